@@ -23,121 +23,11 @@ if TYPE_CHECKING:
     from kfm.db.catalogue import CatalogueReader
     from kfm.model.catalogue import CatalogueItem, CollectionFigures, Search
 
-
+FOUND_MAX = 100_000
+_PAGE = 500
 CONNECTIONS_MAX = 64
 IDLE_SECONDS_MAX = 15
 CLOSING_SECONDS_MAX = 5
-
-
-def run_server(
-    session: CommandSession,
-    host: str,
-    port: int,
-    datasets: Mapping[str, Dataset],
-    reader_of: Callable[[Any], CatalogueReader],
-) -> None:
-    """Until Ctrl-C or SIGTERM."""
-    host = _loopback(host)
-    try:
-        import uvicorn
-
-        from kfm.web.server import LOOPBACK
-        from kfm.web.stac import stac_app
-    except ImportError:
-        raise ExtraMissing(
-            "The catalogue is served with the extra `serve`.", remedy="pip install 'kfm-kernel[serve]'"
-        ) from None
-    from kfm.app import open_app
-    from kfm.decoders import prepare_decoders
-
-    loaded = session.load()
-    prepare_decoders()
-
-    @contextmanager
-    def opened() -> Iterator[CatalogueReader]:
-        # Opened anew each time: a ledger may be made, moved or restarted while we serve.
-        with open_app(loaded, read_only=True, what="kfm catalogue serve") as app:
-            yield reader_of(app)
-
-    with opened() as reader:  # a store that can't be read is an error now, not for the first client
-        reader.collections()
-    shown = shown_host(host)
-    config = uvicorn.Config(
-        stac_app(opened, datasets, hosts=(*LOOPBACK, shown)),
-        log_level="critical",
-        lifespan="off",
-        server_header=False,
-        proxy_headers=False,
-        limit_concurrency=CONNECTIONS_MAX,
-        timeout_keep_alive=IDLE_SECONDS_MAX,
-        timeout_graceful_shutdown=CLOSING_SECONDS_MAX,
-    )
-    with listener(host, port) as listening:
-        session.note(f"serving http://{shown}:{listening.getsockname()[1]}/; stop with Ctrl-C")
-        sys.stderr.flush()
-        with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run([listening])
-    session.note("stopped")
-
-
-def _loopback(text: str) -> str:
-    host = address_of(text)
-    if not is_private(host):
-        raise UsageError(
-            f"Other machines could read the catalogue on {host}, without showing who they are.",
-            remedy="Listen on 127.0.0.1. For others, `kfm catalogue export` writes files for any web server.",
-        )
-    return host
-
-
-@click.command(name="reconcile")
-@click.argument("replicas", nargs=-1, metavar="[REPLICA]...")
-@click.option("--repair", is_flag=True, help="Deliver again what differs, and remove what we no longer have.")
-@session_options
-def reconcile(session: CommandSession, replicas: tuple[str, ...], repair: bool) -> int:
-    """Compare external STAC APIs with our catalogue, item by item.
-
-    Deliveries keep them equal; this finds what was changed there by others, and what a late answer left
-    behind. Items that others put into the same collections are not touched.
-
-    Exit codes: 0 equal, or repaired · 1 something differs · 4 a replica is unavailable.
-    """
-    from kfm.nodd.replicas import compare_all
-
-    progress = watched(session)
-    with session.app(role=None if repair else "read") as app:
-        session.inform()
-        progress.phase("comparing")
-        results = compare_all(app, replicas, repair=repair, progress=progress.advance)
-        progress.done()
-    rows = [
-        {
-            **msgspec.to_builtins(compared),
-            "delivered": delivered.sent if delivered else 0,
-            "refused": delivered.refused if delivered else 0,
-            "waiting": delivered.waiting if delivered else 0,
-        }
-        for compared, delivered in results
-    ]
-    differs = sum(compared.differs for compared, _ in results)
-    left = sum(row["refused"] + row["waiting"] for row in rows)
-    code = int(bool(left if repair else differs))
-    names = ("replica", "items", "equal", "missing", "stale", "extra", "delivered", "refused")
-    lines = table([name.upper() for name in names], [tuple(str(row[name]) for name in names) for row in rows])
-    session.emit({"replicas": rows, "exit_code": code}, lines, rows=rows)
-    if differs and not repair:
-        session.note("`kfm catalogue reconcile --repair` delivers again what differs")
-    return code
-
-
-FOUND_MAX = 100_000
-_PAGE = 500
-
-
-def reader_of(app: Any) -> CatalogueReader:
-    """The catalogue within the ledger."""
-    catalogue: CatalogueReader = app.ledger.catalogue()
-    return catalogue
 
 
 @click.group(name="catalogue")
@@ -145,7 +35,7 @@ def command() -> None:
     """Search, show, serve and export the catalogue: one STAC item for each announced object."""
 
 
-command.add_command(reconcile)
+# --- search, show and export -------------------------------------------------------
 
 
 @command.command()
@@ -273,34 +163,6 @@ def export(session: CommandSession, folder: str, form: str, collections: tuple[s
     session.emit({**document, "collections": rows}, [f"{summary}: {one_line(made.folder)}"])
 
 
-@command.command()
-@click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option(
-    "--port",
-    metavar="PORT",
-    type=click.IntRange(0, 65535),
-    default=8080,
-    show_default=True,
-    help="0 chooses a free one.",
-)
-@session_options
-def serve(session: CommandSession, host: str, port: int) -> None:
-    """Serve the catalogue as a read-only STAC API until stopped; pystac-client and QGIS can search it.
-
-    It is for this machine: only loopback addresses are listened on, and only names of this machine are
-    answered to. To let others read the catalogue, give them what `kfm catalogue export` writes.
-
-    \b
-    kfm catalogue serve --port 8080
-    python -c "from pystac_client import Client; print(*Client.open('http://127.0.0.1:8080').search().items())"
-    """
-
-    run_server(session, host, port, _datasets(), reader_of)
-
-
-# --- inside --------------------------------------------------------------------------
-
-
 def _datasets() -> dict[str, Dataset]:
     from kfm.nodd.dataset_registry import load_registry
 
@@ -397,3 +259,141 @@ def _item_lines(item: CatalogueItem, document: dict[str, Any]) -> list[str]:
 
 def _box(box: tuple[float, ...] | None) -> str:
     return "unknown" if box is None else ", ".join(f"{edge:g}" for edge in box)
+
+
+# --- serve -------------------------------------------------------------------------
+
+
+@command.command()
+@click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option(
+    "--port",
+    metavar="PORT",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="0 chooses a free one.",
+)
+@session_options
+def serve(session: CommandSession, host: str, port: int) -> None:
+    """Serve the catalogue as a read-only STAC API until stopped; pystac-client and QGIS can search it.
+
+    It is for this machine: only loopback addresses are listened on, and only names of this machine are
+    answered to. To let others read the catalogue, give them what `kfm catalogue export` writes.
+
+    \b
+    kfm catalogue serve --port 8080
+    python -c "from pystac_client import Client; print(*Client.open('http://127.0.0.1:8080').search().items())"
+    """
+
+    run_server(session, host, port, _datasets(), reader_of)
+
+
+def run_server(
+    session: CommandSession,
+    host: str,
+    port: int,
+    datasets: Mapping[str, Dataset],
+    reader_of: Callable[[Any], CatalogueReader],
+) -> None:
+    """Until Ctrl-C or SIGTERM."""
+    host = _loopback(host)
+    try:
+        import uvicorn
+
+        from kfm.web.server import LOOPBACK
+        from kfm.web.stac import stac_app
+    except ImportError:
+        raise ExtraMissing(
+            "The catalogue is served with the extra `serve`.", remedy="pip install 'kfm-kernel[serve]'"
+        ) from None
+    from kfm.app import open_app
+    from kfm.decoders import prepare_decoders
+
+    loaded = session.load()
+    prepare_decoders()
+
+    @contextmanager
+    def opened() -> Iterator[CatalogueReader]:
+        # Opened anew each time: a ledger may be made, moved or restarted while we serve.
+        with open_app(loaded, read_only=True, what="kfm catalogue serve") as app:
+            yield reader_of(app)
+
+    with opened() as reader:  # a store that can't be read is an error now, not for the first client
+        reader.collections()
+    shown = shown_host(host)
+    config = uvicorn.Config(
+        stac_app(opened, datasets, hosts=(*LOOPBACK, shown)),
+        log_level="critical",
+        lifespan="off",
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_keep_alive=IDLE_SECONDS_MAX,
+        timeout_graceful_shutdown=CLOSING_SECONDS_MAX,
+    )
+    with listener(host, port) as listening:
+        session.note(f"serving http://{shown}:{listening.getsockname()[1]}/; stop with Ctrl-C")
+        sys.stderr.flush()
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run([listening])
+    session.note("stopped")
+
+
+def _loopback(text: str) -> str:
+    host = address_of(text)
+    if not is_private(host):
+        raise UsageError(
+            f"Other machines could read the catalogue on {host}, without showing who they are.",
+            remedy="Listen on 127.0.0.1. For others, `kfm catalogue export` writes files for any web server.",
+        )
+    return host
+
+
+def reader_of(app: Any) -> CatalogueReader:
+    """The catalogue within the ledger."""
+    catalogue: CatalogueReader = app.ledger.catalogue()
+    return catalogue
+
+
+# --- reconcile ---------------------------------------------------------------------
+
+
+@command.command(name="reconcile")
+@click.argument("replicas", nargs=-1, metavar="[REPLICA]...")
+@click.option("--repair", is_flag=True, help="Deliver again what differs, and remove what we no longer have.")
+@session_options
+def reconcile(session: CommandSession, replicas: tuple[str, ...], repair: bool) -> int:
+    """Compare external STAC APIs with our catalogue, item by item.
+
+    Deliveries keep them equal; this finds what was changed there by others, and what a late answer left
+    behind. Items that others put into the same collections are not touched.
+
+    Exit codes: 0 equal, or repaired · 1 something differs · 4 a replica is unavailable.
+    """
+    from kfm.nodd.replicas import compare_all
+
+    progress = watched(session)
+    with session.app(role=None if repair else "read") as app:
+        session.inform()
+        progress.phase("comparing")
+        results = compare_all(app, replicas, repair=repair, progress=progress.advance)
+        progress.done()
+    rows = [
+        {
+            **msgspec.to_builtins(compared),
+            "delivered": delivered.sent if delivered else 0,
+            "refused": delivered.refused if delivered else 0,
+            "waiting": delivered.waiting if delivered else 0,
+        }
+        for compared, delivered in results
+    ]
+    differs = sum(compared.differs for compared, _ in results)
+    left = sum(row["refused"] + row["waiting"] for row in rows)
+    code = int(bool(left if repair else differs))
+    names = ("replica", "items", "equal", "missing", "stale", "extra", "delivered", "refused")
+    lines = table([name.upper() for name in names], [tuple(str(row[name]) for name in names) for row in rows])
+    session.emit({"replicas": rows, "exit_code": code}, lines, rows=rows)
+    if differs and not repair:
+        session.note("`kfm catalogue reconcile --repair` delivers again what differs")
+    return code

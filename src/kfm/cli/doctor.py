@@ -18,6 +18,29 @@ from kfm.cli.session import CommandSession
 from kfm.model.errors import BackendUnavailable, KfmError
 from kfm.model.wording import counted, readable_size
 
+FREE_WARN_BYTES = 1024**3
+FREE_FAIL_BYTES = 64 * 1024**2
+ADDRESS_TIMEOUT_S = 5.0
+ANSWER_SECONDS_MAX = 2.0
+CLOCK_STEP_MS = 20
+CLOCK_SLACK_MS = 2_000
+YEAR_MS = 31_556_952_000
+YEARS_PLAUSIBLE = (2024 - 1970, 2100 - 1970)
+OURS = "kfm.cli"  # what our command imports, in its script and in its entry point
+SCRIPT_BYTES_MAX = 4_096
+# Extra → (module that it brings, what it is for).
+EXTRAS = {
+    "progress": ("rich", "progress bars"),
+    "objects": ("obstore", "buckets"),
+    "postgres": ("psycopg", "PostgreSQL"),
+    "parquet": ("arro3", "Parquet contracts, the catalogue as GeoParquet"),
+    "delta": ("deltalake", "run-state in a Delta table"),
+    "lakefs": ("lakefs_sdk", "branches on a lakeFS server"),
+    "lineage": ("openlineage", "lineage over HTTP"),
+    "otel": ("opentelemetry", "spans and metrics by OTLP"),
+    "aws": ("boto3", "queues of SQS"),
+    "serve": ("uvicorn", "the service, the catalogue as a STAC API"),
+}
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
@@ -51,29 +74,6 @@ def _lines(finding: Any) -> list[str]:
     state = click.style(finding.state.ljust(4), fg=_COLOURS[finding.state])
     lines = [f"{state}  {finding.name}: {one_line(finding.message)}"]
     return [*lines, f"      fix: {one_line(finding.fix)}"] if finding.fix else lines
-
-
-FREE_WARN_BYTES = 1024**3
-FREE_FAIL_BYTES = 64 * 1024**2
-ADDRESS_TIMEOUT_S = 5.0
-CLOCK_STEP_MS = 20
-CLOCK_SLACK_MS = 2_000
-YEAR_MS = 31_556_952_000
-YEARS_PLAUSIBLE = (2024 - 1970, 2100 - 1970)
-
-# Extra → (module that it brings, what it is for).
-EXTRAS = {
-    "progress": ("rich", "progress bars"),
-    "objects": ("obstore", "buckets"),
-    "postgres": ("psycopg", "PostgreSQL"),
-    "parquet": ("arro3", "Parquet contracts, the catalogue as GeoParquet"),
-    "delta": ("deltalake", "run-state in a Delta table"),
-    "lakefs": ("lakefs_sdk", "branches on a lakeFS server"),
-    "lineage": ("openlineage", "lineage over HTTP"),
-    "otel": ("opentelemetry", "spans and metrics by OTLP"),
-    "aws": ("boto3", "queues of SQS"),
-    "serve": ("uvicorn", "the service, the catalogue as a STAC API"),
-}
 
 
 class DoctorFinding(NamedTuple):
@@ -121,6 +121,9 @@ def _guarded(group: Callable[[Any], Iterator[DoctorFinding]], loaded: Any) -> It
         yield DoctorFinding(name, "fail", f"{type(error).__name__}: {error}", "Report this.")
 
 
+# --- clock, installation, environment ----------------------------------------------
+
+
 def _clock(_loaded: Any) -> Iterator[DoctorFinding]:
     from kfm.db.connection import system_clock
 
@@ -139,12 +142,6 @@ def _clock(_loaded: Any) -> Iterator[DoctorFinding]:
         )
     else:
         yield DoctorFinding("clock", "ok", "wall and monotonic time agree")
-
-
-# --- names that are another project's on the public package index ---------------------
-
-OURS = "kfm.cli"  # what our command imports, in its script and in its entry point
-SCRIPT_BYTES_MAX = 4_096
 
 
 def _installation(_loaded: Any) -> Iterator[DoctorFinding]:
@@ -251,7 +248,7 @@ def _secrets(loaded: Any) -> Iterator[DoctorFinding]:
                 yield DoctorFinding("secrets", "ok", f"{field}: {value} is there")
 
 
-# --- the state folder and the store --------------------------------------------------
+# --- state folder and store --------------------------------------------------------
 
 
 def _state(loaded: Any) -> Iterator[DoctorFinding]:
@@ -314,7 +311,7 @@ def _store(loaded: Any) -> Iterator[DoctorFinding]:
         )
 
 
-# --- files, targets, extras ----------------------------------------------------------
+# --- files, targets, extras --------------------------------------------------------
 
 
 def _contracts(loaded: Any) -> Iterator[DoctorFinding]:
@@ -391,22 +388,6 @@ def _extras(loaded: Any) -> Iterator[DoctorFinding]:
             )
 
 
-def _incidents(loaded: Any) -> Iterator[DoctorFinding]:
-    if loaded.settings.incidents:
-        yield from examine_hooks(loaded)
-
-
-def _service(loaded: Any) -> Iterator[DoctorFinding]:
-
-    yield from examine_service(loaded)
-
-
-def _ingest(loaded: Any) -> Iterator[DoctorFinding]:
-    ingest = loaded.settings.ingest
-    if ingest.queues or ingest.mirrors or ingest.replicas:
-        yield from examine_ingest(loaded)
-
-
 def _branches(loaded: Any) -> Iterator[DoctorFinding]:
     if loaded.settings.lakefs is not None:
         from kfm.branches_remote.lakefs_client import default_branch
@@ -416,7 +397,7 @@ def _branches(loaded: Any) -> Iterator[DoctorFinding]:
         yield DoctorFinding("branches", "ok", f"lakeFS answers: repository {name}, default branch {found}")
 
 
-# --- sources -------------------------------------------------------------------------
+# --- sources -----------------------------------------------------------------------
 
 
 def _sources(loaded: Any) -> Iterator[DoctorFinding]:
@@ -478,7 +459,12 @@ def _address(source: Any, url: str, shown: str, headers: dict[str, str]) -> Doct
     return DoctorFinding("sources", "ok", f"{source.id}: {shown} answers")
 
 
-def examine_hooks(loaded: Any) -> Iterator[DoctorFinding]:
+# --- incident hooks ----------------------------------------------------------------
+
+
+def _incidents(loaded: Any) -> Iterator[DoctorFinding]:
+    if not loaded.settings.incidents:
+        return
     from kfm.app import open_app
     from kfm.service.incidents import hook_name, probe
 
@@ -500,11 +486,16 @@ def examine_hooks(loaded: Any) -> Iterator[DoctorFinding]:
                 yield DoctorFinding("incidents", "ok", f"{name} can be used")
 
 
-def examine_ingest(loaded: Any) -> Iterator[DoctorFinding]:
+# --- queues and replicas -----------------------------------------------------------
+
+
+def _ingest(loaded: Any) -> Iterator[DoctorFinding]:
+    ingest = loaded.settings.ingest
+    if not (ingest.queues or ingest.mirrors or ingest.replicas):
+        return
     from kfm.app import open_app
     from kfm.nodd.dataset_registry import require_known_datasets
 
-    ingest = loaded.settings.ingest
     try:
         require_known_datasets(loaded)
     except KfmError as error:
@@ -587,10 +578,10 @@ def _replica(loaded: Any, replica: Any) -> DoctorFinding:
     return DoctorFinding("replicas", "ok", f"{shown} answers")
 
 
-ANSWER_SECONDS_MAX = 2.0
+# --- service and webhooks ----------------------------------------------------------
 
 
-def examine_service(loaded: Any) -> Iterator[DoctorFinding]:
+def _service(loaded: Any) -> Iterator[DoctorFinding]:
     from kfm.config.schedules import load_schedules
     from kfm.web.server import address_of, is_private
 

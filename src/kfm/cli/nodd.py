@@ -25,11 +25,173 @@ if TYPE_CHECKING:
     from kfm.nodd.grammar import Dataset
     from kfm.nodd.messages.records import RecordOutcome
 
-
 LIMIT_MAX = 10_000
+SHOWN_MAX = 20
 
 
-@click.group(name="dead")
+@click.group(name="nodd")
+def command() -> None:
+    """Read announcements of NOAA's open data; list their units."""
+
+
+for each in (units, show, watermarks):
+    command.add_command(each)
+
+
+# --- parse and datasets ------------------------------------------------------------
+
+
+@command.command(name="parse")
+@click.option(
+    "--key", nargs=2, metavar="BUCKET KEY", help="Read this key instead of a message. It is taken as it is."
+)
+@click.option(
+    "--provider", type=click.Choice(("aws", "gcp", "azure")), help="Whose bucket --key means.", default=None
+)
+@click.option(
+    "--generic",
+    multiple=True,
+    metavar="BUCKET=DATASET",
+    help="Take in objects of BUCKET that no known dataset claims, as plain items of DATASET. "
+    "gs://BUCKET and az://ACCOUNT/CONTAINER name other providers.",
+)
+@click.option("--topic", "topics", multiple=True, metavar="ARN", help="Let this SNS topic speak, too.")
+@session_options
+def parse_message(
+    session: CommandSession,
+    key: tuple[str, str] | None,
+    provider: str | None,
+    generic: tuple[str, ...],
+    topics: tuple[str, ...],
+) -> int:
+    """Read a message from standard input and print one JSON line for each of its records.
+
+    Understood are S3 events (raw, or within SNS, SQS, Lambda or EventBridge), notifications of NEXRAD chunks,
+    Google Cloud Storage and Azure Event Grid. A line names the object's dataset, times, unit (wal_id) and
+    catalogue item, or has `error_code` and `error`. Records that are ignored (tests, removals,
+    repeats) have `ignored: true`. Nothing is fetched and nothing is stored.
+
+    \b
+    kfm nodd parse < message.json
+    kfm nodd parse --key noaa-mrms-pds CONUS/PrecipRate_00.00/20260615/MRMS_PrecipRate_00.00_20260615-000000.grib2.gz
+
+    Exit code 0 if every record that is not ignored was understood, else 1.
+    """  # noqa: E501 - an example is one line
+    from kfm.db.connection import system_clock
+    from kfm.nodd.dataset_registry import load_registry
+    from kfm.nodd.messages.records import line, parse_key, parse_message
+
+    registry = load_registry(_policy(generic, topics))
+    now_ms = system_clock().now_ms()
+    outcomes: Sequence[RecordOutcome]
+    if key is not None:
+        outcomes = (parse_key(*key, registry, now_ms, provider),)
+    else:
+        outcomes = parse_message(_body(session), registry, now_ms)
+    rows = [msgspec.to_builtins(line(outcome)) for outcome in outcomes]
+    code = int(any("error_code" in row and "ignored" not in row for row in rows))
+    lines = [encode(row, "jsonl").rstrip("\n") for row in rows]
+    session.emit({"records": rows, "exit_code": code}, lines, rows=rows)
+    return code
+
+
+@command.command(name="datasets")
+@click.argument("names", nargs=-1, metavar="[DATASET]...")
+@session_options
+def datasets(session: CommandSession, names: tuple[str, ...]) -> None:
+    """List the datasets that are known: their buckets, the topics that announce them, their keys.
+
+    Those of installed plugins (entry points in the group `kfm.datasets`) are among them.
+    """
+    from kfm.nodd.dataset_registry import load_registry
+
+    registry = load_registry()
+    known = [dataset.name for dataset in registry.datasets]
+    for name in names:
+        if name not in known:
+            from kfm.model.wording import did_you_mean
+
+            raise UsageError(
+                f"There is no dataset `{name[:64]}`{did_you_mean(name, known)}",
+                remedy="`kfm nodd datasets` lists them.",
+            )
+    rows = [_document(dataset) for dataset in registry.datasets if not names or dataset.name in names]
+    session.emit({"datasets": rows}, [text for row in rows for text in _lines(row)], rows=rows)
+
+
+def _body(session: CommandSession) -> bytes:
+    """A little more than is ever read, so that too much can be detected."""
+    from kfm.nodd.messages.json_bodies import BODY_BYTES_MAX
+
+    if sys.stdin is None:  # closed by the caller
+        return b""
+    if sys.stdin.isatty():
+        session.note("reading a message from standard input; Ctrl-D ends it")
+    return sys.stdin.buffer.read(BODY_BYTES_MAX + 1)
+
+
+def _policy(generic: Sequence[str], topics: Sequence[str]) -> IntakePolicy:
+    from kfm.nodd.dataset_registry import IntakePolicy
+    from kfm.nodd.messages.refusals import RecordRefusal
+    from kfm.nodd.messages.sns import region_of
+
+    for topic in topics:
+        try:
+            region_of(topic)
+        except RecordRefusal:
+            raise UsageError(f"--topic takes the ARN of an SNS topic, not `{topic[:128]}`.") from None
+    return IntakePolicy(generic=tuple(map(_generic, generic)), topics=tuple(topics))
+
+
+def _generic(text: str) -> Generic:
+    from kfm.nodd.dataset_registry import Generic
+    from kfm.nodd.messages.refusals import RecordRefusal
+    from kfm.nodd.object_keys import check_bucket
+
+    bucket, equals, dataset = text.rpartition("=")
+    scheme, separator, rest = bucket.partition("://")
+    provider = PROVIDERS.get(scheme) if separator else "aws"
+    try:
+        if not equals or provider is None:
+            raise RecordRefusal("RECORD_INVALID")
+        return Generic(dataset=dataset, bucket=check_bucket(rest if separator else bucket), provider=provider)
+    except RecordRefusal:
+        raise UsageError(f"--generic takes BUCKET=DATASET, not `{text[:128]}`.") from None
+
+
+def _document(dataset: Dataset) -> dict[str, Any]:
+    return {
+        "name": dataset.name,
+        "title": dataset.title,
+        "stac_collection_id": dataset.collection,
+        "media_type": dataset.media_type,
+        "licence": dataset.licence,
+        "buckets": [
+            {
+                "provider": place.provider,
+                "uri": f"{SCHEMES[place.provider]}://{place.bucket}",
+                "platform": place.platform,
+            }
+            for place in dataset.places
+        ],
+        "topics": list(dataset.topics),
+        "keys": [rule.pattern.text for rule in dataset.rules],
+        "sidecars": dict(dataset.sidecars),
+    }
+
+
+def _lines(row: dict[str, Any]) -> list[str]:
+    return [
+        f"{row['name']}: {row['title']}",
+        *(f"  bucket  {bucket['uri']}" for bucket in row["buckets"]),
+        *(f"  topic   {topic}" for topic in row["topics"] or ("none is published",)),
+    ]
+
+
+# --- dead --------------------------------------------------------------------------
+
+
+@command.group(name="dead")
 def dead() -> None:
     """List, show and release messages that could not be taken in.
 
@@ -139,9 +301,6 @@ def release(session: CommandSession, wanted: str, rationale: str | None, ticket:
     session.emit(document, [word if released else "released already"])
 
 
-# --- lookup and lines --------------------------------------------------------------------
-
-
 def is_terminal() -> bool:
     return sys.stdout.isatty()
 
@@ -150,54 +309,10 @@ def short_hash(envelope_hash: str) -> str:
     return envelope_hash.removeprefix(HASH_PREFIX)[:12]
 
 
-@click.command(name="import")
-@click.argument("file", type=click.File("rb"), metavar="FILE")
-@click.option("--rationale", metavar="TEXT", help="Why; it is kept with the import.")
-@session_options
-def import_records(session: CommandSession, file: BinaryIO, rationale: str | None) -> int:
-    """Take over the records of an older ledger: JSON Lines, one record a line; `-` is standard input.
-
-    A record keeps its states, attempts and times; its id is made anew from dataset, address and start time.
-    What is in the ledger already stays as it is, so the same file may be imported again. A line that can't
-    be read is reported with its number, and the others are taken.
-
-    Exit codes: 0 all lines were taken, or known · 1 some could not be read · 2 no such file.
-    """
-    if not rationale:
-        raise RationaleRequired("An import is on record: give --rationale TEXT.")
-    from kfm.nodd.ingest import registry_of
-    from kfm.nodd.unit_import import import_units
-
-    with session.app() as app:
-        report = import_units(
-            file,
-            app.kernel.store.units(),
-            registry_of(app),
-            now_ms=app.clock.now_ms(),
-            actor=app.actor,
-            rationale=app.loaded.discretion.said(rationale),
-            hide=app.loaded.discretion.hide,
-        )
-    code = int(report.refused > 0)
-    session.emit({**msgspec.to_builtins(report), "exit_code": code}, _import_lines(report))
-    return code
+# --- reconcile ---------------------------------------------------------------------
 
 
-def _import_lines(report: Any) -> list[str]:
-    lines = [f"line {error.line}: {error.error}" for error in report.errors]
-    if report.refused > len(report.errors):
-        lines.append(f"and {report.refused - len(report.errors)} more")
-    lines.append(
-        f"{counted(report.lines, 'record')}: {report.created} taken, {report.known} known already, "
-        f"{report.refused} not read"
-    )
-    return lines
-
-
-SHOWN_MAX = 20
-
-
-@click.command(name="reconcile")
+@command.command(name="reconcile")
 @click.argument("bucket", metavar="BUCKET")
 @click.option("--dataset", metavar="ID", help="Only objects of this dataset.")
 @click.option("--prefix", "prefixes", multiple=True, metavar="TEXT", help="Only keys that begin so.")
@@ -291,160 +406,48 @@ def _reconcile_lines(result: Any, gaps: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-@click.group(name="nodd")
-def command() -> None:
-    """Read announcements of NOAA's open data; list their units."""
+# --- import ------------------------------------------------------------------------
 
 
-for each in (units, show, watermarks, dead, reconcile, import_records):
-    command.add_command(each)
-
-
-@command.command(name="parse")
-@click.option(
-    "--key", nargs=2, metavar="BUCKET KEY", help="Read this key instead of a message. It is taken as it is."
-)
-@click.option(
-    "--provider", type=click.Choice(("aws", "gcp", "azure")), help="Whose bucket --key means.", default=None
-)
-@click.option(
-    "--generic",
-    multiple=True,
-    metavar="BUCKET=DATASET",
-    help="Take in objects of BUCKET that no known dataset claims, as plain items of DATASET. "
-    "gs://BUCKET and az://ACCOUNT/CONTAINER name other providers.",
-)
-@click.option("--topic", "topics", multiple=True, metavar="ARN", help="Let this SNS topic speak, too.")
+@command.command(name="import")
+@click.argument("file", type=click.File("rb"), metavar="FILE")
+@click.option("--rationale", metavar="TEXT", help="Why; it is kept with the import.")
 @session_options
-def parse_message(
-    session: CommandSession,
-    key: tuple[str, str] | None,
-    provider: str | None,
-    generic: tuple[str, ...],
-    topics: tuple[str, ...],
-) -> int:
-    """Read a message from standard input and print one JSON line for each of its records.
+def import_records(session: CommandSession, file: BinaryIO, rationale: str | None) -> int:
+    """Take over the records of an older ledger: JSON Lines, one record a line; `-` is standard input.
 
-    Understood are S3 events (raw, or within SNS, SQS, Lambda or EventBridge), notifications of NEXRAD chunks,
-    Google Cloud Storage and Azure Event Grid. A line names the object's dataset, times, unit (wal_id) and
-    catalogue item, or has `error_code` and `error`. Records that are ignored (tests, removals,
-    repeats) have `ignored: true`. Nothing is fetched and nothing is stored.
+    A record keeps its states, attempts and times; its id is made anew from dataset, address and start time.
+    What is in the ledger already stays as it is, so the same file may be imported again. A line that can't
+    be read is reported with its number, and the others are taken.
 
-    \b
-    kfm nodd parse < message.json
-    kfm nodd parse --key noaa-mrms-pds CONUS/PrecipRate_00.00/20260615/MRMS_PrecipRate_00.00_20260615-000000.grib2.gz
+    Exit codes: 0 all lines were taken, or known · 1 some could not be read · 2 no such file.
+    """
+    if not rationale:
+        raise RationaleRequired("An import is on record: give --rationale TEXT.")
+    from kfm.nodd.ingest import registry_of
+    from kfm.nodd.unit_import import import_units
 
-    Exit code 0 if every record that is not ignored was understood, else 1.
-    """  # noqa: E501 - an example is one line
-    from kfm.db.connection import system_clock
-    from kfm.nodd.dataset_registry import load_registry
-    from kfm.nodd.messages.records import line, parse_key, parse_message
-
-    registry = load_registry(_policy(generic, topics))
-    now_ms = system_clock().now_ms()
-    outcomes: Sequence[RecordOutcome]
-    if key is not None:
-        outcomes = (parse_key(*key, registry, now_ms, provider),)
-    else:
-        outcomes = parse_message(_body(session), registry, now_ms)
-    rows = [msgspec.to_builtins(line(outcome)) for outcome in outcomes]
-    code = int(any("error_code" in row and "ignored" not in row for row in rows))
-    lines = [encode(row, "jsonl").rstrip("\n") for row in rows]
-    session.emit({"records": rows, "exit_code": code}, lines, rows=rows)
+    with session.app() as app:
+        report = import_units(
+            file,
+            app.kernel.store.units(),
+            registry_of(app),
+            now_ms=app.clock.now_ms(),
+            actor=app.actor,
+            rationale=app.loaded.discretion.said(rationale),
+            hide=app.loaded.discretion.hide,
+        )
+    code = int(report.refused > 0)
+    session.emit({**msgspec.to_builtins(report), "exit_code": code}, _import_lines(report))
     return code
 
 
-@command.command(name="datasets")
-@click.argument("names", nargs=-1, metavar="[DATASET]...")
-@session_options
-def datasets(session: CommandSession, names: tuple[str, ...]) -> None:
-    """List the datasets that are known: their buckets, the topics that announce them, their keys.
-
-    Those of installed plugins (entry points in the group `kfm.datasets`) are among them.
-    """
-    from kfm.nodd.dataset_registry import load_registry
-
-    registry = load_registry()
-    known = [dataset.name for dataset in registry.datasets]
-    for name in names:
-        if name not in known:
-            from kfm.model.wording import did_you_mean
-
-            raise UsageError(
-                f"There is no dataset `{name[:64]}`{did_you_mean(name, known)}",
-                remedy="`kfm nodd datasets` lists them.",
-            )
-    rows = [_document(dataset) for dataset in registry.datasets if not names or dataset.name in names]
-    session.emit({"datasets": rows}, [text for row in rows for text in _lines(row)], rows=rows)
-
-
-# --- inside --------------------------------------------------------------------------
-
-
-def _body(session: CommandSession) -> bytes:
-    """A little more than is ever read, so that too much can be detected."""
-    from kfm.nodd.messages.json_bodies import BODY_BYTES_MAX
-
-    if sys.stdin is None:  # closed by the caller
-        return b""
-    if sys.stdin.isatty():
-        session.note("reading a message from standard input; Ctrl-D ends it")
-    return sys.stdin.buffer.read(BODY_BYTES_MAX + 1)
-
-
-def _policy(generic: Sequence[str], topics: Sequence[str]) -> IntakePolicy:
-    from kfm.nodd.dataset_registry import IntakePolicy
-    from kfm.nodd.messages.refusals import RecordRefusal
-    from kfm.nodd.messages.sns import region_of
-
-    for topic in topics:
-        try:
-            region_of(topic)
-        except RecordRefusal:
-            raise UsageError(f"--topic takes the ARN of an SNS topic, not `{topic[:128]}`.") from None
-    return IntakePolicy(generic=tuple(map(_generic, generic)), topics=tuple(topics))
-
-
-def _generic(text: str) -> Generic:
-    from kfm.nodd.dataset_registry import Generic
-    from kfm.nodd.messages.refusals import RecordRefusal
-    from kfm.nodd.object_keys import check_bucket
-
-    bucket, equals, dataset = text.rpartition("=")
-    scheme, separator, rest = bucket.partition("://")
-    provider = PROVIDERS.get(scheme) if separator else "aws"
-    try:
-        if not equals or provider is None:
-            raise RecordRefusal("RECORD_INVALID")
-        return Generic(dataset=dataset, bucket=check_bucket(rest if separator else bucket), provider=provider)
-    except RecordRefusal:
-        raise UsageError(f"--generic takes BUCKET=DATASET, not `{text[:128]}`.") from None
-
-
-def _document(dataset: Dataset) -> dict[str, Any]:
-    return {
-        "name": dataset.name,
-        "title": dataset.title,
-        "stac_collection_id": dataset.collection,
-        "media_type": dataset.media_type,
-        "licence": dataset.licence,
-        "buckets": [
-            {
-                "provider": place.provider,
-                "uri": f"{SCHEMES[place.provider]}://{place.bucket}",
-                "platform": place.platform,
-            }
-            for place in dataset.places
-        ],
-        "topics": list(dataset.topics),
-        "keys": [rule.pattern.text for rule in dataset.rules],
-        "sidecars": dict(dataset.sidecars),
-    }
-
-
-def _lines(row: dict[str, Any]) -> list[str]:
-    return [
-        f"{row['name']}: {row['title']}",
-        *(f"  bucket  {bucket['uri']}" for bucket in row["buckets"]),
-        *(f"  topic   {topic}" for topic in row["topics"] or ("none is published",)),
-    ]
+def _import_lines(report: Any) -> list[str]:
+    lines = [f"line {error.line}: {error.error}" for error in report.errors]
+    if report.refused > len(report.errors):
+        lines.append(f"and {report.refused - len(report.errors)} more")
+    lines.append(
+        f"{counted(report.lines, 'record')}: {report.created} taken, {report.known} known already, "
+        f"{report.refused} not read"
+    )
+    return lines

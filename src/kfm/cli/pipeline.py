@@ -28,11 +28,31 @@ if TYPE_CHECKING:
     from kfm.model.records import NodeOutcome
     from kfm.pipelines.draw import NodeCell
 
-
 JOBS_MAX = 256
 NAME_CHARS = 40
+FAILURES_SHOWN_MAX = 10
+REASON_CHARS_MAX = 60
+_WORD_CHARS = 10
+Word = Literal[
+    "ran", "partial", "failed", "unchanged", "done", "blocked", "skipped", "would run", "would fail"
+]
+# unchanged: made by an earlier run; done: this very run made it before;
+# blocked: something before it did not succeed; skipped: not asked for.
+ORDER: tuple[Word, ...] = (
+    "would run",
+    "would fail",
+    "ran",
+    "partial",
+    "failed",
+    "blocked",
+    "done",
+    "unchanged",
+    "skipped",
+)
 PLANNED = ("would run", "would fail", "blocked", "done", "unchanged", "skipped")
 QUIET = ("done", "unchanged")
+COLOURS = {"ran": 32, "partial": 33, "failed": 31, "blocked": 33, "would run": 36, "would fail": 31}
+file_argument = click.argument("file", metavar="FILE[:NAME]")
 
 
 @click.group(name="pipeline")
@@ -45,7 +65,7 @@ def command() -> None:
     """
 
 
-file_argument = click.argument("file", metavar="FILE[:NAME]")
+# --- run, plan and check -----------------------------------------------------------
 
 
 @command.command()
@@ -246,26 +266,40 @@ def _again(file: str, run_id: str, directory: str | None, session: CommandSessio
     return " ".join(words)
 
 
-Word = Literal[
-    "ran", "partial", "failed", "unchanged", "done", "blocked", "skipped", "would run", "would fail"
-]
-# unchanged: made by an earlier run; done: this very run made it before;
-# blocked: something before it did not succeed; skipped: not asked for.
-ORDER: tuple[Word, ...] = (
-    "would run",
-    "would fail",
-    "ran",
-    "partial",
-    "failed",
-    "blocked",
-    "done",
-    "unchanged",
-    "skipped",
-)
-COLOURS = {"ran": 32, "partial": 33, "failed": 31, "blocked": 33, "would run": 36, "would fail": 31}
-FAILURES_SHOWN_MAX = 10
-REASON_CHARS_MAX = 60
-_WORD_CHARS = 10
+# --- lines -------------------------------------------------------------------------
+
+
+class Live:
+    """Node by node, as they end. On a terminal a line on stderr says how far it is; it leaves no trace."""
+
+    def __init__(self, show: Any, total: int, *, is_tty: bool) -> None:
+        self._show = show  # writes one line of the result
+        self._total = total
+        self._is_tty = is_tty
+        self._seen = 0
+        self._drawn = False
+
+    def node(self, report: Any) -> None:
+        self._seen += 1
+        self.clear()
+        word = word_of(report)
+        if word not in ("unchanged", "done"):
+            self._show(word, report)
+        if self._is_tty:
+            sys.stdout.flush()
+            sys.stderr.write(f"{self._seen:,} of at most {self._total:,} nodes …")
+            sys.stderr.flush()
+            self._drawn = True
+
+    def log(self, node: str, line: str) -> None:
+        self.clear()
+        sys.stderr.write(f"{one_line(node)}: {one_line(line)}\n")
+
+    def clear(self) -> None:
+        if self._drawn:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+            self._drawn = False
 
 
 def word_of(report: Any) -> Word:
@@ -355,40 +389,7 @@ def _text(error: KfmError) -> str:
     return "\n".join(one_line(line) for line in error.message.splitlines())
 
 
-class Live:
-    """Node by node, as they end. On a terminal a line on stderr says how far it is; it leaves no trace."""
-
-    def __init__(self, show: Any, total: int, *, is_tty: bool) -> None:
-        self._show = show  # writes one line of the result
-        self._total = total
-        self._is_tty = is_tty
-        self._seen = 0
-        self._drawn = False
-
-    def node(self, report: Any) -> None:
-        self._seen += 1
-        self.clear()
-        word = word_of(report)
-        if word not in ("unchanged", "done"):
-            self._show(word, report)
-        if self._is_tty:
-            sys.stdout.flush()
-            sys.stderr.write(f"{self._seen:,} of at most {self._total:,} nodes …")
-            sys.stderr.flush()
-            self._drawn = True
-
-    def log(self, node: str, line: str) -> None:
-        self.clear()
-        sys.stderr.write(f"{one_line(node)}: {one_line(line)}\n")
-
-    def clear(self) -> None:
-        if self._drawn:
-            sys.stderr.write("\r\x1b[2K")
-            sys.stderr.flush()
-            self._drawn = False
-
-
-# --- for programs ----------------------------------------------------------------------
+# --- documents ---------------------------------------------------------------------
 
 
 def node_document(report: Any, word: str) -> dict[str, Any]:
@@ -424,6 +425,9 @@ def pass_document(
         "duration_ms": took_ms,
         "exit_code": exit_code,
     }
+
+
+# --- graph -------------------------------------------------------------------------
 
 
 @click.command()

@@ -24,111 +24,10 @@ from kfm.model.errors import RationaleRequired, UsageError
 from kfm.model.wording import counted, moment
 from kfm.reports.lookup import Sought, only
 
-RECEIPTS_SHOWN = 50
-
-
-@click.command(name="inspect")
-@click.argument("replay_id", metavar="[REPLAY]", required=False)
-@click.option(
-    "--limit", type=click.IntRange(1, 1_000_000), default=RECEIPTS_SHOWN, show_default=True, metavar="N",
-    help="At most N units, or N replays.",
-)  # fmt: skip
-@session_options
-def inspect(session: CommandSession, replay_id: str | None, limit: int) -> None:
-    """Show a replay: its state, the receipt of each unit, and the unit's state now.
-
-    Where a replay would have made another item of the same bytes, nothing was published: each field is
-    shown with its value as it is and as it would have been. Without REPLAY: list replays, newest first.
-    """
-    from kfm.cli import replay_options as lines_of
-    from kfm.reports.quarantine import approval_document
-
-    with session.app(read_only=True) as app:
-        reader = app.ledger.replay_reader()
-        if replay_id is None:
-            _list(session, reader, limit)
-            return
-        replay = find_replay(reader, replay_id)
-        tally, since = reader.tally(replay.replay_id), reader.since(replay.replay_id)
-        found = reader.receipts(replay.replay_id, limit=limit)
-        requests = app.ledger.approvals(subject=replay.replay_id)
-        units = app.ledger.unit_reader()
-        receipts = [lines_of.receipt_document(one, _differing(units, one)) for one in found]
-    document = {
-        "replay": lines_of.replay_document(replay, tally),
-        "since": since,
-        "requests": [approval_document(one) for one in requests],
-        "receipts": receipts,
-        "more": len(found) < len(replay.plan.units),
-    }
-    lines = [
-        lines_of.replay_line(document["replay"]),
-        f"plan       {replay.digest}, made {moment(replay.plan.made_at_ms)}",
-        f"mode       {replay.mode}, reason {replay.reason}",
-        f"by         {replay.requested_by}, {moment(replay.created_at_ms)}: {replay.rationale}",
-        *(f"request    {one.request_id}: {_agreement(one)}" for one in requests),
-        f"since      {lines_of.amounts(since)}",
-        "",
-        *lines_of.receipt_table(receipts),
-        *lines_of.difference_lines(receipts),
-    ]
-    session.emit(document, lines, rows=receipts)
-    if document["more"] and session.output == "text":
-        session.note(f"more units are not shown: use --limit (now {limit})")
-
-
-def _agreement(request: Any) -> str:
-    if request.standing == "rejected":
-        return f"rejected by {request.rejected_by}: {request.rejection_rationale}"
-    if request.standing == "requested":
-        way = f"kfm approvals approve {request.request_id}"
-        return f"open, asked for by {request.requested_by}; another person runs {way}"
-    return f"approved by {request.approved_by}: {request.approval_rationale}"
-
-
-def _differing(units: Any, receipt: Any) -> dict[str, Any]:
-    from kfm.model.replays import MISMATCH, differing
-
-    return differing(units.history_of(receipt.wal_id)) if receipt.error_code == MISMATCH else {}
-
-
-def _list(session: CommandSession, reader: Any, limit: int) -> None:
-    from kfm.cli.replay_options import replay_document
-
-    found = reader.replays(limit)
-    documents = [replay_document(one, reader.tally(one.replay_id)) for one in found]
-    rows = [
-        (
-            moment(one.created_at_ms).removesuffix(" UTC"),
-            document["state"],
-            one.mode,
-            one.reason,
-            f"{document['replayed']}/{document['units']}",
-            one.requested_by,
-            one.replay_id,
-        )
-        for one, document in zip(found, documents, strict=True)
-    ]
-    header = ("BEGUN (UTC)", "STATE", "MODE", "REASON", "REPLAYED", "BY", "REPLAY")
-    session.emit({"replays": documents}, table(header, rows) if rows else ["no replays"], rows=documents)
-
-
-def find_replay(reader: Any, wanted: str) -> Any:
-    """By its id, or by a beginning of it that is unique."""
-    sought = Sought("replay", "replays", reader.find, str)
-    return reader.replay(only(wanted, [sought], "`kfm replay inspect` lists them."))
-
-
-def all_receipts(reader: Any, replay_id: str) -> Iterator[Any]:
-    after = ""
-    while page := reader.receipts(replay_id, after):
-        yield from page
-        after = page[-1].wal_id
-
-
 REFUSED = 3
 FINDINGS = 1
 SELECTED_MAX = 100
+RECEIPTS_SHOWN = 50
 
 
 @click.group(name="replay")
@@ -145,7 +44,7 @@ def command() -> None:
     """
 
 
-# --- looking ---------------------------------------------------------------------------
+# --- select and dry-run ------------------------------------------------------------
 
 
 @command.command(name="select")
@@ -210,7 +109,7 @@ def _save(session: CommandSession, path: str | None, spec: Any) -> None:
         session.note(f"the selection is kept: kfm replay from-spec {path}")
 
 
-# --- doing -----------------------------------------------------------------------------
+# --- run ---------------------------------------------------------------------------
 
 
 @command.command(name="run")
@@ -380,7 +279,109 @@ def _progress(session: CommandSession, what: str, total: int | None) -> Iterator
         shown.done()
 
 
-# --- dead-letter queues ----------------------------------------------------------------
+def all_receipts(reader: Any, replay_id: str) -> Iterator[Any]:
+    after = ""
+    while page := reader.receipts(replay_id, after):
+        yield from page
+        after = page[-1].wal_id
+
+
+# --- inspect -----------------------------------------------------------------------
+
+
+@command.command(name="inspect")
+@click.argument("replay_id", metavar="[REPLAY]", required=False)
+@click.option(
+    "--limit", type=click.IntRange(1, 1_000_000), default=RECEIPTS_SHOWN, show_default=True, metavar="N",
+    help="At most N units, or N replays.",
+)  # fmt: skip
+@session_options
+def inspect(session: CommandSession, replay_id: str | None, limit: int) -> None:
+    """Show a replay: its state, the receipt of each unit, and the unit's state now.
+
+    Where a replay would have made another item of the same bytes, nothing was published: each field is
+    shown with its value as it is and as it would have been. Without REPLAY: list replays, newest first.
+    """
+    from kfm.cli import replay_options as lines_of
+    from kfm.reports.quarantine import approval_document
+
+    with session.app(read_only=True) as app:
+        reader = app.ledger.replay_reader()
+        if replay_id is None:
+            _list(session, reader, limit)
+            return
+        replay = find_replay(reader, replay_id)
+        tally, since = reader.tally(replay.replay_id), reader.since(replay.replay_id)
+        found = reader.receipts(replay.replay_id, limit=limit)
+        requests = app.ledger.approvals(subject=replay.replay_id)
+        units = app.ledger.unit_reader()
+        receipts = [lines_of.receipt_document(one, _differing(units, one)) for one in found]
+    document = {
+        "replay": lines_of.replay_document(replay, tally),
+        "since": since,
+        "requests": [approval_document(one) for one in requests],
+        "receipts": receipts,
+        "more": len(found) < len(replay.plan.units),
+    }
+    lines = [
+        lines_of.replay_line(document["replay"]),
+        f"plan       {replay.digest}, made {moment(replay.plan.made_at_ms)}",
+        f"mode       {replay.mode}, reason {replay.reason}",
+        f"by         {replay.requested_by}, {moment(replay.created_at_ms)}: {replay.rationale}",
+        *(f"request    {one.request_id}: {_agreement(one)}" for one in requests),
+        f"since      {lines_of.amounts(since)}",
+        "",
+        *lines_of.receipt_table(receipts),
+        *lines_of.difference_lines(receipts),
+    ]
+    session.emit(document, lines, rows=receipts)
+    if document["more"] and session.output == "text":
+        session.note(f"more units are not shown: use --limit (now {limit})")
+
+
+def _agreement(request: Any) -> str:
+    if request.standing == "rejected":
+        return f"rejected by {request.rejected_by}: {request.rejection_rationale}"
+    if request.standing == "requested":
+        way = f"kfm approvals approve {request.request_id}"
+        return f"open, asked for by {request.requested_by}; another person runs {way}"
+    return f"approved by {request.approved_by}: {request.approval_rationale}"
+
+
+def _differing(units: Any, receipt: Any) -> dict[str, Any]:
+    from kfm.model.replays import MISMATCH, differing
+
+    return differing(units.history_of(receipt.wal_id)) if receipt.error_code == MISMATCH else {}
+
+
+def _list(session: CommandSession, reader: Any, limit: int) -> None:
+    from kfm.cli.replay_options import replay_document
+
+    found = reader.replays(limit)
+    documents = [replay_document(one, reader.tally(one.replay_id)) for one in found]
+    rows = [
+        (
+            moment(one.created_at_ms).removesuffix(" UTC"),
+            document["state"],
+            one.mode,
+            one.reason,
+            f"{document['replayed']}/{document['units']}",
+            one.requested_by,
+            one.replay_id,
+        )
+        for one, document in zip(found, documents, strict=True)
+    ]
+    header = ("BEGUN (UTC)", "STATE", "MODE", "REASON", "REPLAYED", "BY", "REPLAY")
+    session.emit({"replays": documents}, table(header, rows) if rows else ["no replays"], rows=documents)
+
+
+def find_replay(reader: Any, wanted: str) -> Any:
+    """By its id, or by a beginning of it that is unique."""
+    sought = Sought("replay", "replays", reader.find, str)
+    return reader.replay(only(wanted, [sought], "`kfm replay inspect` lists them."))
+
+
+# --- drain -------------------------------------------------------------------------
 
 
 @command.command(name="drain")
@@ -421,6 +422,3 @@ def drain(session: CommandSession, queue: str, url: str | None, limit: int, **op
     ]
     session.emit(document, lines)
     return code
-
-
-command.add_command(inspect)

@@ -28,6 +28,20 @@ from kfm.model.errors import (
 )
 from kfm.model.wording import span
 
+SEAL_EVENTS_MIN = 500  # so many events are worth an entry in the chain
+# With several sources the worst ending decides, in this order: something is wrong with us, with a
+# backend, with permission, with the work; then only busy; then fine.
+WORST_FIRST = (130, 2, 4, 3, 1, 5, 0)
+CHECKS_SHOWN_MAX = 10
+COLOURS = {
+    "published": "green",
+    "unchanged": "green",
+    "planned": "cyan",
+    "blocked": "yellow",
+    "busy": "yellow",
+    "failed": "red",
+}
+_WINDOW_CHARS, _VERSION_CHARS, _RUN_CHARS = 39, 12, 17
 _SELECTION = (
     click.option(
         "--source", "sources", multiple=True, metavar="ID", help="Only this source; may be repeated."
@@ -50,6 +64,113 @@ def selection_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_SELECTION):
         function = option(function)
     return function
+
+
+@click.command()
+@selection_options
+@click.option("--dry-run", is_flag=True, help="Decide and fetch, but change nothing; print the plan.")
+@click.option(
+    "--force", is_flag=True, help="Override a duplicate key, a spent budget or a freeze; needs reasons."
+)
+@click.option(
+    "--plan", metavar="FILE", help="Apply a plan made with `kfm diff --plan`; refuse if it has drifted."
+)
+@session_options
+def command(session: CommandSession, force: bool, **options: Any) -> int:
+    """Bring sources up to date and publish what changed.
+
+    Without --source: every source that is not a member of a sync. One line is printed for each source:
+    published, unchanged, planned, blocked, busy or failed. With several, the exit code is that of the
+    worst: 2, 4, 3, 1, 5, then 0.
+    """
+    if force:
+        require_reasons(options)
+    progress = watched(session)
+    with session.app(read_only=options["dry_run"], progress=progress) as app:
+        requests = make_requests(app, force=force, **options)
+        lineup = Lineup(app.settings, [request.source_id for request in requests])
+        reports, code = attempt_all(
+            session, app, requests, progress, lambda report: show_report(session, lineup, report)
+        )
+        if session.output == "json":
+            documents = [report_document(report) for report in reports]
+            session.emit({"results": documents, "exit_code": code}, ())
+        summarise(reports)
+        if not options["dry_run"]:
+            hand_over(session, app, reports)
+    return code
+
+
+def require_reasons(options: dict[str, Any]) -> None:
+    missing = [f"--{name}" for name in ("rationale", "ticket") if not (options.get(name) or "").strip()]
+    if missing:
+        raise RationaleRequired(f"A force needs {' and '.join(missing)}.")
+
+
+def attempt_all(
+    session: CommandSession, app: Any, requests: Sequence[Any], progress: Any, show: Callable[[Any], None]
+) -> tuple[list[Any], int]:
+    """The reports, each shown as soon as it is known, and the exit code of them all.
+
+    One source's failure does not keep the others from running. A signal does: it cancels the
+    whole call.
+    """
+    reports: list[Any] = []
+    codes: list[int] = []
+    try:
+        for request in requests:
+            reports.append(attempt(session, app, request))
+            codes.append(exit_code(reports[-1]))
+            progress.done()
+            show(reports[-1])
+            if isinstance(reports[-1].error, Cancelled):
+                break
+    except KeyboardInterrupt:  # between two sources
+        codes.append(Cancelled.exit_code)
+    left = [request.source_id for request in requests[len(reports) :]]
+    if left and Cancelled.exit_code in codes:
+        session.note(f"cancelled; not run: {', '.join(left)}", "warning")
+    return reports, worst(codes)
+
+
+def attempt(session: CommandSession, app: Any, request: Any) -> Any:
+    """One source's report, whatever happens."""
+    from kfm.runs.kernel import RunReport
+
+    try:
+        return app.preview(request) if request.dry_run else app.run(request)
+    except (Exception, KeyboardInterrupt) as problem:  # noqa: BLE001 - reported as this source's failure
+        error = as_error(problem)
+        if session.verbose and not isinstance(problem, KfmError | KeyboardInterrupt):
+            session.note("".join(traceback.format_exception(problem)).rstrip(), "error")
+    outcomes = {3: ("refused", "blocked"), 5: ("busy", "busy")}
+    outcome, word = outcomes.get(error.exit_code, ("failed", "failed"))
+    return RunReport(
+        outcome=outcome,  # type: ignore[arg-type]
+        word=word,
+        source_id=request.source_id,
+        dataset_id=app.settings.source(request.source_id).dataset,
+        window_start_ms=0,
+        window_end_ms=0,
+        invocation_id=None,
+        reason=error.message,
+        error=error,
+    )
+
+
+def exit_code(report: Any) -> int:
+    if report.error is not None:
+        return int(report.error.exit_code)
+    if any(projection.error and not is_put_off(projection.error) for projection in report.projections):
+        return 4
+    return {"failed": 1, "refused": 3, "busy": 5}.get(report.outcome, 0)
+
+
+def worst(codes: Sequence[int]) -> int:
+    return min(codes, key=WORST_FIRST.index, default=0)
+
+
+# --- selection ---------------------------------------------------------------------
 
 
 def make_requests(app: Any, **options: Any) -> list[Any]:
@@ -118,9 +239,6 @@ def planned(path: str, sources: Sequence[str], window: str | None) -> tuple[tupl
     return (header.source_id,), spec
 
 
-# --- windows -------------------------------------------------------------------------
-
-
 def require_window(spec: str, sources: Sequence[Any], now_ms: int) -> None:
     """Refuse a window that no source could be run for, before any is."""
     from kfm.model.windows import resolve_window
@@ -156,42 +274,7 @@ def _meant(spec: str) -> str | None:
     return None
 
 
-SEAL_EVENTS_MIN = 500  # so many events are worth an entry in the chain
-
-
-@click.command()
-@selection_options
-@click.option("--dry-run", is_flag=True, help="Decide and fetch, but change nothing; print the plan.")
-@click.option(
-    "--force", is_flag=True, help="Override a duplicate key, a spent budget or a freeze; needs reasons."
-)
-@click.option(
-    "--plan", metavar="FILE", help="Apply a plan made with `kfm diff --plan`; refuse if it has drifted."
-)
-@session_options
-def command(session: CommandSession, force: bool, **options: Any) -> int:
-    """Bring sources up to date and publish what changed.
-
-    Without --source: every source that is not a member of a sync. One line is printed for each source:
-    published, unchanged, planned, blocked, busy or failed. With several, the exit code is that of the
-    worst: 2, 4, 3, 1, 5, then 0.
-    """
-    if force:
-        require_reasons(options)
-    progress = watched(session)
-    with session.app(read_only=options["dry_run"], progress=progress) as app:
-        requests = make_requests(app, force=force, **options)
-        lineup = Lineup(app.settings, [request.source_id for request in requests])
-        reports, code = attempt_all(
-            session, app, requests, progress, lambda report: show_report(session, lineup, report)
-        )
-        if session.output == "json":
-            documents = [report_document(report) for report in reports]
-            session.emit({"results": documents, "exit_code": code}, ())
-        summarise(reports)
-        if not options["dry_run"]:
-            hand_over(session, app, reports)
-    return code
+# --- after the runs: notifications, lineage, provenance, seals, GitHub -------------
 
 
 def hand_over(session: CommandSession, app: Any, reports: Sequence[Any]) -> bool:
@@ -245,63 +328,6 @@ def notify_hooks(session: CommandSession, app: Any) -> bool:
     return True
 
 
-def require_reasons(options: dict[str, Any]) -> None:
-    missing = [f"--{name}" for name in ("rationale", "ticket") if not (options.get(name) or "").strip()]
-    if missing:
-        raise RationaleRequired(f"A force needs {' and '.join(missing)}.")
-
-
-def attempt_all(
-    session: CommandSession, app: Any, requests: Sequence[Any], progress: Any, show: Callable[[Any], None]
-) -> tuple[list[Any], int]:
-    """The reports, each shown as soon as it is known, and the exit code of them all.
-
-    One source's failure does not keep the others from running. A signal does: it cancels the
-    whole call.
-    """
-    reports: list[Any] = []
-    codes: list[int] = []
-    try:
-        for request in requests:
-            reports.append(attempt(session, app, request))
-            codes.append(exit_code(reports[-1]))
-            progress.done()
-            show(reports[-1])
-            if isinstance(reports[-1].error, Cancelled):
-                break
-    except KeyboardInterrupt:  # between two sources
-        codes.append(Cancelled.exit_code)
-    left = [request.source_id for request in requests[len(reports) :]]
-    if left and Cancelled.exit_code in codes:
-        session.note(f"cancelled; not run: {', '.join(left)}", "warning")
-    return reports, worst(codes)
-
-
-def attempt(session: CommandSession, app: Any, request: Any) -> Any:
-    """One source's report, whatever happens."""
-    from kfm.runs.kernel import RunReport
-
-    try:
-        return app.preview(request) if request.dry_run else app.run(request)
-    except (Exception, KeyboardInterrupt) as problem:  # noqa: BLE001 - reported as this source's failure
-        error = as_error(problem)
-        if session.verbose and not isinstance(problem, KfmError | KeyboardInterrupt):
-            session.note("".join(traceback.format_exception(problem)).rstrip(), "error")
-    outcomes = {3: ("refused", "blocked"), 5: ("busy", "busy")}
-    outcome, word = outcomes.get(error.exit_code, ("failed", "failed"))
-    return RunReport(
-        outcome=outcome,  # type: ignore[arg-type]
-        word=word,
-        source_id=request.source_id,
-        dataset_id=app.settings.source(request.source_id).dataset,
-        window_start_ms=0,
-        window_end_ms=0,
-        invocation_id=None,
-        reason=error.message,
-        error=error,
-    )
-
-
 def summarise(reports: Sequence[Any]) -> None:
     """Write the step summary and outputs of a GitHub Actions job."""
     from kfm.config.loader import github
@@ -330,34 +356,7 @@ def _append(path: str, text: str) -> None:
         message(f"warning: {as_error(error).message}", "warning")
 
 
-# With several sources the worst ending decides, in this order: something is wrong with us, with a
-# backend, with permission, with the work; then only busy; then fine.
-WORST_FIRST = (130, 2, 4, 3, 1, 5, 0)
-CHECKS_SHOWN_MAX = 10
-COLOURS = {
-    "published": "green",
-    "unchanged": "green",
-    "planned": "cyan",
-    "blocked": "yellow",
-    "busy": "yellow",
-    "failed": "red",
-}
-_WINDOW_CHARS, _VERSION_CHARS, _RUN_CHARS = 39, 12, 17
-
-
-def exit_code(report: Any) -> int:
-    if report.error is not None:
-        return int(report.error.exit_code)
-    if any(projection.error and not is_put_off(projection.error) for projection in report.projections):
-        return 4
-    return {"failed": 1, "refused": 3, "busy": 5}.get(report.outcome, 0)
-
-
-def worst(codes: Sequence[int]) -> int:
-    return min(codes, key=WORST_FIRST.index, default=0)
-
-
-# --- for people ----------------------------------------------------------------------
+# --- lines -------------------------------------------------------------------------
 
 
 class Lineup:
@@ -507,7 +506,7 @@ def details(report: Any) -> list[str]:
     return lines
 
 
-# --- for programs --------------------------------------------------------------------
+# --- documents ---------------------------------------------------------------------
 
 
 def report_document(report: Any) -> dict[str, Any]:

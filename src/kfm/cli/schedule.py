@@ -17,8 +17,12 @@ from kfm.model.wording import counted, duration, moment
 DAY_MS = 86_400_000
 HISTORY_MAX = 1_000
 HISTORY_RECENT = 20
+TOGETHER_MIN = 10  # scheduled times with the same outcome that share one row
+COUNT_MAX = 10_000
+RECENT = 3
+DRIFT_CHARS_MAX = 10_000_000
+TARGETS = ("github", "airflow", "langgraph")
 _EXIT = {"failed": 1, "refused": 3}
-
 _WHO = (
     click.option(
         "--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this."
@@ -34,29 +38,155 @@ def _who(function: Any) -> Any:
     return function
 
 
-def load_schedules(session: CommandSession) -> tuple[Any, dict[str, Any]]:
-    from kfm.config.schedules import load_schedules as load
+@click.group(name="schedule")
+def command() -> None:
+    """Show, pause and backfill schedules; export them for other schedulers.
 
-    loaded = session.load()
-    return loaded, {each.id: each for each in load(loaded)}
+    Schedules are written in cron.yml, beside the configuration (`schedules:` names another file), and kept
+    by `kfm serve`.
+    """
 
 
-def find_schedule(known: dict[str, Any], name: str) -> Any:
-    """The schedule of this name."""
-    if name in known:
-        return known[name]
-    from kfm.model.wording import did_you_mean
+# --- list --------------------------------------------------------------------------
 
-    raise UsageError(
-        f"There is no schedule `{name[:100]}`{did_you_mean(name, sorted(known))}",
-        remedy="`kfm schedule list` has them.",
+
+@command.command(name="list")
+@session_options
+def list_schedules(session: CommandSession) -> None:
+    """List the schedules, when each fires next, and the outcome of its last scheduled time.
+
+    A time of day (`15 7 * * *`) is that of the schedule's time zone and fires once a day, also on days on
+    which the clocks change. What fires in every hour (`*/15 * * * *`) and intervals (`every: PT90M`) go by
+    real time.
+    """
+    from kfm.config.schedules import FILE
+    from kfm.reports.schedules import schedule_document, state_document
+
+    loaded, known = load_schedules(session)
+    with session.app(read_only=True) as app:
+        states, now_ms = app.ledger.schedule_reader().states(), app.ledger.now_ms()
+        documents = [
+            {
+                **schedule_document(each, loaded.settings.source(each.source), now_ms),
+                **state_document(states.get(each.id)),
+                "recent": recent_documents(app, each, RECENT) if each.id in states else [],
+            }
+            for each in sorted(known.values(), key=lambda each: each.id)
+        ]
+    rows = [
+        (
+            each["schedule_id"],
+            each["source_id"],
+            when(each),
+            each["time_zone"],
+            _next(each),
+            _last(each["recent"]),
+            each["overlap"],
+            each["missed"]["run"],
+        )
+        for each in documents
+    ]
+    header = ("SCHEDULE", "SOURCE", "WHEN", "TIME ZONE", "NEXT (UTC)", "LAST", "OVERLAP", "MISSED")
+    session.emit(
+        {"file": loaded.settings.schedules or FILE, "schedules": documents},
+        table(header, rows) if rows else ["no schedules"],
+        rows=documents,
+    )
+    if not rows:
+        session.note(f"write them into {loaded.settings.schedules or FILE}, beside {loaded.name}")
+    for each in documents:
+        if each["paused"] is not None:
+            paused = each["paused"]
+            session.note(
+                f"{each['schedule_id']} is paused by {paused['by']} since {utc(paused['at'])}: "
+                f"{one_line(paused['rationale'] or '-')}"
+            )
+
+
+def _last(recent: list[dict[str, Any]]) -> str:
+    """The outcome of the last scheduled time."""
+
+    decided = [each for each in recent if each["fate"] not in ("redefined", "pending")]
+    return fate_word(decided[-1]) if decided else "-"
+
+
+def _next(document: dict[str, Any]) -> str:
+    if document["paused"] is not None:
+        return "paused"
+    return utc(document["next"]).removesuffix(" UTC") if document["next"] else "off"
+
+
+# --- next --------------------------------------------------------------------------
+
+
+@command.command(name="next")
+@click.argument("wanted", metavar="[SCHEDULE]...", nargs=-1)
+@click.option(
+    "--count",
+    type=click.IntRange(1, COUNT_MAX),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="Show so many, of all schedules together.",
+)
+@click.option(
+    "--from", "start", metavar="TIME", help="Begin here, as 2026-03-08 or 2026-03-08T06:00:00Z; else now."
+)
+@session_options
+def next_instants(session: CommandSession, wanted: tuple[str, ...], count: int, start: str | None) -> None:
+    """Show the next scheduled times of all schedules, or of those that are named.
+
+    For each: the time in UTC, the local time in the schedule's zone with its offset, when the run begins
+    (later by the jitter, if there is any), and the window that it covers. Use --from to look at a day on
+    which the clocks change before it comes:
+
+    \b
+    kfm schedule next streamflow-daily --from 2027-03-13 --count 3
+    """
+    from heapq import merge
+    from itertools import islice, repeat
+
+    from kfm.model.schedules import instants
+    from kfm.model.windows import parse_instant
+    from kfm.reports.schedules import instant_document
+
+    loaded, known = load_schedules(session)
+    chosen = _chosen(known, wanted)
+    start_ms = _now_ms() if start is None else parse_instant(start, "UTC")
+    for each in chosen:
+        if not each.enabled and wanted:
+            session.note(f"note: {each.id} is not enabled; this is when it would fire")
+    firing = (zip(instants(each, start_ms), repeat(each)) for each in chosen if each.enabled or wanted)
+    found = islice(merge(*firing, key=lambda pair: (pair[0], pair[1].id)), count)
+    documents = [instant_document(each, loaded.settings.source(each.source), at_ms) for at_ms, each in found]
+    rows = [
+        (
+            utc(each["instant"]).removesuffix(" UTC"),
+            each["local"].replace("T", " "),
+            each["schedule_id"],
+            utc(each["due"])[11:-4] if each["due"] != each["instant"] else "-",
+            between(each["window_start"], each["window_end"]),
+        )
+        for each in documents
+    ]
+    header = ("UTC", "LOCAL", "SCHEDULE", "BEGINS (UTC)", "COVERS")
+    session.emit(
+        {"from": instant(start_ms), "instants": documents},
+        table(header, rows) if rows else ["nothing is scheduled"],
+        rows=documents,
     )
 
 
-# --- pausing ---------------------------------------------------------------------------
+def _chosen(known: dict[str, Any], wanted: tuple[str, ...]) -> list[Any]:
+    """The named schedules, or all."""
+    found = [find_schedule(known, name) for name in dict.fromkeys(wanted)]
+    return found if wanted else list(known.values())
 
 
-@click.command(name="pause")
+# --- pause and resume --------------------------------------------------------------
+
+
+@command.command(name="pause")
 @click.argument("name", metavar="SCHEDULE")
 @_who
 @session_options
@@ -71,7 +201,7 @@ def pause(session: CommandSession, name: str, **why: Any) -> None:
     _set_paused(session, name, True, why)
 
 
-@click.command(name="resume")
+@command.command(name="resume")
 @click.argument("name", metavar="SCHEDULE")
 @_who
 @session_options
@@ -140,10 +270,10 @@ def _meaning(schedule: Any, paused: bool) -> str:
     return f"what waited counts as missed, and {caught_up}"
 
 
-# --- backfill --------------------------------------------------------------------------
+# --- backfill ----------------------------------------------------------------------
 
 
-@click.command(name="backfill")
+@command.command(name="backfill")
 @click.argument("name", metavar="SCHEDULE")
 @click.option("--from", "start", metavar="TIME", required=True, help="From this time on.")
 @click.option("--to", "end", metavar="TIME", help="Scheduled times before this; else all until now.")
@@ -227,10 +357,10 @@ def _say_next(session: CommandSession, makes: bool, made: int, open_: int) -> No
         session.note(f"nothing was asked for: --yes --rationale TEXT makes {counted(open_, 'request')}")
 
 
-# --- what became of them ---------------------------------------------------------------
+# --- history -----------------------------------------------------------------------
 
 
-@click.command(name="history")
+@command.command(name="history")
 @click.argument("name", metavar="SCHEDULE")
 @click.option("--since", metavar="TIME", help="From here on; else the last scheduled times.")
 @click.option(
@@ -302,10 +432,50 @@ def _ending(request: Any) -> dict[str, Any]:
     return {name: getattr(request, name, None) for name in ("state", "outcome", "run_id")}
 
 
-# --- without a service -----------------------------------------------------------------
+def history_rows(documents: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """A row for each scheduled time; many with the same outcome and no request share one."""
+    rows = []
+    for _, same in groupby(documents, key=lambda each: (fate_word(each), each["reason"], each["request_id"])):
+        many = list(same)
+        together = many[0]["request_id"] is None and len(many) >= TOGETHER_MIN
+        rows += [_row(many)] if together else [_row([each]) for each in many]
+    return rows
 
 
-@click.command(name="run-due")
+def _row(many: list[dict[str, Any]]) -> tuple[str, ...]:
+    first, last = many[0], many[-1]
+    at = utc(first["instant"]).removesuffix(" UTC")
+    why = first["reason"] or ""
+    if len(many) > 1:
+        at = f"{at} … {utc(last['instant']).removesuffix(' UTC')}"
+        why = f"{len(many)} scheduled times{f': {why}' if why else ''}"
+    return (
+        at,
+        fate_word(first),
+        between(first["window_start"], last["window_end"]),
+        short_id(first["run_id"]) if first["run_id"] else "-",
+        clipped(why),
+    )
+
+
+def fate_word(document: dict[str, Any]) -> str:
+    """The outcome of a scheduled time, in one word: of its request, where it had one."""
+    if document["before_first_seen"]:
+        return "not known yet"
+    return str(document["outcome"] or document["state"] or document["fate"])
+
+
+def when(document: dict[str, Any]) -> str:
+    """The pattern."""
+    if document["cron"] is not None:
+        return str(document["cron"])
+    return f"every {duration(document['every_seconds'] * 1000)}"
+
+
+# --- run-due -----------------------------------------------------------------------
+
+
+@command.command(name="run-due")
 @session_options
 def run_due(session: CommandSession) -> int:
     """Do once what `kfm serve` does all the time, and end.
@@ -347,190 +517,7 @@ def run_due(session: CommandSession) -> int:
     return worst([_EXIT.get(each["outcome"], 0) for each in documents])
 
 
-TOGETHER_MIN = 10  # scheduled times with the same outcome that share one row
-
-
-def when(document: dict[str, Any]) -> str:
-    """The pattern."""
-    if document["cron"] is not None:
-        return str(document["cron"])
-    return f"every {duration(document['every_seconds'] * 1000)}"
-
-
-def fate_word(document: dict[str, Any]) -> str:
-    """The outcome of a scheduled time, in one word: of its request, where it had one."""
-    if document["before_first_seen"]:
-        return "not known yet"
-    return str(document["outcome"] or document["state"] or document["fate"])
-
-
-def history_rows(documents: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """A row for each scheduled time; many with the same outcome and no request share one."""
-    rows = []
-    for _, same in groupby(documents, key=lambda each: (fate_word(each), each["reason"], each["request_id"])):
-        many = list(same)
-        together = many[0]["request_id"] is None and len(many) >= TOGETHER_MIN
-        rows += [_row(many)] if together else [_row([each]) for each in many]
-    return rows
-
-
-def _row(many: list[dict[str, Any]]) -> tuple[str, ...]:
-    first, last = many[0], many[-1]
-    at = utc(first["instant"]).removesuffix(" UTC")
-    why = first["reason"] or ""
-    if len(many) > 1:
-        at = f"{at} … {utc(last['instant']).removesuffix(' UTC')}"
-        why = f"{len(many)} scheduled times{f': {why}' if why else ''}"
-    return (
-        at,
-        fate_word(first),
-        between(first["window_start"], last["window_end"]),
-        short_id(first["run_id"]) if first["run_id"] else "-",
-        clipped(why),
-    )
-
-
-COUNT_MAX = 10_000
-RECENT = 3
-DRIFT_CHARS_MAX = 10_000_000
-TARGETS = ("github", "airflow", "langgraph")
-
-
-@click.group(name="schedule")
-def command() -> None:
-    """Show, pause and backfill schedules; export them for other schedulers.
-
-    Schedules are written in cron.yml, beside the configuration (`schedules:` names another file), and kept
-    by `kfm serve`.
-    """
-
-
-for each_command in (pause, resume, backfill, history, run_due):
-    command.add_command(each_command)
-
-
-@command.command(name="list")
-@session_options
-def list_schedules(session: CommandSession) -> None:
-    """List the schedules, when each fires next, and the outcome of its last scheduled time.
-
-    A time of day (`15 7 * * *`) is that of the schedule's time zone and fires once a day, also on days on
-    which the clocks change. What fires in every hour (`*/15 * * * *`) and intervals (`every: PT90M`) go by
-    real time.
-    """
-    from kfm.config.schedules import FILE
-    from kfm.reports.schedules import schedule_document, state_document
-
-    loaded, known = load_schedules(session)
-    with session.app(read_only=True) as app:
-        states, now_ms = app.ledger.schedule_reader().states(), app.ledger.now_ms()
-        documents = [
-            {
-                **schedule_document(each, loaded.settings.source(each.source), now_ms),
-                **state_document(states.get(each.id)),
-                "recent": recent_documents(app, each, RECENT) if each.id in states else [],
-            }
-            for each in sorted(known.values(), key=lambda each: each.id)
-        ]
-    rows = [
-        (
-            each["schedule_id"],
-            each["source_id"],
-            when(each),
-            each["time_zone"],
-            _next(each),
-            _last(each["recent"]),
-            each["overlap"],
-            each["missed"]["run"],
-        )
-        for each in documents
-    ]
-    header = ("SCHEDULE", "SOURCE", "WHEN", "TIME ZONE", "NEXT (UTC)", "LAST", "OVERLAP", "MISSED")
-    session.emit(
-        {"file": loaded.settings.schedules or FILE, "schedules": documents},
-        table(header, rows) if rows else ["no schedules"],
-        rows=documents,
-    )
-    if not rows:
-        session.note(f"write them into {loaded.settings.schedules or FILE}, beside {loaded.name}")
-    for each in documents:
-        if each["paused"] is not None:
-            paused = each["paused"]
-            session.note(
-                f"{each['schedule_id']} is paused by {paused['by']} since {utc(paused['at'])}: "
-                f"{one_line(paused['rationale'] or '-')}"
-            )
-
-
-def _last(recent: list[dict[str, Any]]) -> str:
-    """The outcome of the last scheduled time."""
-
-    decided = [each for each in recent if each["fate"] not in ("redefined", "pending")]
-    return fate_word(decided[-1]) if decided else "-"
-
-
-def _next(document: dict[str, Any]) -> str:
-    if document["paused"] is not None:
-        return "paused"
-    return utc(document["next"]).removesuffix(" UTC") if document["next"] else "off"
-
-
-@command.command(name="next")
-@click.argument("wanted", metavar="[SCHEDULE]...", nargs=-1)
-@click.option(
-    "--count",
-    type=click.IntRange(1, COUNT_MAX),
-    default=5,
-    show_default=True,
-    metavar="N",
-    help="Show so many, of all schedules together.",
-)
-@click.option(
-    "--from", "start", metavar="TIME", help="Begin here, as 2026-03-08 or 2026-03-08T06:00:00Z; else now."
-)
-@session_options
-def next_instants(session: CommandSession, wanted: tuple[str, ...], count: int, start: str | None) -> None:
-    """Show the next scheduled times of all schedules, or of those that are named.
-
-    For each: the time in UTC, the local time in the schedule's zone with its offset, when the run begins
-    (later by the jitter, if there is any), and the window that it covers. Use --from to look at a day on
-    which the clocks change before it comes:
-
-    \b
-    kfm schedule next streamflow-daily --from 2027-03-13 --count 3
-    """
-    from heapq import merge
-    from itertools import islice, repeat
-
-    from kfm.model.schedules import instants
-    from kfm.model.windows import parse_instant
-    from kfm.reports.schedules import instant_document
-
-    loaded, known = load_schedules(session)
-    chosen = _chosen(known, wanted)
-    start_ms = _now_ms() if start is None else parse_instant(start, "UTC")
-    for each in chosen:
-        if not each.enabled and wanted:
-            session.note(f"note: {each.id} is not enabled; this is when it would fire")
-    firing = (zip(instants(each, start_ms), repeat(each)) for each in chosen if each.enabled or wanted)
-    found = islice(merge(*firing, key=lambda pair: (pair[0], pair[1].id)), count)
-    documents = [instant_document(each, loaded.settings.source(each.source), at_ms) for at_ms, each in found]
-    rows = [
-        (
-            utc(each["instant"]).removesuffix(" UTC"),
-            each["local"].replace("T", " "),
-            each["schedule_id"],
-            utc(each["due"])[11:-4] if each["due"] != each["instant"] else "-",
-            between(each["window_start"], each["window_end"]),
-        )
-        for each in documents
-    ]
-    header = ("UTC", "LOCAL", "SCHEDULE", "BEGINS (UTC)", "COVERS")
-    session.emit(
-        {"from": instant(start_ms), "instants": documents},
-        table(header, rows) if rows else ["nothing is scheduled"],
-        rows=documents,
-    )
+# --- export ------------------------------------------------------------------------
 
 
 @command.command(name="export")
@@ -595,7 +582,23 @@ def _now_ms() -> int:
     return system_clock().now_ms()
 
 
-def _chosen(known: dict[str, Any], wanted: tuple[str, ...]) -> list[Any]:
-    """The named schedules, or all."""
-    found = [find_schedule(known, name) for name in dict.fromkeys(wanted)]
-    return found if wanted else list(known.values())
+# --- lookup ------------------------------------------------------------------------
+
+
+def load_schedules(session: CommandSession) -> tuple[Any, dict[str, Any]]:
+    from kfm.config.schedules import load_schedules as load
+
+    loaded = session.load()
+    return loaded, {each.id: each for each in load(loaded)}
+
+
+def find_schedule(known: dict[str, Any], name: str) -> Any:
+    """The schedule of this name."""
+    if name in known:
+        return known[name]
+    from kfm.model.wording import did_you_mean
+
+    raise UsageError(
+        f"There is no schedule `{name[:100]}`{did_you_mean(name, sorted(known))}",
+        remedy="`kfm schedule list` has them.",
+    )
