@@ -297,7 +297,7 @@ def test_ctrl_c_between_two_sources(kfm: Kfm, app: FakeApp, monkeypatch: pytest.
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kfm.cli.run.tell", interrupted)
+    monkeypatch.setattr("kfm.cli.run.show_report", interrupted)
     called = kfm("run", "--json")
     assert called.code == 130
     assert [result["word"] for result in called.document["results"]] == ["published"]

@@ -1,4 +1,4 @@
-"""How `kfm schedule history` tells what became of instants."""
+"""The lines of `kfm schedule history`: outcomes of scheduled times."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_many_of_one_fate_share_a_row() -> None:
     many = [instant(second) for second in range(TOGETHER_MIN)]
     (row,) = history_rows(many)
     assert row[0] == f"2026-11-16 10:04:00 … 2026-11-16 10:04:{TOGETHER_MIN - 1:02d}"
-    assert row[4] == f"{TOGETHER_MIN} instants: {FIRST_SEEN}"
+    assert row[4] == f"{TOGETHER_MIN} scheduled times: {FIRST_SEEN}"
     assert len(history_rows(many[1:])) == TOGETHER_MIN - 1
 
 

@@ -88,6 +88,6 @@ def test_other_machines_need_tokens(kfm: Kfm, project: Path) -> None:
     """An address that others reach is a failure until somebody has a token."""
     code, found = _service(kfm, project, 'serve: {host: "0.0.0.0", port: 0}\n')
     assert (code, [state for state, _ in found]) == (1, ["ok", "fail"])
-    assert "nobody has a token" in found[1][1]
+    assert "no person has a token" in found[1][1]
     people = f'people: [{{subject: ann, roles: [operate], tokens: ["{TOKEN_HASH}"]}}]\n'
     assert _service(kfm, project, people)[0] == 0
