@@ -85,7 +85,7 @@ def frozen(settings: Settings, now_ms: int) -> Iterator[Blocker]:
         source = next((each.id for each in settings.sources if each.dataset == dataset.id), "ID")
         yield Blocker(
             kind="freeze",
-            how="blocked",
+            how="frozen",
             what=f"dataset {dataset.id}",
             why=cause,
             since_ms=max(since, default=None),
@@ -102,7 +102,7 @@ def halted(settings: Settings, ledger: LedgerReader) -> Iterator[Blocker]:
         if held is not None:
             yield Blocker(
                 kind="halt",
-                how="blocked",
+                how="halted",
                 what=f"dataset {dataset.id}",
                 why=f"Halted for review after run {short_id(held.subject)}: {held.error_code}",
                 since_ms=held.held_at_ms,
@@ -124,7 +124,7 @@ def open_circuits(breakers: Iterable[Breaker], now_ms: int) -> Iterator[Blocker]
         sentence, command = breaker_headline(breaker_document(breaker, now_ms))
         yield Blocker(
             kind="breaker",
-            how="being tried" if tried else "circuit open",
+            how="circuit half-open" if tried else "circuit open",
             what=f"provider {breaker.provider}",
             why=f"Its circuit is open after {counted(breaker.failures, 'failure')} in a row{again}",
             since_ms=breaker.tripped_at_ms,
@@ -208,7 +208,7 @@ def _refusal(call: Invocation, gate: GateResult, waiting: Approval | None) -> Bl
         )
     return Blocker(
         kind="refusal",
-        how="blocked",
+        how="refused",
         what=f"dataset {call.dataset_id}",
         why=f"{cause.rstrip('.')} ({', '.join(gate.policy_ids)})." if gate.policy_ids else cause,
         since_ms=call.requested_at_ms,

@@ -255,7 +255,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             "Ask for updates that a schedule has not made",
             changes.backfill,
             "cli-schedule-backfill",
-            bodies.BackfillBody,
+            bodies.Backfill,
             status=202,
         ),
     ),

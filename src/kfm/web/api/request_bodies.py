@@ -65,7 +65,7 @@ class SetSwitch(Reason, frozen=True, kw_only=True):
     position: Literal["running", "paused", "stopped"]
 
 
-class BackfillBody(Reason, frozen=True, kw_only=True):
+class Backfill(Reason, frozen=True, kw_only=True):
     """Instants of a schedule that are to run after all."""
 
     start: Annotated[Time, Meta(description="The first instant that is meant, or a time before it.")]

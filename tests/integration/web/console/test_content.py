@@ -19,18 +19,18 @@ def test_the_overview_names_the_blocker_who_lifts_it_and_how(reader: Reader) -> 
 
 
 def test_four_words_for_four_things(reader: Reader) -> None:
-    """Unchanged, skipped, blocked and failed are told apart."""
+    """Unchanged, skipped, refused and failed are different words."""
     page = reader.page("schedules/river-daily")
-    for word in ("unchanged", "skipped", "blocked", "failed"):
+    for word in ("unchanged", "skipped", "refused", "failed"):
         assert word in page.text
     overview = reader.page("").text
     assert "= unchanged" in overview
 
 
 def test_a_run_that_was_never_begun_has_its_call(reader: Reader, filled: Filled) -> None:
-    """What a gate turned away has a page that names the gate and what would unblock it."""
+    """An invocation that a gate refused has a page that names the gate and what would satisfy it."""
     text = reader.page(f"calls/{filled.call_id}").text
-    assert "blocked" in text
+    assert "refused" in text
     assert "freeze" in text
 
 
@@ -51,8 +51,8 @@ def test_coverage_is_drawn_from_what_was_expected(reader: Reader) -> None:
     """An instant that nobody has a word of shows as such; those ahead are there, too."""
     text = reader.page("schedules/river-daily").text
     assert "1 unaccounted" in text
-    assert "ahead" in text
-    assert "not known yet" in text  # before a service knew the schedule
+    assert "upcoming" in text
+    assert "not seen yet" in text  # before a service knew the schedule
 
 
 def test_pages_of_many_things_are_paged_by_the_address(reader: Reader) -> None:
@@ -146,7 +146,7 @@ def test_nothing_yet_is_told_so_that_it_teaches(tmp_path_factory: pytest.TempPat
         ("requests", "kfm serve"),
         ("held", "kfm quarantine resume"),
         ("units", "kfm worker"),
-        ("audit", "nothing is ever changed"),
+        ("audit", "never changed or removed"),
     ):
         assert hint in reader.page(path).text, path
 
@@ -160,24 +160,24 @@ def test_a_schedule_that_fires_too_often_is_cut_and_says_so(filled: Filled) -> N
     reader = Reader(WebContext(filled.loaded, [often]))
     text = reader.page("schedules/minutely?days=28").text
     assert "It fires too often for 28 days: 6 are shown." in text
-    assert "8640 instants expected" in text
+    assert "8640 scheduled times" in text
 
 
 @pytest.mark.req("RS-12")
 def test_what_fires_often_is_shown_around_now(reader: Reader) -> None:
     """Some hundreds of instants up to now and a few ahead, not the first ones of a day."""
     page = reader.page("schedules/well-each-second")
-    assert "360 instants expected" in page.text
-    assert ", 60 ahead." in page.text
+    assert "360 scheduled times" in page.text
+    assert ", 60 upcoming." in page.text
     assert "A cell is one second (UTC)" in page.text
 
 
 def test_instants_of_one_fate_share_a_row(reader: Reader) -> None:
     """Many in a row that became the same without a request are one row, with how many there are."""
     text = reader.page("schedules/well-each-second").text
-    table = text[text.index("Expected instants") :]
-    assert "60 instants · ahead" in table
-    assert "∅ not known yet" in table
+    table = text[text.index("Scheduled times and their outcomes") :]
+    assert "60 scheduled times · upcoming" in table
+    assert "∅ not seen yet" in table
     assert table.count("–") < 10
     assert "redefined" not in text
 
@@ -187,17 +187,17 @@ def test_from_takes_a_day_or_a_time(reader: Reader) -> None:
     page = reader.page("schedules/well-each-second")
     earlier, later = [href for href in page.links() if "from=" in href][:2]
     for href in (earlier, later):
-        assert "360 instants expected" in reader.page(f"http://127.0.0.1{href}").text
+        assert "360 scheduled times" in reader.page(f"http://127.0.0.1{href}").text
     assert "T" in earlier.partition("from=")[2]
-    assert "28 instants expected" in reader.page("schedules/river-daily?from=2026-03-01").text
-    assert "28 instants expected" in reader.page("schedules/river-daily?from=2026-03-01T07:15Z").text
+    assert "28 scheduled times" in reader.page("schedules/river-daily?from=2026-03-01").text
+    assert "28 scheduled times" in reader.page("schedules/river-daily?from=2026-03-01T07:15Z").text
 
 
 def test_a_request_says_first_what_became_of_it(reader: Reader, filled: Filled) -> None:
     """Not why its run was begun, which stands below."""
     text = reader.page(f"requests/{filled.request_id}").text
-    assert f"Succeeded: run {filled.run_id[:13]} published version 1 of rivers." in text
-    assert text.index("Succeeded: run") < text.index("It was run because:")
+    assert f"Published: run {filled.run_id[:13]} is version 1 of rivers." in text
+    assert text.index("Published: run") < text.index("It ran because:")
 
 
 @pytest.mark.req("UPD-12")
@@ -210,7 +210,7 @@ def test_what_a_webhook_was_checked_for_is_told(filled: Filled) -> None:
         "Signature Standard Webhooks signature, valid",
         "Signed with secret 2 of the source",
         "Checked signature, freshness",
-        "Told apart by its webhook-id",
+        "Identified by its webhook-id",
         "Event type river.corrected",
         "Sent (UTC) 2026-11-16 10:04:28",
     ):
@@ -222,14 +222,13 @@ def test_what_a_webhook_was_checked_for_is_told(filled: Filled) -> None:
 def test_a_call_that_was_turned_away_is_something_blocked(reader: Reader) -> None:
     """Datasets, figures and the table of blockers agree, and the table has the way out."""
     page = reader.page("")
-    table = page.text[
-        page.text.index("What keeps work from beginning") : page.text.index("The newest run of")
-    ]
+    table = page.text[page.text.index("Why work does not start") : page.text.index("The newest run of")]
     assert "no approval of this attempt is recorded (care.restricted-needs-approval)." in table
-    assert "one person requests it, another approves kfm approvals request --source mound --window" in table
-    assert "5 blocked" in page.text  # a switch, a freeze, two providers, and this
-    datasets = page.text[page.text.index("What readers see") :]
-    assert "burials – blocked" in datasets
+    assert "somebody asks, somebody else approves kfm approvals request --source mound --window" in table
+    assert "5 blockers" in page.text  # a switch, a freeze, two providers, and this
+    datasets = page.text[page.text.index("The published version of") :]
+    assert "burials – refused" in datasets
+    assert "blocked by" in datasets
 
 
 def test_runs_are_paged_from_the_last_one_that_was_shown(reader: Reader, filled: Filled) -> None:

@@ -1,4 +1,4 @@
-"""What stands in the way, as pages show it; `kfm status` tells it from the same home."""
+"""Blockers, incidents and approvals as pages show them; `kfm status` reads the same reports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kfm.model.incidents import SEVERITY, Incident
 from kfm.model.quarantine import Approval
 from kfm.model.records import Record
 from kfm.model.wording import counted, moment
-from kfm.reports import blockers as standing
+from kfm.reports import blockers as reports
 from kfm.web.console.state_words import Word, word
 from kfm.web.console.visit import Visit, short
 
@@ -15,7 +15,7 @@ FAILED_SHOWN_MAX = 20
 
 
 class ShownBlocker(Record, frozen=True):
-    """One thing that keeps work from beginning."""
+    """A reason why work does not start."""
 
     kind: str
     word: Word
@@ -46,14 +46,14 @@ def blockers(visit: Visit) -> list[ShownBlocker]:
             who=each.who,
             command=each.command,
         )
-        for each in standing.blockers(visit.context.settings, visit.reader, visit.now_ms)
+        for each in reports.blockers(visit.context.settings, visit.reader, visit.now_ms)
     ]
 
 
 def recovering(visit: Visit) -> list[str]:
-    """Providers that are back, while what waited for them is let go bit by bit."""
+    """Providers whose circuit has closed, while the work that waited for them starts gradually."""
     return [
-        f"{each.provider} is called as usual; what waited comes back until {moment(recovered_at_ms(each))}"
+        f"{each.provider} has recovered; the work that waited starts until {moment(recovered_at_ms(each))}"
         for each in visit.reader.breakers()
         if each.state == "closed" and each.closed_at_ms is not None and recovered_at_ms(each) > visit.now_ms
     ]
@@ -79,9 +79,9 @@ def incident(each: Incident) -> ShownTrouble:
 def approval(each: Approval) -> ShownTrouble:
     about = each.about or f"{each.kind} of {short(each.subject)}"
     return ShownTrouble(
-        word=word("approval needed"),
+        word=word("waiting for approval"),
         name=about,
-        text=f"asked for by {each.requested_by}: {each.rationale}",
+        text=f"requested by {each.requested_by}: {each.rationale}",
         since_ms=each.requested_at_ms,
         command=f"kfm approvals approve {each.request_id} --rationale TEXT",
     )

@@ -17,20 +17,20 @@ from kfm.web.console.visit import Visit
 
 ROWS_MAX = 10_000
 SPOTS_MAX = 10_000
-SINGLY_MAX = 100  # requests that are asked for one by one
-TOGETHER_MIN = 10  # so many of the same fate, one after the other, are told in one row
-RECENT, COMING = 300, 60  # instants that are shown of what fires often
+SINGLY_MAX = 100  # requests that are read one by one
+TOGETHER_MIN = 10  # consecutive scheduled times with the same outcome that share one row
+RECENT, COMING = 300, 60  # scheduled times that are shown of a frequent schedule
 DAY_MS = 86_400_000
-_FATES = {"coming": "ahead", "pending": "waiting", "held": "paused"}
+_FATES = {"coming": "upcoming", "pending": "waiting", "held": "paused"}
 _WITHOUT = {
-    "unaccounted": "it is past, and nobody has left a word of it",
-    "pending": "it is due just now",
+    "unaccounted": "it is past, and no record says what became of it",
+    "pending": "it is due now",
     "held": "it waits until the schedule is resumed",
 }
 
 
 class Spot(Record, frozen=True):
-    """One instant."""
+    """One scheduled time."""
 
     at_ms: int
     word: Word
@@ -42,7 +42,7 @@ class Spot(Record, frozen=True):
 
 
 class CoverageStretch(Record, frozen=True):
-    """A row of the table: one instant, or several in a row that became the same without a request."""
+    """A row of the table: one scheduled time, or several in a row with the same outcome and no request."""
 
     first_ms: int
     last_ms: int
@@ -58,7 +58,7 @@ class CoverageStretch(Record, frozen=True):
 def spots(
     visit: Visit, schedule: Schedule, state: ScheduleState | None, start_ms: int, end_ms: int
 ) -> list[Spot]:
-    """The instants of a span with what became of each, in order."""
+    """The scheduled times of a span, in order, each with its outcome."""
     reader = visit.reader.schedule_reader()
     known = reader.instants(schedule.id, start_ms, end_ms, limit=ROWS_MAX)
     first = reader.instants(schedule.id, 0, visit.now_ms, limit=1)
@@ -98,7 +98,7 @@ def _spot(visit: Visit, each: Expected, watched_ms: int | None, asked: dict[str,
     elif each.before_first_seen or (
         each.fate == "unaccounted" and (watched_ms is None or each.instant_ms < watched_ms)
     ):
-        mark, reason = word("not known yet"), "no service knew the schedule"
+        mark, reason = word("not seen yet"), "no service had seen the schedule"
     else:
         mark, reason = word(_FATES.get(each.fate, each.fate)), each.reason or _WITHOUT.get(each.fate, "")
     return Spot(
@@ -113,13 +113,13 @@ def _spot(visit: Visit, each: Expected, watched_ms: int | None, asked: dict[str,
 
 
 def fitting_days(schedule: Schedule, start_ms: int, days: int) -> int:
-    """So many days of a span that their instants can be shown; one at least."""
+    """The number of days whose scheduled times can be shown; at least one."""
     beyond = next(islice(instants(schedule, start_ms, start_ms + days * DAY_MS), SPOTS_MAX, None), None)
     return days if beyond is None else max((beyond - start_ms) // DAY_MS, 1)
 
 
 def recent(schedule: Schedule, now_ms: int) -> tuple[int, int]:
-    """A span around now for what fires too often for days: the last instants, and a few ahead."""
+    """A span around now, for a schedule too frequent for days: recent scheduled times, and a few upcoming."""
     past = latest_instants(schedule, 0, now_ms + 1, RECENT)
     coming = list(islice(instants(schedule, now_ms + 1), COMING))
     ends = [*past, *coming] or [now_ms]
@@ -127,19 +127,19 @@ def recent(schedule: Schedule, now_ms: int) -> tuple[int, int]:
 
 
 def from_there(schedule: Schedule, start_ms: int) -> tuple[int, int]:
-    """As many of them from a moment on."""
+    """A span of as many scheduled times from a time on."""
     found = list(islice(instants(schedule, start_ms), RECENT + COMING))
     return start_ms, (found[-1] if found else start_ms) + 1
 
 
 def before(schedule: Schedule, start_ms: int) -> int:
-    """Where as many of them begin that end there."""
+    """The start of a span of as many scheduled times that ends at a time."""
     found = latest_instants(schedule, 0, start_ms, RECENT + COMING)
     return found[0] if found else start_ms
 
 
 def stretches(listed: list[Spot]) -> list[CoverageStretch]:
-    """Rows, in the same order. What became a request has a row of its own."""
+    """Rows, in the same order. A scheduled time with a request has a row of its own."""
     rows: list[CoverageStretch] = []
     for _, same in groupby(listed, key=lambda spot: (spot.word.text, spot.reason, spot.href)):
         many = list(same)
@@ -274,7 +274,7 @@ def _grid(instants: int, span_ms: int) -> Grid:
 def _cell(index: int, many: list[Spot], grid: Grid, now: bool) -> CalendarCell:
     worst = min(many, key=lambda spot: _TONES.index(spot.word.tone)).word
     past = [spot.word.text for spot in many]
-    told = ", ".join(f"{past.count(text)} {text}" for text in dict.fromkeys(past))
+    counts = ", ".join(f"{past.count(text)} {text}" for text in dict.fromkeys(past))
     return CalendarCell(
         x=LABEL + index % grid.across * grid.wide,
         y=TOP + index // grid.across * ROW,
@@ -283,12 +283,12 @@ def _cell(index: int, many: list[Spot], grid: Grid, now: bool) -> CalendarCell:
         text=worst.sign,
         title=many[0].title
         if len(many) == 1
-        else f"{moment(many[0].at_ms)[:-4]} … {moment(many[-1].at_ms)[11:]}: {told}",
+        else f"{moment(many[0].at_ms)[:-4]} … {moment(many[-1].at_ms)[11:]}: {counts}",
         now=now,
     )
 
 
 def _said(found: list[Spot]) -> str:
     texts = [spot.word.text for spot in found]
-    told = ", ".join(f"{texts.count(text)} {text}" for text in dict.fromkeys(texts))
-    return f"{len(found)} instants expected: {told}" if found else "no instants in this span"
+    counts = ", ".join(f"{texts.count(text)} {text}" for text in dict.fromkeys(texts))
+    return f"{len(found)} scheduled times: {counts}" if found else "no scheduled times in this span"

@@ -24,9 +24,9 @@ class Next(Record, frozen=True):
 
 
 def allowed(visit: Visit, dataset_id: str) -> None:
-    """All that is on record of a dataset which may not be named would give it away."""
+    """NotForYou for a hidden dataset: any record of it would reveal it."""
     if visit.shown.hides(dataset_id):
-        raise NotForYou("The traces of this dataset are for those who have the role operate.")
+        raise NotForYou("The records of this dataset need the role operate.")
 
 
 POLICY_CHARS_MAX = 4000
@@ -34,22 +34,24 @@ REF_CHARS_MAX = 40
 LINKS_MAX = 1000
 
 
-class ShownExplanation(Record, frozen=True):
+class ShownSentence(Record, frozen=True):
     text: str
     record: str
     href: str | None
 
 
-class Story(Record, frozen=True):
-    reason: ShownExplanation
-    chain: tuple[ShownExplanation, ...]
+class ShownExplanation(Record, frozen=True):
+    reason: ShownSentence
+    chain: tuple[ShownSentence, ...]
 
 
-def story(visit: Visit, account: Explanation) -> Story:
-    return Story(reason=told(visit, account.reason), chain=tuple(told(visit, each) for each in account.chain))
+def shown(visit: Visit, found: Explanation) -> ShownExplanation:
+    return ShownExplanation(
+        reason=_sentence(visit, found.reason), chain=tuple(_sentence(visit, each) for each in found.chain)
+    )
 
 
-def told(visit: Visit, sentence: Sentence) -> ShownExplanation:
+def _sentence(visit: Visit, sentence: Sentence) -> ShownSentence:
     kind, name = sentence.record.type, sentence.record.id
     href = None
     if kind == "run":
@@ -67,8 +69,10 @@ def told(visit: Visit, sentence: Sentence) -> ShownExplanation:
     elif kind == "governance" and name.isdigit():
         href = visit.href("audit", before=int(name) + 1)
     first, mark, rest = name.partition("#" if "#" in name else "/")
-    shown = f"{short(first)}{mark}{rest[:REF_CHARS_MAX]}" if kind != "unit" else name
-    return ShownExplanation(text=sentence.text, record=f"{kind} {shown}", href=href)
+    name = f"{short(first)}{mark}{rest[:REF_CHARS_MAX]}" if kind != "unit" else name
+    return ShownSentence(
+        text=sentence.text, record=f"{'pipeline run' if kind == 'pass' else kind} {name}", href=href
+    )
 
 
 class ShownPolicy(Record, frozen=True):
@@ -77,7 +81,7 @@ class ShownPolicy(Record, frozen=True):
 
 
 class GateRow(Record, frozen=True):
-    """What one gate said; what let a call pass is told in one row."""
+    """The decision of one gate; gates that allowed share one row."""
 
     gates: str
     word: Word
@@ -104,21 +108,21 @@ class CallRow(Record, frozen=True):
 
 def call_row(visit: Visit, call: Invocation) -> CallRow:
     claimed = f" for {call.claimed_actor}" if call.claimed_actor else ""
-    said = [call.reason or "", f"Rationale: {call.rationale}" if call.rationale else ""]
-    said += [f"Ticket: {call.ticket}"] if call.ticket else []
+    reasons = [call.reason or "", f"Rationale: {call.rationale}" if call.rationale else ""]
+    reasons += [f"Ticket: {call.ticket}"] if call.ticket else []
     return CallRow(
         invocation_id=short(call.invocation_id),
         href=visit.at("calls", call.invocation_id),
         at_ms=call.requested_at_ms,
-        word=state_words.of_call(call.outcome),
+        word=state_words.of_invocation(call.outcome),
         trigger=call.trigger_type,
         actor=f"{call.actor}{claimed}",
-        reason=" ".join(part for part in said if part),
+        reason=" ".join(part for part in reasons if part),
     )
 
 
 def gate_rows(visit: Visit, calls: list[Invocation]) -> list[CallGates]:
-    """What the gates said at each call, with the texts of the policies that decided."""
+    """The decisions of the gates at each invocation, with the texts of the policies."""
     found = []
     for call in calls:
         if not call.gates:
@@ -145,7 +149,7 @@ def gate_rows(visit: Visit, calls: list[Invocation]) -> list[CallGates]:
 def _gate(gate: GateResult, texts: dict[str, str]) -> GateRow:
     return GateRow(
         gates=gate.gate,
-        word=state_words.word("forced" if gate.overridden else "blocked"),
+        word=state_words.word("forced" if gate.overridden else "refused"),
         reason=gate.reason,
         policies=_policies([gate], texts),
     )

@@ -73,6 +73,7 @@ class DatasetRow(Record, frozen=True):
     dataset_id: str
     href: str
     word: Word | None
+    blocked_by: str
     version: int | None
     promoted_ms: int | None
     asked_ms: int | None
@@ -123,10 +124,10 @@ def view(visit: Visit) -> Overview:
         figures=(
             _figure("running", len(running), "busy", "running"),
             _figure("due", len(coming), "quiet", "due", more=coming_more),
-            _figure("blocked", len(blocked), "warn", "blocked"),
+            _figure("blockers", len(blocked), "warn", "blocked"),
             _figure("failed", len(failed), "bad", "failed"),
             _figure("quarantined", figures.held, "bad", "held"),
-            _figure("breakers open", open_breakers, "warn", "blocked"),
+            _figure("circuits open", open_breakers, "warn", "blocked"),
             _figure("incidents", len(incidents), "bad", "incidents"),
             _figure("approvals", len(asked), "warn", "approvals"),
         ),
@@ -161,9 +162,9 @@ def _headline(
     failed: list[Failed],
     incidents: list[blockers.ShownTrouble],
 ) -> Headline:
-    """The single thing that has to be seen to first, in the order of `kfm status`.
+    """The first thing to act on, in the order of `kfm status`.
 
-    Then what waits for a person's consent: it may well do so for long, and hides nothing else.
+    A refusal that waits for an approval comes last: it may last for long, and must not hide anything else.
     """
     hard = [each for each in blocked if each.kind not in ("replays", "refusal")]
     for each in hard:
@@ -181,9 +182,9 @@ def _headline(
             return _blocked(each)
     if not visit.reader.runs(limit=1) and not visit.reader.unit_figures():
         return Headline(
-            word=state_words.word("ahead"),
+            word=state_words.word("upcoming"),
             sentence="Nothing has run yet.",
-            who="anyone who may operate",
+            who="an operator",
             command="kfm run" if visit.context.settings.sources else "kfm init",
         )
     return Headline(word=state_words.word("clear"), sentence="Nothing is blocked, and nothing has failed.")
@@ -191,7 +192,7 @@ def _headline(
 
 def _blocked(each: blockers.ShownBlocker) -> Headline:
     sentence = f"{each.what[:1].upper()}{each.what[1:]}: {each.why}".rstrip(".") + "."
-    return Headline(word=state_words.word("blocked"), sentence=sentence, who=each.who, command=each.command)
+    return Headline(word=each.word, sentence=sentence, who=each.who, command=each.command)
 
 
 def _running(visit: Visit, run: Run, lock: Lock | None) -> Running:
@@ -210,7 +211,7 @@ def _running(visit: Visit, run: Run, lock: Lock | None) -> Running:
 def _failed(visit: Visit, run: Run) -> Failed:
     step = step_of_run(visit.reader, run, visit.now_ms)
     return Failed(
-        word=state_words.of_run(run.status, run.error_code),
+        word=state_words.of_run(run),
         run_id=short(run.run_id),
         href=visit.run(run.run_id),
         dataset_id=run.dataset_id,
@@ -229,7 +230,7 @@ def _held(visit: Visit, held: QuarantineEntry) -> HeldRow:
     return HeldRow(
         href=visit.at("held", held.held_id),
         id=short(held.held_id),
-        word=state_words.of_held(held.kind, held.state),
+        word=state_words.of_quarantined(held.kind, held.state),
         dataset_id=held.dataset_id,
         error_code=held.error_code,
         since_ms=held.held_at_ms,
@@ -248,7 +249,8 @@ def _datasets(visit: Visit) -> list[DatasetRow]:
             DatasetRow(
                 dataset_id=name,
                 href=visit.href("runs", dataset=name),
-                word=_last_word(visit, call_of) if call_of else None,
+                word=state_words.of_invocation(call_of.outcome) if call_of else None,
+                blocked_by=_blocked_by(visit, call_of) if call_of else "",
                 version=head.sequence if head else None,
                 promoted_ms=head.promoted_at_ms if head else None,
                 asked_ms=call_of.requested_at_ms if call_of else None,
@@ -259,16 +261,16 @@ def _datasets(visit: Visit) -> list[DatasetRow]:
     return rows
 
 
-def _last_word(visit: Visit, call: Invocation) -> Word:
-    """Blocked is only what a gate would still refuse."""
-    if call.outcome == "refused" and call.run_id is None:
-        gate = blocking_gate(call, visit.context.settings, visit.reader.switches(), visit.now_ms)
-        return state_words.word("blocked" if gate else "turned away")
-    return state_words.of_call(call.outcome)
+def _blocked_by(visit: Visit, call: Invocation) -> str:
+    """The gate that refused the invocation, where it would refuse it again now."""
+    if call.outcome != "refused" or call.run_id is not None:
+        return ""
+    gate = blocking_gate(call, visit.context.settings, visit.reader.switches(), visit.now_ms)
+    return gate.gate if gate else ""
 
 
 def _last_href(visit: Visit, call: Invocation | None) -> str | None:
-    """A call that was turned away became no run: then its own page."""
+    """The page of the run; of a refused invocation, which has no run, its own page."""
     if call is None:
         return None
     return visit.run(call.run_id) if call.run_id else visit.at("calls", call.invocation_id)
@@ -277,7 +279,7 @@ def _last_href(visit: Visit, call: Invocation | None) -> str | None:
 def _last_name(call: Invocation | None) -> str:
     if call is None:
         return ""
-    return f"run {short(call.run_id)}" if call.run_id else f"call {short(call.invocation_id)}"
+    return f"run {short(call.run_id)}" if call.run_id else f"invocation {short(call.invocation_id)}"
 
 
 AHEAD_MS = 7 * 86_400_000
@@ -294,16 +296,16 @@ class Due(Record, frozen=True):
 
 
 def due(visit: Visit) -> tuple[list[Due], bool]:
-    """The earliest first: a few of each kind, of each schedule the next instant. Are there more?"""
+    """What comes next, the earliest first: a few of each kind; of each schedule its next scheduled time."""
     found, more = [], False
-    for kind in (_requests(visit), _retries(visit), _instants(visit)):
+    for kind in (_requests(visit), _retries(visit), _scheduled_times(visit)):
         several = sorted(kind, key=lambda each: (each.at_ms or 0, each.what))
         found += several[:DUE_SHOWN_MAX]
         more = more or len(several) > DUE_SHOWN_MAX
     return sorted(found, key=lambda each: (each.at_ms or 0, each.what)), more
 
 
-def _instants(visit: Visit) -> Iterator[Due]:
+def _scheduled_times(visit: Visit) -> Iterator[Due]:
     paused = {
         name
         for name, state in visit.reader.schedule_reader().states().items()
@@ -317,7 +319,7 @@ def _instants(visit: Visit) -> Iterator[Due]:
         dataset = sources[each.source].dataset if each.source in sources else ""
         yield Due(
             at_ms=due_ms(each, at_ms),
-            word=word("ahead"),
+            word=word("upcoming"),
             what=f"{dataset or each.source} from {each.source}",
             why=f"schedule, {pattern(each)}",
             href=visit.at("schedules", each.id),

@@ -21,7 +21,7 @@ FILTERS = ("page",)
 _STATES = {"success": "succeeded"}
 
 
-class PassRow(Record, frozen=True):
+class PipelineRunRow(Record, frozen=True):
     run_id: str
     href: str
     pipeline_id: str
@@ -33,11 +33,11 @@ class PassRow(Record, frozen=True):
 
 
 class PipelineRunList(Record, frozen=True):
-    rows: tuple[PassRow, ...]
+    rows: tuple[PipelineRunRow, ...]
     paging: Paging
 
 
-class PassView(Record, frozen=True):
+class PipelineRunView(Record, frozen=True):
     run_id: str
     title: str
     pipeline_id: str
@@ -47,19 +47,19 @@ class PassView(Record, frozen=True):
     ended_ms: int | None
     attempt: int
     graph: Graph
-    story: explanation.Story
+    why: explanation.ShownExplanation
     command: str
 
 
-def pass_view(visit: Visit, run_id: str) -> PassView | None:
-    """None: nothing of that id is a pass."""
+def pipeline_run_view(visit: Visit, run_id: str) -> PipelineRunView | None:
+    """None: no pipeline run has that id."""
     from kfm.reports.pipeline_runs import read_pass
 
     with visit.context.app(visit.identity, read_only=True) as app:
         seen = read_pass(app, run_id)
     if seen is None or _is_hidden(visit, seen.found.pipeline_id):
         return None
-    return PassView(
+    return PipelineRunView(
         run_id=seen.found.run_id,
         title=f"Pipeline {seen.found.pipeline_id}",
         pipeline_id=seen.found.pipeline_id,
@@ -69,32 +69,32 @@ def pass_view(visit: Visit, run_id: str) -> PassView | None:
         ended_ms=seen.found.ended_at_ms,
         attempt=seen.found.attempt,
         graph=graph(nodes_of(seen.found, seen.nodes)),
-        story=explanation.story(visit, seen.account),
+        why=explanation.shown(visit, seen.account),
         command=f"kfm graph {short(seen.found.run_id)}",
     )
 
 
 def view(visit: Visit) -> PipelineRunList:
-    """All passes, newest first."""
+    """All pipeline runs, newest first."""
     from kfm.reports.pipeline_runs import list_passes
 
     skipped = (visit.page() - 1) * ROWS
     with visit.context.app(visit.identity, read_only=True) as app:
         found = list_passes(app, skipped + ROWS + 1)[skipped:]
     rows = [_row(visit, each) for each in found[:ROWS] if not _is_hidden(visit, each.pipeline_id)]
-    return PipelineRunList(rows=tuple(rows), paging=paged(visit, len(found), "passes"))
+    return PipelineRunList(rows=tuple(rows), paging=paged(visit, len(found), "pipeline runs"))
 
 
-def view_one(visit: Visit) -> PassView:
-    found = pass_view(visit, visit.params["run_id"])
+def view_one(visit: Visit) -> PipelineRunView:
+    found = pipeline_run_view(visit, visit.params["run_id"])
     if found is None:
-        raise NotHere("No pass of that id is on record. `kfm run-state list` shows them.")
+        raise NotHere("No pipeline run of that id is on record. `kfm run-state list` lists them.")
     return found
 
 
-def _row(visit: Visit, found: Pass) -> PassRow:
+def _row(visit: Visit, found: Pass) -> PipelineRunRow:
     ended = found.ended_at_ms
-    return PassRow(
+    return PipelineRunRow(
         run_id=short(found.run_id),
         href=visit.at("pipelines", found.run_id),
         pipeline_id=found.pipeline_id,

@@ -41,7 +41,7 @@ class DeadMessage(Record, frozen=True):
     last_ms: int
 
 
-class HeldView(Record, frozen=True):
+class QuarantineView(Record, frozen=True):
     filters: tuple[Filter, ...]
     rows: tuple[QuarantineRow, ...]
     paging: Paging
@@ -50,7 +50,7 @@ class HeldView(Record, frozen=True):
     messages_more: bool
 
 
-def view(visit: Visit) -> HeldView:
+def view(visit: Visit) -> QuarantineView:
     kind, dataset = visit.choice("kind", KINDS), visit.dataset()
     state = visit.choice("state", (*STATES, "any")) or "held"
     skipped = (visit.page() - 1) * ROWS
@@ -58,8 +58,8 @@ def view(visit: Visit) -> HeldView:
         state=None if state == "any" else state, kind=kind, dataset_id=dataset, limit=skipped + ROWS + 1
     )[skipped:]
     dead = visit.reader.unit_reader().dead_messages("held", "", MESSAGES_SHOWN_MAX + 1)
-    states = chosen("state", "State", (*STATES, "any"), state)
-    return HeldView(
+    states = chosen("state", "State", (*STATES, "any"), state, ("quarantined", *STATES[1:], "any"))
+    return QuarantineView(
         filters=(
             chosen("kind", "Kind", KINDS, kind, ("dead letter", "quarantined")),
             Filter(name=states.name, label=states.label, value=state, options=states.options[1:]),
@@ -91,7 +91,7 @@ def row(visit: Visit, held: QuarantineEntry) -> QuarantineRow:
     return QuarantineRow(
         held_id=short(held.held_id),
         href=visit.at("held", held.held_id),
-        word=state_words.of_held(held.kind, held.state),
+        word=state_words.of_quarantined(held.kind, held.state),
         grain=held.grain,
         dataset_id=held.dataset_id,
         source_id=held.source_id,
@@ -113,7 +113,7 @@ class ApprovalAsked(Record, frozen=True):
     approved: str
 
 
-class HeldOne(Record, frozen=True):
+class QuarantineEntryView(Record, frozen=True):
     title: str
     row: QuarantineRow
     message: str
@@ -122,14 +122,14 @@ class HeldOne(Record, frozen=True):
     commands: tuple[Next, ...]
 
 
-def view_one(visit: Visit) -> HeldOne:
+def view_one(visit: Visit) -> QuarantineEntryView:
     held = visit.reader.held_one(visit.params["held_id"])
     if held is None:
-        raise NotHere("Nothing of that id is or was held. `kfm quarantine list --all` has all.")
+        raise NotHere("No entry of that id is on record. `kfm quarantine list --all` lists all.")
     allowed(visit, held.dataset_id)
     asked = visit.reader.approvals(subject=held.held_id)
     step = step_of_held(visit.reader, held, visit.now_ms)
-    return HeldOne(
+    return QuarantineEntryView(
         title=f"{'Dead letter' if held.kind == 'dead-letter' else 'Quarantine'} {short(held.held_id)}",
         row=row(visit, held),
         message=held.error_message,
@@ -141,7 +141,7 @@ def view_one(visit: Visit) -> HeldOne:
 
 def _facts(visit: Visit, held: QuarantineEntry) -> list[Fact]:
     facts = [
-        Fact(name="Held since (UTC)", text="", at_ms=held.held_at_ms),
+        Fact(name="Quarantined since (UTC)", text="", at_ms=held.held_at_ms),
         Fact(
             name=held.grain.capitalize(),
             text=held.subject,
@@ -151,8 +151,8 @@ def _facts(visit: Visit, held: QuarantineEntry) -> list[Fact]:
         Fact(name="Dataset", text=held.dataset_id, href=visit.href("held", dataset=held.dataset_id)),
         Fact(name="Source", text=held.source_id),
         Fact(name="Attempts", text=f"{held.attempts} ({', '.join(held.error_classes)})"),
-        Fact(name="Given up", text=held.reason.replace("-", " ")),
-        Fact(name="Payload hash", text=held.payload_hash or "nothing was discovered", code=True),
+        Fact(name="Reason", text=held.reason.replace("-", " ")),
+        Fact(name="Payload hash", text=held.payload_hash or "no payload", code=True),
         Fact(name="Code", text=held.code_sha, code=True),
         Fact(name="Key", text=held.idempotency_key, code=True),
     ]
@@ -162,7 +162,7 @@ def _facts(visit: Visit, held: QuarantineEntry) -> list[Fact]:
     return [fact for fact in facts if fact.text or fact.at_ms is not None]
 
 
-_WORDS = {"requested": "approval needed", "approved": "passed", "rejected": "refused"}
+_WORDS = {"requested": "waiting for approval", "approved": "approved", "rejected": "rejected"}
 
 
 def _asked(approval: Approval) -> ApprovalAsked:

@@ -29,7 +29,7 @@ from kfm.web.console.visit import (
 
 FILTERS = ("state", "kind", "source", "schedule", "before")
 STATES = ("open", "running", "awaiting-approval", "done", "cancelled")
-STATE_WORDS = ("waiting", "running", "approval needed", "done", "cancelled")
+STATE_WORDS = ("waiting", "running", "waiting for approval", "done", "cancelled")
 KINDS = ("cron", "webhook", "manual")
 
 
@@ -75,7 +75,7 @@ def view(visit: Visit) -> RequestsView:
     return RequestsView(
         filters=(
             chosen("state", "State", STATES, state, STATE_WORDS),
-            chosen("kind", "Asked by", KINDS, kind, ("schedule", "webhook", "person")),
+            chosen("kind", "Trigger", KINDS, kind, ("schedule", "webhook", "person")),
             chosen("source", "Source", [each.id for each in visit.context.settings.sources], source),
             chosen("schedule", "Schedule", [each.id for each in visit.context.schedules], schedule),
         ),
@@ -106,9 +106,11 @@ def row(visit: Visit, each: UpdateRequest) -> RequestRow:
 
 
 def ended(each: UpdateRequest) -> str:
-    """Why it waits, or how it ended. Of what succeeded the record keeps why it was begun."""
-    said = each.reason or ""
-    return f"Run because: {said[:1].lower()}{said[1:]}" if said and each.outcome == "success" else said
+    """The reason of its state. Of a published one the record has the reason why it ran."""
+    reason = each.reason or ""
+    return (
+        f"Ran because: {reason[:1].lower()}{reason[1:]}" if reason and each.outcome == "success" else reason
+    )
 
 
 PREVIEW_LINES_MAX = 400
@@ -117,7 +119,7 @@ _SCHEMES = {"standard": "Standard Webhooks", "github": "GitHub"}
 _NAMES = {
     "reason": "Event type",
     "checks": "Checked",
-    "known_by": "Told apart by",
+    "known_by": "Identified by",
 }  # `reason` is lineage's word
 _KNOWN_BY = {
     "request_uuid": "its request_uuid",
@@ -151,7 +153,7 @@ def view_one(visit: Visit) -> RequestView:
         title=f"Request {short(found.request_id)}",
         row=row(visit, found),
         became=_became(visit, found),
-        why="" if found.state == "awaiting-approval" else found.reason or "",  # there it is the command below
+        why="" if found.state == "awaiting-approval" else found.reason or "",  # the commands say it
         facts=tuple(_facts(visit, found)),
         preview=tuple(lines[:PREVIEW_LINES_MAX]),
         preview_more=max(len(lines) - PREVIEW_LINES_MAX, 0),
@@ -172,33 +174,32 @@ def _lines(text: str | None) -> list[str]:
 
 
 def _became(visit: Visit, found: UpdateRequest) -> str:
-    """What there is to say of it first. Why that is so stands below."""
+    """The state in one sentence; the reason comes below it."""
     run = f"run {short(found.run_id)}" if found.run_id else ""
     if found.state == "open":
         later = found.not_before_ms > visit.now_ms
-        until = moment(found.not_before_ms) if later else "somebody is free to run it"
-        return f"Waits until {until}."
+        return f"Waiting {f'until {moment(found.not_before_ms)}' if later else 'for a free runner'}."
     if found.state == "running":
-        heard = found.claim_until_ms > visit.now_ms
-        return "Is being run." if heard else "Nobody is heard of who runs it: it is taken up again."
+        claimed = found.claim_until_ms > visit.now_ms
+        return "Running." if claimed else "Its claim has expired: another runner takes it over."
     if found.state == "awaiting-approval":
-        return "Waits until somebody else approves exactly this preview."
+        return "Waiting for approval of exactly this preview by a second person."
     if found.state == "cancelled":
-        return f"Was cancelled{f' while {run} was under way' if run else ''}."
+        return f"Cancelled{f' while {run} was running' if run else ''}."
     if found.outcome == "success":
-        return f"Succeeded: {run or 'its run'}{_published(visit, found)}."
+        return f"Published: {run or 'its run'}{_version(visit, found)}."
     ends = {
-        "noop": "There was nothing to do",
+        "noop": "Unchanged: there was nothing to do",
         "failed": f"Failed: {run}" if run else "Failed",
-        "refused": "Was turned away",
+        "refused": "Refused",
     }
-    return f"{ends.get(found.outcome or '', 'Has ended')}."
+    return f"{ends.get(found.outcome or '', 'Ended')}."
 
 
-def _published(visit: Visit, found: UpdateRequest) -> str:
+def _version(visit: Visit, found: UpdateRequest) -> str:
     promoted = visit.reader.promotions(found.dataset_id, PROMOTIONS_SEEN_MAX)
     made = next((each.sequence for each in promoted if each.run_id == found.run_id), None)
-    return "" if made is None else f" published version {made} of {found.dataset_id}"
+    return "" if made is None else f" is version {made} of {found.dataset_id}"
 
 
 def _facts(visit: Visit, found: UpdateRequest) -> list[Fact]:
@@ -207,7 +208,7 @@ def _facts(visit: Visit, found: UpdateRequest) -> list[Fact]:
         Fact(name="Source", text=found.source_id, href=visit.href("requests", source=found.source_id)),
         Fact(name="Window (UTC)", text=span(found.window_start_ms, found.window_end_ms).removesuffix(" UTC")),
         Fact(name="Accepted (UTC)", text="", at_ms=found.accepted_at_ms),
-        Fact(name="Asked by", text=found.actor),
+        Fact(name="Requested by", text=found.actor),
         Fact(name="Tries", text=str(found.tries)),
     ]
     if found.not_before_ms > found.accepted_at_ms:
@@ -219,7 +220,7 @@ def _facts(visit: Visit, found: UpdateRequest) -> list[Fact]:
             Fact(name="Schedule", text=found.schedule_id, href=visit.at("schedules", found.schedule_id))
         )
     if found.instant_ms is not None:
-        facts.append(Fact(name="Instant (UTC)", text="", at_ms=found.instant_ms))
+        facts.append(Fact(name="Scheduled time (UTC)", text="", at_ms=found.instant_ms))
     for name, text, code in (
         ("Claimed actor", found.claimed_actor, False),
         ("Rationale", found.rationale, False),
@@ -227,7 +228,7 @@ def _facts(visit: Visit, found: UpdateRequest) -> list[Fact]:
         ("Correction", found.correction, False),
         ("Envelope", found.envelope_hash, True),
         ("Request uuid", found.request_uuid, True),
-        ("To be stopped", found.cancel, False),
+        ("Cancellation", found.cancel, False),
         ("Worker", found.claimed_by, True),
     ):
         if text:
@@ -238,27 +239,27 @@ def _facts(visit: Visit, found: UpdateRequest) -> list[Fact]:
 
 
 def _message(details: Mapping[str, object]) -> list[Fact]:
-    """What was noted of a message: verdicts and names, nothing of what it said."""
-    said = dict(details)
+    """Checks and names of a webhook's message, nothing of its content."""
+    left = dict(details)
     facts = []
-    scheme, verdict = str(said.get("scheme", "")), str(said.get("signature", ""))
+    scheme, verdict = str(left.get("scheme", "")), str(left.get("signature", ""))
     if scheme and verdict == f"{scheme} ok":
         facts.append(Fact(name="Signature", text=f"{_SCHEMES.get(scheme, scheme)} signature, valid"))
-        del said["scheme"], said["signature"]
-    if isinstance(number := said.get("secret_index"), int):
-        del said["secret_index"]
+        del left["scheme"], left["signature"]
+    if isinstance(number := left.get("secret_index"), int):
+        del left["secret_index"]
         facts.append(Fact(name="Signed with", text=f"secret {number + 1} of the source"))
-    return facts + [_detail(name, value) for name, value in said.items()]
+    return facts + [_detail(name, value) for name, value in left.items()]
 
 
 def _detail(name: str, value: object) -> Fact:
     if name == "sent_at_ms" and isinstance(value, int):
         return Fact(name="Sent (UTC)", text="", at_ms=value)
-    told = _NAMES.get(name) or name.replace("_", " ").capitalize()
+    label = _NAMES.get(name) or name.replace("_", " ").capitalize()
     if isinstance(value, list):
-        return Fact(name=told, text=", ".join(map(str, value)))
+        return Fact(name=label, text=", ".join(map(str, value)))
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return Fact(name=told, text=_KNOWN_BY.get(text, text) if name == "known_by" else text)
+    return Fact(name=label, text=_KNOWN_BY.get(text, text) if name == "known_by" else text)
 
 
 def _commands(visit: Visit, found: UpdateRequest) -> list[Next]:
@@ -266,9 +267,9 @@ def _commands(visit: Visit, found: UpdateRequest) -> list[Next]:
     if found.state == "awaiting-approval":
         asked = visit.reader.approvals(state="requested", subject=found.request_id, limit=1)
         command = f"kfm approvals approve {asked[0].request_id if asked else 'ID'} --rationale TEXT"
-        commands.append(Next(command=command, why="by somebody else, for exactly this preview"))
+        commands.append(Next(command=command, why="by a second person, for exactly this preview"))
     if not found.is_settled:
-        stops = "stops it at its next step" if found.state == "running" else "and it never begins"
+        stops = "stops it at its next step" if found.state == "running" else "so that it never runs"
         commands.append(Next(command=f"kfm requests cancel {name} --rationale TEXT", why=stops))
-    commands.append(Next(command=f"kfm explain {name}", why="tells why it stands as it does"))
+    commands.append(Next(command=f"kfm explain {name}", why="explains its state"))
     return commands

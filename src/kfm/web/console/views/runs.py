@@ -18,7 +18,7 @@ from kfm.web.console import state_words
 from kfm.web.console.state_words import Word
 from kfm.web.console.views import explanation
 from kfm.web.console.views.explanation import Fact, Next, allowed
-from kfm.web.console.views.pipeline_runs import Graph, NodeSeen, PassView, graph, pass_view
+from kfm.web.console.views.pipeline_runs import Graph, NodeSeen, PipelineRunView, graph, pipeline_run_view
 from kfm.web.console.views.timeline import Timeline, timeline, word_of
 from kfm.web.console.visit import (
     ROWS,
@@ -78,7 +78,7 @@ def view(visit: Visit) -> RunList:
     settings = visit.context.settings
     return RunList(
         filters=(
-            chosen("status", "Status", STATUSES, status, ("running", "succeeded", "failed")),
+            chosen("status", "Status", STATUSES, status, ("running", "published", "failed")),
             chosen("dataset", "Dataset", _known(dataset, [each.id for each in settings.datasets]), dataset),
             chosen("source", "Source", _known(source, [each.id for each in settings.sources]), source),
         ),
@@ -89,7 +89,7 @@ def view(visit: Visit) -> RunList:
 
 
 def _known(now: str | None, names: list[str]) -> list[str]:
-    """Also what only the ledger knows can be chosen."""
+    """With the chosen name, also if only the ledger knows it."""
     return names if now is None or now in names else [*names, now]
 
 
@@ -97,7 +97,7 @@ def row(visit: Visit, run: Run) -> RunRow:
     return RunRow(
         run_id=short(run.run_id),
         href=visit.run(run.run_id),
-        word=state_words.of_run(run.status, run.error_code),
+        word=state_words.of_run(run),
         dataset_id=run.dataset_id,
         dataset_href=visit.href("runs", dataset=run.dataset_id),
         source_id=run.source_id,
@@ -135,10 +135,10 @@ class RunView(Record, frozen=True):
     dataset_id: str
     source_id: str
     window: str
-    story: explanation.Story
+    why: explanation.ShownExplanation
     facts: tuple[Fact, ...]
     steps: Graph
-    pipeline: PassView | None
+    pipeline: PipelineRunView | None
     timeline: Timeline
     retries: tuple[RetryRow, ...]
     gates: tuple[explanation.CallGates, ...]
@@ -160,7 +160,7 @@ def view_one(visit: Visit) -> RunView:
         reader.invocations(run_id=run.run_id, limit=READ_MAX), key=lambda call: call.requested_at_ms
     )
     changes, lineage = changes_and_lineage(visit, run)
-    word = state_words.of_run(run.status, run.error_code)
+    word = state_words.of_run(run)
     return RunView(
         run_id=run.run_id,
         title=f"Run {short(run.run_id)}",
@@ -168,7 +168,7 @@ def view_one(visit: Visit) -> RunView:
         dataset_id=run.dataset_id,
         source_id=run.source_id,
         window=span(run.window_start_ms, run.window_end_ms),
-        story=explanation.story(visit, explain_run(reader, run, visit.now_ms)),
+        why=explanation.shown(visit, explain_run(reader, run, visit.now_ms)),
         facts=tuple(_facts(visit, run)),
         steps=graph(_steps(run, attempts)),
         pipeline=_pipeline(visit, run.run_id),
@@ -207,10 +207,10 @@ def find(visit: Visit, wanted: str) -> Run | None:
     return found
 
 
-def _pipeline(visit: Visit, run_id: str) -> PassView | None:
-    """Its nodes may be on record elsewhere; if that place is away, the rest of the page is not."""
+def _pipeline(visit: Visit, run_id: str) -> PipelineRunView | None:
+    """The pipeline run, if its store can be read: it may be another one than the ledger."""
     try:
-        return pass_view(visit, run_id)
+        return pipeline_run_view(visit, run_id)
     except BackendUnavailable as error:
         log_error(error)
         return None
@@ -248,7 +248,7 @@ def _facts(visit: Visit, run: Run) -> list[Fact]:
 
 
 def _steps(run: Run, attempts: list[Attempt]) -> list[NodeSeen]:
-    """The nodes as they began, each as the last attempt that came to it left it."""
+    """The nodes in the order in which they started, each in its state after the last attempt."""
     last: dict[str, Attempt] = {}
     for each in attempts:
         if each.node:
@@ -282,21 +282,21 @@ def _requests(visit: Visit, run: Run) -> list[Link]:
 
 
 def _commands(visit: Visit, run: Run, word: Word) -> list[Next]:
-    """What somebody who looks at this will want to type."""
+    """The next step, and commands that show more."""
     name = short(run.run_id)
     found = []
     step = step_of_run(visit.reader, run, visit.now_ms)
     if step is not None:
         found.append(Next(command=step.command, why=step.sentence))
-    if word.text == "blocked":
-        found.append(Next(command=f"kfm explain {name}", why="names the rule, and what would let it pass"))
+    if word.text == "refused":
+        found.append(Next(command=f"kfm explain {name}", why="names the gate, and what would satisfy it"))
     elif run.status == "success":
         found.append(Next(command=f"kfm lineage show {name}", why="shows its lineage events"))
         found.append(
-            Next(command=f"kfm export {name} --to FOLDER", why="bundles its evidence for a stranger")
+            Next(command=f"kfm export {name} --to FOLDER", why="bundles its evidence for an auditor")
         )
     if run.error_code and run.error_code.startswith("KFM"):
-        found.append(Next(command=f"kfm explain {run.error_code}", why="is the page of the error"))
+        found.append(Next(command=f"kfm explain {run.error_code}", why="explains the error"))
     return found
 
 
@@ -315,7 +315,7 @@ class ChangeRow(Record, frozen=True):
 
 
 class Changes(Record, frozen=True):
-    said: str  # in one line
+    summary: str
     version: int | None
     version_id: str
     rows: tuple[ChangeRow, ...]
@@ -351,21 +351,21 @@ def _made(visit: Visit, run: Run) -> Promotion | None:
 
 def _changes(visit: Visit, run: Run, made: Promotion | None, manifest: Manifest | None) -> Changes:
     if made is None or manifest is None:
-        said = {
-            "success": "It succeeded and changed nothing for readers.",
-            "running": "Nothing yet: readers see a change only once it is whole.",
-        }.get(run.status, "Nothing: readers still see what they saw before.")
-        return Changes(said=said, version=None, version_id="", rows=(), more=0)
+        summary = {
+            "success": "Nothing: the outcome was published already.",
+            "running": "Nothing yet: a change is published as a whole.",
+        }.get(run.status, "Nothing: the published version is still the one before.")
+        return Changes(summary=summary, version=None, version_id="", rows=(), more=0)
     before = visit.reader.promotion(run.dataset_id, made.sequence - 1)
     old = visit.reader.manifest(before.version_id) if before else None
     found, figures = diff(old, manifest), tally(old, manifest)
-    said = (
+    summary = (
         f"{counted(figures.added, 'file')} added, {figures.changed} changed, {figures.removed} removed, "
         f"{figures.unchanged} unchanged"
     )
     since = f", against version {before.sequence}" if before else ": the first version"
     return Changes(
-        said=f"{said}{since}.",
+        summary=f"{summary}{since}.",
         version=made.sequence,
         version_id=made.version_id,
         rows=tuple(map(_row, found[:SHOWN_MAX])),
@@ -413,31 +413,31 @@ def _input(found: Found) -> ChangedThing:
     )
 
 
-class CallView(Record, frozen=True):
+class InvocationView(Record, frozen=True):
     title: str
     dataset_id: str
     source_id: str
     row: explanation.CallRow
     run_href: str | None
     run_id: str
-    story: explanation.Story
+    why: explanation.ShownExplanation
     gates: tuple[explanation.CallGates, ...]
     command: str
 
 
-def view_invocation(visit: Visit) -> CallView:
+def view_invocation(visit: Visit) -> InvocationView:
     call = visit.reader.invocation(visit.params["invocation_id"])
     if call is None:
-        raise NotHere("No call of that id is on record. `kfm explain DATASET` names its newest one.")
+        raise NotHere("No invocation of that id is on record. `kfm explain DATASET` names its newest one.")
     allowed(visit, call.dataset_id)
-    return CallView(
-        title=f"Call {short(call.invocation_id)}",
+    return InvocationView(
+        title=f"Invocation {short(call.invocation_id)}",
         dataset_id=call.dataset_id,
         source_id=call.source_id,
         row=explanation.call_row(visit, call),
         run_href=visit.run(call.run_id) if call.run_id else None,
         run_id=short(call.run_id) if call.run_id else "",
-        story=explanation.story(visit, explain_record(visit.reader, call.invocation_id, visit.now_ms)),
+        why=explanation.shown(visit, explain_record(visit.reader, call.invocation_id, visit.now_ms)),
         gates=tuple(explanation.gate_rows(visit, [call])),
         command=f"kfm explain {short(call.invocation_id)}",
     )

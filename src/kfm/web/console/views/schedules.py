@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kfm.model.errors import UsageError
 from kfm.model.records import Record
-from kfm.model.schedules import Schedule, ScheduleState, next_instant
+from kfm.model.schedules import Schedule, ScheduleState, latest_instants, next_instant
 from kfm.model.times import offset_ms
 from kfm.model.wording import duration, moment
 from kfm.web.console.rendering import day, roughly
@@ -30,11 +30,10 @@ from kfm.web.console.views.coverage import (
     stretches,
 )
 from kfm.web.console.views.explanation import Fact, Next
-from kfm.web.console.visit import ROWS as VISITS_ROWS
-from kfm.web.console.visit import Filter, NotHere, Option, Paging, Visit, chosen, paged
+from kfm.web.console.visit import ROWS, Filter, NotHere, Option, Paging, Visit, chosen, paged
 
 FILTERS = ("page",)
-STRIP = 14  # instants of the past that a row shows
+STRIP = 14  # past scheduled times that a row shows
 
 
 class ScheduleRow(Record, frozen=True):
@@ -45,7 +44,7 @@ class ScheduleRow(Record, frozen=True):
     pattern: str
     time_zone: str
     word: Word
-    said: str
+    note: str
     next_ms: int | None
     next_local: str
     strip: tuple[Spot, ...]
@@ -58,22 +57,20 @@ class SchedulesView(Record, frozen=True):
 
 def view(visit: Visit) -> SchedulesView:
     states = visit.reader.schedule_reader().states()
-    found = visit.context.schedules[(visit.page() - 1) * VISITS_ROWS :]
+    found = visit.context.schedules[(visit.page() - 1) * ROWS :]
     return SchedulesView(
-        rows=tuple(row(visit, each, states.get(each.id)) for each in found[:VISITS_ROWS]),
+        rows=tuple(row(visit, each, states.get(each.id)) for each in found[:ROWS]),
         paging=paged(visit, len(found), "schedules"),
     )
 
 
 def row(visit: Visit, schedule: Schedule, state: ScheduleState | None) -> ScheduleRow:
-    from kfm.model.schedules import latest_instants
-
     source = visit.context.settings.source(schedule.source)
     is_paused = state is not None and state.paused_at_ms is not None
     coming = next_instant(schedule, visit.now_ms) if schedule.enabled and not is_paused else None
     past = latest_instants(schedule, 0, visit.now_ms + 1, STRIP)
     strip = spots(visit, schedule, state, past[0], visit.now_ms + 1) if past else []
-    mark, said = standing(schedule, state)
+    mark, note = _state(schedule, state)
     return ScheduleRow(
         schedule_id=schedule.id,
         href=visit.at("schedules", schedule.id),
@@ -82,7 +79,7 @@ def row(visit: Visit, schedule: Schedule, state: ScheduleState | None) -> Schedu
         pattern=pattern(schedule),
         time_zone=schedule.time_zone if schedule.cron is not None else "",
         word=mark,
-        said=said,
+        note=note,
         next_ms=coming,
         next_local=local(coming, schedule.time_zone) if coming is not None else "",
         strip=tuple(strip[-STRIP:]),
@@ -93,19 +90,19 @@ def pattern(schedule: Schedule) -> str:
     return schedule.cron or f"every {duration(schedule.every_ms or 0)}"
 
 
-def standing(schedule: Schedule, state: ScheduleState | None) -> tuple[Word, str]:
+def _state(schedule: Schedule, state: ScheduleState | None) -> tuple[Word, str]:
     if not schedule.enabled:
         return word("off"), "enabled: false in its file"
     if state is not None and state.paused_at_ms is not None:
         who = f"by {state.paused_by} since {moment(state.paused_at_ms)}"
-        return word("paused"), f"{who}: {state.rationale or 'no reason was kept'}"
+        return word("paused"), f"{who}: {state.rationale or 'no rationale on record'}"
     if state is None:
-        return word("not known yet"), "no service has seen it yet"
-    return word("on"), f"accounted for up to {moment(state.cursor_ms)}"
+        return word("not seen yet"), "no service has seen it yet"
+    return word("on"), f"accounted up to {moment(state.cursor_ms)}"
 
 
 def local(at_ms: int, zone: str) -> str:
-    """What the local clock shows, with its offset."""
+    """Local time with its offset."""
     ahead_ms = offset_ms(zone, at_ms)
     minutes = abs(ahead_ms) // 60_000
     sign = "−" if ahead_ms < 0 else "+"
@@ -117,7 +114,7 @@ ONE_FILTERS = ("from", "days", "page")
 DAYS = ("7", "14", "28", "91")
 DAYS_DEFAULT = 28
 AHEAD_DAYS = 7
-ROWS = 100
+TIMES_ROWS = 100
 WRITTEN = "`from` is a day such as 2026-03-08, or a time such as 2026-03-08T07:15Z."
 
 
@@ -148,7 +145,7 @@ def view_one(visit: Visit) -> ScheduleView:
     found = spots(visit, schedule, state, span.start_ms, span.end_ms)
     number = visit.page()
     came = [each for each in found if each.at_ms <= visit.now_ms]
-    listed = stretches([*reversed(came), *found[len(came) :]])[(number - 1) * ROWS :]
+    listed = stretches([*reversed(came), *found[len(came) :]])[(number - 1) * TIMES_ROWS :]
     return ScheduleView(
         title=f"Schedule {schedule.id}",
         row=row(visit, schedule, state),
@@ -157,16 +154,16 @@ def view_one(visit: Visit) -> ScheduleView:
         clear=visit.href(visit.path),
         cut=_cut(span, len(found)),
         calendar=calendar(found, span.start_ms, span.end_ms, visit.now_ms),
-        rows=tuple(listed[:ROWS]),
+        rows=tuple(listed[:TIMES_ROWS]),
         paging=Paging(
             newer=visit.with_query(page=number - 1) if number > 1 else None,
-            older=visit.with_query(page=number + 1) if len(listed) > ROWS else None,
-            said=f"{len(found)} instants: what has come, the latest first; then what lies ahead"
+            older=visit.with_query(page=number + 1) if len(listed) > TIMES_ROWS else None,
+            said=f"{len(found)} scheduled times: past ones, the latest first; then upcoming ones"
             if found
-            else "no instants",
+            else "no scheduled times",
         ),
-        start=span.said(span.start_ms),
-        end=span.said(span.end_ms - 1),
+        start=span.shown(span.start_ms),
+        end=span.shown(span.end_ms - 1),
         earlier=visit.with_query(**{"from": span.written(span.earlier_ms), "page": None}),
         later=visit.with_query(**{"from": span.written(span.end_ms), "page": None}),
         commands=tuple(_commands(schedule, state is not None and state.paused_at_ms is not None)),
@@ -174,21 +171,21 @@ def view_one(visit: Visit) -> ScheduleView:
 
 
 class _Span(NamedTuple):
-    """What is looked at: whole days, or as many instants as have room."""
+    """The span of a page: whole days, or a number of scheduled times."""
 
     start_ms: int
     end_ms: int
     earlier_ms: int
-    wished: int  # days; 0: it goes by instants
+    days_asked: int  # 0: it is a number of scheduled times
     days: int
-    often: bool  # instants are what it is shown by, unless days are asked for
+    often: bool  # shown by scheduled times, unless days are chosen
 
-    def said(self, at_ms: int) -> str:
-        return day(at_ms) if self.wished else moment(at_ms).removesuffix(" UTC")
+    def shown(self, at_ms: int) -> str:
+        return day(at_ms) if self.days_asked else moment(at_ms).removesuffix(" UTC")
 
     def written(self, at_ms: int) -> str:
         """As `from` takes it."""
-        return day(at_ms) if self.wished else f"{self.said(at_ms).replace(' ', 'T')}Z"
+        return day(at_ms) if self.days_asked else f"{self.shown(at_ms).replace(' ', 'T')}Z"
 
 
 def _span(visit: Visit, schedule: Schedule) -> _Span:
@@ -200,10 +197,10 @@ def _span(visit: Visit, schedule: Schedule) -> _Span:
             recent(schedule, visit.now_ms) if start_ms is None else from_there(schedule, start_ms)
         )
         return _Span(start_ms, end_ms, before(schedule, start_ms), 0, 0, often)
-    wished = int(chosen_days or DAYS_DEFAULT)
-    days = fitting_days(schedule, _first_day(visit, start_ms, wished), wished)
+    days_asked = int(chosen_days or DAYS_DEFAULT)
+    days = fitting_days(schedule, _first_day(visit, start_ms, days_asked), days_asked)
     start_ms = _first_day(visit, start_ms, days)
-    return _Span(start_ms, start_ms + days * DAY_MS, start_ms - days * DAY_MS, wished, days, often)
+    return _Span(start_ms, start_ms + days * DAY_MS, start_ms - days * DAY_MS, days_asked, days, often)
 
 
 def _first_day(visit: Visit, start_ms: int | None, days: int) -> int:
@@ -229,29 +226,29 @@ def _from(visit: Visit) -> int | None:
 
 
 def _filters(span: _Span) -> tuple[Filter, ...]:
-    wished = str(span.wished) if span.wished else None
-    options = chosen("days", "Span", DAYS, wished, [f"{each} days" for each in DAYS]).options
-    instants = Option(value="", text=f"{RECENT + COMING} instants", chosen=wished is None)
+    chosen_days = str(span.days_asked) if span.days_asked else None
+    options = chosen("days", "Span", DAYS, chosen_days, [f"{each} days" for each in DAYS]).options
+    instants = Option(value="", text=f"{RECENT + COMING} scheduled times", chosen=chosen_days is None)
     return (
         Filter(name="from", label="From (UTC)", value=span.written(span.start_ms)),
         Filter(
             name="days",
             label="Span",
-            value=wished or "",
+            value=chosen_days or "",
             options=(instants, *options[1:]) if span.often else options[1:],
         ),
     )
 
 
 def _cut(span: _Span, found: int) -> str:
-    """What is said where it fires too often for all that was asked for."""
+    """The note of a page that can't show all of the chosen span."""
     if found >= SPOTS_MAX:
-        return f"It fires too often: only its first {SPOTS_MAX:,} instants from there on are shown."
-    if not span.wished:
-        return f"It fires too often to show days: these are {found} instants."
+        return f"It fires too often: only the first {SPOTS_MAX:,} scheduled times are shown."
+    if not span.days_asked:
+        return f"It fires too often to show days: these are {found} scheduled times."
     return (
-        f"It fires too often for {span.wished} days: {span.days} are shown."
-        if span.days < span.wished
+        f"It fires too often for {span.days_asked} days: {span.days} are shown."
+        if span.days < span.days_asked
         else ""
     )
 
@@ -277,8 +274,8 @@ def _facts(visit: Visit, schedule: Schedule) -> list[Fact]:
 
 def _commands(schedule: Schedule, paused: bool) -> list[Next]:
     wanted = "resume" if paused else "pause"
-    why = "lets it fire again" if paused else "stops it for a while"
+    why = "lets it fire again" if paused else "stops it from firing"
     return [
-        Next(command=f"kfm schedule next {schedule.id}", why="shows the next instants with their windows"),
+        Next(command=f"kfm schedule next {schedule.id}", why="shows its next scheduled times"),
         Next(command=f"kfm schedule {wanted} {schedule.id} --rationale TEXT", why=why),
     ]

@@ -1,4 +1,4 @@
-"""Attempts and their nodes along one line of time."""
+"""Timeline of a run: its attempts and their nodes, to scale."""
 
 from __future__ import annotations
 
@@ -123,5 +123,5 @@ def word_of(each: Attempt) -> Word:
     if each.ending == "abort":
         return state_words.word("interrupted")
     if each.ending == "fail" and state_words.is_refusal(each.error_code):
-        return state_words.word("blocked")
+        return state_words.word("refused")
     return state_words.of_node(each.outcome or ("success" if each.ending == "complete" else "failed"))

@@ -82,12 +82,12 @@ def view(visit: Visit) -> UnitsView:
 
 
 def _hidden(visit: Visit, dataset: str) -> bool:
-    """What is announced to everybody is no secret, unless its rights are declared here and say so."""
+    """Public announcements are no secret, unless the rights that are declared here hide the dataset."""
     return visit.context.settings.declared(dataset) is not None and visit.shown.hides(dataset)
 
 
 def _figures(visit: Visit) -> tuple[dict[str, dict[str, int]], dict[str, int | None], int]:
-    """From counters, not by counting."""
+    """Counts by dataset and status, from the counters of the ledger."""
     counted: dict[str, dict[str, int]] = {}
     newest: dict[str, int | None] = {}
     dead = 0
@@ -138,7 +138,7 @@ class UnitView(Record, frozen=True):
     unit_dataset: str
     object_uri: str
     facts: tuple[Fact, ...]
-    story: explanation.Story
+    why: explanation.ShownExplanation
     commands: tuple[Next, ...]
 
 
@@ -151,7 +151,7 @@ def view_one(visit: Visit) -> UnitView:
     if visit.context.settings.declared(unit.dataset) is not None:
         allowed(visit, unit.dataset)
     domain = visit.context.settings.domain_of(unit.dataset)
-    account = explain_unit(
+    found = explain_unit(
         stored, reader.history_of(unit.wal_id), visit.reader.switches(), domain, visit.now_ms
     )
     return UnitView(
@@ -160,8 +160,8 @@ def view_one(visit: Visit) -> UnitView:
         unit_dataset=unit.dataset,
         object_uri=unit.object_uri,
         facts=tuple(_facts(visit, unit)),
-        story=explanation.story(visit, account),
-        commands=(Next(command=f"kfm nodd show {unit.wal_id}", why="shows all that is on record of it"),),
+        why=explanation.shown(visit, found),
+        commands=(Next(command=f"kfm nodd show {unit.wal_id}", why="shows its whole record"),),
     )
 
 
@@ -170,7 +170,7 @@ def _facts(visit: Visit, unit: Unit) -> list[Fact]:
         Fact(name="Dataset", text=unit.dataset, href=visit.href("units", dataset=unit.dataset)),
         Fact(name="Queue", text=unit.queue),
         Fact(name="Attempts", text=str(unit.attempts)),
-        Fact(name="First heard (UTC)", text="", at_ms=unit.created_at_ms),
+        Fact(name="Announced (UTC)", text="", at_ms=unit.created_at_ms),
         Fact(name="Changed (UTC)", text="", at_ms=unit.updated_at_ms),
         Fact(name="Integrity", text=unit.integrity_status),
         Fact(name="Metadata", text=unit.metadata_status),
