@@ -1,21 +1,32 @@
-"""Records into pages. Every text is escaped, and whatever a template lacks is an error."""
+"""Rendering of pages by templates. Every text is escaped; an undefined name in a template is an error."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from kfm.model.times import rfc3339
 from kfm.model.wording import counted, duration, moment, readable_size, span
+from kfm.pipelines.draw import NodeCell, SvgStyle, draw_graph
+
+if TYPE_CHECKING:
+    from kfm.web.console.views.pipeline_runs import NodeSeen
 
 HERE = "kfm.web.console"
 CLIP_CHARS = 200
 _DAY_MS = 86_400_000
+
+
+class Drawing(NamedTuple):
+    width: float
+    height: float
+    elements: Markup  # of SVG; the style sheet gives them their colours
 
 
 def environment() -> Environment:
@@ -36,6 +47,7 @@ def environment() -> Environment:
         "prose": prose,
         "size": readable_size,
         "span": _span,
+        "drawing": drawing,
         "counted": counted,
         "thousands": lambda number: f"{number:,}",
     }
@@ -103,6 +115,39 @@ def prose(text: str) -> Markup:
         for index, part in enumerate(parts)
     ]
     return Markup("").join(made)
+
+
+def drawing(nodes: Sequence[NodeSeen]) -> Drawing:
+    """A graph as SVG elements: drawn last, so that every text in it is fit to be shown."""
+    cells = [NodeCell(node.name, node.word.text, node.reason, node.took_ms) for node in nodes]
+    words = {node.name: node.word for node in nodes}
+
+    def small(cell: NodeCell) -> str:
+        took = [duration(cell.took_ms)] if cell.took_ms is not None else []
+        return " · ".join([f"{words[cell.id].sign} {cell.word}", *took])
+
+    style = SvgStyle(
+        margin=8,
+        top=0,
+        box=44,
+        gap=14,
+        layers_apart=48,
+        radius=4,
+        padding=24,
+        inset=12,
+        name_y=19,
+        small_y=35,
+        char=7.4,
+        small_char=6.3,
+        name_chars_max=28,
+        name='class="name"',
+        small='class="small"',
+        edges='class="curve"',
+        node=lambda cell: (f' class="box {words[cell.id].tone}"', ""),
+        small_text=small,
+    )
+    drawn = draw_graph(cells, {node.name: node.reads for node in nodes}, style)
+    return Drawing(round(drawn.width, 1), round(drawn.height, 1), Markup("\n".join(drawn.elements)))
 
 
 def _span(start_ms: int, end_ms: int) -> str:

@@ -224,7 +224,7 @@ def test_a_call_that_was_turned_away_is_something_blocked(reader: Reader) -> Non
     page = reader.page("")
     table = page.text[page.text.index("Why work does not start") : page.text.index("The newest run of")]
     assert "no approval of this attempt is recorded (care.restricted-needs-approval)." in table
-    assert "somebody asks, somebody else approves kfm approvals request --source mound --window" in table
+    assert "one person requests it, another approves kfm approvals request --source mound --window" in table
     assert "5 blockers" in page.text  # a switch, a freeze, two providers, and this
     datasets = page.text[page.text.index("The published version of") :]
     assert "burials – refused" in datasets

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-
-from markupsafe import Markup
+from collections.abc import Sequence
 
 from kfm.model.records import Node, Record
 from kfm.model.run_state import Pass
-from kfm.model.wording import counted, duration
-from kfm.pipelines.draw import NodeCell, SvgStyle, draw_graph
+from kfm.model.wording import counted
 from kfm.reports.pipeline_runs import cells_of
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word
@@ -116,7 +113,7 @@ def _is_hidden(visit: Visit, pipeline_id: str) -> bool:
 
 
 def nodes_of(found: Pass, records: dict[str, Node]) -> list[NodeSeen]:
-    """Each node with the word for what is on record of it; of what has not ended nothing is."""
+    """Each node with the state that is on record; a node that has not ended has no record."""
     reads = dict(found.graph)
     return [
         NodeSeen(
@@ -142,60 +139,17 @@ class NodeSeen(Record, frozen=True):
 
 
 class Graph(Record, frozen=True):
-    width: float
-    height: float
-    elements: Markup  # of SVG; the style sheet gives them their colours
-    said: str
+    summary: str
     nodes: tuple[NodeSeen, ...]
     drawn: bool
 
 
 def graph(nodes: Sequence[NodeSeen]) -> Graph:
     """`nodes` in an order in which each comes after what it reads from."""
-    said = _said(nodes)
-    if not nodes or len(nodes) > NODES_MAX:
-        return Graph(width=0, height=0, elements=Markup(), said=said, nodes=tuple(nodes), drawn=False)
-    cells = [NodeCell(node.name, node.word.text, node.reason, node.took_ms) for node in nodes]
-    style = _style({node.name: node.word for node in nodes})
-    drawing = draw_graph(cells, {node.name: node.reads for node in nodes}, style)
-    return Graph(
-        width=round(drawing.width, 1),
-        height=round(drawing.height, 1),
-        elements=Markup("\n".join(drawing.elements)),
-        said=said,
-        nodes=tuple(nodes),
-        drawn=True,
-    )
+    return Graph(summary=_summary(nodes), nodes=tuple(nodes), drawn=0 < len(nodes) <= NODES_MAX)
 
 
-def _style(words: Mapping[str, Word]) -> SvgStyle:
-    def small(cell: NodeCell) -> str:
-        took = [duration(cell.took_ms)] if cell.took_ms is not None else []
-        return " · ".join([f"{words[cell.id].sign} {cell.word}", *took])
-
-    return SvgStyle(
-        margin=8,
-        top=0,
-        box=44,
-        gap=14,
-        layers_apart=48,
-        radius=4,
-        padding=24,
-        inset=12,
-        name_y=19,
-        small_y=35,
-        char=7.4,
-        small_char=6.3,
-        name_chars_max=28,
-        name='class="name"',
-        small='class="small"',
-        edges='class="curve"',
-        node=lambda cell: (f' class="box {words[cell.id].tone}"', ""),
-        small_text=small,
-    )
-
-
-def _said(nodes: Sequence[NodeSeen]) -> str:
+def _summary(nodes: Sequence[NodeSeen]) -> str:
     if not nodes:
         return "no nodes"
     counts = Counter(node.word.text for node in nodes)
