@@ -83,7 +83,7 @@ class SealsVerdict(Record, frozen=True):
 
     seals: int = 0
     sealed: int = 0  # rows that a seal vouches for
-    unsealed: int = 0  # rows that nobody vouches for yet
+    unsealed: int = 0  # rows that no seal covers yet
     unsealed_since: int | None = None  # the first of them after the last seal
     broken_seal: int | None = None  # number of the entry in the chain
     detail: str | None = None

@@ -16,7 +16,7 @@ class ChainEnd(Record, frozen=True):
 
 
 class CareOf(Record, frozen=True):
-    """What a dataset's people have asked for. A label that could name them is not told in public."""
+    """What a dataset's people have asked for. A label that could name them is not shown in public."""
 
     label: str | None
     level: str | None

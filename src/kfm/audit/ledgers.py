@@ -198,7 +198,7 @@ def _effort(ledger: LedgerReader, run_id: str) -> dict[str, Any]:
 def extract(one: ChainLink, curtain: Curtain) -> Extract:
     entry, dataset_id = one.entry, curtain.dataset_of(one.entry)
     withheld = curtain.withholds(entry)
-    told = {} if withheld else {
+    shown = {} if withheld else {
         "subject": entry.subject,
         "actor": entry.actor,
         "rationale": entry.rationale,
@@ -213,7 +213,7 @@ def extract(one: ChainLink, curtain: Curtain) -> Extract:
         dataset_id=None if dataset_id is None else curtain.name(dataset_id),
         care=CareOf(label=None, level=None) if dataset_id is None else curtain.care(dataset_id),
         withheld=withheld,
-        **told,  # type: ignore[arg-type]
+        **shown,  # type: ignore[arg-type]
     )
 
 
@@ -253,7 +253,7 @@ def _tells_of(ledger: LedgerReader, page: SealedPage, hidden: set[str]) -> bool:
 class Curtain:
     """Hides datasets whose people have not agreed to be seen; an internal export hides nothing.
 
-    A dataset that nobody describes any more goes by its last published rights; one without any is hidden.
+    A dataset that is not configured any more goes by its last published rights; one without any is hidden.
     """
 
     def __init__(self, settings: Settings, ledger: LedgerReader, *, internal: bool) -> None:

@@ -19,7 +19,7 @@ from kfm.cli.session import CommandSession
 from kfm.cli.signals import GracefulStop
 from kfm.model.errors import Cancelled, ExtraMissing, UsageError
 from kfm.model.wording import counted
-from kfm.service.runner import Service, ServiceOptions
+from kfm.service.runner import ServiceOptions, ServiceThreads
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
@@ -109,7 +109,7 @@ def serve(
     _require_people(loaded, address)
     _check_ledger(session)
     session.inform()
-    service = Service(loaded, schedules, options, partial(open_app, loaded))
+    service = ServiceThreads(loaded, schedules, options, partial(open_app, loaded))
     stop = GracefulStop()
     with listener(address, settings.port if port is None else port) as listening, stop.installed():
         shown = f"{shown_host(address)}:{listening.getsockname()[1]}{prefix}"

@@ -75,7 +75,7 @@ def export_call(
     rights = require_rights(dataset.id, dataset.rights)
     hidden = _mask(ledger) if is_masked(dataset) and not internal else None
     document = call_document(evidence, mask=hidden, environment=settings.environment, rights=rights)
-    missing = ["The call was turned away: there is no run, and so nothing else."]
+    missing = ["The call was refused: there is no run, and so nothing else."]
     return write_document(files, path, prov_bytes(document), missing)
 
 
@@ -129,6 +129,6 @@ def _subject(evidence: RunEvidence, rights: Rights, hidden: Mask | None, *, inte
     times += [one.ended_at_ms or one.started_at_ms for one in evidence.attempts]
     if evidence.promotion is not None:
         times.append(evidence.promotion.promoted_at_ms)
-    producers = [evidence.heard.get(one.lineage_id) for one in evidence.attempts if not one.node]
-    last = next((told.producer for told in reversed(producers) if told), None)
+    producers = [evidence.attempt_events.get(one.lineage_id) for one in evidence.attempts if not one.node]
+    last = next((one.producer for one in reversed(producers) if one), None)
     return CrateSubject(run=run, rights=rights, producer=last, at_ms=max(times), internal=internal)

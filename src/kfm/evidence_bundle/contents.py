@@ -102,8 +102,8 @@ def _ledger(found: Contents, evidence: RunEvidence, view: View) -> None:
     elif mask is not None:
         found.missing.append("The inputs of a masked dataset are withheld.")
     else:
-        told = [replace(one, uri=redact_url(one.uri)) for one in evidence.inputs]
-        put["ledger/inputs.jsonl"] = _lines(told, view)
+        inputs = [replace(one, uri=redact_url(one.uri)) for one in evidence.inputs]
+        put["ledger/inputs.jsonl"] = _lines(inputs, view)
 
 
 def _line(record: Record, view: View) -> bytes:

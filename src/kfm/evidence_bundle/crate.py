@@ -69,7 +69,7 @@ class BundleFile(NamedTuple):
 
 
 class CrateSubject(NamedTuple):
-    """What the description is about; names as they may be told."""
+    """What the description is about; public names."""
 
     run: Run
     rights: Rights
@@ -226,7 +226,7 @@ def readme(subject: CrateSubject, paths: Sequence[str], missing: Sequence[str]) 
         "It needs no network and nothing but Python. It prints one digest for the whole bundle: if you were",
         "given that digest by another way, compare them (`python3 verify.py --expect DIGEST`). A bundle that",
         "agrees with itself shows that nothing was damaged; only a digest or an anchor of the governance",
-        "chain that was kept elsewhere shows that nobody wrote all of it anew.",
+        "chain that was kept elsewhere shows that it was not written anew as a whole.",
         "",
         "## What is in it",
         "",

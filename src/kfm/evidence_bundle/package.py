@@ -244,7 +244,7 @@ def _require_free(files: Files, path: str) -> None:
     if files.exists(f"{path}.partial"):
         raise UsageError(
             f"{path}.partial is there: an export was interrupted, or is under way.",
-            remedy="Remove it if nobody is writing it.",
+            remedy="Remove it if no process is writing it.",
         )
 
 

@@ -247,41 +247,41 @@ def check_lineage(bundle: Bundle) -> None:
     events = bundle.rows("openlineage.jsonl")
     if "openlineage.jsonl" not in bundle.names:
         return
-    heard: dict[str, list[dict[str, Any]]] = {}
+    events_of: dict[str, list[dict[str, Any]]] = {}
     for event in events:
-        heard.setdefault(str((event.get("run") or {}).get("runId")), []).append(event)
+        events_of.setdefault(str((event.get("run") or {}).get("runId")), []).append(event)
     attempts = {str(one.get("lineage_id")): one for one in bundle.rows("ledger/attempts.jsonl")}
     away = {uuid5(str(c.get("invocation_id")), "0"): c for c in bundle.rows("ledger/invocations.jsonl")}
-    passes = passes_told(heard, str((bundle.rows("ledger/attempts.jsonl") or [{}])[0].get("run_id")))
+    passes = passes_in(events_of, str((bundle.rows("ledger/attempts.jsonl") or [{}])[0].get("run_id")))
     for name in passes:
-        kinds = [event.get("eventType") for event in heard[name]]
+        kinds = [event.get("eventType") for event in events_of[name]]
         expect(
             kinds[:1] == ["START"] and len(kinds) <= 2 and kinds[1:] != ["START"],
             f"lineage run {name} has the events {kinds}",
         )
-    for name in sorted(heard.keys() - attempts.keys() - away.keys() - passes):
-        expect(False, f"openlineage.jsonl tells of {name}, which is no attempt at this run")
+    for name in sorted(events_of.keys() - attempts.keys() - away.keys() - passes):
+        expect(False, f"openlineage.jsonl has events of {name}, which is no attempt at this run")
     for name, one in attempts.items():
-        kinds = [event.get("eventType") for event in heard.get(name, [])]
+        kinds = [event.get("eventType") for event in events_of.get(name, [])]
         ending = TERMINAL.get(str(one.get("ending")))
         wanted = ["START"] if ending is None else ["START", ending]
         expect(kinds == wanted, f"lineage run {name} has the events {kinds}, not {wanted}")
-    for name in heard.keys() & away.keys():
-        kinds = [event.get("eventType") for event in heard[name]]
+    for name in events_of.keys() & away.keys():
+        kinds = [event.get("eventType") for event in events_of[name]]
         expect(kinds in (["START", "ABORT"], ["START", "FAIL"]), f"lineage run {name} has the events {kinds}")
-    for name, told in heard.items():
-        times = [str(event.get("eventTime") or "") for event in told]
+    for name, events in events_of.items():
+        times = [str(event.get("eventTime") or "") for event in events]
         expect(times == sorted(times), f"lineage run {name} ends before it starts")
 
 
-def passes_told(heard: dict[str, list[dict[str, Any]]], run_id: str) -> set[str]:
+def passes_in(events_of: dict[str, list[dict[str, Any]]], run_id: str) -> set[str]:
     """Passes over a pipeline's nodes, and those nodes: ids that follow from the run's own."""
     found = set()
-    for name, events in heard.items():
+    for name, events in events_of.items():
         facet = ((events[0].get("run") or {}).get("facets") or {}).get("kfmRunState") or {}
         if facet.get("kind") == "pass" and name == uuid5(uuid5(run_id, str(facet.get("attempt"))), "pass"):
             found.add(name)
-    for name, events in heard.items():
+    for name, events in events_of.items():
         facets = (events[0].get("run") or {}).get("facets") or {}
         parent = ((facets.get("parent") or {}).get("run") or {}).get("runId")
         node = str((facets.get("kfmRunState") or {}).get("dataset_id"))
@@ -308,16 +308,16 @@ def check_provenance(bundle: Bundle) -> None:
     runs = [name for name, thing in things.items() if "kfm:Run" in (thing.get("@type") or [])]
     expect(runs == [mine], "prov.jsonld is about another run")
     run = bundle.document("ledger/run.json")
-    told = things.get(mine, {})
+    activity = things.get(mine, {})
     for member, field in PROV_FIELDS.items():
-        expect(told.get(member) == run.get(field), f"prov.jsonld and ledger/run.json differ in {field}")
+        expect(activity.get(member) == run.get(field), f"prov.jsonld and ledger/run.json differ in {field}")
     for one in bundle.rows("ledger/attempts.jsonl"):
         name = f"urn:kfm:attempt:{one.get('lineage_id')}"
         thing = things.get(name, {})
-        expect(thing.get("kfm:ending") == one.get("ending"), f"prov.jsonld tells another end of {name}")
+        expect(thing.get("kfm:ending") == one.get("ending"), f"prov.jsonld has another end of {name}")
         start = one.get("started_at_ms")
         right = isinstance(start, int) and instant(thing.get("prov:startedAtTime")) == rfc3339(start)
-        expect(right, f"prov.jsonld tells another start of {name}")
+        expect(right, f"prov.jsonld has another start of {name}")
     check_published(bundle, things)
     check_policies(bundle, things)
 
@@ -331,7 +331,7 @@ def check_published(bundle: Bundle, things: dict[str, dict[str, Any]]) -> None:
     version = bundle.document("ledger/run.json").get("version_id")
     for name, thing in things.items():
         if "kfm:DatasetVersion" in (thing.get("@type") or []):
-            expect(f"sha256:{checksum_of(thing)}" == version, f"prov.jsonld tells of another version: {name}")
+            expect(f"sha256:{checksum_of(thing)}" == version, f"prov.jsonld names another version: {name}")
     if "published/manifest.json" not in bundle.names:
         return
     digest = hashlib.sha256(bundle.data("published/manifest.json")).hexdigest()
@@ -341,7 +341,7 @@ def check_published(bundle: Bundle, things: dict[str, dict[str, Any]]) -> None:
     sums = {asset.get("sha256") for item in items.values() for asset in item.get("assets") or []}
     for name, thing in things.items():
         if "kfm:Output" in (thing.get("@type") or []):
-            expect(checksum_of(thing) in sums, f"prov.jsonld tells of a file that was not published: {name}")
+            expect(checksum_of(thing) in sums, f"prov.jsonld names a file that was not published: {name}")
     for name in bundle.names:
         if not name.startswith("published/items/"):
             continue
@@ -365,12 +365,12 @@ def check_policies(bundle: Bundle, things: dict[str, dict[str, Any]]) -> None:
             for policy, text in texts.items() if isinstance(texts, dict) else ():
                 digest = hashlib.sha256(str(text).encode("utf-8", "replace")).hexdigest()
                 kept[(str(document.get("bundle_id")).removeprefix("sha256:"), policy)] = digest
-    told = {}
+    recorded = {}
     for thing in things.values():
         if "kfm:Policy" in (thing.get("@type") or []):
             plan = str((thing.get("dcterms:isPartOf") or {}).get("@id")).rpartition(":")[2]
-            told[(plan, str(thing.get("dcterms:identifier")))] = checksum_of(thing)
-    expect(not kept or told == kept, "prov.jsonld and policies/ differ about the policies in force")
+            recorded[(plan, str(thing.get("dcterms:identifier")))] = checksum_of(thing)
+    expect(not kept or recorded == kept, "prov.jsonld and policies/ differ about the policies in force")
 
 
 # --- governance --------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ class MaskKey:
         return mask(name, self.value)
 
     def take(self, store: Ledger, settings: Settings, fresh: Callable[[], str]) -> None:
-        """Read it, or make it, where there is something to mask, or hooks may be told of what is gone."""
+        """Read it, or make it, where there is something to mask, or hooks may get incidents."""
         if settings.incidents or any(is_masked(dataset) for dataset in settings.datasets):
             self.value = store.mark(MASK_KEY) or store.ensure_mark(MASK_KEY, fresh())
 
@@ -173,7 +173,7 @@ def deliver(
     deadline_ms: int = RUN_DELIVERY_MS,
     progress: Callable[[int], None] = lambda _sent: None,
 ) -> Delivered:
-    """One bounded pass over what waits. Never raises: a collector's trouble is told, not thrown."""
+    """Deliver what waits, for a bounded time. Never raises: a collector's error is part of the result."""
     if app.store is None:
         return Delivered()
     return deliver_messages(

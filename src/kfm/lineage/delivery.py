@@ -1,7 +1,7 @@
 """Outbox messages to their collector, each at least once, in the order of their subject.
 
-A message is claimed, handed over, marked. Whoever dies in between leaves a claim that lapses: the message
-goes out again with the same bytes. A collector in trouble costs nobody anything but this pass.
+A message is claimed, handed over, marked. A process that dies in between leaves a claim that lapses: the
+message is sent again with the same bytes. A collector that fails delays nothing but this delivery.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BACKOFF_BASE_MS = 1_000
 BACKOFF_MAX_MS = 5 * 60_000
-PARKED_MS = 24 * 3_600_000  # for what a collector refuses: it waits for somebody to look
+PARKED_MS = 24 * 3_600_000  # for what a collector refuses: until a person has looked at it
 CLAIM_MARGIN_MS = 60_000  # beyond the pass itself; a claim that lapses early makes duplicates
 ROUNDS_MAX = 100_000
 
@@ -138,7 +138,7 @@ class _Pass:
                 self._sent += arrived
                 self._progress(self._sent)
                 left = left[arrived:]
-        except Exception as error:  # noqa: BLE001 - told in the result
+        except Exception as error:  # noqa: BLE001 - it is part of the result
             self.note(error)
             tries = max(message.tries for message in left)
             self._put_back(left, backoff_ms(BACKOFF_BASE_MS, BACKOFF_MAX_MS, tries))
@@ -164,10 +164,10 @@ class _Pass:
 
 
 def _words(error: Exception) -> str:
-    told = error.detail if isinstance(error, KfmError) else str(error)
+    text = error.detail if isinstance(error, KfmError) else str(error)
     from kfm.model.redaction import redact  # late: only failures need it
 
-    return redact(told or str(error) or type(error).__name__).rstrip(".")
+    return redact(text or str(error) or type(error).__name__).rstrip(".")
 
 
 def _close(collector: Collector) -> None:

@@ -43,7 +43,7 @@ class RunEventBuilder:
     def attempt(
         self, kind: EventType, attempt: Attempt, run: Run, known: Circumstances, mask: Mask | None
     ) -> dict[str, Any]:
-        """An event about a run's attempt, or about a node's. `mask` tells that names were masked."""
+        """An event about a run's attempt, or about a node's. `mask`: names were masked."""
         facets, job = self._facets, (self._namespace, run.pipeline_id)
         over = kind != "START"
         at_ms = attempt.started_at_ms
@@ -56,7 +56,7 @@ class RunEventBuilder:
             "parent": self._parent(attempt, run, job),
             "kfmRunState": facets.run_state(attempt, run, at, known.version_id),
         }
-        if not attempt.node:  # what holds for a whole run is told once, not for each of its nodes
+        if not attempt.node:  # facts of the whole run are not repeated for each of its nodes
             run_facets["nominalTime"] = facets.nominal_time(run)
             run_facets["processing_engine"] = facets.engine()
             run_facets["tags"] = facets.tags(trigger=run.trigger_type)
@@ -191,7 +191,7 @@ class RunEventBuilder:
         return {"namespace": name[0], "name": name[1], "facets": {"dataSource": source, **facets}}
 
     def _masked(self, dataset_id: str, known: Circumstances, mask: Mask) -> Datasets:
-        """Masked inputs still differ from each other, and can be told to be the same next time."""
+        """Masked inputs still differ from each other, and are recognized as the same next time."""
         named = known.inputs[:NAMED_MAX]
         inputs = [self._dataset((MASKED_NAMESPACE, mask(found.uri))) for found in named]
         outputs = []

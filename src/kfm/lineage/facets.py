@@ -1,4 +1,4 @@
-"""The facets of an event: small documents that say which schema they follow."""
+"""The facets of an event: small documents that name their schema."""
 
 from __future__ import annotations
 
@@ -91,9 +91,9 @@ class Facets:
         )
 
     def error(self, code: str | None, message: str | None) -> Facet:
-        told = ": ".join(part for part in (code, message) if part) or "The cause is not known."
+        shown = ": ".join(part for part in (code, message) if part) or "The cause is not known."
         return self._public(
-            "errorMessage", message=short(told, MESSAGE_CHARS_MAX), programmingLanguage="PYTHON"
+            "errorMessage", message=short(shown, MESSAGE_CHARS_MAX), programmingLanguage="PYTHON"
         )
 
     def nominal_time(self, run: Run) -> Facet:
@@ -175,9 +175,9 @@ class Facets:
         """Of one attempt at a unit of the write-ahead ledger."""
         return self._own("kfmRunState", kind="unit", **state)
 
-    def announcement(self, actor: str, **told: str) -> Facet:
-        """What upstream said of an object."""
-        return self._own("kfmTrigger", type="upstream-event", actor=actor, **told)
+    def announcement(self, actor: str, **shown: str) -> Facet:
+        """Upstream's facts of an object."""
+        return self._own("kfmTrigger", type="upstream-event", actor=actor, **shown)
 
     def idempotency(self, key: str, work_key: str | None, documents: Mapping[str, Any]) -> Facet:
         return self._own(
@@ -190,7 +190,7 @@ class Facets:
         )
 
     def trigger(self, invocation: Invocation, documents: Mapping[str, Any]) -> Facet:
-        """Who or what asked. Of a payload its hash is told, of a signature the verdict."""
+        """Who or what asked. A payload is its hash, a signature its verdict."""
         asked: Facet = {"type": invocation.trigger_type, "actor": invocation.actor}
         if invocation.ticket is not None:
             asked["ticket"] = short(invocation.ticket)
@@ -304,19 +304,19 @@ def key_document(document: Any) -> Facet:
     """What a key was made of. `complete` says that hashing the document gives the key."""
     if not isinstance(document, Mapping):
         return {"complete": False, "document": {}}
-    told: Facet = {}
+    shown: Facet = {}
     for name, value in document.items():
         if name in _OWN_TEXTS and (value is None or isinstance(value, str)):
-            told[name] = None if value is None else value[:TEXT_CHARS_MAX]
+            shown[name] = None if value is None else value[:TEXT_CHARS_MAX]
         elif name in _GIVEN_TEXTS and (value is None or isinstance(value, str)):
-            told[name] = _address(value) if name == "source_uri" and value else _plain(value)
+            shown[name] = _address(value) if name == "source_uri" and value else _plain(value)
         elif name in _NUMBERS and type(value) is int:
-            told[name] = value
+            shown[name] = value
         elif name in _SPANS and isinstance(value, Mapping):
-            told[name] = {edge: str(value[edge]) for edge in ("start", "end") if edge in value}
+            shown[name] = {edge: str(value[edge]) for edge in ("start", "end") if edge in value}
         elif name == "member_keys" and isinstance(value, (list, tuple)):
-            told[name] = [str(key) for key in value[:NAMED_MAX]]
-    return {"complete": told == _listed(document), "document": told}
+            shown[name] = [str(key) for key in value[:NAMED_MAX]]
+    return {"complete": shown == _listed(document), "document": shown}
 
 
 def _listed(document: Mapping[str, Any]) -> Facet:
@@ -334,18 +334,18 @@ def _address(uri: str) -> str:
 
 
 def _column(column: DataColumn) -> dict[str, str]:
-    told = {"name": column.name, "type": column.type}
+    shown = {"name": column.name, "type": column.type}
     if column.description is not None:
-        told["description"] = short(column.description)
-    return told
+        shown["description"] = short(column.description)
+    return shown
 
 
 def _assertion(check: Check) -> dict[str, Any]:
     kind = check.name.partition(":")[0]
-    told: dict[str, Any] = {"assertion": kind, "name": check.name, "success": check.passed}
+    shown: dict[str, Any] = {"assertion": kind, "name": check.name, "success": check.passed}
     if check.path is not None:
-        told["params"] = {"path": check.path}
-    return told
+        shown["params"] = {"path": check.path}
+    return shown
 
 
 def _trouble(attempt: Attempt) -> dict[str, Any]:

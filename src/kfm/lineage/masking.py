@@ -1,6 +1,6 @@
-"""What is left of a masked dataset's evidence when it leaves the house.
+"""Masking: the evidence of a masked dataset as it may be shown outside.
 
-Verdicts, figures and hashes may be told; names, addresses, words and content may not.
+Verdicts, figures and hashes stay; names, addresses, texts and content do not.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from kfm.model.run_state import (
     run_uuid,
 )
 
-SKIPPED_MAX = 100_000  # names of nodes that one event tells
+SKIPPED_MAX = 100_000  # names of nodes in one event
 FAILED_MAX = NAMED_MAX
 COUNTS = ("success", "failed", "partial", "skipped", "blocked", "done")
 ENDINGS: dict[str, EventType] = {
@@ -70,7 +70,7 @@ class PipelineEmitter:
         folder: str = "",
         hide: Callable[[str], str] = lambda text: text,
     ) -> None:
-        """As for `LineageEmitter`. `masked` tells whether a node or dataset must not be named; None: all
+        """As for `LineageEmitter`. `masked` is true for a node or dataset that must not be named; None: all
         may be."""
         self._namespace = namespace
         self._facets = Facets(f"urn:kfm:producer:{producer_version}", producer_version)
@@ -79,15 +79,15 @@ class PipelineEmitter:
         self._folder = folder
         self._hide = hide
 
-    # --- what a pass tells ---------------------------------------------------------------
+    # --- events of a pipeline run --------------------------------------------------------
 
     def began(self, about: PassTry, left: Sequence[Left]) -> list[LineageEvent]:
-        said = []
+        events = []
         for each, code in left:
             over = PassEnd("aborted", about.started_at_ms, error_code=code, error_message=GONE)
-            said += self.ended(each, over)
+            events += self.ended(each, over)
         event = self._pass_event("START", about, None)
-        return [*said, self._sealed("START", about, event)]
+        return [*events, self._sealed("START", about, event)]
 
     def ended(self, about: PassTry, end: PassEnd) -> list[LineageEvent]:
         kind = ENDINGS[end.state]
@@ -144,9 +144,9 @@ class PipelineEmitter:
         at, facets = instant(at_ms), self._facets
         hidden = self._hidden(about, about.pipeline_id)
         job, run_id = self._run_job(about)
-        told = end or PassEnd("running", at_ms)
-        skipped = self._all_named(about, told.skipped[:SKIPPED_MAX])
-        failed = self._all_named(about, told.failed[:FAILED_MAX])
+        outcome = end or PassEnd("running", at_ms)
+        skipped = self._all_named(about, outcome.skipped[:SKIPPED_MAX])
+        failed = self._all_named(about, outcome.failed[:FAILED_MAX])
         run_facets: dict[str, Facet] = {
             "parent": facets.parent(job, run_id),
             "processing_engine": facets.engine(),
@@ -157,17 +157,17 @@ class PipelineEmitter:
                 attempt=about.attempt,
                 outcome=None if end is None else end.state,
                 recorded_at=at,
-                counts={name: int(told.counts.get(name, 0)) for name in COUNTS},
+                counts={name: int(outcome.counts.get(name, 0)) for name in COUNTS},
                 skipped=skipped,
                 failed=failed,
-                output_commit=told.commit,
-                error_code=told.error_code,
+                output_commit=outcome.commit,
+                error_code=outcome.error_code,
             ),
         }
         if kind in ("FAIL", "ABORT"):
-            message = WITHHELD if hidden else told.error_message
-            run_facets["errorMessage"] = facets.error(told.error_code, message)
-        more = len(told.skipped) - len(skipped) + len(told.failed) - len(failed)
+            message = WITHHELD if hidden else outcome.error_message
+            run_facets["errorMessage"] = facets.error(outcome.error_code, message)
+        more = len(outcome.skipped) - len(skipped) + len(outcome.failed) - len(failed)
         if more:
             run_facets["kfmMore"] = facets.more(nodes=more)
         lineage_id = pass_id(about.run_id, about.attempt)
@@ -220,7 +220,7 @@ class PipelineEmitter:
             recorded_at=at,
             attempt=node.attempt,
             output_commit=node.output_commit,
-            outputs=_told_outputs(node.outputs) if over and not hidden else [],
+            outputs=_named_outputs(node.outputs) if over and not hidden else [],
             skipped_because=node.skipped_because,
             code_sha=None if hidden else node.code_sha,
             pipeline_id=pipeline,
@@ -318,7 +318,7 @@ def _body(event: dict[str, Any]) -> str:
         return canonical_bytes(writable(event)).decode("utf-8")
 
 
-def _told_outputs(outputs: Iterable[Output]) -> list[dict[str, Any]]:
+def _named_outputs(outputs: Iterable[Output]) -> list[dict[str, Any]]:
     return [
         {"name": each.name, "checksum": each.checksum, "size": each.size, "kind": each.kind}
         for each in list(outputs)[:NAMED_MAX]

@@ -1,6 +1,6 @@
 """Provenance of passes: the run is an activity, each node's dataset an entity, each result one of its own.
 
-A result that was left alone is told with the run that made it. Free text stays in the ledger.
+The result of a skipped node comes with the run that made it. Free text stays in the ledger.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class _PassAccount:
         }
 
     def _inputs(self, node: Node) -> dict[str, Thing]:
-        """What lies outside and was read, where the document behind the hash is kept and may be told."""
+        """What lies outside and was read, where the document behind the hash is kept and may be shown."""
         text = self._document(node.inputs_hash)
         if text is None or self._public(node.dataset_id) != node.dataset_id:
             return {}

@@ -51,7 +51,7 @@ def prov_of(
 ) -> dict[str, Any]:
     """The document of a run, read from the ledger. For the last four see `gather`.
 
-    `rights` are told where the run published nothing that would have them.
+    `rights` are included where the run published nothing that would have them.
     """
     evidence = gather(
         ledger, run_id, policies=policies, producer=producer, fetched=fetched, manifest=manifest
@@ -99,18 +99,18 @@ def call_document(
 ) -> dict[str, Any]:
     call = evidence.invocation if mask is None else masked_invocation(evidence.invocation, mask)
     things = [
-        _turned_away(call, evidence.heard, None, environment),
+        _refused_call(call, evidence.attempt_events, None, environment),
         _invocation(call),
         dataset(call.dataset_id, masked=mask is not None, rights=rights),
-        *agents([_unclaimed(call, mask)], (), [evidence.heard.producer]),
-        *plans([evidence.heard.policies], evidence.policies, named=mask is None),
+        *agents([_unclaimed(call, mask)], (), [evidence.attempt_events.producer]),
+        *plans([evidence.attempt_events.policies], evidence.policies, named=mask is None),
         *roles(),
     ]
     return {"@context": CONTEXT, "@graph": things}
 
 
 class _Account:
-    """One run, told in the order in which it happened."""
+    """One run, in the order in which it happened."""
 
     def __init__(
         self, evidence: RunEvidence, mask: Mask | None, environment: str | None, rights: Rights | None
@@ -143,7 +143,9 @@ class _Account:
             *(one.lineage_id for one in evidence.attempts),
             *(refused_call_id(c.invocation_id) for c in away),
         ]
-        heard = [evidence.heard.get(name, AttemptEvents()) for name in names] or [AttemptEvents()]
+        attempt_events = [evidence.attempt_events.get(name, AttemptEvents()) for name in names] or [
+            AttemptEvents()
+        ]
         return [
             self._activity(),
             *(self._attempt(one, before) for before, one in pairwise([None, *whole_run]) if one),
@@ -153,8 +155,8 @@ class _Account:
             *self._entities.inputs(),
             *self._entities.outputs(),
             self._entities.dataset(),
-            *agents(self._calls, self._approvers, [one.producer for one in heard]),
-            *plans([one.policies for one in heard], evidence.policies, named=self._mask is None),
+            *agents(self._calls, self._approvers, [one.producer for one in attempt_events]),
+            *plans([one.policies for one in attempt_events], evidence.policies, named=self._mask is None),
             *roles(),
         ]
 
@@ -164,7 +166,7 @@ class _Account:
         run, evidence = self._run, self._evidence
         ended = run.end_time_ms if run.status != "running" else None
         last = (
-            evidence.heard.get(evidence.attempts[-1].lineage_id, AttemptEvents())
+            evidence.attempt_events.get(evidence.attempts[-1].lineage_id, AttemptEvents())
             if evidence.attempts
             else AttemptEvents()
         )
@@ -203,15 +205,17 @@ class _Account:
         if before is not None:
             thing["prov:wasInformedBy"] = ref(urns.attempt_urn(before.lineage_id))
         thing["prov:wasStartedBy"] = ref(urns.invocation_urn(one.invocation_id))
-        heard = self._evidence.heard.get(one.lineage_id, AttemptEvents())
-        thing |= association(heard, [call.actor] if call else [], self._approvers)
+        attempt_events = self._evidence.attempt_events.get(one.lineage_id, AttemptEvents())
+        thing |= association(attempt_events, [call.actor] if call else [], self._approvers)
         if call is not None:
             thing |= known(kfm_gateResult=[gate(result) for result in call.gates])
         return thing
 
     def _away(self, call: Invocation) -> Thing:
-        heard = self._evidence.heard.get(refused_call_id(call.invocation_id), AttemptEvents())
-        return _turned_away(call, heard, self._name, self._environment)
+        attempt_events = self._evidence.attempt_events.get(
+            refused_call_id(call.invocation_id), AttemptEvents()
+        )
+        return _refused_call(call, attempt_events, self._name, self._environment)
 
     def _nodes(self) -> list[Thing]:
         things = []
@@ -225,8 +229,8 @@ class _Account:
             thing["kfm:node"] = one.node
             if one.attempt in last:
                 thing["prov:wasInformedBy"] = ref(last[one.attempt])
-            heard = self._evidence.heard.get(one.lineage_id, AttemptEvents())
-            thing |= association(heard, [], [])
+            attempt_events = self._evidence.attempt_events.get(one.lineage_id, AttemptEvents())
+            thing |= association(attempt_events, [], [])
             retries = [
                 each
                 for each in self._evidence.retries
@@ -266,7 +270,7 @@ class _Account:
 
 
 def _unclaimed(call: Invocation, mask: Mask | None) -> Invocation:
-    """A masked call names nobody, not even whom it claims to act for."""
+    """A masked call has no names, not even of whom it claims to act for."""
     return call if mask is None else replace(call, claimed_actor=None, rationale=None)
 
 
@@ -283,7 +287,9 @@ def _invocation(call: Invocation) -> Thing:
     }
 
 
-def _turned_away(call: Invocation, heard: AttemptEvents, run: str | None, environment: str | None) -> Thing:
+def _refused_call(
+    call: Invocation, attempt_events: AttemptEvents, run: str | None, environment: str | None
+) -> Thing:
     """A call that never became an attempt still is something that was done, and by whom."""
     lineage_id = refused_call_id(call.invocation_id)
     return {
@@ -300,7 +306,7 @@ def _turned_away(call: Invocation, heard: AttemptEvents, run: str | None, enviro
             kfm_environment=environment,
             kfm_gateResult=[gate(result) for result in call.gates],
         ),
-        **association(heard, [call.actor], []),
+        **association(attempt_events, [call.actor], []),
     }
 
 
@@ -446,15 +452,15 @@ def plan_urn(bundle_id: str | None) -> str:
     return urns.policies_urn(bundle_id or UNKNOWN)
 
 
-def association(heard: AttemptEvents, actors: Sequence[str], approvers: Sequence[str]) -> Thing:
+def association(attempt_events: AttemptEvents, actors: Sequence[str], approvers: Sequence[str]) -> Thing:
     """The runner with its plan; who asked; who answered for it."""
-    runner = urns.software_urn(heard.producer)
+    runner = urns.software_urn(attempt_events.producer)
     qualified = [
         {
             "@type": "prov:Association",
             "prov:agent": ref(runner),
             "prov:hadRole": ref("kfm:runner"),
-            "prov:hadPlan": ref(plan_urn(heard.policies)),
+            "prov:hadPlan": ref(plan_urn(attempt_events.policies)),
         }
     ]
     people = [(name, "kfm:requester") for name in actors] + [(name, "kfm:approver") for name in approvers]
@@ -488,7 +494,7 @@ def agents(
         thing = _agent(things, call.actor, "prov:Agent")
         if call.claimed_actor:
             claimed = _agent(things, call.claimed_actor, "prov:Agent")
-            claimed["kfm:claimed"] = flag(True)  # nobody checked that it is so
+            claimed["kfm:claimed"] = flag(True)  # it was not checked
             behalf = {one["@id"] for one in thing.get("prov:actedOnBehalfOf", ())} | {claimed["@id"]}
             thing["prov:actedOnBehalfOf"] = refs(behalf)
     for name in approvers:

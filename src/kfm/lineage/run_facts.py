@@ -1,4 +1,4 @@
-"""Everything that the ledger knows of one run, brought together once for whoever tells of it."""
+"""The facts of one run: all that the ledger has of it, read once for every document about it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ APPROVALS = ("force", "correction", "governed-retry", "approval", "release")
 
 
 class AttemptEvents(Record, frozen=True):
-    """What the events of one attempt tell that its row does not."""
+    """Facts that are in the events of one attempt and not in its row."""
 
     policies: str | None = None  # the bundle in force
     producer: str | None = None  # the version of kfm that did the work
@@ -40,7 +40,7 @@ class RunEvidence(Record, frozen=True):
     retries: tuple[CallRetry, ...] = ()
     invocations: tuple[Invocation, ...] = ()  # oldest first
     messages: tuple[OutboxMessage, ...] = ()
-    heard: dict[str, AttemptEvents] = {}  # by lineage id
+    attempt_events: dict[str, AttemptEvents] = {}  # by lineage id
     policies: dict[str, dict[str, str] | None] = {}  # bundle → its texts, where they were kept
     inputs: tuple[Found, ...] = ()
     inputs_known: bool = False
@@ -80,19 +80,19 @@ def gather(
     attempts = tuple(ledger.attempts(run_id))
     messages = tuple(one for one in ledger.outbox_messages(run_id) if one.topic == TOPIC)
     events = [_decoded(message) for message in messages]
-    heard = _heard(events)
+    attempt_events = _attempt_events(events)
     last = max((one.attempt for one in attempts), default=0)
     for one in attempts:
-        told = heard.get(one.lineage_id, AttemptEvents())
+        of_one = attempt_events.get(one.lineage_id, AttemptEvents())
         if one.attempt == last:
-            told = AttemptEvents(policies=told.policies or policies, producer=told.producer or producer)
-        heard[one.lineage_id] = told
+            of_one = AttemptEvents(policies=of_one.policies or policies, producer=of_one.producer or producer)
+        attempt_events[one.lineage_id] = of_one
     if manifest is None and run.version_id:
         manifest = ledger.manifest(run.version_id)
     promotion, before = _promotions(ledger, run) if run.version_id else (None, None)
     inputs, known = _inputs(ledger, run, attempts, events, fetched)
     entries = ledger.governance(subject=run_id, limit=ENTRIES_MAX)
-    bundles = {one.policies for one in heard.values() if one.policies} | _bundles(entries)
+    bundles = {one.policies for one in attempt_events.values() if one.policies} | _bundles(entries)
     return RunEvidence(
         run=run,
         attempts=attempts,
@@ -104,7 +104,7 @@ def gather(
             )
         ),
         messages=messages,
-        heard=_completed(heard, attempts, entries),
+        attempt_events=_completed(attempt_events, attempts, entries),
         policies={bundle: ledger.policy_texts(bundle) for bundle in sorted(bundles)},
         inputs=inputs,
         inputs_known=known,
@@ -126,7 +126,7 @@ class CallEvidence(Record, frozen=True):
 
     invocation: Invocation
     messages: tuple[OutboxMessage, ...] = ()
-    heard: AttemptEvents = AttemptEvents()
+    attempt_events: AttemptEvents = AttemptEvents()
     policies: dict[str, dict[str, str] | None] = {}
 
 
@@ -137,15 +137,15 @@ def gather_call(
     if invocation is None:
         raise UsageError(f"There is no call `{invocation_id}`.", remedy="`kfm show RUN` lists a run's calls.")
     messages = tuple(one for one in ledger.outbox_messages(invocation_id) if one.topic == TOPIC)
-    told = _heard([_decoded(message) for message in messages]).get(
+    known = _attempt_events([_decoded(message) for message in messages]).get(
         refused_call_id(invocation_id), AttemptEvents()
     )
-    told = AttemptEvents(policies=told.policies or policies, producer=told.producer or producer)
-    texts = {told.policies: ledger.policy_texts(told.policies)} if told.policies else {}
-    return CallEvidence(invocation=invocation, messages=messages, heard=told, policies=texts)
+    known = AttemptEvents(policies=known.policies or policies, producer=known.producer or producer)
+    texts = {known.policies: ledger.policy_texts(known.policies)} if known.policies else {}
+    return CallEvidence(invocation=invocation, messages=messages, attempt_events=known, policies=texts)
 
 
-# --- what events tell ------------------------------------------------------------------
+# --- facts from events -----------------------------------------------------------------
 
 
 def _decoded(message: OutboxMessage) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def _decoded(message: OutboxMessage) -> dict[str, Any]:
     return event if isinstance(event, dict) else {}
 
 
-def _heard(events: Iterable[dict[str, Any]]) -> dict[str, AttemptEvents]:
+def _attempt_events(events: Iterable[dict[str, Any]]) -> dict[str, AttemptEvents]:
     found: dict[str, AttemptEvents] = {}
     for event in events:
         run = event.get("run") or {}
@@ -174,17 +174,17 @@ def _bundles(entries: Iterable[GovernanceEntry]) -> set[str]:
 
 
 def _completed(
-    heard: dict[str, AttemptEvents], attempts: Sequence[Attempt], entries: Iterable[GovernanceEntry]
+    attempt_events: dict[str, AttemptEvents], attempts: Sequence[Attempt], entries: Iterable[GovernanceEntry]
 ) -> dict[str, AttemptEvents]:
     """A node was judged by what its run's attempt was; a promotion by what its entry names."""
     whole = {one.attempt: one.lineage_id for one in attempts if not one.node}
     promoted = next(iter(_bundles(entry for entry in entries if entry.kind == "promotion")), None)
     last = max(whole, default=0)
-    done = dict(heard)  # also of calls that were turned away
+    done = dict(attempt_events)  # also of refused calls
     for one in attempts:
         mine, its = (
-            heard.get(one.lineage_id, AttemptEvents()),
-            heard.get(whole.get(one.attempt, ""), AttemptEvents()),
+            attempt_events.get(one.lineage_id, AttemptEvents()),
+            attempt_events.get(whole.get(one.attempt, ""), AttemptEvents()),
         )
         of_promotion = promoted if one.attempt == last else None
         done[one.lineage_id] = AttemptEvents(
@@ -212,25 +212,27 @@ def _inputs(
     else:
         return tuple(fetched), bool(fetched)
     seen = {one.uri: one.checksum for one in fetched if one.checksum}
-    told = _checksums(events)
+    checksums = _checksums(events)
     return tuple(
-        one if one.checksum else replace(one, checksum=seen.get(one.uri) or _told(told, one.uri))
+        one if one.checksum else replace(one, checksum=seen.get(one.uri) or _checksum_of(checksums, one.uri))
         for one in found
     ), True
 
 
-def _told(told: dict[tuple[str, str], str | None], uri: str) -> str | None:
-    """What events say of a URI. They name files by whole paths, discovery by paths within the project."""
+def _checksum_of(checksums: dict[tuple[str, str], str | None], uri: str) -> str | None:
+    """By events, which name files by whole paths; discovery names them by paths within the project."""
     namespace, name = dataset_name(uri)
     if namespace != "file" or name.startswith("/"):
-        return told.get((namespace, name))
-    found = {sum_ for (place, path), sum_ in told.items() if place == "file" and path.endswith(f"/{name}")}
+        return checksums.get((namespace, name))
+    found = {
+        sum_ for (place, path), sum_ in checksums.items() if place == "file" and path.endswith(f"/{name}")
+    }
     return found.pop() if len(found) == 1 else None
 
 
 def _checksums(events: Iterable[dict[str, Any]]) -> dict[tuple[str, str], str | None]:
     """By name, as events give it; None where two contents bear one name."""
-    told: dict[tuple[str, str], str | None] = {}
+    checksums: dict[tuple[str, str], str | None] = {}
     for event in events:
         for dataset in event.get("inputs") or ():
             sha256 = ((dataset.get("facets") or {}).get("kfmContent") or {}).get("sha256")
@@ -238,8 +240,8 @@ def _checksums(events: Iterable[dict[str, Any]]) -> dict[tuple[str, str], str | 
                 continue
             name = (dataset.get("namespace", ""), dataset.get("name", ""))
             checksum = f"sha256:{sha256}"
-            told[name] = checksum if told.get(name, checksum) == checksum else None
-    return told
+            checksums[name] = checksum if checksums.get(name, checksum) == checksum else None
+    return checksums
 
 
 def _item(manifest: Manifest | None, run: Run) -> Item | None:

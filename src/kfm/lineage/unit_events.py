@@ -1,7 +1,7 @@
 """Units in OpenLineage's words: a start and an end for each attempt, made of a message when it is delivered.
 
-A message tells of all the attempts that one transaction ended. Its events are a pure function of it, so
-whoever delivers it again sends the same bytes.
+A message has all the attempts that one transaction ended. Its events are a pure function of it, so
+a second delivery sends the same bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 JOB_PREFIX = "nodd."
 ACTOR = "upstream"
 SUPERSEDED = "SUPERSEDED"
-ABORTS = frozenset({LEASE_EXPIRED, SUPERSEDED})  # nobody found the work itself to be wrong
+ABORTS = frozenset({LEASE_EXPIRED, SUPERSEDED})  # the work itself was not found to be wrong
 EVENTS_OF_ATTEMPT = 2
 CALL_MS = 1_000  # after this long, what has arrived is reported before more is sent
 _MD5 = re.compile(r"[0-9a-f]{32}\Z")
@@ -51,7 +51,7 @@ class UnitEventBuilder:
         mask: Mask = lambda text: text,
         hide: Callable[[str], str] = lambda text: text,
     ) -> None:
-        """`masked` tells whether a dataset must not be named; `hide` takes out secrets that we know."""
+        """`masked` is true for a dataset that must not be named; `hide` redacts known secrets."""
         self._namespace = namespace
         self._facets = Facets(f"urn:kfm:producer:{producer_version}", producer_version)
         self._masked = masked
@@ -79,10 +79,10 @@ class UnitEventBuilder:
     def events(self, ended: Ended, ended_at_ms: int) -> Iterator[dict[str, Any]]:
         lineage_id = unit_attempt_id(ended.wal_id, ended.attempt)
         hidden = self._masked(ended.dataset)
-        told = self._masked_unit(ended) if hidden else ended
+        shown = self._masked_unit(ended) if hidden else ended
         began_ms = min(ended.started_at_ms or ended_at_ms, ended_at_ms)
-        yield self._event("START", lineage_id, told, began_ms, hidden=hidden)
-        yield self._event(ending(ended.error_code), lineage_id, told, ended_at_ms, hidden=hidden)
+        yield self._event("START", lineage_id, shown, began_ms, hidden=hidden)
+        yield self._event(ending(ended.error_code), lineage_id, shown, ended_at_ms, hidden=hidden)
 
     def _event(
         self, kind: EventType, lineage_id: str, ended: Ended, at_ms: int, *, hidden: bool
@@ -179,15 +179,15 @@ def _tags(ended: Ended) -> dict[str, str]:
 
 
 def _announced(ended: Ended) -> dict[str, str]:
-    """What upstream said of the object: its signs, and the time that it is of."""
-    told = {}
+    """Upstream's facts of the object: its checksums, and the time that it is of."""
+    shown = {}
     if ended.etag is not None:
-        told["etag"] = ended.etag
+        shown["etag"] = ended.etag
         if _MD5.match(ended.etag.strip('"')):
-            told["md5"] = ended.etag.strip('"')
+            shown["md5"] = ended.etag.strip('"')
     if ended.event_time_ms is not None:
-        told["watermark_time"] = instant(ended.event_time_ms)
-    return told
+        shown["watermark_time"] = instant(ended.event_time_ms)
+    return shown
 
 
 # --- delivery --------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class UnitCollector:
             except (BackendUnavailable, CollectorRefused):
                 if not count:
                     raise
-                return count  # what has arrived is told first; then this one is tried again
+                return count  # what has arrived is marked first; then this one is retried
         return len(messages)
 
     def close(self) -> None:

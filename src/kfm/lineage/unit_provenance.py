@@ -16,7 +16,7 @@ from kfm.model import urns
 from kfm.model.keys import unit_attempt_id
 from kfm.model.units import StoredUnit, UnitAttempt, UnitTransition, Version, tries, versions
 
-NOBODY = AttemptEvents()  # which version of kfm worked on a unit is not on record
+UNKNOWN_SOFTWARE = AttemptEvents()  # which version of kfm worked on a unit is not on record
 
 
 def unit_document(
@@ -80,7 +80,7 @@ class _Account:
                 kfm_errorClass=one.error_class,
                 kfm_stacStatus=one.stac_status,
             ),
-            **provenance.association(NOBODY, [], []),
+            **provenance.association(UNKNOWN_SOFTWARE, [], []),
         }
 
     def _attempt_urn(self, one: UnitAttempt) -> str:

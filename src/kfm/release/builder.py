@@ -162,8 +162,8 @@ def _write_all(
     asked = Parameters(
         version=wanted.version, since=_text(wanted.bounds.since_ms), until=_text(wanted.bounds.until_ms)
     )
-    told = statement(asked, origin, chain, exporter.pipelines, folder.digests_of(made))
-    folder.write_file(os.path.join(made, ATTESTATION), document_bytes(told))
+    attestation = statement(asked, origin, chain, exporter.pipelines, folder.digests_of(made))
+    folder.write_file(os.path.join(made, ATTESTATION), document_bytes(attestation))
 
 
 def last_link(ledger: LedgerReader, bounds: TimeBounds) -> ChainLink | None:
@@ -184,9 +184,9 @@ def last_link(ledger: LedgerReader, bounds: TimeBounds) -> ChainLink | None:
 
 def _record(made: Made, wanted: ReleaseOptions, store: Ledger, before: str | None) -> None:
     """Once for each content and each signature, also if an earlier call could show it but not record it."""
-    told = store.governance(kind=ENTRY, subject=made.version, limit=1)
-    same = bool(told) and told[0].details.get("digest") == made.digest
-    if same and made.state == "unchanged" and told[0].details.get("signed") == made.signed:
+    entries = store.governance(kind=ENTRY, subject=made.version, limit=1)
+    same = bool(entries) and entries[0].details.get("digest") == made.digest
+    if same and made.state == "unchanged" and entries[0].details.get("signed") == made.signed:
         return
     store.append_governance(
         [
@@ -299,8 +299,10 @@ def _signer(command: str) -> Callable[[bytes], bytes]:
                 f"`{words[0]}` can't be run: {(error.strerror or str(error)).lower()}."
             ) from None
         if done.returncode != 0:
-            said = " ".join(done.stderr.decode("utf-8", "replace").split())[:STDERR_SHOWN_CHARS]
-            raise SigningFailed(f"`{words[0]}` ended with {done.returncode}{': ' + said if said else '.'}")
+            message = " ".join(done.stderr.decode("utf-8", "replace").split())[:STDERR_SHOWN_CHARS]
+            raise SigningFailed(
+                f"`{words[0]}` ended with {done.returncode}{': ' + message if message else '.'}"
+            )
         if not 0 < len(done.stdout) <= SIGNATURE_BYTES_MAX:
             raise SigningFailed(f"`{words[0]}` printed {len(done.stdout)} bytes, which is no signature.")
         return done.stdout

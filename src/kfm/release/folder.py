@@ -91,7 +91,7 @@ def digests_of(folder: str) -> dict[str, str]:
 def workplace(parent: str, version: str, unique: str) -> Iterator[str]:
     """A hidden folder beside the place where the release will be; gone again, whatever happens.
 
-    `unique` is a UUIDv7: it tells when the folder was begun, so that what a killed process left a day
+    `unique` is a UUIDv7: it has the time when the folder was begun, so that what a killed process left a day
     ago can be removed without asking a clock.
     """
     folder = os.path.join(parent, f".{version}.{unique}")
@@ -122,7 +122,7 @@ def _begun_ms(unique: str) -> int:
 
 
 def show(made: str, target: str) -> bool:
-    """Give a finished folder its name, at once. False: somebody else's has it."""
+    """Give a finished folder its name, at once. False: another folder has it."""
     fsync_folder(made)
     try:
         os.rename(made, target)

@@ -1,4 +1,4 @@
-"""What a release shows of the ledger itself: JSON Lines, with the names that may be told."""
+"""What a release shows of the ledger itself: JSON Lines, with public names."""
 
 from __future__ import annotations
 

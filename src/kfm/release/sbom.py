@@ -94,7 +94,7 @@ def _package(package: Installed, created: str, tool: str) -> dict[str, Any]:
 
 
 def _files_comment(package: Installed) -> str:
-    """Not a package checksum: that is of an archive, which nobody has after the installation."""
+    """Not a package checksum: that is of an archive, which is gone after the installation."""
     if package.files_sha256 is None:
         return "Installed in place, or without a list of its files."
     return (
@@ -112,11 +112,13 @@ def _declared(package: Installed) -> str:
 
 
 def _relationships(packages: Sequence[Installed]) -> list[dict[str, str]]:
-    told = [("SPDXRef-DOCUMENT", "DESCRIBES", _id(ROOT))]
+    relationships = [("SPDXRef-DOCUMENT", "DESCRIBES", _id(ROOT))]
     for package in packages:
-        told += [(_id(package.name), "DEPENDS_ON", _id(needed)) for needed in package.needs]
-        told += [(_id(used), "OPTIONAL_DEPENDENCY_OF", _id(package.name)) for used in package.may_use]
+        relationships += [(_id(package.name), "DEPENDS_ON", _id(needed)) for needed in package.needs]
+        relationships += [
+            (_id(used), "OPTIONAL_DEPENDENCY_OF", _id(package.name)) for used in package.may_use
+        ]
     return [
         {"spdxElementId": one, "relationshipType": kind, "relatedSpdxElement": other}
-        for one, kind, other in told
+        for one, kind, other in relationships
     ]

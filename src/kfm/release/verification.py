@@ -1,4 +1,4 @@
-"""Is a release what it says it is? Read from its folder alone."""
+"""Verification of a release, from its folder alone."""
 
 from __future__ import annotations
 
@@ -105,11 +105,11 @@ def _attestation(path: str, there: dict[str, str]) -> Iterator[ReleaseFinding]:
     if ATTESTATION not in there:
         return
     try:
-        told = msgspec.json.decode(_read(path, ATTESTATION), type=Statement)
+        statement = msgspec.json.decode(_read(path, ATTESTATION), type=Statement)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         yield ReleaseFinding(file=ATTESTATION, problem=f"is no statement about a release: {error}")
         return
-    subjects = {subject.name: subject.digest.get("sha256") for subject in told.subject}
+    subjects = {subject.name: subject.digest.get("sha256") for subject in statement.subject}
     for name in sorted({*subjects, *there} - {ATTESTATION}):
         if name not in there:
             yield ReleaseFinding(file=name, problem="is attested, but missing")

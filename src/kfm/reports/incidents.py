@@ -62,7 +62,7 @@ def notification_document(sent: Any) -> dict[str, Any]:
 
 
 def find_incident(ledger: Any, wanted: str) -> Any:
-    """By its id or its cause's, or by the beginning of either, if that is enough to tell."""
+    """By its id or its cause's, or by the beginning of either, if that is unambiguous."""
 
     def find(start: str) -> list[Any]:
         plain = start.isascii() and start.replace("-", "").isalnum()  # no id has other characters

@@ -1,4 +1,4 @@
-"""Events of lineage as documents: what of each is told, and whether it has arrived."""
+"""Lineage events as documents, and whether they were delivered."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def find_unit(reader: Any, wanted: str) -> Any:
 
 
 def find_run(ledger: Any, wanted: str) -> Any:
-    """A run by its id, or by the beginning of it if that is enough to tell."""
+    """A run by its id, or by the beginning of it, if that is unambiguous."""
     return ledger.run(wanted) or only(wanted, [runs_in(ledger)], "`kfm runs` lists them.")
 
 

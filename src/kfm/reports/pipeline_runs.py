@@ -121,7 +121,7 @@ def graph_document(found: Any, cells: list[NodeCell], svg: str | None) -> dict[s
 
 
 def find_pass(tables: Any, wanted: str) -> Pass:
-    """A pass by its run's id, or by the beginning of it if that is enough to tell; `last` is the newest."""
+    """A pass by its run's id, or by the beginning of it, if that is unambiguous; `last` is the newest."""
     found: Pass | None = tables.get(wanted)
     if found is not None:
         return found

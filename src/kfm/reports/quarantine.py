@@ -80,7 +80,7 @@ def ahead_documents(ahead: Any) -> dict[str, Any]:
 
 
 def find_held(ledger: Any, wanted: str) -> Any:
-    """By the entry's own id or its run's, or by the beginning of either, if that is enough to tell."""
+    """By the entry's own id or its run's, or by the beginning of either, if that is unambiguous."""
     exact = ledger.held_one(wanted)
     if exact is not None:
         return exact

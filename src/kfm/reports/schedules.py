@@ -70,7 +70,7 @@ def local(at_ms: int, zone: str) -> str:
 
 
 def state_document(state: ScheduleState | None) -> dict[str, Any]:
-    """How far it is accounted for, and whether somebody has paused it."""
+    """How far it is accounted for, and whether it is paused."""
     paused = state is not None and state.paused_at_ms is not None
     return {
         "accounted_until": instant(state.cursor_ms) if state is not None else None,
@@ -98,7 +98,7 @@ def expected_document(expected: Expected) -> dict[str, Any]:
 
 
 def backfill_document(planned: BackfillTime) -> dict[str, Any]:
-    """One instant that can be made up for."""
+    """One scheduled time that can be backfilled."""
     return {
         "instant": instant(planned.instant_ms),
         "window_start": instant(planned.window_start_ms),

@@ -102,7 +102,7 @@ def dead_document(one: Any) -> dict[str, Any]:
 
 
 def find_dead(reader: Any, wanted: str) -> list[Any]:
-    """By its hash, or the beginning of it, if that is enough to tell."""
+    """By its hash, or the beginning of it, if that is unambiguous."""
     start = wanted.lower().partition("/")[0].removeprefix(HASH_PREFIX)
     exact: list[Any] = reader.dead_message(f"{HASH_PREFIX}{start}")
     if exact:

@@ -1,4 +1,4 @@
-"""Asking for what needs a second person, and agreeing to it."""
+"""Approvals: requesting what needs a second person, approving it, rejecting it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kfm.runs.plan import RunPlan
 
 
-# --- asking ----------------------------------------------------------------------------
+# --- requesting ------------------------------------------------------------------------
 
 
 def request_release(
@@ -36,7 +36,7 @@ def request_release(
     claimed_actor: str | None,
     names: Sequence[str] = (),
 ) -> Approval:
-    """Ask for the release of what is held; somebody else has to agree."""
+    """Request the release of a quarantined entry; another person has to approve it."""
     from kfm.model.quarantine import release_digest
 
     _require_held(app, held)
@@ -63,7 +63,7 @@ def request_release(
 
 
 def request_attempt(app: App, subject: RunSubject, *, rationale: str, names: Sequence[str] = ()) -> Approval:
-    """Ask for one attempt at work that the policies let begin only with a second person's yes."""
+    """Request one attempt at work that the policies admit only with an approval."""
     from kfm.model.approvals import attempt_digest
     from kfm.model.times import rfc3339
 
@@ -124,7 +124,7 @@ def request_replay(app: App, plan: ReplayPlan, by: Justification) -> Approval:
 
 
 def request_update(app: App, request: UpdateRequest, plan: RunPlan) -> bool:
-    """Ask for a second person's yes to what a request would change: to this preview, and to no other."""
+    """Request an approval of what a request would change: of this preview, and of no other."""
     from kfm.runs import plan as plans
 
     store, header = app.kernel.store, plan.header
@@ -150,7 +150,7 @@ def request_update(app: App, request: UpdateRequest, plan: RunPlan) -> bool:
     return store.requests().await_approval(request, (header.digest, text), approval, entry)
 
 
-# --- agreeing --------------------------------------------------------------------------
+# --- deciding --------------------------------------------------------------------------
 
 
 def approve(
@@ -162,7 +162,7 @@ def approve(
     claimed_actor: str | None = None,
     names: Sequence[str] = (),
 ) -> QuarantineEntry | None:
-    """Agree to what somebody else has asked for, and carry it out; what was released, if that was it.
+    """Approve what another person has requested, and carry it out; the released entry, if it was a release.
 
     `names`: everything the approver may be recorded as.
     """
@@ -175,12 +175,12 @@ def approve(
         _require_approvable(app, approval.dataset_id, actor)
     kernel = app.kernel
     sweep(kernel.store, kernel.liveness)  # a process that died works on nothing
-    wish = {"release": _release, "attempt": _attempt, "replay": _replay, "update": _update}[approval.kind]
-    answer = kernel.store.approve(wish(app, approval, (actor, *names), rationale, claimed_actor))
+    prepare = {"release": _release, "attempt": _attempt, "replay": _replay, "update": _update}[approval.kind]
+    answer = kernel.store.approve(prepare(app, approval, (actor, *names), rationale, claimed_actor))
     if answer.lock is not None:
         raise LockHeld(held_by(answer.lock), remedy="Approve it once that attempt has ended, if it failed.")
     if answer.answer != "approved":
-        raise NotApproved("Somebody was faster, or what it was asked for has changed.")
+        raise NotApproved("It was decided meanwhile, or what it was requested for has changed.")
     return kernel.store.held_one(approval.subject) if approval.kind == "release" else None
 
 
@@ -193,7 +193,7 @@ def reject(
     claimed_actor: str | None = None,
     names: Sequence[str] = (),
 ) -> None:
-    """Say no to what somebody else has asked for: it can't be approved any more, only asked for anew.
+    """Reject what another person has requested: it can't be approved any more, only requested anew.
 
     `names`: everything the approver may be recorded as.
     """
@@ -233,7 +233,7 @@ def _require_undecided(approval: Approval) -> None:
 def _require_another(approval: Approval, names: tuple[str, ...], verb: str) -> None:
     if is_same_person(approval.requested_by, approval.requested_names, names):
         raise NotApproved(
-            f"{names[0]} has asked for it, so somebody else has to {verb} it; --actor is only a claim.",
+            f"{names[0]} has requested it, so another person has to {verb} it; --actor is only a claim.",
             remedy=f"Let another person run: kfm approvals {verb} {approval.request_id} --rationale TEXT",
         )
 
@@ -322,8 +322,8 @@ def _update(
     waits = request is not None and request.state == "awaiting-approval"
     if request is None or not waits or request.plan_digest != approval.digest:
         raise NotApproved("The request does not wait for this approval any more.")
-    wish = _for_a_while(app, approval, approval.subject, names, rationale, claimed_actor)
-    return replace(wish, update=request.request_id)
+    approving = _for_a_while(app, approval, approval.subject, names, rationale, claimed_actor)
+    return replace(approving, update=request.request_id)
 
 
 def _for_a_while(
@@ -334,7 +334,7 @@ def _for_a_while(
     rationale: str,
     claimed_actor: str | None,
 ) -> Approve:
-    """A yes that is used once, and lapses where nobody uses it."""
+    """An approval that is used once, and expires unused."""
     from kfm.model.approvals import VALID_MS
     from kfm.model.transactions import Approve
 
@@ -352,11 +352,11 @@ def _for_a_while(
     )
 
 
-# --- what nobody can approve -----------------------------------------------------------
+# --- what can't be approved ------------------------------------------------------------
 
 
 def _require_approvable(app: App, dataset_id: str, actor: str) -> None:
-    """A yes that would change nothing is not asked for: people would read it as one that counts."""
+    """An approval that would change nothing is not requested: it would be read as one that counts."""
     from kfm.runs.admission import beyond_approval
 
     dataset = app.kernel.settings.declared(dataset_id)

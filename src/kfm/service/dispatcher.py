@@ -1,4 +1,4 @@
-"""From an accepted request to its run: by the same door as any other call, and to an end in any case."""
+"""The dispatcher: claims accepted requests and runs them, by the admission of any other call, to an end."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ logger = logging.getLogger(__name__)
 
 
 class DispatchedRuns(Protocol):
-    """What a dispatcher has done for it."""
+    """What a dispatcher needs of an application. Simulations have their own."""
 
-    def run(self, request: UpdateRequest, wish: RunRequest, plan: RunPlan | None) -> RunReport: ...
-    def preview(self, wish: RunRequest) -> RunReport: ...
+    def run(self, request: UpdateRequest, run_request: RunRequest, plan: RunPlan | None) -> RunReport: ...
+    def preview(self, run_request: RunRequest) -> RunReport: ...
     def ask_approval(self, request: UpdateRequest, plan: RunPlan) -> bool:
         """Keep the plan and ask for a second person; False if the request is not ours any more."""
 
     def approved_plan(self, request: UpdateRequest) -> RunPlan:
-        """The plan that somebody has agreed to."""
+        """The plan that was approved."""
 
     def run_by_key(self, key: str) -> Run | None: ...
     def run_by_id(self, run_id: str) -> Run | None: ...
@@ -90,9 +90,9 @@ class Dispatcher:
             return
         found = self._runs.find(request.source_id)
         if found is None and self._now_ms() - request.accepted_at_ms < OTHERS_MS:
-            # Whoever accepted it knows the source: while services are exchanged, some have an older file.
-            told = f"A service that runs requests has no source {request.source_id}; another one may."
-            self._requests.reopen(request, self._now_ms() + PAUSED_MS, told, tried=False)
+            # Another service knows the source: while services are replaced, some have an older file.
+            reason = f"A service that runs requests has no source {request.source_id}; another one may."
+            self._requests.reopen(request, self._now_ms() + PAUSED_MS, reason, tried=False)
             return
         if found is None:
             self._end(request, "refused", f"There is no source {request.source_id} any more.")
@@ -105,18 +105,18 @@ class Dispatcher:
         if paused is not None:
             self._requests.reopen(request, self._now_ms() + PAUSED_MS, paused, tried=False)
             return
-        wish = wish_of(request)
+        run_request = run_request_of(request)
         plan = None
         if request.needs_approval:
             if request.plan_digest is None and request.tries > PREVIEWS_MAX:
-                # Whoever made it died each time: it would take the next one along, too.
-                self._end(request, "failed", f"Given up: {PREVIEWS_MAX} previews came to no end.")
+                # Its process died each time: the next one would die, too.
+                self._end(request, "failed", f"Stopped: {PREVIEWS_MAX} previews did not end.")
                 return
             if request.plan_digest is None:
-                self._ask(request, wish)
+                self._ask(request, run_request)
                 return
             plan = self._runs.approved_plan(request)
-        self._settle(request, self._runs.run(request, wish, plan))
+        self._settle(request, self._runs.run(request, run_request, plan))
 
     def _done_before(self, request: UpdateRequest) -> Run | None:
         """What was asked for once is never done twice, whatever has moved upstream since.
@@ -129,7 +129,7 @@ class Dispatcher:
         return run if run is not None and run.status == "success" else None
 
     def _pause(self, dataset: DatasetSettings) -> str | None:
-        """A switch that says `paused` delays; one that says `stopped` is the door's to refuse."""
+        """A switch that says `paused` delays; one that says `stopped` is admission's to refuse."""
         scopes = {"all", f"domain:{dataset.domain}", f"dataset:{dataset.id}"}
         thrown = [one for one in self._runs.switches() if one.scope in scopes]
         paused = next((one for one in thrown if one.position == "paused"), None)
@@ -142,9 +142,9 @@ class Dispatcher:
             f"An operator lifts it with `kfm switch set running {option} --rationale TEXT`."
         )
 
-    def _ask(self, request: UpdateRequest, wish: RunRequest) -> None:
-        """The preview first; somebody else decides whether it comes true."""
-        report = self._runs.preview(wish)
+    def _ask(self, request: UpdateRequest, run_request: RunRequest) -> None:
+        """The preview first; another person decides whether it is run."""
+        report = self._runs.preview(run_request)
         if report.plan is None or report.outcome != "planned":
             self._settle(request, report)
             return
@@ -197,7 +197,7 @@ class Dispatcher:
             "%s: %s", request.source_id, message, extra={**_about(request), "tries": request.tries}
         )
         if request.tries >= TRIES_MAX:
-            self._end(request, "failed", f"Given up after {request.tries} tries: {message}")
+            self._end(request, "failed", f"Stopped after {request.tries} tries: {message}")
             return
         later_ms = backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, request.tries)
         self._requests.reopen(request, self._now_ms() + later_ms, message)
@@ -212,7 +212,7 @@ def _named(run_id: str | None) -> str:
     return f", run {short_id(run_id)}" if run_id is not None else ""
 
 
-def wish_of(request: UpdateRequest) -> RunRequest:
+def run_request_of(request: UpdateRequest) -> RunRequest:
     return RunRequest(
         source_id=request.source_id,
         window_spec=f"{rfc3339(request.window_start_ms)}/{rfc3339(request.window_end_ms)}",
@@ -222,15 +222,15 @@ def wish_of(request: UpdateRequest) -> RunRequest:
         claimed_actor=request.claimed_actor,
         rationale=request.rationale,
         ticket=request.ticket,
-        # Of a webhook the request is the wish: its key names nothing else.
+        # Of a webhook the request is the message: its key names nothing else.
         request_uuid=request.request_uuid,
         envelope=envelope_of(request),
     )
 
 
 def envelope_of(request: UpdateRequest) -> dict[str, str]:
-    """What lineage tells of the message: hashes and verdicts."""
+    """What lineage has of the message: hashes and verdicts."""
     if request.envelope_hash is None:
         return {}
-    told = {name: str(value) for name, value in request.details.items() if name in ENVELOPE}
-    return {"envelope_sha256": request.envelope_hash, **told}
+    facts = {name: str(value) for name, value in request.details.items() if name in ENVELOPE}
+    return {"envelope_sha256": request.envelope_hash, **facts}

@@ -1,4 +1,4 @@
-"""Incidents on their way out: what may be told of them, the hooks, and delivering to each by itself."""
+"""Notifications of incidents: what hooks may get of them, and the delivery to each hook."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def hook_name(hook: Hook) -> str:
     return hook.name or hook.kind
 
 
-# --- what may be told --------------------------------------------------------------------
+# --- what may be shown -------------------------------------------------------------------
 
 
 def make_incident_renderer(loaded: Loaded, mask: Callable[[str], str]) -> IncidentRenderer:
@@ -61,7 +61,7 @@ def make_incident_renderer(loaded: Loaded, mask: Callable[[str], str]) -> Incide
 
 
 def _is_masked(settings: Settings, about: About, name: str) -> bool:
-    """A dataset that is not to be seen; a provider that is called for one, or whom nobody has named."""
+    """A dataset that is not to be seen; a provider that is called for one, or that is not configured."""
     hidden = {dataset.id for dataset in settings.datasets if is_masked(dataset)}
     if about == "dataset":
         return name in hidden or all(dataset.id != name for dataset in settings.datasets)
@@ -145,7 +145,7 @@ class _Mail:
 
 
 def deliver_incidents(app: IncidentContext, *, on_request: bool = False) -> list[HookPass]:
-    """One bounded pass for each hook. A hook's trouble is told, not thrown.
+    """Deliver to each hook, for a bounded time. A hook's error is part of the result.
 
     After a run a hook has the time of one call; on request it has longer, and what rests is tried at once.
     """
@@ -179,7 +179,7 @@ def close_incident(
     ticket: str | None = None,
     claimed_actor: str | None = None,
 ) -> Incident:
-    """Resolve it because a person says so; the decision is kept in the governance ledger."""
+    """Resolve it by a person's decision; the decision is kept in the governance ledger."""
     store = app.store
     assert store is not None
     entry = governance_entry(
@@ -198,12 +198,12 @@ def close_incident(
             remedy=f"kfm breaker reset {incident.name} --rationale TEXT",
         )
     if not store.close_incident(incident.cause, entry):
-        raise UsageError("It is resolved already.", remedy="`kfm incident show` says since when.")
+        raise UsageError("It is resolved already.", remedy="`kfm incident show` has the time.")
     return store.find_incidents(incident.cause)[0]
 
 
 def probe(app: IncidentContext, hook: Hook) -> None:
-    """Raises what would keep this hook from being used, as far as that can be told without using it."""
+    """Raises what would keep this hook from being used, as far as that can be checked without using it."""
     if hook.kind == "command":
         import shutil
 

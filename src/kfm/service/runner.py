@@ -1,6 +1,6 @@
-"""The service without its web: threads that keep schedules, run what was asked for, and see to the rest.
+"""The threads of the service: the scheduler, the runners of requests, retries, maintenance, the worker.
 
-Each thread has an application of its own: a store is nobody's to share. A ledger that is away is waited for.
+Each thread has an application of its own: a store is not shared. A ledger that is away is waited for.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ServiceOptions(Record, frozen=True):
 
 
 class ClaimedRequest:
-    """The request that a runner works on: seen by the runner and by whoever renews its claim."""
+    """The request that a runner works on: shared by the runner and the thread that renews its claim."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -90,13 +90,13 @@ class ClaimedRequest:
 
 
 class ServedRuns:
-    """What a dispatcher asks for, done by one thread's application."""
+    """The runs of a dispatcher, by one thread's application."""
 
     def __init__(self, app: App, held: ClaimedRequest) -> None:
         self._app = app
         self._held = held
 
-    def run(self, request: UpdateRequest, wish: RunRequest, plan: plans.RunPlan | None) -> RunReport:
+    def run(self, request: UpdateRequest, run_request: RunRequest, plan: plans.RunPlan | None) -> RunReport:
         from kfm.runs.executor import RunExecutor
 
         app = self._app
@@ -112,14 +112,16 @@ class ServedRuns:
             claim=(request.request_id, request.claimed_by or ""),
         )
         with self._held.holding(request):
-            report = RunExecutor(kernel, app.subject(wish), force=False, artifacts_dir=None, plan=plan).run()
+            report = RunExecutor(
+                kernel, app.subject(run_request), force=False, artifacts_dir=None, plan=plan
+            ).run()
         with contextlib.suppress(KfmError, OSError):  # the copy beside the artifacts; the ledger has it all
             leave_provenance(app, report)
         return report
 
-    def preview(self, wish: RunRequest) -> RunReport:
+    def preview(self, run_request: RunRequest) -> RunReport:
         with self._app.another(read_only=True, what="kfm serve") as app:
-            return app.preview(wish)
+            return app.preview(run_request)
 
     def ask_approval(self, request: UpdateRequest, plan: plans.RunPlan) -> bool:
         from kfm.service.approvals import request_update
@@ -145,20 +147,20 @@ class ServedRuns:
         return None if source is None else (source, settings.dataset(source.dataset))
 
 
-class Service:
-    """Started once, stopped once."""
+class ServiceThreads:
+    """The threads of one service: started once, stopped once."""
 
     def __init__(
         self,
         loaded: Loaded,
         schedules: Sequence[Schedule],
-        wish: ServiceOptions,
+        options: ServiceOptions,
         open_app: Callable[..., AbstractContextManager[App]],
     ) -> None:
         self._loaded = loaded
         self._open_app = open_app
         self._schedules = tuple(schedules)
-        self._wish = wish
+        self._options = options
         self._troubles: dict[str, tuple[str, int]] = {}  # by part: last error, failures in a row
         self._places: dict[str, tuple[int, int] | None] = {}  # of which part, and which ledger it has open
         self._stop = threading.Event()
@@ -171,16 +173,16 @@ class Service:
 
     def start(self) -> None:
         prepare_decoders()
-        if self._wish.runs:
+        if self._options.runs:
             for number in range(self._loaded.settings.serve.runners):
                 self._held.append(ClaimedRequest())
                 self._thread(f"runner-{number + 1}", self._runner(self._held[-1]))
             self._thread("claims", self._keeper)
             self._thread("retries", self._retrier)
             self._thread("evidence", self._maintenance)
-        if self._wish.schedules and self._schedules:
+        if self._options.schedules and self._schedules:
             self._thread("schedules", self._scheduler)
-        if self._wish.worker and self._loaded.settings.ingest.queues:
+        if self._options.worker and self._loaded.settings.ingest.queues:
             self._thread("worker", self._worker)
         for thread in self._threads:
             thread.start()
@@ -218,7 +220,7 @@ class Service:
         self._threads.append(threading.Thread(target=again, name=f"kfm-{name}", daemon=True))
 
     def _trouble(self, error: Exception) -> int:
-        """Of the part that calls: told once, however long it lasts; how long to leave it alone."""
+        """Of the part that calls: logged once, however long it lasts; how long to wait."""
         name = _own_name()
         text = error.message if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
         last, failures = self._troubles.get(name, (None, 0))
@@ -231,7 +233,7 @@ class Service:
         return place_of(self._loaded.store, self._loaded.resolve(self._loaded.settings.state).rstrip("/"))
 
     def _well(self) -> None:
-        """The part that calls has done something, and not in a ledger that nobody will find any more."""
+        """The part that calls has done something, and not in a ledger that was replaced."""
         name = _own_name()
         if self._places.get(name) != self._place():
             raise BackendUnavailable("The ledger was removed or replaced; it is opened anew.")
@@ -239,7 +241,7 @@ class Service:
             logger.info("%s: goes on", name, extra={"part": name})
 
     def _wait(self, wakes: int, delay_ms: int) -> int:
-        """Until somebody has something new, or so long; what the next wait counts from."""
+        """Until there is something new, or so long; what the next wait counts from."""
         with self._woken:
             if self._wakes == wakes and not self._stop.is_set():
                 self._woken.wait(delay_ms / 1000)
@@ -266,7 +268,7 @@ class Service:
         return work
 
     def _keeper(self, app: App) -> None:
-        """Renews the claims of the runners, and hears of requests that are to stop."""
+        """Renews the claims of the runners, and reads which requests are to stop."""
         requests = app.kernel.store.requests()
         while not self._stop.wait(KEEP_MS / 1000):
             for held in self._held:
@@ -320,7 +322,7 @@ def _own_name() -> str:
 
 
 class _Stop(threading.Event):
-    """The service's wish to stop, as a worker sees it; that the worker ends is not the service's end."""
+    """The service's stop signal, as a worker sees it; that the worker ends does not end the service."""
 
     def __init__(self, service: threading.Event) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What people do to schedules: pause and resume them, and make up for instants by hand."""
+"""Schedules: paused, resumed and backfilled by a person."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def set_paused(
 
 
 def _first_sight(app: App, schedule: Schedule) -> None:
-    """What is not known to the ledger can be neither paused nor made up for in it."""
+    """What is not known to the ledger can be neither paused nor backfilled in it."""
     store = app.kernel.store
     source = app.settings.source(schedule.source)
     step = account(
@@ -87,7 +87,7 @@ def _first_sight(app: App, schedule: Schedule) -> None:
 def plan_backfill(
     app: App, schedule: Schedule, start_ms: int, end_ms: int, *, only_missed: bool
 ) -> list[BackfillTime]:
-    """The instants of a span that can be made up for, with what they became. Reads only."""
+    """The scheduled times of a span that can be backfilled, with what they became. Reads only."""
     reader = app.ledger.schedule_reader()
     state = reader.states().get(schedule.id)  # first: rows up to its cursor are there then
     return backfill(
@@ -111,7 +111,7 @@ def make_backfill(
     claimed_actor: str | None = None,
     ticket: str | None = None,
 ) -> list[UpdateRequest]:
-    """Requests for those that have none; which ones were made. Somebody else's are left as they are."""
+    """Requests for those that have none; which ones were made."""
     store = app.kernel.store
     if schedule.id not in store.schedule_states().states():
         # First, or who sees it first may have looked before now, and would still account for these himself.
@@ -141,7 +141,7 @@ def make_backfill(
             last_ms=one.instant_ms or 0,
             became="backfilled",
             request_id=one.request_id,
-            reason=f"Made up for by {app.actor}.",
+            reason=f"Backfilled by {app.actor}.",
             at_ms=now_ms,
         )
         for one in wanted
@@ -160,7 +160,7 @@ def make_backfill(
 
 
 def history(app: App, schedule: Schedule, start_ms: int, end_ms: int, limit: int) -> list[Expected]:
-    """What became of the instants of a span."""
+    """What became of the scheduled times of a span."""
     reader = app.ledger.schedule_reader()
     state = reader.states().get(schedule.id)  # first: rows up to its cursor are there then
     return coverage(

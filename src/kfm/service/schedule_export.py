@@ -1,7 +1,7 @@
-"""Schedules in the words of others: a GitHub workflow, DAGs of Airflow, a graph with crons for LangGraph.
+"""Exports of schedules: a GitHub workflow, DAGs of Airflow, a graph with crons for LangGraph.
 
-What another scheduler can't say is refused, with the way out; what it does differently is a note, which is
-printed and stands at the top of the file.
+What another scheduler can't express is refused, with a remedy; what it does differently is a note, printed
+and at the top of the file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAMES = re.compile(r"\b(?:JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC|SUN|M
 
 
 class ScheduleExport(NamedTuple):
-    """A file for somebody else's scheduler, and what it does differently there."""
+    """A file for another scheduler, and what it does differently there."""
 
     text: str
     notes: tuple[str, ...]
@@ -114,14 +114,14 @@ def _notes(schedules: Sequence[Schedule], who: str, cancels: bool) -> tuple[str,
     def named(wanted: Callable[[Schedule], bool]) -> str:
         return ", ".join(each.id for each in schedules if wanted(each))
 
-    told = [f"{who} decides what becomes of instants that it misses: `missed` is not exported"]
+    notes = [f"{who} decides what becomes of instants that it misses: `missed` is not exported"]
     if ids := named(lambda each: each.jitter_ms > 0):
-        told.append(f"without jitter: {ids}")
+        notes.append(f"without jitter: {ids}")
     if not cancels and (ids := named(lambda each: each.overlap == "cancel-older")):
-        told.append(f"a later run does not cancel the older one: {ids}")
+        notes.append(f"a later run does not cancel the older one: {ids}")
     if ids := named(lambda each: each.cron is not None and each.time_zone != "UTC"):
-        told.append(f"on days on which the clocks change {who}'s rules hold, not kfm's: {ids}")
-    return tuple(told)
+        notes.append(f"on days on which the clocks change {who}'s rules hold, not kfm's: {ids}")
+    return tuple(notes)
 
 
 def _header(target: str, file: str, notes: Sequence[str]) -> list[str]:

@@ -79,7 +79,7 @@ class Scheduler:
             try:
                 opened += self._one(schedule, states.get(schedule.id), now_ms)
             except BackendUnavailable:
-                raise  # the ledger's, not this schedule's: whoever looks after us opens it anew
+                raise  # the ledger's, not this schedule's: the caller opens it anew
             except Exception as error:  # noqa: BLE001 - a defect in one schedule is no reason to lose others
                 text = error.message if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
                 self._warn(schedule.id, text)
@@ -110,7 +110,7 @@ class Scheduler:
                 if not any(LEFT_TO in one.details for one in unsettled):  # no more than are worked off
                     step = self._with_left(schedule, source, step)
                 if not self._states.account(step):
-                    # Somebody else was faster: the next step sees what he decided.
+                    # Another process was faster: the next step sees its decision.
                     self._due_ms.pop(schedule.id, None)
                     return opened
                 state, opened = step.state, opened + len(step.requests)
@@ -199,7 +199,7 @@ def make_scheduler(app: App, schedules: Sequence[Schedule]) -> Scheduler:
 
 
 class Timetable:
-    """When schedules begin their next runs. Their file is read when somebody first asks."""
+    """When schedules begin their next runs. Their file is read on first use."""
 
     def __init__(self, loaded: Loaded, ledger: LedgerReader, clock: Clock) -> None:
         self._loaded = loaded
@@ -261,13 +261,13 @@ PAGE = 500
 
 
 def run_due(
-    app: App, schedules: Sequence[Schedule], told: Callable[[UpdateRequest], None]
+    app: App, schedules: Sequence[Schedule], on_ended: Callable[[UpdateRequest], None]
 ) -> list[UpdateRequest]:
-    """Account for the instants that have come, run the requests that are due, and return when each of these
-    has its end or was put off. As it ends, each is told."""
+    """Account for the scheduled times that have come, run the requests that are due, and return when each
+    of these has ended or was put off. `on_ended` gets each as it ends."""
     make_scheduler(app, schedules).step()
     due = _due(app)
-    return _worked_off(app, due, told) if due else []
+    return _worked_off(app, due, on_ended) if due else []
 
 
 def _due(app: App) -> list[UpdateRequest]:
@@ -281,11 +281,11 @@ def _due(app: App) -> list[UpdateRequest]:
 
 
 def _worked_off(
-    app: App, due: list[UpdateRequest], told: Callable[[UpdateRequest], None]
+    app: App, due: list[UpdateRequest], on_ended: Callable[[UpdateRequest], None]
 ) -> list[UpdateRequest]:
-    from kfm.service.runner import Service, ServiceOptions
+    from kfm.service.runner import ServiceOptions, ServiceThreads
 
-    service = Service(app.loaded, (), ServiceOptions(schedules=False, worker=False), app.another)
+    service = ServiceThreads(app.loaded, (), ServiceOptions(schedules=False, worker=False), app.another)
     reader, ended = app.ledger.request_reader(), []
     waiting = {one.request_id: one for one in due}
     service.start()
@@ -301,7 +301,7 @@ def _worked_off(
                 ):
                     del waiting[now.request_id]
                     ended.append(now)
-                    told(now)
+                    on_ended(now)
     finally:
         service.stop()
         service.join()
@@ -309,5 +309,5 @@ def _worked_off(
 
 
 def _is_put_off(request: UpdateRequest, now_ms: int) -> bool:
-    """Its dataset is paused, or busy for long, or its provider left alone: the next call comes back to it."""
+    """Its dataset is paused, or busy for long, or a circuit is open: a later call runs it."""
     return request.state == "open" and request.not_before_ms > now_ms + PATIENCE_MS

@@ -40,12 +40,12 @@ def post(url: str, headers: dict[str, str], body: bytes, *, local: bool) -> Sent
             httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=not local, follow_redirects=False) as client,
             client.stream("POST", url, content=body, headers={**headers, "User-Agent": "kfm"}) as answer,
         ):
-            told = b""
+            received = b""
             for chunk in answer.iter_bytes():
-                told += chunk
-                if len(told) > ANSWER_BYTES_MAX:
+                received += chunk
+                if len(received) > ANSWER_BYTES_MAX:
                     break
-            return SentWebhook(answer.status_code, dict(answer.headers), told[:ANSWER_BYTES_MAX])
+            return SentWebhook(answer.status_code, dict(answer.headers), received[:ANSWER_BYTES_MAX])
     except httpx.TimeoutException:
         raise BackendUnavailable("The service did not answer in time.") from None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:

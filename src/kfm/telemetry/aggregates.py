@@ -48,7 +48,7 @@ RUNS_REMEMBERED = 1000
 
 
 class DatasetNames(Record, frozen=True):
-    """What may be told of a dataset: everything, or only its mask."""
+    """What may be shown of a dataset: everything, or only its mask."""
 
     hidden: Callable[[str], bool]  # of a dataset's id
     mask: Callable[[str], str]  # of any name that goes with it
@@ -59,7 +59,7 @@ class DatasetNames(Record, frozen=True):
         return self.mask(dataset_id) if self.hidden(dataset_id) else dataset_id
 
     def of_units(self, dataset: str) -> str:
-        """What is announced to everybody is no secret, unless its rights are declared here and say so."""
+        """What is announced publicly is no secret, unless its rights are declared here and say so."""
         return self.mask(dataset) if self.hidden_units(dataset) else dataset
 
     def of_pass(self, figures: PassFigures) -> PassFigures:
@@ -68,12 +68,12 @@ class DatasetNames(Record, frozen=True):
         return replace(figures, pipeline_id=self.mask(figures.pipeline_id)) if hidden else figures
 
     def of_run(self, run: Run) -> Run:
-        """The run with names that may be told, and without words that could name the rest."""
-        told = replace(run, error_message=None, correction=None)
+        """The run with public names, and without texts that could name the rest."""
+        shown = replace(run, error_message=None, correction=None)
         if not self.hidden(run.dataset_id):
-            return told
+            return shown
         return replace(
-            told,
+            shown,
             source_id=self.mask(run.source_id),
             dataset_id=self.mask(run.dataset_id),
             pipeline_id=self.mask(run.pipeline_id),
@@ -88,12 +88,12 @@ class DatasetNames(Record, frozen=True):
 
     def of_attempt(self, attempt: Attempt, run: Run) -> Attempt:
         """The attempt without its words; of a hidden dataset also without what identifies its content."""
-        told = replace(attempt, error_message=None)
-        return replace(told, inputs_hash=None, code_sha=None) if self.hidden(run.dataset_id) else told
+        shown = replace(attempt, error_message=None)
+        return replace(shown, inputs_hash=None, code_sha=None) if self.hidden(run.dataset_id) else shown
 
 
 class Visitor(Protocol):
-    """Whoever wants to see what the ledger holds. Runs come with the names that may be told."""
+    """A visitor of the ledger's rows. Runs come with public names."""
 
     def attempt(self, attempt: Attempt, run: Run) -> None: ...
     def retry(self, retry: CallRetry, run: Run) -> None: ...
@@ -122,9 +122,9 @@ def visit(ledger: LedgerReader, bounds: TimeBounds, names: DatasetNames, *visito
 
     for attempt, run in _attempts(ledger):
         if bounds.hold(attempt.started_at_ms):
-            told, told_run = names.of_attempt(attempt, run), names.of_run(run)
+            shown, shown_run = names.of_attempt(attempt, run), names.of_run(run)
             for visitor in visitors:
-                visitor.attempt(told, told_run)
+                visitor.attempt(shown, shown_run)
     for retry in _retries(ledger):
         known = run_of(retry.run_id) if bounds.hold(retry.at_ms) else None
         if known is not None:
@@ -220,7 +220,7 @@ class Aggregates:
         """When the last event was recorded."""
         return self._last_ms
 
-    # --- telling -----------------------------------------------------------------------
+    # --- the document --------------------------------------------------------------------
 
     @property
     def period(self) -> Period:

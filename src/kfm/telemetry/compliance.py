@@ -1,7 +1,7 @@
 """Does the ledger show retries as they should be? What it shows otherwise is a finding.
 
 Three rules: every try of a retry sequence is on record; what can't get better is not tried again by
-itself; nothing is tried more often than its rule says, unless somebody answers for it.
+itself; nothing is tried more often than its rule says, unless a person grants it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Rule = Literal["telemetry-missing", "forbidden-class-retried", "over-maximum"]
 
 AUTOMATIC = "kfm"  # on whose behalf an automatic attempt is made
-GRANTS = ("governed-retry", "release")  # entries by which somebody answers for more attempts
+GRANTS = ("governed-retry", "release")  # entries by which a person grants more attempts
 CONFLICTS = ("governance", "rights")  # classes after which not even a person goes on just so
 ANSWERS = (*GRANTS, "force", "switch")
 ENTRIES_MAX = 1000
@@ -82,8 +82,8 @@ def _silent(run: Run, attempts: list[Attempt]) -> Iterator[ComplianceFinding]:
     """Attempts of which nothing, or too little, is on record."""
     if run.attempts < 2:
         return
-    told = {one.attempt: one for one in attempts}
-    missing = [number for number in range(1, run.attempts + 1) if number not in told]
+    known = {one.attempt: one for one in attempts}
+    missing = [number for number in range(1, run.attempts + 1) if number not in known]
     if missing:
         numbers = ", ".join(map(str, missing[:10]))
         yield _finding(
@@ -115,12 +115,12 @@ def _forbidden(ledger: LedgerReader, run: Run, attempts: list[Attempt]) -> Itera
         since_ms, until_ms = one.ended_at_ms or 0, again.started_at_ms
         allowed = ANSWERS if conflict and not automatic else GRANTS
         if not any(since_ms <= entry.recorded_at_ms <= until_ms for entry in _entries(ledger, run, allowed)):
-            how = "by itself" if automatic else f"by {call.actor if call else 'nobody on record'}"
+            how = "by itself" if automatic else f"by {call.actor if call else 'an unknown person'}"
             yield _finding(
                 "forbidden-class-retried",
                 run,
                 f"Attempt {one.attempt} failed with class {one.error_class}, which is never retried; "
-                f"attempt {again.attempt} was made {how}, and nobody answered for it.",
+                f"attempt {again.attempt} was made {how}, without a grant.",
                 [one, again],
             )
 

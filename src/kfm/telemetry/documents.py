@@ -44,7 +44,7 @@ def document_line(document: Any) -> bytes:
 
 
 class Cost(Record, frozen=True):
-    """What work cost. `unmetered` attempts are not in it: they died before they could tell."""
+    """What work cost. `unmetered` attempts are not in it: they died before they were metered."""
 
     energy_wh: Amount
     co2_g: Amount
@@ -250,7 +250,7 @@ class DatasetUnitsDocument(Record, frozen=True):
 
 
 class IngestTelemetry(Record, frozen=True, kw_only=True):
-    """Units of the write-ahead ledger. `source` says where the figures are from."""
+    """Units of the write-ahead ledger. `source` is where the figures are from."""
 
     schema: Literal["urn:kfm:schema:telemetry-nodd-sns"] = "urn:kfm:schema:telemetry-nodd-sns"
     release: str
@@ -285,7 +285,7 @@ class EnergyAccount(Record, frozen=True, kw_only=True):
     metered: Count
     unmetered: Count
     datasets: tuple[EnergyOf, ...]
-    package_wh: Amount | None = None  # read off the processor, whatever else ran on it; None: it did not tell
+    package_wh: Amount | None = None  # read off the processor, whatever else ran on it; None: not readable
     method: Literal["modelled"] = "modelled"
 
 

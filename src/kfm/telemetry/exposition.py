@@ -54,7 +54,7 @@ class Tallies:
         series[key].sum_ms += value_ms
 
     def set_total(self, name: str, parts: int, **labels: str) -> None:
-        """A count that somebody else has added up."""
+        """A count that was added up elsewhere."""
         metric = require_metric(name, labels, ("counter",))
         self.counters.setdefault(name, {})[_key(metric, labels)] = parts
 
@@ -103,12 +103,12 @@ def documents(tallies: Tallies) -> list[dict[str, Any]]:
             series.append({"labels": _pairs(metric, labels), "value": _whole(parts, metric.parts_per_unit)})
         for labels, value in sorted(tallies.gauges.get(metric.name, {}).items()):
             series.append({"labels": _pairs(metric, labels), "value": value})
-        for labels, told in sorted(tallies.histograms.get(metric.name, {}).items()):
+        for labels, histogram in sorted(tallies.histograms.get(metric.name, {}).items()):
             buckets = [
                 {"le": bound, "count": count}
-                for bound, count in zip((*metric.buckets, None), accumulate(told.counts), strict=True)
+                for bound, count in zip((*metric.buckets, None), accumulate(histogram.counts), strict=True)
             ]
-            whole = {"buckets": buckets, "sum": _whole(told.sum_ms, 1000), "count": told.count}
+            whole = {"buckets": buckets, "sum": _whole(histogram.sum_ms, 1000), "count": histogram.count}
             series.append({"labels": _pairs(metric, labels), **whole})
         found.append(
             {

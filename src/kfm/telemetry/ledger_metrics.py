@@ -301,10 +301,10 @@ def fold_units(figures: Iterable[Figure], tallies: Tallies, public: Callable[[st
     amounts: Counter[tuple[str, str]] = Counter()
     newest: dict[str, int] = {}
     for dataset, name, amount, high_ms in figures:
-        told = public(dataset) if dataset else ""
-        amounts[told, name] += int(amount)
+        shown = public(dataset) if dataset else ""
+        amounts[shown, name] += int(amount)
         if name == "watermark" and high_ms is not None:
-            newest[told] = max(high_ms, newest.get(told, high_ms))
+            newest[shown] = max(high_ms, newest.get(shown, high_ms))
     for dataset in sorted({dataset for dataset, _ in amounts if dataset}):
         for status in UNIT_STATUSES:  # also those that nothing has: a level that is missing is none
             count = amounts[dataset, status]

@@ -16,7 +16,7 @@ Origin = Literal["ledger", "otlp", "ingest"]
 class Metric(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, rename={"origins": "from"}
 ):
-    """One metric: what it is called, what it counts, and who tells it."""
+    """One metric: its name, what it counts, and where it comes from."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
@@ -78,7 +78,7 @@ def attribute_names(span: str) -> dict[str, str]:
 
 
 def require_metric(name: str, labels: Collection[str], kinds: Collection[str]) -> Metric:
-    """The metric, if it is told as the catalogue says; else an error that names the way out."""
+    """The metric, if it is used as the catalogue declares; else an error that names the way out."""
     metric = metrics().get(name)
     if metric is None:
         raise UnknownMetric(f"There is no metric `{name}` in contracts/metrics.json.")

@@ -64,16 +64,16 @@ class OpenTelemetry:
         instance: str | None = None,
         close_seconds_max: float = CLOSE_SECONDS_MAX,
     ) -> None:
-        # A collector that is away is no news for stderr. Whoever embeds us and has handlers still gets it.
+        # A collector that is away is not logged to stderr. An embedding program with handlers still gets it.
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
         self._close_seconds_max = close_seconds_max
-        told = {
+        attributes = {
             "service.name": service,
             "service.version": __version__,
             "service.instance.id": instance,
             "deployment.environment.name": environment,
         }
-        resource = Resource({name: value for name, value in told.items() if value is not None})
+        resource = Resource({name: value for name, value in attributes.items() if value is not None})
         address, sent = endpoint.rstrip("/"), dict(headers or {})
         self._tracers = TracerProvider(
             sampler=ALWAYS_ON,
@@ -203,8 +203,8 @@ class _OpenSpan:
         try:
             if problem is not None and not self._error_told:
                 # The code or class only: a message may quote anything.
-                said = problem.code if isinstance(problem, KfmError) else type(problem).__qualname__
-                self._span.set_attribute("error.type", said)
+                error_type = problem.code if isinstance(problem, KfmError) else type(problem).__qualname__
+                self._span.set_attribute("error.type", error_type)
             if problem is not None or self._error_told:
                 self._span.set_status(trace.StatusCode.ERROR)
             self._span.end()
@@ -232,17 +232,17 @@ def _session() -> Any:
 
 def _instrument(meter: Any, metric: Metric) -> Callable[[float, dict[str, str]], None]:
     facts = {"unit": metric.unit, "description": metric.help}
-    told: Any
+    record: Any
     if metric.kind == "counter":
-        told = meter.create_counter(metric.name, **facts).add
+        record = meter.create_counter(metric.name, **facts).add
     elif metric.kind == "gauge":
-        told = meter.create_gauge(metric.name, **facts).set
+        record = meter.create_gauge(metric.name, **facts).set
     else:
         buckets = list(metric.buckets)
-        told = meter.create_histogram(
+        record = meter.create_histogram(
             metric.name, **facts, explicit_bucket_boundaries_advisory=buckets
         ).record
-    return told  # type: ignore[no-any-return]
+    return record  # type: ignore[no-any-return]
 
 
 def _clean(text: str) -> str:

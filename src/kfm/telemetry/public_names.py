@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PublicNames:
-    """A dataset's id, or its mask. One that nobody describes any more goes by its last published rights."""
+    """A dataset's id, or its mask. One that is not configured any more goes by its last published rights."""
 
     def __init__(self, settings: Settings, ledger: LedgerReader) -> None:
         self._sources = settings.sources
@@ -31,14 +31,14 @@ class PublicNames:
         return self._known[dataset_id]
 
     def of_units(self, dataset: str) -> str:
-        """What is announced to everybody is no secret, unless its rights are declared here and say so."""
+        """What is announced publicly is no secret, unless its rights are declared here and say so."""
         return self(dataset) if dataset in self._datasets else dataset
 
     def provider(self, provider: str) -> str:
         """A provider's name, or its mask where it could give a hidden dataset away."""
         users = [one for one in self._sources if provider_of(one) == provider]
         hidden = [is_masked(self._described(one.dataset)) for one in users]
-        if not users:  # a name from a pipeline's own code: whose, nobody can tell
+        if not users:  # a name from a pipeline's own code: whose, is not known
             hidden = [is_masked(dataset) for dataset in self._datasets.values()]
             return self._masked(provider) if any(hidden) else provider
         return self._masked(provider) if all(hidden) else provider
@@ -57,5 +57,5 @@ class PublicNames:
         return DatasetSettings(id=dataset_id, rights=head[1].rights if head else None)
 
     def _masked(self, dataset_id: str) -> str:
-        # Without a key (there is no ledger yet) they can't be told apart, and need not be.
+        # Without a key (there is no ledger yet) they can't be distinguished, and need not be.
         return mask(dataset_id, self._key)

@@ -39,7 +39,7 @@ class Sequences:
         self._classes: Counter[str] = Counter()
 
     def add_attempt(self, attempt: Attempt, run: Run) -> None:
-        """`run` with the names that may be told."""
+        """`run` with public names."""
         if run.attempts < 2:
             return
         tries: list[Attempt] = self._found.setdefault((run.run_id,), [])  # type: ignore[assignment]

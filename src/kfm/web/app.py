@@ -22,7 +22,7 @@ from kfm.config.webhooks import webhook_secrets
 from kfm.model.errors import KfmError
 from kfm.model.roles import Identity, decide
 from kfm.nodd.dataset_registry import load_registry
-from kfm.service.dispatcher import wish_of
+from kfm.service.dispatcher import run_request_of
 from kfm.telemetry.exposition import CONTENT_TYPE
 from kfm.web.accept_queue import AcceptQueue
 from kfm.web.api.access import BEARER, who_asks
@@ -124,7 +124,7 @@ class WebApplication:
 
         def previewed() -> RunReport:
             with open_app(loaded, read_only=True, what="kfm serve") as app:
-                return app.preview(wish_of(request))
+                return app.preview(run_request_of(request))
 
         report = await run_in_threadpool(previewed)
         return preview_document(report, loaded.settings.dataset(request.dataset_id))

@@ -15,7 +15,7 @@ from kfm.model.requests import UpdateRequest
 from kfm.runs import plan as plans
 from kfm.service.approvals import approve
 from kfm.service.dispatcher import Dispatcher
-from kfm.service.runner import ClaimedRequest, ServedRuns, Service, ServiceOptions
+from kfm.service.runner import ClaimedRequest, ServedRuns, ServiceOptions, ServiceThreads
 from tests.integration.service.project import asked, eventually, make, opened
 
 
@@ -109,9 +109,9 @@ def test_a_runner_that_overslept_begins_nothing(kind: str, app: App, loaded: Loa
 
 
 def _wish(request: UpdateRequest) -> object:
-    from kfm.service.dispatcher import wish_of
+    from kfm.service.dispatcher import run_request_of
 
-    return wish_of(request)
+    return run_request_of(request)
 
 
 def test_two_requests_for_the_same_work(app: App) -> None:
@@ -199,7 +199,7 @@ def test_what_was_not_approved_does_not_happen(app: App, loaded: Loaded) -> None
 def test_the_service_works_off_what_comes(loaded: Loaded, caplog: pytest.LogCaptureFixture) -> None:
     """Threads take up what is accepted, and end when they are asked to."""
     caplog.set_level("INFO", "kfm")
-    service = Service(loaded, (), ServiceOptions(), partial(open_app, loaded))
+    service = ServiceThreads(loaded, (), ServiceOptions(), partial(open_app, loaded))
     app = opened(loaded)
     try:
         service.start()

@@ -13,7 +13,7 @@ from kfm.app import App, open_app
 from kfm.config.loader import Loaded, load
 from kfm.model.requests import UpdateRequest
 from kfm.service.dispatcher import PREVIEWS_MAX, Dispatcher
-from kfm.service.runner import ClaimedRequest, ServedRuns, Service, ServiceOptions
+from kfm.service.runner import ClaimedRequest, ServedRuns, ServiceOptions, ServiceThreads
 from tests.integration.service.project import asked, eventually, make, opened
 
 
@@ -99,7 +99,7 @@ def test_a_source_that_only_another_service_knows(app: App) -> None:
 def test_a_ledger_that_was_replaced_is_opened_anew(loaded: Loaded, caplog: pytest.LogCaptureFixture) -> None:
     """Every part notices that the file under its name is another, also if it had nothing to write."""
     opened(loaded).close()
-    service = Service(loaded, (), ServiceOptions(worker=False), partial(open_app, loaded))
+    service = ServiceThreads(loaded, (), ServiceOptions(worker=False), partial(open_app, loaded))
     service.start()
     try:
         eventually(lambda: len(service._places) >= 5, "all parts have the ledger open")

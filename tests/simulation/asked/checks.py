@@ -10,7 +10,7 @@ from kfm.db.requests import request_from
 from kfm.db.session import Row
 from kfm.model.keys import request_id, schedule_instant_key, work_base
 from kfm.model.schedules import instants
-from kfm.service.dispatcher import wish_of
+from kfm.service.dispatcher import run_request_of
 from tests.simulation.asked.admission import work_of
 from tests.simulation.judging import require
 
@@ -93,7 +93,7 @@ class Checks:
         for one in requests.values():
             self.counts[f"request {one.outcome}"] += 1
             require(one.is_settled, "every request has an end", request=one)
-            runs = self._world.door.of_work(work_base(work_of(wish_of(one))))
+            runs = self._world.door.of_work(work_base(work_of(run_request_of(one))))
             done = [run for run in runs if run.status == "success"]
             require(len(done) <= 1, "a request is run once", request=one, runs=[run.run_id for run in runs])
             if one.state == "done":

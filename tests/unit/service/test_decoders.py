@@ -19,7 +19,7 @@ import kfm
 from kfm import decoders
 from kfm.decoders import prepare_decoders
 from kfm.pipelines.workers import ThreadWorkers
-from kfm.service.runner import Service, ServiceOptions
+from kfm.service.runner import ServiceOptions, ServiceThreads
 from kfm.web.api.operation_table import request_bodies
 from kfm.web.console.sign_in import SignedIn
 
@@ -108,7 +108,9 @@ def test_a_service_prepares_decoders_before_its_threads(monkeypatch: pytest.Monk
         settings = Settings
 
     loaded: Any = Loaded
-    Service(loaded, (), ServiceOptions(schedules=False, worker=False), lambda **_: nullcontext()).start()
+    ServiceThreads(
+        loaded, (), ServiceOptions(schedules=False, worker=False), lambda **_: nullcontext()
+    ).start()
     assert started
     assert all(started)
 
