@@ -230,11 +230,11 @@ def _airflow(schedules: Sequence[Schedule], config: str, file: str) -> ScheduleE
         "from airflow.timetables.trigger import DeltaTriggerTimetable, MultipleCronTriggerTimetable",
         "",
         "START = datetime(2020, 1, 1, tzinfo=timezone.utc)",
-        "BUSY = 5  # somebody else is at it",
+        "BUSY = 5  # another run is under way",
         "",
         "",
         "def made(dag_id, command, timetable):",
-        '    """One at a time, nothing made up for, no retries: kfm has its own."""',
+        '    """One at a time, no catch-up, no retries: kfm has its own."""',
         "    dag = DAG(dag_id, schedule=timetable, start_date=START, catchup=False, max_active_runs=1)",
         '    BashOperator(task_id="run", bash_command=command, retries=0, skip_on_exit_code=BUSY, dag=dag)',
         "    return dag",
@@ -270,7 +270,7 @@ from typing import TypedDict
 
 from langgraph.graph import END, START, StateGraph
 
-BUSY = 5  # somebody else is at it
+BUSY = 5  # another run is under way
 SCHEDULES = {
 %s
 }
