@@ -278,10 +278,10 @@ class WatchedSession(SimSession):
     def expect(self, *names: str) -> None:
         """Nothing travels."""
 
-    def tell(self, name: str, /, **parameters: Any) -> None:
+    def send(self, name: str, /, **parameters: Any) -> None:
         self.all(name, **parameters)
 
-    def tell_all(self, name: str, lines: Sequence[tuple[Any, ...]], /) -> None:
+    def send_all(self, name: str, lines: Sequence[tuple[Any, ...]], /) -> None:
         self.bulk(name, lines)
 
     def ask(self, name: str, /, **parameters: Any) -> Callable[[], list[Row]]:

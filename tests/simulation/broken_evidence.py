@@ -17,11 +17,11 @@ EVIDENCE = (
                 "rows.closing_parameters(attempt)) or self._emitter:",
             ),
             (
-                "        self.keep(session, retries)\n        said",
+                "        self.keep(session, retries)\n        reported",
                 "        self.keep(session, retries)\n"
                 "        for account in accounts:\n"
                 "            self.close(session, account, run)\n"
-                "        said",
+                "        reported",
             ),
         ),
         chances=LOST_ANSWERS,

@@ -167,7 +167,7 @@ def show(session: CommandSession, wanted: str) -> None:
 def _lines(one: Approval) -> list[str]:
     facts = [
         ("id", one.request_id),
-        ("state", one.standing),
+        ("state", one.status),
         ("for", one.kind),
         ("of", one.about or one.subject),
         ("dataset", one.dataset_id),
@@ -187,7 +187,7 @@ def _lines(one: Approval) -> list[str]:
     if one.used_at_ms is not None:
         facts.append(("used", f"{moment(one.used_at_ms)} by {one.used_by}"))
     lines = [f"{name.ljust(9)} {one_line(text)}" for name, text in facts if text]
-    if one.standing == "requested":
+    if one.status == "requested":
         lines.append(f"decide    kfm approvals approve|reject {one.request_id} --rationale TEXT")
     return lines
 

@@ -175,7 +175,7 @@ def _replay(held: Any) -> str:
 
 def _request_line(approval: Any, state: str) -> str:
     asked = f"{approval.request_id} by {approval.requested_by}: {approval.rationale}"
-    if approval.standing == "rejected":
+    if approval.status == "rejected":
         return f"{asked} (rejected by {approval.rejected_by}: {approval.rejection_rationale})"
     if approval.state == "requested" and state != "held":
         return f"{asked} (not approved before it was {state})"

@@ -340,9 +340,9 @@ def inspect(session: CommandSession, replay_id: str | None, limit: int) -> None:
 
 
 def _agreement(request: Any) -> str:
-    if request.standing == "rejected":
+    if request.status == "rejected":
         return f"rejected by {request.rejected_by}: {request.rejection_rationale}"
-    if request.standing == "requested":
+    if request.status == "requested":
         way = f"kfm approvals approve {request.request_id}"
         return f"open, asked for by {request.requested_by}; another person runs {way}"
     return f"approved by {request.approved_by}: {request.approval_rationale}"

@@ -85,19 +85,19 @@ def commit_in(session: Session, new: NewCommit, *, gated: bool = False) -> Commi
     if moved := branches.moved_from(held, new.expected):
         return moved
     branches.refuse_protected(held, gated)
-    find, wood = finder(session), forest(session)
+    find, forest = finder(session), forest_of(session)
     head = find(held.head)
-    tree_id, added = wood.update(head.tree_id, new.changes)
+    tree_id, added = forest.update(head.tree_id, new.changes)
     if tree_id == head.tree_id:
         return head
-    wrong, count = trees.clashes(wood, head.tree_id, tree_id, sorted(added), 1)
+    wrong, count = trees.clashes(forest, head.tree_id, tree_id, sorted(added), 1)
     if wrong:
         raise PathConflict(
             f"`{wrong[0][0]}` can't be a file beside `{wrong[0][1]}` ({count} such).",
             remedy="A path is a file or a folder; remove one of them in the same commit.",
         )
     return _advance(
-        session, held, wood, tree_id, [head], message=new.message, author=new.author, meta=new.meta
+        session, held, forest, tree_id, [head], message=new.message, author=new.author, meta=new.meta
     )
 
 
@@ -123,18 +123,18 @@ def merge_in(
     branches.refuse_protected(held, gated)
     if source != ROOT.commit_id and session.one("commits.hold", commit_id=source) is None:
         raise RefNotFound(f"There is no commit `{source[:80]}`.")
-    find, wood = finder(session), forest(session)
+    find, forest = finder(session), forest_of(session)
     target, other = find(held.head), find(source)
     bases = branches.merge_bases(find, target, other)
     if any(base.commit_id == source for base in bases):
         return Merged(outcome="unchanged", target=into, commit=target)
     decided = branches.decide_merge(
-        [wood.diff(base.tree_id, target.tree_id) for base in bases],
-        [wood.diff(base.tree_id, other.tree_id) for base in bases],
+        [forest.diff(base.tree_id, target.tree_id) for base in bases],
+        [forest.diff(base.tree_id, other.tree_id) for base in bases],
         prefer,
     )
     parents = [target, other]
-    return _settle(session, held, wood, decided, parents, message=message, author=author, meta=meta)
+    return _settle(session, held, forest, decided, parents, message=message, author=author, meta=meta)
 
 
 def revert_in(
@@ -157,7 +157,7 @@ def revert_in(
     if moved := branches.moved_from(held, expected):
         return moved
     branches.refuse_protected(held, gated)
-    find, wood = finder(session), forest(session)
+    find, forest = finder(session), forest_of(session)
     head, undone = find(held.head), find(commit_id)
     if not undone.parents:
         raise UsageError("The first commit of all can't be reverted: there is nothing before it.")
@@ -165,10 +165,10 @@ def revert_in(
         raise RefNotFound(f"The commit {commit_id[:12]} is no part of `{branch}`.")
     before = find(undone.parents[0])
     decided = branches.decide_merge(
-        [wood.diff(undone.tree_id, head.tree_id)], [wood.diff(undone.tree_id, before.tree_id)], prefer
+        [forest.diff(undone.tree_id, head.tree_id)], [forest.diff(undone.tree_id, before.tree_id)], prefer
     )
-    told = {**(meta or {}), "reverts": commit_id}
-    return _settle(session, held, wood, decided, [head], message=message, author=author, meta=told)
+    marked = {**(meta or {}), "reverts": commit_id}
+    return _settle(session, held, forest, decided, [head], message=message, author=author, meta=marked)
 
 
 def delete_in(session: Session, name: str, *, expected: str | None = None) -> Branch | Moved:
@@ -193,7 +193,7 @@ def set_state_in(session: Session, name: str, head: str) -> bool:
 def _settle(
     session: Session,
     held: Branch,
-    wood: trees.Forest,
+    forest: trees.Forest,
     decided: branches.Decided,
     parents: list[Commit],
     **words: Any,
@@ -201,8 +201,8 @@ def _settle(
     """Commit what was decided, unless there are conflicts."""
     conflicts, total = list(decided.conflicts), decided.conflicts_total
     target = parents[0]
-    tree_id, added = wood.update(target.tree_id, decided.changes)
-    wrong, count = trees.clashes(wood, target.tree_id, tree_id, sorted(added), CONFLICTS_SHOWN_MAX)
+    tree_id, added = forest.update(target.tree_id, decided.changes)
+    wrong, count = trees.clashes(forest, target.tree_id, tree_id, sorted(added), CONFLICTS_SHOWN_MAX)
     conflicts += [Conflict(path=path, kind="file-folder", other=other) for path, other in wrong]
     if total + count:
         shown = sorted(conflicts, key=lambda one: one.path)[:CONFLICTS_SHOWN_MAX]
@@ -215,14 +215,14 @@ def _settle(
         )
     if tree_id == target.tree_id and len(parents) == 1:
         return Merged(outcome="unchanged", target=held.name, commit=target)
-    commit = _advance(session, held, wood, tree_id, parents, **words)
+    commit = _advance(session, held, forest, tree_id, parents, **words)
     return Merged(outcome="merged", target=held.name, commit=commit, changed=len(decided.changes))
 
 
 def _advance(
     session: Session,
     held: Branch,
-    wood: trees.Forest,
+    forest: trees.Forest,
     tree_id: str,
     parents: list[Commit],
     *,
@@ -239,7 +239,7 @@ def _advance(
         at_ms=now_ms,
         meta=meta,
     )
-    put_trees(session, wood.made.items(), now_ms)
+    put_trees(session, forest.made.items(), now_ms)
     put_commit(session, commit, now_ms)
     landed = session.one(
         "branches.move", name=held.name, head=commit.commit_id, seen_head=held.head, now_ms=now_ms
@@ -286,7 +286,7 @@ def tag_from(row: Row) -> Tag:
     return Tag(name=name, commit_id=commit_id, message=message, author=author, at_ms=at_ms)
 
 
-def forest(session: Session) -> Forest:
+def forest_of(session: Session) -> Forest:
     def load(tree_id: str) -> str:
         row = session.one("trees.get", tree_id=tree_id)
         if row is None:
@@ -375,7 +375,7 @@ class Marks:
 
     def mark(self, session: Session, before_ms: int) -> None:
         """Everything that a ref or a young commit reaches; what was marked before is not read again."""
-        find, wood = finder(session), forest(session)
+        find, forest = finder(session), forest_of(session)
         waiting = [row[1] for row in session.all("branches.list")]
         waiting += [row[1] for row in session.all("tags.list")]
         waiting += [name for name, made_at_ms in _pages(session, "commits.ages") if made_at_ms >= before_ms]
@@ -386,7 +386,7 @@ class Marks:
             self.commits.add(commit_id)
             commit: Commit = find(commit_id)
             waiting += commit.parents
-            wood.reach(commit.tree_id, self.trees)
+            forest.reach(commit.tree_id, self.trees)
 
     def unmarked(self, session: Session, name: str, kept: set[str], before_ms: int) -> list[str]:
         found = _pages(session, name)
@@ -425,10 +425,10 @@ def objects_kept(session: Session, before_ms: int) -> Iterator[str]:
     """The objects of every tree that a sweep would leave."""
     marks = Marks()
     marks.mark(session, before_ms)
-    wood = forest(session)
+    forest = forest_of(session)
     for tree_id, made_at_ms in _pages(session, "trees.ages"):
         if tree_id in marks.trees or made_at_ms >= before_ms:
-            node = wood.node(tree_id)
+            node = forest.node(tree_id)
             if node.level == 0:
                 yield from (row[1] for row in node.rows)
     yield from _of_nodes(session)

@@ -63,14 +63,14 @@ class EmbeddedBranchReader:
         return list(islice(walk(find, self.resolve(ref)), min(limit, LOG_MAX)))
 
     def entries(self, ref: str, prefix: str = "") -> Iterator[tuple[str, TreeEntry]]:
-        return branch_commits.forest(self._session).entries(self.resolve(ref).tree_id, prefix)
+        return branch_commits.forest_of(self._session).entries(self.resolve(ref).tree_id, prefix)
 
     def lookup(self, ref: str, paths: Iterable[str]) -> dict[str, TreeEntry]:
-        return branch_commits.forest(self._session).lookup(self.resolve(ref).tree_id, paths)
+        return branch_commits.forest_of(self._session).lookup(self.resolve(ref).tree_id, paths)
 
     def diff(self, old: str, new: str, prefix: str = "") -> Iterator[PathChange]:
         before, after = self.resolve(old), self.resolve(new)
-        return branch_commits.forest(self._session).diff(before.tree_id, after.tree_id, prefix)
+        return branch_commits.forest_of(self._session).diff(before.tree_id, after.tree_id, prefix)
 
     def propose(self, source: str, into: str) -> Proposal:
         target = self.branch(into)
@@ -106,7 +106,7 @@ class EmbeddedBranches(EmbeddedBranchReader):
             start = branch_commits.resolve(session, at).commit_id if at is not None else None
             made = branch_commits.create_in(session, name, start)
             node_branches.branched(session, at, made)
-            _tell(session, "branch-create", made.name, why, head=made.head)
+            _append_entry(session, "branch-create", made.name, why, head=made.head)
             return made
 
         return self._database.write(change)
@@ -122,7 +122,7 @@ class EmbeddedBranches(EmbeddedBranchReader):
             gone = branch_commits.delete_in(session, name, expected=expected)
             if isinstance(gone, Branch):
                 node_branches.forgotten(session, gone.name)
-                _tell(session, "branch-delete", gone.name, why, head=gone.head)
+                _append_entry(session, "branch-delete", gone.name, why, head=gone.head)
             return gone
 
         return self._database.write(change)
@@ -162,7 +162,7 @@ class EmbeddedBranches(EmbeddedBranchReader):
             )
             if isinstance(merged, Merged) and merged.commit is not None and merged.outcome == "merged":
                 node_branches.merged(session, proposal.source, proposal.target, before, merged.commit)
-            _tell_merged(session, "branch-merge", merged, why, source=proposal.source)
+            _append_merge_entry(session, "branch-merge", merged, why, source=proposal.source)
             return merged
 
         return self._database.write(change)
@@ -192,7 +192,7 @@ class EmbeddedBranches(EmbeddedBranchReader):
                 gated=gated,
                 prefer=prefer,
             )
-            _tell_merged(session, "branch-revert", reverted, why, reverts=undone)
+            _append_merge_entry(session, "branch-revert", reverted, why, reverts=undone)
             return reverted
 
         return self._database.write(change)
@@ -223,7 +223,7 @@ class EmbeddedBranches(EmbeddedBranchReader):
             )
             if inserted is None:
                 raise RefExists(f"`{name}` is a tag, and tags do not move.")
-            _tell(session, "tag-create", name, why, commit=tag.commit_id)
+            _append_entry(session, "tag-create", name, why, commit=tag.commit_id)
             return tag
 
         return self._database.write(change)
@@ -233,7 +233,7 @@ class EmbeddedBranches(EmbeddedBranchReader):
             row = session.one("tags.get", name=rows.storable(name))
             if row is None or session.one("tags.delete", name=name) is None:
                 raise RefNotFound(f"There is no tag `{name[:80]}`.")
-            _tell(session, "tag-delete", name, why, commit=row[1])
+            _append_entry(session, "tag-delete", name, why, commit=row[1])
             return branch_commits.tag_from(row)
 
         return self._database.write(change)
@@ -243,7 +243,9 @@ class EmbeddedBranches(EmbeddedBranchReader):
             held = branch_commits.held_in(session, name)
             if held.protected != on:
                 session.one("branches.protect", name=held.name, protected=int(on))
-                _tell(session, "branch-protect" if on else "branch-unprotect", held.name, why, head=held.head)
+                _append_entry(
+                    session, "branch-protect" if on else "branch-unprotect", held.name, why, head=held.head
+                )
             found = branch_commits.branch_in(session, held.name)
             assert found is not None
             return found
@@ -273,16 +275,16 @@ def _epoch(row: Row | None) -> int:
     return int(row[0])
 
 
-def _tell_merged(
+def _append_merge_entry(
     session: Session, kind: str, merged: Merged | Moved, why: Justification | None, **more: Any
 ) -> None:
     if isinstance(merged, Merged) and merged.outcome == "merged":
         assert merged.commit is not None
         details = {"commit": merged.commit.commit_id, "paths": merged.changed, **more}
-        _tell(session, kind, merged.target, why, **details)
+        _append_entry(session, kind, merged.target, why, **details)
 
 
-def _tell(session: Session, kind: str, name: str, why: Justification | None, **details: Any) -> None:
+def _append_entry(session: Session, kind: str, name: str, why: Justification | None, **details: Any) -> None:
     """Last of all in its transaction."""
     if why is None:
         return

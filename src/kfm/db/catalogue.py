@@ -126,8 +126,9 @@ class Registered(Record, frozen=True):
 def register(
     session: Session, entries: Sequence[CatalogueEntry], now_ms: int, figures: Figures | None = None
 ) -> list[Registered]:
-    """Enter them, each once. The answers stand in the order of the entries. Who gives figures writes them."""
-    told, figures = figures, Figures() if figures is None else figures
+    """Enter them, each once; answers in the order of the entries. A caller that gives figures writes them."""
+    own = figures is None
+    figures = Figures() if figures is None else figures
     fresh: dict[tuple[str, str], CatalogueEntry] = {}
     for entry in entries:
         key = (entry.collection_id, entry.item_id)
@@ -146,7 +147,7 @@ def register(
             answers.append(_CREATED)
         else:
             answers.append(_merge(session, entry, now_ms, figures))
-    if told is None:
+    if own:
         figures.write(session)
     return answers
 
@@ -294,14 +295,14 @@ def withdraw(session: Session, unit: Unit, now_ms: int) -> tuple[str, str, int] 
 
 
 def want(session: Session, replicas: Sequence[str], changed: Sequence[tuple[str, str, int]]) -> None:
-    """External catalogues are to be told of these revisions."""
+    """Mark these revisions as due at the external catalogues."""
     lines = [(replica, *one) for replica in replicas for one in sorted(changed)]
     if lines:
-        session.tell_all("replica_items.want", lines)
+        session.send_all("replica_items.want", lines)
 
 
-def tell_replicas(session: Session, changed: tuple[str, str, int]) -> None:
-    """Every external catalogue that follows ours is to be told of this revision."""
+def notify_replicas(session: Session, changed: tuple[str, str, int]) -> None:
+    """Mark this revision as due at every external catalogue that follows ours."""
     names: list[str] = []
     for _ in range(REPLICAS_MAX):
         row = session.one("replica_items.next_replica", after=names[-1] if names else "")
@@ -477,7 +478,7 @@ Line = tuple[str, str, int, int | None]  # as `unit_deltas.add` names them
 
 
 class KnownFigures:
-    """What one process knows to be in the ledger already, so that it need not be told again."""
+    """Figures that one process knows to be in the ledger, so that it need not write them again."""
 
     def __init__(self) -> None:
         self.highs: Highs = {}
@@ -492,11 +493,11 @@ class KnownFigures:
 
 
 class Figures:
-    """What one transaction changes. Extents and boxes that are known to be told are not told again."""
+    """Figures of collections that one transaction changes. Known extents and boxes are not written again."""
 
-    def __init__(self, told: KnownFigures | None = None) -> None:
-        self._known = {} if told is None else told.boxes
-        self._told = {} if told is None else told.highs
+    def __init__(self, known: KnownFigures | None = None) -> None:
+        self._known = {} if known is None else known.boxes
+        self._known_highs = {} if known is None else known.highs
         self.boxes: dict[Bbox, int] = {}  # new to the process, and their numbers
         self.written: Highs = {}
         self._amounts: Counter[str] = Counter()
@@ -511,7 +512,7 @@ class Figures:
             west, south, east, north = bbox
             # What crosses the antimeridian is looked for everywhere.
             sides = (west, east) if west <= east else (-180.0, 180.0)
-            session.tell_all("item_boxes.put", [(number, *sides, south, north)])
+            session.send_all("item_boxes.put", [(number, *sides, south, north)])
         return number
 
     def appeared(self, collection_id: str) -> None:
@@ -533,7 +534,7 @@ class Figures:
             self._boxes.setdefault(collection_id, set()).add(bbox)
 
     def _highs(self) -> Highs:
-        """How far each side now reaches, where that is farther than was told."""
+        """How far each side now reaches, where that is farther than is known."""
         found: Highs = {}
         for collection_id, (start_ms, end_ms) in self._spans.items():
             found[collection_id, START], found[collection_id, END] = -start_ms, end_ms
@@ -544,8 +545,8 @@ class Figures:
             found[collection_id, SOUTH] = -round(min(box[1] for box in plain) * DEGREE)
             found[collection_id, EAST] = round(max(box[2] for box in plain) * DEGREE)
             found[collection_id, NORTH] = round(max(box[3] for box in plain) * DEGREE)
-        told = self._told
-        return {key: high for key, high in found.items() if key not in told or high > told[key]}
+        known = self._known_highs
+        return {key: high for key, high in found.items() if key not in known or high > known[key]}
 
     def lines(self) -> list[Line]:
         """The caller writes them."""
@@ -558,7 +559,7 @@ class Figures:
 
     def write(self, session: Session) -> None:
         if lines := self.lines():
-            session.tell_all("unit_deltas.add", lines)
+            session.send_all("unit_deltas.add", lines)
 
 
 def box_number(bbox: Bbox) -> int:

@@ -90,7 +90,7 @@ class IncidentKeeper:
             made, change = self._decided(None, trouble, cause, 1, now_ms)
             if session.one("incidents.insert", **_parameters(made)):
                 self._add_subject(session, cause, trouble)
-                self._tell(session, made, change, now_ms)
+                self._post(session, made, change, now_ms)
                 return
             row = session.one("incidents.get_for_update", cause=cause)  # another transaction was faster
             assert row is not None
@@ -99,7 +99,7 @@ class IncidentKeeper:
         affected = fresh + (seen.affected if seen.state == "open" else 0)
         met, change = self._decided(seen, trouble, cause, affected, now_ms)
         session.all("incidents.change", **_changing(met))
-        self._tell(session, met, change, now_ms)
+        self._post(session, met, change, now_ms)
 
     def _decided(
         self, seen: Incident | None, trouble: IncidentCause, cause: str, affected: int, now_ms: int
@@ -148,18 +148,18 @@ class IncidentKeeper:
         over, change = incidents.ended(incident_from(row), now_ms)
         if change is not None:
             session.all("incidents.change", **_changing(over))
-            self._tell(session, over, change, now_ms)
+            self._post(session, over, change, now_ms)
 
-    def _tell(self, session: Session, incident: Incident, change: Change | None, now_ms: int) -> None:
+    def _post(self, session: Session, incident: Incident, change: Change | None, now_ms: int) -> None:
         if change is None:
             return
-        said = self._renderer.change(incident, change, _held(session, incident))
+        event = self._renderer.change(incident, change, _held(session, incident))
         session.all(
             "outbox.post",
-            event_id=said.id,
+            event_id=event.id,
             topic=TOPIC,
             subject=incident.cause,
-            body=rows.prose_of(said),
+            body=rows.prose_of(event),
             recorded_at_ms=now_ms,
         )
 
@@ -185,7 +185,7 @@ def _changing(incident: Incident) -> dict[str, Any]:
 LOOK_MAX = 10_000
 
 
-def told_from(row: Row) -> Notification:
+def notification_from(row: Row) -> Notification:
     change_id, recorded_at_ms, body, hook, tries, delivered_at_ms = row
     return Notification(
         change_id=change_id,

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kfm.db import approvals, breakers, quarantine, rows
-from kfm.db.session import Database, Session
-from kfm.db.session import Row as SessionRow
+from kfm.db.session import Database, Row, Session
 from kfm.model.attempts import Attempt, Backlog, CallRetry, ChainLink, OutboxMessage
 from kfm.model.breaker import Breaker
 from kfm.model.quarantine import Ahead, Approval, QuarantineEntry, RetryState, Waiting
@@ -24,15 +23,14 @@ if TYPE_CHECKING:
     from kfm.model.run_state import PassFigures
 
 
-Row = TypeVar("Row", bound=tuple[Any, ...])
-
+NumberedRow = TypeVar("NumberedRow", bound=tuple[Any, ...])
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 PAGE_ROWS = 1000
 
 
-def every(read: Callable[[int, int], Sequence[Row]]) -> Iterator[Row]:
+def every(read: Callable[[int, int], Sequence[NumberedRow]]) -> Iterator[NumberedRow]:
     """All rows of a reader that takes a number and a limit; each row begins with its own number."""
     after = 0
     while page := read(after, PAGE_ROWS):
@@ -53,7 +51,7 @@ def every_from(
 _NEVER = 2**62  # ms; later than anything
 
 
-def _incidents(found: list[SessionRow]) -> list[Incident]:
+def _incidents(found: list[Row]) -> list[Incident]:
     if not found:  # the usual case imports nothing
         return []
     from kfm.db.incidents import incident_from
@@ -170,7 +168,7 @@ class LedgerReader:
         return breakers.read(self._session, rows.storable(provider))
 
     def breakers(self) -> list[Breaker]:
-        return [rows.breaker_from(row) for row in self._session.all("breakers.list")]
+        return [breakers.breaker_from(row) for row in self._session.all("breakers.list")]
 
     def policy_epoch(self) -> int:
         row = self._session.one("policy.epoch")
@@ -388,7 +386,7 @@ class LedgerReader:
         return [str(row[0]) for row in found]
 
     def hook_backlog(self, hook: str) -> Backlog:
-        """What a hook has still to be told."""
+        """The outbox backlog of a hook."""
         from kfm.db import incidents  # late: few ask
 
         return incidents.backlog(self._session, hook)
@@ -400,7 +398,7 @@ class LedgerReader:
             return []
         from kfm.db import incidents
 
-        return [incidents.told_from(row) for row in found]
+        return [incidents.notification_from(row) for row in found]
 
     # --- branches ----------------------------------------------------------------------
 

@@ -67,11 +67,11 @@ def commit_outputs(
 
 
 def _changes(session: Session, before: Branch, loose: list[Row]) -> dict[str, TreeEntry | None]:
-    tree_id, wood = _tree(session, before.head)
+    tree_id, forest = _tree(session, before.head)
     changes: dict[str, TreeEntry | None] = {}
     for dataset_id, _made_by, outputs in loose:
         wanted = entries_of(dataset_id, outputs_of(outputs))
-        for path, _entry in wood.entries(tree_id, f"{dataset_id}/"):
+        for path, _entry in forest.entries(tree_id, f"{dataset_id}/"):
             if path not in wanted:
                 changes[path] = None
         changes.update(wanted)
@@ -125,14 +125,14 @@ def foreseen(session: Session, branch: str, graph: Graph) -> tuple[dict[str, Row
 
 def _reverted(session: Session, branch: str, head: str) -> dict[str, Row | None]:
     """Node whose outputs are not on the branch any more → the earlier success that was brought back."""
-    tree_id, wood = _tree(session, head)
+    tree_id, forest = _tree(session, head)
     reverted: dict[str, Row | None] = {}
     for page in heads_of(session, branch):
         expected = {row[0]: entries_of(row[0], outputs_of(row[3])) for row in page if row[4] is not None}
-        there = wood.lookup(tree_id, (path for paths in expected.values() for path in paths))
+        there = forest.lookup(tree_id, (path for paths in expected.values() for path in paths))
         for dataset_id, entries in expected.items():
             if any(there.get(path) != entry for path, entry in entries.items()):
-                reverted[dataset_id] = _brought_back(session, branch, dataset_id, wood, tree_id)
+                reverted[dataset_id] = _brought_back(session, branch, dataset_id, forest, tree_id)
     return reverted
 
 
@@ -151,8 +151,8 @@ def reader_of(producer: str) -> str:
     return f"{producer}, which it reads from, was reverted"
 
 
-def _brought_back(session: Session, branch: str, dataset_id: str, wood: Forest, tree_id: str) -> Row | None:
-    there = dict(wood.entries(tree_id, f"{dataset_id}/"))
+def _brought_back(session: Session, branch: str, dataset_id: str, forest: Forest, tree_id: str) -> Row | None:
+    there = dict(forest.entries(tree_id, f"{dataset_id}/"))
     candidates = session.all(
         "run_states.successes", dataset_id=dataset_id, branch=branch, limit=CANDIDATES_MAX
     )
@@ -220,8 +220,8 @@ def merged(session: Session, source: str, into: str, before: Branch, after: Comm
     """The target knows of the nodes whose outputs the merge brought what the source knows of them."""
     if branch_commits.branch_in(session, source) is None:
         return  # a commit or a tag: nothing is known of it but its tree
-    tree_before, wood = _tree(session, before.head)
-    brought = {dataset_of(change.path): None for change in wood.diff(tree_before, after.tree_id)}
+    tree_before, forest = _tree(session, before.head)
+    brought = {dataset_of(change.path): None for change in forest.diff(tree_before, after.tree_id)}
     for dataset_id in brought:
         session.all("node_heads.copy", branch=source, into=into, dataset_id=dataset_id)
     # Other inputs may have made the same outputs: then the trees agree, and what is known does not.
@@ -260,7 +260,7 @@ def forgotten(session: Session, branch: str) -> None:
 
 
 def _tree(session: Session, commit_id: str) -> tuple[str, Forest]:
-    return branch_commits.finder(session)(commit_id).tree_id, branch_commits.forest(session)
+    return branch_commits.finder(session)(commit_id).tree_id, branch_commits.forest_of(session)
 
 
 def heads_of(session: Session, branch: str) -> Iterator[list[Row]]:

@@ -94,11 +94,11 @@ class Journal:
         The rows decide what is under way: a process that lost the answer to a step does not know of its node.
         """
         self.keep(session, retries)
-        said = {(account.attempt.attempt, account.attempt.node): account for account in accounts}
-        whole = said.get((run.attempts, ""))
+        reported = {(account.attempt.attempt, account.attempt.node): account for account in accounts}
+        whole = reported.get((run.attempts, ""))
         for row in session.all("attempts.under_way", run_id=run.run_id):
             begun = rows.attempt_from(row)
-            account = said.get((begun.attempt, begun.node))
+            account = reported.get((begun.attempt, begun.node))
             if account is None:
                 account = AttemptRecord(
                     attempt=_ended_with(begun, run, whole.attempt if whole else None, now_ms)
@@ -190,7 +190,7 @@ class Journal:
 
 
 def _begun_as(ended: Attempt, begun: Attempt, now_ms: int) -> Attempt:
-    """What is told at the end names the same beginning as what was told then."""
+    """The end of an attempt, with the start that was recorded."""
     return replace(
         ended,
         lineage_id=begun.lineage_id,

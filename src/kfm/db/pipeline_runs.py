@@ -104,13 +104,13 @@ def figures_from(row: Row) -> PassFigures:
 
 
 def post(session: Session, events: Sequence[LineageEvent], now_ms: int) -> None:
-    for said in events:
+    for event in events:
         session.all(
             "outbox.post",
-            event_id=said.event_id,
-            topic=said.topic,
-            subject=said.subject,
-            body=said.body,
+            event_id=event.event_id,
+            topic=event.topic,
+            subject=event.subject,
+            body=event.body,
             recorded_at_ms=now_ms,
         )
 

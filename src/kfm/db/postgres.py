@@ -131,12 +131,12 @@ class PostgresDatabase:
             )
 
     def _translated(self, error: Exception) -> KfmError:
-        said = f"{self._where}: {redact(str(error)).strip()}"
+        text = f"{self._where}: {redact(str(error)).strip()}"
         if getattr(error, "sqlstate", None) in _NOT_IN_TIME:
             return StoreBusy(f"{self._where}: other processes have had it for {self._wait_max_ms} ms.")
         if isinstance(error, self._psycopg.DataError | self._psycopg.IntegrityError | UnicodeEncodeError):
-            return SchemaViolation(said)
-        return BackendUnavailable(said)
+            return SchemaViolation(text)
+        return BackendUnavailable(text)
 
     @property
     def session(self) -> Session:
@@ -206,7 +206,7 @@ class PostgresDatabase:
     @staticmethod
     def _read(sent: PendingStatement, cursor: psycopg.Cursor[Row]) -> None:
         sent.is_answered = True
-        sent.changed, sent.said = max(0, cursor.rowcount), cursor.statusmessage
+        sent.changed, sent.status = max(0, cursor.rowcount), cursor.statusmessage
         while True:
             sent.answers += cursor.fetchall() if cursor.description else []
             if not sent.returning or not cursor.nextset():
@@ -242,7 +242,7 @@ class PostgresDatabase:
             result = change(self._session)
             end = self.send(PendingStatement(COMMIT))
             self.flush()
-            if end.said != COMMIT:  # a failed statement that was overlooked
+            if end.status != COMMIT:  # a failed statement that was overlooked
                 raise BackendUnavailable(f"{self._where}: the transaction was not committed.")
         except BaseException:
             self._roll_back()
@@ -299,7 +299,7 @@ class PendingStatement:
     is_answered: bool = False
     answers: list[Row] = field(default_factory=list)
     changed: int = 0
-    said: str | None = None
+    status: str | None = None
 
 
 class PostgresSession:
@@ -338,10 +338,10 @@ class PostgresSession:
             sent = self._database.send(PendingStatement(self._queries[name], {}))
             self._expected.setdefault(name, deque()).append(sent)
 
-    def tell(self, name: str, /, **parameters: Any) -> None:
+    def send(self, name: str, /, **parameters: Any) -> None:
         self._database.send(PendingStatement(self._queries[name], parameters))
 
-    def tell_all(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
+    def send_all(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
         if self._queries[name] != NOTHING:
             self._database.send(self._prepared(name, rows))
 

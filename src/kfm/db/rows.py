@@ -10,7 +10,6 @@ import msgspec
 
 from kfm.db.session import Row
 from kfm.model.attempts import Attempt, CallRetry, ChainLink, Energy, OutboxMessage
-from kfm.model.breaker import Breaker
 from kfm.model.errors import StoreCorrupt, UnhashableInput
 from kfm.model.records import (
     Found,
@@ -30,11 +29,17 @@ T = TypeVar("T")
 _RUN_FIELDS = Run.__struct_fields__
 _PROMOTION_FIELDS = Promotion.__struct_fields__
 _SWITCH_FIELDS = Switch.__struct_fields__
-_BREAKER_FIELDS = Breaker.__struct_fields__
+_ATTEMPT_FIELDS = Attempt.__struct_fields__
+_RETRY_FIELDS = CallRetry.__struct_fields__
+_MESSAGE_FIELDS = OutboxMessage.__struct_fields__
 _GATES = msgspec.json.Decoder(tuple[GateResult, ...])
 _MANIFEST = msgspec.json.Decoder(Manifest)
+_FOUND = msgspec.json.Decoder(tuple[Found, ...])
+_ENERGY = msgspec.json.Decoder(Energy)
+_TEXTS = msgspec.json.Decoder(dict[str, str])
 _ANY = msgspec.json.Decoder()
 _SORTED = msgspec.json.Encoder(order="sorted")
+_COMPACT = msgspec.json.Encoder(order="deterministic")
 _BEFORE_THE_FIRST = "0" * 64
 
 
@@ -181,10 +186,6 @@ def switch_parameters(switch: Switch) -> dict[str, Any]:
     return with_storable(msgspec.structs.asdict(switch), ("rationale", "actor"))
 
 
-def breaker_from(row: Row) -> Breaker:
-    return converted(_BREAKER_FIELDS, row, Breaker)
-
-
 def entry_from(row: Row) -> GovernanceEntry:
     kind, subject, actor, recorded_at_ms, rationale, ticket, details = row
     return GovernanceEntry(
@@ -248,13 +249,7 @@ def link_from(row: Row) -> ChainLink:
     )
 
 
-_ATTEMPT_FIELDS = Attempt.__struct_fields__
-_RETRY_FIELDS = CallRetry.__struct_fields__
-_MESSAGE_FIELDS = OutboxMessage.__struct_fields__
-_FOUND = msgspec.json.Decoder(tuple[Found, ...])
-_ENERGY = msgspec.json.Decoder(Energy)
-_TEXTS = msgspec.json.Decoder(dict[str, str])
-_COMPACT = msgspec.json.Encoder(order="deterministic")
+# --- attempts, retries, the outbox ----------------------------------------------------
 
 
 def opening_parameters(attempt: Attempt) -> dict[str, Any]:
@@ -300,7 +295,7 @@ def attempt_from(row: Row) -> Attempt:
     if values["validation"] is not None:
         values["validation"] = value_of(values["validation"])
     if values["energy"] is not None:
-        values["energy"] = _decoded_evidence(_ENERGY, values["energy"])
+        values["energy"] = _decoded(_ENERGY, values["energy"])
     return Attempt(**values)
 
 
@@ -324,7 +319,7 @@ def retry_from(row: Row) -> CallRetry:
     values["retryable"] = bool(values["retryable"])
     values["circuit_open"] = bool(values["circuit_open"])
     if values["energy"] is not None:
-        values["energy"] = _decoded_evidence(_ENERGY, values["energy"])
+        values["energy"] = _decoded(_ENERGY, values["energy"])
     return CallRetry(**values)
 
 
@@ -337,21 +332,12 @@ def found_text(found: Sequence[Found]) -> str:
 
 
 def found_from(text: str) -> tuple[Found, ...]:
-    found: tuple[Found, ...] = _decoded_evidence(_FOUND, text)
-    return found
+    return _decoded(_FOUND, text)
 
 
 def texts_from(text: str) -> dict[str, str]:
-    texts: dict[str, str] = _decoded_evidence(_TEXTS, text)
-    return texts
+    return _decoded(_TEXTS, text)
 
 
 def _encoded(value: Any) -> str | None:
     return None if value is None else _COMPACT.encode(value).decode()
-
-
-def _decoded_evidence(decoder: msgspec.json.Decoder[Any], text: str) -> Any:
-    try:
-        return decoder.decode(text)
-    except msgspec.MsgspecError as error:
-        raise StoreCorrupt(f"A stored document can't be read: {error}.") from error

@@ -28,10 +28,10 @@ class Session(Protocol):
     def expect(self, *names: str) -> None:
         """These are asked next, and their parameters do not matter: a server gets them in one journey."""
 
-    def tell(self, name: str, /, **parameters: Any) -> None:
+    def send(self, name: str, /, **parameters: Any) -> None:
         """As `all`, without waiting for an answer: it is sent with the next statement."""
 
-    def tell_all(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
+    def send_all(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
         """As `bulk`, without waiting for an answer."""
 
     def now_ms(self) -> int:

@@ -97,10 +97,10 @@ class SqliteReader:
     def expect(self, *names: str) -> None:
         """Nothing travels."""
 
-    def tell(self, name: str, /, **parameters: Any) -> None:
+    def send(self, name: str, /, **parameters: Any) -> None:
         raise AssertionError(f"a reader was asked to write: {name}, {parameters}")
 
-    def tell_all(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
+    def send_all(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
         raise AssertionError(f"a reader was asked to write: {name}, {len(rows)} rows")
 
     def now_ms(self) -> int:

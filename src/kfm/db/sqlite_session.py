@@ -64,10 +64,10 @@ class SqliteSession:
     def expect(self, *names: str) -> None:
         """Nothing travels."""
 
-    def tell(self, name: str, /, **parameters: Any) -> None:
+    def send(self, name: str, /, **parameters: Any) -> None:
         self.all(name, **parameters)
 
-    def tell_all(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
+    def send_all(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
         self._each(name, rows)
 
     def _each(self, name: str, rows: Iterable[dict[str, Any] | tuple[Any, ...]]) -> list[Row]:

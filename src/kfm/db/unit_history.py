@@ -45,7 +45,7 @@ def write(
     at_ms: int,
     worker_id: str | None = None,
 ) -> None:
-    session.tell(
+    session.send(
         "unit_pages.insert",
         number=number,
         event=event,
@@ -145,7 +145,7 @@ def failed(claimed: ClaimedUnit, code: str, message: str) -> Ended:
 def post(session: Session, ended: Sequence[Ended], now_ms: int) -> None:
     body = _ENCODE(ended).decode()
     digest = sha256(body.encode()).hexdigest()
-    session.tell(
+    session.send(
         "outbox.post",
         event_id=f"{TOPIC}/{now_ms}/{digest[:32]}",
         topic=TOPIC,

@@ -42,7 +42,7 @@ def take_in(session: Session, intake: IntakeBatch, watch: IncidentKeeper) -> Int
     now_ms, tally = session.now_ms(), CountChanges()
     again, _ = insert_new(session, intake.arrivals, now_ms, tally)
     created = len(intake.arrivals) - len(again)
-    said = [_announced_again(session, taken, now_ms, tally, watch) for taken in again]
+    verdicts = [_announced_again(session, taken, now_ms, tally, watch) for taken in again]
     leaving = sorted(intake.removals, key=lambda gone: gone.wal_id)
     removed = sum(_removed(session, gone, now_ms, tally) for gone in leaving)
     for rejected in intake.rejected:
@@ -51,9 +51,9 @@ def take_in(session: Session, intake: IntakeBatch, watch: IncidentKeeper) -> Int
     tally.write(session)
     return IntakeReport(
         created=created,
-        duplicate=said.count("duplicate"),
-        reissued=said.count("reissued"),
-        stale=said.count("stale"),
+        duplicate=verdicts.count("duplicate"),
+        reissued=verdicts.count("reissued"),
+        stale=verdicts.count("stale"),
         removed=removed,
         dead=len(intake.rejected),
     )
@@ -310,7 +310,7 @@ def _removed(session: Session, gone: IntakeRemoval, now_ms: int, tally: CountCha
     if gone.removing == "remove" and seen.done_version:
         withdrawn = catalogue.withdraw(session, seen.unit, now_ms)
         if withdrawn is not None:
-            catalogue.tell_replicas(session, withdrawn)
+            catalogue.notify_replicas(session, withdrawn)
     tally.add(seen.unit.dataset, "removed")
     return 1
 

@@ -95,7 +95,7 @@ class UnitResults:
                 self._outrun(one)
         if ours:
             statuses = self._register(ours)
-            self._tell(ours, statuses, number)
+            self._record(ours, statuses, number)
         return [one.claimed.wal_id for one in ours]
 
     def _line(self, one: UnitSuccess, trail: str) -> tuple[object, ...]:
@@ -129,7 +129,7 @@ class UnitResults:
     def _register(self, ours: Sequence[UnitSuccess]) -> list[str]:
         entries = [one.entry for one in ours if one.entry is not None]
         answers = iter(catalogue.register(self._session, entries, self._now_ms, self._figures))
-        statuses, told = [], bool(self._finish.replicas)
+        statuses, replicated = [], bool(self._finish.replicas)
         for one in ours:
             entry = one.entry
             if entry is None:
@@ -137,14 +137,14 @@ class UnitResults:
                 continue
             answer = next(answers)
             statuses.append(answer.status)
-            if told and answer.status != "no-op":
+            if replicated and answer.status != "no-op":
                 self._changed.append((entry.collection_id, entry.item_id, answer.revision))
             if answer.status != "created":
                 wal_id = one.claimed.wal_id
                 self._session.all("units.stac_status", wal_id=wal_id, stac_status=answer.status)
         return statuses
 
-    def _tell(self, ours: Sequence[UnitSuccess], statuses: Sequence[str], number: int) -> None:
+    def _record(self, ours: Sequence[UnitSuccess], statuses: Sequence[str], number: int) -> None:
         members: list[unit_history.Member] = []
         sums: Counter[tuple[str, int]] = Counter()
         highs: dict[str, int] = {}
@@ -187,7 +187,7 @@ class UnitResults:
             if one.claimed.dataset == dataset and one.entry is not None
         ]
         if lines:
-            self._session.tell_all("burst_members.add", lines)
+            self._session.send_all("burst_members.add", lines)
 
     def _outrun(self, one: UnitSuccess) -> None:
         """Not ours any more; or new bytes came meanwhile, and those are to be looked at first."""

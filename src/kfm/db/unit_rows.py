@@ -133,7 +133,7 @@ class CountChanges:
         ]
         rows += beside
         if rows:
-            session.tell_all("unit_deltas.add", rows)
+            session.send_all("unit_deltas.add", rows)
 
 
 def fold(session: Session, limit: int) -> int:

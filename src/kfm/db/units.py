@@ -167,7 +167,7 @@ class Units(UnitReader):
     def __init__(self, database: Database, watch: IncidentKeeper) -> None:
         super().__init__(database)
         self._watch = watch
-        self._told = KnownFigures()
+        self._known_figures = KnownFigures()
 
     def take_in(self, intake: IntakeBatch) -> IntakeReport:
         return self._database.write(lambda session: unit_intake.take_in(session, intake, self._watch))
@@ -182,7 +182,7 @@ class Units(UnitReader):
 
         def change(session: Session) -> tuple[ExchangeReport, Figures]:
             session.expect("policy.epoch_for_share", *_pages_of(results, claim, arrivals))
-            now_ms, tally, figures = session.now_ms(), CountChanges(), Figures(self._told)
+            now_ms, tally, figures = session.now_ms(), CountChanges(), Figures(self._known_figures)
             if is_outdated(session, results, claim):
                 return ExchangeReport(ResultReport(epoch_moved=True), skipped=tuple(arrivals)), figures
             recorded, entries, waited = ResultReport(), [], 0
@@ -201,7 +201,7 @@ class Units(UnitReader):
             return ExchangeReport(recorded, tuple(claimed), waited, created, tuple(skipped)), figures
 
         exchanged, figures = self._database.write(change)
-        self._told.learn(figures)
+        self._known_figures.learn(figures)
         return exchanged
 
     def reap_units(

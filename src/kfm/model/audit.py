@@ -203,14 +203,14 @@ class Walk:
         """Is it what was kept elsewhere?"""
         for anchor in self._anchors.pop(expected, ()):
             if anchor.hash != one.hash:
-                said = f"it is not the row that was anchored at {anchor.at}"
-                return self._finding(expected, "anchor", said)
+                problem = f"it is not the row that was anchored at {anchor.at}"
+                return self._finding(expected, "anchor", problem)
             self._agree += 1
             self._anchored = expected
         if self._ledger_head is not None and expected == self._ledger_head[0]:
             if one.hash != self._ledger_head[1]:
-                said = "it is not the row that the ledger's own head names"
-                return self._finding(expected, "anchor", said)
+                problem = "it is not the row that the ledger's own head names"
+                return self._finding(expected, "anchor", problem)
             self._ledger_head = None
         return None
 
@@ -220,14 +220,14 @@ class Walk:
         beyond = [number for number in self._anchors if number > self._rows]
         if beyond:
             anchor = self._anchors[max(beyond)][0]
-            said = f"the chain ends before it, but row {anchor.number} was anchored at {anchor.at}"
-            return self._finding(first, "truncated", said)
+            problem = f"the chain ends before it, but row {anchor.number} was anchored at {anchor.at}"
+            return self._finding(first, "truncated", problem)
         if self._anchors:  # a number below the first row
             number = min(self._anchors)
             return self._finding(1, "anchor", f"an anchor names row {number}, which no chain has")
         if self._ledger_head is not None:
-            said = f"the chain ends before it, but the ledger's own head names row {self._ledger_head[0]}"
-            return self._finding(first, "truncated", said)
+            problem = f"the chain ends before it, but the ledger's own head names row {self._ledger_head[0]}"
+            return self._finding(first, "truncated", problem)
         return None
 
     def _finding(self, number: int, problem: Problem, detail: str) -> ChainFinding:

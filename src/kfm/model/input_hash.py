@@ -79,8 +79,8 @@ def dependency_text(name: str, checksum: str) -> str:
 
 def dependencies_bytes(rows: Sequence[str], params: Mapping[str, Any]) -> bytes:
     """`inputs_bytes` of a node that reads from other nodes only; their rows stand in the order of names."""
-    said = _params_bytes(dict(params)).decode() if params else "{}"
-    return f'{{"inputs":[{",".join(rows)}],"kfm":"{INPUTS_TAG}","params":{said}}}'.encode()
+    params_text = _params_bytes(dict(params)).decode() if params else "{}"
+    return f'{{"inputs":[{",".join(rows)}],"kfm":"{INPUTS_TAG}","params":{params_text}}}'.encode()
 
 
 def fingerprint(found: Sequence[Found]) -> str:

@@ -101,7 +101,7 @@ class Approval(Record, frozen=True):
     rejection_rationale: str | None = None
 
     @property
-    def standing(self) -> Literal["requested", "approved", "rejected"]:
+    def status(self) -> Literal["requested", "approved", "rejected"]:
         """What people are shown; stored is only what was approved."""
         return self.state if self.rejected_at_ms is None else "rejected"
 

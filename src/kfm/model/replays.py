@@ -232,8 +232,8 @@ def differing(history: Sequence[UnitTransition]) -> dict[str, tuple[Any, Any]]:
         if move.event in ("succeeded", "failed"):
             if move.details.get("error_code") != MISMATCH:
                 return {}
-            told = ((name, pair) for name, pair in move.details.items() if isinstance(pair, list))
-            return {name: (pair[0], pair[1]) for name, pair in sorted(told) if len(pair) == 2}
+            pairs = ((name, pair) for name, pair in move.details.items() if isinstance(pair, list))
+            return {name: (pair[0], pair[1]) for name, pair in sorted(pairs) if len(pair) == 2}
     return {}
 
 

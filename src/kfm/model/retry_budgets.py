@@ -21,7 +21,7 @@ REAPED = Classification(retryable=True, error_class="lease")  # the process is g
 CIRCUIT_OPEN = "circuit-open"
 
 
-class Standing(Record, frozen=True):
+class GrantUsage(Record, frozen=True):
     """What the present grant has been used for."""
 
     grants: int
@@ -29,11 +29,11 @@ class Standing(Record, frozen=True):
     since_ms: int
 
 
-def standing(run: Run, state: RetryState | None) -> Standing:
+def grant_usage(run: Run, state: RetryState | None) -> GrantUsage:
     """Attempts that were never judged, because their process died, count."""
     if state is None:
-        return Standing(grants=1, attempts=run.attempts, since_ms=run.start_time_ms)
-    return Standing(
+        return GrantUsage(grants=1, attempts=run.attempts, since_ms=run.start_time_ms)
+    return GrantUsage(
         grants=state.grants,
         attempts=state.grant_attempts + run.attempts - state.attempt,
         since_ms=state.granted_at_ms,
@@ -42,18 +42,18 @@ def standing(run: Run, state: RetryState | None) -> Standing:
 
 def budget_ends_ms(run: Run, state: RetryState | None) -> int:
     """Until when attempts need no person who answers for them; the calls' waiting is in it."""
-    return standing(run, state).since_ms + policy_for(run.trigger_type).budget_ms
+    return grant_usage(run, state).since_ms + policy_for(run.trigger_type).budget_ms
 
 
 def is_spent(run: Run, state: RetryState | None, now_ms: int) -> bool:
     """Does the next attempt need a person who answers for it?"""
-    now = standing(run, state)
+    now = grant_usage(run, state)
     return budget_state(now.attempts, now.since_ms, now_ms, policy_for(run.trigger_type)) != "free"
 
 
 def may_be_granted(run: Run, state: RetryState | None) -> bool:
     """Grants are few: after the last one only a new revision goes on."""
-    return standing(run, state).grants < retry_rules().grants_max
+    return grant_usage(run, state).grants < retry_rules().grants_max
 
 
 def granted(run: Run, state: RetryState | None, now_ms: int) -> RetryState:
@@ -61,7 +61,7 @@ def granted(run: Run, state: RetryState | None, now_ms: int) -> RetryState:
     return RetryState(
         run_id=run.run_id,
         attempt=run.attempts,
-        grants=standing(run, state).grants + 1,
+        grants=grant_usage(run, state).grants + 1,
         grant_attempts=0,
         granted_at_ms=now_ms,
         not_before_ms=now_ms,
@@ -94,7 +94,7 @@ def judge(
     `stopped`: a person ended it on purpose; only a person starts it again.
     `next_run_ms`: when the schedule begins its next run, with which what is left is tried.
     """
-    now = standing(run, prior)
+    now = grant_usage(run, prior)
     attempts = now.attempts if counts else now.attempts - 1
     policy = policy_for(run.trigger_type)
     decision = decide_retry(kind, policy, attempts, now.since_ms, now_ms, unit_random, asked_ms)

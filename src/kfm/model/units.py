@@ -414,19 +414,23 @@ def newer(sequencer: str | None, other: str | None) -> bool | None:
     return first > second
 
 
-def compare(known: Content, said: Content, *, removed: bool = False) -> Verdict:
+def compare(known: Content, announced: Content, *, removed: bool = False) -> Verdict:
     """What an announcement means for an object that is known with this content.
 
     Equal bytes are a duplicate, whichever is newer. After a removal even equal bytes are news.
     """
-    if not removed and known.etag == said.etag and (known.etag is not None or known.size == said.size):
+    if (
+        not removed
+        and known.etag == announced.etag
+        and (known.etag is not None or known.size == announced.size)
+    ):
         return "duplicate"
-    order = newer(said.sequencer, known.sequencer)
+    order = newer(announced.sequencer, known.sequencer)
     if order is None:
         return "unclear"
     if order:
         return "newer"
-    return "duplicate" if known.sequencer == said.sequencer else "stale"
+    return "duplicate" if known.sequencer == announced.sequencer else "stale"
 
 
 LEASE_EXPIRED = "LEASE_EXPIRED"

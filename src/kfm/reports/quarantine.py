@@ -49,7 +49,7 @@ def approval_document(approval: Any) -> dict[str, Any]:
         "requested_at": instant(approval.requested_at_ms),
         "rationale": approval.rationale,
         "ticket": approval.ticket,
-        "state": approval.standing,
+        "state": approval.status,
         "approved_by": approval.approved_by,
         "approved_at": instant(approval.approved_at_ms),
         "approval_rationale": approval.approval_rationale,

@@ -39,7 +39,7 @@ from kfm.model.records import (
     Window,
     Work,
 )
-from kfm.model.retry_budgets import granted, is_spent, may_be_granted, standing
+from kfm.model.retry_budgets import grant_usage, granted, is_spent, may_be_granted
 from kfm.model.runs import retried, started, taken_over
 from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.model.times import rfc3339
@@ -211,7 +211,7 @@ def _again(run: Run, trigger: Trigger, now_ms: int, state: RetryState | None) ->
             governed=True,
             reason=f"{why} Retried past its budget by {trigger.actor} ({trigger.ticket}).",
         )
-    used = standing(run, state)
+    used = grant_usage(run, state)
     spent = f"{why} {used.attempts} attempts since {rfc3339(used.since_ms)} have used up its budget."
     if not may_be_granted(run, state):
         spent += f" It was granted {used.grants} times; only a new revision (--force) goes on."

@@ -19,7 +19,7 @@ from kfm.model.retry import (
     failure_of,
     policy_for,
 )
-from kfm.model.retry_budgets import REAPED, judge, standing
+from kfm.model.retry_budgets import REAPED, grant_usage, judge
 from kfm.model.times import rfc3339
 from kfm.model.transactions import Reaped
 from kfm.model.wording import counted, moment
@@ -102,7 +102,7 @@ def judged(
 def advise(run: Run, state: RetryState, now_ms: int) -> Advice:
     """What happens next by itself, and what a person can do."""
     policy = policy_for(run.trigger_type)
-    used = standing(run, state)
+    used = grant_usage(run, state)
     left = max(0, policy.attempts_max - used.attempts)
     ends_ms = used.since_ms + policy.budget_ms
     free = f"{counted(left, 'attempt')} {'is' if left == 1 else 'are'} free until {moment(ends_ms)}"

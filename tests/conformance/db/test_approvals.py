@@ -117,7 +117,7 @@ def test_a_rejection_is_final(desk: Desk) -> None:
     assert desk.store.approve(yes(asked)).answer == "moved"
     stored = desk.store.approval(asked.request_id)
     assert stored is not None
-    assert (stored.standing, stored.rejected_by, stored.rejection_rationale) == (
+    assert (stored.status, stored.rejected_by, stored.rejection_rationale) == (
         "rejected",
         "bob",
         "Not now.",

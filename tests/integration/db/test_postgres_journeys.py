@@ -24,13 +24,13 @@ def test_what_nobody_waits_for_still_decides(postgres_database: str) -> None:
 
     def twice(session: Any) -> None:
         for _ in range(2):
-            session.tell("unit_pages.insert", number=1, **_PAGE)
-        session.tell("unit_pages.insert", number=2, **_PAGE)
+            session.send("unit_pages.insert", number=1, **_PAGE)
+        session.send("unit_pages.insert", number=2, **_PAGE)
 
     with pytest.raises(SchemaViolation):
         store._database.write(twice)
     assert _pages(store) == []
-    store._database.write(lambda session: session.tell("unit_pages.insert", number=3, **_PAGE))
+    store._database.write(lambda session: session.send("unit_pages.insert", number=3, **_PAGE))
     assert _pages(store) == [3]
     store.close()
 
@@ -41,12 +41,12 @@ def test_what_is_on_its_way_ends_with_its_transaction(postgres_database: str) ->
 
     def given_up(session: Any) -> None:
         session.expect("unit_pages.next")
-        session.tell("unit_pages.insert", number=1, **_PAGE)
+        session.send("unit_pages.insert", number=1, **_PAGE)
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         store._database.write(given_up)
-    store._database.write(lambda session: session.tell("unit_pages.insert", number=2, **_PAGE))
+    store._database.write(lambda session: session.send("unit_pages.insert", number=2, **_PAGE))
     assert _pages(store) == [2]
     store.close()
 

@@ -18,7 +18,7 @@ from kfm.model.errors import (
 from kfm.model.quarantine import RetryState, held_run, release_digest
 from kfm.model.records import Run
 from kfm.model.retry import Classification, RetryDecision, before_next_run
-from kfm.model.retry_budgets import granted, is_spent, judge, may_be_granted, standing
+from kfm.model.retry_budgets import grant_usage, granted, is_spent, judge, may_be_granted
 from kfm.runs.failures import advise, judged, kind_of
 from tests.conformance.db.ledgers import START_MS, digest, new_run
 
@@ -81,7 +81,7 @@ def test_attempts_that_nobody_judged_count() -> None:
     """Between two decisions a process died: its attempt was one."""
     state = decided(run_at(4), failing(2))
     assert state.grant_attempts == 4
-    assert standing(run_at(5), state).attempts == 5
+    assert grant_usage(run_at(5), state).attempts == 5
 
 
 @pytest.mark.req("TRG-1")

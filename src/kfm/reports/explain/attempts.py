@@ -9,7 +9,7 @@ from kfm.model.attempts import Attempt, CallRetry
 from kfm.model.quarantine import RetryState
 from kfm.model.records import Run
 from kfm.model.retry import policy_for, retry_rules
-from kfm.model.retry_budgets import budget_ends_ms, standing
+from kfm.model.retry_budgets import budget_ends_ms, grant_usage
 from kfm.model.wording import counted, duration, moment
 from kfm.reports.explain.sentences import Sentence, of_attempt, of_row, of_run
 
@@ -167,7 +167,7 @@ def ahead(ledger: LedgerReader, run: Run, now_ms: int) -> list[Sentence]:
 
 
 def _attempts(run: Run, state: RetryState | None) -> str:
-    used, limit = standing(run, state), policy_for(run.trigger_type).attempts_max
+    used, limit = grant_usage(run, state), policy_for(run.trigger_type).attempts_max
     left = max(0, limit - used.attempts)
     return (
         f"Of grant {used.grants} (at most {retry_rules().grants_max} are given) {used.attempts} of "
@@ -176,7 +176,7 @@ def _attempts(run: Run, state: RetryState | None) -> str:
 
 
 def _budget(run: Run, state: RetryState | None, now_ms: int) -> str:
-    since_ms, ends_ms = standing(run, state).since_ms, budget_ends_ms(run, state)
+    since_ms, ends_ms = grant_usage(run, state).since_ms, budget_ends_ms(run, state)
     used_ms = max(0, min(now_ms, ends_ms) - since_ms)
     left = f"{duration(ends_ms - now_ms)} left" if now_ms < ends_ms else "nothing left"
     return (

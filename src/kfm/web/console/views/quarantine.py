@@ -170,7 +170,7 @@ def _asked(approval: Approval) -> ApprovalAsked:
     if approval.rejected_by:
         approved = f"rejected by {approval.rejected_by}: {approval.rejection_rationale}"
     return ApprovalAsked(
-        word=word(_WORDS[approval.standing]),
+        word=word(_WORDS[approval.status]),
         request_id=approval.request_id,
         by=approval.requested_by,
         at_ms=approval.requested_at_ms,
