@@ -8,13 +8,13 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from kfm.config.access import require_role
-from kfm.db.connection import make_folder, open_ledger, open_store
-from kfm.model.errors import KfmError, PlanError, UsageError
+from kfm.config.state_folder import StateFolder
+from kfm.model.errors import PlanError, UsageError
 from kfm.model.records import Window
 from kfm.model.roles import Identity, Role
 from kfm.model.settings import SourceSettings
 from kfm.runs.kernel import ProjectionReport, RunReport, RunRequest
-from kfm.system import FlockLiveness, PosixFiles, ProcessMeter, SystemClock, SystemIds, SystemRng
+from kfm.system import ProcessMeter, SystemClock, SystemRng
 
 if TYPE_CHECKING:
     from kfm.calls.shared_breakers import SharedBreakers
@@ -49,22 +49,19 @@ class App:
         self.loaded = loaded
         self.settings = loaded.settings
         self.read_only = read_only
-        self.clock: Clock = SystemClock()
-        self.ids = SystemIds()
+        self.state_folder = StateFolder.of(loaded)
+        self.state = self.state_folder.path
+        self.clock: Clock = self.state_folder.clock
+        self.ids = self.state_folder.ids
+        self.files = self.state_folder.files
+        self.liveness = self.state_folder.liveness
         self.rng = SystemRng()
-        self.files = PosixFiles()
-        self.state = loaded.resolve(self.settings.state).rstrip("/")
         self.progress = progress or Quiet()
         self._on_retry: Callable[[Retrying], None] | None = None
         self._leave_calls: Callable[[], None] = lambda: None
         self._renderer: IncidentRenderer | None = None
-        self.liveness = FlockLiveness(f"{self.state}/workers")
-        self.store: Ledger | None = None
-        if read_only:
-            self.ledger: LedgerReader = open_ledger(loaded.store, self.state, self.clock)
-        else:
-            make_folder(self.state)
-            self.store = self.ledger = self._emitting_store()
+        self.store: Ledger | None = None if read_only else self._emitting_store()
+        self.ledger: LedgerReader = self.store or self.state_folder.open_reader()
 
     def _emitting_store(self) -> Ledger:
         """The ledger, with a lineage emitter: events are written with the changes that they report."""
@@ -76,29 +73,21 @@ class App:
             make_emitter(self.loaded, key),
             make_incident_renderer(self.loaded, key.mask),
         )
-        store = open_store(self.loaded.store, self.state, self.clock, emitter, self._renderer)
+        store = self.state_folder.open_ledger(emitter, self._renderer)
         key.take(store, self.settings, lambda: self.ids.new() + self.ids.new())
         return store
 
     def close(self) -> None:
-        if not self._holds_a_lock():
+        if "kernel" in self.__dict__ and self.store is not None:
+            self.state_folder.release(self.store, self.kernel.worker_id)
+        else:
             self.liveness.close()
-        # Otherwise the liveness lock stays until the process ends: then its locks can be taken over.
         if "telemetry" in self.__dict__:
             self.telemetry.close()
         if "breakers" in self.__dict__:
             self._leave_calls()
             self.breakers.close()
         self.ledger.close()
-
-    def _holds_a_lock(self) -> bool:
-        if "kernel" not in self.__dict__ or self.store is None:
-            return False
-        try:
-            holders = [lock.holder for lock in self.store.locks()]
-        except KfmError:
-            return True
-        return any(holder is not None and holder.worker_id == self.kernel.worker_id for holder in holders)
 
     @cached_property
     def identity(self) -> Identity:
@@ -249,9 +238,7 @@ class App:
             from kfm.objects.remote import RemoteObjects
 
             return RemoteObjects(self._bucket(self.settings.objects, self.settings.objects_options))
-        from kfm.objects.local import LocalObjects
-
-        return LocalObjects(self.files, f"{self.state}/objects", self.ids)
+        return self.state_folder.local_objects()
 
     @property
     def local_objects(self) -> LocalObjects:
@@ -270,9 +257,9 @@ class App:
         """The circuits of all providers, shared through the ledger."""
         from kfm.calls.shared_breakers import BreakerAccess, SharedBreakers
 
-        another: Callable[[], LedgerReader] = self._own_store
+        another: Callable[[], LedgerReader] = self._open_own_ledger
         if self.read_only:
-            another = partial(open_ledger, self.loaded.store, self.state, self.clock)
+            another = self.state_folder.open_reader
         return SharedBreakers(BreakerAccess(self.ledger, self.store, another), self.clock)
 
     def _bucket(self, address: str, options: Mapping[str, str]) -> Bucket:
@@ -311,19 +298,9 @@ class App:
     @cached_property
     def telemetry(self) -> Telemetry:
         """Spans and metrics on their way to a collector, where one is named. A dry-run sends nothing."""
-        from kfm.config.loader import otlp
-        from kfm.telemetry.exporter import choose
+        from kfm.telemetry.exporter import Off, configured
 
-        named = otlp(self.settings.telemetry)
-        if named is None or self.read_only:
-            return choose(None)
-        return choose(
-            named.endpoint,
-            headers={name: self.loaded.secret(value) for name, value in named.headers.items()},
-            service=named.service,
-            environment=self.settings.environment,
-            instance=self.ids.new(),
-        )
+        return Off() if self.read_only else configured(self.loaded, self.ids.new())
 
     @cached_property
     def public_name(self) -> Callable[[str], str]:
@@ -454,7 +431,7 @@ class App:
             read_project=self._read,
             load_pipeline=self._load_pipeline,
             runs_folder=f"{self.state}/runs",
-            heartbeat=None if self.read_only else LeaseHeartbeat(self._own_store),
+            heartbeat=None if self.read_only else LeaseHeartbeat(self._open_own_ledger),
             redact=self.loaded.discretion,
             meter=ProcessMeter(),
             telemetry=self.telemetry,
@@ -485,9 +462,9 @@ class App:
         path, _, name = reference.rpartition(":")
         return load_function(self.loaded.resolve(path), name)
 
-    def _own_store(self) -> Ledger:
+    def _open_own_ledger(self) -> Ledger:
         """Another connection to the ledger, for another thread."""
-        return open_store(self.loaded.store, self.state, SystemClock(), renderer=self._renderer)
+        return self.state_folder.open_ledger(renderer=self._renderer)
 
 
 @contextmanager

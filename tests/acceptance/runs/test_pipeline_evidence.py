@@ -64,7 +64,7 @@ def test_a_pass_and_its_nodes_can_be_looked_up(flow: Inside, shapes: rdflib.Grap
     assert last[-1]["run"]["facets"]["kfmRunState"]["skipped"] == ["graves.sites", "graves.count"]
     valid("cli-lineage-show", json.loads(flow.kfm("lineage", "show", first, "--json").out))
     shown = flow.kfm("lineage", "show", second)
-    assert "pass" in shown.out
+    assert "pipeline run" in shown.out
     assert "yes" in shown.out, "it has been delivered"
     assert provenance(flow, first, shapes)[f"urn:kfm:run:{first}"]["kfm:status"] == "success"
     results = [
