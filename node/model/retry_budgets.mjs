@@ -132,7 +132,7 @@ export function advise(run, state, nowMs) {
   if (state.fate !== "retry") return `${WHY_NOT[state.reason] ?? WHY_NOT[""]}; ${free}.`;
   let now = "The same command tries again at once";
   if (state.reason === "circuit-open") now = "Until then its provider is not called, and no attempt is spent";
-  else if (state.reason === "retry-after") now += ", unless its provider is left alone (`kfm breaker list`)";
+  else if (state.reason === "retry-after") now += ", unless its provider's circuit is open (`kfm breaker list`)";
   return `The next automatic attempt is due at ${moment(state.not_before_ms ?? nowMs)}: \`kfm retry --due\` makes it then. ${now}; ${free}.`;
 }
 

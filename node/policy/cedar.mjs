@@ -211,7 +211,7 @@ function described(name, line, notes, text) {
     const close = closest(gate, GATES);
     throw PolicyError.at(name, line, `${id}: there is no gate ${repr(gate)}${close ? `; did you mean ${repr(close)}?` : `; there are ${GATES.join(", ")}`}`);
   }
-  return { id, gate, message: notes.message || `The policy ${id} forbids it.`, lift: notes.lift || "Whoever keeps the policies can change it.", lift_command: notes.lift_command || "", text };
+  return { id, gate, message: notes.message || `The policy ${id} forbids it.`, lift: notes.lift || "The maintainer of the policies can change it.", lift_command: notes.lift_command || "", text };
 }
 
 // --- deciding ------------------------------------------------------------------------
@@ -254,7 +254,7 @@ function entitiesOf(dataset) {
 
 /** @param {string} gate @param {Policy[]} permits */
 function allowedBy(gate, permits) {
-  return gateResult(gate, true, `No ${gate} rule stands in the way.`, { policy_ids: gate === "policy" ? permits.map((one) => one.id) : [] });
+  return gateResult(gate, true, `No ${gate} rule forbids it.`, { policy_ids: gate === "policy" ? permits.map((one) => one.id) : [] });
 }
 
 /** @param {string} gate @param {Policy[]} forbids @param {any} dataset @param {Record<string, string>} named */

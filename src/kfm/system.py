@@ -189,7 +189,7 @@ class PosixFiles:
         while not os.path.isdir(folder):
             missing.append(folder)
             folder = os.path.dirname(folder)
-        # Whoever made the deepest existing folder may have died before its entry was durable.
+        # The process that made the deepest existing folder may have died before its entry was durable.
         with contextlib.suppress(PermissionError):
             self.fsync_dir(os.path.dirname(folder))
         for folder in reversed(missing):

@@ -135,7 +135,7 @@ _WHY = {
     "attempts-spent": "Not tried again: {attempts} attempts were made.",
     "deadline-spent": "Not tried again: the next try would begin after the deadline{asked}.",
     "retry-after-for-run-tier": "Not tried again now{asked}, which is too long to wait inside a step.",
-    "circuit-open": "Not tried again now: {provider} failed three times in a row and is left alone.",
+    "circuit-open": "Not tried again now: {provider} failed three times in a row, and its circuit is open.",
     "retried-inside": "Not tried again: a call inside {call} has done so already.",
     "abandoned": "Not tried again: the try that was abandoned may still be running.",
 }
@@ -202,8 +202,8 @@ class Tries:
         circuit = self.plan.line.circuit
         if not circuit.quiet:
             circuit.after(True, self._fence)
-        if self._last is not None and HERE.hearer is not None:
-            HERE.hearer(_with_outcome(self._last, "recovered", "recovered"))
+        if self._last is not None and HERE.observer is not None:
+            HERE.observer(_with_outcome(self._last, "recovered", "recovered"))
 
     def failed(self, error: Exception) -> int | None:
         """After a try failed: how long to wait, in ms; None if the error is to be raised."""
@@ -257,9 +257,9 @@ class Tries:
         hook = plan.on_retry if retry else plan.on_give_up
         if not retry:
             self._hand_up(error, self._last, asked_ms)
-        for hear in (hook, HERE.hearer):
-            if hear is not None:
-                hear(self._last)
+        for observe in (hook, HERE.observer):
+            if observe is not None:
+                observe(self._last)
         return self._last.delay_ms if retry else None
 
     def timed_out(self, how: str, *, abandoned: bool = False) -> CallTimedOut:
@@ -288,15 +288,15 @@ class Tries:
         if self._last is None:
             raise error
         ending = _with_outcome(self._last, "gave-up", reason, error.facts.get("not_before_ms"))
-        for hear in (self.plan.on_give_up, HERE.hearer):
-            if hear is not None:
-                hear(ending)
+        for observe in (self.plan.on_give_up, HERE.observer):
+            if observe is not None:
+                observe(ending)
         raise error from self._last.error
 
     def _tell_circuit(self, error: Exception, kind: Classification) -> int:
         """Blame or thank the provider; what is neither (a defect of ours, say) is not told.
 
-        Returns how long the provider is now left alone. A refusal by the circuit itself is no news of it.
+        Returns how long the provider's circuit is now open. A refusal by the circuit itself does not count.
         """
         circuit = self.plan.line.circuit
         if isinstance(error, CircuitOpen) or handed_up_inside(error, self.plan.origin) is not None:

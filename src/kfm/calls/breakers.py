@@ -28,7 +28,7 @@ class Circuit(Protocol):
         """How the try went, as far as the provider is to be thanked or blamed for it."""
 
     def wait_ms(self) -> int:
-        """How long until somebody may try; 0 if now."""
+        """How long until the next trial call; 0 if now."""
 
 
 class Breakers(Protocol):

@@ -61,7 +61,7 @@ class Handing(msgspec.Struct, frozen=True, kw_only=True):
 def _shorter(given: Any, limit: float) -> Any:
     if isinstance(given, int | float) and not isinstance(given, bool):
         return min(given, limit)
-    return limit if given is None else given  # an object of the library's own is left alone
+    return limit if given is None else given  # an object of the library's own is kept
 
 
 class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,10 +72,10 @@ class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
     line: Line
     policy: CallPolicy
     timeout_ms: int
-    timed: bool  # somebody asked for the limit, so the clock is read even if all goes well
+    timed: bool  # a limit was asked for, so the clock is read even if all goes well
     attempt_timeout_ms: int | None
     idempotent: bool
-    acts: bool  # somebody said that it is not: then nobody may repeat it, also no tier above
+    acts: bool  # declared not idempotent: not repeated, also by no tier above
     retry_on: tuple[type[Exception], ...]
     isolation: Isolation | None
     check: Callable[[Any], object] | None
@@ -92,7 +92,7 @@ def plan_for(name: str, origin: object, options: CallOptions, *, takes_limit: bo
         raise UsageError(f"kfm.call takes no {unknown[0]}={hint}", remedy="See docs/reference/calls.md.")
     provider = options.get("provider")
     if provider is not None and (type(provider) is not str or not provider):
-        raise UsageError("provider= is the name of whoever is called, as text.")
+        raise UsageError("provider= is the name of the service that is called, as text.")
     isolation = options.get("isolation")
     if isolation not in (None, "thread", "process"):
         raise UsageError(f'isolation= is "thread" or "process", not {isolation!r}.')
@@ -152,16 +152,16 @@ def _retry_on(kinds: Any) -> tuple[type[Exception], ...]:
 
 
 def handing_for(fn: Callable[..., Any], pass_timeout: str | bool | None) -> Handing | None:
-    """How `fn` takes a limit: as it was told, or by a parameter `timeout_ms` or `timeout`."""
+    """How `fn` takes a limit: as declared, or by a parameter `timeout_ms` or `timeout`."""
     if pass_timeout is False:
         return None
     import inspect
 
-    parameters, told = [], True
+    parameters, readable = [], True
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):  # some built-in functions have none
-        told = False
+        readable = False
     named = {
         each.name: (index if each.kind is each.POSITIONAL_OR_KEYWORD else None)
         for index, each in enumerate(parameters)
@@ -171,7 +171,7 @@ def handing_for(fn: Callable[..., Any], pass_timeout: str | bool | None) -> Hand
         if name in named:
             return Handing(name=name, position=named[name], in_ms=name.endswith("_ms"))
     if isinstance(pass_timeout, str):
-        if not told or any(each.kind is each.VAR_KEYWORD for each in parameters):
+        if not readable or any(each.kind is each.VAR_KEYWORD for each in parameters):
             return Handing(name=pass_timeout, position=None, in_ms=pass_timeout.endswith("_ms"))
         raise UsageError(f"pass_timeout={pass_timeout!r}: the function takes no such argument.")
     if pass_timeout is True:

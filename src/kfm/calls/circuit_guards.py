@@ -101,7 +101,7 @@ class Passage:
             self._hand_up(error)
 
     def _answered(self, error: Exception) -> None:
-        """Somebody answered, if there is a status; a bad address, say, tells nothing of who lives there."""
+        """With a status the provider answered; a malformed address, say, is no evidence about it."""
         status = error.facts.get("status") if isinstance(error, KfmError) else None
         if status is not None or isinstance(error, ChecksumMismatch):
             self._circuit.after(True, self._fence)

@@ -124,11 +124,11 @@ def retry_after_ms(error: BaseException, now_ms: int) -> int | None:
         not_before_ms = facts.get("not_before_ms")
         if isinstance(not_before_ms, int):
             return max(0, not_before_ms - now_ms)
-        said = facts.get("retry_after", _header(cause))
-        if isinstance(said, int | float) and not isinstance(said, bool) and said >= 0:
-            return round(min(said, RETRY_AFTER_MAX_S) * 1000)
-        if isinstance(said, str):
-            found = parse_retry_after(said, now_ms)
+        retry_after = facts.get("retry_after", _header(cause))
+        if isinstance(retry_after, int | float) and not isinstance(retry_after, bool) and retry_after >= 0:
+            return round(min(retry_after, RETRY_AFTER_MAX_S) * 1000)
+        if isinstance(retry_after, str):
+            found = parse_retry_after(retry_after, now_ms)
             if found is not None:
                 return found
     return None

@@ -100,8 +100,8 @@ def guarded(
 def retry_text(retrying: ports.Retrying) -> str:
     """One line for people."""
     error = retrying.error
-    said = error.message if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
-    return f"{said} Attempt {retrying.attempt} failed; the next in {retrying.delay_ms / 1000:.1f} s."
+    message = error.message if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
+    return f"{message} Attempt {retrying.attempt} failed; the next in {retrying.delay_ms / 1000:.1f} s."
 
 
 def retry_fields(retrying: ports.Retrying) -> dict[str, object]:

@@ -12,9 +12,9 @@ from typing import Any
 from kfm.calls.attempts import Tries
 from kfm.model.errors import KfmError, LimitExceeded, UsageError, WorkFailed
 
-ABANDONED_MAX = 16  # threads that nobody waits for any more, in this process
+ABANDONED_MAX = 16  # threads that are no longer waited for, in this process
 _JOIN_S = 5.0
-_TOLD_CHARS_MAX = 2000
+_MESSAGE_CHARS_MAX = 2000
 
 _abandoned: list[Thread] = []
 
@@ -79,7 +79,7 @@ def in_process(tries: Tries, fn: Callable[..., Any], args: tuple[Any, ...], kwar
         _end(process)
     if how == "value":
         return answer
-    if how == "told":
+    if how == "message":
         raise WorkFailed(f"{tries.plan.name}: {answer}")
     if isinstance(answer, KfmError):
         answer.args = (answer.message,)  # made from its message once more on the way
@@ -148,7 +148,7 @@ def _child(pipe: Any, errand: bytes, limit_ms: int) -> None:
         try:
             answer = pickle.dumps(("value", value))
         except Exception as error:  # noqa: BLE001 (whatever a value's own methods raise)
-            answer = pickle.dumps(("told", f"its answer can't be sent back: {error}"[:_TOLD_CHARS_MAX]))
+            answer = pickle.dumps(("message", f"its answer can't be sent back: {error}"[:_MESSAGE_CHARS_MAX]))
     pipe.send_bytes(answer)
 
 
@@ -168,7 +168,7 @@ def _as_answer(error: BaseException) -> bytes:
         answer = pickle.dumps(("error", error))
         pickle.loads(answer)  # some can be written and not read
     except Exception:  # noqa: BLE001 (whatever an error's own methods raise)
-        return pickle.dumps(("told", f"{type(error).__name__}: {error}"[:_TOLD_CHARS_MAX]))
+        return pickle.dumps(("message", f"{type(error).__name__}: {error}"[:_MESSAGE_CHARS_MAX]))
     return answer
 
 

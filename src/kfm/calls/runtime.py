@@ -110,19 +110,19 @@ class CallRuntime:
     rng: Rng
     breakers: Breakers
     pause: Callable[[int], Awaitable[None]]
-    hearer: Callable[[FailedTry], None] | None  # of every failed try and every recovery
+    observer: Callable[[FailedTry], None] | None  # of every failed try and every recovery
     acting: Callable[[str], None] | None  # told before each try of a call that says idempotent=False
 
     def __init__(self) -> None:
         self._lines: dict[str | None, Line] = {}
 
     def equip(self, clock: Clock, rng: Rng) -> None:
-        """Real time and chance, unless somebody has been here before."""
+        """Real time and chance, unless others have been set before."""
         if not hasattr(self, "clock"):
             self.clock, self.rng = clock, rng
             self.breakers = LocalBreakers(clock)
             self.pause = _pause
-            self.hearer = self.acting = None
+            self.observer = self.acting = None
 
     def line(self, provider: str | None) -> Line:
         if not hasattr(self, "clock"):

@@ -135,7 +135,7 @@ class SharedCircuit:
     # --- of probes ---------------------------------------------------------------------
 
     def reserve(self) -> None:
-        """Raises CircuitOpen if the provider is left alone. A probe that is due is ours from now on."""
+        """Raises CircuitOpen while the circuit is open. A probe that is due is claimed by this process."""
         with self._guard:
             if self._reserved is None:
                 self._reserved = self.before()
@@ -248,7 +248,7 @@ class SharedBreakers:
         return found
 
     def ask(self, providers: Sequence[str]) -> None:
-        """Raises CircuitOpen if one is left alone. Where a probe is due, it is this process's from now on."""
+        """Raises CircuitOpen if one circuit is open. Probes that are due are claimed by this process."""
         for provider in providers:
             try:
                 self.circuit(provider).reserve()

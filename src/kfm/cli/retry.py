@@ -145,7 +145,7 @@ def _turn(session: CommandSession, app: Any, progress: Any, *, is_first: bool) -
 
 def _pass(session: CommandSession, app: Any, progress: Any) -> tuple[list[Any], list[Any]]:
     from kfm.runs.kernel import RunReport
-    from kfm.runs.retry import run_due
+    from kfm.runs.retry import run_due_retries
 
     reports: list[Any] = []
     passed: list[Any] = []
@@ -163,7 +163,7 @@ def _pass(session: CommandSession, app: Any, progress: Any) -> tuple[list[Any], 
                 f"{one.word}: run {short_id(one.run_id)} of {one.dataset_id}: {one_line(one.reason)}"
             )
 
-    run_due(app, actor=app.actor, told=report)
+    run_due_retries(app, actor=app.actor, on_report=report)
     return reports, passed
 
 

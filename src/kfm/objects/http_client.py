@@ -43,7 +43,7 @@ class HttpxClient:
         shown: str | None = None,
         secrets: Collection[str] = (),
     ) -> Iterator[HttpxResponse]:
-        """Errors name the address as `shown`, and none of the secrets, whoever repeats them."""
+        """Errors name the address as `shown`, and none of the secrets, so that they can be passed on."""
         if method not in ("GET", "HEAD"):
             raise ValueError(f"only GET and HEAD go out, not {method}")
         wording = Wording(redact_url(url) if shown is None else shown, secrets)

@@ -6,7 +6,7 @@
 
 Temp, fsync, rename, fsync of the folder. A partial is a hard link to a temp file whose owner may
 still be writing: only the n bytes in its name are read, they are copied, and its owner's own name
-is left alone, so neither a stalled nor a lively owner is harmed.
+is kept, so neither a stalled nor a live owner is harmed.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class LocalObjects:
             return None
 
     def delete_if_older(self, sha256: str, before_ms: int) -> bool:
-        """Take it away, look at what was taken, and put it back if somebody staged it meanwhile."""
+        """Take it away, look at what was taken, and put it back if it was staged meanwhile."""
         age = self.modified_ms(sha256)
         if age is None or age >= before_ms:
             return False
@@ -111,7 +111,7 @@ class LocalObjects:
                 self._files.unlink(taken)
                 return True
         except FileNotFoundError:
-            return False  # somebody else removed it, or a reader put it back
+            return False  # another process removed it, or a reader put it back
         self._put_back(sha256)
         return False
 
@@ -133,7 +133,7 @@ class LocalObjects:
         except (FileExistsError, FileNotFoundError):
             raise
         except OSError:
-            # No hard links here. Whoever staged the same bytes meanwhile has them replaced by themselves,
+            # No hard links here. Bytes that were staged meanwhile are replaced by the same bytes,
             # and fresh: collecting spares them.
             self._files.touch(taken)
             self._files.rename(taken, path)
@@ -188,7 +188,7 @@ class LocalObjects:
             self._files.touch(self.path(key))  # fresh again: collecting spares it
         except FileNotFoundError:
             self._files.rename(self.path(temp), self.path(key))
-        # Also when it stood there: whoever put it may not have got as far as this line.
+        # Also when it was there: the process that put it may have died before this line.
         self._files.fsync_dir(folder)
         self.discard(temp)
 
@@ -347,7 +347,7 @@ def _length(name: str) -> int:
 
 
 def _begun_ms(name: str) -> int:
-    """The time in a UUIDv7; names that are none count as fresh, so nobody else's file is removed."""
+    """The time in a UUIDv7; names that are none count as fresh, so no foreign file is removed."""
     try:
         return int(name.split(".")[0].replace("-", "")[:12], 16)
     except ValueError:

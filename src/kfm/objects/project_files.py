@@ -35,23 +35,23 @@ class DiskProject:
 
     def stat(self, path: str) -> tuple[int, int, int] | None:
         try:
-            told = os.stat(self._at(path))
+            found = os.stat(self._at(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):  # a name that leads to no file
                 return None
             raise
-        return told.st_size, told.st_mtime_ns, told.st_ino
+        return found.st_size, found.st_mtime_ns, found.st_ino
 
     def checksum(self, path: str) -> str:
-        # Whoever has put something else there, such as a pipe, does not make us wait for ever.
+        # Something else in its place, such as a pipe, must not block for ever.
         descriptor = os.open(self._at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
             if kind != stat.S_IFREG:
-                told = (errno.EISDIR, "it is a folder") if kind == stat.S_IFDIR else _NO_FILE
-                raise OSError(*told, path)
+                problem = (errno.EISDIR, "it is a folder") if kind == stat.S_IFDIR else _NO_FILE
+                raise OSError(*problem, path)
             with open(descriptor, "rb", buffering=0, closefd=False) as file:
                 return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
         finally:

@@ -36,7 +36,7 @@ BUCKETS_MAX = 64  # open at once
 ETAGS_MAX = 1024
 TIMEOUT_MS = 60_000
 REGION = "us-east-1"  # where NOAA's buckets are
-# Any of these says that somebody means to sign requests.
+# Any of these means that requests are to be signed.
 _SIGNS = ("key", "token", "secret", "credential", "service_account", "skip_signature", "profile", "role")
 
 
@@ -122,7 +122,7 @@ class CloudUpstream:
             etag = stat.etag
 
     def list(self, provider: str, bucket: str, prefix: str) -> Iterator[ObjectStat]:
-        """Keys that begin so, in whatever order the store has them. Not tried again: whoever lists can."""
+        """Keys that begin so, in whatever order the store has them. Not tried again: the caller can."""
         scheme = SCHEMES.get(provider)
         if scheme is None:
             raise UsageError(f"{provider[:64]!r} is no provider: {', '.join(sorted(SCHEMES))}.")

@@ -23,7 +23,7 @@ def object_key(sha256: str) -> str:
 
 
 class CheckedReader:
-    """Hashes what it reads; whoever reads to the end learns if the bytes are still the right ones."""
+    """Hashes what it reads; a read to the end verifies that the bytes are still the right ones."""
 
     def __init__(self, inner: Reader, sha256: str) -> None:
         self._inner = inner

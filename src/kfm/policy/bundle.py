@@ -160,7 +160,7 @@ def _string_end(text: str, position: int) -> int:
 
 
 def _placed(text: str, start: int, end: int) -> tuple[int, str]:
-    # Leading blanks and comments belong to nobody: the line is that of the first word.
+    # Leading blanks and comments belong to no policy: the line is that of the first word.
     while start < end:
         if text[start].isspace():
             start += 1
@@ -212,7 +212,7 @@ def _described(name: str, line: int, body: dict[str, Any]) -> Policy:
         gate=gate,
         effect=body["effect"],
         message=notes.get("message") or f"The policy {policy_id} forbids it.",
-        lift=notes.get("lift") or "Whoever keeps the policies can change it.",
+        lift=notes.get("lift") or "The maintainer of the policies can change it.",
         lift_command=notes.get("lift_command") or "",
         body=body,
     )

@@ -162,7 +162,7 @@ def _entities(dataset: DatasetSettings) -> list[dict[str, Any]]:
 
 def _allowed(gate: str, permits: Sequence[Policy]) -> GateResult:
     ids = tuple(policy.id for policy in permits) if gate == "policy" else ()
-    return GateResult(gate=gate, allowed=True, reason=f"No {gate} rule stands in the way.", policy_ids=ids)
+    return GateResult(gate=gate, allowed=True, reason=f"No {gate} rule forbids it.", policy_ids=ids)
 
 
 def _unevaluated(detail: str) -> list[GateResult]:

@@ -204,8 +204,8 @@ class _Collecting(Publisher):
         if self._closed:
             raise IllegalTransition(f"{operation} was called after the run had ended.")
 
-    def _require_discretion(self, detail: str, *told: Any) -> None:
-        if any(self._leaks(dict(each) if isinstance(each, Mapping) else each) for each in told):
+    def _require_discretion(self, detail: str, *values: Any) -> None:
+        if any(self._leaks(dict(each) if isinstance(each, Mapping) else each) for each in values):
             raise SecretInData(detail)
 
     def _chunks(self, data: bytes | Readable) -> Iterator[bytes]:

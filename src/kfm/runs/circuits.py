@@ -60,14 +60,14 @@ def observe_calls(by: CallObserver, left_ms: int) -> Iterator[None]:
     """Let an observer see every `kfm.call` inside, with this long until its deadline; observers nest."""
     from kfm.calls.runtime import HERE, within
 
-    former = HERE.hearer
+    former = HERE.observer
 
-    def heard(tried: FailedTry) -> None:
-        by.heard(tried)
+    def observe(tried: FailedTry) -> None:
+        by.observe(tried)
         if former is not None:
             former(tried)
 
-    with HERE.replaced(hearer=heard, acting=by.acted), within(left_ms / 1000):
+    with HERE.replaced(observer=observe, acting=by.acted), within(left_ms / 1000):
         yield
 
 

@@ -29,7 +29,7 @@ from kfm.runs.kernel import Kernel
 if TYPE_CHECKING:
     from kfm.db.ledger import Ledger
 
-STOPPED = (Cancelled, SwitchThrown, PlanDrifted)  # somebody ended it on purpose
+STOPPED = (Cancelled, SwitchThrown, PlanDrifted)  # ended on purpose
 CIRCUIT_OPEN = Classification(retryable=True, error_class="circuit-open")
 
 
@@ -80,7 +80,7 @@ def judged(
 ) -> RetryState:
     """What becomes of a run whose attempt has just ended with this error.
 
-    Whoever stops a process that makes what is due stops that process, and means no run of it.
+    Stopping a process that makes due retries ends that process; it says nothing about its runs.
     """
     ended_with_process = automatic and isinstance(error, Cancelled)
     return judge(
@@ -113,7 +113,7 @@ def advise(run: Run, state: RetryState, now_ms: int) -> Advice:
         if state.reason == CIRCUIT_OPEN.error_class:
             now = "Until then its provider is not called, and no attempt is spent"
         elif state.reason == "retry-after":  # upstream asked for it, or the circuit that these tries opened
-            now += ", unless its provider is left alone (`kfm breaker list`)"
+            now += ", unless its provider's circuit is open (`kfm breaker list`)"
         due = "is due"
         if state.reason == "next-run":
             due = "is made with the next run of its schedule, due"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class FetchHooks(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is told, and who may stop it, between any two chunks."""
+    """Who is actual, and who may stop it, between any two chunks."""
 
     on_progress: Callable[[int, str], None]  # bytes more, path
     check: Callable[[], None]  # raises where the run must stop: lease lost, cancelled
@@ -113,7 +113,7 @@ class Fetch:
         staging, offset = self._objects.stage(resume_key(self._found))
         if offset == 0:
             return staging
-        staging.abort()  # somebody else kept bytes at this very moment
+        staging.abort()  # another process kept bytes at this very moment
         return self._objects.stage(None)[0]
 
     def _copy(self, download: Download, timeout_ms: int) -> int:
@@ -142,10 +142,10 @@ class Fetch:
         return size
 
     def _expect(self, download: Download) -> None:
-        announced, told = self._found.size, download.found.size
-        if announced is not None and told is not None and announced != told:
-            raise self._changed(f"has {told} bytes instead of {announced}")
-        if told is not None and told > self._bytes_max:
+        announced, actual = self._found.size, download.found.size
+        if announced is not None and actual is not None and announced != actual:
+            raise self._changed(f"has {actual} bytes instead of {announced}")
+        if actual is not None and actual > self._bytes_max:
             raise self._too_large()
 
     def _verified(self, sha256: str, size: int, *, resumed: bool) -> Fetched:

@@ -107,7 +107,7 @@ class VersionedTarget(Protocol):
 
 
 class Garbage(Record, frozen=True):
-    """One object that nobody needs."""
+    """One object that no version refers to."""
 
     sha256: str
     size: int

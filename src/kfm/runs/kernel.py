@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Unmetered:
-    """Where nobody counts what work costs."""
+    """A meter that measures nothing."""
 
     def cpu_us(self) -> int:
         return 0
@@ -63,11 +63,11 @@ class Midway:
 class CallObserver(Protocol):
     """Who keeps account of the calls that a pipeline makes by itself. Asked from any thread."""
 
-    def heard(self, tried: FailedTry) -> None:
+    def observe(self, tried: FailedTry) -> None:
         """A try failed, or a call succeeded after failures."""
 
     def acted(self, call: str) -> None:
-        """A call is being made that nobody may repeat."""
+        """A call is being made that must not be repeated."""
 
 
 def _unobserved(_by: CallObserver, _left_ms: int) -> AbstractContextManager[None]:
@@ -99,7 +99,7 @@ class Kernel:
     meter: Meter = field(default_factory=Unmetered)
     telemetry: Telemetry = field(default_factory=Off)
     rng: Rng = field(default_factory=Midway)  # the jitter of retries
-    providers: Providers | None = None  # None: nobody keeps account of who is left alone
+    providers: Providers | None = None  # None: there are no circuits
     public_name: Callable[[str], str] = lambda dataset_id: dataset_id  # what a dataset is called in public
     # Sets what is called for each try that failed while upstream is being discovered; None: nothing.
     observe_retries: Callable[[Callable[[Retrying], None] | None], None] = lambda _on_retry: None
@@ -108,11 +108,11 @@ class Kernel:
     # When the schedule begins its next run, with which what a failed one leaves is tried; None: no schedule.
     next_scheduled_ms: Callable[[Run], int | None] = lambda _run: None
 
-    # Why the run is to stop, once somebody wants it to.
+    # Why the run is to stop, once it is cancelled.
     cancelled: Callable[[], str | None] = lambda: None
     # The request that asks for the run, and the worker that has claimed it.
     claim: tuple[str, str] | None = None
-    # What is about to be published, before it is; None: nobody asked for it to be kept.
+    # Keeps what is about to be published, before it is; None: it is not kept.
     keep_plan: Callable[[RunPlan], None] | None = None
 
     # What the nodes of a pipeline run with, given where bytes go; None: there are no such pipelines here.
@@ -141,7 +141,7 @@ Outcome = Literal["success", "noop", "failed", "refused", "busy", "planned"]
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One wish to bring one source up to date."""
+    """A request to bring one source up to date."""
 
     source_id: str
     window_spec: str | None = None  # None: the source's own

@@ -46,7 +46,7 @@ class HeldLease:
             self._epoch_seen = epoch
 
     def check(self) -> None:
-        """Raise if the lock is lost, or somebody or a switch cancels work in flight."""
+        """Raise if the lock is lost, or a person or a switch cancels work in flight."""
         clock = self._kernel.clock
         if self._kernel.heartbeat is None and clock.monotonic_ms() >= self._due_ms:
             self._due_ms = clock.monotonic_ms() + self._kernel.heartbeat_ms

@@ -38,8 +38,8 @@ class Nodes(Protocol):
     def validated(self, report: ValidationReport) -> None: ...
     def fetched(self, objects: int, size: int) -> None: ...
     def guard(self, call: Callable[[int], T], *, on_retry: Callable[[Retrying], None] | None = None) -> T: ...
-    def own_calls(self, told: Callable[[str, str], None]) -> AbstractContextManager[None]:
-        """Around a pipeline: whatever it calls by itself is on record, and told with its error's class."""
+    def own_calls(self, log_try: Callable[[str, str], None]) -> AbstractContextManager[None]:
+        """Around a pipeline: its own calls are recorded, and logged with the class of their error."""
 
 
 class Unrecorded:
@@ -52,7 +52,7 @@ class Unrecorded:
     def learn(self, **facts: Any) -> None: ...
     def validated(self, report: ValidationReport) -> None: ...
     def fetched(self, objects: int, size: int) -> None: ...
-    def own_calls(self, told: Callable[[str, str], None]) -> AbstractContextManager[None]:  # noqa: ARG002
+    def own_calls(self, log_try: Callable[[str, str], None]) -> AbstractContextManager[None]:  # noqa: ARG002
         return nullcontext()
 
 
@@ -136,7 +136,7 @@ class RecordedNodes:
         self._known = replace(self._known, gates=gates)
 
     def validated(self, report: ValidationReport) -> None:
-        """Every check is told with the node that made it; the run carries the sum."""
+        """Every check is recorded with the node that made it; the run carries the sum."""
         self._of_node = replace(self._of_node, report=report)
         self._validation = report.summary()
 
@@ -155,7 +155,7 @@ class RecordedNodes:
         """The call tier, with each failed try on record."""
         kernel, tried, number = self._kernel, 0, next(self._calls)
 
-        def told(retrying: Retrying) -> None:
+        def record_retry(retrying: Retrying) -> None:
             nonlocal tried
             tried = retrying.attempt
             self._retried(retrying, number, self._energy(self._tried_cpu_us, None))
@@ -176,7 +176,7 @@ class RecordedNodes:
 
         with self._watch.call(self._run, node, number) as span:
             try:
-                answer = kernel.guard(timed, on_retry=told, until_ms=self._until_ms)
+                answer = kernel.guard(timed, on_retry=record_retry, until_ms=self._until_ms)
                 span.note(outcome="success", tries=tried + 1)
                 return answer
             except Exception as error:
@@ -200,7 +200,7 @@ class RecordedNodes:
                 raise
 
     @contextmanager
-    def own_calls(self, told: Callable[[str, str], None]) -> Iterator[None]:
+    def own_calls(self, log_try: Callable[[str, str], None]) -> Iterator[None]:
         kernel = self._kernel
         self._own = OwnCalls(
             self._run,
@@ -210,14 +210,14 @@ class RecordedNodes:
             ahead_ms=kernel.store.now_ms() - kernel.clock.now_ms(),
             take_number=lambda: next(self._calls),
             note=self._note,
-            told=told,
+            log_try=log_try,
         )
         with kernel.observe_calls(self._own, max(0, self._until_ms - kernel.clock.monotonic_ms())):
             yield
 
     @property
     def acted(self) -> bool:
-        """Was a call made that nobody may repeat?"""
+        """Was a call made that must not be repeated?"""
         return self._own is not None and bool(self._own.acts)
 
     def retried(self, retrying: Retrying) -> None:
@@ -234,8 +234,8 @@ class RecordedNodes:
     def stopped_looking(self, kind: Classification, *, circuit_open: bool) -> None:
         """The run ends with this error: where discovery had trouble, or a circuit opened, that was a try."""
         call, tries = self._looking
-        told = any(row.circuit_open for row in self._retries)
-        if not call and (told or not circuit_open):
+        recorded = any(row.circuit_open for row in self._retries)
+        if not call and (recorded or not circuit_open):
             return
         number = call or next(self._calls)
         self._note(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kfm.calls.runtime import FailedTry
 
 
-OPEN_MAX = 10_000  # calls under way whose tries are being told apart
+OPEN_MAX = 10_000  # calls under way whose tries are counted
 _NOT_MADE = {"circuit-open": "circuit-open", "deadline-spent": "timeout"}  # classes of tries that were not
 
 
@@ -44,11 +44,11 @@ class _Call:
     def __init__(self, number: int, began_ms: int) -> None:
         self.number = number
         self.began_ms = began_ms
-        self.told = 0  # tries on record
+        self.recorded = 0  # tries on record
 
 
 class OwnCalls:
-    """What is heard of them; see `engine.kernel.Overhearing`."""
+    """Records the calls that a pipeline makes by itself: a `kfm.runs.kernel.CallObserver`."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class OwnCalls:
         ahead_ms: int,
         take_number: Callable[[], int],
         note: Note,
-        told: Callable[[str, str], None],
+        log_try: Callable[[str, str], None],
     ) -> None:
         self._run = run
         self._node = node
@@ -69,16 +69,16 @@ class OwnCalls:
         self._ahead_ms = ahead_ms  # how far the ledger's clock is before ours
         self._take_number = take_number
         self._note = note
-        self._told = told  # a sentence for people, and the class of the error
+        self._log_try = log_try  # with a sentence for people, and the class of the error
         self._calls: dict[int, _Call] = {}
         self._home = threading.get_ident()
         self._turn = threading.Lock()
-        self.acts: set[str] = set()  # calls that nobody may repeat
+        self.acts: set[str] = set()  # calls that must not be repeated
 
     def acted(self, call: str) -> None:
         self.acts.add(call)
 
-    def heard(self, tried: FailedTry) -> None:
+    def observe(self, tried: FailedTry) -> None:
         with self._turn:
             call = self._calls.get(tried.sequence)
             if call is None:
@@ -91,16 +91,16 @@ class OwnCalls:
             if tried.outcome == "recovered":
                 self._over(call, tried.attempt + 1, None)
             elif tried.outcome == "retry":
-                call.told = tried.attempt
+                call.recorded = tried.attempt
                 self._row(call, tried, tried.attempt, tried.error_class, "retried")
                 self._watch.retried(self._node, tried.error_class, tried.delay_ms)
             else:
                 self._gave_up(call, tried)
-        self._told(_sentence(tried), tried.error_class)
+        self._log_try(_sentence(tried), tried.error_class)
 
     def _gave_up(self, call: _Call, tried: FailedTry) -> None:
         number, kind = tried.attempt, tried.error_class
-        if call.told == number:  # its failure is on record: the try after it was not made
+        if call.recorded == number:  # its failure is on record: the try after it was not made
             number, kind = number + 1, _NOT_MADE.get(tried.reason, kind)
         self._row(call, tried, number, kind, "gave-up")
         self._watch.gave_up(self._node, kind)
@@ -138,14 +138,13 @@ class OwnCalls:
 def _sentence(tried: FailedTry) -> str:
     """One line for people."""
     error = tried.error
-    said = error.message if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
+    message = error.message if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
     if tried.outcome == "recovered":
         return f"{tried.call}: it succeeded after {tried.attempt + 1} tries."
     if tried.outcome == "retry":
-        return (
-            f"{tried.call}: {said} Attempt {tried.attempt} failed; the next in {tried.delay_ms / 1000:.1f} s."
-        )
-    return f"{tried.call}: {said} Attempt {tried.attempt} failed; no further try ({tried.reason})."
+        wait = f"the next in {tried.delay_ms / 1000:.1f} s"
+        return f"{tried.call}: {message} Attempt {tried.attempt} failed; {wait}."
+    return f"{tried.call}: {message} Attempt {tried.attempt} failed; no further try ({tried.reason})."
 
 
 class RunObserver:

@@ -52,7 +52,7 @@ class RunOutcomes:
     def __init__(self, kernel: Kernel, subject: RunSubject, *, automatic: bool = False) -> None:
         self._kernel = kernel
         self.subject = subject
-        self._automatic = automatic  # because its time had come; nobody asked for this attempt
+        self._automatic = automatic  # a due retry, not requested by a person
         self._started_ms = kernel.clock.monotonic_ms()
 
     # --- what is reported ------------------------------------------------------------

@@ -101,10 +101,10 @@ def prepare(
         dry_run=publisher.dry_run,
     )
 
-    def heard(sentence: str, error_class: str) -> None:
+    def log_try(sentence: str, error_class: str) -> None:
         log.step("pipeline", sentence, level="warning", error_class=error_class)
 
-    with nodes.own_calls(heard) if pipeline else nullcontext():
+    with nodes.own_calls(log_try) if pipeline else nullcontext():
         if isinstance(function, Pipeline):
             conduct(
                 kernel.pipeline_kernel(objects, dry_run=fence is None),
@@ -147,7 +147,7 @@ def _fetch(
     def progressed(amount: int, note: str = "") -> None:
         kernel.progress.advance(amount, note)
 
-    def told(retrying: Retrying) -> None:
+    def log_retry(retrying: Retrying) -> None:
         log.step("fetch", retry_text(retrying), level="warning", error_class=retrying.error_class)
 
     fetched = fetch_all(
@@ -155,7 +155,7 @@ def _fetch(
         found,
         objects,
         clock=kernel.clock,
-        guard=partial(nodes.guard, on_retry=told),
+        guard=partial(nodes.guard, on_retry=log_retry),
         limits=kernel.settings.limits,
         on_progress=progressed,
         check=check,

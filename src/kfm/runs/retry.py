@@ -48,7 +48,7 @@ class AutomaticRetries:
         self._subject = subject  # of a run, as the configuration describes its work now; None: no more
 
     def settle(self) -> None:
-        """Decide about the runs whose process died: nobody was left to do it then."""
+        """Decide about the runs whose process died before it could."""
         kernel = self._kernel
         kernel.liveness.claim(kernel.worker_id)
         sweep(kernel.store, kernel.liveness)
@@ -110,7 +110,7 @@ class AutomaticRetries:
         return report
 
     def _released_ms(self, subject: RunSubject, run: Run) -> int:
-        """Not while a provider is left alone, and after an outage not all at once."""
+        """Not while a provider's circuit is open, and after an outage not all at once."""
         kernel = self._kernel
         if kernel.providers is None:
             return 0
@@ -155,7 +155,7 @@ class AutomaticRetries:
         return holder is not None and is_live(lock, holder, kernel.store.now_ms(), dead)
 
     def _postpone(self, waiting: Waiting, at_ms: object, reason: str) -> None:
-        """A breaker or a schedule says when: turned away before anything began, the run is as it was."""
+        """A breaker or a schedule sets the time: refused before anything began, the run is unchanged."""
         store, state = self._kernel.store, waiting.state
         if isinstance(at_ms, int) and store.retry_state(state.run_id) == state:
             later = replace(state, not_before_ms=at_ms, reason=reason, updated_at_ms=store.now_ms())
@@ -164,7 +164,7 @@ class AutomaticRetries:
     # --- what is written down ----------------------------------------------------------
 
     def _keep(self, run: Run, seen: RetryState | None, state: RetryState) -> None:
-        """Somebody else may be faster; then his decision stands."""
+        """Another process may be faster; then its decision holds."""
         held = self._held(run, state)
         entries = (self._entry(run, held),) if held is not None else ()
         self._kernel.store.judge(Judge(run=run, seen=seen, retry=state, held=held, entries=entries))
@@ -255,8 +255,8 @@ def require_current(app: App, run: Run, subject: RunSubject | None) -> RunSubjec
     return subject
 
 
-def run_due(
-    app: App, *, actor: str, told: Callable[[RunReport | RetriesMade], None]
+def run_due_retries(
+    app: App, *, actor: str, on_report: Callable[[RunReport | RetriesMade], None]
 ) -> list[RunReport | RetriesMade]:
     """Make every automatic attempt that is due now, one after the other."""
 
@@ -265,7 +265,7 @@ def run_due(
     made = []
     for waiting in automatic.due():
         made.append(automatic.attempt(waiting))
-        told(made[-1])
+        on_report(made[-1])
     return made
 
 

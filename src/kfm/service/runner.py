@@ -292,10 +292,10 @@ class ServiceThreads:
 
     def _retrier(self, app: App) -> None:
         """Makes the automatic attempts whose time has come."""
-        from kfm.runs.retry import run_due
+        from kfm.runs.retry import run_due_retries
 
         while not self._stop.wait(RETRY_MS / 1000):
-            run_due(app, actor=app.actor, told=lambda _report: None)
+            run_due_retries(app, actor=app.actor, on_report=lambda _report: None)
             self._well()
 
     def _maintenance(self, app: App) -> None:

@@ -1,7 +1,7 @@
 """Files in a folder of this machine, chosen by a pattern.
 
 Content decides, not times: each file's SHA-256 is its identity, so a file that was touched, copied
-or checked out again is the same file. Names that begin with a dot are left alone.
+or checked out again is the same file. Names that begin with a dot are skipped.
 """
 
 from __future__ import annotations

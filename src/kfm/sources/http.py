@@ -72,8 +72,8 @@ class HttpSource:
             begin = offset if response.status == 206 else 0
             length = _length(response.headers)
             size = None if is_encoded(response) else found.size if length is None else begin + length
-            told = msgspec.structs.replace(found, size=size)
-            yield StreamDownload(begin, told, self._body(response, url, timeout_ms))
+            announced = msgspec.structs.replace(found, size=size)
+            yield StreamDownload(begin, announced, self._body(response, url, timeout_ms))
 
     # --- discovery ---
 

@@ -43,5 +43,5 @@ class SyncSource:
             raise ConfigError(f"Sync `{self._source_id}` has no member `{member_id}`.")
         own = msgspec.structs.replace(found, path=path)
         with self._members[member_id].open(own, offset) as download:
-            told = msgspec.structs.replace(download.found, path=found.path)
-            yield StreamDownload(download.offset, told, download.chunks())
+            announced = msgspec.structs.replace(download.found, path=found.path)
+            yield StreamDownload(download.offset, announced, download.chunks())

@@ -40,8 +40,8 @@ class RedactedSource:
                 yield download
             return
         with self._inner.open(own, offset) as download:
-            told = self._cleaned(download.found)
-            yield StreamDownload(download.offset, told, download.chunks())
+            announced = self._cleaned(download.found)
+            yield StreamDownload(download.offset, announced, download.chunks())
 
     def _cleaned(self, found: Found) -> Found:
         hide = self._hide

@@ -66,6 +66,6 @@ def driven_time() -> Iterator[DrivenTime]:
     _ = kfm.call  # brings the real clock, which is put back afterwards
     time = DrivenTime()
     with HERE.replaced(
-        clock=time, rng=time, pause=time.pause, breakers=LocalBreakers(time), hearer=time.tried.append
+        clock=time, rng=time, pause=time.pause, breakers=LocalBreakers(time), observer=time.tried.append
     ):
         yield time

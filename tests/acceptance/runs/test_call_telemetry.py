@@ -231,4 +231,4 @@ def test_nobody_listens_after_the_run(calling: Callable[..., Inside], elsewhere:
 
     elsewhere.answers = [(200, {})]
     assert calling().run().code == 0
-    assert (HERE.hearer, HERE.acting, deadline()) == (None, None, None)
+    assert (HERE.observer, HERE.acting, deadline()) == (None, None, None)

@@ -34,7 +34,7 @@ def tried(sequence: int, attempt: int, outcome: Any, **changes: Any) -> FailedTr
 
 
 @pytest.fixture
-def heard() -> tuple[OwnCalls, list[Any], Recording]:
+def observed() -> tuple[OwnCalls, list[Any], Recording]:
     rows: list[Any] = []
     numbers = iter(range(1, 100))
     telemetry = Recording()
@@ -48,15 +48,15 @@ def heard() -> tuple[OwnCalls, list[Any], Recording]:
         ahead_ms=3,
         take_number=lambda: next(numbers),
         note=lambda *row, **facts: rows.append((row, facts)),
-        told=lambda _sentence, _kind: None,
+        log_try=lambda _sentence, _kind: None,
     )
     return calls, rows, telemetry
 
 
 @pytest.mark.req("RET-8")
-def test_calls_that_overlap_are_told_apart(heard: tuple[OwnCalls, list[Any], Recording]) -> None:
+def test_calls_that_overlap_are_told_apart(observed: tuple[OwnCalls, list[Any], Recording]) -> None:
     """Two calls fail in turns: each has its own number, rows in order and one span."""
-    calls, rows, telemetry = heard
+    calls, rows, telemetry = observed
     for one in (
         tried(8, 1, "retry"),
         tried(9, 1, "retry"),
@@ -64,7 +64,7 @@ def test_calls_that_overlap_are_told_apart(heard: tuple[OwnCalls, list[Any], Rec
         tried(9, 1, "recovered"),
         tried(8, 3, "gave-up", circuit_open=True),
     ):
-        calls.heard(one)
+        calls.observe(one)
     assert [row for row, _ in rows] == [
         (1, 1, 7, "HTTP_503", "retried"),
         (2, 1, 7, "HTTP_503", "retried"),
@@ -79,12 +79,12 @@ def test_calls_that_overlap_are_told_apart(heard: tuple[OwnCalls, list[Any], Rec
 
 @pytest.mark.req("RET-8")
 def test_a_try_that_was_not_made_is_no_failure_of_the_last(
-    heard: tuple[OwnCalls, list[Any], Recording],
+    observed: tuple[OwnCalls, list[Any], Recording],
 ) -> None:
     """While waiting the circuit opened: the failed try stays as it was, the refused one has its own row."""
-    calls, rows, _ = heard
-    calls.heard(tried(1, 1, "retry"))
-    calls.heard(tried(1, 1, "gave-up", reason="circuit-open"))
+    calls, rows, _ = observed
+    calls.observe(tried(1, 1, "retry"))
+    calls.observe(tried(1, 1, "gave-up", reason="circuit-open"))
     assert [row[1:] for row, _ in rows] == [
         (1, 7, "HTTP_503", "retried"),
         (2, 0, "circuit-open", "gave-up"),
@@ -93,20 +93,20 @@ def test_a_try_that_was_not_made_is_no_failure_of_the_last(
 
 
 def test_an_error_that_does_not_pass_is_no_retry_sequence(
-    heard: tuple[OwnCalls, list[Any], Recording],
+    observed: tuple[OwnCalls, list[Any], Recording],
 ) -> None:
     """A 404 is the pipeline's failure, and nothing else."""
-    calls, rows, telemetry = heard
-    calls.heard(tried(1, 1, "gave-up", retryable=False, error_class="HTTP_404"))
+    calls, rows, telemetry = observed
+    calls.observe(tried(1, 1, "gave-up", retryable=False, error_class="HTTP_404"))
     assert (rows, telemetry.spans) == ([], [])
 
 
 def test_a_call_in_a_thread_belongs_to_the_run_s_trace(
-    heard: tuple[OwnCalls, list[Any], Recording],
+    observed: tuple[OwnCalls, list[Any], Recording],
 ) -> None:
     """There no span is open, so it names the trace itself."""
-    calls, _, telemetry = heard
-    thread = threading.Thread(target=lambda: calls.heard(tried(1, 1, "gave-up")))
+    calls, _, telemetry = observed
+    thread = threading.Thread(target=lambda: calls.observe(tried(1, 1, "gave-up")))
     thread.start()
     thread.join()
     (span,) = telemetry.spans

@@ -65,11 +65,11 @@ def test_users_suite(tmp_path: Path) -> None:
 def test_no_effect_unless_used() -> None:
     """Outside of the fixture the clock is the real one, before and after."""
     _ = kfm.call
-    before = (HERE.clock, HERE.rng, HERE.breakers, HERE.pause, HERE.hearer)
+    before = (HERE.clock, HERE.rng, HERE.breakers, HERE.pause, HERE.observer)
     with driven_time() as driven:
         assert HERE.clock is driven
         _ = kfm.deadline
-    assert before == (HERE.clock, HERE.rng, HERE.breakers, HERE.pause, HERE.hearer)
+    assert before == (HERE.clock, HERE.rng, HERE.breakers, HERE.pause, HERE.observer)
     assert not isinstance(HERE.clock, DrivenTime)
 
 

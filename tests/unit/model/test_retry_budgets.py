@@ -140,7 +140,7 @@ def test_work_that_is_not_idempotent_is_not_retried() -> None:
     ("reason", "said", "unsaid"),
     [
         ("retry", "tries again at once;", "provider"),
-        ("retry-after", "unless its provider is left alone", "no attempt is spent"),
+        ("retry-after", "unless its provider's circuit is open", "no attempt is spent"),
         ("circuit-open", "not called, and no attempt is spent", "at once"),
     ],
 )

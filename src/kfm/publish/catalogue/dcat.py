@@ -11,7 +11,7 @@ from kfm.model.records import Asset, Item, Manifest
 from kfm.model.settings import Rights
 from kfm.model.times import rfc3339
 from kfm.model.urns import run_urn
-from kfm.publish.catalogue.stac_collection import last_ms, license_url, stac_license, told
+from kfm.publish.catalogue.stac_collection import last_ms, license_url, processing_lineage, stac_license
 from kfm.publish.manifest import require_rights
 
 CONTEXT = {
@@ -75,7 +75,7 @@ def dataset(manifest: Manifest, locate: Callable[[Asset], str]) -> dict[str, Any
 def _provenance(manifest: Manifest) -> dict[str, Any]:
     """One statement for each run whose work is part of the version, and its name in PROV documents."""
     made = {
-        state.run_id: told(one.source_id, state)
+        state.run_id: processing_lineage(one.source_id, state)
         for one in manifest.items
         if not isinstance(state := one.run_state, msgspec.UnsetType)
     }

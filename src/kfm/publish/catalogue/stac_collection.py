@@ -101,17 +101,17 @@ def item(manifest: Manifest, one: Item, locate: Callable[[Asset], str]) -> dict[
 def run_fields(pipeline_id: str, state: PublishedRun) -> dict[str, Any]:
     """The run that made an item. Neither kfm's version nor a time: the same work keeps the same bytes.
 
-    There is no `processing:level` and no `processing:facility`: nobody told them.
+    There is no `processing:level` and no `processing:facility`: neither is declared anywhere.
     """
     return {
         "kfm:run_state": msgspec.to_builtins(state),
-        "processing:lineage": told(pipeline_id, state),
+        "processing:lineage": processing_lineage(pipeline_id, state),
         "processing:software": {pipeline_id: state.code_sha},
         "processing:version": state.code_sha,
     }
 
 
-def told(pipeline_id: str, state: PublishedRun) -> str:
+def processing_lineage(pipeline_id: str, state: PublishedRun) -> str:
     """What happened, for people."""
     summary = state.validation_summary
     checks, failed = summary.get("checks", 0), summary.get("failed", 0)

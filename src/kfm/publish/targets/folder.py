@@ -6,8 +6,8 @@
 
 There is no lock, so no dead or stalled writer can hold one. A projector makes a ticket *before* it
 reads the head, and removes all other tickets before it moves the pointer out of its own. A removed
-folder can never hold a name again, so the move of whoever was fenced fails. Whoever shows version n
-has removed every ticket that was there after n was promoted; a later ticket reads a head >= n.
+folder can never hold a name again, so the move of a fenced projector fails. A projector that shows
+version n has removed every ticket that was there after n was promoted; a later ticket reads a head >= n.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ History = Callable[[int], str | None]  # sequence → the version that this data
 
 
 class _Fenced(Exception):
-    """Somebody removed our ticket: begin again, and read the head again."""
+    """Another projector removed our ticket: begin again, and read the head again."""
 
 
 class LocalTree:
@@ -90,9 +90,9 @@ class LocalTree:
             return 0
         if not self._stands(folder, found[0]):
             return None
-        self._files.fsync_dir(folder)  # whoever moved the pointer may not have got as far as this
+        self._files.fsync_dir(folder)  # the process that moved the pointer may have died before this
         with contextlib.suppress(FileNotFoundError):
-            self._kill_others(folder, "")  # whoever is at work here shows an older one, or died
+            self._kill_others(folder, "")  # other projectors at work here show an older one, or died
         return found[0].sequence
 
     # --- one attempt ---
@@ -156,7 +156,7 @@ class LocalTree:
         self._files.fsync_dir(f"{folder}/versions")  # also when another process made it
 
     def _settle(self, folder: str, building: str, promotion: Promotion) -> None:
-        """Give a version its name, unless somebody else was quicker: versions are immutable."""
+        """Give a version its name, unless another projector was quicker: versions are immutable."""
         final = f"{folder}/versions/{version_name(promotion)}"
         for is_last in (False, True):
             try:
@@ -243,7 +243,7 @@ class LocalTree:
 
     def _require_same_history(self, shown: str, head: HeadReader) -> None:
         """A target that is ahead of its database belongs to another one, or to a lost past."""
-        found = head()  # again: somebody may have promoted and shown a newer one meanwhile
+        found = head()  # again: a newer one may have been promoted and shown meanwhile
         known = found[0].sequence if found else 0
         same = found is not None and (known > sequence_of(shown) or version_name(found[0]) == shown)
         if not same:

@@ -114,7 +114,7 @@ def output_values(promotion: Promotion, final: str) -> dict[str, str]:
 
 
 def outputs(values: Mapping[str, str], ids: Ids) -> bytes:
-    """The lines for $GITHUB_OUTPUT. A delimiter that nobody can guess keeps a value from ending early."""
+    """The lines for $GITHUB_OUTPUT. A delimiter that can't be guessed keeps a value from ending early."""
     lines = []
     for name, value in values.items():
         delimiter = _delimiter(value, ids)

@@ -50,9 +50,9 @@ def is_known(name: str, known: Callable[[int], str | None]) -> bool:
 
 
 class VersionBuilder:
-    """Writes one version's files into a folder that nobody reads yet.
+    """Writes one version's files into a folder that is not published yet.
 
-    Folders are made one by one, never with their parents: when somebody moves the unfinished
+    Folders are made one by one, never with their parents: when another process moves the unfinished
     folder away, the next step fails instead of beginning a second, incomplete one.
     """
 
