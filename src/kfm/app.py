@@ -15,6 +15,7 @@ from kfm.model.roles import Identity, Role
 from kfm.model.settings import SourceSettings
 from kfm.runs.kernel import ProjectionReport, RunReport, RunRequest
 from kfm.system import ProcessMeter, SystemClock, SystemRng
+from kfm.telemetry.log_records import install
 
 if TYPE_CHECKING:
     from kfm.calls.shared_breakers import SharedBreakers
@@ -60,6 +61,8 @@ class App:
         self._on_retry: Callable[[Retrying], None] | None = None
         self._leave_calls: Callable[[], None] = lambda: None
         self._renderer: IncidentRenderer | None = None
+        if not read_only:
+            install(loaded.discretion)
         self.store: Ledger | None = None if read_only else self._emitting_store()
         self.ledger: LedgerReader = self.store or self.state_folder.open_reader()
 
@@ -78,8 +81,8 @@ class App:
         return store
 
     def close(self) -> None:
-        if "kernel" in self.__dict__ and self.store is not None:
-            self.state_folder.release(self.store, self.kernel.worker_id)
+        if "worker_id" in self.__dict__ and self.store is not None:
+            self.state_folder.release(self.store, self.worker_id)
         else:
             self.liveness.close()
         if "telemetry" in self.__dict__:
@@ -88,6 +91,17 @@ class App:
             self._leave_calls()
             self.breakers.close()
         self.ledger.close()
+
+    @property
+    def writer(self) -> Ledger:
+        """The ledger, for changes."""
+        assert self.store is not None, "a dry-run was about to write"
+        return self.store
+
+    @cached_property
+    def worker_id(self) -> str:
+        """The id of this application in leases and claims."""
+        return self.ids.new()
 
     @cached_property
     def identity(self) -> Identity:
@@ -190,7 +204,7 @@ class App:
         from kfm.runs.failures import sweep
         from kfm.runs.target_updates import project
 
-        sweep(self.kernel.store, self.liveness)
+        sweep(self.writer, self.liveness)
         return project(self.kernel, everything=everything)
 
     def set_switch(
@@ -205,7 +219,7 @@ class App:
     ) -> Switch:
         from kfm.model.records import Switch, governance_entry, justified
 
-        store = self.kernel.store
+        store = self.writer
         by = justified(self.loaded.discretion.said, actor, rationale, ticket, claimed_actor)
         switch = Switch(
             scope=scope,
@@ -409,7 +423,6 @@ class App:
         from kfm.periodic import LeaseHeartbeat
         from kfm.runs.circuits import observe_calls
         from kfm.runs.kernel import Kernel
-        from kfm.telemetry.log_records import install
 
         install(self.loaded.discretion)
         return Kernel(
@@ -426,7 +439,7 @@ class App:
             policies=self.policies,
             projections=self.projections,
             liveness=self.liveness,
-            worker_id=self.ids.new(),
+            worker_id=self.worker_id,
             progress=self.progress,
             read_project=self._read,
             load_pipeline=self._load_pipeline,

@@ -60,7 +60,7 @@ def everything_slow() -> Iterator[None]:
     """The reference: each quick way declines, each table is empty, nothing is remembered."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(s3_fast, "read_plain_message", lambda _body, _allowed: None)
-        patch.setattr(json_bodies, "read", lambda _text, _depth_max: json_bodies.DECLINED)
+        patch.setattr(json_bodies, "read_plain", lambda _text, _depth_max: json_bodies.DECLINED)
         for module, table in ((spans, "_CLOCK"), (s3, "_CLOCK")):
             patch.setattr(module, table, {})
         patch.setattr(spans, "_date_parts", spans._date_parts.__wrapped__)

@@ -284,7 +284,7 @@ def release(session: CommandSession, wanted: str, rationale: str | None, ticket:
     from kfm.model.records import GovernanceEntry
 
     with session.app() as app:
-        store, said = app.kernel.store, app.loaded.discretion.said
+        store, said = app.writer, app.loaded.discretion.said
         record = find_dead(store.unit_reader(), wanted)[0]
         entry = GovernanceEntry(
             kind="dead-message-release",
@@ -339,9 +339,9 @@ def reconcile(session: CommandSession, bucket: str, **options: Any) -> int:
     """
     if options["open_missing"] and not options["rationale"]:
         raise RationaleRequired("Opening units is on record: give --rationale TEXT.")
-    from kfm.nodd.reconciliation import reconcile_bucket, wish_for
+    from kfm.nodd.reconciliation import reconcile_bucket, reconciliation_options
 
-    asked = wish_for(
+    asked = reconciliation_options(
         bucket,
         dataset=options["dataset"],
         prefixes=options["prefixes"],
@@ -430,7 +430,7 @@ def import_records(session: CommandSession, file: BinaryIO, rationale: str | Non
     with session.app() as app:
         report = import_units(
             file,
-            app.kernel.store.units(),
+            app.writer.units(),
             registry_of(app),
             now_ms=app.clock.now_ms(),
             actor=app.actor,

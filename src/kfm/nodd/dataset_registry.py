@@ -1,4 +1,4 @@
-"""All known datasets: built-in, from plugins, and generic buckets that a person named."""
+"""The registry of datasets: built-in, from plugins, and generic ones of configured buckets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Generic(Record, frozen=True):
 
 
 class IntakePolicy(Record, frozen=True):
-    """Beyond the known datasets: generic ones, and topics of one's own."""
+    """Datasets and topics that the configuration adds to the known ones."""
 
     generic: tuple[Generic, ...] = ()
     topics: tuple[str, ...] = ()
@@ -91,16 +91,16 @@ class Registry:
 
     @property
     def names(self) -> frozenset[str]:
-        """Of every dataset that a unit may be of: also those of buckets that a policy names."""
+        """Of every dataset that a unit may belong to, generic ones included."""
         generic = (one.dataset for one in self.policy.generic)
         return frozenset((*(dataset.name for dataset in self.datasets), *generic))
 
     def find(self, name: str) -> Dataset | None:
-        """With a grammar for its keys, so none of those that a policy names."""
+        """The dataset of this name with a grammar for its keys; None for a generic one."""
         return self._by_name.get(name)
 
     def providers_of(self, bucket: str) -> tuple[str, ...]:
-        """Who has a known bucket of this name."""
+        """Providers that have a known bucket of this name."""
         return tuple(
             provider
             for provider in ("aws", "gcp", "azure")
@@ -108,7 +108,7 @@ class Registry:
         )
 
     def read(self, provider: str, bucket: str, key: str) -> Reading:
-        """What is known of the object. Raises Refusal."""
+        """The reading of an object's key. Raises RecordRefusal."""
         where = (provider, bucket)
         places = self._places.get(where, ())
         found: Reading | None = None
@@ -147,7 +147,7 @@ class Registry:
 
 
 def _landmark(dataset: Dataset) -> str:
-    """What every key of the dataset holds, where that is easily told; of a sidecar's, too."""
+    """A text that every key of the dataset contains, sidecars included; empty where none is known."""
     return dataset.rules[0].pattern.landmark if len(dataset.rules) == 1 else ""
 
 

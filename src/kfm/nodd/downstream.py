@@ -1,4 +1,4 @@
-"""From arrivals to the sources that follow them: one run for each burst, by the same door as any other."""
+"""Downstream runs: one for each burst of arrivals that a source follows, admitted as any other run."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class FanOut:
         self._now_ms = now_ms
         self._window_ms = window_ms
         self._actor = actor
-        self._before_run = before_run  # a run may take long: whoever holds something ends it first
+        self._before_run = before_run  # a run may take long: claimed units are finished first
 
     def step(self) -> int:
-        """How many bursts were handed on."""
+        """How many bursts led to a run."""
         self._bursts.close_due(self._window_ms, self._period)
-        return sum(self._hand_on(burst) for burst in self._bursts.claim(BATCH, CLAIM_MS))
+        return sum(self._start_run(burst) for burst in self._bursts.claim(BATCH, CLAIM_MS))
 
     def _period(self, source_id: str, at_ms: int) -> Window:
         source = self._find(source_id)
@@ -59,8 +59,8 @@ class FanOut:
             return window_of("P1D", "UTC", at_ms)
         return window_of(source.window, source.time_zone, at_ms)
 
-    def _hand_on(self, burst: Burst) -> int:
-        """The run's own key makes it once, also if we die before the burst is settled."""
+    def _start_run(self, burst: Burst) -> int:
+        """The run's key makes it happen once, also if this process dies before the burst is settled."""
         if self._find(burst.source_id) is None:
             self._bursts.settle(burst, "refused")
             return 0
@@ -86,13 +86,13 @@ class FanOut:
             return 0
         run_id = report.run.run_id if report.run is not None else None
         self._bursts.settle(burst, "refused" if report.outcome == "refused" else "done", run_id)
-        told = f": {report.reason}" if report.outcome == "refused" else ""
+        reason = f": {report.reason}" if report.outcome == "refused" else ""
         logger.info(
             "%s: %s after %s%s",
             burst.source_id,
             report.word,
             counted(burst.members, "arrival"),
-            told,
+            reason,
             extra={"source": burst.source_id, "run_id": run_id},
         )
         return 1

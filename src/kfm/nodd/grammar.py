@@ -71,7 +71,7 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reading(Record, frozen=True, gc=False):
-    """All that a key tells of its object, and which unit and item it is."""
+    """The reading of a key: the fields of its object, and the ids of its unit and item."""
 
     dataset: str
     object_uri: str
@@ -96,7 +96,7 @@ class Reading(Record, frozen=True, gc=False):
 
 
 def read(dataset: Dataset, place: Place, key: str) -> Reading | None:
-    """What the key tells if it is one of the dataset's; None if it is not. Raises Refusal."""
+    """The reading of a key of the dataset; None if it is not one of its keys. Raises RecordRefusal."""
     data_key, asset = key, "data"
     if dataset.sidecars:
         for suffix, role in dataset.sidecars.items():

@@ -42,7 +42,7 @@ class NoddIngest:
         self._stores: list[Ledger] = []
         self._polled: list[Queue] = []
         self.settings = app.settings.ingest
-        self.worker_id = app.kernel.worker_id
+        self.worker_id = app.worker_id
 
     @cached_property
     def registry(self) -> Registry:
@@ -58,7 +58,7 @@ class NoddIngest:
 
     def context(self, store: Ledger | None = None) -> WorkerContext:
         """For one thread; every thread but the first needs a store of its own."""
-        app, ledger = self._app, store or self._app.kernel.store
+        app, ledger = self._app, store or self._app.writer
         return WorkerContext(
             settings=self.settings,
             wal=ledger.units(),
@@ -90,7 +90,7 @@ class NoddIngest:
         if isinstance(app.telemetry, Off):
             return None
         systems = {queue.name: "aws_sqs" for queue in self.settings.queues if queue.kind == "sqs"}
-        names = PublicNames(app.settings, app.kernel.store)
+        names = PublicNames(app.settings, app.writer)
         return UnitObserver(app.telemetry, self.worker_id, systems, names.of_units)
 
     @property

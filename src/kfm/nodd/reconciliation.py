@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from kfm.model.errors import UsageError
-from kfm.model.records import GovernanceEntry, ObjectStat, Record
+from kfm.model.records import ObjectStat, Record, governance_entry, justified
 from kfm.model.replays import BACKFILL
 from kfm.model.units import PROVIDERS, Content, IntakeBatch, IntakeUnit, KnownContent
 from kfm.nodd.grammar import Reading
@@ -36,7 +36,7 @@ class ReconciliationOptions(Record, frozen=True):
     bucket: str
     prefixes: tuple[str, ...] = ("",)
     dataset: str | None = None  # None: all that the bucket has
-    from_ms: int | None = None  # by the time that the key tells
+    from_ms: int | None = None  # by the time in the key
     until_ms: int | None = None
     limit: int = 1_000_000  # objects looked at
 
@@ -51,8 +51,8 @@ class Gap(Record, frozen=True):
     time_range_start_ms: int | None
 
 
-class Reconciled(Record, frozen=True):
-    """What the comparison came to."""
+class ReconciliationReport(Record, frozen=True):
+    """Counts of a comparison."""
 
     listed: int = 0
     known: int = 0
@@ -69,18 +69,18 @@ def reconcile(
     upstream: Upstream,
     registry_read: Callable[[str, str, str], Reading],
     reader: UnitReader,
-    wish: ReconciliationOptions,
+    options: ReconciliationOptions,
     *,
     open_missing: Callable[[list[tuple[Reading, ObjectStat]]], int] | None = None,
     found: Callable[[Gap], None] = lambda _gap: None,
     progress: Callable[[int], None] = lambda _listed: None,
-) -> Reconciled:
+) -> ReconciliationReport:
     """Compare page by page. With `open_missing` what is missing or changed is taken in."""
-    sums = dict.fromkeys(Reconciled.__struct_fields__[:-1], 0)
-    listing = _listing(upstream, wish)
-    for page in iter(lambda: list(islice(listing, min(BATCH, wish.limit - sums["listed"]))), []):
+    sums = dict.fromkeys(ReconciliationReport.__struct_fields__[:-1], 0)
+    listing = _listing(upstream, options)
+    for page in iter(lambda: list(islice(listing, min(BATCH, options.limit - sums["listed"]))), []):
         sums["listed"] += len(page)
-        readings = list(_readings(page, registry_read, wish, sums))
+        readings = list(_readings(page, registry_read, options, sums))
         known = reader.contents([reading.wal_id for reading, _ in readings])
         gaps = []
         for reading, stat in readings:
@@ -93,64 +93,64 @@ def reconcile(
             sums["opened"] += open_missing(gaps)
         progress(len(page))
     complete = next(listing, None) is None
-    return Reconciled(complete=complete, **sums)
+    return ReconciliationReport(complete=complete, **sums)
 
 
-def opener(kernel: WorkerContext, wal: Units) -> Callable[[list[tuple[Reading, ObjectStat]]], int]:
-    """Takes in what a listing shows, as a backfill. Which of two versions is newer a listing can't tell."""
+def opener(context: WorkerContext, wal: Units) -> Callable[[list[tuple[Reading, ObjectStat]]], int]:
+    """Takes in what a listing shows, as a backfill. A listing does not order versions."""
 
     def open_missing(gaps: list[tuple[Reading, ObjectStat]]) -> int:
-        taken = tuple(_taken(kernel, reading, stat) for reading, stat in gaps)
+        taken = tuple(_taken(context, reading, stat) for reading, stat in gaps)
         report = wal.take_in(IntakeBatch(arrivals=taken))
         return report.created + report.reissued
 
     return open_missing
 
 
-def _taken(kernel: WorkerContext, reading: Reading, stat: ObjectStat) -> IntakeUnit:
+def _taken(context: WorkerContext, reading: Reading, stat: ObjectStat) -> IntakeUnit:
     announced = Announcement(
         provider=reading.provider, bucket=reading.bucket, key=reading.key, event_time_ms=stat.modified_ms
     )
     content = Content(etag=plain_etag(stat.etag), size=stat.size, version_id=stat.version)
     arrival = Arrival(announced=announced, reading=reading)
     return IntakeUnit(
-        unit=pending(arrival, queue=QUEUE, now_ms=kernel.clock.now_ms(), replay_reason=BACKFILL),
+        unit=pending(arrival, queue=QUEUE, now_ms=context.clock.now_ms(), replay_reason=BACKFILL),
         content=content,
-        reissue=kernel.settings.policy_of(reading.dataset).reissue,
+        reissue=context.settings.policy_of(reading.dataset).reissue,
     )
 
 
-def _listing(upstream: Upstream, wish: ReconciliationOptions) -> Iterator[ObjectStat]:
-    for prefix in wish.prefixes:
-        yield from upstream.list(wish.provider, wish.bucket, prefix)
+def _listing(upstream: Upstream, options: ReconciliationOptions) -> Iterator[ObjectStat]:
+    for prefix in options.prefixes:
+        yield from upstream.list(options.provider, options.bucket, prefix)
 
 
 def _readings(
     page: Iterable[ObjectStat],
     registry_read: Callable[[str, str, str], Reading],
-    wish: ReconciliationOptions,
+    options: ReconciliationOptions,
     sums: dict[str, int],
 ) -> Iterator[tuple[Reading, ObjectStat]]:
     for stat in page:
         try:
-            reading = registry_read(wish.provider, wish.bucket, stat.key)
+            reading = registry_read(options.provider, options.bucket, stat.key)
         except RecordRefusal:
             sums["unreadable"] += 1
             continue
-        if _is_meant(reading, wish):
+        if _is_meant(reading, options):
             yield reading, stat
         else:
             sums["outside"] += 1
 
 
-def _is_meant(reading: Reading, wish: ReconciliationOptions) -> bool:
-    if wish.dataset is not None and reading.dataset != wish.dataset:
+def _is_meant(reading: Reading, options: ReconciliationOptions) -> bool:
+    if options.dataset is not None and reading.dataset != options.dataset:
         return False
     at_ms = reading.time_range_start_ms
     if at_ms is None:
-        return wish.from_ms is None and wish.until_ms is None
-    return (wish.from_ms is None or at_ms >= wish.from_ms) and (
-        wish.until_ms is None or at_ms < wish.until_ms
+        return options.from_ms is None and options.until_ms is None
+    return (options.from_ms is None or at_ms >= options.from_ms) and (
+        options.until_ms is None or at_ms < options.until_ms
     )
 
 
@@ -175,7 +175,7 @@ def _gap(reading: Reading, what: str) -> Gap:
     )
 
 
-def wish_for(
+def reconciliation_options(
     bucket: str,
     *,
     dataset: str | None,
@@ -201,45 +201,42 @@ def wish_for(
 
 def reconcile_bucket(
     app: App,
-    wish: ReconciliationOptions,
+    options: ReconciliationOptions,
     found: Callable[[Gap], None],
     progress: Callable[[int], None],
     *,
     rationale: str | None = None,
-) -> Reconciled:
-    """Compare; with a rationale what is missing is opened, and that is on record."""
+) -> ReconciliationReport:
+    """Compare; with a rationale missing objects are taken in, which is recorded."""
     registry, upstream = registry_of(app), upstream_of(app)
-    if wish.dataset is not None and wish.dataset not in registry.names:
+    if options.dataset is not None and options.dataset not in registry.names:
         raise UsageError(
-            f"There is no dataset `{wish.dataset[:64]}`.", remedy="`kfm nodd datasets` lists them."
+            f"There is no dataset `{options.dataset[:64]}`.", remedy="`kfm nodd datasets` lists them."
         )
     if rationale is None:
         return reconcile(
-            upstream, registry.read, app.ledger.unit_reader(), wish, found=found, progress=progress
+            upstream, registry.read, app.ledger.unit_reader(), options, found=found, progress=progress
         )
-    place, store = NoddIngest(app), app.kernel.store
+    context, store = NoddIngest(app).context(), app.writer
     result = reconcile(
         upstream,
         registry.read,
         store.units(),
-        wish,
-        open_missing=opener(place.context(), store.units()),
+        options,
+        open_missing=opener(context, store.units()),
         found=found,
         progress=progress,
     )
-    entry = GovernanceEntry(
-        kind="backfill",
-        subject=f"{wish.provider}:{wish.bucket}",
-        actor=app.actor,
-        recorded_at_ms=store.now_ms(),
-        rationale=app.loaded.discretion.said(rationale),
-        details={
-            "dataset": wish.dataset,
-            "listed": result.listed,
-            "missing": result.missing,
-            "changed": result.changed,
-            "opened": result.opened,
-        },
+    entry = governance_entry(
+        "backfill",
+        f"{options.provider}:{options.bucket}",
+        store.now_ms(),
+        justified(app.loaded.discretion.said, app.actor, rationale),
+        dataset=options.dataset,
+        listed=result.listed,
+        missing=result.missing,
+        changed=result.changed,
+        opened=result.opened,
     )
     store.append_governance([entry])
     return result

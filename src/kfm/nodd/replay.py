@@ -51,13 +51,13 @@ class ReplayPace(Record, frozen=True):
     rate: float | None = None  # units a second
 
 
-class Carried(Record, frozen=True):
-    """What carrying it out came to, this time."""
+class ReplayReport(Record, frozen=True):
+    """What one execution of a replay did."""
 
     replay: Replay
-    receipts: dict[str, int]  # all that were ever given; '' are the units that wait
+    receipts: dict[str, int]  # all that were ever given; '' counts the units that wait
     batches: int
-    stopped: dict[str, str] = {}  # dataset → which switch stands in the way
+    stopped: dict[str, str] = {}  # dataset → the switch that blocks it
 
     @property
     def waiting(self) -> int:
@@ -65,15 +65,15 @@ class Carried(Record, frozen=True):
 
 
 @dataclass(frozen=True)
-class Replayer:
-    """Everything that replays need, chosen by the wiring."""
+class ReplayContext:
+    """Dependencies of replays."""
 
     settings: Ingest
     replays: Replays
-    gate: Callable[[str], GateResult]  # may units of this dataset be brought back
+    gate: Callable[[str], GateResult]  # may units of this dataset be replayed
     clock: Clock
     now_ms: Callable[[], int]  # of the ledger
-    note: Callable[[list[GovernanceEntry]], None] = lambda _entries: None  # who took one up again
+    note: Callable[[list[GovernanceEntry]], None] = lambda _entries: None  # who resumed one
 
 
 # --- planning --------------------------------------------------------------------------
@@ -149,44 +149,46 @@ def drifted(made: ReplayPlan, changed: Sequence[str]) -> PlanDrifted:
     )
 
 
-# --- carrying out ----------------------------------------------------------------------
+# --- executing ----------------------------------------------------------------------
 
 
-def begin(kernel: Replayer, made: ReplayPlan, by: Justification) -> Replay:
-    """On record from here on. One that was begun before is found, and goes on whatever moved since."""
-    known = kernel.replays.replay(made.replay_id)
+def begin(context: ReplayContext, made: ReplayPlan, by: Justification) -> Replay:
+    """Record its start. One that was started before is found, and goes on whatever changed since."""
+    known = context.replays.replay(made.replay_id)
     if known is None or known.state == "requested":
-        require_current(kernel.replays, kernel.settings, made)
-        _require_open(kernel, made)
-        entry = _entry("replay", made, by, kernel.now_ms(), {"units": len(made.units)})
-        changed = kernel.replays.begin(made, rationale=by.rationale or "", requested_by=by.actor, entry=entry)
+        require_current(context.replays, context.settings, made)
+        _require_open(context, made)
+        entry = _entry("replay", made, by, context.now_ms(), {"units": len(made.units)})
+        changed = context.replays.begin(
+            made, rationale=by.rationale or "", requested_by=by.actor, entry=entry
+        )
         if changed:
             raise drifted(made, changed)
-        known = kernel.replays.replay(made.replay_id)
+        known = context.replays.replay(made.replay_id)
     elif known.state == "running":
-        kernel.note([_entry("replay-resumed", made, by, kernel.now_ms(), {})])
+        context.note([_entry("replay-resumed", made, by, context.now_ms(), {})])
     assert known is not None, "it was begun"
     return known
 
 
-def carry_out(
-    kernel: Replayer,
+def execute(
+    context: ReplayContext,
     replay: Replay,
     pace: ReplayPace,
     by: Justification,
     progress: Callable[[int], None] = lambda _units: None,
-) -> Carried:
+) -> ReplayReport:
     """Batch by batch, until every unit has its receipt, or as far as switches and the pace let it go."""
     made, stopped, after, batches = replay.plan, {}, "", 0
     done = replay.state == "done"
     for _ in range(len(made.units) + 1):  # each step gets at least one unit further
         if done or (pace.max_batches is not None and batches >= pace.max_batches):
             break
-        began_ms = kernel.clock.monotonic_ms()
-        stopped = _stopped(kernel, made)
+        began_ms = context.clock.monotonic_ms()
+        stopped = _stopped(context, made)
         if len(stopped) == len(made.by_dataset):
             break
-        step = kernel.replays.step(
+        step = context.replays.step(
             replay,
             pace.batch_size,
             after=after,
@@ -199,12 +201,12 @@ def carry_out(
         if step.looked_at < pace.batch_size:
             break  # what is left belongs to datasets that are stopped
         if not done and pace.rate is not None:
-            _rest(kernel.clock, began_ms, given / pace.rate)
-    known = kernel.replays.replay(replay.replay_id)
+            _rest(context.clock, began_ms, given / pace.rate)
+    known = context.replays.replay(replay.replay_id)
     assert known is not None, "replays are never removed"
-    return Carried(
+    return ReplayReport(
         replay=known,
-        receipts=kernel.replays.tally(replay.replay_id),
+        receipts=context.replays.tally(replay.replay_id),
         batches=batches,
         stopped={} if done else stopped,
     )
@@ -216,13 +218,13 @@ def _rest(clock: Clock, began_ms: int, wanted_s: float) -> None:
         clock.sleep_ms(left_ms)
 
 
-def _stopped(kernel: Replayer, made: ReplayPlan) -> dict[str, str]:
-    gates = {dataset: kernel.gate(dataset) for dataset in made.by_dataset}
+def _stopped(context: ReplayContext, made: ReplayPlan) -> dict[str, str]:
+    gates = {dataset: context.gate(dataset) for dataset in made.by_dataset}
     return {dataset: gate.reason for dataset, gate in gates.items() if not gate.allowed}
 
 
-def _require_open(kernel: Replayer, made: ReplayPlan) -> None:
-    stopped = _stopped(kernel, made)
+def _require_open(context: ReplayContext, made: ReplayPlan) -> None:
+    stopped = _stopped(context, made)
     if stopped and len(stopped) == len(made.by_dataset):
         raise SwitchThrown(next(iter(stopped.values())))
 
@@ -246,13 +248,13 @@ def _entry(
 IDS_MAX = 1_000  # looked up at once
 
 
-def replaying(app: App) -> Replayer:
-    store = app.kernel.store
+def replay_context(app: App) -> ReplayContext:
+    store = app.writer
 
     def gate(dataset: str) -> GateResult:
         return replay_gate(store.switches(), dataset, app.settings.domain_of(dataset))
 
-    return Replayer(
+    return ReplayContext(
         settings=app.settings.ingest,
         replays=store.replays(),
         gate=gate,
@@ -263,7 +265,7 @@ def replaying(app: App) -> Replayer:
 
 
 def selected(app: App, spec: ReplaySpec, limit: int) -> list[tuple[Chosen, str | None]]:
-    """Units that are meant, each with why it would not come back; None: it would."""
+    """Selected units, each with the reason why it would not be replayed; None: it would be."""
     ingest = app.settings.ingest
     selection = whole(spec.selection, spec.mode)
     check_reason(spec.reason, ingest.replay_reasons)
@@ -273,7 +275,7 @@ def selected(app: App, spec: ReplaySpec, limit: int) -> list[tuple[Chosen, str |
 
 
 def plan_of(app: App, spec: ReplaySpec) -> ReplayPlan:
-    """For those who only look, and for those who go on: the same."""
+    """The plan of a replay: the same for a dry run and for the replay."""
     reader: ReplayReader = app.ledger.replay_reader()
     _require_known(app, spec.selection)
     return plan(
@@ -288,7 +290,7 @@ def plan_of(app: App, spec: ReplaySpec) -> ReplayPlan:
 
 
 def _require_known(app: App, selection: Selection) -> None:
-    """A name that is nobody's selects nothing, which would look like good news."""
+    """An unknown name would select nothing, which would look like success."""
     unknown = set(selection.datasets) - {dataset for dataset, _ in app.ledger.unit_reader().unit_counts()}
     if not unknown:
         return
@@ -309,19 +311,19 @@ def run_plan(
     pace: ReplayPace,
     by: Justification,
     progress: Callable[[int], None] = lambda _units: None,
-) -> Carried:
-    kernel = replaying(app)
-    return carry_out(kernel, begin(kernel, made, by), pace, by, progress)
+) -> ReplayReport:
+    context = replay_context(app)
+    return execute(context, begin(context, made, by), pace, by, progress)
 
 
 def person(app: App, rationale: str, ticket: str | None, claimed_actor: str | None) -> Justification:
-    """What people say is kept for good, so without what must not be kept."""
+    """Who asks and why, redacted: it is kept for good."""
     return justified(app.loaded.discretion.said, app.actor, rationale, ticket, claimed_actor)
 
 
 def has_approval(app: App, made: ReplayPlan) -> bool:
     """May it be begun, or was it? The store asks once more, in its own transaction."""
-    store = app.kernel.store
+    store = app.writer
     known = store.replays().replay(made.replay_id)
     if known is not None and known.state != "requested":
         return True
@@ -339,13 +341,13 @@ def has_approval(app: App, made: ReplayPlan) -> bool:
 
 
 class DrainReport(Record, frozen=True):
-    """What became of a dead-letter queue's messages, and of the units that they are about."""
+    """Outcome of a drain: the messages of the dead-letter queue, and the units that they announce."""
 
     queue: str
     drained: DrainCounts
     report: IntakeReport
     replayed: int  # units that had failed for good, and were announced in there
-    left_failed: int  # those of them that could not be brought back
+    left_failed: int  # those of them that could not be replayed
 
 
 def drain_queue(
@@ -356,35 +358,35 @@ def drain_queue(
     by: Justification,
     progress: Callable[[int], None] = lambda _messages: None,
 ) -> DrainReport:
-    """Take in what a dead-letter queue holds; failed units that it is about get another chance."""
+    """Take in the messages of a dead-letter queue; failed units that they announce are replayed."""
     from kfm.nodd.ingest import NoddIngest
 
-    place = NoddIngest(app)
-    queue, check = place.dead_letters(name, url)
-    letters = DeadLetters(place.context(), queue.name, check)
+    ingest = NoddIngest(app)
+    queue, check = ingest.dead_letters(name, url)
+    dead_letters = DeadLetters(ingest.context(), queue.name, check)
 
     def take_in(messages: list[QueueMessage]) -> list[str]:
-        durable = letters.take_in(messages)
+        durable = dead_letters.take_in(messages)
         progress(len(messages))
         return durable
 
     try:
-        _note_drain(app, "queue-drain", queue, by, {"limit": limit})
+        _record_drain(app, "queue-drain", queue, by, {"limit": limit})
         drained = drain(queue, take_in, messages_max=limit)
     finally:
         queue.close()
-        place.close()
-    replayed, left = _bring_back(app, letters.announced, by)
+        ingest.close()
+    replayed, left = _replay_failed(app, dead_letters.announced, by)
     facts = {"received": drained.received, "durable": drained.durable, "left": drained.left}
-    _note_drain(app, "queue-drained", queue, by, {**facts, "replayed": replayed})
+    _record_drain(app, "queue-drained", queue, by, {**facts, "replayed": replayed})
     return DrainReport(
-        queue=name, drained=drained, report=letters.report, replayed=replayed, left_failed=left
+        queue=name, drained=drained, report=dead_letters.report, replayed=replayed, left_failed=left
     )
 
 
-def _bring_back(app: App, announced: set[str], by: Justification) -> tuple[int, int]:
-    """Units that wait for a drain: out of attempts, with an error that may have passed."""
-    reader, names = app.kernel.store.replay_reader(), sorted(announced)
+def _replay_failed(app: App, announced: set[str], by: Justification) -> tuple[int, int]:
+    """Replay units that are out of attempts, with an error that may have been transient."""
+    reader, names = app.writer.replay_reader(), sorted(announced)
     replayed = left = 0
     for start in range(0, len(names), IDS_MAX):
         selection = Selection(wal_ids=tuple(names[start : start + IDS_MAX]), statuses=("failed",))
@@ -395,17 +397,17 @@ def _bring_back(app: App, announced: set[str], by: Justification) -> tuple[int, 
             mode="failed-only",
             reason=DLQ_DRAIN,
             limit=app.settings.ingest.replays_max,
-            now_ms=app.kernel.store.now_ms(),
+            now_ms=app.writer.now_ms(),
         )
         left += sum(made.left_out.values())
         if made.units:
-            carried = run_plan(app, made, ReplayPace(), by)
-            replayed += carried.receipts.get("replayed", 0)
-            left += carried.waiting
+            report = run_plan(app, made, ReplayPace(), by)
+            replayed += report.receipts.get("replayed", 0)
+            left += report.waiting
     return replayed, left
 
 
-def _note_drain(app: App, kind: str, queue: Queue, by: Justification, facts: dict[str, int]) -> None:
-    store = app.kernel.store
+def _record_drain(app: App, kind: str, queue: Queue, by: Justification, facts: dict[str, int]) -> None:
+    store = app.writer
     entry = governance_entry(kind, queue.name, store.now_ms(), by, reason=DLQ_DRAIN, **facts)
     store.append_governance([entry])

@@ -31,7 +31,7 @@ ITEM_MS = 2 * 60_000  # the requests for one item take no longer: none is begun 
 FAILURES_MAX = 3  # in a row: then it is the replica, not an item
 BACKOFF_BASE_MS = 1_000
 BACKOFF_MAX_MS = 5 * 60_000
-PARKED_MS = 24 * 3_600_000  # for what a replica refuses: somebody has to look
+PARKED_MS = 24 * 3_600_000  # for what a replica refuses: a person has to look
 COLLECTION_MS = 5 * 60_000  # extents grow all the time; they are sent so often at most
 PAGE = 200
 
@@ -39,8 +39,8 @@ RenderItem = Callable[[CatalogueItem], dict[str, Any]]
 RenderCollection = Callable[[CollectionFigures], dict[str, Any]]
 
 
-class Replicated(Record, frozen=True):
-    """What one pass came to."""
+class ReplicaReport(Record, frozen=True):
+    """Deliveries to one replica."""
 
     sent: int = 0
     refused: int = 0
@@ -49,8 +49,8 @@ class Replicated(Record, frozen=True):
 
 
 @dataclass
-class _Pass:
-    """What became of the items of one claim."""
+class _Deliveries:
+    """Outcomes of the items of one claim."""
 
     done: list[tuple[Owed, int]] = field(default_factory=list)
     parked: list[Owed] = field(default_factory=list)
@@ -61,8 +61,8 @@ class _Pass:
 
 
 @dataclass
-class _Shelf:
-    """A collection as it was sent."""
+class _SentCollection:
+    """A collection in the form in which it was sent last."""
 
     body: dict[str, Any]
     at_ms: int
@@ -87,60 +87,60 @@ class Replicator:
         self._catalogue = catalogue
         self._render_item = render_item
         self._render_collection = render_collection
-        self._shelves: dict[str, _Shelf] = {}
+        self._collections: dict[str, _SentCollection] = {}
 
-    def step(self, batches_max: int = 20, stopping: Callable[[], bool] = lambda: False) -> Replicated:
-        """Deliver what is due, for a while. Trouble ends the pass; what was claimed comes again later."""
+    def step(self, batches_max: int = 20, stopping: Callable[[], bool] = lambda: False) -> ReplicaReport:
+        """Deliver what is due, for a while. An error ends it; claimed items come again later."""
         sent = refused = 0
         trouble: str | None = None
         for _ in range(batches_max):
             owed = [] if stopping() else self._store.claim(self._name, BATCH, CLAIM_MS)
             if not owed:
                 break
-            passed = self._deliver(owed, stopping)
-            self._settle(passed)
-            sent += len(passed.done)
-            refused += len(passed.parked)
-            trouble = passed.trouble or passed.refusal or trouble
-            if passed.untried:
+            outcomes = self._deliver(owed, stopping)
+            self._settle(outcomes)
+            sent += len(outcomes.done)
+            refused += len(outcomes.parked)
+            trouble = outcomes.trouble or outcomes.refusal or trouble
+            if outcomes.untried:
                 break
         if trouble is None and not stopping():
             trouble = self._refresh()
-        return Replicated(
+        return ReplicaReport(
             sent=sent, refused=refused, waiting=self._store.backlog(self._name), trouble=trouble
         )
 
-    def _deliver(self, owed: list[Owed], stopping: Callable[[], bool]) -> _Pass:
+    def _deliver(self, owed: list[Owed], stopping: Callable[[], bool]) -> _Deliveries:
         """Trouble with one item is its own; trouble with several in a row is the replica's."""
-        passed, failures = _Pass(), 0
+        outcomes, failures = _Deliveries(), 0
         for index, one in enumerate(owed):
             late = self._store.now_ms() > one.until_ms - ITEM_MS
             if failures >= FAILURES_MAX or late or stopping():
-                passed.untried = owed[index:]
+                outcomes.untried = owed[index:]
                 break
             try:
-                passed.done.append((one, self._send(one)))
+                outcomes.done.append((one, self._send(one)))
                 failures = 0
             except CollectorRefused as error:
-                passed.parked.append(one)
-                passed.refusal = f"{one.collection_id}/{one.item_id} is refused: {error.detail}"
+                outcomes.parked.append(one)
+                outcomes.refusal = f"{one.collection_id}/{one.item_id} is refused: {error.detail}"
                 failures = 0
             except KfmError as error:
-                passed.failed.append(one)
-                passed.trouble = error.detail or str(error)
+                outcomes.failed.append(one)
+                outcomes.trouble = error.detail or str(error)
                 failures += 1
-                self._shelves.pop(one.collection_id, None)  # perhaps somebody dropped it there
-        return passed
+                self._collections.pop(one.collection_id, None)  # perhaps it was dropped there
+        return outcomes
 
-    def _settle(self, passed: _Pass) -> None:
+    def _settle(self, outcomes: _Deliveries) -> None:
         store, now_ms = self._store, self._store.now_ms()
-        store.delivered(self._name, passed.done)
-        store.put_back(self._name, passed.parked, now_ms + PARKED_MS)
-        for one in passed.failed:
+        store.delivered(self._name, outcomes.done)
+        store.put_back(self._name, outcomes.parked, now_ms + PARKED_MS)
+        for one in outcomes.failed:
             store.put_back(self._name, [one], now_ms + backoff_ms(BACKOFF_BASE_MS, BACKOFF_MAX_MS, one.tries))
-        tries = max((one.tries for one in passed.failed), default=0)
-        later_ms = now_ms + backoff_ms(BACKOFF_BASE_MS, BACKOFF_MAX_MS, tries) if passed.failed else 0
-        store.put_back(self._name, passed.untried, later_ms, charged=False)
+        tries = max((one.tries for one in outcomes.failed), default=0)
+        later_ms = now_ms + backoff_ms(BACKOFF_BASE_MS, BACKOFF_MAX_MS, tries) if outcomes.failed else 0
+        store.put_back(self._name, outcomes.untried, later_ms, charged=False)
 
     def _send(self, owed: Owed) -> int:
         """The newest revision, whatever was wanted; which one that was."""
@@ -158,32 +158,32 @@ class Replicator:
             raise UpstreamUnavailable(
                 f"{self._name} shows revision {revision} of {owed.item_id} after {item.revision} was sent."
             )
-        self._shelves[owed.collection_id].grown = True
+        self._collections[owed.collection_id].grown = True
         return item.revision
 
     # --- collections -----------------------------------------------------------------
 
     def _ensure(self, collection_id: str) -> None:
         """Before the first item; afterwards as its extent grows, every now and then."""
-        if collection_id not in self._shelves:
+        if collection_id not in self._collections:
             body = self._body(collection_id)
             self._api.ensure_collection(body)
-            self._shelves[collection_id] = _Shelf(body, self._store.now_ms())
+            self._collections[collection_id] = _SentCollection(body, self._store.now_ms())
 
     def _refresh(self) -> str | None:
         """Send collections again that have changed, none too often. What went wrong, if anything did."""
         now_ms = self._store.now_ms()
-        for collection_id, shelf in self._shelves.items():
-            if not shelf.grown or now_ms - shelf.at_ms < COLLECTION_MS:
+        for collection_id, sent in self._collections.items():
+            if not sent.grown or now_ms - sent.at_ms < COLLECTION_MS:
                 continue
             body = self._body(collection_id)
             try:
-                if body != shelf.body:
+                if body != sent.body:
                     self._api.ensure_collection(body)
             except KfmError as error:
-                shelf.at_ms = now_ms
+                sent.at_ms = now_ms
                 return f"{collection_id}: {error.detail or error}"
-            self._shelves[collection_id] = _Shelf(body, now_ms)
+            self._collections[collection_id] = _SentCollection(body, now_ms)
         return None
 
     def _body(self, collection_id: str) -> dict[str, Any]:
@@ -195,7 +195,9 @@ class Replicator:
 
     # --- comparing -------------------------------------------------------------------
 
-    def compare(self, *, repair: bool, progress: Callable[[int], None] = lambda _count: None) -> Compared:
+    def compare(
+        self, *, repair: bool, progress: Callable[[int], None] = lambda _count: None
+    ) -> ReplicaComparison:
         """Every item of ours against the replica, and every one of its against ours."""
         sums = {"items": 0, "equal": 0, "missing": 0, "stale": 0, "extra": 0}
         for collection_id in self._catalogue.collection_ids():
@@ -217,9 +219,9 @@ class Replicator:
                 if repair:
                     self._store.again(self._name, [(collection_id, item_id, 1)])
             if repair and sums["items"] > before:
-                self._shelves.pop(collection_id, None)
+                self._collections.pop(collection_id, None)
                 self._ensure(collection_id)
-        return Compared(replica=self._name, **sums)
+        return ReplicaComparison(replica=self._name, **sums)
 
     def _extra(self, collection_id: str) -> Iterator[str]:
         """Of ours, by their mark, and not in our catalogue any more. What others put there is theirs."""
@@ -230,7 +232,7 @@ class Replicator:
             yield from (item_id for item_id in page if item_id not in known)
 
 
-class Compared(Record, frozen=True):
+class ReplicaComparison(Record, frozen=True):
     """A replica against our catalogue."""
 
     replica: str
@@ -262,8 +264,8 @@ class Deliveries:
     def __init__(self, app: App, store: Ledger | None = None) -> None:
         from kfm.nodd.ingest import registry_of
 
-        self._told: dict[str, str | None] = {}
-        registry, ledger = registry_of(app), store or app.kernel.store
+        self._logged: dict[str, str | None] = {}
+        registry, ledger = registry_of(app), store or app.writer
         self._made = {
             replica.name: replicator(app, replica, registry, ledger)[0]
             for replica in app.settings.ingest.replicas
@@ -271,14 +273,14 @@ class Deliveries:
 
     def step(
         self, batches_max: int = BATCHES_MAX, stopping: Callable[[], bool] = lambda: False
-    ) -> list[Replicated]:
-        """One pass over all of them. The same trouble is told once."""
+    ) -> list[ReplicaReport]:
+        """Deliver to all of them. An error is logged once, however long it lasts."""
         results = []
         for name, made in self._made.items():
             result = made.step(batches_max, stopping)
-            if result.trouble is not None and result.trouble != self._told.get(name):
+            if result.trouble is not None and result.trouble != self._logged.get(name):
                 logger.warning("replica %s: %s", name, result.trouble, extra={"replica": name})
-            self._told[name] = result.trouble
+            self._logged[name] = result.trouble
             results.append(result)
         return results
 
@@ -300,7 +302,7 @@ def replicator(app: App, replica: Replica, registry: Registry, store: Ledger) ->
 
 def compare_all(
     app: App, names: tuple[str, ...], *, repair: bool, progress: Callable[[int], None]
-) -> list[tuple[Compared, Replicated | None]]:
+) -> list[tuple[ReplicaComparison, ReplicaReport | None]]:
     """Compare the named replicas, or all. With `repair` what differs is delivered again."""
     from kfm.nodd.ingest import registry_of
 
@@ -314,7 +316,7 @@ def compare_all(
         raise UsageError("No replica is configured.", remedy="Name one under `ingest.replicas`.")
     registry, results = registry_of(app), []
     for name in names or tuple(replicas):
-        made, api = replicator(app, replicas[name], registry, app.kernel.store)
+        made, api = replicator(app, replicas[name], registry, app.writer)
         try:
             compared = made.compare(repair=repair, progress=progress)
             delivered = made.step(batches_max=ALL_BATCHES) if repair else None

@@ -32,7 +32,7 @@ _ANALYSIS = re.compile(r"anl(?=\.|\Z)")
 
 
 class Span(Record, frozen=True, gc=False):
-    """What an object covers, as far as its key tells. All in ms since the epoch."""
+    """The time that an object covers, as far as its key shows it. All in ms since the epoch."""
 
     start_ms: int | None = None
     end_ms: int | None = None
@@ -139,7 +139,7 @@ def whole_year(fields: Fields) -> Span:
 
 
 def unknown(_fields: Fields) -> Span:
-    """The key does not tell."""
+    """The key has no time."""
     return NOTHING_KNOWN
 
 
@@ -152,7 +152,7 @@ def cycle(fields: Fields) -> int | None:
 
 
 def cycle_only(fields: Fields) -> Span:
-    """A product of a model's cycle that does not tell which time it is valid for."""
+    """A product of a model's cycle without a time that it is valid for."""
     return Span(reference_ms=cycle(fields))
 
 

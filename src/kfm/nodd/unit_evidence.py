@@ -1,4 +1,4 @@
-"""Evidence about units that leaves the house: events of their attempts, and their provenance."""
+"""Lineage events and provenance of units, for export."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ BATCH = 20  # messages; each is some hundred events
 
 
 def hidden_units(app: LineageContext) -> Callable[[str], bool]:
-    """Must a dataset of units not be named? What is announced to everybody is no secret, unless its rights
-    are declared here and say so."""
+    """Must the name of a dataset of units be masked? Announcements are public, so only where rights that
+    are declared here demand it."""
     declared = {dataset.id: is_masked(dataset) for dataset in app.settings.datasets}
     return lambda dataset: declared.get(dataset, False)
 
@@ -51,14 +51,14 @@ def deliver_units(
     deadline_ms: int = RUN_DELIVERY_MS,
     progress: Callable[[int], None] = lambda _sent: None,
 ) -> Delivered:
-    """One bounded pass over the messages about units that wait. Never raises."""
+    """Deliver waiting messages about units, for a bounded time. Never raises."""
     if app.store is None:
         return Delivered()
     return UnitDeliveries(app, app.store).step(deadline_ms=deadline_ms, progress=progress)
 
 
 class UnitDeliveries:
-    """For a thread of its own, with a store of its own: a slow collector keeps nobody from work."""
+    """Delivers messages about units, in a thread with a store of its own: a slow collector delays no unit."""
 
     def __init__(self, app: LineageContext, store: Ledger) -> None:
         self._app = app

@@ -1,8 +1,8 @@
 """Records of units from elsewhere, a line of JSON each: older ledgers, or another one of our own.
 
 A record has the fields of a unit, with its times as RFC 3339 text. What older writers left out gets its
-default, what we do not know goes under `extra`. A line that can't be read is told of by its number and
-harms no other; a unit that is known already stays as it is, so the same file may be read again.
+default, what we do not know goes under `extra`. A line that can't be read is reported by its number and
+affects no other; a unit that is known already stays as it is, so the same file may be read again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 BATCH = 500  # records that become durable together
 LINE_BYTES_MAX = 1024 * 1024
-ERRORS_MAX = 100  # that are told of one by one
+ERRORS_MAX = 100  # that are reported one by one
 NUMBER_MAX = 2**53
 MESSAGE_CHARS_MAX = 1_000
 QUEUE = "imported"
@@ -72,7 +72,7 @@ def import_units(
     rationale: str,
     hide: Callable[[str], str] = redact,
 ) -> ImportReport:
-    """Read them all; blank lines say nothing."""
+    """Import all lines; blank ones are skipped."""
     batch: dict[str, Unit] = {}
     errors: list[LineError] = []
     seen = created = known = refused = 0
@@ -106,7 +106,7 @@ def import_units(
 def read_line(
     line: str | bytes, registry: Registry, now_ms: int, hide: Callable[[str], str] = redact
 ) -> Unit:
-    """The unit that a line tells of. Raises UsageError."""
+    """The unit of a line. Raises UsageError."""
     if len(line) > LINE_BYTES_MAX:
         raise UsageError(f"The line has more than {LINE_BYTES_MAX} bytes.")
     try:
@@ -192,7 +192,7 @@ def _identify(values: dict[str, Any], document: dict[str, Any], registry: Regist
         try:
             reading = registry.read(*split(uri))
         except RecordRefusal:
-            pass  # nobody reads such keys any more; the record stands for itself
+            pass  # no dataset reads such keys any more; the record is used alone
         else:
             if reading.dataset != values["dataset"]:
                 raise UsageError(f"The object belongs to the dataset {reading.dataset}.")
@@ -205,4 +205,4 @@ def _identify(values: dict[str, Any], document: dict[str, Any], registry: Regist
         values["extra"].setdefault(FORMER_ID, former)
     values["wal_id"], values["object_uri"] = made, uri
     if values.setdefault("provider", provider) is None:
-        raise UsageError("`provider` is missing, and the address does not tell it.")
+        raise UsageError("`provider` is missing, and the address does not imply it.")

@@ -119,7 +119,7 @@ def release_units(app: App, worker_id: str) -> None:
     """Units that the ledger still has as claimed by this worker: the answer to their claim was lost."""
     lineage = lineage_export(app.settings) != "none"
     with contextlib.suppress(KfmError):  # the ledger is unavailable: then the leases have to lapse
-        app.kernel.store.units().reap_units(app.rng.unit(), worker_id.__eq__, lineage=lineage)
+        app.writer.units().reap_units(app.rng.unit(), worker_id.__eq__, lineage=lineage)
 
 
 def batch_of(options: WorkerOptions, configured: int) -> int:
@@ -194,7 +194,7 @@ def maintenance(
 
     `deliveries`: also those of replicas and lineage of units, which otherwise have threads.
     """
-    wal, export = app.kernel.store.units(), lineage_export(app.settings) != "none"
+    wal, export = app.writer.units(), lineage_export(app.settings) != "none"
     tasks = [PeriodicTask("bursts", FAN_OUT_MS, fan_out(app, drain).step)] if ingest.downstream else []
     if deliveries and ingest.settings.replicas:
         from kfm.nodd.replicas import ALL_BATCHES, Deliveries
@@ -215,8 +215,8 @@ def maintenance(
         PeriodicTask("figures", FOLD_MS, lambda: fold_counts(wal)),
         PeriodicTask("lineage", DELIVER_MS, lineage if deliveries else partial(deliver, app)),
         PeriodicTask("incidents", DELIVER_MS, app.deliver_incidents),
-        PeriodicTask("seals", SEAL_MS, lambda: seal_all(app.kernel.store, app.actor, SEAL_MIN)),
-        PeriodicTask("history", SEAL_MS, lambda: seal_all(app.kernel.store, app.actor, SEAL_MIN, UNITS)),
+        PeriodicTask("seals", SEAL_MS, lambda: seal_all(app.writer, app.actor, SEAL_MIN)),
+        PeriodicTask("history", SEAL_MS, lambda: seal_all(app.writer, app.actor, SEAL_MIN, UNITS)),
     ]
 
 
@@ -230,7 +230,7 @@ def fold_counts(wal: Units) -> None:
 def fan_out(app: App, drain: Callable[[], None]) -> FanOut:
     """Runs of the sources that follow arrivals. A run may take longer than the lease of a unit lasts."""
     sources = {source.id: source for source in app.settings.sources}
-    store = app.kernel.store
+    store = app.writer
     return FanOut(
         store.bursts(),
         sources.get,

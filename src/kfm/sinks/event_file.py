@@ -126,7 +126,7 @@ def _sound_end(descriptor: int, first_bytes: bytes) -> int:
             end = begin + cut + 1
             break
         end = begin
-    # After a power cut a file may also end in zeros that nobody wrote.
+    # After a power cut a file may also end in zeros that were never written.
     return end if first_bytes.startswith(tail) or not tail.strip(b"\0") else size
 
 

@@ -14,27 +14,27 @@ GRACE_MS = 1_000  # beyond its own time, for a notifier that keeps to it
 
 
 class NotifierCollector:
-    """Whatever a notifier does, whoever waits for it goes on in time: a plugin may forget its timeout."""
+    """Bounds the time of a notification, whatever the notifier does: a plugin may forget its timeout."""
 
     def __init__(self, notifier: Notifier, *, timeout_ms: int) -> None:
         self._notifier = notifier
         self._timeout_ms = timeout_ms
 
     def deliver(self, messages: Sequence[OutboxMessage]) -> int:
-        """One: so each is marked before the next is told."""
+        """Deliver one, so that each is marked before the next is sent."""
         message = messages[0]
         outcome: list[BaseException | None] = []
 
-        def tell() -> None:
+        def notify() -> None:
             try:
                 self._notifier.notify(message.event_id, message.body.encode("utf-8"))
                 outcome.append(None)
-            except BaseException as error:  # noqa: BLE001 - told by whoever waits
+            except BaseException as error:  # noqa: BLE001 - raised by the waiting thread
                 outcome.append(error)
 
-        telling = threading.Thread(target=tell, name="kfm-notify", daemon=True)
-        telling.start()
-        telling.join((self._timeout_ms + GRACE_MS) / 1000)
+        thread = threading.Thread(target=notify, name="kfm-notify", daemon=True)
+        thread.start()
+        thread.join((self._timeout_ms + GRACE_MS) / 1000)
         if not outcome:
             raise BackendUnavailable("It did not answer in time.")
         error = outcome[0]

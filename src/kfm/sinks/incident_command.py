@@ -1,4 +1,4 @@
-"""A program of the operator's that is told of incidents: the change on its standard input, no shell."""
+"""A program of the operator that gets incidents: the change on its standard input, no shell."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from contextlib import suppress
 from kfm.model.errors import BackendUnavailable
 from kfm.model.redaction import redact
 
-TOLD_BYTES_MAX = 4_096
-TOLD_CHARS_MAX = 200
+STDERR_BYTES_MAX = 4_096
+STDERR_CHARS_MAX = 200
 
 
 class CommandNotifier:
-    """Exit code 0 means that it has arrived. What the program prints is nobody's result."""
+    """Exit code 0 means that the change has arrived. Standard output is discarded."""
 
     def __init__(self, command: Sequence[str], folder: str, *, timeout_ms: int) -> None:
         self._command = list(command)
@@ -26,8 +26,8 @@ class CommandNotifier:
         self._process: subprocess.Popen[bytes] | None = None
 
     def notify(self, change_id: str, body: bytes) -> None:  # noqa: ARG002 - the id is in the body
-        with tempfile.TemporaryFile() as said:
-            process = self._started(said.fileno())
+        with tempfile.TemporaryFile() as stderr:
+            process = self._started(stderr.fileno())
             try:
                 process.communicate(body, timeout=self._timeout_ms / 1000)
             except subprocess.TimeoutExpired:
@@ -38,7 +38,7 @@ class CommandNotifier:
                 self.close()
             if process.returncode != 0:
                 raise BackendUnavailable(
-                    f"{self._command[0]} ended with {_ending(process.returncode)}{_words(said.fileno())}."
+                    f"{self._command[0]} ended with {_ending(process.returncode)}{_words(stderr.fileno())}."
                 )
 
     def close(self) -> None:
@@ -51,13 +51,13 @@ class CommandNotifier:
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=1)
 
-    def _started(self, said: int) -> subprocess.Popen[bytes]:
+    def _started(self, stderr: int) -> subprocess.Popen[bytes]:
         try:
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                stderr=said,
+                stderr=stderr,
                 cwd=self._folder,
                 start_new_session=True,
             )
@@ -71,9 +71,9 @@ def _ending(code: int) -> str:
     return f"exit code {code}" if code > 0 else f"signal {-code}"
 
 
-def _words(said: int) -> str:
+def _words(stderr: int) -> str:
     """The end of what it wrote to standard error."""
-    size = os.fstat(said).st_size
-    told = os.pread(said, TOLD_BYTES_MAX, max(0, size - TOLD_BYTES_MAX)).decode("utf-8", "replace")
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
-    return f": {redact(lines[-1])[:TOLD_CHARS_MAX].rstrip('.')}" if lines else ""
+    size = os.fstat(stderr).st_size
+    text = os.pread(stderr, STDERR_BYTES_MAX, max(0, size - STDERR_BYTES_MAX)).decode("utf-8", "replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return f": {redact(lines[-1])[:STDERR_CHARS_MAX].rstrip('.')}" if lines else ""

@@ -15,7 +15,7 @@ REFUSALS = frozenset({400, 410, 411, 413, 415, 422})
 
 
 class WebhookNotifier:
-    """Several secrets, separated by spaces or lines, sign side by side: so one can be replaced in peace."""
+    """Several secrets, separated by spaces or lines, sign each message, so that secrets can be rotated."""
 
     def __init__(self, url: str, secret: str, clock: Clock, *, shown: str, timeout_ms: int) -> None:
         self._url = url
@@ -27,14 +27,14 @@ class WebhookNotifier:
             raise ConfigError("The secret of a webhook is empty.")
 
     def notify(self, change_id: str, body: bytes) -> None:
-        status, told = self._answer(change_id, body)
+        status, answer = self._answer(change_id, body)
         if 200 <= status < 300:
             return
-        words = redact(" ".join(told.decode("utf-8", "replace").split())[:ANSWER_CHARS_MAX])
+        words = redact(" ".join(answer.decode("utf-8", "replace").split())[:ANSWER_CHARS_MAX])
         if 300 <= status < 400:
             words = "Redirects are not followed: name the final address."
-        said = f"{self._shown} answered {status}. {words}".strip()
-        raise CollectorRefused(said) if status in REFUSALS else BackendUnavailable(said)
+        text = f"{self._shown} answered {status}. {words}".strip()
+        raise CollectorRefused(text) if status in REFUSALS else BackendUnavailable(text)
 
     def close(self) -> None:
         return None
@@ -52,7 +52,7 @@ class WebhookNotifier:
         }
 
     def _answer(self, change_id: str, body: bytes) -> tuple[int, bytes]:
-        import httpx  # late: only who has a webhook pays for it
+        import httpx  # late: needed for webhooks only
 
         try:
             with httpx.stream(
@@ -63,12 +63,12 @@ class WebhookNotifier:
                 timeout=self._timeout_ms / 1000,
                 follow_redirects=False,
             ) as answer:
-                told = b""
+                received = b""
                 for chunk in answer.iter_raw(ANSWER_BYTES_MAX):
-                    told += chunk
-                    if len(told) >= ANSWER_BYTES_MAX:
+                    received += chunk
+                    if len(received) >= ANSWER_BYTES_MAX:
                         break
-                return answer.status_code, told
+                return answer.status_code, received
         except httpx.TimeoutException:
             raise BackendUnavailable(f"{self._shown} did not answer in time.") from None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:

@@ -60,7 +60,7 @@ class HttpCollector:
             except BackendUnavailable as error:
                 if not number:
                     raise
-                self._trouble = (message.number, error)  # what has arrived is told first
+                self._trouble = (message.number, error)  # what has arrived is reported first
                 return number
         return len(messages)
 
@@ -68,10 +68,10 @@ class HttpCollector:
         self._transport.close()
 
     def _post(self, message: OutboxMessage) -> None:
-        status, told = self._answer(message)
+        status, answer = self._answer(message)
         if 200 <= status < 300:
             return
-        words = redact(" ".join(told.decode("utf-8", "replace").split())[:300])
+        words = redact(" ".join(answer.decode("utf-8", "replace").split())[:300])
         if status in REFUSALS:
             raise CollectorRefused(
                 f"{self._shown} answered {status} to event {message.event_id}. {words}".strip()
@@ -125,8 +125,8 @@ class HttpCollector:
                 allow_redirects=False,
                 stream=True,
             ) as answer:
-                told = answer.raw.read(ANSWER_BYTES_MAX, decode_content=True)
-                return int(answer.status_code), bytes(told)
+                received = answer.raw.read(ANSWER_BYTES_MAX, decode_content=True)
+                return int(answer.status_code), bytes(received)
         except (requests.RequestException, OSError, RuntimeError, ValueError) as error:
             raise self._unavailable(_reason(error)) from None
         except Exception as error:  # noqa: BLE001 - urllib3 raises its own while an answer is read

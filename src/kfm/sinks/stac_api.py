@@ -1,7 +1,7 @@
 """An external STAC API with transactions, as a replica of our catalogue.
 
-Such an API has no conditional update: a late PUT overwrites a newer one. So whoever delivers does it for one
-item at a time under a claim, sends what is newest then, and reads back what stands there.
+Such an API has no conditional update: a late PUT overwrites a newer one. So each item is delivered under a
+claim, one at a time: the newest revision is sent, and what the API shows is read back.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class StacApi:
     def ensure_collection(self, body: dict[str, Any]) -> None:
         path = f"/collections/{_segment(body['id'])}"
         if self._send("PUT", path, body, accept=(404,)) == 404:
-            self._send("POST", "/collections", body, accept=(409,))  # 409: somebody else was faster
+            self._send("POST", "/collections", body, accept=(409,))  # 409: another client was faster
 
     def put_item(self, body: dict[str, Any]) -> None:
-        """Replaced, else made, else replaced after all: somebody may make it in between."""
+        """Replace, else create, else replace: another client may create it in between."""
         items = f"/collections/{_segment(body['collection'])}/items"
         path = f"{items}/{_segment(body['id'])}"
         if self._send("PUT", path, body, accept=(404,)) != 404:
@@ -78,7 +78,7 @@ class StacApi:
 
     def revisions(self, collection_id: str, ids: Sequence[str]) -> dict[str, int | None]:
         found: dict[str, int | None] = {}
-        if len(ids) == 1:  # asked for by its name it is what stands there, not what an index has
+        if len(ids) == 1:  # a request by name shows the stored item, not what an index has
             feature = self._json("GET", f"/collections/{_segment(collection_id)}/items/{_segment(ids[0])}")
             return {ids[0]: _revision(feature)} if feature.get("id") == ids[0] else {}
         for start in range(0, len(ids), PAGE):
@@ -110,7 +110,7 @@ class StacApi:
     # --- requests --------------------------------------------------------------------
 
     def _next(self, answer: dict[str, Any], url: str) -> str | None:
-        """A next page on the same host, in our way; anywhere else nobody goes with our token."""
+        """The next page, on the same host only: the token is sent nowhere else."""
         for link in _objects(answer, "links"):
             if link.get("rel") == "next" and isinstance(link.get("href"), str):
                 following = str(urljoin(url, link["href"]))
@@ -163,10 +163,10 @@ class StacApi:
             raise UpstreamUnavailable(f"{self._shown}: {type(error).__name__}.") from error
 
     def _refused(self, method: str, answer: Answer) -> Exception:
-        """What it said, without our token, in case it repeats what it was sent."""
-        said = " ".join(answer.body.decode(errors="replace").split())
-        said = (said.replace(self._token, "…") if self._token else said)[:300]
-        text = f"{self._shown}: {method} was answered with {answer.status}: {said}"
+        """The error of an answer, without the token, in case the API repeats it."""
+        text_of_answer = " ".join(answer.body.decode(errors="replace").split())
+        text_of_answer = (text_of_answer.replace(self._token, "…") if self._token else text_of_answer)[:300]
+        text = f"{self._shown}: {method} was answered with {answer.status}: {text_of_answer}"
         return CollectorRefused(text) if answer.status in _REFUSALS else UpstreamUnavailable(text)
 
 

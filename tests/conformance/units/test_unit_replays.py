@@ -17,7 +17,7 @@ from kfm.model.records import GovernanceEntry, Justification, Switch
 from kfm.model.replays import ReplayPlan, Selection, differing
 from kfm.model.settings import Ingest, IngestPolicy
 from kfm.model.transactions import Approve
-from kfm.nodd.replay import Carried, Replayer, ReplayPace, begin, carry_out, plan
+from kfm.nodd.replay import ReplayContext, ReplayPace, ReplayReport, begin, execute, plan
 from tests.conformance.units.scene import START_MS, Scene, done, entry, id_of, taken, undone
 from tests.stand_ins import FakeClock
 
@@ -26,8 +26,8 @@ SETTINGS = Ingest(policies=(IngestPolicy(replay_quarantined=("GZIP_BOMB", "REPLA
 HRRR = Selection(datasets=("hrrr",))
 
 
-def kernel(scene: Scene, settings: Ingest = SETTINGS, clock: FakeClock | None = None) -> Replayer:
-    return Replayer(
+def kernel(scene: Scene, settings: Ingest = SETTINGS, clock: FakeClock | None = None) -> ReplayContext:
+    return ReplayContext(
         settings=settings,
         replays=scene.store.replays(),
         gate=lambda dataset: replay_gate(scene.store.switches(), dataset, "weather"),
@@ -47,9 +47,9 @@ def planned(
     return plan(scene.store.replay_reader(), settings, selection, mode=mode, **said)
 
 
-def ran(scene: Scene, made: ReplayPlan, pace: ReplayPace | None = None, **more: Any) -> Carried:
+def ran(scene: Scene, made: ReplayPlan, pace: ReplayPace | None = None, **more: Any) -> ReplayReport:
     doing = kernel(scene, **more)
-    return carry_out(doing, begin(doing, made, ANA), pace or ReplayPace(), ANA)
+    return execute(doing, begin(doing, made, ANA), pace or ReplayPace(), ANA)
 
 
 def agreed(scene: Scene, made: ReplayPlan, request_id: str = "r1", **changes: Any) -> str:
@@ -196,7 +196,7 @@ def test_two_that_run_one_plan_bring_each_unit_back_once(
     for name in names:
         scene.failed(name)
     made, others = planned(scene), [Scene(open_store()) for _ in range(2)]
-    ended: list[Carried] = []
+    ended: list[ReplayReport] = []
     barrier = threading.Barrier(2)
 
     def work(own: Scene) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from kfm.app import open_app
 from kfm.config.loader import load
-from kfm.nodd.reconciliation import Gap, Reconciled, reconcile_bucket, wish_for
+from kfm.nodd.reconciliation import Gap, ReconciliationReport, reconcile_bucket, reconciliation_options
 from kfm.nodd.worker_process import WorkerOptions, run_worker
 from tests import services
 
@@ -29,7 +29,7 @@ class Place:
         settings = {"version": 1, "ingest": ingest}
         (folder / "kfm.yml").write_text(json.dumps(settings))
 
-    def reconcile(self, *, opened: bool = False, **wish: Any) -> tuple[Reconciled, list[Gap]]:
+    def reconcile(self, *, opened: bool = False, **wish: Any) -> tuple[ReconciliationReport, list[Gap]]:
         gaps: list[Gap] = []
         asked: dict[str, Any] = {
             "dataset": None,
@@ -42,7 +42,7 @@ class Place:
         with open_app(load(str(self.folder / "kfm.yml"))) as app:
             result = reconcile_bucket(
                 app,
-                wish_for(self.bucket, **asked),
+                reconciliation_options(self.bucket, **asked),
                 gaps.append,
                 lambda _count: None,
                 rationale="a test" if opened else None,

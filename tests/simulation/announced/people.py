@@ -48,7 +48,7 @@ def _switch(store: Ledger, scope: str, position: Any) -> None:
 def replay(world: AnnouncedWorld, process: Process, dataset: str) -> None:
     """As `kfm replay run`: what failed comes back; whoever is stopped in between does it again."""
     store, settings = world.store(process), world.settings
-    kernel = replaying.Replayer(
+    kernel = replaying.ReplayContext(
         settings=settings,
         replays=store.replays(),
         gate=lambda name: switch_gate(store.switches(), name, "none", False),
@@ -69,7 +69,7 @@ def replay(world: AnnouncedWorld, process: Process, dataset: str) -> None:
             )
             if made.units:
                 begun = replaying.begin(kernel, made, by)
-                replaying.carry_out(kernel, begun, replaying.ReplayPace(batch_size=1), by)
+                replaying.execute(kernel, begun, replaying.ReplayPace(batch_size=1), by)
             return
         except KfmError as error:
             world.outcomes[f"replay {error.code}"] += 1

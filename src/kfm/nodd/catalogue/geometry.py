@@ -17,7 +17,7 @@ Box = tuple[float, float, float, float]
 
 
 class Footprint(Record, frozen=True):
-    """A point or a box. `basis` says where it comes from, for the item's reader."""
+    """A point or a box. `basis` names its origin, for the item's reader."""
 
     basis: str
     point: tuple[float, float] | None = None  # longitude, latitude

@@ -28,7 +28,7 @@ class ItemTable:
     def __init__(self, spool: str) -> None:
         try:
             import arro3.core
-            import arro3.io  # noqa: F401 - to be told now, not when everything is spooled
+            import arro3.io  # noqa: F401 - to fail now, not when everything is spooled
         except ImportError:
             raise ExtraMissing(
                 "stac-geoparquet is written with the extra `parquet`.",
@@ -86,13 +86,13 @@ class ItemTable:
     def _as_text(self, odd: set[str]) -> None:
         """Columns whose values are of several kinds hold them as JSON."""
         self._file.close()
-        told = f"{self._spool}.told"
-        with open(self._spool, "rb") as lines, open(told, "xb") as out:
+        rewritten = f"{self._spool}.new"
+        with open(self._spool, "rb") as lines, open(rewritten, "xb") as out:
             for line in lines:
                 row = msgspec.json.decode(line)
                 row |= {name: msgspec.json.encode(row[name]).decode() for name in odd & row.keys()}
                 out.write(msgspec.json.encode(row) + b"\n")
-        os.replace(told, self._spool)
+        os.replace(rewritten, self._spool)
 
     def _schema(self) -> Any:
         from arro3.core import DataType, Field, Schema

@@ -1,4 +1,4 @@
-"""What the catalogue is told of one object: from its key, its announcement, and a look where one was taken.
+"""The catalogue entry of one object: from its key, its announcement, and its inspection where there was one.
 
 This runs once for each unit, so whatever repeats from object to object is made once.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,6 +17,9 @@ from kfm.model.units import Content
 from kfm.nodd.catalogue.geometry import Box, Footprint
 from kfm.nodd.grammar import Dataset, Reading
 from kfm.nodd.object_keys import quoted_uri
+
+if TYPE_CHECKING:
+    from kfm.nodd.inspect.inspection import InspectionResult
 
 _SORTED = msgspec.json.Encoder(order="sorted").encode
 _LEVEL = re.compile(r"-(L\d[a-z]?)-")
@@ -45,40 +48,19 @@ MEDIA_TYPES = {
 }
 
 
-class InspectedObject(Protocol):
-    """What was found in an object's bytes or header, where somebody looked: `operators.chain.Looked`."""
-
-    @property
-    def checksum(self) -> str | None: ...
-    @property
-    def start_ms(self) -> int | None: ...
-    @property
-    def end_ms(self) -> int | None: ...
-    @property
-    def reference_ms(self) -> int | None: ...
-    @property
-    def platform(self) -> str | None: ...
-    @property
-    def footprint(self) -> Footprint | None: ...
-    @property
-    def doubts(self) -> tuple[str, ...]: ...
-    @property
-    def disagrees(self) -> dict[str, dict[str, Any]]: ...
-
-
 def entry(
     reading: Reading,
     content: Content,
     content_version: int,
-    looked: InspectedObject | None = None,
+    found: InspectionResult | None = None,
     dataset: Dataset | None = None,
 ) -> CatalogueEntry:
-    """The entry. What a sidecar says of its item is what the data object's key says of it."""
+    """The entry. A sidecar describes its item by the data object's key."""
     is_data = reading.asset == "data"
-    seen = looked if is_data else None
+    seen = found if is_data else None
     start_ms, end_ms = reading.time_range_start_ms, reading.time_range_end_ms
     footprint, reference_ms, platform = reading.footprint, reading.reference_time_ms, reading.platform
-    if seen is not None:  # a header speaks where the key is silent
+    if seen is not None:  # the header has what the key lacks
         start_ms = seen.start_ms if start_ms is None else start_ms
         end_ms = seen.end_ms if end_ms is None else end_ms
         reference_ms = seen.reference_ms if reference_ms is None else reference_ms
@@ -102,7 +84,7 @@ def entry(
             media_type(reading.key, dataset),
             content.size,
             content.etag,
-            None if looked is None else looked.checksum,
+            None if found is None else found.checksum,
         ),
         start_ms,
         end_ms,
@@ -120,7 +102,7 @@ def _properties(
     platform: str | None,
     reference_ms: int | None,
     footprint: Footprint | None,
-    seen: InspectedObject | None,
+    seen: InspectionResult | None,
     dataset: Dataset | None,
 ) -> dict[str, Any]:
     properties: dict[str, Any] = {"kfm:dataset": reading.dataset}
@@ -160,7 +142,7 @@ def _properties(
 
 
 def _plain(reading: Reading, footprint: Footprint | None, dataset: Dataset | None) -> str:
-    """The same text where there is nothing unusual, put together from parts that are known by heart."""
+    """The same text where there is nothing unusual, put together from cached parts."""
     before, after = _constant(
         reading.dataset,
         reading.product,
@@ -197,7 +179,7 @@ def _constant(
     hours: int | None,
 ) -> tuple[str, str]:
     """What stands between the fields of forecast and processing, in the order of names; and what follows."""
-    told = {
+    values = {
         "kfm:dataset": dataset,
         "kfm:forecast_hour": hours,
         "kfm:geometry_basis": basis,
@@ -205,7 +187,7 @@ def _constant(
         "platform": platform,
         **({} if licence is None else licence_fields(licence)),
     }
-    known = {name: value for name, value in told.items() if value is not None}
+    known = {name: value for name, value in values.items() if value is not None}
     level = None if product is None else _level(product)
     after = "}" if level is None else f',"processing:level":"{level}"}}'
     return _SORTED(known).decode()[1:-1], after
@@ -218,7 +200,7 @@ def _text(at_ms: int) -> str:
 
 @lru_cache(4096)
 def _level(product: str) -> str | None:
-    """GOES says it in the product: `ABI-L1b-RadC`."""
+    """GOES has it in the product: `ABI-L1b-RadC`."""
     found = _LEVEL.search(product)
     return found[1].upper() if found else None
 

@@ -1,4 +1,4 @@
-"""What somebody looks for, from the texts of a query to a `Search`; and what there is, page by page."""
+"""Catalogue search: from the texts of a query to a `Search`; the items of a collection, page by page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""STAC 1.1 from the catalogue's facts, rendered when somebody asks: the same facts, the same document."""
+"""STAC 1.1 from the catalogue's facts, rendered on request: the same facts, the same document."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def render_item(
 
 
 def _times(item: CatalogueItem) -> dict[str, Any]:
-    """A range, or a moment. Where the data's own time is unknown, it is said whose time this is."""
+    """A range, or a moment. Where the data's own time is unknown, it names whose time this is."""
     if item.start_ms is not None and item.end_ms is not None and item.end_ms > item.start_ms:
         return {
             "datetime": None,
@@ -176,7 +176,7 @@ def render_collection(
     links: Links | None = None,
     mirror: str | None = None,
 ) -> dict[str, Any]:
-    """A collection. Of a generic dataset nobody has said more than its name.
+    """A collection. Of a generic dataset only the name is known.
 
     `mirror` is the address of a stac-geoparquet file with all its items.
     """
@@ -221,12 +221,12 @@ def title_of(dataset: Dataset | None, figures: CollectionFigures) -> str:
 def _description(dataset: Dataset | None, name: str) -> str:
     if dataset is None:
         return f"Objects that were taken in as `{name}`. Nothing is known of them but their addresses."
-    told = f"{dataset.title}: one item for each data object that was announced."
+    text = f"{dataset.title}: one item for each data object that was announced."
     if dataset.sidecars:
-        told += (
+        text += (
             f" Files that describe it ({', '.join(sorted(dataset.sidecars))}) are further assets of its item."
         )
-    return told
+    return text
 
 
 def _keywords(dataset: Dataset | None, name: str) -> list[str]:

@@ -34,6 +34,6 @@ def folders(fields: Fields, span: Span) -> Fields:
 
 @lru_cache(maxsize=1024)  # some dozens of products, and one hour after the other
 def under(product: str, hours: int) -> Fields:
-    """The folders of a product and an hour since the epoch. Shared: nobody changes them."""
+    """The folders of a product and an hour since the epoch. Shared between calls: never changed."""
     year, _, _, hour, doy = day_parts(hours * HOUR_MS)
     return {"folder": product, "d_year": year, "d_doy": doy, "d_hour": hour}

@@ -1,4 +1,4 @@
-"""National Digital Forecast Database. Keys tell when a bulletin was issued, not what time it is valid for."""
+"""National Digital Forecast Database. Keys have the time of issue, not the valid time."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from kfm.nodd.spans import Span, day_parts, digits
 
 
 def _start(fields: Fields) -> Span:
-    """The key tells when a volume began, to the second; it ends some minutes later."""
+    """The key has the start of a volume, to the second; it ends some minutes later."""
     return Span(start_ms=digits(need(fields, "ymd") + need(fields, "hms")))
 
 

@@ -93,7 +93,7 @@ class GribWalker:
 class VolumeWalker:
     """NEXRAD: records with their length before them, where they are compressed.
 
-    Older volumes are not compressed: radials of fixed size follow, and nothing tells where they end.
+    Older volumes are not compressed: radials of fixed size follow, and nothing marks their end.
     """
 
     def __init__(self, header_bytes: int) -> None:

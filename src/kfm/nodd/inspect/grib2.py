@@ -147,7 +147,7 @@ _RADII_M = {0: 6_367_470.0, 6: 6_371_229.0, 8: 6_371_200.0}
 
 
 def bounds(section: bytes | None) -> Box | None:
-    """Of section 3; None where nothing honest can be said."""
+    """Of section 3; None where it can't be derived exactly."""
     if section is None or len(section) < 65:
         return None
     template = int.from_bytes(section[12:14], "big")

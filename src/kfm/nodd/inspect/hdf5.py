@@ -52,7 +52,7 @@ class Hdf5:
 
     def _begin(self, base: int, end: int, root: int) -> None:
         if base + end > self._file.size:
-            raise HeaderInvalid(f"It tells of {base + end} bytes; there are {self._file.size}.")
+            raise HeaderInvalid(f"It declares {base + end} bytes; there are {self._file.size}.")
         self._sizes = self._sizes.based(base)
         self._root = root
 
@@ -181,7 +181,7 @@ class Hdf5:
         if not marked:
             return data
         if data[:4] != b"OCHK" or len(data) < 8:
-            raise HeaderInvalid("An object header does not go on where it says.")
+            raise HeaderInvalid("An object header does not continue where it points.")
         return data[4:-4]
 
     def _continued(self, body: bytes) -> tuple[int, int]:
@@ -335,7 +335,7 @@ def _address(heap: _Heap, offset: int) -> int:
     for _ in range(DEPTH_MAX):
         row, before, size = _row(heap, offset)
         if row >= rows:
-            raise HeaderInvalid("A thing is said to be beyond its heap.")
+            raise HeaderInvalid("A heap address is beyond its heap.")
         column = (offset - before) // size
         head = 5 + heap.sizes.offset + heap.offset_bytes
         entry = head + (row * heap.width + column) * heap.sizes.offset
@@ -343,7 +343,7 @@ def _address(heap: _Heap, offset: int) -> int:
             raise HeaderInvalid("A heap has no block where one should be.")
         child = int.from_bytes(heap.sizes.at(block + entry, heap.sizes.offset), "little")
         if child == heap.sizes.undefined:
-            raise HeaderInvalid("A thing is said to be where nothing is.")
+            raise HeaderInvalid("A heap address has no object.")
         offset -= before + column * size
         if size <= heap.direct_bytes_max:
             return child + offset
@@ -360,7 +360,7 @@ def _row(heap: _Heap, offset: int) -> tuple[int, int, int]:
         if offset < before + size * heap.width:
             return row, before, size
         before += size * heap.width
-    raise HeaderInvalid("A thing is said to be beyond its heap.")
+    raise HeaderInvalid("A heap address is beyond its heap.")
 
 
 def _is_power(number: int) -> bool:
@@ -464,7 +464,7 @@ _INTEGER, _FLOAT, _STRING, _VARIABLE = 0, 1, 3, 9
 
 
 def attribute(body: bytes, sizes: Sizes) -> tuple[str, Value | None]:
-    """(name, value), where the value is None if it is of a kind that nobody here asks for."""
+    """(name, value), where the value is None if it is of a kind that is not needed here."""
     if len(body) < 9 or body[0] not in (1, 2, 3):
         raise HeaderInvalid("An attribute is malformed.")
     version, flags = body[0], body[1] if body[0] > 1 else 0

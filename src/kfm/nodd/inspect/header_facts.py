@@ -1,4 +1,4 @@
-"""What a header tells, and how readers say that it can't be read."""
+"""Facts of a file's header, and the errors of headers that can't be read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class HeaderUnread(Exception):
 
 
 class HeaderFacts(Record, frozen=True):
-    """As far as the header tells. Times are in ms since the epoch."""
+    """Facts of a header, as far as it has them. Times are in ms since the epoch."""
 
     start_ms: int | None = None
     end_ms: int | None = None
@@ -39,8 +39,8 @@ class Bytes(Protocol):
     def at(self, offset: int, length: int) -> bytes: ...
 
 
-class Patience:
-    """A header may lead in circles, or name the same large part again and again: that has an end."""
+class ReadBudget:
+    """A limit on the steps of a header reader: a header may lead in circles, or repeat a large part."""
 
     def __init__(self, steps_max: int = STEPS_MAX) -> None:
         self._left = steps_max
@@ -57,7 +57,7 @@ class MemoryBytes:
 
     def __init__(self, data: bytes, size: int | None = None, *, steps_max: int = STEPS_MAX) -> None:
         self._data = data
-        self._patience = Patience(steps_max)
+        self._budget = ReadBudget(steps_max)
         self.size = len(data) if size is None else size  # of the whole file, of which we may have less
 
     def at(self, offset: int, length: int) -> bytes:
@@ -65,7 +65,7 @@ class MemoryBytes:
             raise HeaderInvalid(f"It points to byte {offset + length} of {self.size}.")
         if offset + length > len(self._data):
             raise HeaderUnread("It goes on too far into the file.")
-        self._patience.spend(length)
+        self._budget.spend(length)
         return self._data[offset : offset + length]
 
 

@@ -1,7 +1,7 @@
 """Is the object the one that was announced, is it of its kind, is it whole?
 
 Each level asks one more question than the one before: nothing; HEAD; HEAD and one range; all bytes.
-Errors of the way there (no answer, no access, an open circuit) are raised as they are: they say
+Errors of the way there (no answer, no access, an open circuit) are raised unchanged: they say
 nothing about the object.
 """
 
@@ -152,12 +152,12 @@ def check_head(kind: Kind, head: bytes, size: int) -> Mismatch | None:
     if mismatch is None and kind.packed is None:
         needed = _least_size(kind.name, head)
         if needed > size:
-            return Mismatch("TRUNCATED", f"Its header tells of {needed} bytes. Found: {size}.")
+            return Mismatch("TRUNCATED", f"Its header declares {needed} bytes. Found: {size}.")
     return mismatch
 
 
 def _least_size(name: str, head: bytes) -> int:
-    """How many bytes there must be, where a header tells that."""
+    """How many bytes there must be, where a header declares it."""
     if name == "grib" and head[7] == 2:
         return int.from_bytes(head[8:16], "big")
     if name == "netcdf" and head[:4] == b"\x89HDF":
@@ -186,13 +186,13 @@ def _full(
     for chunk in upstream.stream(uri):
         count += len(chunk)
         if count > stat.size:
-            return failed("SIZE_MISMATCH", f"Upstream tells of {stat.size} bytes; more came.")
+            return failed("SIZE_MISMATCH", f"Upstream declares {stat.size} bytes; more came.")
         sums.update(chunk)
         trouble = content.feed(chunk)
         if trouble is not None:
             return failed(trouble.code, trouble.detail)
     if count < stat.size:
-        return failed("TRUNCATED", f"Upstream tells of {stat.size} bytes. Found: {count}.")
+        return failed("TRUNCATED", f"Upstream declares {stat.size} bytes. Found: {count}.")
     etag = plain_etag(stat.etag)
     if levels.etag_is_md5 and etag is not None and _MD5.match(etag) and etag != sums.md5:
         return failed("ETAG_MISMATCH", f"ETag: {etag}. MD5 of the bytes: {sums.md5}.")
@@ -311,6 +311,6 @@ class _Within:
             if trouble is not None:
                 return trouble
         if self._least > self._size:
-            return Mismatch("TRUNCATED", f"Its header tells of {self._least} bytes. Found: {self._size}.")
+            return Mismatch("TRUNCATED", f"Its header declares {self._least} bytes. Found: {self._size}.")
         problem = self._walker.problem() if self._walker is not None else None
         return None if problem is None else Mismatch("TRUNCATED", problem)

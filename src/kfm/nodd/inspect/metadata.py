@@ -16,7 +16,7 @@ from kfm.nodd.inspect.file_kinds import Kind
 from kfm.nodd.inspect.gzip_members import Damaged, first_inflated
 from kfm.nodd.inspect.header_facts import Bytes, HeaderFacts, HeaderInvalid, HeaderUnread, MemoryBytes
 from kfm.nodd.inspect.integrity import compare, plain_etag
-from kfm.nodd.inspect.ranged_file import PAGE_BYTES, Ranged
+from kfm.nodd.inspect.ranged_file import PAGE_BYTES, RangedFile
 from kfm.nodd.inspect.verdicts import FAILED, Levels, Status
 from kfm.nodd.spans import HOUR_MS
 from kfm.ports import Upstream
@@ -34,7 +34,7 @@ _READERS: Mapping[str, Callable[[Bytes], HeaderFacts]] = {
 
 
 class MetadataVerdict(Record, frozen=True):
-    """The operator's answer. Times and place are the header's, and only those that the key does not tell."""
+    """The verdict on metadata. Times and place are the header's, where the key has none."""
 
     status: Status
     code: str | None = None
@@ -62,7 +62,7 @@ def from_key(reading: Reading) -> MetadataVerdict:
 def metadata(
     uri: str, known: Content | None, reading: Reading, kind: Kind, levels: Levels, upstream: Upstream
 ) -> MetadataVerdict:
-    """`known` is what HEAD told, where somebody asked already."""
+    """`known` is the answer of a HEAD, where there was one."""
     if levels.metadata == "key":
         return from_key(reading)
     reader = _READERS.get(kind.name or "")
@@ -101,7 +101,7 @@ def _asked(uri: str, upstream: Upstream) -> Content:
 
 
 def _unread(reading: Reading, note: str, message: str | None) -> MetadataVerdict:
-    """Nobody could compare: what the key tells stands, unless it is doubtful by itself."""
+    """Not compared: the key is trusted, unless it is doubtful by itself."""
     status: Status = "suspect" if reading.suspect else "unknown"
     return MetadataVerdict(status=status, message=message, doubts=reading.suspect, notes=(note,))
 
@@ -109,9 +109,9 @@ def _unread(reading: Reading, note: str, message: str | None) -> MetadataVerdict
 def _opened(uri: str, size: int, kind: Kind, levels: Levels, upstream: Upstream) -> Bytes:
     if kind.packed == "gzip":
         data, is_all = first_inflated(upstream.read(uri, 0, PAGE_BYTES), INFLATED_BYTES)
-        # How long it is within, only its end tells.
+        # Its length is known only at its end.
         return MemoryBytes(data) if is_all else MemoryBytes(data, size=1 << 62)
-    return Ranged(
+    return RangedFile(
         upstream,
         uri,
         size,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from kfm.nodd.inspect.header_facts import HeaderInvalid, HeaderUnread, Patience
+from kfm.nodd.inspect.header_facts import HeaderInvalid, HeaderUnread, ReadBudget
 from kfm.ports import Upstream
 
 PAGE_BYTES = 64 * 1024
 
 
-class Ranged:
+class RangedFile:
+    """A file at upstream, read in pages."""
+
     def __init__(
         self,
         upstream: Upstream,
@@ -24,7 +26,7 @@ class Ranged:
         self._bytes_left = bytes_max
         self._reads_left = reads_max
         self._bytes_max = bytes_max
-        self._patience = Patience()
+        self._budget = ReadBudget()
         self._page = page
         self._pages: dict[int, bytes] = {}
         self.size = size
@@ -34,7 +36,7 @@ class Ranged:
             raise HeaderInvalid(f"It points to byte {offset + length} of {self.size}.")
         if length > self._bytes_max:
             raise HeaderUnread("It is too long.")
-        self._patience.spend(length)
+        self._budget.spend(length)
         first, last = offset // self._page, (offset + max(length, 1) - 1) // self._page
         if first == last:
             start = offset - first * self._page

@@ -33,7 +33,7 @@ NOTHING_ASKED = Levels()
 
 Status = Literal["unknown", "ok", "suspect", "failed"]
 
-# Whether another attempt makes sense is said in contracts/retry.json alone.
+# Whether another attempt makes sense is decided in contracts/retry.json alone.
 FAILED = {
     "OBJECT_MISSING": "The object is not there, not yet or not any more.",
     "OBJECT_CHANGED": "The object was replaced while it was read.",
@@ -48,8 +48,8 @@ FAILED = {
     "HEADER_INVALID": "The file's header can't be what it claims to be.",
 }
 DOUBTS = {
-    "SIZE_DISAGREES": "The announced size is another one, and no ETag tells why.",
-    "HEADER_DISAGREES": "The file's header says something else than its key.",
+    "SIZE_DISAGREES": "The announced size is another one, and no ETag explains it.",
+    "HEADER_DISAGREES": "The file's header contradicts its key.",
 }
 # Nothing is wrong, but a reader of the verdict should know.
 NOTES = {

@@ -43,7 +43,7 @@ def read_notification(document: dict[str, Any], topic: str | None) -> MessageRec
         if name == "DateTime" and isinstance(value, str):
             value = value.removesuffix("Z")
         if type(value) is not type(expected) or value != expected:
-            raise RecordRefusal("FIELDS_DISAGREE", f"`{name}` is not what the key says.")
+            raise RecordRefusal("FIELDS_DISAGREE", f"`{name}` is not the value in the key.")
     at_ms, suspect = event_time(f"{stamp}Z")
     if suspect:
         raise RecordRefusal("TIME_INVALID")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Not retryable, all of them: the same bytes will say the same again.
+# Not retryable: the same bytes are refused again.
 REFUSED = {
     "BODY_EMPTY": "The body has no bytes.",
     "BODY_TOO_LARGE": "The body has more bytes than a queue would carry.",
@@ -10,22 +10,22 @@ REFUSED = {
     "BODY_NOT_JSON": "The body, or a text within it, is not JSON.",
     "BODY_TOO_DEEP": "The body is nested too deeply.",
     "SHAPE_UNKNOWN": "No known publisher writes messages of this shape.",
-    "ENVELOPE_INVALID": "The envelope lacks what such an envelope has.",
+    "ENVELOPE_INVALID": "The envelope lacks a required field.",
     "ENVELOPES_TOO_MANY": "The message is wrapped too often.",
-    "TOPIC_NOT_ALLOWED": "The topic is not on the list of those that may speak.",
+    "TOPIC_NOT_ALLOWED": "The topic is not on the list of allowed topics.",
     "CERTIFICATE_HOST": "The signing certificate is not where the topic's region keeps it.",
     "CERTIFICATE_INVALID": "The signing certificate is not there, can't be used, or is not valid now.",
     "SIGNATURE_MISSING": "The message is not signed by its topic, and this queue takes no others.",
-    "SIGNATURE_INVALID": "The signature is not that of the topic's certificate over what is said.",
+    "SIGNATURE_INVALID": "The signature does not match the message and the topic's certificate.",
     "RECORDS_MISSING": "The message has no records.",
     "RECORDS_TOO_MANY": "The message has too many records.",
-    "RECORD_INVALID": "The record lacks what such a record has, or says something twice.",
+    "RECORD_INVALID": "The record lacks a required field, or has a field twice.",
     "EVENT_VERSION": "The event's version is not one that is understood.",
     "EVENT_UNKNOWN": "The event's name is not known.",
     "SIZE_INVALID": "The size is not a number of bytes.",
     "KEY_ENCODING": "The key's escapes are malformed.",
     "KEY_TOO_LONG": "The key is longer than any store allows.",
-    "KEY_UNSAFE": "The key holds what no honest key holds.",
+    "KEY_UNSAFE": "The key contains characters or path segments that are not allowed.",
     "KEY_UNKNOWN": "The bucket is known, but no dataset in it has keys like this one.",
     "KEY_AMBIGUOUS": "Two datasets claim the key.",
     "BUCKET_UNKNOWN": "The bucket belongs to no known dataset, and no policy names it.",
@@ -33,24 +33,24 @@ REFUSED = {
     "TIME_ORDER": "The key's end is before its start.",
     "PLATFORM_UNKNOWN": "The key names a platform that is not known.",
     "PLATFORM_MISMATCH": "The key's platform does not belong into this bucket.",
-    "FIELDS_DISAGREE": "The message says one thing and its key another.",
+    "FIELDS_DISAGREE": "Fields of the message contradict its key.",
 }
-# Nothing was found out about the message: it stays in its queue and comes again.
+# The message was not checked: it stays in its queue and comes again.
 PUT_OFF = {
-    "CERTIFICATE_UNAVAILABLE": "The signing certificate can't be had at present.",
+    "CERTIFICATE_UNAVAILABLE": "The signing certificate is not available at present.",
 }
 IGNORED = {
     "TEST_EVENT": "A test of the notification itself.",
     "SUBSCRIPTION": "A subscription begins or ends; nothing is confirmed or fetched.",
     "REMOVED": "The object was removed.",
-    "NOT_A_CREATION": "Something else happened to an object.",
+    "NOT_A_CREATION": "The event is neither a creation nor a removal.",
     "REPEATED": "The same object is announced more than once in this message; the newest counts.",
 }
 SUSPECT = {
-    "EVENT_TIME_FUTURE": "The event is said to happen more than a day from now.",
-    "TIME_FUTURE": "What the key dates begins more than a day from now.",
+    "EVENT_TIME_FUTURE": "The time of the event is more than a day in the future.",
+    "TIME_FUTURE": "The time in the key is more than a day in the future.",
     "EVENT_TIME_INVALID": "The event's time can't be read.",
-    "FOLDER_DISAGREES": "The key's folders say something else than its file name.",
+    "FOLDER_DISAGREES": "The key's folders contradict its file name.",
 }
 
 

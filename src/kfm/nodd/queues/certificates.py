@@ -1,4 +1,4 @@
-"""Fetches signing certificates: over https, from where it is told, in few bytes, and no further."""
+"""Fetches signing certificates over https: one request, few bytes, no redirects."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class HttpsCertificates:
         ca_file: str | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """`ca_file` says whom to trust instead of the usual ones; `transport` gets the requests instead of
-        the network. Both are for tests."""
+        """`ca_file` replaces the trusted authorities; `transport` gets the requests instead of the network.
+        Both are for tests."""
         self._ca_file = ca_file
         self._transport = transport
 

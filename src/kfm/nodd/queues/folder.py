@@ -150,11 +150,11 @@ class FolderQueue:
             if held.size:
                 self._finish({serial: held})
             else:
-                self._release(serial)  # perhaps somebody is about to write it
+                self._release(serial)  # perhaps it is about to be written
         return messages
 
     def _files(self) -> Iterator[Spooled]:
-        """Files that nobody holds, in the order of their names."""
+        """Files that no process has locked, in the order of their names."""
         for scanned in (False, True):
             if scanned:
                 self._scan()
@@ -179,7 +179,7 @@ class FolderQueue:
         self._names = deque(found)
 
     def _swept(self, entries: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
-        """Without what is no message; what somebody who died had moved aside comes back."""
+        """Without files that are no messages; files that a dead worker had moved aside come back."""
         for entry in entries:
             if entry.name.startswith(LEAVING) and entry.name != LEAVING + self._worker:
                 self._bring_back(entry.path)
@@ -192,7 +192,7 @@ class FolderQueue:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             descriptor = os.open(path, flags)
         except FileNotFoundError:
-            return None  # somebody else was faster
+            return None  # another worker was faster
         except OSError as error:
             if error.errno != errno.ELOOP:
                 self._unreadable = name
@@ -240,7 +240,7 @@ class FolderQueue:
             else:
                 os.rename(aside, self._done_as(held.name))
         except FileNotFoundError:
-            return  # somebody took us for dead and brought it back: it comes again
+            return  # another worker took this one for dead and brought it back: it comes again
 
     def _done_as(self, name: str) -> str:
         assert self._done is not None
@@ -251,7 +251,7 @@ class FolderQueue:
         return os.path.join(self._folder, self._other(name))
 
     def _other(self, name: str) -> str:
-        """A name that nobody has, with the same end: that tells lines from a single message."""
+        """A name that is free, with the same suffix: it distinguishes lines from a single message."""
         end = os.fsdecode(os.fsencode(name)[-120:])
         return f"again-{self._worker}-{next(self._numbers)}-{end}"
 
@@ -280,7 +280,7 @@ class FolderQueue:
 
 
 def _locked(descriptor: int) -> bool:
-    """Is it ours? Where locks are not known it is everybody's."""
+    """Did this process get the lock? True on file systems without locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -291,7 +291,7 @@ def _locked(descriptor: int) -> bool:
 
 
 def _is_still(path: str, found: os.stat_result) -> bool:
-    """Whoever held it before may have removed it between our opening and our lock."""
+    """The holder before may have removed it between opening and lock."""
     try:
         now = os.lstat(path)
     except FileNotFoundError:
@@ -367,11 +367,11 @@ class Spooled:
             self._ready.appendleft(found._replace(receives=found.receives + 1))
 
     def lapsed(self, now_ms: int) -> list[str]:
-        """Those of which nothing was heard in time."""
+        """Those that were not acknowledged in time."""
         return [key for key, part in self._out.items() if part.until_ms <= now_ms]
 
     def close(self) -> None:
-        """And with it the lock goes."""
+        """This releases the lock, too."""
         self._file.close()
 
     def _next_line(self) -> tuple[SpooledPart, bytes] | None:

@@ -70,14 +70,14 @@ class StreamQueue:
                     QueueMessage(receipt=number, body=line, message_id=f"{self._name}:{number}")
                 )
         handed = [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
-        if not handed and self._at_end:  # nobody should ask in a circle
+        if not handed and self._at_end:  # no busy loop at the end
             self._clock.sleep_ms(max(0, until_ms - self._clock.monotonic_ms()))
         again_ms = self._clock.monotonic_ms() + self._visibility_ms
         self._out.update((message.receipt, (message, again_ms)) for message in handed)
         return handed
 
     def acknowledge(self, receipts: Sequence[str]) -> list[str]:
-        """There is nothing to be told: a stream does not repeat itself."""
+        """Only the memory of this process changes: a stream does not repeat messages."""
         for receipt in receipts:
             self._out.pop(receipt, None)
         return []
@@ -89,7 +89,7 @@ class StreamQueue:
                 self._ready.appendleft(msgspec.structs.replace(message, receives=message.receives + 1))
 
     def close(self) -> None:
-        """The stream is whoever's gave it."""
+        """The stream belongs to the caller, who closes it."""
 
     def _chunk(self, wait_ms: int) -> bytes | None:
         """The next bytes; none at the end; None if there are none yet."""

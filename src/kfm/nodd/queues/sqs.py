@@ -119,7 +119,7 @@ class SqsQueue:
         return messages
 
     def acknowledge(self, receipts: Sequence[str]) -> list[str]:
-        """Passing trouble leaves messages to come again; being refused is said, since it would not pass."""
+        """Messages come again after transient errors; lasting ones are raised."""
         left: list[str] = []
         for batch in _batches(receipts):
             entries = [{"Id": str(at), "ReceiptHandle": receipt} for at, receipt in enumerate(batch)]
@@ -173,10 +173,10 @@ class SqsQueue:
             raise self._trouble(str(error), remedy=_ADDRESS, transient=False) from None
 
     def _answered(self, error: Any) -> BackendUnavailable:
-        said = error.response.get("Error") or {}
-        code = str(said.get("Code") or "")
+        detail = error.response.get("Error") or {}
+        code = str(detail.get("Code") or "")
         status = (error.response.get("ResponseMetadata") or {}).get("HTTPStatusCode") or 0
-        text = f"{code}: {said.get('Message') or 'no reason given'}"
+        text = f"{code}: {detail.get('Message') or 'no reason given'}"
         if _THROTTLED.search(code):
             return self._trouble(text, remedy=_LATER, status=429, transient=True, cause="throttled")
         if _ABSENT.search(code):

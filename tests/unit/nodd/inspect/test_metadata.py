@@ -12,7 +12,7 @@ import pytest
 from kfm.model.units import Content
 from kfm.nodd.inspect.header_facts import HeaderUnread
 from kfm.nodd.inspect.inspection import InspectionResult, inspect, make_inspector
-from kfm.nodd.inspect.ranged_file import Ranged
+from kfm.nodd.inspect.ranged_file import RangedFile
 from kfm.nodd.inspect.verdicts import Levels
 from tests.nodd_objects import (
     GOES_ATTRIBUTES,
@@ -199,14 +199,14 @@ def test_headers_all_over_a_file() -> None:
     """A header that is spread over a large file is left after so many requests, and that is noted."""
     shelf, reads = Shelf(), 5
     shelf.put("s3://b/k", bytes(1_000_000))
-    file = Ranged(shelf, "s3://b/k", 1_000_000, bytes_max=10**9, reads_max=reads, page=1000)
+    file = RangedFile(shelf, "s3://b/k", 1_000_000, bytes_max=10**9, reads_max=reads, page=1000)
     for number in range(reads):
         assert file.at(number * 1000, 10) == bytes(10)
         assert file.at(number * 1000, 10) == bytes(10)
     assert len(shelf.asked) == reads
     with pytest.raises(HeaderUnread):
         file.at(500_000, 1)
-    few = Ranged(shelf, "s3://b/k", 1_000_000, bytes_max=2500, reads_max=99, page=1000)
+    few = RangedFile(shelf, "s3://b/k", 1_000_000, bytes_max=2500, reads_max=99, page=1000)
     assert few.at(990, 20) == bytes(20)
     with pytest.raises(HeaderUnread):
         few.at(5000, 1)
