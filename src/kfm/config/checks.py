@@ -12,7 +12,17 @@ from kfm.config.document import Document
 from kfm.config.ingest_checks import ingest_problems
 from kfm.config.people import people_problems
 from kfm.config.secrets import inline_secrets, is_reference
-from kfm.config.shape import gathered, is_web_address
+from kfm.config.shape import (
+    ID,
+    NAME,
+    NAME_RULE,
+    SOME_TIME_MS,
+    Problem,
+    clause,
+    gathered,
+    has_plugin,
+    is_web_address,
+)
 from kfm.config.webhooks import serve_problems, webhook_problems
 from kfm.model.breaker import PROVIDER_CHARS_MAX, is_provider_name
 from kfm.model.energy import FIGURE_MIN, FIGURES_MAX
@@ -20,10 +30,7 @@ from kfm.model.errors import ConfigError, WindowError
 from kfm.model.settings import Hook, Settings, SourceSettings, Target, own_places, takes_in
 from kfm.model.wording import did_you_mean
 
-ID_RULE = "letters, digits, `.`, `_` and `-`, beginning with a letter or digit, at most 100"
-BAD_CHARACTERS = f"has characters that are not allowed: {ID_RULE}"
-_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,99}", re.ASCII)
-_SOME_MOMENT_MS = 1_735_732_800_000  # any will do: only the form of a window is checked
+BAD_CHARACTERS = f"has characters that are not allowed: {NAME_RULE}"
 _PIPELINE = re.compile(r"[^:]+\.(?:py|mjs):[A-Za-z_]\w*")  # .mjs: run by the Node.js twin
 
 # What each kind of source and target needs, and what only it understands.
@@ -37,8 +44,6 @@ OWN = {
 TARGET_NEEDS = {"local": "path", "s3": "url", "github-actions": None, "noop": None}
 STORES = ("sqlite:", "postgresql://", "postgres://", "env:", "file:")
 SCHEMES = {"url": ("http", "https"), "bucket": ("s3", "gs", "az", "file")}
-
-Problem = tuple[str, str]  # path, sentence
 
 
 def check(document: Document, settings: Settings) -> None:
@@ -73,7 +78,7 @@ def value_problem(settings: Settings, field: str) -> str | None:
 
 
 def _names(settings: Settings) -> Iterator[Problem]:
-    if not _ID.fullmatch(settings.environment):
+    if not ID.fullmatch(settings.environment):
         yield (
             "environment",
             f"the environment `{settings.environment[:40]}` {BAD_CHARACTERS}",
@@ -84,7 +89,7 @@ def _names(settings: Settings) -> Iterator[Problem]:
         for index, thing in enumerate(things):
             path = f"{group}[{index}].id"
             word = group.removesuffix("s")
-            if not _ID.fullmatch(thing.id):
+            if not ID.fullmatch(thing.id):
                 yield path, f"the {word} id `{thing.id[:40]}` {BAD_CHARACTERS}"
             earlier = seen.setdefault(thing.id.casefold(), thing.id)
             if any(other.id == thing.id for other in things[:index]):
@@ -96,7 +101,7 @@ def _names(settings: Settings) -> Iterator[Problem]:
 def _datasets(settings: Settings) -> Iterator[Problem]:
     for index, dataset in enumerate(settings.datasets):
         path = f"datasets[{index}]"
-        if not _ID.fullmatch(dataset.domain):
+        if not ID.fullmatch(dataset.domain):
             yield (
                 f"{path}.domain",
                 f"the domain `{dataset.domain[:40]}` {BAD_CHARACTERS}",
@@ -160,7 +165,7 @@ _PLAIN = SourceSettings(id="", dataset="", kind="")
 
 def _kind(source: SourceSettings, path: str) -> Iterator[Problem]:
     if source.kind not in NEEDS:
-        if not _plugin("kfm.sources", source.kind):
+        if not has_plugin("kfm.sources", source.kind):
             yield (
                 f"{path}.kind",
                 f"there is no kind of source `{source.kind[:40]}`{did_you_mean(source.kind, sorted(NEEDS))}",
@@ -200,9 +205,9 @@ def _time(source: SourceSettings, path: str) -> Iterator[Problem]:
     from kfm.model.windows import resolve_window
 
     try:
-        resolve_window(source.window, source.time_zone, _SOME_MOMENT_MS)
+        resolve_window(source.window, source.time_zone, SOME_TIME_MS)
     except WindowError as error:
-        yield f"{path}.window", f"`window` can't be used: {_clause(error.detail)}"
+        yield f"{path}.window", f"`window` can't be used: {clause(error.detail)}"
 
 
 def _templates(source: SourceSettings, path: str) -> Iterator[Problem]:
@@ -215,13 +220,7 @@ def _templates(source: SourceSettings, path: str) -> Iterator[Problem]:
     for field, text, allowed in [*written, ("path", source.path, PATH_FIELDS)]:
         problem = template_problem(text, allowed=allowed) if text else None
         if problem:
-            yield f"{path}.{field}", f"`{field}` can't be used: {_clause(problem)}"
-
-
-def _clause(sentence: str) -> str:
-    return (
-        (sentence[:1].lower() + sentence[1:]).rstrip(".") if sentence[:1].isalpha() else sentence.rstrip(".")
-    )
+            yield f"{path}.{field}", f"`{field}` can't be used: {clause(problem)}"
 
 
 def _zone_exists(name: str) -> bool:
@@ -300,7 +299,7 @@ def _targets(settings: Settings) -> Iterator[Problem]:
         path = f"publish[{index}]"
         yield from _target(target, path)
         name = target.name or target.kind
-        if not _ID.fullmatch(name):
+        if not ID.fullmatch(name):
             yield (
                 f"{path}.name",
                 f"the target name `{name[:40]}` {BAD_CHARACTERS}",
@@ -312,7 +311,7 @@ def _targets(settings: Settings) -> Iterator[Problem]:
 
 def _target(target: Target, path: str) -> Iterator[Problem]:
     if target.kind not in TARGET_NEEDS:
-        if not _plugin("kfm.publishers", target.kind):
+        if not has_plugin("kfm.publishers", target.kind):
             words = did_you_mean(target.kind, sorted(TARGET_NEEDS))
             yield f"{path}.kind", f"there is no kind of target `{target.kind[:40]}`{words}"
         return
@@ -337,7 +336,7 @@ def _freezes(settings: Settings) -> Iterator[Problem]:
         try:
             freeze_span_ms(freeze)
         except ConfigError as error:
-            yield f"{path}.start", _clause(error.detail)
+            yield f"{path}.start", clause(error.detail)
         for field, names in known.items():
             for position, pattern in enumerate(getattr(freeze, field)):
                 if not set(pattern) & set("*?[") and pattern not in names:
@@ -386,16 +385,9 @@ def _evidence(settings: Settings) -> Iterator[Problem]:
             yield path, f"`{path.rpartition('.')[2]}` must not be empty"
 
 
-def _plugin(group: str, name: str) -> bool:
-    from importlib.metadata import entry_points
-
-    return any(point.name == name for point in entry_points(group=group))
-
-
 HOOKS_MAX = 10  # each may cost a run its time
 TIMEOUT_MIN_S, TIMEOUT_MAX_S = 0.1, 60.0
 OWN_HOOKS = {"command": {"command"}, "webhook": {"url", "secret"}, "file": {"path"}}
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _PLAIN_HOOK = Hook(kind="")
 
 
@@ -405,7 +397,7 @@ def hook_problems(settings: Settings) -> Iterator[Problem]:
         path = f"incidents[{index}]"
         yield from _hook(hook, path)
         name = hook.name or hook.kind
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             yield f"{path}.name", f"the hook name `{name[:40]}` has characters that are not allowed"
         elif name in names:
             yield path, f"two hooks are called `{name}`; give one of them a `name`"
@@ -421,7 +413,7 @@ def _hook(hook: Hook, path: str) -> Iterator[Problem]:
             f"`timeout_seconds` must be from {TIMEOUT_MIN_S:g} to {TIMEOUT_MAX_S:g}",
         )
     if hook.kind not in OWN_HOOKS:
-        if not _hook_plugin(hook.kind):
+        if not has_plugin("kfm.notifiers", hook.kind):
             hint = did_you_mean(hook.kind, sorted(OWN_HOOKS))
             yield f"{path}.kind", f"there is no kind of hook `{hook.kind[:40]}`{hint}"
         return
@@ -438,16 +430,10 @@ def _hook(hook: Hook, path: str) -> Iterator[Problem]:
         yield f"{path}.url", "`url` must begin with `http://` or `https://` and name a place"
 
 
-def _hook_plugin(name: str) -> bool:
-    from importlib.metadata import entry_points
-
-    return any(point.name == name for point in entry_points(group="kfm.notifiers"))
-
-
 _REPOSITORY = re.compile(r"[a-z0-9][a-z0-9-]{2,62}")
 
 
-def run_state_problems(settings: Settings) -> Iterator[tuple[str, str]]:
+def run_state_problems(settings: Settings) -> Iterator[Problem]:
     """Path and sentence: one store, and only what belongs to it."""
     chosen = settings.run_state
     if chosen.store != "delta":
@@ -463,7 +449,7 @@ def run_state_problems(settings: Settings) -> Iterator[tuple[str, str]]:
     yield from _lakefs_problems(settings)
 
 
-def _lakefs_problems(settings: Settings) -> Iterator[tuple[str, str]]:
+def _lakefs_problems(settings: Settings) -> Iterator[Problem]:
     """Branches are in one place, and the records of nodes with them."""
     server, store = settings.lakefs, settings.run_state.store
     if (server is None) == (store == "lakefs"):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from kfm.config.secrets import is_reference
-from kfm.config.shape import is_web_address
+from kfm.config.shape import NAME, NAME_RULE, Problem, is_web_address
 from kfm.model.wording import did_you_mean
 
 if TYPE_CHECKING:
@@ -18,15 +18,11 @@ DAY_S = 86_400
 VISIBILITY_S_MAX = 12 * 3_600  # of SQS, and long enough for any object
 REPLAYS_MAX = 10_000_000
 QUEUE_OPTIONS = ["region", "endpoint_url"]
-NAME_RULE = "letters, digits, `.`, `_` and `-`, beginning with a letter or digit, at most 100"
 DATASET_RULE = "lower-case letters, digits and `-`, beginning and ending with a letter or digit, at most 64"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _DATASET = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _TOPIC = re.compile(r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,256}")
 _PLACE = re.compile(r"(?:s3|gs|az)://\S+")
-
-Problem = tuple[str, str]  # path, sentence
 
 
 def ingest_problems(settings: Settings) -> Iterator[Problem]:
@@ -72,7 +68,7 @@ def _queues(ingest: Ingest) -> Iterator[Problem]:
     places: set[str] = set()
     for index, queue in enumerate(ingest.queues):
         path = f"ingest.queues[{index}]"
-        if not _NAME.fullmatch(queue.name):
+        if not NAME.fullmatch(queue.name):
             yield f"{path}.name", f"the queue name `{queue.name[:40]}` is not allowed: {NAME_RULE}"
         elif queue.name in names:
             yield f"{path}.name", f"two queues are called `{queue.name}`"
@@ -161,7 +157,7 @@ def _replicas(ingest: Ingest) -> Iterator[Problem]:
     names: set[str] = set()
     for index, replica in enumerate(ingest.replicas):
         path = f"ingest.replicas[{index}]"
-        if not _NAME.fullmatch(replica.name):
+        if not NAME.fullmatch(replica.name):
             yield f"{path}.name", f"the replica name `{replica.name[:40]}` is not allowed: {NAME_RULE}"
         elif replica.name in names:
             yield f"{path}.name", f"two replicas are called `{replica.name}`"
@@ -181,7 +177,7 @@ def _figures(ingest: Ingest) -> Iterator[Problem]:
         if not least <= getattr(ingest, field) <= most:  # NaN compares with nothing
             yield f"ingest.{field}", f"`{field}` must be from {least} to {most}"
     for index, reason in enumerate(ingest.replay_reasons):
-        if not _NAME.fullmatch(reason):
+        if not NAME.fullmatch(reason):
             yield f"ingest.replay_reasons[{index}]", f"`{reason[:40]}` is no code for a reason: {NAME_RULE}"
         elif reason in ingest.replay_reasons[:index]:
             yield f"ingest.replay_reasons[{index}]", f"the reason `{reason}` is named twice"

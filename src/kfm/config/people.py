@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from kfm.config.secrets import is_reference
 from kfm.model.errors import ConfigError
 from kfm.model.roles import KnownPerson, read_hash
 from kfm.model.settings import PersonSettings, Settings
+
+if TYPE_CHECKING:
+    from kfm.config.shape import Problem
 
 SUBJECT_RULE = "letters, digits and `._@+-`, beginning with a letter or digit, at most 100"
 _SUBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}", re.ASCII)
@@ -16,7 +20,7 @@ _RESERVED = ("kfm", "unknown")  # what is recorded where no person acted, or it 
 PEOPLE_MAX = 1000
 
 
-def people_problems(settings: Settings) -> Iterator[tuple[str, str]]:
+def people_problems(settings: Settings) -> Iterator[Problem]:
     """Path and sentence of whatever is wrong with the people; no token is ever repeated."""
     if len(settings.people) > PEOPLE_MAX:
         yield "people", f"at most {PEOPLE_MAX} people"
@@ -43,7 +47,7 @@ def people_problems(settings: Settings) -> Iterator[tuple[str, str]]:
         yield from _tokens(person, index, owners)
 
 
-def _names(person: PersonSettings, index: int, owners: dict[str, str]) -> Iterator[tuple[str, str]]:
+def _names(person: PersonSettings, index: int, owners: dict[str, str]) -> Iterator[Problem]:
     """A name is one person's: a second one could approve what the first has asked for."""
     taken = owners.get(person.subject)
     if taken is not None:
@@ -66,7 +70,7 @@ def _names(person: PersonSettings, index: int, owners: dict[str, str]) -> Iterat
         owners.setdefault(account, person.subject)
 
 
-def _tokens(person: PersonSettings, index: int, owners: dict[str, str]) -> Iterator[tuple[str, str]]:
+def _tokens(person: PersonSettings, index: int, owners: dict[str, str]) -> Iterator[Problem]:
     for position, text in enumerate(person.tokens):
         path = f"people[{index}].tokens[{position}]"
         found = read_hash(text)

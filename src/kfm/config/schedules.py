@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
 from kfm.config.document import Document, read_document
-from kfm.config.shape import gathered, shaped
+from kfm.config.shape import ID, NAME_RULE, SOME_TIME_MS, Problem, clause, gathered, shaped
 from kfm.model.errors import ConfigError, WindowError
 from kfm.model.schedules import MissedPolicy, Overlap, Paused, Schedule, Which, expression_problem
 from kfm.model.settings import Settings, SourceSettings, Strict
@@ -21,11 +20,6 @@ FILE = "cron.yml"
 FILE_BYTES_MAX = 1024 * 1024
 SCHEDULES_MAX = 1000
 CAP_MAX = 1000
-_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,99}", re.ASCII)
-_ID_RULE = "letters, digits, `.`, `_` and `-`, beginning with a letter or digit, at most 100"
-_SOME_MOMENT_MS = 1_735_732_800_000  # any will do: only the form of a window is checked
-
-Problem = tuple[str, str]  # path, sentence
 
 
 class MissedEntry(Strict, frozen=True):
@@ -101,8 +95,8 @@ def _names(entries: tuple[ScheduleEntry, ...]) -> Iterator[Problem]:
     seen: dict[str, str] = {}
     for index, entry in enumerate(entries):
         path = f"schedules[{index}].id"
-        if not _ID.fullmatch(entry.id):
-            yield path, f"the schedule id `{entry.id[:40]}` has characters that are not allowed: {_ID_RULE}"
+        if not ID.fullmatch(entry.id):
+            yield path, f"the schedule id `{entry.id[:40]}` has characters that are not allowed: {NAME_RULE}"
         earlier = seen.get(entry.id.casefold())
         seen.setdefault(entry.id.casefold(), entry.id)
         if earlier == entry.id:
@@ -129,9 +123,9 @@ def _entries(entries: tuple[ScheduleEntry, ...], settings: Settings) -> Iterator
             try:
                 if "/" in entry.window:
                     raise WindowError("a schedule needs a length, such as P1D, not a span")
-                resolve_window(entry.window, source.time_zone, _SOME_MOMENT_MS)
+                resolve_window(entry.window, source.time_zone, SOME_TIME_MS)
             except WindowError as error:
-                yield f"{path}.window", f"`window` can't be used: {_clause(error.detail)}"
+                yield f"{path}.window", f"`window` can't be used: {clause(error.detail)}"
 
 
 def _pattern(entry: ScheduleEntry, path: str) -> Iterator[Problem]:
@@ -147,7 +141,7 @@ def _pattern(entry: ScheduleEntry, path: str) -> Iterator[Problem]:
         try:
             parse_instant(entry.anchor, "UTC")
         except WindowError as error:
-            yield f"{path}.anchor", f"`anchor` can't be used: {_clause(error.detail)}"
+            yield f"{path}.anchor", f"`anchor` can't be used: {clause(error.detail)}"
 
 
 def _zone(entry: ScheduleEntry, path: str) -> Iterator[Problem]:
@@ -172,7 +166,7 @@ def _durations(entry: ScheduleEntry, path: str) -> Iterator[Problem]:
         try:
             length_ms = _exact_ms(text, days=field != "every")
         except WindowError as error:
-            yield f"{path}.{field}", f"`{field.rpartition('.')[2]}` can't be used: {_clause(error.detail)}"
+            yield f"{path}.{field}", f"`{field.rpartition('.')[2]}` can't be used: {clause(error.detail)}"
             continue
         if field == "jitter" and entry.every is not None and length_ms >= _length_ms(entry.every):
             yield f"{path}.jitter", "`jitter` must be shorter than `every`"
@@ -198,11 +192,6 @@ def _exact_ms(text: str, *, days: bool) -> int:
             "or a `cron` line for a time of day."
         )
     return (duration.weeks * 7 + duration.days) * DAY_MS + duration.time_ms
-
-
-def _clause(sentence: str) -> str:
-    lowered = sentence[:1].lower() + sentence[1:] if sentence[:1].isalpha() else sentence
-    return lowered.rstrip(".")
 
 
 def _schedule(entry: ScheduleEntry, source: SourceSettings) -> Schedule:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 from kfm.model.errors import SecretNotFound
 from kfm.model.redaction import is_secret_name
 from kfm.model.settings import Settings
+
+if TYPE_CHECKING:
+    from kfm.config.shape import Problem
 
 WAY_OUT = "write `env:NAME` or `file:PATH` and keep the secret there"
 _HARMLESS = {
@@ -18,6 +22,9 @@ _HARMLESS = {
     "auth",
     "signatures",
 }  # secrets in an address that was seen, ordinary words in one that is written
+ENVIRONMENT_SECRET_CHARS_MIN = 8  # not declared as secrets: a short one may be an ordinary word
+# Every name of a secret holds one of these: most variables need no closer look.
+_WORDS = ("token", "secret", "pass", "pwd", "key", "cred", "auth", "sig", "sas")
 _REFERENCE = re.compile(r"(env:[A-Za-z_][A-Za-z0-9_]*|file:.+)", re.DOTALL)
 
 
@@ -34,7 +41,7 @@ def names_secret(name: str) -> bool:
     return word in ("cookie", "set-cookie") or (word not in _HARMLESS and is_secret_name(name))
 
 
-def inline_secrets(settings: Settings) -> Iterator[tuple[str, str]]:
+def inline_secrets(settings: Settings) -> Iterator[Problem]:
     """Path and sentence of each secret that is written in the file; never its value."""
     for index, source in enumerate(settings.sources):
         path = f"sources[{index}]"
@@ -72,7 +79,7 @@ def inline_secrets(settings: Settings) -> Iterator[tuple[str, str]]:
         yield from _table({"token": settings.lineage.token}, "lineage")
 
 
-def _table(values: Mapping[str, str], path: str) -> Iterator[tuple[str, str]]:
+def _table(values: Mapping[str, str], path: str) -> Iterator[Problem]:
     for name, value in values.items():
         if is_address_name(name):
             yield from _address(value, f"{path}.{name}")
@@ -81,7 +88,7 @@ def _table(values: Mapping[str, str], path: str) -> Iterator[tuple[str, str]]:
             yield f"{path}.{name}", f"`{name}` holds a secret; {WAY_OUT}"
 
 
-def _address(address: str | None, path: str) -> Iterator[tuple[str, str]]:
+def _address(address: str | None, path: str) -> Iterator[Problem]:
     if not address or is_reference(address):
         return
     field = path.rpartition(".")[2]
@@ -109,11 +116,6 @@ def _address(address: str | None, path: str) -> Iterator[tuple[str, str]]:
             )
 
 
-ENVIRONMENT_SECRET_CHARS_MIN = 8  # not declared as secrets: a short one may be an ordinary word
-# Every name of a secret holds one of these: most variables need no closer look.
-_WORDS = ("token", "secret", "pass", "pwd", "key", "cred", "auth", "sig", "sas")
-
-
 def resolved_secrets(settings: Settings, resolve: Callable[[str], str]) -> list[str]:
     """The values behind the references. A missing one is an error when it is used."""
     found = []
@@ -133,7 +135,7 @@ def environment_secrets(environ: Mapping[str, str]) -> list[str]:
         value
         for name, value in environ.items()
         if any(word in name.lower() for word in _WORDS)
-        and _tells(name)
+        and _is_secret_variable(name)
         and name not in ("PWD", "OLDPWD")  # the shell's working directories
         and not (value.startswith("/") and os.path.exists(value))  # it only says where one is kept
     ]
@@ -142,9 +144,7 @@ def environment_secrets(environ: Mapping[str, str]) -> list[str]:
     return [value for value in (*named, *sent) if len(value) >= ENVIRONMENT_SECRET_CHARS_MIN]
 
 
-def _tells(name: str) -> bool:
-    from kfm.model.redaction import is_secret_name
-
+def _is_secret_variable(name: str) -> bool:
     return is_secret_name(name) or name.startswith("OPENLINEAGE__TRANSPORT__AUTH")
 
 
@@ -159,7 +159,7 @@ def secret_references(settings: Settings) -> Iterator[str]:
         yield from _all(source.params)
         yield from _named(source.bucket_options)
         if source.webhook is not None:
-            yield from filter(_is_reference, source.webhook.secrets)
+            yield from filter(is_reference, source.webhook.secrets)
     for target in settings.publish:
         yield from _named(target.options)
     for hook in settings.incidents:
@@ -180,20 +180,8 @@ def secret_references(settings: Settings) -> Iterator[str]:
 
 
 def _all(values: Mapping[str, str]) -> Iterator[str]:
-    return (value for value in values.values() if _is_reference(value))
+    return (value for value in values.values() if is_reference(value))
 
 
 def _named(values: Mapping[str, str]) -> Iterator[str]:
-    return (value for name, value in values.items() if _is_reference(value) and _names_secret(name))
-
-
-def _is_reference(value: str) -> bool:
-    if not value.startswith(("env:", "file:")):
-        return False
-
-    return is_reference(value)
-
-
-def _names_secret(name: str) -> bool:
-
-    return names_secret(name)
+    return (value for name, value in values.items() if is_reference(value) and names_secret(name))

@@ -16,6 +16,12 @@ from kfm.model.settings import Settings
 from kfm.model.wording import did_you_mean
 
 PROBLEMS_MAX = 20
+ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,99}", re.ASCII)  # of what is part of paths
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", re.ASCII)
+NAME_RULE = "letters, digits, `.`, `_` and `-`, beginning with a letter or digit, at most 100"
+SOME_TIME_MS = 1_735_732_800_000  # any will do where only the form of a window is checked
+
+Problem = tuple[str, str]  # path, sentence
 _Shape = TypeVar("_Shape")
 
 
@@ -53,6 +59,19 @@ def is_web_address(url: str) -> bool:
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and bool(parts.netloc)
+
+
+def clause(sentence: str) -> str:
+    """A sentence as a part of another one: without capital and full stop."""
+    lowered = sentence[:1].lower() + sentence[1:] if sentence[:1].isalpha() else sentence
+    return lowered.rstrip(".")
+
+
+def has_plugin(group: str, name: str) -> bool:
+    """Is a plugin of that name installed?"""
+    from importlib.metadata import entry_points
+
+    return any(point.name == name for point in entry_points(group=group))
 
 
 class _Walker:

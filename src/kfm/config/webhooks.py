@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from kfm.config.secrets import WAY_OUT, is_reference
 from kfm.model.errors import ConfigError
 from kfm.model.settings import Settings, SourceSettings
+
+if TYPE_CHECKING:
+    from kfm.config.shape import Problem
 
 SECRETS_MAX = 8  # each costs every request a comparison
 SECRET_CHARS_MIN = 16
@@ -14,8 +18,6 @@ TOLERANCE_MIN_S, TOLERANCE_MAX_S = 1.0, 86_400.0
 BODY_BYTES_MIN, BODY_BYTES_MAX = 1024, 16 * 1024 * 1024
 RUNNERS_MAX = 64
 LATE_MAX_S = 86_400.0
-
-Problem = tuple[str, str]  # path, sentence
 
 
 def webhook_problems(settings: Settings) -> Iterator[Problem]:
