@@ -314,7 +314,7 @@ class App:
         """Spans and metrics on their way to a collector, where one is named. A dry-run sends nothing."""
         from kfm.telemetry.exporter import Off, configured
 
-        return Off() if self.read_only else configured(self.loaded, self.ids.new())
+        return Off() if self.read_only else configured(self.loaded, self.ids.new)
 
     @cached_property
     def public_name(self) -> Callable[[str], str]:

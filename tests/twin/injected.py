@@ -12,8 +12,9 @@ from typing import Any
 
 import apsw
 
-import kfm.app as adapters
+import kfm.app
 import kfm.config.loader
+import kfm.config.state_folder
 from kfm.cli.command_line import run_command_line
 from updater.runner import runner
 
@@ -61,24 +62,25 @@ class Meter:
 
 @contextlib.contextmanager
 def injected(step: dict[str, Any]) -> Iterator[None]:
-    replaced = {
-        "SystemClock": lambda: Clock(step["now_ms"]),
-        "SystemIds": lambda: Ids(step["number"]),
-        "SystemRng": Rng,
-        "ProcessMeter": Meter,
+    replaced: dict[tuple[Any, str], Any] = {
+        (kfm.app, "SystemClock"): lambda: Clock(step["now_ms"]),
+        (kfm.config.state_folder, "SystemClock"): lambda: Clock(step["now_ms"]),
+        (kfm.config.state_folder, "SystemIds"): lambda: Ids(step["number"]),
+        (kfm.app, "SystemRng"): Rng,
+        (kfm.app, "ProcessMeter"): Meter,
     }
-    before = {name: getattr(adapters, name) for name in replaced}
+    before = {where: getattr(*where) for where in replaced}
     actor, environ = kfm.config.loader.actor, dict(os.environ)
     try:
-        for name, fake in replaced.items():
-            setattr(adapters, name, fake)
+        for (module, name), fake in replaced.items():
+            setattr(module, name, fake)
         kfm.config.loader.actor = lambda: "tester"
         os.environ.clear()
         os.environ.update(step.get("environ", {}))
         yield
     finally:
-        for name, real in before.items():
-            setattr(adapters, name, real)
+        for (module, name), real in before.items():
+            setattr(module, name, real)
         kfm.config.loader.actor = actor
         os.environ.clear()
         os.environ.update(environ)

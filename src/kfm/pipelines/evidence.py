@@ -50,7 +50,7 @@ class ProjectEvidence:
         self._key.take(store, self.settings, lambda: ids.new() + ids.new())
         self.emitter = make_pipeline_emitter(self.loaded, self._key)
         self.public_name = public_names(self.settings, self._key.mask)
-        self.telemetry = configured(self.loaded, ids.new())
+        self.telemetry = configured(self.loaded, ids.new)
 
     def fields(self) -> dict[str, Any]:
         """Fields of a `PipelineKernel`."""

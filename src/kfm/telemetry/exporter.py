@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -40,8 +40,11 @@ def choose(
     return Off()
 
 
-def configured(loaded: Loaded, instance: str) -> Telemetry:
-    """The exporter to the collector that the environment or the configuration names; `Off` without one."""
+def configured(loaded: Loaded, new_id: Callable[[], str]) -> Telemetry:
+    """The exporter to the collector that the environment or the configuration names; `Off` without one.
+
+    An id is drawn only for an exporter: without one, runs in both languages have the same sequence of ids.
+    """
     from kfm.config.loader import otlp
 
     named = otlp(loaded.settings.telemetry)
@@ -52,7 +55,7 @@ def configured(loaded: Loaded, instance: str) -> Telemetry:
         headers={name: loaded.secret(value) for name, value in named.headers.items()},
         service=named.service,
         environment=loaded.settings.environment,
-        instance=instance,
+        instance=new_id(),
     )
 
 

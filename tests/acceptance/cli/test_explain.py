@@ -169,21 +169,19 @@ def test_records_are_dimmed_on_a_terminal(kfm: Kfm, begun: Path) -> None:
 @pytest.mark.parametrize("what", ["example-readings", "readings", "RUN"])
 def test_the_ledger_is_opened_once(kfm: Kfm, lived: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """Whatever is explained, one connection reads all of it."""
-    from kfm import app
-    from kfm.pipelines import project
+    from kfm.config import state_folder
 
     with opened() as ledger:
         run_id = ledger.runs(limit=1)[0].run_id
     count: list[str] = []
-    for module in (app, project):
-        for name in ("open_ledger", "open_store"):
-            real = getattr(module, name)
+    for name in ("open_ledger", "open_store"):
+        real = getattr(state_folder, name)
 
-            def counted(*given: Any, _real: Any = real, **named: Any) -> Any:
-                count.append(_real.__name__)
-                return _real(*given, **named)
+        def counted(*given: Any, _real: Any = real, **named: Any) -> Any:
+            count.append(_real.__name__)
+            return _real(*given, **named)
 
-            monkeypatch.setattr(module, name, counted)
+        monkeypatch.setattr(state_folder, name, counted)
     assert kfm("explain", run_id if what == "RUN" else what).code == 0
     assert count == ["open_ledger"]
 
