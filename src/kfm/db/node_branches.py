@@ -88,7 +88,7 @@ def require_open(session: Session, branch: str) -> None:
     found = branch_commits.branch_in(session, branch)
     if found is not None and found.protected:
         raise BranchProtected(
-            f"`{branch}` is protected, so no pass works on it.",
+            f"`{branch}` is protected, so no pipeline run works on it.",
             remedy=f"Work on another one with --branch, then `kfm branch merge REF --into {branch}`.",
         )
 

@@ -130,7 +130,7 @@ class PipelineEmitter:
         return self._mask(text) if hidden else text
 
     def _run_job(self, about: PassTry) -> tuple[Name, str]:
-        """The run that a pass is an attempt at, or a part of: its job, and its id."""
+        """The run that a pipeline run is an attempt at, or a part of: its job, and its id."""
         if about.parent is None:
             job = self._named(about, about.pipeline_id)
         else:

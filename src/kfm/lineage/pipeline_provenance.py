@@ -1,4 +1,4 @@
-"""Provenance of passes: the run is an activity, each node's dataset an entity, each result one of its own.
+"""Provenance of pipeline runs: the run is an activity, each node's dataset an entity, each result another.
 
 The result of a skipped node comes with the run that made it. Free text stays in the ledger.
 """
@@ -35,7 +35,7 @@ def pass_document(
     producer: str,
     public: Public = str,
 ) -> dict[str, Any]:
-    """The document of a pass that stands on its own."""
+    """The document of a pipeline run of its own."""
     account = _PassAccount(found, producer, public, document)
     things = [account.activity(), *account.parts(nodes)]
     return {"@context": CONTEXT, "@graph": [*things, account.runner(), account.plan(), *provenance.roles()]}

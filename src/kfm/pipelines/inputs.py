@@ -17,60 +17,19 @@ from kfm.pipelines.values import NodeFiles, StoredFile
 if TYPE_CHECKING:
     from kfm.ports import BranchReader, Bucket, Clock, Guard, Http, InputVersions, PipelineRuns, ProjectFiles
 
-
 INPUTS_PER_NODE_MAX = 1_000_000
+DEPTH_MAX = 100
+CALL_TIMEOUT_MS = 60_000
+BRANCH = "branch:"
 _RECENT_NS = 2_000_000_000  # a file changed that recently may change again without its time showing it
-
+_PLAIN = (str, int, float, bool, type(None))
+_WEB = ("http://", "https://")
+_VALIDATORS = (("etag", "etag"), ("last-modified", "last_modified"))
+REMEDY = (
+    "Say what identifies the call: params=lambda …: {…}, a function of the same arguments; "
+    "or declare what it reads in inputs."
+)
 Remembered = tuple[int, int, int, str]
-
-
-class FileChecksums:
-    """Checksums of files, for one pipeline run; what was learnt is kept at its end."""
-
-    def __init__(
-        self, files: ProjectFiles, kept: PipelineRuns, now_ms: Callable[[], int], *, verify: bool = False
-    ) -> None:
-        self._files = files
-        self._kept = kept
-        self._now_ms = now_ms
-        self._verify = verify
-        self._known: dict[str, Remembered] | None = None
-        self._seen: dict[str, str | None] = {}
-        self._learnt: dict[str, Remembered] = {}
-
-    def of(self, path: str) -> str | None:
-        """The file's checksum; None if it is not there. Computed once for each run, unless forgotten."""
-        if path not in self._seen:
-            self._seen[path] = self._look(path)
-        return self._seen[path]
-
-    def forget(self, path: str) -> None:
-        """It was, or may have been, written since."""
-        self._seen.pop(path, None)
-
-    def _look(self, path: str) -> str | None:
-        stat = self._files.stat(path)
-        if stat is None:
-            return None
-        if self._known is None:
-            self._known = self._kept.checksums("", "\U0010ffff")
-        kept = self._learnt.get(path) or self._known.get(path)
-        if kept is not None and kept[:3] == stat and not self._verify:
-            return kept[3]
-        try:
-            checksum = self._files.checksum(path)
-        except FileNotFoundError:
-            return None
-        after = self._files.stat(path)
-        # Only a file that did not change while it was read, nor shortly before, is identified by its times.
-        if after == stat and self._now_ms() * 1_000_000 - stat[1] > _RECENT_NS:
-            self._learnt[path] = (*stat, checksum)
-        return checksum
-
-    def keep(self) -> None:
-        if self._learnt:
-            self._kept.keep_checksums(self._learnt)
-            self._learnt = {}
 
 
 class Inputs:
@@ -146,12 +105,56 @@ def _takes_one(function: Callable[..., Any]) -> bool:
     return code is not None and code.co_argcount > 0
 
 
-DEPTH_MAX = 100
-_PLAIN = (str, int, float, bool, type(None))
-REMEDY = (
-    "Say what identifies the call: params=lambda …: {…}, a function of the same arguments; "
-    "or declare what it reads in inputs."
-)
+class FileChecksums:
+    """Checksums of files, for one pipeline run; what was learnt is kept at its end."""
+
+    def __init__(
+        self, files: ProjectFiles, kept: PipelineRuns, now_ms: Callable[[], int], *, verify: bool = False
+    ) -> None:
+        self._files = files
+        self._kept = kept
+        self._now_ms = now_ms
+        self._verify = verify
+        self._known: dict[str, Remembered] | None = None
+        self._seen: dict[str, str | None] = {}
+        self._learnt: dict[str, Remembered] = {}
+
+    def of(self, path: str) -> str | None:
+        """The file's checksum; None if it is not there. Computed once for each run, unless forgotten."""
+        if path not in self._seen:
+            self._seen[path] = self._look(path)
+        return self._seen[path]
+
+    def forget(self, path: str) -> None:
+        """It was, or may have been, written since."""
+        self._seen.pop(path, None)
+
+    def _look(self, path: str) -> str | None:
+        stat = self._files.stat(path)
+        if stat is None:
+            return None
+        if self._known is None:
+            self._known = self._kept.checksums("", "\U0010ffff")
+        kept = self._learnt.get(path) or self._known.get(path)
+        if kept is not None and kept[:3] == stat and not self._verify:
+            return kept[3]
+        try:
+            checksum = self._files.checksum(path)
+        except FileNotFoundError:
+            return None
+        after = self._files.stat(path)
+        # Only a file that did not change while it was read, nor shortly before, is identified by its times.
+        if after == stat and self._now_ms() * 1_000_000 - stat[1] > _RECENT_NS:
+            self._learnt[path] = (*stat, checksum)
+        return checksum
+
+    def keep(self) -> None:
+        if self._learnt:
+            self._kept.keep_checksums(self._learnt)
+            self._learnt = {}
+
+
+# --- arguments of a call -----------------------------------------------------------------
 
 
 class BoundCall:
@@ -219,10 +222,7 @@ def plain(value: Any, where: str, depth: int = 0) -> Any:
     )
 
 
-CALL_TIMEOUT_MS = 60_000
-BRANCH = "branch:"
-_WEB = ("http://", "https://")
-_VALIDATORS = (("etag", "etag"), ("last-modified", "last_modified"))
+# --- remote inputs -----------------------------------------------------------------------
 
 
 class RemoteInputVersions:

@@ -1,4 +1,4 @@
-"""A pipeline's project: its folder, its state, its ledger; from `flows/soil.py:pipeline` to a pipeline."""
+"""Project of a pipeline: its folder, state and ledger, the file that declares it, and how it is run."""
 
 from __future__ import annotations
 
@@ -34,104 +34,9 @@ if TYPE_CHECKING:
     from kfm.pipelines.run_state_store import StoreParts
     from kfm.ports import BranchReader, Clock, InputVersions, Objects
 
-
-REMEDY = "Name a Python file that makes a kfm.Pipeline: `FILE`, or `FILE:NAME` where it makes several."
-
-
-def load_pipeline(wanted: str) -> Pipeline:
-    """The pipeline of a file: the one that is named, or the only one."""
-    path, name = split(wanted)
-    found = pipelines_of(path)
-    if name is not None:
-        if name in found:
-            return found[name]
-        known = f"it has {', '.join(found)}" if found else "it makes none"
-        close = suggest(name, found)
-        hint = f"; did you mean `{close}`?" if close else ""
-        raise PipelineError(f"{path} has no pipeline {name}: {known}{hint}.", remedy=REMEDY)
-    distinct = list({id(value): value for value in found.values()}.values())
-    if len(distinct) == 1:
-        return distinct[0]
-    if not distinct:
-        raise PipelineError(f"{path} makes no kfm.Pipeline.", remedy=REMEDY)
-    raise PipelineError(
-        f"{path} makes several pipelines: {', '.join(found)}.",
-        remedy=f"Name one: `{path}:{next(iter(found))}`.",
-    )
-
-
-def pipelines_of(path: str) -> dict[str, Pipeline]:
-    """All that a file makes, by the names that it gives them."""
-    return {key: value for key, value in vars(_executed(path)).items() if isinstance(value, Pipeline)}
-
-
-def split(wanted: str) -> tuple[str, str | None]:
-    """A file may have a colon in its name: then it is there."""
-    path, colon, name = wanted.rpartition(":")
-    if colon and name.isidentifier() and not os.path.exists(wanted):
-        return path, name
-    return wanted, None
-
-
-def _executed(path: str) -> ModuleType:
-    try:
-        # Not through the import system: that would leave bytecode beside the person's file.
-        with open(path, "rb") as file:
-            text = file.read()
-    except OSError as error:
-        why = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
-        raise PipelineError(f"{path} can't be read: {(why or str(error)).lower()}.", remedy=REMEDY) from None
-    absolute = os.path.abspath(path)
-    name = "kfm_pipeline_" + hashlib.sha256(absolute.encode()).hexdigest()[:12]
-    module = ModuleType(name)
-    module.__file__ = absolute
-    sys.modules[name] = module
-    linecache.checkcache(absolute)  # the code's hash is that of the text as it is now
-    folder = os.path.dirname(absolute)
-    if folder not in sys.path:
-        sys.path.append(folder)  # last: its neighbours can be imported, and hide nothing
-    try:
-        exec(compile(text, absolute, "exec"), module.__dict__)  # noqa: S102 - a pipeline is code that its owner asked to run
-    except PipelineError:
-        raise
-    except (Exception, SystemExit) as error:
-        line = _line(error, absolute)
-        raise PipelineError(
-            f"{path}{line}: {type(error).__name__}: {error}", remedy="Mend the file; it did not load."
-        ) from error
-    return module
-
-
-def _line(error: BaseException, path: str) -> str:
-    """`:12`, the line of the file at which it went wrong."""
-    if isinstance(error, SyntaxError) and error.filename == path and error.lineno:
-        return f":{error.lineno}"
-    line, trace = None, error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == path:
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return f":{line}" if line else ""
-
-
 JOBS_MAX = 256
+REMEDY = "Name a Python file that makes a kfm.Pipeline: `FILE`, or `FILE:NAME` where it makes several."
 logger = logging.getLogger(__name__)
-
-
-class LazyInputVersions:
-    """Implements `ports.InputVersions`; loads the clients once there is a remote input."""
-
-    def __init__(self, clock: Clock, branches: Callable[[], BranchReader]) -> None:
-        self._clock = clock
-        self._branches = branches
-        self._versions: InputVersions | None = None
-
-    def of(self, uri: str) -> Mapping[str, Any]:
-        if self._versions is None:
-            from kfm.pipelines.inputs import unconfigured_input_versions
-
-            self._versions = unconfigured_input_versions(self._clock, self._branches)
-        return self._versions.of(uri)
 
 
 class PipelineProject:
@@ -219,64 +124,6 @@ class PipelineProject:
         self.store.close()
 
 
-def governed_kernel(app: App, objects: Objects, *, dry_run: bool) -> PipelineKernel:
-    """What the nodes of a governed run work with. A dry-run keeps nothing, and so knows nothing."""
-    from kfm.objects.project_files import DiskProject
-    from kfm.pipelines.dry_run_state import NullRunState
-    from kfm.pipelines.evidence import governed_evidence
-
-    files = DiskProject(app.loaded.folder)
-    states: RunStateTables | NullRunState = NullRunState()
-    if not dry_run:
-        from kfm.pipelines.run_state_store import StoreParts, open_run_states
-
-        parts = StoreParts(app.store, app.state, objects, app.loaded)
-        states = open_run_states(parts, app.settings.run_state)
-    return PipelineKernel(
-        states=states,
-        pipeline_runs=states,
-        objects=objects,
-        object_size=objects.size_of,
-        files=files,
-        input_versions=app.input_versions(),
-        clock=app.clock,
-        liveness=app.liveness,
-        worker_id=app.kernel.worker_id,
-        workers=_local_workers(WorkerContext(objects, files, app.clock, log_node)),
-        actor=_who(app.loaded),
-        redact=app.loaded.discretion,
-        **({} if dry_run else governed_evidence(app)),
-    )
-
-
-def _local_workers(context: WorkerContext) -> Callable[[int], Workers]:
-    """Workers in this process: threads, or the calling thread for one job at a time."""
-    return lambda jobs: ThreadWorkers(context, jobs, prepare_decoders) if jobs > 1 else InlineWorker(context)
-
-
-def log_node(node: str, line: str) -> None:
-    logger.info("%s: %s", node, line, extra={"node": node})
-
-
-def _who(loaded: Loaded | None) -> str:
-    """The subject of the token, else the account; never what the environment claims."""
-    from kfm.config.loader import actor
-
-    return loaded.identity().subject if loaded is not None else actor()
-
-
-def _sizes(folder: str) -> Callable[[str], int | None]:
-    stat = os.stat
-
-    def size(sha256: str) -> int | None:
-        try:
-            return stat(f"{folder}{sha256[:2]}/{sha256[2:]}").st_size
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-
-    return size
-
-
 @contextmanager
 def open_project(
     directory: str | None = None,
@@ -311,6 +158,9 @@ def open_project(
         project.close()
 
 
+# --- runs and plans ----------------------------------------------------------------------
+
+
 def run_pipeline(
     pipeline: Pipeline,
     *,
@@ -325,22 +175,6 @@ def run_pipeline(
         options = make_options(pipeline, project, **arguments)
         kernel = with_workers(project.kernel(on_node, log), project, pipeline, workers, log)
         return PipelineExecutor(PipelinePlanner(kernel, pipeline, options)).run()
-
-
-def with_workers(
-    kernel: PipelineKernel,
-    project: PipelineProject,
-    pipeline: Pipeline,
-    workers: WorkersKind | None,
-    log: Callable[[str, str], None],
-) -> PipelineKernel:
-    """The kernel with processes as workers, where the caller or the pipeline asks for them."""
-    if (workers or pipeline.workers) != "processes":
-        return kernel
-    from kfm.pipelines.workers import ProcessWorkers, home_of
-
-    home_of(pipeline)  # before anything is begun
-    return replace(kernel, workers=lambda jobs: ProcessWorkers(project, pipeline, jobs, log))
 
 
 def plan_pipeline(
@@ -416,3 +250,175 @@ def _jobs(wanted: int | None) -> int:
     if not 1 <= jobs <= JOBS_MAX:
         raise UsageError(f"jobs is {jobs}; 1 to {JOBS_MAX} are possible.")
     return jobs
+
+
+# --- dependencies of a pipeline run ------------------------------------------------------
+
+
+def governed_kernel(app: App, objects: Objects, *, dry_run: bool) -> PipelineKernel:
+    """What the nodes of a governed run work with. A dry-run keeps nothing, and so knows nothing."""
+    from kfm.objects.project_files import DiskProject
+    from kfm.pipelines.dry_run_state import NullRunState
+    from kfm.pipelines.evidence import governed_evidence
+
+    files = DiskProject(app.loaded.folder)
+    states: RunStateTables | NullRunState = NullRunState()
+    if not dry_run:
+        from kfm.pipelines.run_state_store import StoreParts, open_run_states
+
+        parts = StoreParts(app.store, app.state, objects, app.loaded)
+        states = open_run_states(parts, app.settings.run_state)
+    return PipelineKernel(
+        states=states,
+        pipeline_runs=states,
+        objects=objects,
+        object_size=objects.size_of,
+        files=files,
+        input_versions=app.input_versions(),
+        clock=app.clock,
+        liveness=app.liveness,
+        worker_id=app.kernel.worker_id,
+        workers=_local_workers(WorkerContext(objects, files, app.clock, log_node)),
+        actor=_who(app.loaded),
+        redact=app.loaded.discretion,
+        **({} if dry_run else governed_evidence(app)),
+    )
+
+
+def with_workers(
+    kernel: PipelineKernel,
+    project: PipelineProject,
+    pipeline: Pipeline,
+    workers: WorkersKind | None,
+    log: Callable[[str, str], None],
+) -> PipelineKernel:
+    """The kernel with processes as workers, where the caller or the pipeline asks for them."""
+    if (workers or pipeline.workers) != "processes":
+        return kernel
+    from kfm.pipelines.workers import ProcessWorkers, home_of
+
+    home_of(pipeline)  # before anything is begun
+    return replace(kernel, workers=lambda jobs: ProcessWorkers(project, pipeline, jobs, log))
+
+
+def _local_workers(context: WorkerContext) -> Callable[[int], Workers]:
+    """Workers in this process: threads, or the calling thread for one job at a time."""
+    return lambda jobs: ThreadWorkers(context, jobs, prepare_decoders) if jobs > 1 else InlineWorker(context)
+
+
+def log_node(node: str, line: str) -> None:
+    logger.info("%s: %s", node, line, extra={"node": node})
+
+
+def _who(loaded: Loaded | None) -> str:
+    """The subject of the token, else the account; never what the environment claims."""
+    from kfm.config.loader import actor
+
+    return loaded.identity().subject if loaded is not None else actor()
+
+
+def _sizes(folder: str) -> Callable[[str], int | None]:
+    stat = os.stat
+
+    def size(sha256: str) -> int | None:
+        try:
+            return stat(f"{folder}{sha256[:2]}/{sha256[2:]}").st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    return size
+
+
+class LazyInputVersions:
+    """Implements `ports.InputVersions`; loads the clients once there is a remote input."""
+
+    def __init__(self, clock: Clock, branches: Callable[[], BranchReader]) -> None:
+        self._clock = clock
+        self._branches = branches
+        self._versions: InputVersions | None = None
+
+    def of(self, uri: str) -> Mapping[str, Any]:
+        if self._versions is None:
+            from kfm.pipelines.inputs import unconfigured_input_versions
+
+            self._versions = unconfigured_input_versions(self._clock, self._branches)
+        return self._versions.of(uri)
+
+
+# --- pipeline files ----------------------------------------------------------------------
+
+
+def load_pipeline(wanted: str) -> Pipeline:
+    """The pipeline of a file: the one that is named, or the only one."""
+    path, name = split(wanted)
+    found = pipelines_of(path)
+    if name is not None:
+        if name in found:
+            return found[name]
+        known = f"it has {', '.join(found)}" if found else "it makes none"
+        close = suggest(name, found)
+        hint = f"; did you mean `{close}`?" if close else ""
+        raise PipelineError(f"{path} has no pipeline {name}: {known}{hint}.", remedy=REMEDY)
+    distinct = list({id(value): value for value in found.values()}.values())
+    if len(distinct) == 1:
+        return distinct[0]
+    if not distinct:
+        raise PipelineError(f"{path} makes no kfm.Pipeline.", remedy=REMEDY)
+    raise PipelineError(
+        f"{path} makes several pipelines: {', '.join(found)}.",
+        remedy=f"Name one: `{path}:{next(iter(found))}`.",
+    )
+
+
+def pipelines_of(path: str) -> dict[str, Pipeline]:
+    """All that a file makes, by the names that it gives them."""
+    return {key: value for key, value in vars(_executed(path)).items() if isinstance(value, Pipeline)}
+
+
+def split(wanted: str) -> tuple[str, str | None]:
+    """A file may have a colon in its name: then it is there."""
+    path, colon, name = wanted.rpartition(":")
+    if colon and name.isidentifier() and not os.path.exists(wanted):
+        return path, name
+    return wanted, None
+
+
+def _executed(path: str) -> ModuleType:
+    try:
+        # Not through the import system: that would leave bytecode beside the person's file.
+        with open(path, "rb") as file:
+            text = file.read()
+    except OSError as error:
+        why = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        raise PipelineError(f"{path} can't be read: {(why or str(error)).lower()}.", remedy=REMEDY) from None
+    absolute = os.path.abspath(path)
+    name = "kfm_pipeline_" + hashlib.sha256(absolute.encode()).hexdigest()[:12]
+    module = ModuleType(name)
+    module.__file__ = absolute
+    sys.modules[name] = module
+    linecache.checkcache(absolute)  # the code's hash is that of the text as it is now
+    folder = os.path.dirname(absolute)
+    if folder not in sys.path:
+        sys.path.append(folder)  # last: its neighbours can be imported, and hide nothing
+    try:
+        exec(compile(text, absolute, "exec"), module.__dict__)  # noqa: S102 - a pipeline is code that its owner asked to run
+    except PipelineError:
+        raise
+    except (Exception, SystemExit) as error:
+        line = _line(error, absolute)
+        raise PipelineError(
+            f"{path}{line}: {type(error).__name__}: {error}", remedy="Mend the file; it did not load."
+        ) from error
+    return module
+
+
+def _line(error: BaseException, path: str) -> str:
+    """`:12`, the line of the file at which it went wrong."""
+    if isinstance(error, SyntaxError) and error.filename == path and error.lineno:
+        return f":{error.lineno}"
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == path:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return f":{line}" if line else ""

@@ -23,7 +23,7 @@ from kfm.model.errors import Cancelled, ContractViolated, KfmError, PipelineErro
 from kfm.model.records import NodeOutcome, Output
 from kfm.model.run_state import NOTHING_CHECKED, outputs_of, outputs_text
 from kfm.pipelines.context import HiddenRun, NodeContext, NodePublisher
-from kfm.pipelines.declaration import CONTEXT_NAMES, NodeSpec, Pipeline
+from kfm.pipelines.declaration import CONTEXT_NAMES, NodeSpec, Pipeline, arguments_of
 from kfm.pipelines.values import handed_on, store_value
 
 if TYPE_CHECKING:
@@ -32,9 +32,15 @@ if TYPE_CHECKING:
     from kfm.pipelines.project import PipelineProject
     from kfm.ports import Clock, Objects, ProjectFiles
 
-
 FUNCTIONS_MAX = 4096  # whose arguments' types are kept
 POLL_S = 0.1  # how often a wait looks whether the run was cancelled
+TRIES_MAX = 2  # of a job whose child was killed
+EXIT_S = 5.0  # how long an idle child may take to exit
+LENGTH_BYTES = 8
+CHILD = "kfm.pipelines.worker_child"
+NOT_IN_A_FILE = (
+    "Other processes load a pipeline from its file. Put it at the top level of one, or use threads."
+)
 
 
 class NodeJob(msgspec.Struct, frozen=True, eq=False):
@@ -173,6 +179,9 @@ class ThreadWorkers:
                 return [future.result() for future in done]
 
 
+# --- one job -----------------------------------------------------------------------------
+
+
 def perform(job: NodeJob, worker: WorkerContext, cancelled: Callable[[], bool]) -> NodeResult:
     """Run one job; any error is the node's failure."""
     spec, began_ms = job.spec, worker.clock.monotonic_ms()
@@ -237,8 +246,6 @@ def _call(job: NodeJob, context: NodeContext, worker: WorkerContext) -> Any:
 
 
 def _takes(spec: NodeSpec, name: str) -> bool:
-    from kfm.pipelines.declaration import arguments_of
-
     names, _ = arguments_of(spec.function)
     return name in names
 
@@ -301,7 +308,7 @@ def _files(spec: NodeSpec, files: ProjectFiles) -> list[Output]:
     return found
 
 
-LENGTH_BYTES = 8
+# --- messages between processes ----------------------------------------------------------
 
 
 def frame(message: dict[str, Any]) -> bytes:
@@ -327,27 +334,41 @@ class Frames:
             yield message
 
 
-TRIES_MAX = 2  # of a job whose child was killed
-EXIT_S = 5.0  # how long an idle child may take to exit
-CHILD = "kfm.pipelines.worker_child"
-NOT_IN_A_FILE = (
-    "Other processes load a pipeline from its file. Put it at the top level of one, or use threads."
-)
+def _references(job: NodeJob) -> dict[str, Any]:
+    return {
+        "node": job.spec.id,
+        "code_sha": job.code_sha,
+        "attempt": job.attempt,
+        "arguments": {name: outputs_text(outputs) for name, outputs in job.arguments.items()},
+        "run_id": job.run_id,
+        "branch": job.branch,
+    }
 
 
-@dataclass
-class _Child:
-    process: subprocess.Popen[bytes]
-    answers: int  # our end of the pipe
-    frames: Frames = field(default_factory=Frames)
-    job: NodeJob | None = None
-    cancelled: bool = False
+def _outcome(job: NodeJob, done: dict[str, Any]) -> NodeResult:
+    error = _error(done["error"]) if done["error"] else None
+    outputs = outputs_of(done["outputs"])
+    return NodeResult(job, done["outcome"], outputs, done["summary"], error, done["duration_ms"])
 
-    def send(self, message: dict[str, Any]) -> None:
-        assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # it is dead, which the end of its answers will show
-            self.process.stdin.write(frame(message))
-            self.process.stdin.flush()
+
+def _error(document: dict[str, Any]) -> KfmError:
+    kind = getattr(errors, document["kind"], PipelineFailed)
+    error: KfmError = kind(document["detail"], remedy=document["remedy"])
+    if document["trace"]:
+        error.__cause__ = ElsewhereError(document["trace"], document["place"])
+    return error
+
+
+class ElsewhereError(Exception):
+    """An error that was raised in another process, as text."""
+
+    def __init__(self, trace: str, place: str) -> None:
+        super().__init__(trace.rstrip().rpartition("\n")[2])
+        self.trace = trace
+        self.place = place
+
+
+# --- processes ---------------------------------------------------------------------------
 
 
 class ProcessWorkers:
@@ -475,6 +496,21 @@ class ProcessWorkers:
         return [NodeResult(job, "failed", (), dict(NOTHING_CHECKED), error, 0)]
 
 
+@dataclass
+class _Child:
+    process: subprocess.Popen[bytes]
+    answers: int  # our end of the pipe
+    frames: Frames = field(default_factory=Frames)
+    job: NodeJob | None = None
+    cancelled: bool = False
+
+    def send(self, message: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):  # it is dead, which the end of its answers will show
+            self.process.stdin.write(frame(message))
+            self.process.stdin.flush()
+
+
 def home_of(pipeline: Pipeline) -> str:
     """The file that makes it; PipelineError if no other process could load it from there."""
     home = pipeline.home
@@ -517,40 +553,3 @@ def _fate(code: int) -> str:
         return f"was killed by {signal.Signals(-code).name}"
     except ValueError:
         return f"was killed by signal {-code}"
-
-
-# --- messages to and from children -----------------------------------------------------------
-
-
-def _references(job: NodeJob) -> dict[str, Any]:
-    return {
-        "node": job.spec.id,
-        "code_sha": job.code_sha,
-        "attempt": job.attempt,
-        "arguments": {name: outputs_text(outputs) for name, outputs in job.arguments.items()},
-        "run_id": job.run_id,
-        "branch": job.branch,
-    }
-
-
-def _outcome(job: NodeJob, done: dict[str, Any]) -> NodeResult:
-    error = _error(done["error"]) if done["error"] else None
-    outputs = outputs_of(done["outputs"])
-    return NodeResult(job, done["outcome"], outputs, done["summary"], error, done["duration_ms"])
-
-
-def _error(document: dict[str, Any]) -> KfmError:
-    kind = getattr(errors, document["kind"], PipelineFailed)
-    error: KfmError = kind(document["detail"], remedy=document["remedy"])
-    if document["trace"]:
-        error.__cause__ = ElsewhereError(document["trace"], document["place"])
-    return error
-
-
-class ElsewhereError(Exception):
-    """An error that was raised in another process, as text."""
-
-    def __init__(self, trace: str, place: str) -> None:
-        super().__init__(trace.rstrip().rpartition("\n")[2])
-        self.trace = trace
-        self.place = place

@@ -33,7 +33,7 @@ def list_passes(app: App, limit: int) -> list[Pass]:
 
 
 def read_pass(app: App, run_id: str) -> PassSeen | None:
-    """The pass of this id, or of this governed run; None: there is none."""
+    """The pipeline run of this id, or of this governed run; None if there is none."""
     from kfm.db.run_state import RunStateTables
 
     if RunStateTables(app.ledger.database).get(run_id) is None:
@@ -121,7 +121,7 @@ def graph_document(found: Any, cells: list[NodeCell], svg: str | None) -> dict[s
 
 
 def find_pass(tables: Any, wanted: str) -> Pass:
-    """A pass by its run's id, or by the beginning of it, if that is unambiguous; `last` is the newest."""
+    """A pipeline run by its id, or by the beginning of it, if that is unambiguous; `last` is the newest."""
     found: Pass | None = tables.get(wanted)
     if found is not None:
         return found
@@ -129,7 +129,7 @@ def find_pass(tables: Any, wanted: str) -> Pass:
     if wanted == "last" and listed:
         run_id = listed[0].run_id
     else:
-        sought = Sought("pass", "passes", lambda _start: listed, lambda each: each.run_id)
+        sought = Sought("pipeline run", "pipeline runs", lambda _start: listed, lambda each: each.run_id)
         run_id = only(wanted, [sought], "`kfm run-state list` shows them.").run_id
     whole: Pass | None = tables.get(run_id)
     assert whole is not None
