@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 PAGE_ROWS = 1000
 PHASE = "checking the chain"
+KIND = "seal"
+STREAMS = {EVENTS: "Events", UNITS: "Pages of units"}
+SEAL_PAGE_ROWS = 500
 
 
 def links(
@@ -71,11 +74,6 @@ def newest(
 def _is_within(number: Any, top: int | None) -> bool:
     """A forged row may have anything for a number."""
     return top is None or (isinstance(number, int) and number <= top)
-
-
-KIND = "seal"
-STREAMS = {EVENTS: "Events", UNITS: "Pages of units"}
-SEAL_PAGE_ROWS = 500
 
 
 class SealsVerdict(Record, frozen=True):

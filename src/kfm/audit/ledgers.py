@@ -39,6 +39,9 @@ CIRCUIT_OPEN = "circuit-open"
 PROMOTIONS_MAX = 10_000_000
 POSTMORTEM_KINDS = frozenset({"postmortem"})
 REVIEW_KINDS = frozenset({"review", "halt-review", "halt"})
+FILE = "unit-pages.jsonl"
+WITHHELD_TAG = "withheld-page/1"
+UNIT_PAGE_ROWS = 500
 
 
 # --- what was tried again --------------------------------------------------------------
@@ -215,11 +218,6 @@ def extract(one: ChainLink, curtain: Curtain) -> Extract:
         withheld=withheld,
         **shown,  # type: ignore[arg-type]
     )
-
-
-FILE = "unit-pages.jsonl"
-WITHHELD_TAG = "withheld-page/1"
-UNIT_PAGE_ROWS = 500
 
 
 def page_lines(ledger: LedgerReader, settings: Settings, *, internal: bool) -> Iterator[bytes]:

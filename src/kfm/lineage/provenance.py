@@ -35,6 +35,13 @@ if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
 
 RETRIES_MAX = 1000
+MASKED = "The name stands for a dataset that must not be named."
+NO_MANIFEST = "The manifest of this version is not kept any more."
+NO_BYTES = "Its bytes were not seen by the run: it is known by what discovery told."
+UNKNOWN = "unknown"
+NO_POLICIES = "It is not on record which policies were in force."
+NO_TEXTS = "The texts of these policies were not kept."
+NO_VERSION = "It is not on record which version did the work."
 
 
 def prov_of(
@@ -310,11 +317,6 @@ def _refused_call(
     }
 
 
-MASKED = "The name stands for a dataset that must not be named."
-NO_MANIFEST = "The manifest of this version is not kept any more."
-NO_BYTES = "Its bytes were not seen by the run: it is known by what discovery told."
-
-
 class Entities:
     """Inputs and outputs of one run. With a mask their names stay at home."""
 
@@ -440,12 +442,6 @@ def dataset(dataset_id: str, *, masked: bool, rights: Rights | None = None) -> T
             kfm_localContexts=rights.local_contexts,
         )
     return thing
-
-
-UNKNOWN = "unknown"
-NO_POLICIES = "It is not on record which policies were in force."
-NO_TEXTS = "The texts of these policies were not kept."
-NO_VERSION = "It is not on record which version did the work."
 
 
 def plan_urn(bundle_id: str | None) -> str:

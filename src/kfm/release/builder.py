@@ -40,6 +40,11 @@ CHAIN_PAGE = 1000
 
 
 State = Literal["made", "replaced", "signed", "unchanged"]
+EVERYTHING = TimeBounds()
+FOLDER = "releases"  # beside the configuration
+SIGN_SECONDS_MAX = 300
+SIGNATURE_BYTES_MAX = 1024 * 1024
+STDERR_SHOWN_CHARS = 300
 
 
 class ReleaseOptions(Record, frozen=True):
@@ -213,13 +218,6 @@ def _read(path: str) -> bytes:
 
 def _text(at_ms: int | None) -> str | None:
     return None if at_ms is None else rfc3339(at_ms)
-
-
-EVERYTHING = TimeBounds()
-FOLDER = "releases"  # beside the configuration
-SIGN_SECONDS_MAX = 300
-SIGNATURE_BYTES_MAX = 1024 * 1024
-STDERR_SHOWN_CHARS = 300
 
 
 class ReleaseContext(Protocol):

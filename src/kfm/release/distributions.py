@@ -19,6 +19,13 @@ EXTRAS_LEFT_OUT = frozenset({"dev"})
 DISTRIBUTIONS_MAX = 5_000
 # What installers write beside the package's own files, different from one machine to the next.
 _INSTALLERS_OWN = ("/INSTALLER", "/REQUESTED", "/RECORD", "/direct_url.json")
+_REQUIREMENT = re.compile(
+    r"\s*(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?:\[(?P<extras>[^\]]*)\])?[^;]*"
+    r"(?:;\s*(?P<marker>.*))?\Z",
+    re.DOTALL,
+)
+_TOKEN = re.compile(r"\s*(\(|\)|<=|>=|===|==|!=|~=|<|>|'[^']*'|\"[^\"]*\"|[A-Za-z_][\w.]*)")
+_VERSIONS = ("python_version", "python_full_version", "implementation_version")
 
 
 class Installed(Record, frozen=True):
@@ -129,15 +136,6 @@ def _files(dist: Distribution) -> tuple[int, str | None]:
         and not path.as_posix().endswith(_INSTALLERS_OWN)
     )
     return len(rows), hashlib.sha256("".join(rows).encode()).hexdigest() if rows else None
-
-
-_REQUIREMENT = re.compile(
-    r"\s*(?P<name>[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?:\[(?P<extras>[^\]]*)\])?[^;]*"
-    r"(?:;\s*(?P<marker>.*))?\Z",
-    re.DOTALL,
-)
-_TOKEN = re.compile(r"\s*(\(|\)|<=|>=|===|==|!=|~=|<|>|'[^']*'|\"[^\"]*\"|[A-Za-z_][\w.]*)")
-_VERSIONS = ("python_version", "python_full_version", "implementation_version")
 
 
 def normal_name(name: str) -> str:

@@ -20,6 +20,25 @@ _FILE_MODE = 0o644 << 16
 _UNIX = 3
 LEFTOVER_MS = 24 * 3_600_000
 _WORKPLACE = re.compile(r"\..+\.([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12})")
+SBOM = "sbom.spdx.json"
+MANIFEST = "manifest.zip"
+CHECKSUMS = "SHA256SUMS"
+ATTESTATION = "attestation.intoto.json"
+SIGNATURE = f"{ATTESTATION}.sig"
+LEDGER = "ledger/"  # where the manifest keeps what was exported from the ledger
+# The schema of each document that has one.
+SCHEMAS = {
+    "updater-telemetry.json": "telemetry-updater",
+    "patterns-telemetry.json": "telemetry-patterns",
+    "focus-telemetry.json": "telemetry-focus",
+    "nodd-sns-telemetry.json": "telemetry-nodd-sns",
+    "energy.json": "energy",
+    "carbon.json": "carbon",
+    ATTESTATION: "release-attestation",
+}
+VERSION_CHARS_MAX = 64
+_PART = r"[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*"
+_VERSION = re.compile(rf"v?\d+(?:\.\d+){{0,3}}(?:-{_PART})?(?:\+{_PART})?", re.ASCII)
 
 
 def write_file(path: str, data: bytes) -> None:
@@ -153,28 +172,6 @@ def fsync_folder(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-SBOM = "sbom.spdx.json"
-MANIFEST = "manifest.zip"
-CHECKSUMS = "SHA256SUMS"
-ATTESTATION = "attestation.intoto.json"
-SIGNATURE = f"{ATTESTATION}.sig"
-LEDGER = "ledger/"  # where the manifest keeps what was exported from the ledger
-
-# The schema of each document that has one.
-SCHEMAS = {
-    "updater-telemetry.json": "telemetry-updater",
-    "patterns-telemetry.json": "telemetry-patterns",
-    "focus-telemetry.json": "telemetry-focus",
-    "nodd-sns-telemetry.json": "telemetry-nodd-sns",
-    "energy.json": "energy",
-    "carbon.json": "carbon",
-    ATTESTATION: "release-attestation",
-}
-VERSION_CHARS_MAX = 64
-_PART = r"[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*"
-_VERSION = re.compile(rf"v?\d+(?:\.\d+){{0,3}}(?:-{_PART})?(?:\+{_PART})?", re.ASCII)
 
 
 def checked_version(text: str) -> str:

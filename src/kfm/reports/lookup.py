@@ -9,6 +9,10 @@ from typing import Any, NamedTuple
 from kfm.model.errors import UsageError
 
 WAL_ID = re.compile(r"[0-9a-f]{13}-[0-9a-f]{20}")
+PREFIX_CHARS_MIN = 4
+NAMED_MAX = 3
+SEARCHED_MAX = 10_000
+SHOWN_CHARS_MAX = 80
 
 
 def is_wal_id(text: str) -> bool:
@@ -34,12 +38,6 @@ def find_run_or_call(ledger: Any, wanted: str) -> Any:
     known = ledger.run(wanted) or ledger.invocation(wanted)
     remedy = "`kfm runs` lists runs; `kfm explain DATASET` names its newest call."
     return known or only(wanted, [runs_in(ledger), calls_in(ledger)], remedy)
-
-
-PREFIX_CHARS_MIN = 4
-NAMED_MAX = 3
-SEARCHED_MAX = 10_000
-SHOWN_CHARS_MAX = 80
 
 
 class Sought(NamedTuple):

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 
 NODES_MAX = 20_000
+# What a record says, and the word that people read for it.
+WORDS = {"success": "ran", "skipped": "unchanged", "failed": "failed", "partial": "partial"}
 
 
 class PassSeen(NamedTuple):
@@ -48,10 +50,6 @@ def read_pass(app: App, run_id: str) -> PassSeen | None:
         return None
     nodes = {node.dataset_id: node for node in islice(tables.of_run(run_id), NODES_MAX)}
     return PassSeen(found, nodes, explain_pipeline_run(tables, found))
-
-
-# What a record says, and the word that people read for it.
-WORDS = {"success": "ran", "skipped": "unchanged", "failed": "failed", "partial": "partial"}
 
 
 def pass_document(found: Any) -> dict[str, Any]:

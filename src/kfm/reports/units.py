@@ -19,6 +19,7 @@ _TIMES = (
     "created_at_ms",
     "updated_at_ms",
 )
+HASH_PREFIX = "sha256:"
 
 
 def unit_document(unit: Any) -> dict[str, Any]:
@@ -81,9 +82,6 @@ def unit_documents(figures: Iterable[tuple[str, str, int, int | None]]) -> dict[
         elif name == "watermark":
             one["newest"] = instant(high_ms)
     return {"datasets": [datasets[name] for name in sorted(datasets)], "dead_messages": dead}
-
-
-HASH_PREFIX = "sha256:"
 
 
 def dead_document(one: Any) -> dict[str, Any]:

@@ -39,6 +39,9 @@ TROUBLE_MS = 5_000
 ROWS_MAX = 200  # of earlier instants that are looked at for what they have left
 EVER_MS = 2**53 - 1
 logger = logging.getLogger(__name__)
+POLL_MS = 50
+PATIENCE_MS = 5_000
+PAGE = 500
 
 
 class Scheduler:
@@ -253,11 +256,6 @@ def _asks_for(schedule: Schedule, source: SourceSettings, run: Run) -> bool:
     except WindowError:
         return False
     return (window.start_ms, window.end_ms) == (run.window_start_ms, run.window_end_ms)
-
-
-POLL_MS = 50
-PATIENCE_MS = 5_000
-PAGE = 500
 
 
 def run_due(

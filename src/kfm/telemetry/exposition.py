@@ -11,6 +11,7 @@ from typing import Any
 from kfm.telemetry.metric_catalogue import Metric, metrics, require_metric
 
 Labels = tuple[str, ...]  # values, in the catalogue's order
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass
@@ -79,9 +80,6 @@ def _key(metric: Metric, labels: dict[str, str]) -> Labels:
 def told_by_ledger() -> list[Metric]:
     """What `kfm metrics` prints, in the catalogue's order."""
     return [metric for metric in metrics().values() if "ledger" in metric.origins]
-
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def exposition(tallies: Tallies) -> str:

@@ -24,6 +24,16 @@ CHAIN_ROWS = 1000
 CALLS_OF_A_RUN_MAX = 10_000
 
 _OpenAttempt = tuple[str, int, str]
+WRITTEN = ("success", "failed", "partial", "skipped")
+Figure = tuple[str, str, int, int | None]  # dataset, name, amount, newest time
+TOTALS = {
+    "mismatches": "nodd_sns.replay_mismatch_total",
+    "duplicates": "nodd_sns.duplicates_total",
+    "stale": "nodd_sns.stale_total",
+}
+PAGE_ROWS = 1000
+LATE_MS = 600_000  # a transaction that is still open after this long is not waited for
+Row = TypeVar("Row", bound=tuple[object, ...])
 
 
 class Folding:
@@ -243,9 +253,6 @@ def _duration_ms(attempt: Attempt) -> int:
     return max(0, (attempt.ended_at_ms or attempt.started_at_ms) - attempt.started_at_ms)
 
 
-WRITTEN = ("success", "failed", "partial", "skipped")
-
-
 class PassFolding:
     def __init__(self) -> None:
         self._named: Callable[[PassFigures], str] = lambda figures: figures.pipeline_id
@@ -288,14 +295,6 @@ class PassFolding:
             tallies.put("kfm.pass.skip_ratio", ratio, pipeline=pipeline)
 
 
-Figure = tuple[str, str, int, int | None]  # dataset, name, amount, newest time
-TOTALS = {
-    "mismatches": "nodd_sns.replay_mismatch_total",
-    "duplicates": "nodd_sns.duplicates_total",
-    "stale": "nodd_sns.stale_total",
-}
-
-
 def fold_units(figures: Iterable[Figure], tallies: Tallies, public: Callable[[str], str]) -> None:
     """`public` gives a dataset's public name; two that have the same are one."""
     amounts: Counter[tuple[str, str]] = Counter()
@@ -325,12 +324,6 @@ def fold_units(figures: Iterable[Figure], tallies: Tallies, public: Callable[[st
             tallies.set_total("nodd_sns.dead_messages_total", count, error_code=label)
     for dataset, at_ms in newest.items():
         tallies.put("nodd_sns.watermark_timestamp_seconds", at_ms / 1000, dataset=dataset)
-
-
-PAGE_ROWS = 1000
-LATE_MS = 600_000  # a transaction that is still open after this long is not waited for
-
-Row = TypeVar("Row", bound=tuple[object, ...])
 
 
 class TablePosition:

@@ -19,6 +19,31 @@ if TYPE_CHECKING:
 SHOWN_MAX = 20
 TRIES_SHOWN_MAX = 10
 REAPED = ("WORKER_DIED", "LEASE_EXPIRED")
+_WHY_THEN = {
+    "retry-after": "because upstream asked for that much time",
+    "circuit-open": "because its provider's circuit is open until then",
+    "granted": "because it was granted new attempts",
+    "next-run": "together with the next run of its schedule, which its retries never overlap",
+}
+_WHY_NOT = {
+    "non-retryable": "its error is of a class that trying again does not cure",
+    "attempts-spent": "its attempts are used up",
+    "budget-spent": "the time of its budget is over",
+    "retry-after-exceeds-budget": "upstream asked for more time than its budget has",
+    "not-idempotent": (
+        "its source is declared `idempotent: false`; where doing it twice does no more harm than doing it "
+        "once, say `idempotent: true`"
+    ),
+    "acted": (
+        "its pipeline made a call that is declared idempotent=False; where doing that twice does no more "
+        "harm than doing it once, say kfm.call(…, idempotent=True)"
+    ),
+    "stopped": "it was stopped by a person",
+    "superseded": "a newer revision of the same work has begun",
+    "source-gone": "its source is not in the configuration any more",
+    "code-changed": "its pipeline has changed since, and with the new code it is other work",
+    "dataset-changed": "its source feeds another dataset now",
+}
 
 
 def approved(ledger: LedgerReader, run: Run) -> list[Sentence]:
@@ -127,33 +152,6 @@ def cost(run: Run, rows: Sequence[Attempt]) -> list[Sentence]:
     if not sentences and rows:
         sentences.append(of_run("No evidence of what it cost.", run))
     return sentences
-
-
-_WHY_THEN = {
-    "retry-after": "because upstream asked for that much time",
-    "circuit-open": "because its provider's circuit is open until then",
-    "granted": "because it was granted new attempts",
-    "next-run": "together with the next run of its schedule, which its retries never overlap",
-}
-_WHY_NOT = {
-    "non-retryable": "its error is of a class that trying again does not cure",
-    "attempts-spent": "its attempts are used up",
-    "budget-spent": "the time of its budget is over",
-    "retry-after-exceeds-budget": "upstream asked for more time than its budget has",
-    "not-idempotent": (
-        "its source is declared `idempotent: false`; where doing it twice does no more harm than doing it "
-        "once, say `idempotent: true`"
-    ),
-    "acted": (
-        "its pipeline made a call that is declared idempotent=False; where doing that twice does no more "
-        "harm than doing it once, say kfm.call(…, idempotent=True)"
-    ),
-    "stopped": "it was stopped by a person",
-    "superseded": "a newer revision of the same work has begun",
-    "source-gone": "its source is not in the configuration any more",
-    "code-changed": "its pipeline has changed since, and with the new code it is other work",
-    "dataset-changed": "its source feeds another dataset now",
-}
 
 
 def ahead(ledger: LedgerReader, run: Run, now_ms: int) -> list[Sentence]:

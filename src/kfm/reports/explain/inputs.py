@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
 
 VALUE_CHARS_MAX = 80
+SHOWN_MAX = 10
+# The one that says most about the content comes first.
+_FIELDS = ("checksum", "etag", "version", "size", "modified_ms", "uri", "media_type")
+_NAMES = {"modified_ms": "modified", "media_type": "media type", "etag": "ETag", "uri": "address"}
 
 
 class InputChange(Record, frozen=True):
@@ -102,12 +106,6 @@ def _value(value: Any) -> str:
     else:
         text = msgspec.json.encode(value).decode()
     return text if len(text) <= VALUE_CHARS_MAX else f"{text[: VALUE_CHARS_MAX - 1]}…"
-
-
-SHOWN_MAX = 10
-# The one that says most about the content comes first.
-_FIELDS = ("checksum", "etag", "version", "size", "modified_ms", "uri", "media_type")
-_NAMES = {"modified_ms": "modified", "media_type": "media type", "etag": "ETag", "uri": "address"}
 
 
 class Difference(Record, frozen=True):

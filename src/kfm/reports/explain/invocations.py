@@ -33,6 +33,28 @@ _ANSWERS = {
     "busy": "and found it busy",
     "failed": "and it failed",
 }
+_DEEDS = {
+    "force": "forced it",
+    "governed-retry": "had it retried past its budget",
+    "approved-attempt": "began an attempt that a second person had approved",
+}
+POLICY_CHARS_MAX = 2000
+# Where neither the gate nor a rule has a remedy.
+_REMEDIES = {
+    "switch": "set the kill switch to running; `kfm switch list` shows it",
+    "freeze": "wait until the freeze window ends, or override it with "
+    "`kfm run … --force --rationale TEXT --ticket ID`",
+    "rights": "declare what is missing in the configuration; `kfm config show --origin` names the file",
+    "contract": "correct the data or its contract",
+    "care": "the community decides otherwise or a reviewer approves the release; then change rights.care in "
+    "the configuration",
+    "sovereignty": "the authority that the rights name grants its consent; then change "
+    "rights.sovereignty.consent in the configuration",
+    "licence": "name an open licence in rights.license of the configuration",
+    "policy": "do what the rule asks for, or change the policy",
+    "budget": "give a rationale and a ticket: `kfm run … --rationale TEXT --ticket ID`",
+    "plan": "make a new plan: `kfm diff --plan FILE`",
+}
 
 
 def explain_invocation(ledger: LedgerReader, call: Invocation) -> Explanation:
@@ -143,13 +165,6 @@ def repeated(run: Run, calls: Sequence[Invocation]) -> Sentence:
     )
 
 
-_DEEDS = {
-    "force": "forced it",
-    "governed-retry": "had it retried past its budget",
-    "approved-attempt": "began an attempt that a second person had approved",
-}
-
-
 def governed(links: Sequence[ChainLink]) -> list[Sentence]:
     """What the governance ledger holds beyond promotions and refusals, oldest first."""
     sentences = []
@@ -164,25 +179,6 @@ def governed(links: Sequence[ChainLink]) -> list[Sentence]:
         said = f"{entry.actor} {what}" if what else f"Governance recorded {entry.kind} by {entry.actor}"
         sentences.append(of_link(f"{said} at {moment(entry.recorded_at_ms)}{why}{ticket}", link))
     return sentences
-
-
-POLICY_CHARS_MAX = 2000
-# Where neither the gate nor a rule has a remedy.
-_REMEDIES = {
-    "switch": "set the kill switch to running; `kfm switch list` shows it",
-    "freeze": "wait until the freeze window ends, or override it with "
-    "`kfm run … --force --rationale TEXT --ticket ID`",
-    "rights": "declare what is missing in the configuration; `kfm config show --origin` names the file",
-    "contract": "correct the data or its contract",
-    "care": "the community decides otherwise or a reviewer approves the release; then change rights.care in "
-    "the configuration",
-    "sovereignty": "the authority that the rights name grants its consent; then change "
-    "rights.sovereignty.consent in the configuration",
-    "licence": "name an open licence in rights.license of the configuration",
-    "policy": "do what the rule asks for, or change the policy",
-    "budget": "give a rationale and a ticket: `kfm run … --rationale TEXT --ticket ID`",
-    "plan": "make a new plan: `kfm diff --plan FILE`",
-}
 
 
 def refused(gates: Sequence[GateResult]) -> list[GateResult]:

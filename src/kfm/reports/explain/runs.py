@@ -35,120 +35,6 @@ if TYPE_CHECKING:
 
 INPUTS_SHOWN_MAX = 10
 MESSAGES_SHOWN_MAX = 20
-
-
-def explain_attempt(ledger: LedgerReader, run: Run, number: int | None, node: str) -> Explanation:
-    """Of the newest attempt, if no number is given."""
-    rows = ledger.attempts(run.run_id)
-    row = _row(run, rows, number, node)
-    same = [each for each in rows if (each.attempt, each.node) == (row.attempt, row.node)]
-    inside = rows if node == "" else same
-    retries = [
-        each for each in ledger.retries(run.run_id) if each.attempt == row.attempt and node in ("", each.node)
-    ]
-    place = f"{run.run_id}#{row.attempt}/{node}" if node else f"{run.run_id}#{row.attempt}"
-    return Explanation(
-        kind="node" if node else "attempt",
-        id=place,
-        reason=_reason(run, row),
-        chain=(
-            of_row(attempts.attempt_text(row, inside), row),
-            *_others(run, rows, row),
-            *_facts(ledger, row),
-            *attempts.retried(run, same, retries),
-            *attempts.cost(run, same),
-            *_messages(ledger, row),
-        ),
-    )
-
-
-def _row(run: Run, rows: list[Attempt], number: int | None, node: str) -> Attempt:
-    found = [row for row in rows if row.node == node and number in (None, row.attempt)]
-    if found:
-        return found[-1]
-    if not rows:
-        raise UsageError(
-            f"No evidence of single attempts at run {run.run_id} is kept.",
-            remedy=f"`kfm explain {run.run_id}` shows what is kept.",
-        )
-    known = sorted({f"#{row.attempt}/{row.node}" if row.node else f"#{row.attempt}" for row in rows})
-    wanted = (f"#{number}" if number is not None else "") + (f"/{node}" if node else "")
-    raise UsageError(
-        f"No evidence of {wanted} in run {run.run_id}: it has {', '.join(known[:20])}.",
-        remedy=f"Write one of them behind the run's id: `kfm explain {run.run_id}{known[-1]}`.",
-    )
-
-
-def _reason(run: Run, row: Attempt) -> Sentence:
-    what = f"Node {row.node} of attempt {row.attempt}" if row.node else f"Attempt {row.attempt}"
-    name = f"{what} of run {run.run_id}"
-    if row.ending is None:
-        return of_row(
-            f"{name} is under way, or its end is not recorded: `kfm status` shows who holds it.", row
-        )
-    if row.ending == "complete":
-        return of_row(f"{name} completed.", row)
-    if row.error_code in attempts.REAPED:
-        return of_row(f"{name} was killed and reaped ({row.error_code}): its process was gone.", row)
-    word = "was stopped" if row.ending == "abort" else "failed"
-    said = stopped(row.error_message or "No message was kept.")
-    again = {True: " Trying again may help.", False: " Trying again will not help before the cause is gone."}
-    hint = again.get(row.retryable, "") if row.retryable is not None else ""
-    return of_row(f"{name} {word}: {row.error_code or 'no code'}: {said}{hint}", row)
-
-
-def _others(run: Run, rows: list[Attempt], row: Attempt) -> list[Sentence]:
-    """The nodes of an attempt, or the run's attempt of a node."""
-    if row.node:
-        whole = [each for each in rows if each.node == "" and each.attempt == row.attempt]
-        return [of_row(attempts.attempt_text(each, rows), each) for each in whole] or [
-            of_run(f"No evidence of attempt {row.attempt} as a whole.", run)
-        ]
-    nodes = [each for each in rows if each.node and each.attempt == row.attempt]
-    if not nodes:
-        return [of_row("No evidence of a node: it ended before the first began.", row)]
-    return [of_row(attempts.attempt_text(each), each) for each in nodes]
-
-
-def _facts(ledger: LedgerReader, row: Attempt) -> list[Sentence]:
-    sentences: list[Sentence] = []
-    if row.code_sha:
-        sentences.append(of_row(f"Its code was {row.code_sha}.", row))
-    if row.inputs_hash is None:
-        sentences.append(of_row("No evidence of its inputs.", row))
-    else:
-        found = ledger.inputs(row.inputs_hash)
-        if found is None:
-            sentences.append(of_row(f"Its inputs were {row.inputs_hash}; what they were is not kept.", row))
-        else:
-            paths = ", ".join(each.path for each in found[:INPUTS_SHOWN_MAX])
-            more = f" and {len(found) - INPUTS_SHOWN_MAX} more" if len(found) > INPUTS_SHOWN_MAX else ""
-            count = counted(len(found), "input")
-            sentences.append(of_inputs(f"It had {count}: {paths or 'none'}{more}.", row.inputs_hash))
-    if row.validation:
-        said = ", ".join(f"{count} {name}" for name, count in sorted(row.validation.items()))
-        sentences.append(of_row(f"Its validation says: {said}.", row))
-    return sentences
-
-
-def _messages(ledger: LedgerReader, row: Attempt) -> list[Sentence]:
-    """The lineage events about it."""
-    mine = [message for message in ledger.outbox_messages(row.run_id) if row.lineage_id in message.body]
-    if not mine:
-        return [of_row("No evidence of a lineage event about it.", row)]
-    return [_message(message) for message in mine[:MESSAGES_SHOWN_MAX]]
-
-
-def _message(message: OutboxMessage) -> Sentence:
-    end = (
-        f"was delivered at {moment(message.delivered_at_ms)}"
-        if message.delivered_at_ms
-        else "waits for delivery"
-    )
-    text = f"Event {message.event_id} of topic {message.topic} {end}."
-    return Sentence(text=text, record=Ref(type="letter", id=str(message.number)))
-
-
 READ_MAX = 10_000
 
 
@@ -384,3 +270,118 @@ def _next(known: RunFacts) -> list[Sentence]:
 
 def newest(rows: Sequence[Run]) -> Run | None:
     return max(rows, key=lambda run: (run.start_time_ms, run.run_id), default=None)
+
+
+# --- one attempt, or one node of it ----------------------------------------------------
+
+
+def explain_attempt(ledger: LedgerReader, run: Run, number: int | None, node: str) -> Explanation:
+    """Of the newest attempt, if no number is given."""
+    rows = ledger.attempts(run.run_id)
+    row = _row(run, rows, number, node)
+    same = [each for each in rows if (each.attempt, each.node) == (row.attempt, row.node)]
+    inside = rows if node == "" else same
+    retries = [
+        each for each in ledger.retries(run.run_id) if each.attempt == row.attempt and node in ("", each.node)
+    ]
+    place = f"{run.run_id}#{row.attempt}/{node}" if node else f"{run.run_id}#{row.attempt}"
+    return Explanation(
+        kind="node" if node else "attempt",
+        id=place,
+        reason=_reason(run, row),
+        chain=(
+            of_row(attempts.attempt_text(row, inside), row),
+            *_others(run, rows, row),
+            *_facts(ledger, row),
+            *attempts.retried(run, same, retries),
+            *attempts.cost(run, same),
+            *_messages(ledger, row),
+        ),
+    )
+
+
+def _row(run: Run, rows: list[Attempt], number: int | None, node: str) -> Attempt:
+    found = [row for row in rows if row.node == node and number in (None, row.attempt)]
+    if found:
+        return found[-1]
+    if not rows:
+        raise UsageError(
+            f"No evidence of single attempts at run {run.run_id} is kept.",
+            remedy=f"`kfm explain {run.run_id}` shows what is kept.",
+        )
+    known = sorted({f"#{row.attempt}/{row.node}" if row.node else f"#{row.attempt}" for row in rows})
+    wanted = (f"#{number}" if number is not None else "") + (f"/{node}" if node else "")
+    raise UsageError(
+        f"No evidence of {wanted} in run {run.run_id}: it has {', '.join(known[:20])}.",
+        remedy=f"Write one of them behind the run's id: `kfm explain {run.run_id}{known[-1]}`.",
+    )
+
+
+def _reason(run: Run, row: Attempt) -> Sentence:
+    what = f"Node {row.node} of attempt {row.attempt}" if row.node else f"Attempt {row.attempt}"
+    name = f"{what} of run {run.run_id}"
+    if row.ending is None:
+        return of_row(
+            f"{name} is under way, or its end is not recorded: `kfm status` shows who holds it.", row
+        )
+    if row.ending == "complete":
+        return of_row(f"{name} completed.", row)
+    if row.error_code in attempts.REAPED:
+        return of_row(f"{name} was killed and reaped ({row.error_code}): its process was gone.", row)
+    word = "was stopped" if row.ending == "abort" else "failed"
+    said = stopped(row.error_message or "No message was kept.")
+    again = {True: " Trying again may help.", False: " Trying again will not help before the cause is gone."}
+    hint = again.get(row.retryable, "") if row.retryable is not None else ""
+    return of_row(f"{name} {word}: {row.error_code or 'no code'}: {said}{hint}", row)
+
+
+def _others(run: Run, rows: list[Attempt], row: Attempt) -> list[Sentence]:
+    """The nodes of an attempt, or the run's attempt of a node."""
+    if row.node:
+        whole = [each for each in rows if each.node == "" and each.attempt == row.attempt]
+        return [of_row(attempts.attempt_text(each, rows), each) for each in whole] or [
+            of_run(f"No evidence of attempt {row.attempt} as a whole.", run)
+        ]
+    nodes = [each for each in rows if each.node and each.attempt == row.attempt]
+    if not nodes:
+        return [of_row("No evidence of a node: it ended before the first began.", row)]
+    return [of_row(attempts.attempt_text(each), each) for each in nodes]
+
+
+def _facts(ledger: LedgerReader, row: Attempt) -> list[Sentence]:
+    sentences: list[Sentence] = []
+    if row.code_sha:
+        sentences.append(of_row(f"Its code was {row.code_sha}.", row))
+    if row.inputs_hash is None:
+        sentences.append(of_row("No evidence of its inputs.", row))
+    else:
+        found = ledger.inputs(row.inputs_hash)
+        if found is None:
+            sentences.append(of_row(f"Its inputs were {row.inputs_hash}; what they were is not kept.", row))
+        else:
+            paths = ", ".join(each.path for each in found[:INPUTS_SHOWN_MAX])
+            more = f" and {len(found) - INPUTS_SHOWN_MAX} more" if len(found) > INPUTS_SHOWN_MAX else ""
+            count = counted(len(found), "input")
+            sentences.append(of_inputs(f"It had {count}: {paths or 'none'}{more}.", row.inputs_hash))
+    if row.validation:
+        said = ", ".join(f"{count} {name}" for name, count in sorted(row.validation.items()))
+        sentences.append(of_row(f"Its validation says: {said}.", row))
+    return sentences
+
+
+def _messages(ledger: LedgerReader, row: Attempt) -> list[Sentence]:
+    """The lineage events about it."""
+    mine = [message for message in ledger.outbox_messages(row.run_id) if row.lineage_id in message.body]
+    if not mine:
+        return [of_row("No evidence of a lineage event about it.", row)]
+    return [_message(message) for message in mine[:MESSAGES_SHOWN_MAX]]
+
+
+def _message(message: OutboxMessage) -> Sentence:
+    end = (
+        f"was delivered at {moment(message.delivered_at_ms)}"
+        if message.delivered_at_ms
+        else "waits for delivery"
+    )
+    text = f"Event {message.event_id} of topic {message.topic} {end}."
+    return Sentence(text=text, record=Ref(type="letter", id=str(message.number)))

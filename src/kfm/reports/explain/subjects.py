@@ -23,6 +23,34 @@ if TYPE_CHECKING:
 
 
 _PLACE = re.compile(r"(?P<run>[0-9A-Za-z-]+)(?:#(?P<attempt>[0-9]{1,6}))?(?:/(?P<node>[a-z_-]+))?")
+_CODE = re.compile(r"(?i)kfm\d{3}", re.ASCII)
+_PASS = re.compile(r"last|[0-9a-fA-F-]{4,36}")  # the newest; an id, or the beginning of one
+
+
+def explain_subject(
+    ledger: LedgerReader, tables: Any, settings: Settings | None, what: str, now_ms: int
+) -> Explanation:
+    """The explanation of a run, node, pipeline run, call, request, unit, dataset or source.
+
+    `tables` hold the pipeline runs of this environment; without settings it has nothing else.
+    """
+    if settings is None:
+        found = _in_pipelines(ledger, tables, what, governed=False)
+        assert found is not None
+        return found
+    if is_wal_id(what):
+        return _of_unit(ledger, settings, what)
+    return _in_pipelines(ledger, tables, what) or explain_record(
+        ledger,
+        what,
+        now_ms,
+        datasets=[dataset.id for dataset in settings.datasets],
+        sources=[source.id for source in settings.sources],
+    )
+
+
+def is_code(what: str) -> bool:
+    return _CODE.fullmatch(what) is not None
 
 
 def explain_record(
@@ -168,34 +196,7 @@ def _short(wanted: str) -> str:
     return "`kfm runs` lists them."
 
 
-_CODE = re.compile(r"(?i)kfm\d{3}", re.ASCII)
-_PASS = re.compile(r"last|[0-9a-fA-F-]{4,36}")  # the newest; an id, or the beginning of one
-
-
-def explain_subject(
-    ledger: LedgerReader, tables: Any, settings: Settings | None, what: str, now_ms: int
-) -> Explanation:
-    """The explanation of a run, node, pipeline run, call, request, unit, dataset or source.
-
-    `tables` hold the pipeline runs of this environment; without settings it has nothing else.
-    """
-    if settings is None:
-        found = _in_pipelines(ledger, tables, what, governed=False)
-        assert found is not None
-        return found
-    if is_wal_id(what):
-        return _of_unit(ledger, settings, what)
-    return _in_pipelines(ledger, tables, what) or explain_record(
-        ledger,
-        what,
-        now_ms,
-        datasets=[dataset.id for dataset in settings.datasets],
-        sources=[source.id for source in settings.sources],
-    )
-
-
-def is_code(what: str) -> bool:
-    return _CODE.fullmatch(what) is not None
+# --- units and pipeline runs -------------------------------------------------------------
 
 
 def _of_unit(ledger: LedgerReader, settings: Settings, wal_id: str) -> Explanation:
