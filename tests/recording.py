@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from kfm.ports import Span
+from kfm.ports import TelemetrySpan
 from kfm.telemetry.metric_catalogue import require_attributes, require_metric
 
 
@@ -43,7 +43,7 @@ class Recording:
         trace_id: str | None = None,
         lasted_ms: int = 0,
         **attributes: Any,
-    ) -> Iterator[Span]:
+    ) -> Iterator[TelemetrySpan]:
         require_attributes(name, attributes)
         parent = None if trace_id or not self._open else self._open[-1]
         made = RecordedSpan(name, parent, trace_id or (parent.trace_id if parent else None), attributes)

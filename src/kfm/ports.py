@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 
 class Clock(Protocol):
+    """Wall and monotonic time."""
+
     def now_ms(self) -> int:
         """Wall time, ms since the epoch."""
 
@@ -59,17 +61,21 @@ class Clock(Protocol):
 
 
 class Rng(Protocol):
+    """Randomness."""
+
     def unit(self) -> float:
         """A number in [0, 1)."""
 
 
 class Ids(Protocol):
+    """Unique ids."""
+
     def new(self) -> str:
         """A fresh unique id, ordered by time (UUIDv7 text)."""
 
 
 class Meter(Protocol):
-    """What this process has used."""
+    """Resource usage of this process."""
 
     def cpu_us(self) -> int:
         """Processor time of this process and the children it waited for, in microseconds."""
@@ -108,7 +114,9 @@ class Notifier(Protocol):
     def close(self) -> None: ...
 
 
-class Span(Protocol):
+class TelemetrySpan(Protocol):
+    """An open span of a trace."""
+
     def note(self, **attributes: str | int | bool) -> None: ...
 
 
@@ -117,7 +125,7 @@ class Telemetry(Protocol):
 
     def span(
         self, name: str, *, trace_id: str | None = None, lasted_ms: int = 0, **attributes: str | int | bool
-    ) -> AbstractContextManager[Span]:
+    ) -> AbstractContextManager[TelemetrySpan]:
         """A span inside the one that is open; with a trace id (32 hex digits) it begins that trace.
 
         `lasted_ms`: what it tells of began that long ago.
@@ -132,12 +140,16 @@ class Telemetry(Protocol):
 
 
 class Writer(Protocol):
+    """A file that is being written."""
+
     def write(self, data: bytes) -> None: ...
     def fsync(self) -> None: ...
     def close(self) -> None: ...
 
 
 class Reader(Protocol):
+    """A stream of bytes."""
+
     def read(self, size: int) -> bytes: ...
     def close(self) -> None: ...
 
@@ -241,6 +253,8 @@ class Bucket(Protocol):
 
 
 class Response(Protocol):
+    """An HTTP response."""
+
     status: int
     headers: Mapping[str, str]  # lower-case names
 
@@ -251,7 +265,7 @@ T = TypeVar("T")
 
 
 class Retrying(Protocol):
-    """What is told before a call is tried again."""
+    """A call that is about to be retried, for listeners."""
 
     @property
     def attempt(self) -> int: ...
@@ -307,6 +321,8 @@ class Http(Protocol):
 
 
 class Download(Protocol):
+    """An open upstream object."""
+
     offset: int  # where the bytes begin: the asked offset, or 0 where resuming was not possible
     found: Found  # with what the answer told about size and validators
 
@@ -364,7 +380,7 @@ class Projection(Protocol):
 
 
 class Liveness(Protocol):
-    """Can tell at once that a process of this machine is gone."""
+    """Detects at once that a process of this machine is gone."""
 
     def claim(self, worker_id: str) -> None:
         """Show that this process is alive for as long as it is."""
@@ -374,14 +390,14 @@ class Liveness(Protocol):
 
 
 class Heartbeat(Protocol):
-    """Beats beside work that can't be interrupted to renew a lease."""
+    """Renews a lease beside work that can't be interrupted for it."""
 
     def start(self, beat: Callable[[Ledger], None], interval_ms: int) -> Callable[[], None]:
         """Call `beat` with a store of its own until the returned function is called."""
 
 
 class Progress(Protocol):
-    """Where people watch long work."""
+    """Progress display of long work."""
 
     def phase(self, name: str, total: int | None = None) -> None: ...
     def advance(self, amount: int, note: str = "") -> None: ...
@@ -449,8 +465,8 @@ class InputVersions(Protocol):
 
 
 class BranchReader(Protocol):
-    """Questions. A ref is a branch, a tag or the beginning of a commit's id, with `~N` for N commits earlier;
-    RefNotFound if it names nothing."""
+    """Read access to branches. A ref is a branch, a tag or the beginning of a commit's id,
+    with `~N` for N commits earlier; RefNotFound if it names nothing."""
 
     def branches(self) -> list[Branch]:
         """By name."""
@@ -484,7 +500,7 @@ class BranchWriter(BranchReader, Protocol):
 
 
 class Branches(BranchWriter, Protocol):
-    """Changes. Each is one transaction, with the entry of the governance ledger that `why` asks for."""
+    """Branches that can be changed. Each change is one transaction, with the governance entry of `why`."""
 
     def create(self, name: str, at: str | None = None, *, why: Justification | None = None) -> Branch:
         """At a ref; without one, a branch without entries. RefExists if the name is taken."""

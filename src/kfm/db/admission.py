@@ -9,10 +9,10 @@ from kfm.db.outbox import Journal
 from kfm.db.session import Session
 from kfm.model.contracts import check_transition
 from kfm.model.records import Run
-from kfm.model.transactions import Admit, Admitted
+from kfm.model.transactions import Admit, AdmitResult
 
 
-def admit(session: Session, request: Admit, dead: leases.Dead, journal: Journal) -> Admitted:
+def admit(session: Session, request: Admit, dead: leases.Dead, journal: Journal) -> AdmitResult:
     # Always in this order, so that two transactions never wait for each other: the collector's
     # lock, locks of datasets and domains by name, the policy epoch, everything else.
     now_ms = session.now_ms()
@@ -20,22 +20,22 @@ def admit(session: Session, request: Admit, dead: leases.Dead, journal: Journal)
     assert collector is not None, "the first migration makes it"
     lock = leases.lock_for_update(session, request.scope)
     if governance.held_epoch(session) != request.policy_epoch:
-        return Admitted(answer="epoch-moved")
+        return AdmitResult(answer="epoch-moved")
     collecting = rows.lock_from(collector)
     for held in (lock, collecting):
         if held.holder is not None and not leases.is_gone(held, now_ms, dead):
-            return Admitted(answer="locked", lock=held)
+            return AdmitResult(answer="locked", lock=held)
     if collecting.holder is not None:
         leases.free(session, collecting, now_ms)  # should it wake up, it finds that it is none any more
     if not approvals.is_usable(session, request.approval, now_ms):
-        return Admitted(answer="moved")
+        return AdmitResult(answer="moved")
     if not requests.hold(session, request.claim):
-        return Admitted(answer="unclaimed")
+        return AdmitResult(answer="unclaimed")
     # Above the run's own fence, too: its scope may have been another one last time.
     fence = max(lock.fence, request.seen.fence if request.seen else 0) + 1
     stored = _store_run(session, replace(request.run, fence=fence), request.seen)
     if stored is None:
-        return Admitted(answer="moved", run=_in_the_way(session, request.run))
+        return AdmitResult(answer="moved", run=_in_the_way(session, request.run))
     if lock.holder is not None:
         leases.evict(
             session, lock, now_ms, journal
@@ -51,7 +51,7 @@ def admit(session: Session, request: Admit, dead: leases.Dead, journal: Journal)
     quarantine.put_retry_state(session, request.grant)
     approvals.use(session, request.approval, stored.run_id, stored.attempts, now_ms)
     governance.append(session, request.entries)
-    return Admitted(answer="admitted", run=stored)
+    return AdmitResult(answer="admitted", run=stored)
 
 
 def _in_the_way(session: Session, run: Run) -> Run | None:

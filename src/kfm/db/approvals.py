@@ -11,7 +11,7 @@ from kfm.db.session import Row, Session
 from kfm.model.errors import NotApproved
 from kfm.model.quarantine import Approval
 from kfm.model.records import Lock
-from kfm.model.transactions import Approve, Approved, Reject
+from kfm.model.transactions import Approve, ApproveResult, Reject
 
 _FIELDS = Approval.__struct_fields__
 _FREE = (
@@ -38,7 +38,7 @@ def approval_parameters(approval: Approval) -> dict[str, Any]:
     return parameters
 
 
-def approve(session: Session, request: Approve) -> Approved:
+def approve(session: Session, request: Approve) -> ApproveResult:
     """Approve and carry out; nothing happens if anything is not as it was asked for."""
     from kfm.model.roles import is_same_person  # late: those who only read need it not
 
@@ -51,7 +51,7 @@ def approve(session: Session, request: Approve) -> Approved:
     asked = approval_from(row) if row else None
     agrees = (by, *(rows.storable(name) for name in request.names))
     if asked is None or is_same_person(asked.requested_by, asked.requested_names, agrees):
-        return Approved(answer="moved")
+        return ApproveResult(answer="moved")
     landed = session.one(
         "approvals.approve",
         request_id=request.request_id,
@@ -62,7 +62,7 @@ def approve(session: Session, request: Approve) -> Approved:
         expires_at_ms=now_ms + request.valid_ms if request.valid_ms is not None else None,
     )
     if landed is None:
-        return Approved(answer="moved")
+        return ApproveResult(answer="moved")
     if request.update is not None:
         _let_run(session, request.update, request.digest, by)
     if request.held_id is not None:
@@ -71,7 +71,7 @@ def approve(session: Session, request: Approve) -> Approved:
     from kfm.db import governance  # late: those who only read need it not
 
     governance.append(session, request.entries)
-    return Approved(answer="approved")
+    return ApproveResult(answer="approved")
 
 
 def reject(session: Session, request: Reject) -> bool:
@@ -113,17 +113,17 @@ def _let_run(session: Session, request_id: str, digest: str, by: str) -> None:
         raise NotApproved("The request does not wait for this approval any more.")
 
 
-def _not_as_asked(session: Session, request: Approve, held_id: str, now_ms: int) -> Approved | None:
+def _not_as_asked(session: Session, request: Approve, held_id: str, now_ms: int) -> ApproveResult | None:
     """First the run, then what is held of it: the order in which a run's end takes them."""
     from kfm.model.quarantine import release_digest  # late: those who only read need it not
 
     grant = request.grant
     if grant is not None and not session.one("runs.ended", run_id=grant.run_id, attempts=grant.attempt):
         lock = _live_lock(session, grant.run_id, now_ms)
-        return Approved(answer="busy", lock=lock) if lock is not None else Approved(answer="moved")
+        return ApproveResult(answer="busy", lock=lock) if lock is not None else ApproveResult(answer="moved")
     row = session.one("held.get_for_update", held_id=held_id)
     if row is None or release_digest(quarantine.held_from(row)) != request.digest:
-        return Approved(answer="moved")
+        return ApproveResult(answer="moved")
     return None
 
 

@@ -367,7 +367,7 @@ PAGE_ROWS = 1000
 
 
 class Marks:
-    """What is kept."""
+    """Mark phase of garbage collection: the commits and trees that are kept."""
 
     def __init__(self) -> None:
         self.commits: set[str] = set()

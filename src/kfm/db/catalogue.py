@@ -27,6 +27,8 @@ from kfm.model.records import Record, Unit
 
 
 class Replicas:
+    """The outbox of external catalogues: which items each still needs. Each method is one transaction."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
 
@@ -117,7 +119,7 @@ NUMBER, GEOMETRY, PROPERTIES, DATA_COLUMN, REVISION = 0, 10, 11, 12, 13
 
 
 class Registered(Record, frozen=True):
-    """What became of an entry."""
+    """The outcome of registering an entry."""
 
     status: str  # created | updated | no-op
     revision: int

@@ -1,4 +1,4 @@
-"""Leases on datasets and domains: who holds them, whether he is gone, and what follows from that."""
+"""Leases on datasets and domains: taken, renewed, freed, and reaped when their holder is gone."""
 
 from __future__ import annotations
 

@@ -27,13 +27,13 @@ from kfm.model.quarantine import Approval
 from kfm.model.records import GovernanceEntry, Invocation, Lock, Switch
 from kfm.model.transactions import (
     Admit,
-    Admitted,
+    AdmitResult,
     Approve,
-    Approved,
+    ApproveResult,
     Fail,
     Judge,
     Promote,
-    Promoted,
+    PromoteResult,
     Reaped,
     Reject,
     Step,
@@ -60,7 +60,7 @@ class Ledger(LedgerReader):
 
     # --- admission -------------------------------------------------------------------
 
-    def admit(self, request: Admit, dead: leases.Dead) -> Admitted:
+    def admit(self, request: Admit, dead: leases.Dead) -> AdmitResult:
         return self._database.write(lambda session: admission.admit(session, request, dead, self._journal))
 
     def record_invocation(
@@ -104,7 +104,7 @@ class Ledger(LedgerReader):
 
     # --- the end of a run ------------------------------------------------------------
 
-    def promote(self, request: Promote) -> Promoted:
+    def promote(self, request: Promote) -> PromoteResult:
         try:
             return self._database.write(lambda session: promotion.promote(session, request, self._journal))
         except promotion.Undo as undo:
@@ -173,7 +173,7 @@ class Ledger(LedgerReader):
 
         self._database.write(change)
 
-    def approve(self, request: Approve) -> Approved:
+    def approve(self, request: Approve) -> ApproveResult:
         """Approve and carry out; not if the subject has changed since the request, or is being worked on."""
         return self._database.write(lambda session: approvals.approve(session, request))
 

@@ -1,4 +1,4 @@
-"""Bringing a database to the schema of this code, one migration and its record at a time."""
+"""Migrations: each and its record in one transaction, up to the schema of this code."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ Migration = tuple[int, str, str]  # number, name, text
 
 
 class Migratable(Database, Protocol):
+    """A database that can run the statements of a migration."""
+
     def script(self, sql: str) -> None: ...
     def exclude_others(self) -> None: ...
 

@@ -303,6 +303,8 @@ class PendingStatement:
 
 
 class PostgresSession:
+    """Named statements on a psycopg connection, pipelined."""
+
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
         self._queries = queries("postgresql")

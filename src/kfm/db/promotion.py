@@ -6,18 +6,18 @@ from kfm.db import governance, node_branches, quarantine, rows
 from kfm.db.outbox import Journal
 from kfm.db.session import Session
 from kfm.model.run_state import MAIN
-from kfm.model.transactions import Promote, Promoted
+from kfm.model.transactions import Promote, PromoteResult
 
 
 class Undo(Exception):
     """Roll back, and answer this."""
 
-    def __init__(self, answer: Promoted) -> None:
+    def __init__(self, answer: PromoteResult) -> None:
         super().__init__(answer.answer)
         self.answer = answer
 
 
-def promote(session: Session, request: Promote, journal: Journal) -> Promoted:
+def promote(session: Session, request: Promote, journal: Journal) -> PromoteResult:
     row = session.one("locks.get_for_update", scope=request.scope)
     lock = rows.lock_from(row) if row else None
     ours = (
@@ -27,13 +27,13 @@ def promote(session: Session, request: Promote, journal: Journal) -> Promoted:
         and lock.holder.run_id == request.run_id
     )
     if not ours:
-        return Promoted(answer="lost")
+        return PromoteResult(answer="lost")
     if governance.held_epoch(session) != request.policy_epoch:
-        return Promoted(answer="epoch-moved")
+        return PromoteResult(answer="epoch-moved")
     head = session.one("promotions.head", dataset_id=request.dataset_id)
     sequence = rows.promotion_from(head).sequence if head else 0
     if sequence != request.base_sequence:
-        return Promoted(answer="head-moved", sequence=sequence)
+        return PromoteResult(answer="head-moved", sequence=sequence)
     now_ms = session.now_ms()
     succeeded = session.one(
         "runs.succeed",
@@ -44,7 +44,7 @@ def promote(session: Session, request: Promote, journal: Journal) -> Promoted:
         version_id=request.version_id,
     )
     if succeeded is None:
-        return Promoted(answer="lost")  # taken over under another scope
+        return PromoteResult(answer="lost")  # taken over under another scope
     if request.manifest is not None:
         sequence += 1
         _insert_version(session, request, sequence, now_ms)
@@ -68,7 +68,9 @@ def promote(session: Session, request: Promote, journal: Journal) -> Promoted:
     quarantine.succeeded(session, request.run_id, now_ms)
     journal.watch.succeeded(session, run, now_ms)
     governance.append(session, request.entries)  # last: the head of the chain is one row for all
-    return Promoted(answer="promoted" if request.manifest is not None else "unchanged", sequence=sequence)
+    return PromoteResult(
+        answer="promoted" if request.manifest is not None else "unchanged", sequence=sequence
+    )
 
 
 def _insert_version(session: Session, request: Promote, sequence: int, now_ms: int) -> None:
@@ -90,7 +92,7 @@ def _insert_version(session: Session, request: Promote, sequence: int, now_ms: i
     )
     if landed is None:
         # A run with a lock of another scope promoted between our look and our row.
-        raise Undo(Promoted(answer="head-moved"))
+        raise Undo(PromoteResult(answer="head-moved"))
 
 
 def _keep_what_it_learned(session: Session, request: Promote, now_ms: int) -> None:

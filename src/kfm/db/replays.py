@@ -1,4 +1,4 @@
-"""Replays in the ledger: selected there, frozen there, carried out there, with a receipt for each unit."""
+"""Replays of units: selected, frozen and carried out in the ledger, with a receipt for each unit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REPLAYED, DRIFTED = "replayed", "drifted"
 
 
 class ReplayReader:
-    """Nothing here writes."""
+    """Read access to replays, and the units that one would select."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -86,7 +86,7 @@ class ReplayReader:
 
 
 class Replays(ReplayReader):
-    """Each method is one transaction."""
+    """Replays of units. Each method is one transaction."""
 
     def __init__(self, database: Database, watch: IncidentKeeper) -> None:
         super().__init__(database)

@@ -68,7 +68,7 @@ def cancel(session: Session, request_id: str, reason: str) -> bool:
 
 
 class RequestReader:
-    """Nothing here writes."""
+    """Read access to requests."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -128,7 +128,7 @@ class RequestReader:
 
 
 class Requests(RequestReader):
-    """Each method is one transaction."""
+    """Update requests: accepted, claimed, settled. Each method is one transaction."""
 
     def accept(
         self, wanted: Sequence[UpdateRequest], entry: GovernanceEntry | None = None
@@ -283,7 +283,7 @@ PeriodOf = Callable[[str, int], Window]  # of a source and an instant
 
 
 class Bursts:
-    """Each method is one transaction."""
+    """Bursts of arrivals, gathered until their window closes. Each method is one transaction."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -326,6 +326,8 @@ def end(session: Session, request: EndPass, commit: str | None) -> bool:
 
 
 class RunStateTables:
+    """Implements `ports.RunStates` and `ports.PipelineRuns` in tables of the ledger."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
 

@@ -1,4 +1,4 @@
-"""How far schedules are accounted for. Every step compares what was seen, so that an instant has one fate."""
+"""Schedule states: how far each is accounted for. Steps are compare and set: a scheduled time has one fate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INSTANT = Instant.__struct_fields__
 
 
 class ScheduleReader:
-    """Nothing here writes."""
+    """Read access to schedule states and scheduled times."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -46,7 +46,7 @@ class ScheduleReader:
 
 
 class ScheduleStates(ScheduleReader):
-    """Each method is one transaction."""
+    """Schedule states: accounting, pause, backfill. Each method is one transaction."""
 
     def account(self, accounting: Accounting) -> bool:
         """All of it, or nothing if the state is not what was seen any more."""

@@ -1,4 +1,4 @@
-"""What the aggregates need of a database: run a named statement, inside a transaction or not."""
+"""The database seam: named statements, in a transaction or not. SQLite, PostgreSQL and memory implement it."""
 
 from __future__ import annotations
 

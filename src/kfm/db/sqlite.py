@@ -1,4 +1,4 @@
-"""SQLite through apsw: WAL, synchronous=FULL, one writer at a time through the turnstile."""
+"""SQLite through apsw: WAL, synchronous=FULL, one writer at a time through the write lock."""
 
 from __future__ import annotations
 

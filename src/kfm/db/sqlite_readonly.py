@@ -1,4 +1,4 @@
-"""Reading a SQLite ledger without leaving a trace on the disk: what a dry-run opens.
+"""Read-only access to a SQLite ledger, without a trace on the disk: what a dry run opens.
 
 SQLite itself makes two companion files as soon as it looks into a database in WAL mode, so
 there are three ways in:

@@ -24,6 +24,8 @@ _NEWEST = {"items.insert": "items.inserted"}
 
 
 class SqliteSession:
+    """Named statements on an apsw connection."""
+
     def __init__(self, connection: apsw.Connection, clock: Clock, path: str = ":memory:") -> None:
         self._execute = connection.execute
         self._executemany = connection.executemany
@@ -100,6 +102,8 @@ T = TypeVar("T")
 
 
 class MemoryDatabase:
+    """A ledger in memory: for tests and simulations."""
+
     def __init__(self, clock: Clock, copy_of: apsw.Connection | None = None) -> None:
         self._connection = apsw.Connection(":memory:")
         if copy_of is not None:

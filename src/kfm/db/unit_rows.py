@@ -106,7 +106,7 @@ WATERMARK = "watermark"  # amount: units that succeeded; high: the newest time t
 
 
 class CountChanges:
-    """What one transaction changes."""
+    """Changes of the units' counters by one transaction."""
 
     def __init__(self) -> None:
         self._amounts: Counter[tuple[str, str]] = Counter()

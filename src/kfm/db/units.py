@@ -48,7 +48,7 @@ LISTS = {
 
 
 class UnitQueries:
-    """What can be asked without looking for work."""
+    """Queries of units, without claims."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -36,7 +36,9 @@ class Admit(Record, frozen=True):
     claim: tuple[str, str] | None = None  # the request that asks, and the worker that has claimed it
 
 
-class Admitted(Record, frozen=True):
+class AdmitResult(Record, frozen=True):
+    """Whether a run was admitted; if not, what has changed since the decision."""
+
     answer: Literal["admitted", "moved", "locked", "epoch-moved", "unclaimed"]
     run: Run | None = None  # admitted: the row as stored; moved: the row that is there now
     lock: Lock | None = None  # locked: who holds it
@@ -77,7 +79,9 @@ class Promote(Record, frozen=True):
     branch: str | None = None  # where a pipeline's nodes worked: merged with the promotion
 
 
-class Promoted(Record, frozen=True):
+class PromoteResult(Record, frozen=True):
+    """Whether a version was promoted; if not, what has changed since it was prepared."""
+
     answer: Literal["promoted", "unchanged", "lost", "epoch-moved", "head-moved"]
     sequence: int | None = None
 
@@ -128,7 +132,9 @@ class Approve(Record, frozen=True):
     entries: tuple[GovernanceEntry, ...] = ()
 
 
-class Approved(Record, frozen=True):
+class ApproveResult(Record, frozen=True):
+    """Whether an approval took effect; if not, why."""
+
     answer: Literal["approved", "moved", "busy"]
     lock: Lock | None = None  # busy: who works on it
 

@@ -17,7 +17,7 @@ from kfm.telemetry.exporter import Off
 
 if TYPE_CHECKING:
     from kfm.pipelines.options import PipelineKernel, PipelineOptions, PipelineReport
-    from kfm.ports import Span
+    from kfm.ports import TelemetrySpan
 
 SKIPPED_CHARS_MAX = 1000  # of their names, in the span: its attributes are short
 
@@ -133,7 +133,7 @@ class PipelineObserver:
         if self._energy is not None:
             telemetry.add("kfm.pass.node_cpu_seconds_total", self._energy.cpu_us, pipeline=labels["pipeline"])
 
-    def _sum_up(self, report: PipelineReport, span: Span) -> None:
+    def _sum_up(self, report: PipelineReport, span: TelemetrySpan) -> None:
         telemetry, counts = self._telemetry, report.counts
         pipeline = self._pipeline
         took_ms = self._kernel.clock.monotonic_ms() - self._began_ms

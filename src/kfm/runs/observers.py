@@ -11,7 +11,7 @@ from kfm.model import keys
 from kfm.model.attempts import Attempt
 from kfm.model.errors import KfmError
 from kfm.model.records import Run, TriggerType
-from kfm.ports import Clock, Span
+from kfm.ports import Clock, TelemetrySpan
 from kfm.runs.admission import RunSubject
 from kfm.runs.kernel import Kernel
 
@@ -158,7 +158,7 @@ class RunObserver:
 
     # --- spans: run → node → call ----------------------------------------------------------
 
-    def run(self, run: Run, trigger: TriggerType) -> AbstractContextManager[Span]:
+    def run(self, run: Run, trigger: TriggerType) -> AbstractContextManager[TelemetrySpan]:
         return self._telemetry.span(
             "kfm.run",
             trace_id=_trace_id(run),
@@ -170,19 +170,19 @@ class RunObserver:
             window=run.window_spec,
         )
 
-    def node(self, run: Run, node: str) -> AbstractContextManager[Span]:
+    def node(self, run: Run, node: str) -> AbstractContextManager[TelemetrySpan]:
         return self._telemetry.span(
             "kfm.node", run_id=run.run_id, attempt=run.attempts, node=node, dataset=self.dataset
         )
 
-    def call(self, run: Run, node: str, number: int) -> AbstractContextManager[Span]:
+    def call(self, run: Run, node: str, number: int) -> AbstractContextManager[TelemetrySpan]:
         return self._telemetry.span(
             "kfm.call", run_id=run.run_id, attempt=run.attempts, node=node, call=number
         )
 
     def own_call(
         self, run: Run, node: str, number: int, lasted_ms: int, *, alone: bool
-    ) -> AbstractContextManager[Span]:
+    ) -> AbstractContextManager[TelemetrySpan]:
         """A call that is over; `alone` where the run's own span is not open, in another thread."""
         return self._telemetry.span(
             "kfm.call",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
-    from kfm.ports import Span, Telemetry
+    from kfm.ports import Telemetry, TelemetrySpan
 
 
 MISSING = (
@@ -70,7 +70,7 @@ class _Unwatched:
 
     def note(self, **attributes: str | int | bool) -> None: ...
 
-    def __enter__(self) -> Span:
+    def __enter__(self) -> TelemetrySpan:
         return self
 
     def __exit__(self, *_problem: object) -> None: ...
@@ -89,7 +89,7 @@ class Off:
         trace_id: str | None = None,  # noqa: ARG002
         lasted_ms: int = 0,  # noqa: ARG002
         **attributes: str | int | bool,  # noqa: ARG002
-    ) -> AbstractContextManager[Span]:
+    ) -> AbstractContextManager[TelemetrySpan]:
         return _UNWATCHED
 
     def add(self, metric: str, amount: int = 1, **labels: str) -> None: ...

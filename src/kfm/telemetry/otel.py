@@ -106,7 +106,7 @@ class OpenTelemetry:
 
     def span(
         self, name: str, *, trace_id: str | None = None, lasted_ms: int = 0, **attributes: str | int | bool
-    ) -> AbstractContextManager[ports.Span]:
+    ) -> AbstractContextManager[ports.TelemetrySpan]:
         return _OpenSpan(self._tracer, name, trace_id, attributes, lasted_ms)
 
     def add(self, metric: str, amount: int = 1, **labels: str) -> None:
@@ -165,7 +165,7 @@ class _OpenSpan:
         self._token: Any = None
         self._error_told = False
 
-    def __enter__(self) -> ports.Span:
+    def __enter__(self) -> ports.TelemetrySpan:
         try:
             self._begin()
         except Exception:  # noqa: BLE001 - never at the cost of the work

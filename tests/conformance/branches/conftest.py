@@ -88,7 +88,7 @@ def lakefs_branches(server: Server, store: Ledger | None = None) -> LakefsBranch
         EntryObjects(),  # type: ignore[arg-type]
         SystemIds(),
         SystemClock(),
-        tell=lambda told: store.append_governance([told]),
+        record=lambda entry: store.append_governance([entry]),
         epoch=store.policy_epoch,
     )
 

@@ -16,7 +16,7 @@ from kfm.model import keys
 from kfm.model.attempts import Attempt, Circumstances, LineageEvent
 from kfm.model.records import Asset, GateResult, GovernanceEntry, Invocation, Item, Manifest, Run, Switch
 from kfm.model.settings import Care, Rights
-from kfm.model.transactions import Admit, Admitted, Fail, Promote, Promoted
+from kfm.model.transactions import Admit, AdmitResult, Fail, Promote, PromoteResult
 from kfm.ports import Clock
 
 MINUTE_MS = 60_000
@@ -164,7 +164,7 @@ class Desk:
         lease_ms: int = MINUTE_MS,
         dead: Any = alive,
         **changes: Any,
-    ) -> Admitted:
+    ) -> AdmitResult:
         self.calls += 1
         request = Admit(
             run=run,
@@ -183,7 +183,7 @@ class Desk:
         assert answer.run is not None
         return answer.run
 
-    def again(self, seen: Run, **options: Any) -> Admitted:
+    def again(self, seen: Run, **options: Any) -> AdmitResult:
         """The next attempt of a run, as admission would propose it."""
         run = replace(
             seen,
@@ -195,7 +195,7 @@ class Desk:
         )
         return self.admit(run, seen=seen, **options)
 
-    def promote(self, run: Run, text: str | None = "bytes", **changes: Any) -> Promoted:
+    def promote(self, run: Run, text: str | None = "bytes", **changes: Any) -> PromoteResult:
         head = self.store.head(run.dataset_id)
         shown = None if text is None else manifest(text, run.dataset_id)
         request = Promote(
