@@ -24,7 +24,7 @@ def test_no_history_of_services_breaks_a_promise(first: int) -> None:
 
 @pytest.mark.req("UPD-13")
 def test_services_on_real_sqlite_files() -> None:
-    """The same rules hold when the ledger is a SQLite file with its turnstile."""
+    """The same rules hold when the ledger is a SQLite file with its write lock."""
     verdicts = (live_served(seed, real_sqlite=True) for seed in range(1_000, 1_005))
     broken = [verdict for verdict in verdicts if verdict.violation]
     assert not broken, f"seed {broken[0].seed}: {broken[0].violation!r}"

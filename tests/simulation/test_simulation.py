@@ -30,7 +30,7 @@ def test_small_worlds() -> None:
 
 @pytest.mark.req("UPD-2", "UPD-8")
 def test_on_real_sqlite_files() -> None:
-    """The same rules hold when the ledger is a SQLite file with its turnstile."""
+    """The same rules hold when the ledger is a SQLite file with its write lock."""
     broken = [v for v in (live(seed, real_sqlite=True) for seed in range(1_000, 1_015)) if v.violation]
     assert not broken, f"seed {broken[0].seed}: {broken[0].violation!r}"
 

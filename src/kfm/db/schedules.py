@@ -1,4 +1,4 @@
-"""Schedule states: how far each is accounted for. Steps are compare and set: a scheduled time has one fate."""
+"""Schedule states: how far each is accounted for. Steps compare and set: a scheduled time has one fate."""
 
 from __future__ import annotations
 

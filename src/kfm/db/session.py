@@ -1,4 +1,4 @@
-"""The database seam: named statements, in a transaction or not. SQLite, PostgreSQL and memory implement it."""
+"""The database seam: named statements, in a transaction or not; SQLite, PostgreSQL, memory implement it."""
 
 from __future__ import annotations
 

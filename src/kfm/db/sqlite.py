@@ -49,12 +49,12 @@ class SqliteDatabase:
         is_new = not os.path.exists(path)
         with contextlib.ExitStack() as undo:
             try:
-                self._turnstile = WriteLock(path, clock, wait_max_ms)
-                undo.callback(self._turnstile.close)
+                self._write_lock = WriteLock(path, clock, wait_max_ms)
+                undo.callback(self._write_lock.close)
                 self._connection = connect(path)
                 undo.callback(self._connection.close)
-                self._connection.set_busy_handler(self._turnstile.wait_for_database)
-                with self._turnstile:
+                self._connection.set_busy_handler(self._write_lock.wait_for_database)
+                with self._write_lock:
                     self._prepare()
             except apsw.Error as error:
                 raise translated(error, path) from error
@@ -62,7 +62,7 @@ class SqliteDatabase:
         if is_new:
             # SQLite syncs the folder that holds its files, not the entry of that folder in its parent.
             _sync_folder(os.path.dirname(folder))
-        # This takes the place of SQLite's own checkpoints, which would happen outside the turnstile.
+        # This takes the place of SQLite's own checkpoints, which would happen outside the write lock.
         self._connection.set_wal_hook(self._note_wal_size)
         self._session = SqliteSession(self._connection, clock, path)
         self._place = os.path.abspath(path)
@@ -111,7 +111,7 @@ class SqliteDatabase:
             )
         execute = self._connection.execute
         try:
-            with self._turnstile:
+            with self._write_lock:
                 execute("BEGIN IMMEDIATE")
             try:
                 result = change(self._session)
@@ -121,7 +121,7 @@ class SqliteDatabase:
                     execute("ROLLBACK")
                 raise
         except apsw.BusyError as error:
-            raise self._turnstile.too_late() from error
+            raise self._write_lock.too_late() from error
         except apsw.Error as error:
             raise translated(error, self.path) from error
         if self._wal_pages >= self._checkpoint_at:
@@ -133,8 +133,8 @@ class SqliteDatabase:
         # If a long reader blocks it, try again only when there is as much again to copy.
         self._checkpoint_at = self._wal_pages + CHECKPOINT_PAGES
         # The commit stands whatever happens here.
-        with contextlib.suppress(apsw.Error, StoreBusy), self._turnstile:
-            self._turnstile.hurry(CHECKPOINT_WAIT_MS)
+        with contextlib.suppress(apsw.Error, StoreBusy), self._write_lock:
+            self._write_lock.hurry(CHECKPOINT_WAIT_MS)
             ((busy, _frames, _copied),) = self._connection.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
             if not busy:
                 self._checkpoint_at = CHECKPOINT_PAGES
@@ -148,7 +148,7 @@ class SqliteDatabase:
 
     def close(self) -> None:
         self._connection.close()
-        self._turnstile.close()
+        self._write_lock.close()
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -24,7 +24,7 @@ _LATER_WAIT_MS = 5
 
 
 class WriteLock:
-    """`with turnstile: …` holds the gate; get the write lock in there, then leave."""
+    """`with lock: …` holds the gate; get the write lock in there, then leave."""
 
     def __init__(self, path: str, clock: Clock, wait_max_ms: int = WAIT_MAX_MS) -> None:
         self._path = path

@@ -50,7 +50,7 @@ def hold(path: str) -> None:
 
 
 def hold_gate(path: str) -> None:
-    """Stand in the turnstile for ever."""
+    """Stand in the write lock for ever."""
     with WriteLock(path, SystemClock()):
         say(ready=True)
         sys.stdin.read()

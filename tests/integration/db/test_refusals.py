@@ -265,7 +265,7 @@ def test_a_commit_stands_when_the_checkpoint_after_it_fails(
 
 
 def test_the_write_ahead_file_is_bounded(tmp_path: Path) -> None:
-    """It is emptied inside the turnstile and never grows much beyond its limit."""
+    """It is emptied inside the write lock and never grows much beyond its limit."""
     store = sqlite_store(str(tmp_path / "kfm.db"), SystemClock())
     largest = 0
     for _ in range(150):
@@ -316,7 +316,7 @@ def test_a_long_reader_delays_nobody_much(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_failure_inside_a_transaction_leaves_the_way_free(tmp_path: Path) -> None:
-    """Whatever goes wrong in it, it is rolled back and the turnstile opens."""
+    """Whatever goes wrong in it, it is rolled back and the write lock opens."""
     store = sqlite_store(str(tmp_path / "kfm.db"), SystemClock(), wait_max_ms=100)
     second = sqlite_store(str(tmp_path / "kfm.db"), SystemClock(), wait_max_ms=100)
 

@@ -1,4 +1,4 @@
-"""The turnstile: nobody starves beside a busy writer, and the dead do not block it."""
+"""The write lock: nobody starves beside a busy writer, and the dead do not block it."""
 
 from __future__ import annotations
 

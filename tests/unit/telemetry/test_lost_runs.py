@@ -10,7 +10,7 @@ import pytest
 
 from kfm.app import App
 from kfm.config.loader import load
-from kfm.model.transactions import Promoted
+from kfm.model.transactions import PromoteResult
 from kfm.runs.kernel import RunRequest
 from tests.recording import Recording
 
@@ -48,7 +48,7 @@ def test_a_run_that_ends_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_run_that_was_lost_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever lost its lease at the promotion says nothing of how the run ended."""
-    assert ended(tmp_path, monkeypatch, promote=Promoted(answer="lost")) == []
+    assert ended(tmp_path, monkeypatch, promote=PromoteResult(answer="lost")) == []
 
 
 def test_a_failure_that_did_not_land_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
