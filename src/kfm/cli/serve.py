@@ -98,7 +98,6 @@ def serve(
     from kfm.decoders import prepare_decoders
     from kfm.web.api.operation_table import request_bodies
     from kfm.web.app import WebApplication
-    from kfm.web.console.sign_in import SignedIn
     from kfm.web.context import WebContext
 
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -113,7 +112,7 @@ def serve(
     stop = GracefulStop()
     with listener(address, settings.port if port is None else port) as listening, stop.installed():
         shown = f"{shown_host(address)}:{listening.getsockname()[1]}{prefix}"
-        prepare_decoders((*request_bodies(), SignedIn))
+        prepare_decoders(request_bodies())
         web = WebApplication(WebContext(loaded, schedules, service.wake))
         config = uvicorn.Config(
             web.asgi((*settings.hosts, shown_host(address)), prefix),

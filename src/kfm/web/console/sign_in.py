@@ -1,57 +1,47 @@
-"""Who is signed in: a cookie that this process has signed, for a while. The token itself is kept nowhere."""
+"""Sessions of the console: a signed cookie that expires. The token itself is kept nowhere."""
 
 from __future__ import annotations
 
-import hmac
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from hashlib import sha256
 
 import msgspec
+from itsdangerous import BadData, URLSafeSerializer
 
-from kfm.model.records import Record
 from kfm.model.roles import Identity, KnownPerson, hash_of, identify
 
 COOKIE = "kfm_console"
 SESSION_MS = 8 * 3_600_000
 COOKIE_CHARS_MAX = 2048
 FORM_BYTES_MAX = 16_384
-ACCOUNT = "console"  # nobody's: whoever comes over HTTP has no account here
-
-
-class SignedIn(Record, frozen=True):
-    token: str  # the hash of its hash: a token that was taken away ends its sessions
-    until_ms: int
+ACCOUNT = "console"  # of no person: over HTTP only a token identifies
 
 
 class Sessions:
-    """Signed with a key of this process: a restart signs everybody out."""
+    """Signed with a key of this process: a restart ends all sessions."""
 
     def __init__(self, key: bytes, people: Sequence[KnownPerson]) -> None:
-        self._key = key
+        self._signer = URLSafeSerializer(key, salt=COOKIE, signer_kwargs={"digest_method": sha256})
         self._people = people
 
     def begin(self, token: str, now_ms: int) -> tuple[Identity, str]:
-        """Who shows this token, and the cookie's value."""
-        session = SignedIn(token=_mark(hash_of(token)), until_ms=now_ms + SESSION_MS)
-        body = urlsafe_b64encode(msgspec.json.encode(session)).decode()
-        return identify(self._people, ACCOUNT, token), f"{body}.{self._sign(body)}"
+        """The identity of this token, and the cookie's value."""
+        # The hash of the token's hash: a token that is taken away ends its sessions.
+        cookie = self._signer.dumps([_mark(hash_of(token)), now_ms + SESSION_MS])
+        return identify(self._people, ACCOUNT, token), str(cookie)
 
     def of(self, cookie: str | None, now_ms: int) -> Identity | None:
-        """Whose cookie this is; None: nobody's, or not any more."""
-        body, _, signature = (cookie or "")[:COOKIE_CHARS_MAX].partition(".")
-        if not hmac.compare_digest(self._sign(body).encode(), signature.encode("utf-8", "replace")):
+        """The identity of a cookie; None: it is not ours, has expired, or its token was taken away."""
+        try:
+            token, until_ms = self._signer.loads((cookie or "")[:COOKIE_CHARS_MAX])
+        except BadData:
             return None
-        session = msgspec.json.decode(urlsafe_b64decode(body), type=SignedIn)
-        if now_ms >= session.until_ms:
+        if now_ms >= until_ms:
             return None
         for person in self._people:
-            if session.token in map(_mark, person.token_hashes):
+            if token in map(_mark, person.token_hashes):
                 return _as_token(person)
         return None
-
-    def _sign(self, body: str) -> str:
-        return hmac.new(self._key, body.encode("utf-8", "replace"), sha256).hexdigest()
 
 
 def _mark(token_hash: str) -> str:
