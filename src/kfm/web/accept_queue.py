@@ -1,7 +1,6 @@
-"""Accepting requests in groups: one writer, one commit for whatever waits, an answer only after it.
+"""Group commit of requests: one writer, one commit for all that wait, an answer only after it.
 
-While a commit is on its way to the disk, others arrive; they share the next one. Nobody is told that his
-request was accepted before it is durable.
+Requests that arrive during a commit share the next one. None is answered before it is durable.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from kfm.db.requests import Requests
 from kfm.model.errors import BackendUnavailable, Busy, KfmError
 from kfm.model.requests import UpdateRequest
 
-WAITING_MAX = 4096  # more are told to come back: what waits costs memory, and its sender is waiting, too
+WAITING_MAX = 4096  # more are refused as busy: each costs memory, and its sender waits
 BATCH_MAX = 512  # one commit must not hold the ledger for long
-ACCEPTING_SECONDS_MAX = 20.0  # senders give up, too, and then nobody has told them anything
+ACCEPTING_SECONDS_MAX = 20.0  # senders have timeouts, too: an answer must come before
 CLOSING_SECONDS_MAX = 30.0
 
 Open = Callable[[], AbstractContextManager[Requests]]
@@ -40,7 +39,7 @@ class _Waiting(NamedTuple):
 
 
 class AcceptQueue:
-    """`open_requests` is entered in the writer's own thread, and anew after the ledger was away."""
+    """`open_requests` is entered in the writer's own thread, and again after the ledger was unavailable."""
 
     def __init__(
         self,
@@ -51,7 +50,7 @@ class AcceptQueue:
         batch_max: int = BATCH_MAX,
         seconds_max: float = ACCEPTING_SECONDS_MAX,
     ) -> None:
-        """`committed` is told, once for a commit, that there is something new to do."""
+        """`committed` is called once for each commit that holds a new request."""
         self._committed = committed
         self._open = open_requests
         self._waiting_max = waiting_max
@@ -61,14 +60,15 @@ class AcceptQueue:
         self._lock = threading.Condition()
         self._closed = False
         self._idle = False
-        self._thread = threading.Thread(target=self._write, name="kfm-intake", daemon=True)
+        self._thread = threading.Thread(target=self._write, name="kfm-accept-queue", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     async def accept(self, request: UpdateRequest) -> Accepted:
         """Waits until it is durable. Busy if too many wait or it takes too long, BackendUnavailable if the
-        ledger is away. Who sends the same again is told whether it was accepted after all."""
+        ledger can't be used. The same request, sent again, is answered with the first one if that was
+        accepted after all."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Accepted] = loop.create_future()
         with self._lock:
@@ -87,7 +87,7 @@ class AcceptQueue:
             raise Busy("The ledger does not answer in time. Send the same again.") from None
 
     def close(self) -> None:
-        """Whatever waits is committed and answered; whatever comes now is refused."""
+        """Commit and answer the requests that wait; refuse new ones."""
         with self._lock:
             self._closed = True
             self._lock.notify()
@@ -102,10 +102,10 @@ class AcceptQueue:
             while batch := self._next():
                 try:
                     answers = store.answers([one.request for one in batch])
-                except BaseException:  # the thread ends; those whose turn it was must not wait for ever
-                    _tell(batch, [Busy("The service is stopping.")] * len(batch))
+                except BaseException:  # the thread ends; the senders of this batch must not wait for ever
+                    _deliver(batch, [Busy("The service is stopping.")] * len(batch))
                     raise
-                _tell(batch, answers)
+                _deliver(batch, answers)
                 if any(answer is None for answer in answers):
                     self._committed()
         finally:
@@ -113,7 +113,7 @@ class AcceptQueue:
             self._refuse_rest()
 
     def _next(self) -> list[_Waiting]:
-        """What waits, up to a batch; empty only at the end."""
+        """The next batch; empty only at the end."""
         with self._lock:
             while not self._waiting and not self._closed:
                 self._idle = True
@@ -122,16 +122,16 @@ class AcceptQueue:
             return [self._waiting.popleft() for _ in range(count)]
 
     def _refuse_rest(self) -> None:
-        """Only if the writer itself broke: nobody is left waiting for an answer that can't come."""
+        """If the writer itself failed: the requests that wait are refused."""
         with self._lock:
             self._closed = True
             rest = list(self._waiting)
             self._waiting.clear()
-        _tell(rest, [Busy("The service is stopping.")] * len(rest))
+        _deliver(rest, [Busy("The service is stopping.")] * len(rest))
 
 
 class _Store:
-    """The ledger as the writer has it: opened when needed, and again after a failure."""
+    """The store of requests, opened when needed, and again after a failure."""
 
     def __init__(self, open_requests: Open) -> None:
         self._open = open_requests
@@ -139,7 +139,7 @@ class _Store:
         self._requests: Requests | None = None
 
     def answers(self, batch: Sequence[UpdateRequest]) -> list[Answer]:
-        """For each what `Requests.accept` says, or why it was not accepted."""
+        """For each the result of `Requests.accept`, or the error."""
         try:
             if self._requests is None:
                 self._requests = self._opened.enter_context(self._open())
@@ -162,23 +162,23 @@ class _Store:
 
 
 def _defect(error: Exception) -> KfmError:
-    """Its words may quote what was sent: only its kind is told."""
+    """Only the type of the error: its message may quote the request."""
     return KfmError(f"A request could not be stored: {type(error).__name__}.")
 
 
-def _tell(batch: Sequence[_Waiting], answers: Sequence[Answer]) -> None:
-    """Each loop is woken once for all of its answers."""
+def _deliver(batch: Sequence[_Waiting], answers: Sequence[Answer]) -> None:
+    """Wakes each event loop once for all of its results."""
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Waiting, Answer]]] = {}
     for one, answer in zip(batch, answers, strict=True):
         by_loop.setdefault(one.loop, []).append((one, answer))
-    for loop, told in by_loop.items():
-        with suppress(RuntimeError):  # its loop is gone, and whoever waited with it
-            loop.call_soon_threadsafe(_resolve, told)
+    for loop, results in by_loop.items():
+        with suppress(RuntimeError):  # the event loop has ended
+            loop.call_soon_threadsafe(_resolve, results)
 
 
-def _resolve(told: Sequence[tuple[_Waiting, Answer]]) -> None:
-    for one, answer in told:
-        if one.future.done():  # the caller has left
+def _resolve(results: Sequence[tuple[_Waiting, Answer]]) -> None:
+    for one, answer in results:
+        if one.future.done():  # the sender has disconnected
             continue
         if isinstance(answer, BaseException):
             one.future.set_exception(answer)

@@ -25,7 +25,7 @@ from kfm.nodd.dataset_registry import load_registry
 from kfm.service.dispatcher import run_request_of
 from kfm.telemetry.exposition import CONTENT_TYPE
 from kfm.web.accept_queue import AcceptQueue
-from kfm.web.api.access import BEARER, who_asks
+from kfm.web.api.access import BEARER, authenticate
 from kfm.web.api.routes import api_routes
 from kfm.web.console.pages import console_routes
 from kfm.web.context import WebContext
@@ -162,5 +162,5 @@ class _ForReaders:
         await self._app(scope, receive, send)
 
     def _may_read(self, request: Request) -> bool:
-        identity = who_asks(request, self._people)
+        identity = authenticate(request, self._people)
         return isinstance(identity, Identity) and decide(identity, "read", remote=True).allowed

@@ -1,4 +1,4 @@
-"""What a dry-run over HTTP is answered with."""
+"""The answer to a dry run over HTTP: outcome and plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHANGES_MAX = 1000
 
 
 def preview_document(report: RunReport, dataset: DatasetSettings) -> dict[str, Any]:
-    """The verdict and the plan. Of data that is not public the changes are counted, not named."""
+    """The outcome and the plan. The changes of data that is not public are counted, not named."""
     public = dataset.rights is not None and dataset.rights.care.level == "public"
     document: dict[str, Any] = {
         "dry_run": True,

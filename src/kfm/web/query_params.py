@@ -1,8 +1,8 @@
-"""Queries as they come: the parameters of an address, or a body of JSON. What is odd is refused, by name."""
+"""Query parameters, and searches of STAC by parameters or by a body of JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,27 +19,37 @@ ITEMS_FIELDS = ("bbox", "datetime", "limit", "token", "collections", "ids")
 SEARCH_FIELDS = (*ITEMS_FIELDS, "intersects")
 
 
+def read_parameters(
+    pairs: Sequence[tuple[str, str]], known: Collection[str], chars_max: int
+) -> dict[str, str]:
+    """The parameters of a query; an unknown, repeated or too long one is refused by name."""
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if name not in known:
+            raise _unknown(name, known)
+        if name in found:
+            raise UsageError(f"`{name}` is there twice.")
+        if len(value) > chars_max:
+            raise UsageError(f"`{name}` is too long.")
+        found[name] = value
+    return found
+
+
 class Query(NamedTuple):
-    """What is looked for, and how it was said, so that the next page can be asked for likewise."""
+    """A search, with its parameters or its body, from which the link to the next page is made."""
 
     search: Search
     shape: Shape | None
-    said: Sequence[tuple[str, str]] = ()
+    pairs: Sequence[tuple[str, str]] = ()
     body: dict[str, Any] | None = None
 
 
 def from_text(
     pairs: Sequence[tuple[str, str]], fields: Sequence[str], collection_id: str | None = None
 ) -> Query:
-    """From the parameters of an address."""
+    """A search by query parameters."""
     plain: dict[str, Any] = {}
-    for name, text in pairs:
-        if name not in fields:
-            raise _unknown(name, fields)
-        if name in plain:
-            raise UsageError(f"`{name}` is there twice.")
-        if len(text) > VALUE_CHARS_MAX:
-            raise UsageError(f"`{name}` is too long.")
+    for name, text in read_parameters(pairs, fields, VALUE_CHARS_MAX).items():
         if name in ("bbox", "collections", "ids"):
             plain[name] = text.split(",") if text else []
         elif name == "intersects":
@@ -51,11 +61,11 @@ def from_text(
         if search.collections not in ((), (collection_id,)):  # pystac-client names it again
             raise UsageError("`collections` can't be used. The address names the collection already.")
         search = msgspec.structs.replace(search, collections=(collection_id,))
-    return Query(search, shape, said=tuple(pairs))
+    return Query(search, shape, pairs=tuple(pairs))
 
 
 def from_body(content_type: str, data: bytes) -> Query:
-    """From a body of JSON."""
+    """A search by a body of JSON."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         raise HTTPException(415, "Send the search as application/json.")
@@ -100,5 +110,7 @@ def _json(data: bytes, what: str) -> Any:
         raise UsageError(f"{what} is not JSON.") from None
 
 
-def _unknown(name: str, fields: Sequence[str]) -> UsageError:
-    return UsageError(f"`{name[:64]}` is not understood here. Understood are {', '.join(sorted(fields))}.")
+def _unknown(name: str, known: Collection[str]) -> UsageError:
+    return UsageError(
+        f"`{name[:64]}` is not a parameter here. Parameters: {', '.join(sorted(known)) or 'none'}."
+    )

@@ -21,7 +21,7 @@ _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close
 
 
 class Bounded(HttpToolsProtocol):
-    """uvicorn's protocol, which by itself keeps any head, and waits for one for ever."""
+    """uvicorn's protocol with limits on the size of a head and on the time in which a request arrives."""
 
     arrival_seconds_max = ARRIVAL_SECONDS_MAX
     look_seconds = LOOK_SECONDS
@@ -61,7 +61,7 @@ class Bounded(HttpToolsProtocol):
         super().on_message_complete()
 
     def _look(self) -> None:
-        """Where we do not read, it is not the caller who is slow."""
+        """Closes the connection of a slow client. While reading is paused, the client is not at fault."""
         since = self._arriving_since
         late = since is not None and self.loop.time() - since > self.arrival_seconds_max
         if late and not self.flow.read_paused:
@@ -74,39 +74,41 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 class Named:
-    """Answers only to names that are known to be ours."""
+    """Middleware that checks the Host header against an allow-list (DNS rebinding)."""
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
         self._app = app
         self._hosts = frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._is_ours(scope):
-            await problem(421, "Ask under the address that the server has told.")(scope, receive, send)
+        if scope["type"] == "http" and not self._is_allowed(scope):
+            await problem(421, "Use an address under which the server is configured (`serve.hosts`).")(
+                scope, receive, send
+            )
             return
         if scope["type"] == "http" and _is_behind_tls(scope):
-            scope = {**scope, "scheme": "https"}  # so that links and cookies suit the other side of the proxy
+            scope = {**scope, "scheme": "https"}  # for links and cookies outside the proxy
         await self._app(scope, receive, send)
 
-    def _is_ours(self, scope: Scope) -> bool:
-        said = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        if len(said) != 1:
+    def _is_allowed(self, scope: Scope) -> bool:
+        values = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        if len(values) != 1:
             return False
-        host, colon, port = said[0].rpartition(":")
+        host, colon, port = values[0].rpartition(":")
         if not colon or port.endswith("]"):
-            host = said[0]
+            host = values[0]
         elif not port.isascii() or not port.isdigit():
             return False
         return host.lower() in self._hosts
 
 
 def _is_behind_tls(scope: Scope) -> bool:
-    """As a proxy tells. Whoever lies about it gets links and cookies that do not suit himself, no more."""
+    """By a proxy's header. A client that forges it only breaks its own links and cookies."""
     return [value for name, value in scope["headers"] if name == b"x-forwarded-proto"] == [b"https"]
 
 
 def address_of(text: str) -> str:
-    """The address that was meant; UsageError if it is none."""
+    """The IP address of a host name or address; UsageError for anything else."""
     host = "127.0.0.1" if text == "localhost" else text.removeprefix("[").removesuffix("]")
     try:
         ipaddress.ip_address(host)
@@ -118,7 +120,7 @@ def address_of(text: str) -> str:
 
 
 def is_private(host: str) -> bool:
-    """Is it reached from this machine only?"""
+    """Can only this machine reach it?"""
     return ipaddress.ip_address(host).is_loopback
 
 
@@ -130,7 +132,7 @@ def listener(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         made = socket.create_server((host, port), family=family, backlog=1024)
-        # Handed down to each connection: otherwise a short answer waits 40 ms for its own acknowledgement.
+        # Inherited by each connection: otherwise a short answer waits 40 ms for its own acknowledgement.
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return made
     except OSError as error:

@@ -51,10 +51,9 @@ def stac_app(
     allow_origins: Sequence[str] = (),
     title: str = "kfm catalogue",
 ) -> Starlette:
-    """The API. A reader is opened for each request, in the thread that uses it: a store is nobody's to share.
+    """The ASGI application. A reader is opened for each request, in the thread that uses it.
 
-    `hosts` are the names that it answers to, whatever the port; a page elsewhere that
-    makes a name of its own lead here learns nothing. None: any.
+    `hosts` is the allow-list of the Host header, without ports, against DNS rebinding. None: any.
     """
     api = _Api(open_catalogue, datasets, title)
     routes = [
@@ -92,7 +91,7 @@ class _Api:
         self._figures_until = -1.0
 
     async def _collections(self) -> list[CollectionFigures]:
-        """All collections. Changes that no worker has added up yet are added up here: now and then only."""
+        """All collections, cached: their figures are computed here, where no worker has done so yet."""
         now = asyncio.get_running_loop().time()
         if now >= self._figures_until:
             self._figures = await self._ask(lambda catalogue: catalogue.collections())
@@ -100,7 +99,7 @@ class _Api:
         return self._figures
 
     async def _ask(self, work: Callable[[CatalogueReader], Result]) -> Result:
-        """In a thread, with a reader of its own: neither the loop nor another request waits for the store."""
+        """In a thread, with a reader of its own: the store does not block the event loop."""
 
         def asked() -> Result:
             try:
@@ -108,12 +107,12 @@ class _Api:
                     return work(catalogue)
             except (HTTPException, KfmError):
                 raise
-            except Exception as error:  # a defect: answered like any trouble, the server goes on
+            except Exception as error:  # a defect: answered as an internal error
                 raise KfmError(f"{type(error).__name__}: {error}") from error
 
         return await run_in_threadpool(asked)
 
-    # --- what there is -----------------------------------------------------------------
+    # --- catalogue and collections -----------------------------------------------------
 
     async def landing(self, request: Request) -> Response:
         _no_parameters(request)
@@ -212,15 +211,15 @@ class _Api:
 
 
 def _page(catalogue: CatalogueReader, query: Query, base: str, address: str) -> Response:
-    """One page of items with the way to the next one, asked for in the same manner."""
+    """One page of items, with a link to the next one by the same method."""
     found, token = find_page(catalogue, query.search, query.shape)
     links = [stac_items.link("root", f"{base}/")]
     if query.body is None:
-        said = urlencode(query.said)
-        links.append(stac_items.link("self", f"{address}?{said}" if said else address, stac_items.GEOJSON))
+        text = urlencode(query.pairs)
+        links.append(stac_items.link("self", f"{address}?{text}" if text else address, stac_items.GEOJSON))
     if token is not None and query.body is None:
-        said = urlencode([*(pair for pair in query.said if pair[0] != "token"), ("token", token)])
-        links.append(stac_items.link("next", f"{address}?{said}", stac_items.GEOJSON, method="GET"))
+        text = urlencode([*(pair for pair in query.pairs if pair[0] != "token"), ("token", token)])
+        links.append(stac_items.link("next", f"{address}?{text}", stac_items.GEOJSON, method="GET"))
     elif token is not None:
         body = {**(query.body or {}), "token": token}
         links.append(
@@ -236,15 +235,15 @@ def _page(catalogue: CatalogueReader, query: Query, base: str, address: str) -> 
 
 
 def base_of(request: Request) -> str:
-    """The address under which we were asked, without a slash at its end."""
-    # Not `base_url`: that of an application which is mounted in another lacks where.
+    """The address of the API as the client used it, without a slash at its end."""
+    # Not `base_url`: that of a mounted application lacks the path of its mount.
     path = request.scope.get("root_path", "")
     return str(request.url.replace(path=path, query="", fragment="")).rstrip("/")
 
 
 def _no_parameters(request: Request) -> None:
     if request.query_params:
-        raise HTTPException(400, "No parameters are understood here.")
+        raise HTTPException(400, "No parameters are allowed here.")
 
 
 async def _body(request: Request) -> bytes:

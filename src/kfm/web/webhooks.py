@@ -35,8 +35,8 @@ from kfm.model.webhooks import (
 from kfm.web.accept_queue import Accepted
 from kfm.web.problems import JSON, RETRY_AFTER, answer, log_error, problem
 
-PREVIEWS_MAX = 2  # a preview does the whole work: more at a time would starve what was accepted
-BODY_SECONDS_MAX = 30.0  # whoever sends it byte by byte holds a connection that others could use
+PREVIEWS_MAX = 2  # a preview is a whole run without its commit: more at a time would starve accepted requests
+BODY_SECONDS_MAX = 30.0  # against slow senders that hold connections
 _STATUS = "/api/v1/requests/"
 _WANTED = frozenset({*(name.encode() for name in HEADERS), b"content-type", b"content-length"})
 
@@ -51,11 +51,11 @@ Preview = Callable[[UpdateRequest], Awaitable[dict[str, Any]]]
 
 
 class SenderGone(Exception):
-    """The caller left before it had said everything."""
+    """The sender disconnected before the end of its request."""
 
 
 class Webhooks:
-    """One for a service. `secrets` are those of each source that has a `webhook`, resolved."""
+    """The receiver of webhooks. `secrets` are those of each source that has a `webhook`, resolved."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Webhooks:
         body_seconds_max: float = BODY_SECONDS_MAX,
         previews_max: int = PREVIEWS_MAX,
     ) -> None:
-        """`decoy` is a secret that nobody has: strangers' sources are compared with it, in the same time.
+        """`decoy` is a random secret: signatures for unknown sources are compared with it, in the same time.
 
         `redact` takes secrets out of what a sender gives as a reason.
         """
@@ -115,20 +115,20 @@ class Webhooks:
         now_ms = self._now_ms()
         read = read_webhook(known or self._nowhere, headers, body, now_ms, self._body_max)
         if isinstance(read, WebhookRefusal) or known is None:
-            assert isinstance(read, WebhookRefusal), "nobody signs with the decoy"
+            assert isinstance(read, WebhookRefusal), "the decoy is a random secret"
             return self._refuse(known, body, read)
         return await self._take(scope, known, read, now_ms)
 
     async def _take(self, scope: Scope, to: Receiver, envelope: WebhookEnvelope, now_ms: int) -> Response:
         if envelope.is_ping:
             return answer({"status": "pong"}, JSON)
-        request = as_request(self._discreet(envelope), to.source, now_ms)
+        request = as_request(self._redacted(envelope), to.source, now_ms)
         try:
             if envelope.dry_run:
                 return await self._dry_run(request)
             accepted = await self._accept(request)
         except KfmError as error:
-            return _trouble(error, preview=envelope.dry_run)
+            return _failure(error, preview=envelope.dry_run)
         first = accepted.first
         if first is not None:
             self._failures.note(to.source.id, envelope.envelope_hash, "reused", WebhookReused.code)
@@ -137,13 +137,13 @@ class Webhooks:
         document = {"request_id": request.request_id, "status": "accepted", "status_url": address}
         return _AcceptedResponse(msgspec.json.encode(document), address)
 
-    def _discreet(self, envelope: WebhookEnvelope) -> WebhookEnvelope:
-        said = {
+    def _redacted(self, envelope: WebhookEnvelope) -> WebhookEnvelope:
+        redacted = {
             name: self._redact(text)
             for name in ("rationale", "ticket", "correction", "claimed_actor")
             if (text := getattr(envelope, name)) is not None
         }
-        return msgspec.structs.replace(envelope, **said) if said else envelope
+        return msgspec.structs.replace(envelope, **redacted) if redacted else envelope
 
     async def _dry_run(self, request: UpdateRequest) -> Response:
         if self._previews >= self._previews_max:
@@ -163,12 +163,12 @@ class Webhooks:
         if refusal.status == 401:
             headers, title = {"WWW-Authenticate": "Signature"}, "Missing or invalid signature"
         if refusal.status in (408, 413):
-            headers["Connection"] = "close"  # the rest is not worth reading
+            headers["Connection"] = "close"  # the rest is not read
         return problem(refusal.status, refusal.detail, refusal.code, headers, title=title)
 
 
 class _AcceptedResponse(Response):
-    """What most requests get, without what a response of any kind could need."""
+    """The response to most requests, without the overhead of a general response."""
 
     def __init__(self, body: bytes, address: str) -> None:
         self.status_code = 202
@@ -186,7 +186,7 @@ def hook_routes(hooks: Webhooks) -> list[Route]:
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """Those that matter. One that is there twice is one with a comma, and no signature."""
+    """The headers that are read. Repeated ones are joined with a comma, which no signature holds."""
     found: dict[str, str] = {}
     for name, value in scope["headers"]:
         if name in _WANTED:
@@ -196,7 +196,7 @@ def _headers(scope: Scope) -> dict[str, str]:
 
 
 async def _body(receive: Receive, length: str | None, body_max: int) -> bytes | None:
-    """None if it is too large: by what it says, or by what has come so far."""
+    """None if it is too large, by its content length or by its bytes so far."""
     if length is not None and length.isascii() and length.isdigit() and int(length[:20]) > body_max:
         return None
     parts: list[bytes] = []
@@ -225,10 +225,10 @@ def _reused(first: UpdateRequest) -> Response:
     )
 
 
-def _trouble(error: KfmError, *, preview: bool) -> Response:
-    """The sender is told when to come back, or what stands in the way of its preview.
+def _failure(error: KfmError, *, preview: bool) -> Response:
+    """The problem of a request that was not accepted, or of a preview that failed.
 
-    Only our own headlines: what comes behind them may name places, or quote data.
+    Only the headline of the error: its detail may name files or quote data.
     """
     headline = type(error)().message
     if isinstance(error, BackendUnavailable | Busy):
@@ -244,13 +244,13 @@ def _trouble(error: KfmError, *, preview: bool) -> Response:
 
 
 NAME = "webhook_failures.jsonl"
-BYTES_MAX = 4 * 1024 * 1024  # then it becomes NAME.1, and the one before that is gone
+BYTES_MAX = 4 * 1024 * 1024  # then it becomes NAME.1, which is replaced
 LINES_PER_SECOND = 50
 BURST = 200
 
 
 class Failures:
-    """Appends to `folder`/webhook_failures.jsonl. Trouble with the file is no reason to answer otherwise."""
+    """The log of refused webhooks, `folder`/webhook_failures.jsonl. Errors of the file change no answer."""
 
     def __init__(
         self,
@@ -271,7 +271,7 @@ class Failures:
         self._unwritten = 0
 
     def note(self, source_id: str | None, envelope_hash: str | None, reason: str, code: str) -> None:
-        """`source_id` is None where there is no such source: its name would be a stranger's word."""
+        """`source_id` is None for an unknown source: its name comes from an unauthenticated sender."""
         now_ms = self._now_ms()
         self._left = min(self._burst, self._left + max(0, now_ms - self._last_ms) * self._per_second / 1000)
         self._last_ms = now_ms
@@ -307,7 +307,7 @@ class Failures:
                 os.close(descriptor)
 
     def _rotate(self, descriptor: int) -> None:
-        """Several processes may see that it is full: one of them moves it, the others find that done."""
+        """Of several processes that see a full file, one moves it."""
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         full, there = os.fstat(descriptor), os.stat(self._path)
         if (full.st_dev, full.st_ino) == (there.st_dev, there.st_ino):

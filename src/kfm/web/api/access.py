@@ -1,4 +1,4 @@
-"""Who asks, by the token that is shown, and whether he may. Nothing is opened for a stranger."""
+"""Authentication by bearer tokens, and authorization by roles. Nothing is opened for an unknown caller."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from kfm.model.roles import Identity, KnownPerson, Role, decide, identify, refus
 from kfm.web.context import WebContext
 
 BEARER = {"WWW-Authenticate": 'Bearer realm="kfm"'}
-ACCOUNT = "http"  # nobody's account: over HTTP only a token says who asks
+ACCOUNT = "http"  # of no person: over HTTP only a token identifies
 
 
-class Stranger(NamedTuple):
-    """Nobody that we know."""
+class Unauthenticated(NamedTuple):
+    """A caller without a valid token."""
 
     detail: str
 
 
-def who_asks(request: Request, people: Sequence[KnownPerson]) -> Identity | Stranger:
-    """By the token; without people anybody on this machine may look."""
+def authenticate(request: Request, people: Sequence[KnownPerson]) -> Identity | Unauthenticated:
+    """The identity of the token; without people in the configuration, this machine may read."""
     if not people:
-        if not _is_near(request):
-            return Stranger("Without people in the configuration only this machine is answered.")
+        if not _is_local(request):
+            return Unauthenticated("Without people in the configuration only this machine has access.")
         return identify((), ACCOUNT)
-    said = request.headers.getlist("authorization")
-    scheme, _, token = said[0].partition(" ") if len(said) == 1 else ("", "", "")
+    values = request.headers.getlist("authorization")
+    scheme, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
     if scheme.lower() != "bearer":
-        return Stranger("Show a token: Authorization: Bearer TOKEN.")
+        return Unauthenticated("Send a token: Authorization: Bearer TOKEN.")
     identity = identify(people, ACCOUNT, token.strip())
-    return identity if identity.declared else Stranger("The token that was shown is nobody's.")
+    return identity if identity.declared else Unauthenticated("The token is not known.")
 
 
-def _is_near(request: Request) -> bool:
-    """A socket of this machine has no address, or one that leads nowhere else."""
+def _is_local(request: Request) -> bool:
+    """Is the client on this machine? A Unix socket has no address."""
     if request.client is None:
         return True
     try:
@@ -48,10 +48,10 @@ def _is_near(request: Request) -> bool:
 
 
 def require(context: WebContext, identity: Identity, role: Role, what: str) -> None:
-    """RoleMissing, unless he may. Who wanted to change something leaves a record of it."""
+    """RoleMissing without the role. A refused change is recorded in the governance ledger."""
     if identity.open and role != "read":
         raise RoleMissing(
-            f"`{what}` needs the role {role}, and nobody has one here.",
+            f"`{what}` needs the role {role}, and no person has one here.",
             remedy="Give people roles and tokens under `people:` in the configuration.",
         )
     access = decide(identity, role, context.people, what=f"`{what}`", remote=True)

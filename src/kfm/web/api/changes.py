@@ -1,4 +1,4 @@
-"""What can be changed: each with who asks, why, and an entry in the governance ledger."""
+"""Changes over the API: each with its actor, a rationale and an entry in the governance ledger."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MEANING = {
 
 
 def start(call: ApiCall) -> Any:
-    """Accept the wish; whoever runs requests begins it."""
+    """Accept a request for an update; a runner starts it."""
     from kfm.model.windows import resolve_window
 
     body, app = call.body, call.app
@@ -41,7 +41,7 @@ def start(call: ApiCall) -> Any:
     now_ms = app.store.now_ms()
     window = resolve_window(body.window or source.window, source.time_zone, now_ms)
     if window.start_ms > now_ms:
-        raise WindowError(f"{window.spec} begins in the future: nothing is there yet.")
+        raise WindowError(f"{window.spec} begins in the future.")
     return _accepted(call, source, window, correction=body.correction, about={})
 
 
@@ -61,15 +61,15 @@ def retry(call: ApiCall) -> Any:
     if run is None:
         raise missing("run")
     if run.status != "failed":
-        word = "has succeeded" if run.status == "success" else "is under way"
+        word = "has succeeded" if run.status == "success" else "is running"
         raise Problem(409, f"The run {word}: there is nothing to retry.")
     try:
         require_retriable(app, run)
     except OSError as error:  # its pipeline's file
-        raise UsageError(f"What its work is made of can't be read: {error.strerror}.") from None
+        raise UsageError(f"The files of its pipeline can't be read: {error.strerror}.") from None
     spent = is_spent(run, app.ledger.retry_state(run.run_id), app.store.now_ms())
     if spent and call.body.ticket is None:
-        raise BudgetSpent("A new budget is granted for a rationale and a ticket.")
+        raise BudgetSpent("A new retry budget needs a rationale and a ticket.")
     window = Window(start_ms=run.window_start_ms, end_ms=run.window_end_ms, spec=run.window_spec)
     source = _source(call, run.source_id)
     return _accepted(call, source, window, correction=run.correction, about={"retry_of": run.run_id})
@@ -78,9 +78,9 @@ def retry(call: ApiCall) -> Any:
 def _accepted(
     call: ApiCall, source: SourceSettings, window: Window, *, correction: str | None, about: dict[str, Any]
 ) -> Reply:
-    """Durable once it is told. Under one key one request is accepted, whatever is asked for again."""
+    """The request is durable when this returns. One Idempotency-Key accepts one request."""
     app, body, who = call.app, call.body, call.identity.subject
-    said = app.loaded.discretion.said
+    redact = app.loaded.discretion.said
     named = {"kfm": API_TAG, "subject": who, "key": call.key} if call.key else {"id": app.ids.new()}
     key = keys.key_of(named)
     request = UpdateRequest(
@@ -93,11 +93,11 @@ def _accepted(
         window_end_ms=window.end_ms,
         actor=who,
         accepted_at_ms=app.store.now_ms(),
-        claimed_actor=body.actor and said(body.actor),
-        rationale=said(body.rationale),
-        ticket=body.ticket and said(body.ticket),
+        claimed_actor=body.actor and redact(body.actor),
+        rationale=redact(body.rationale),
+        ticket=body.ticket and redact(body.ticket),
         correction=correction,
-        envelope_hash=call.said,
+        envelope_hash=call.digest,
         details=about,
     )
     facts = {
@@ -119,7 +119,7 @@ def _accepted(
 def key_reused() -> UsageError:
     return UsageError(
         "The Idempotency-Key was used for something else.",
-        remedy="Use a new key for each thing that you want.",
+        remedy="Use a new key for each change.",
     )
 
 
@@ -165,7 +165,7 @@ def _set_paused(call: ApiCall, paused: bool) -> Any:
 
 
 def backfill(call: ApiCall) -> Any:
-    """Requests for instants that became none; with `dry_run` only which."""
+    """Requests for scheduled times that became none; with `dry_run` only their list."""
     schedule, body, app = schedule_of(call), call.body, call.app
     start_ms, end_ms = parse_rfc3339(body.start), parse_rfc3339(body.end)
     planned = plan_backfill(app, schedule, start_ms, end_ms, only_missed=body.missed_only)
@@ -186,7 +186,7 @@ def backfill(call: ApiCall) -> Any:
     }
 
 
-# --- what stands in the way ----------------------------------------------------------
+# --- blockers ------------------------------------------------------------------------
 
 
 def reset_breaker(call: ApiCall) -> Any:
@@ -205,7 +205,7 @@ def reset_breaker(call: ApiCall) -> Any:
 
 
 def release(call: ApiCall) -> Any:
-    """Ask for it; somebody else has to agree."""
+    """Request the release; a second person has to approve it."""
     from kfm.service.approvals import request_release
 
     app, body = call.app, call.body

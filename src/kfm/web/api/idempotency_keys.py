@@ -1,8 +1,8 @@
-"""A change that is asked for twice under one Idempotency-Key is made once, and answered alike.
+"""Idempotency keys: a change that is requested twice under one key is made once, and answered alike.
 
-The ledger keeps, for good and in marks that are only ever added, who took the key for what, and how it was
-answered. A turn that changed nothing gives the key back: the next one takes the turn after it. Where the
-process ended in the middle, nobody can tell; then the key answers nothing any more.
+The ledger keeps permanently, in append-only marks, which request took the key and its answer. A request that
+changed nothing gives the key back: the next one takes the turn after it. If the process ended before the
+answer was recorded, the outcome is unknown, and the key is not answered any more.
 """
 
 from __future__ import annotations
@@ -21,47 +21,47 @@ _AGAIN = "again"
 
 
 class KeyTaken(NamedTuple):
-    """The key is ours: its turn has to be ended."""
+    """This request has the key, and must record an answer or give it back."""
 
     name: str
 
 
 class AnsweredBefore(NamedTuple):
-    """It was answered before: with this."""
+    """The recorded answer of the first request."""
 
     document: Any
     headers: dict[str, str]
 
 
 class InHand(NamedTuple):
-    """Somebody has it in hand, or had when his process ended."""
+    """The first request has no answer yet, or its process ended before."""
 
 
 class Reused(NamedTuple):
-    """The key was used for something else."""
+    """The key was used for another request."""
 
 
-def read_key(said: list[str]) -> str | None:
+def read_key(values: list[str]) -> str | None:
     """The key of a request, if it has one."""
-    if not said:
+    if not values:
         return None
-    if len(said) > 1 or _KEY.fullmatch(said[0]) is None:
+    if len(values) > 1 or _KEY.fullmatch(values[0]) is None:
         raise UsageError(
             "Idempotency-Key is not one word.",
             remedy="Send one of 1 to 200 printed characters, without spaces.",
         )
-    return said[0]
+    return values[0]
 
 
 def take(
-    store: Any, subject: str, key: str, said: str, nonce: str
+    store: Any, subject: str, key: str, request: str, nonce: str
 ) -> KeyTaken | AnsweredBefore | InHand | Reused:
-    """Take the key for what is asked for now, or tell what it was used for."""
+    """Take the key for `request`, a digest; or what is on record of it."""
     digest = hashlib.sha256(msgspec.json.encode([subject, key])).hexdigest()
     for turn in range(TURNS_MAX):
         name = f"api-key/{digest}/{turn}"
-        asked, _, by = store.ensure_mark(name, f"{said} {nonce}").partition(" ")
-        if asked != said:
+        first, _, by = store.ensure_mark(name, f"{request} {nonce}").partition(" ")
+        if first != request:
             return Reused()
         if by == nonce:
             return KeyTaken(name)
@@ -79,5 +79,5 @@ def answered(store: Any, taken: KeyTaken, document: Any, headers: dict[str, str]
 
 
 def given_back(store: Any, taken: KeyTaken) -> None:
-    """Nothing was changed: whoever asks again may."""
+    """Nothing was changed: the next request may take the key."""
     store.ensure_mark(f"{taken.name}/answer", _AGAIN)

@@ -1,4 +1,4 @@
-"""Everything that can be asked for. Routes, their description, the reference page and the tests follow it."""
+"""The table of operations, from which routes, OpenAPI, the reference page and tests are made."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from kfm.web.problems import JSON
 Work = Callable[[ApiCall], Any]
 
 TAGS = {
-    "runs": "Runs, their attempts and nodes, and why they are as they are",
-    "units": "Announced objects, and messages that could not be taken in",
-    "requests": "Wishes for an update, whoever had them",
-    "schedules": "When sources are brought up to date, and whether they were",
-    "standing": "What stands in the way, and lifting it",
-    "people": "Approvals, the governance ledger, and who asks",
+    "runs": "Runs, their attempts, nodes and explanations",
+    "units": "Announced objects, and dead messages",
+    "requests": "Requests for updates, by any trigger",
+    "schedules": "Schedules, and the outcome of each scheduled time",
+    "standing": "Blockers: circuits, quarantine, incidents, switches",
+    "people": "Approvals, the governance ledger, identities",
 }
 _DATASET = text("dataset", "Only of this dataset.")
 _SOURCE = text("source", "Only of this source.")
@@ -77,7 +77,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             LIMIT,
             AFTER,
         ),
-        _get("/runs/{run_id}", "showRun", "A run and the calls for it", reads.one_run, "cli-show"),
+        _get("/runs/{run_id}", "showRun", "A run and its invocations", reads.one_run, "cli-show"),
         _get(
             "/runs/{run_id}/nodes",
             "listNodes",
@@ -95,7 +95,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
         _get(
             "/runs/{run_id}/lineage",
             "listLineage",
-            "The OpenLineage events of a run, and whether they have arrived",
+            "The OpenLineage events of a run, and their delivery",
             reads.lineage,
             "cli-lineage-show",
         ),
@@ -110,7 +110,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
         _get(
             "/runs/{run_id}/preview",
             "showPreviewOfRun",
-            "What a run was about to change, as it was kept before it did",
+            "The preview of a run, recorded before any change",
             reads.preview_of_run,
             "preview",
         ),
@@ -126,14 +126,14 @@ _ALL: dict[str, tuple[Operation, ...]] = {
         _get(
             "/explain/{what:path}",
             "explain",
-            "Why something is as it is, from the records alone; or the page of an error code",
+            "An explanation from the records; or the page of an error code",
             reads.explain,
             "cli-explain",
         ),
         _get(
             "/status",
             "showStatus",
-            "What stands in the way, what runs, what is published",
+            "Blockers, running work, published versions",
             reads.status,
             "cli-status",
         ),
@@ -154,18 +154,18 @@ _ALL: dict[str, tuple[Operation, ...]] = {
         _get(
             "/units/{wal_id}",
             "showUnit",
-            "A unit, its object, and everything that it went through",
+            "A unit, its object and its history",
             reads.one_unit,
             "cli-nodd-show",
         ),
         _get(
             "/dead-letters",
             "listDeadLetters",
-            "Messages that could not be taken in, by the hashes of their bodies",
+            "Messages that could not be read, by the hashes of their bodies",
             reads.dead_letters,
             "cli-nodd-dead-list",
             text("error_code", "Only with this code."),
-            flag("all", "Also what was released."),
+            flag("all", "Also released ones."),
             LIMIT,
         ),
     ),
@@ -188,7 +188,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
         _post(
             "/requests",
             "startUpdate",
-            "Ask for an update of a source",
+            "Request an update of a source",
             changes.start,
             "cli-requests-show",
             bodies.Start,
@@ -198,21 +198,21 @@ _ALL: dict[str, tuple[Operation, ...]] = {
         _get(
             "/requests/{request_id}",
             "showRequest",
-            "A request, and what became of it",
+            "A request, its state and its outcome",
             reads.one_request,
             "cli-requests-show",
         ),
         _get(
             "/requests/{request_id}/preview",
             "showPreview",
-            "What a request was about to change",
+            "The preview of a request",
             reads.preview_of_request,
             "preview",
         ),
         _post(
             "/requests/{request_id}/cancel",
             "cancelRequest",
-            "What waits never begins; what runs is told to stop",
+            "Cancel a waiting request, or stop a running one",
             changes.cancel,
             "cli-requests-show",
         ),
@@ -221,14 +221,14 @@ _ALL: dict[str, tuple[Operation, ...]] = {
         _get(
             "/schedules",
             "listSchedules",
-            "The schedules, when each fires next, and whether it is paused",
+            "Schedules, with their next scheduled times and states",
             reads.schedules,
             "schedules",
         ),
         _get(
             "/schedules/{schedule_id}/instants",
             "listInstants",
-            "Every instant that a schedule expects in a span, and what it became",
+            "Every scheduled time of a span, with its outcome",
             reads.instants,
             "instants",
             moment("start", "Else a day ago."),
@@ -245,14 +245,14 @@ _ALL: dict[str, tuple[Operation, ...]] = {
         _post(
             "/schedules/{schedule_id}/resume",
             "resumeSchedule",
-            "Let a schedule go on",
+            "Resume a schedule",
             changes.resume,
             "schedule-state",
         ),
         _post(
             "/schedules/{schedule_id}/backfill",
             "backfillSchedule",
-            "Ask for updates that a schedule has not made",
+            "Request updates for scheduled times that did not run",
             changes.backfill,
             "cli-schedule-backfill",
             bodies.Backfill,
@@ -263,26 +263,26 @@ _ALL: dict[str, tuple[Operation, ...]] = {
         _get(
             "/breakers",
             "listBreakers",
-            "Providers that had trouble, and whether they are called now",
+            "Circuit breakers of providers",
             reads.breakers,
             "cli-breaker-list",
         ),
         _post(
             "/breakers/{provider:path}/reset",
             "resetBreaker",
-            "Call a provider again at once",
+            "Close the circuit of a provider",
             changes.reset_breaker,
             "cli-breaker-reset",
         ),
         _get(
             "/quarantine",
             "listQuarantine",
-            "What was given up, newest first",
+            "Quarantined work and dead letters, newest first",
             reads.quarantine,
             "cli-quarantine-list",
             _DATASET,
             choice("kind", ("dead-letter", "quarantine"), "Only of this kind."),
-            flag("all", "Also what was released, or done after all."),
+            flag("all", "Also released and resolved entries."),
             LIMIT,
         ),
         _get(
@@ -295,7 +295,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
         _post(
             "/quarantine/{held_id}/release",
             "releaseHeld",
-            "Ask for the release of an entry; somebody else has to approve it",
+            "Request the release of an entry; a second person has to approve it",
             changes.release,
             "cli-quarantine-release",
             status=202,
@@ -312,7 +312,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
         _get(
             "/incidents/{incident_id}",
             "showIncident",
-            "An incident, whom it affects, and who has been told",
+            "An incident, its subjects and its notifications",
             reads.one_incident,
             "cli-incident-show",
         ),
@@ -326,7 +326,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
         _post(
             "/switches/{scope:path}",
             "setSwitch",
-            "Stop work, or let it go on",
+            "Set a kill switch",
             changes.set_switch,
             "cli-switch-set",
             bodies.SetSwitch,
@@ -336,7 +336,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
         _get(
             "/approvals",
             "listApprovals",
-            "What waits for a second person, or had one",
+            "Requests for approvals",
             reads.approvals,
             "cli-approve-list",
             choice("state", ("requested", "approved", "rejected"), "In this state.", "requested"),
@@ -352,7 +352,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
         _post(
             "/approvals/{request_id}/approve",
             "approve",
-            "Approve what somebody else has asked for, and carry it out",
+            "Approve a request of another person, and carry it out",
             changes.approve,
             "cli-approve",
             role="approve",
@@ -360,7 +360,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
         _post(
             "/approvals/{request_id}/reject",
             "reject",
-            "Reject what somebody else has asked for: it can't be approved any more",
+            "Reject a request of another person: it can't be approved any more",
             changes.reject,
             "cli-request",
             role="approve",
@@ -376,7 +376,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             LIMIT,
             AFTER_NUMBER,
         ),
-        _get("/whoami", "whoami", "Who asks, and what he may do", reads.whoami, "whoami"),
+        _get("/whoami", "whoami", "The identity and the roles of the caller", reads.whoami, "whoami"),
     ),
 }
 

@@ -1,9 +1,9 @@
-"""What an operation is. One table of them makes the routes, their description and the tests."""
+"""Operations of the API: paths, parameters, bodies, roles."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -12,6 +12,7 @@ from kfm.model.errors import UsageError
 from kfm.model.roles import Identity, Role
 from kfm.model.times import parse_rfc3339
 from kfm.web.problems import JSON
+from kfm.web.query_params import read_parameters
 
 if TYPE_CHECKING:
     from kfm.web.api.visible_names import VisibleNames
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 LIMIT_MAX = 1000
 LIMIT_DEFAULT = 50
-# Printed characters of ASCII: an id with others is nobody's, and no database is asked about it.
+VALUE_CHARS_MAX = 500
+# Printed characters of ASCII: other ids are refused before the database is read.
 ID = r"[!-~]{1,300}"
 NAME = r"[A-Za-z0-9][A-Za-z0-9 ._:/@+~-]{0,199}"
 CURSOR = r"[0-9]{1,15}~[A-Za-z0-9._-]{1,100}"
@@ -30,29 +32,29 @@ TIME = rf"{_DAY}T{_CLOCK}(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 
 
 class ApiCall(NamedTuple):
-    """One request that may be answered: by whom it comes, what it names and says."""
+    """One authorized request: its identity, parameters and body."""
 
     context: WebContext
-    app: Any  # wiring's App, as whoever asks uses it
+    app: Any  # App, with the identity of the caller
     identity: Identity
     names: VisibleNames
     path: Mapping[str, str]
     query: Mapping[str, Any]
     body: Any = None
     key: str | None = None  # Idempotency-Key
-    said: str = ""  # hash of what was asked for, address and body
-    base: str = ""  # the address of the API, without a name
+    digest: str = ""  # of the operation, path and body
+    base: str = ""  # the path of the API
 
 
 class Reply(NamedTuple):
-    """An answer that is more than a document with the operation's usual status."""
+    """An answer with headers."""
 
     document: Any
     headers: Mapping[str, str] = {}
 
 
 class Parameter(NamedTuple):
-    """One parameter of an address, and how its text is read."""
+    """One query parameter, and how its text is read."""
 
     name: str
     about: str
@@ -62,14 +64,14 @@ class Parameter(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """One thing that can be asked for."""
+    """One operation of the API."""
 
     method: Literal["GET", "POST"]
     path: str
     name: str
     about: str
     tag: str
-    role: Role | None  # None: anybody, it tells nothing
+    role: Role | None  # None: no role is needed
     work: Callable[[ApiCall], Any]
     answer: str  # the schema of its document
     parameters: tuple[Parameter, ...] = ()
@@ -81,12 +83,12 @@ class Operation(NamedTuple):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """What the address has to name."""
+        """The parameters of the path."""
         return tuple(re.findall(r"{(\w+)(?::path)?}", self.path))
 
     @property
     def shown_path(self) -> str:
-        """As descriptions write it."""
+        """The path as OpenAPI writes it."""
         return self.path.replace(":path}", "}")
 
 
@@ -94,51 +96,51 @@ class Operation(NamedTuple):
 
 
 def text(name: str, about: str, pattern: str = NAME) -> Parameter:
-    def read(said: str) -> str:
-        if re.fullmatch(pattern, said) is None:
-            raise UsageError(f"`{name}` is not what it can be: {pattern}")
-        return said
+    def read(value: str) -> str:
+        if re.fullmatch(pattern, value) is None:
+            raise UsageError(f"`{name}` does not match {pattern}")
+        return value
 
     return Parameter(name, about, {"type": "string", "pattern": f"^{pattern}$"}, read)
 
 
 def choice(name: str, values: tuple[str, ...], about: str, default: str | None = None) -> Parameter:
-    def read(said: str) -> str:
-        if said not in values:
+    def read(value: str) -> str:
+        if value not in values:
             raise UsageError(f"`{name}` is one of {', '.join(values)}.")
-        return said
+        return value
 
     schema: dict[str, Any] = {"type": "string", "enum": list(values)}
     return Parameter(name, about, schema | ({"default": default} if default else {}), read, default)
 
 
 def flag(name: str, about: str) -> Parameter:
-    def read(said: str) -> bool:
-        if said not in ("true", "false"):
+    def read(value: str) -> bool:
+        if value not in ("true", "false"):
             raise UsageError(f"`{name}` is true or false.")
-        return said == "true"
+        return value == "true"
 
     return Parameter(name, about, {"type": "boolean", "default": False}, read, False)
 
 
 def moment(name: str, about: str) -> Parameter:
-    def read(said: str) -> int:
-        if re.fullmatch(TIME, said) is None:
+    def read(value: str) -> int:
+        if re.fullmatch(TIME, value) is None:
             raise UsageError(f"`{name}` is an RFC 3339 time such as 2026-01-01T00:00:00Z.")
-        return parse_rfc3339(said)
+        return parse_rfc3339(value)
 
     return Parameter(name, about, {"type": "string", "format": "date-time", "pattern": f"^{TIME}$"}, read)
 
 
-def _read_limit(said: str) -> int:
-    if re.fullmatch(r"[0-9]{1,4}", said) is None or not 1 <= int(said) <= LIMIT_MAX:
+def _read_limit(value: str) -> int:
+    if re.fullmatch(r"[0-9]{1,4}", value) is None or not 1 <= int(value) <= LIMIT_MAX:
         raise UsageError(f"`limit` is a whole number from 1 to {LIMIT_MAX}.")
-    return int(said)
+    return int(value)
 
 
 LIMIT = Parameter(
     "limit",
-    "At most so many.",
+    "Page size.",
     {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT},
     _read_limit,
     LIMIT_DEFAULT,
@@ -148,26 +150,18 @@ AFTER_NUMBER = text("cursor", "`next` of the page before.", NUMBER)
 
 
 def cursor_position(cursor: str | None) -> tuple[int, str] | None:
-    """Where the page before has ended."""
+    """The position after which a page starts."""
     if cursor is None:
         return None
     at_ms, _, name = cursor.partition("~")
     return int(at_ms), name
 
 
-def read_query(
-    pairs: list[tuple[str, str]], parameters: tuple[Parameter, ...], chars_max: int = 500
-) -> dict[str, Any]:
-    """The values of all parameters; what is odd is refused, by name."""
+def read_query(pairs: Sequence[tuple[str, str]], parameters: Sequence[Parameter]) -> dict[str, Any]:
+    """The values of all parameters."""
     known = {parameter.name: parameter for parameter in parameters}
-    found: dict[str, Any] = {}
-    for name, said in pairs:
-        if name not in known:
-            understood = ", ".join(sorted(known)) or "no parameters"
-            raise UsageError(f"`{name[:64]}` is not understood here. Understood are {understood}.")
-        if name in found:
-            raise UsageError(f"`{name}` is there twice.")
-        if len(said) > chars_max:
-            raise UsageError(f"`{name}` is too long.")
-        found[name] = known[name].read(said)
-    return {name: found.get(name, parameter.default) for name, parameter in known.items()}
+    found = read_parameters(pairs, known, VALUE_CHARS_MAX)
+    return {
+        name: parameter.read(found[name]) if name in found else parameter.default
+        for name, parameter in known.items()
+    }

@@ -72,7 +72,7 @@ def attempts(call: ApiCall) -> Any:
 
 
 def nodes(call: ApiCall) -> Any:
-    """Of the newest attempt; and of the pipeline's pass, where it has one."""
+    """The nodes of the newest attempt; and of the pipeline run, if there is one."""
     from kfm.reports.pipeline_runs import cells_of, graph_document
 
     run, ledger = _run(call), call.app.ledger
@@ -88,7 +88,7 @@ def nodes(call: ApiCall) -> Any:
 
 
 def _passes(app: Any) -> Any:
-    """What is on record of the passes of pipelines."""
+    """The store of pipeline runs."""
     from kfm.pipelines.run_state_store import StoreParts, open_run_states
 
     around = StoreParts(app.ledger, app.state, app.objects, app.loaded)
@@ -107,7 +107,7 @@ def lineage(call: ApiCall) -> Any:
 
 
 def provenance(call: ApiCall) -> Any:
-    """As it may be passed on: names of hidden datasets are masked in it for everybody."""
+    """In its public form: names of hidden datasets are masked for all readers."""
     import msgspec
 
     return msgspec.json.decode(run_provenance.provenance(call.app, _run(call).run_id, internal=False))
@@ -119,19 +119,19 @@ def preview_of_run(call: ApiCall) -> Any:
     for request in reader.of_run(run.run_id):
         if request.plan_digest is not None:
             return preview_document(call, request)
-    raise Problem(404, "No preview of this run was kept.")
+    raise Problem(404, "No preview of this run is on record.")
 
 
 def preview_document(call: ApiCall, request: Any) -> Any:
-    """What was about to be changed, as it was kept before it was."""
+    """The plan of a request, as it was recorded before any change."""
     from kfm.reports.runs import plan_document
     from kfm.runs import plan as plans
 
     if call.names.hides(request.dataset_id):
-        raise RoleMissing("What is in this dataset is for those who may operate.")
+        raise RoleMissing("The content of this dataset needs the role operate.")
     kept = call.app.ledger.request_reader().preview(request.plan_digest or "")
     if kept is None:
-        raise Problem(404, "No preview of this was kept.")
+        raise Problem(404, "No preview is on record.")
     return {
         "request_id": request.request_id,
         "run_id": request.run_id,
@@ -170,7 +170,7 @@ def one_unit(call: ApiCall) -> Any:
 
 
 def dead_letters(call: ApiCall) -> Any:
-    """Messages that could not be taken in, by the hashes of what they say."""
+    """Messages that could not be read, by the hashes of their bodies."""
     query = call.query
     found, more = page(
         call.app.ledger.unit_reader().dead_messages(
@@ -181,7 +181,7 @@ def dead_letters(call: ApiCall) -> Any:
     return {"dead": [dead_document(one) for one in found], "more": more}
 
 
-# --- what stands in the way ----------------------------------------------------------
+# --- blockers ------------------------------------------------------------------------
 
 
 def status(call: ApiCall) -> Any:
@@ -374,7 +374,7 @@ def schedule_of(call: ApiCall) -> Schedule:
 
 
 def instants(call: ApiCall) -> Any:
-    """Coverage: drawn from what the schedule expects, not from the rows that exist."""
+    """Coverage: computed from the schedule, not from the rows that exist."""
     from kfm.service.schedule_changes import history
 
     schedule, query = schedule_of(call), call.query
@@ -393,6 +393,6 @@ def instants(call: ApiCall) -> Any:
 
 
 def _ending(call: ApiCall, request_id: str | None) -> dict[str, Any]:
-    """How the request that an instant became has ended, or stands."""
+    """State and outcome of the request of a scheduled time."""
     request = call.app.ledger.request_reader().request(request_id) if request_id else None
     return {name: getattr(request, name, None) for name in ("state", "outcome", "run_id")}

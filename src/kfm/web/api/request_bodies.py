@@ -1,4 +1,4 @@
-"""What a change has to be told. Who asks is the token's subject; `actor` is only a claim beside it."""
+"""Bodies of changes. The token identifies the caller; `actor` is only a claim, recorded beside it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Why = Annotated[
         min_length=1,
         max_length=4000,
         pattern=r"\S",
-        description="Why. Kept in the governance ledger, for good.",
+        description="Why. Kept permanently in the governance ledger.",
     ),
 ]
 Ticket = Annotated[str, Meta(min_length=1, max_length=200, description="The ticket that this belongs to.")]
 Behalf = Annotated[
-    str, Meta(min_length=1, max_length=200, description="On whose behalf; recorded beside who asks.")
+    str, Meta(min_length=1, max_length=200, description="On whose behalf; recorded beside the caller.")
 ]
 Time = Annotated[
     str,
@@ -33,7 +33,7 @@ Time = Annotated[
 
 
 class Reason(Record, frozen=True):
-    """Why something is done."""
+    """The reason of a change."""
 
     rationale: Why
     ticket: Ticket | None = None
@@ -43,7 +43,7 @@ class Reason(Record, frozen=True):
 class Start(Reason, frozen=True, kw_only=True):
     """An update of one source."""
 
-    source: Annotated[str, Meta(pattern=_ID, description="The source to bring up to date.")]
+    source: Annotated[str, Meta(pattern=_ID, description="The source to update.")]
     window: (
         Annotated[
             str,
@@ -60,15 +60,15 @@ class Start(Reason, frozen=True, kw_only=True):
 
 
 class SetSwitch(Reason, frozen=True, kw_only=True):
-    """A kill switch in another position."""
+    """A position of a kill switch."""
 
     position: Literal["running", "paused", "stopped"]
 
 
 class Backfill(Reason, frozen=True, kw_only=True):
-    """Instants of a schedule that are to run after all."""
+    """Requests for scheduled times that did not run."""
 
-    start: Annotated[Time, Meta(description="The first instant that is meant, or a time before it.")]
-    end: Annotated[Time, Meta(description="Instants before this are meant.")]
-    missed_only: Annotated[bool, Meta(description="Only those that became no request.")] = True
-    dry_run: Annotated[bool, Meta(description="Tell what would be asked for, and ask for nothing.")] = False
+    start: Annotated[Time, Meta(description="The first scheduled time, or a time before it.")]
+    end: Annotated[Time, Meta(description="The end of the span, exclusive.")]
+    missed_only: Annotated[bool, Meta(description="Only scheduled times without a request.")] = True
+    dry_run: Annotated[bool, Meta(description="List the scheduled times, and create no requests.")] = False

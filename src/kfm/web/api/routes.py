@@ -1,4 +1,4 @@
-"""From the table of operations to routes. Everything that an address can be answered with is decided here."""
+"""Routes of the API, made from the table of operations: access, parameters, bodies, idempotency, problems."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kfm.model.canonical import canonical_bytes, strict_loads
 from kfm.model.errors import KfmError, RationaleRequired, UsageError
 from kfm.model.roles import Identity
 from kfm.web.api import idempotency_keys
-from kfm.web.api.access import BEARER, Stranger, require, who_asks
+from kfm.web.api.access import BEARER, Unauthenticated, authenticate, require
 from kfm.web.api.changes import key_reused
 from kfm.web.api.operation_table import OPERATIONS
 from kfm.web.api.operations import ID, ApiCall, Operation, Reply, read_query
@@ -39,11 +39,11 @@ HEADERS = {
 
 
 def api_routes(context: WebContext) -> list[BaseRoute]:
-    """For whoever mounts them; they need no middleware and no handlers of errors."""
+    """Routes to be mounted; they need no middleware and no exception handlers."""
     by_path: dict[str, dict[str, Operation]] = {}
     for operation in OPERATIONS:
         by_path.setdefault(operation.path, {})[operation.method] = operation
-    # A path with a name of any length comes after those that say more.
+    # A path with a parameter of any length comes after more specific ones.
     ordered = sorted(by_path, key=lambda path: (path.endswith(":path}"), ":path}" in path))
     routes: list[BaseRoute] = [Route("/openapi.json", _Description())]
     routes += [Route(path, _Address(context, by_path[path])) for path in ordered]
@@ -57,7 +57,7 @@ def api_app(context: WebContext, *, hosts: Sequence[str] = LOOPBACK) -> Starlett
 
 
 class _Answering:
-    """An address. Whatever happens, the answer is one that is described."""
+    """An endpoint. Every answer, also to an error, is one that OpenAPI describes."""
 
     methods: tuple[str, ...] = ("GET", "HEAD", "OPTIONS")
 
@@ -65,7 +65,7 @@ class _Answering:
         request = Request(scope, receive)
         try:
             response = await self._to(request)
-        except Exception as error:  # noqa: BLE001 - a defect is answered like any trouble
+        except Exception as error:  # noqa: BLE001 - a defect is answered as a problem
             response = render(problem_of(error), HEADERS)
         if request.method == "HEAD":
             response.body = b""
@@ -74,7 +74,7 @@ class _Answering:
     async def _to(self, request: Request) -> Response:
         allow = {"Allow": ", ".join(self.methods)}
         if request.method not in self.methods:
-            raise Problem(405, f"Understood are {allow['Allow']}.", headers=allow)
+            raise Problem(405, f"Methods: {allow['Allow']}.", headers=allow)
         if request.method == "OPTIONS":
             return Response(status_code=204, headers={**HEADERS, **allow})
         return await self.answered(request)
@@ -92,7 +92,7 @@ class _Description(_Answering):
 
 class _Nowhere(_Answering):
     async def _to(self, _request: Request) -> Response:
-        raise Problem(404, "This is no address of the API; /openapi.json describes them.")
+        raise Problem(404, "No such path; /openapi.json describes the API.")
 
 
 class _Address(_Answering):
@@ -104,8 +104,8 @@ class _Address(_Answering):
 
     async def answered(self, request: Request) -> Response:
         operation = self._operations["GET" if request.method == "HEAD" else request.method]
-        identity = who_asks(request, self._context.people)
-        if isinstance(identity, Stranger):
+        identity = authenticate(request, self._context.people)
+        if isinstance(identity, Unauthenticated):
             raise Problem(401, identity.detail, headers=BEARER)
         assert operation.role is not None
         what = f"{operation.method} {operation.shown_path}"
@@ -114,25 +114,25 @@ class _Address(_Answering):
         path = {name: str(value) for name, value in request.path_params.items() if name in operation.fields}
         for name, value in path.items():
             if re.fullmatch(ID, value) is None:
-                raise Problem(404, f"`{name}` is nobody's id.")
+                raise Problem(404, f"`{name}` is not a valid id.")
         query = _query(request, operation)
-        body, key, said = None, None, ""
+        body, key, digest = None, None, ""
         if operation.body is not None:
             key = idempotency_keys.read_key(request.headers.getlist("idempotency-key"))
             body = _converted(await _read(request), operation.body)
             asked_for = {"operation": what, "path": path, "body": msgspec.to_builtins(body)}
-            said = f"sha256:{sha256(canonical_bytes(asked_for)).hexdigest()}"
+            digest = f"sha256:{sha256(canonical_bytes(asked_for)).hexdigest()}"
         base = str(request.scope.get("root_path", ""))
-        asked = {"path": path, "query": query, "body": body, "key": key, "said": said, "base": base}
-        return await run_in_threadpool(_work, self._context, identity, operation, **asked)
+        values = {"path": path, "query": query, "body": body, "key": key, "digest": digest, "base": base}
+        return await run_in_threadpool(_work, self._context, identity, operation, **values)
 
 
-def _work(context: WebContext, identity: Identity, operation: Operation, **said: Any) -> Response:
-    """In a thread, with an application of its own: a store is nobody's to share."""
+def _work(context: WebContext, identity: Identity, operation: Operation, **values: Any) -> Response:
+    """In a thread, with an application of its own: a store is not shared between threads."""
     with context.app(identity, read_only=operation.method == "GET") as app:
         may_know = bool({"operate", "approve"} & set(identity.roles))
         names = VisibleNames(app, may_know=may_know, schedules=context.schedules)
-        call = ApiCall(context, app, identity, names, **said)
+        call = ApiCall(context, app, identity, names, **values)
         try:
             if call.key is not None and operation.once == "answer":
                 reply = _once(call, operation)
@@ -153,16 +153,18 @@ def _done(call: ApiCall, operation: Operation) -> Reply:
 
 
 def _once(call: ApiCall, operation: Operation) -> Reply:
-    """A change under a key: made by whoever takes it, and answered alike ever after."""
+    """A change under an Idempotency-Key: made once, and answered alike ever after."""
     store = call.app.store
-    taken = idempotency_keys.take(store, call.identity.subject, call.key or "", call.said, call.app.ids.new())
+    taken = idempotency_keys.take(
+        store, call.identity.subject, call.key or "", call.digest, call.app.ids.new()
+    )
     if isinstance(taken, idempotency_keys.Reused):
         raise key_reused()
     if isinstance(taken, idempotency_keys.InHand):
         raise Problem(
             409,
-            "What this Idempotency-Key was used for is under way, or its process ended in the middle of it. "
-            "Look at what was changed; then use a new key.",
+            "The first request with this Idempotency-Key is still running, or its process was interrupted. "
+            "Check what was changed; then use a new key.",
         )
     if isinstance(taken, idempotency_keys.AnsweredBefore):
         return Reply(taken.document, taken.headers)
@@ -175,7 +177,7 @@ def _once(call: ApiCall, operation: Operation) -> Reply:
     return reply
 
 
-# --- what a request says -------------------------------------------------------------
+# --- parameters and bodies -----------------------------------------------------------
 
 
 def _query(request: Request, operation: Operation | None) -> dict[str, Any]:
@@ -188,17 +190,17 @@ def _query(request: Request, operation: Operation | None) -> dict[str, Any]:
 
 
 def _require_acceptable(request: Request, media_type: str) -> None:
-    """Problem 406 if whoever asks takes nothing that we have."""
-    said = ",".join(request.headers.getlist("accept")).strip()
-    if not said:
+    """Problem 406 if the client accepts no media type of the answer."""
+    accepted = ",".join(request.headers.getlist("accept")).strip()
+    if not accepted:
         return
     family = f"{media_type.partition('/')[0]}/*"
-    for part in said.split(",")[:100]:
+    for part in accepted.split(",")[:100]:
         kind, *options = (each.strip().lower() for each in part.split(";"))
         refused = any(re.fullmatch(r"q\s*=\s*0(\.0*)?", each) for each in options)
         if kind in ("*/*", family, media_type, JSON) and not refused:
             return
-    raise Problem(406, f"This is told as {media_type} only.")
+    raise Problem(406, f"The answer is {media_type}.")
 
 
 async def _read(request: Request) -> bytes:
@@ -222,10 +224,8 @@ async def _read(request: Request) -> bytes:
 def _converted(data: bytes, kind: type[msgspec.Struct]) -> Any:
     value = strict_loads(data, bytes_max=BODY_BYTES_MAX)
     if isinstance(value, dict) and not str(value.get("rationale") or "").strip():
-        raise RationaleRequired("Every change says why.", remedy="Give `rationale`.")
+        raise RationaleRequired("Every change needs a rationale.", remedy="Give `rationale`.")
     try:
         return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as error:
-        raise UsageError(
-            f"The body is not what it can be: {error}.", remedy="/openapi.json describes it."
-        ) from None
+        raise UsageError(f"The body is not valid: {error}.", remedy="/openapi.json describes it.") from None

@@ -1,4 +1,4 @@
-"""The schemas of answers: those that the commands have, and what the API adds to them."""
+"""JSON schemas of answers: those of the commands, and those that only the API has."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NUMBER = {"type": "integer", "minimum": 0}
 
 
 def _object(**properties: Any) -> dict[str, Any]:
-    """All of these, and nothing else."""
+    """An object with exactly these members."""
     return {
         "type": "object",
         "additionalProperties": False,
@@ -37,7 +37,7 @@ def _ref(name: str) -> dict[str, str]:
 
 @cache
 def contract(name: str) -> dict[str, Any]:
-    """A schema of the contracts, as a part of another document."""
+    """A schema of the contracts, as a component of an OpenAPI document."""
     with open(os.path.join(_FOLDER, f"{name}.schema.json"), encoding="utf-8") as file:
         schema = json.load(file)
     for field in ("$schema", "$id", "title"):
@@ -58,7 +58,7 @@ def _moved(value: Any, base: str) -> Any:
 
 
 def paged(name: str) -> dict[str, Any]:
-    """The command's document, with the way to the next page."""
+    """The command's document, with a cursor of the next page."""
     schema = contract(name)
     return {
         **schema,
@@ -67,16 +67,16 @@ def paged(name: str) -> dict[str, Any]:
     }
 
 
-def _stand() -> dict[str, Any]:
+def _state() -> dict[str, Any]:
     paused = _object(at=_AT, by=_SOME, rationale=_SOME)
     return {"accounted_until": _SOMETIME, "paused": {**paused, "type": ["object", "null"]}}
 
 
 def _schedule() -> dict[str, Any]:
-    """As the command prints it, and where it stands."""
+    """A schedule as the command prints it, with its state."""
     schema = contract("cli-schedule-list")["properties"]["schedules"]["items"]
     properties = {name: each for name, each in schema["properties"].items() if name != "recent"}
-    properties |= _stand()
+    properties |= _state()
     return {**schema, "required": sorted(properties), "properties": properties}
 
 
@@ -87,7 +87,7 @@ def _graph() -> dict[str, Any]:
 
 
 def shapes() -> dict[str, dict[str, Any]]:
-    """What the API has of its own, by name."""
+    """The schemas that only the API has, by name."""
     return {
         "runs": paged("cli-runs"),
         "audit": paged("cli-audit-list"),
@@ -103,7 +103,7 @@ def shapes() -> dict[str, dict[str, Any]]:
             instants=contract("cli-schedule-history")["properties"]["instants"],
             more={"type": "boolean"},
         ),
-        "schedule-state": _object(schedule_id=_TEXT, changed={"type": "boolean"}, **_stand()),
+        "schedule-state": _object(schedule_id=_TEXT, changed={"type": "boolean"}, **_state()),
         "preview": _object(request_id=_TEXT, run_id=_SOME, plan={"type": "object"}),
         "whoami": _object(
             subject=_SOME,
@@ -120,7 +120,7 @@ def shapes() -> dict[str, dict[str, Any]]:
                 "status": {"type": "integer", "minimum": 400, "maximum": 599},
                 "detail": _TEXT,
                 "code": {**_TEXT, "pattern": "^KFM[0-9]{3}$"},
-                "remedy": {**_TEXT, "description": "The way out."},
+                "remedy": {**_TEXT, "description": "What to do about it."},
             },
         },
     }
@@ -128,7 +128,7 @@ def shapes() -> dict[str, dict[str, Any]]:
 
 @cache
 def schemas(names: frozenset[str]) -> dict[str, dict[str, Any]]:
-    """These, and all that they refer to."""
+    """These schemas, and all that they refer to."""
     known = shapes()
     found: dict[str, dict[str, Any]] = {}
     left = sorted(names)

@@ -1,4 +1,4 @@
-"""What of a document is for whom: no secret for anybody, no hidden dataset for whoever may only read."""
+"""Redaction and masking of documents: no secrets, and masks for the names of hidden datasets."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kfm.model.schedules import Schedule
 from kfm.model.settings import DatasetSettings
 
 _NEVER = re.compile(r"(?!)")
-_TELLING = ("source_id", "schedule_id", "pipeline_id")  # most often named after their dataset
+_REVEALING = ("source_id", "schedule_id", "pipeline_id")  # most often named after their dataset
 NOTHING = "-"  # no dataset and no source has this name
 
 
 class VisibleNames:
-    """For one request. Who may operate knows the names of hidden datasets; others see their masks."""
+    """The names of one request: callers without the role operate or approve see masks of hidden datasets."""
 
     def __init__(self, app: Any, *, may_know: bool, schedules: Sequence[Schedule] = ()) -> None:
         self._app = app
@@ -43,7 +43,7 @@ class VisibleNames:
         return frozenset(hidden | sources | schedules | {title for title in titles if title})
 
     def hides(self, dataset_id: str) -> bool:
-        """Is this a dataset whose name is not for whoever asks?"""
+        """Is the name of this dataset masked for the caller?"""
         if not self._masks:
             return False
         if dataset_id not in self._known:
@@ -55,7 +55,7 @@ class VisibleNames:
         return self._known[dataset_id]
 
     def meant(self, name: str | None) -> str | None:
-        """What a filter means: by a mask its dataset. A guess at a hidden name finds nothing."""
+        """The name that a filter means: a mask is its dataset. A guessed hidden name finds nothing."""
         if name is None or not self._masks:
             return name
         if name in self._hidden:
@@ -65,7 +65,7 @@ class VisibleNames:
         return name
 
     def shown(self, document: Any) -> Any:
-        """Plain values, fit for whoever asks."""
+        """The document as plain values, redacted and masked for the caller."""
         plain = msgspec.to_builtins(document)
         discretion = self._app.loaded.discretion
         if self._app.loaded.known_secrets():
@@ -74,18 +74,18 @@ class VisibleNames:
             return plain
         return within(self._unnamed("", plain), self._masked)
 
-    def text(self, said: str) -> str:
-        return self._masked(self._app.loaded.hide(said))
+    def text(self, text: str) -> str:
+        return self._masked(self._app.loaded.hide(text))
 
-    def _masked(self, said: str) -> str:
-        return self._pattern.sub(lambda found: mask(found[0], self._key), said)
+    def _masked(self, text: str) -> str:
+        return self._pattern.sub(lambda found: mask(found[0], self._key), text)
 
     def _unnamed(self, field: str, value: Any) -> Any:
-        """A `dataset_id` is masked also where nobody declares it any more, and its source with it."""
+        """A `dataset_id` is masked also if no configuration declares it any more, and its source with it."""
         if isinstance(value, dict):
             plain = {name: self._unnamed(name, each) for name, each in value.items()}
             if isinstance(owner := value.get("dataset_id"), str) and self.hides(owner):
-                plain |= {name: mask(value[name], self._key) for name in _TELLING if value.get(name)}
+                plain |= {name: mask(value[name], self._key) for name in _REVEALING if value.get(name)}
             return plain
         if isinstance(value, list | tuple):
             return [self._unnamed(field, each) for each in value]

@@ -1,4 +1,4 @@
-"""The console's addresses: one line a page, and what all of them have in common."""
+"""Routes of the console: a table of pages, sessions, and errors as pages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ YEAR_SECONDS = 31_536_000
 
 
 class ConsolePage(NamedTuple):
-    """A view makes a record of what is there, a template shows it."""
+    """A page: its view makes a record, its template renders it."""
 
     path: str
     view: Callable[[Visit], Any]
@@ -79,7 +79,7 @@ SECTIONS = tuple(page for page in PAGES if "{" not in page.path)
 
 
 def console_routes(context: WebContext, *, hide: Callable[[str], str] = str) -> list[BaseRoute]:
-    """To be mounted. `hide` takes known secrets out of a text."""
+    """Routes to be mounted. `hide` redacts known secrets in a text."""
     console = _Console(context, hide)
     name = console.stylesheet
     return [
@@ -87,7 +87,9 @@ def console_routes(context: WebContext, *, hide: Callable[[str], str] = str) -> 
         Route(f"/static/{name}", console.style, methods=["GET"]),
         Route("/sign-in", console.sign_in, methods=["GET", "POST"]),
         Route("/sign-out", console.sign_out, methods=["POST"]),
-        Route("/{rest:path}", console.lost, methods=["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]),
+        Route(
+            "/{rest:path}", console.not_found, methods=["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+        ),
     ]
 
 
@@ -100,14 +102,14 @@ class _Console:
     def __init__(self, context: WebContext, hide: Callable[[str], str]) -> None:
         self._context = context
         self._hide = hide
-        self._made = rendering.environment()
+        self._templates = rendering.environment()
         self._sessions = sign_in.Sessions(secrets.token_bytes(32), context.people)
         self.stylesheet, self._style = rendering.stylesheet()
 
     # --- pages -------------------------------------------------------------------------
 
     async def answer(self, page: ConsolePage, request: Request) -> Response:
-        identity = self._who(request)
+        identity = self._identity(request)
         if identity is None:
             return self._to_sign_in(request)
         return await run_in_threadpool(self._page, page, request, identity)
@@ -147,19 +149,17 @@ class _Console:
             return self._problem(request, 403, str(error), identity)
         except BackendUnavailable as error:
             log_error(error)
-            told = f"Ask again in a while; `kfm explain {error.code}` says more."
-            return self._problem(request, 503, told, identity)
-        except Exception as error:  # noqa: BLE001 - whatever it is, a page has nothing to tell of it
+            detail = f"Try again later; `kfm explain {error.code}` has details."
+            return self._problem(request, 503, detail, identity)
+        except Exception as error:  # noqa: BLE001 - its details go to the log only
             log_error(error)
-            return self._problem(
-                request, 500, "It was written down. `kfm doctor` looks for causes.", identity
-            )
+            return self._problem(request, 500, "It was logged. `kfm doctor` looks for causes.", identity)
         if REFRESH in query:
             response.headers["Refresh"] = query[REFRESH]
         return response
 
-    async def lost(self, request: Request) -> Response:
-        identity = self._who(request)
+    async def not_found(self, request: Request) -> Response:
+        identity = self._identity(request)
         if identity is None:
             return (
                 self._to_sign_in(request)
@@ -176,17 +176,17 @@ class _Console:
         }
         return Response(self._style, headers=headers, media_type="text/css")
 
-    # --- who ---------------------------------------------------------------------------
+    # --- sessions ----------------------------------------------------------------------
 
-    def _who(self, request: Request) -> Identity | None:
-        """Without people whoever comes may read, as on this machine's command line."""
+    def _identity(self, request: Request) -> Identity | None:
+        """The identity of the session; without people all may read, as on the command line."""
         if not self._context.people:
             return identify((), sign_in.ACCOUNT)
         found = self._sessions.of(request.cookies.get(sign_in.COOKIE), self._context.now_ms())
         return found if found is not None and "read" in found.roles else None
 
     def _to_sign_in(self, request: Request) -> Response:
-        """There, and from there to where he wanted to go."""
+        """To the form, which leads on to the page of this request."""
         base = base_of(request)
         wanted = request.url.path.removeprefix(base).strip("/")
         query = f"?{request.url.query}" if request.url.query else ""
@@ -208,7 +208,7 @@ class _Console:
         token = "".join(parse_qs(body.decode("utf-8", "replace")).get("token", [])).strip()
         identity, cookie = self._sessions.begin(token, self._context.now_ms())
         if not decide(identity, "read", self._context.people, remote=True).allowed:
-            refused = "That token is nobody's. `kfm whoami` with KFM_TOKEN set shows whose it would be."
+            refused = "The token is not known. `kfm whoami` with KFM_TOKEN set shows its identity."
             response = self._html(request, "sign_in.html", wanted=wanted, refused=refused)
             response.status_code = 403
             return response
@@ -225,7 +225,7 @@ class _Console:
         _set_cookie(response, request, "", 0)
         return response
 
-    # --- answers -----------------------------------------------------------------------
+    # --- rendering ---------------------------------------------------------------------
 
     def _problem(
         self, request: Request, status: int, detail: str = "", identity: Identity | None = None
@@ -262,11 +262,11 @@ class _Console:
             "may_navigate": identity is not None,
             **context,
         }
-        return Response(rendering.render(self._made, template, **everything), 200, HEADERS, HTML)
+        return Response(rendering.render(self._templates, template, **everything), 200, HEADERS, HTML)
 
 
 def _again(visit: Visit) -> tuple[Link, ...]:
-    """This page once more, or by itself from now on."""
+    """Links that refresh this page, once or periodically."""
     now = visit.query.get(REFRESH)
     links = [
         Link(text=f"every {each} s", href=visit.with_query(refresh=each))
@@ -283,7 +283,7 @@ def base_of(request: Request) -> str:
 
 
 def _own_path(text: str) -> str:
-    """A page of ours to go on to; nothing that leads elsewhere."""
+    """The path of a page of the console; empty for anything else (open redirects)."""
     path = text.partition("?")[0]
     fine = (
         len(text) <= 1000
@@ -295,7 +295,7 @@ def _own_path(text: str) -> str:
 
 
 def _is_foreign(request: Request) -> bool:
-    """Was a form sent by another site's page? Browsers say so; our own policy makes them call us `null`."""
+    """Was the form sent by another site (CSRF)? By Sec-Fetch-Site or Origin; our policy makes ours `null`."""
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return site not in ("same-origin", "none")
@@ -304,7 +304,7 @@ def _is_foreign(request: Request) -> bool:
 
 
 async def _body(request: Request) -> bytes | None:
-    """None: it is longer than a form of ours can be."""
+    """None: it is too long."""
     found = b""
     async for part in request.stream():
         found += part
@@ -321,6 +321,6 @@ def _set_cookie(response: Response, request: Request, value: str, seconds: int) 
         path=base_of(request) or "/",
         httponly=True,
         samesite="strict",
-        # A proxy's word is enough to be stricter.
+        # A proxy's header is enough to be stricter.
         secure="https" in (request.url.scheme, request.headers.get("x-forwarded-proto", "")),
     )

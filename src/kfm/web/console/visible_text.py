@@ -1,4 +1,4 @@
-"""What a page may show of a text: no secret, no name that must not be told, nothing that a screen obeys."""
+"""Texts as pages show them: secrets redacted, hidden names masked, control characters made visible."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def visible(text: str) -> str:
 
 
 class Shown:
-    """For one visit: whoever may operate sees every name, others see masks as everything public has them."""
+    """The texts of one page: callers with the role operate see every name, others see masks."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Shown:
         return re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, longest))})(?![\w-])")
 
     def hides(self, dataset_id: str) -> bool:
-        """Is this a dataset whose name, and whose every trace, is not for this visitor?"""
+        """Is this dataset hidden from the caller?"""
         if not self._masks:
             return False
         if dataset_id not in self._known:

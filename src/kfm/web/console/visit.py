@@ -1,4 +1,4 @@
-"""One visit to one page: who came, by which address, and what is there to be read."""
+"""One request of a page: identity, address, query and ledger; filters and paging."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from kfm.model.roles import Identity
 from kfm.model.wording import counted
 from kfm.web.console.visible_text import Shown
 from kfm.web.context import WebContext
+from kfm.web.query_params import read_parameters
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
@@ -25,11 +26,11 @@ REFRESH = "refresh"
 
 
 class NotHere(Exception):
-    """There is nothing of that name."""
+    """The page has no such subject."""
 
 
 class NotForYou(Exception):
-    """It is there, and needs a role that the visitor does not have."""
+    """The subject needs a role that the caller does not have."""
 
 
 class Visit(NamedTuple):
@@ -44,13 +45,13 @@ class Visit(NamedTuple):
     params: Mapping[str, str] = {}  # parts of the path
 
     def href(self, page: str = "", /, **query: str | int | None) -> str:
-        """The address of a page of ours: the only addresses that pages hold."""
-        said = urlencode([(name, value) for name, value in query.items() if value not in (None, "")])
+        """The address of a page of the console; pages link to nothing else."""
+        text = urlencode([(name, value) for name, value in query.items() if value not in (None, "")])
         address = f"{self.base}/{page}"
-        return f"{address}?{said}" if said else address
+        return f"{address}?{text}" if text else address
 
     def with_query(self, **changed: str | int | None) -> str:
-        """This page, otherwise asked."""
+        """This page with another query."""
         return self.href(self.path, **{**self.query, **changed})
 
     def dataset(self) -> str | None:
@@ -88,18 +89,9 @@ class Visit(NamedTuple):
 
 
 def read_query(pairs: Sequence[tuple[str, str]], known: Sequence[str]) -> dict[str, str]:
-    """What an address asks for. What is not understood is refused, by name."""
-    found: dict[str, str] = {}
-    for name, value in pairs:
-        if name not in (*known, REFRESH):
-            understood = ", ".join(known) or "nothing"
-            raise UsageError(f"`{name[:64]}` is not understood here. Understood: {understood}.")
-        if name in found:
-            raise UsageError(f"`{name}` is there twice.")
-        if len(value) > VALUE_CHARS_MAX:
-            raise UsageError(f"`{name}` is too long.")
-        if value:
-            found[name] = value
+    """The filters of an address that have a value."""
+    read = read_parameters(pairs, (*known, REFRESH), VALUE_CHARS_MAX)
+    found = {name: value for name, value in read.items() if value}
     if found.get(REFRESH, "10") not in map(str, REFRESH_SECONDS):
         raise UsageError(f"`{REFRESH}` is one of {', '.join(map(str, REFRESH_SECONDS))} seconds.")
     return found
@@ -131,7 +123,7 @@ class Filter(Record, frozen=True):
 class Paging(Record, frozen=True):
     newer: str | None
     older: str | None
-    said: str
+    summary: str
     newest: bool = False  # does `newer` lead to the newest, not to the page before?
 
 
@@ -142,12 +134,12 @@ def chosen(name: str, label: str, among: Sequence[str], now: str | None, words: 
 
 
 def before_position(text: str | None) -> tuple[int, str] | None:
-    """The row that the page before ended with: its time and its id, as the link to older ones says them."""
+    """The last row of the page before, its time and its id, from the link to older ones."""
     if text is None:
         return None
     at_ms, _, name = text.partition(".")
     if not at_ms.isascii() or not at_ms.isdigit() or len(at_ms) > PLACE_DIGITS_MAX or not name:
-        raise UsageError("`before` is what the link to older ones says.")
+        raise UsageError("`before` is not from a link to older ones.")
     return int(at_ms), name
 
 
@@ -156,7 +148,7 @@ def paged_before(visit: Visit, shown: int, last: tuple[int, str] | None, word: s
     return Paging(
         newer=visit.with_query(before=None) if "before" in visit.query else None,
         older=visit.with_query(before=f"{last[0]}.{last[1]}") if last else None,
-        said=f"{counted(shown, word)}, newest first" if shown else f"no {word}s",
+        summary=f"{counted(shown, word)}, newest first" if shown else f"no {word}s",
         newest=True,
     )
 
@@ -166,14 +158,14 @@ def paged(visit: Visit, found: int, words: str, rows: int = ROWS) -> Paging:
     number = visit.page()
     first = (number - 1) * rows + 1
     shown = min(found, rows)
-    said = f"no {words}" if not shown else f"{words} {first} to {first + shown - 1}"
+    summary = f"no {words}" if not shown else f"{words} {first} to {first + shown - 1}"
     return Paging(
         newer=visit.with_query(page=number - 1 if number > 2 else None) if number > 1 else None,
         older=visit.with_query(page=number + 1) if found > rows and number < PAGES_MAX else None,
-        said=said,
+        summary=summary,
     )
 
 
 def short(identifier: str) -> str:
-    """Enough of an id to tell it from all others; every command takes it."""
+    """The prefix of an id that is unique in practice; every command takes it."""
     return identifier[:13]

@@ -70,7 +70,7 @@ def _chained(visit: Visit, last: int) -> tuple[list[AuditRow], Paging]:
     return rows, Paging(
         newer=visit.with_query(before=newer if newer <= last else None) if before <= last else None,
         older=visit.with_query(before=after + 1) if after > 0 else None,
-        said=f"entries {rows[0].number} to {rows[-1].number} of {last}" if rows else "no entries",
+        summary=f"entries {rows[0].number} to {rows[-1].number} of {last}" if rows else "no entries",
     )
 
 

@@ -224,7 +224,7 @@ class Calendar(Record, frozen=True):
     rows: tuple[Label, ...]
     columns: tuple[Label, ...]
     legend: tuple[Word, ...]
-    said: str
+    summary: str
     unit: str
 
 
@@ -257,7 +257,7 @@ def calendar(found: list[Spot], start_ms: int, end_ms: int, now_ms: int) -> Cale
             if index % grid.each == 0
         ),
         legend=tuple(sorted(seen.values(), key=lambda each: (_TONES.index(each.tone), each.text))),
-        said=_said(found),
+        summary=_summary(found),
         unit=grid.name,
     )
 
@@ -288,7 +288,7 @@ def _cell(index: int, many: list[Spot], grid: Grid, now: bool) -> CalendarCell:
     )
 
 
-def _said(found: list[Spot]) -> str:
+def _summary(found: list[Spot]) -> str:
     texts = [spot.word.text for spot in found]
     counts = ", ".join(f"{texts.count(text)} {text}" for text in dict.fromkeys(texts))
     return f"{len(found)} scheduled times: {counts}" if found else "no scheduled times in this span"

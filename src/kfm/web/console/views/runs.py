@@ -196,7 +196,7 @@ def view_one(visit: Visit) -> RunView:
 
 
 def find(visit: Visit, wanted: str) -> Run | None:
-    """By its id, or by the beginning of it if that is enough to tell."""
+    """By its id, or by a unique prefix of it."""
     run = visit.reader.run(wanted)
     if run is not None or not _PREFIX.fullmatch(wanted):
         return run

@@ -158,7 +158,7 @@ def view_one(visit: Visit) -> ScheduleView:
         paging=Paging(
             newer=visit.with_query(page=number - 1) if number > 1 else None,
             older=visit.with_query(page=number + 1) if len(listed) > TIMES_ROWS else None,
-            said=f"{len(found)} scheduled times: past ones, the latest first; then upcoming ones"
+            summary=f"{len(found)} scheduled times: past ones, the latest first; then upcoming ones"
             if found
             else "no scheduled times",
         ),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kfm.model.attempts import Attempt, CallRetry
 from kfm.model.records import Record
-from kfm.model.wording import duration
+from kfm.model.wording import counted, duration
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word
 
@@ -52,7 +52,7 @@ class Timeline(Record, frozen=True):
     bars: tuple[TimelineBar, ...]
     ticks: tuple[Tick, ...]
     rows: tuple[AttemptRow, ...]
-    said: str
+    summary: str
 
 
 def timeline(attempts: Sequence[Attempt], retries: Sequence[CallRetry], now_ms: int) -> Timeline:
@@ -78,7 +78,8 @@ def timeline(attempts: Sequence[Attempt], retries: Sequence[CallRetry], now_ms: 
         bars=tuple(bars),
         ticks=tuple(ticks) if shown else (),
         rows=tuple(_row(each, now_ms, len(tried.get((each.attempt, each.node), []))) for each in attempts),
-        said=f"{count} attempt{'s' * (count != 1)} in {duration(end - start)}, {len(retries)} failed calls",
+        summary=f"{counted(count, 'attempt')} in {duration(end - start)}, "
+        f"{counted(len(retries), 'failed call')}",
     )
 
 
