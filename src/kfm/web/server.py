@@ -82,9 +82,7 @@ class Named:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self._is_allowed(scope):
-            await problem(421, "Use an address under which the server is configured (`serve.hosts`).")(
-                scope, receive, send
-            )
+            await problem(421, "The Host header is not one of `serve.hosts`.")(scope, receive, send)
             return
         if scope["type"] == "http" and _is_behind_tls(scope):
             scope = {**scope, "scheme": "https"}  # for links and cookies outside the proxy
