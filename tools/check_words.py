@@ -65,6 +65,8 @@ CONTEXTS = (
     Context(r"0019_letters_of_units", "the name of an applied migration"),
     Context(r"letters_before", "a column of `unit_pages`, which a migration made"),
     Context(r"""["']letter["']""", "a kind of record, stored and in cli-explain.schema.json"),
+    Context(r"Nobody can lift it by a command", "the text of a shipped policy, whose digest is recorded"),
+    Context(r"Whoever keeps the data or its contract", "a reason in vectors/gates.json, the same in Node.js"),
     Context(r"\[letter:\d+\]|`letter`", "that kind of record in an explanation"),
     Context(r"\| hatch \|", "a package that the linter's field study read"),
     Context(r"(?i)nothing is made up for it", "to make up: to invent"),
