@@ -139,8 +139,8 @@ class Announced:
         carry_out = ("replay", "run", "--selection-file", "replay.json", "--confirm")
         why = ("--rationale", "the file is mended")
         project.run(*carry_out, *why, expect=3)
-        request = project.ask("approve")["requests"][0]["request_id"]
-        project.run_as("MARIA", MARIA, "approve", request, "--rationale", "I have looked at it")
+        request = project.ask("approvals", "list")["requests"][0]["request_id"]
+        project.run_as("MARIA", MARIA, "approvals", "approve", request, "--rationale", "I have looked at it")
         project.run(*carry_out, *why)
         teller.verify(
             "quarantined units come back as planned, after another person had approved that plan",
