@@ -291,7 +291,7 @@ class App:
     def projections(self) -> list[Projection]:
         from kfm.config.loader import github
         from kfm.publish.targets.target_kinds import TargetParts, build
-        from kfm.runs.circuits import shielded_target
+        from kfm.runs.circuits import guard_target
 
         job = github()
         return build(
@@ -302,7 +302,7 @@ class App:
                 objects=self.objects,
                 ids=self.ids,
                 bucket=lambda address, options: (self._bucket(address, options), ""),
-                shield=lambda target, bucket: shielded_target(target, bucket, self.breakers, self.clock),
+                circuit_guard=lambda target, bucket: guard_target(target, bucket, self.breakers, self.clock),
                 append=_append,
                 github_output=job.output if job else None,
                 github_summary=job.step_summary if job else None,
@@ -361,7 +361,7 @@ class App:
         2. The source of its kind: listing, paging, placement, limits.
         3. The retry guard, `calls.guard.guarded`: each request is tried again by the call policy. Downloads
            pass `RecordedNodes.guard` instead, which also records each try as evidence of the run.
-        4. The circuit guard, `ShieldedHttp` or `ShieldedBucket`: no request while the provider's circuit is
+        4. The circuit guard, `GuardedHttp` or `GuardedBucket`: no request while the provider's circuit is
            open; each result counts.
         5. The client: `HttpxClient`, or the bucket of `objects.bucket_client`.
 
@@ -380,7 +380,7 @@ class App:
     @cached_property
     def _source_tools(self) -> Tools:
         from kfm.objects.http_client import HttpxClient
-        from kfm.runs.circuits import shielded
+        from kfm.runs.circuits import guard_tools
         from kfm.sources.source_kinds import Tools
 
         return Tools(
@@ -391,7 +391,7 @@ class App:
             resolve_secret=self.loaded.secret,
             resolve_path=self.loaded.resolve,
             limits=self.settings.limits,
-            shield=lambda source, tools: shielded(source, tools, self.breakers, self.clock),
+            circuit_guard=lambda source, tools: guard_tools(source, tools, self.breakers, self.clock),
         )
 
     @cached_property

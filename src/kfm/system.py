@@ -1,4 +1,4 @@
-"""The only real clock, randomness, ids, files, energy counters, liveness, periodic tasks and heartbeats."""
+"""The operating system: the only real clock, randomness, ids, files, energy counters and liveness."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from kfm.calls.circuit_guards import Shield, ShieldedBucket, ShieldedHttp
+from kfm.calls.circuit_guards import CircuitGuard, GuardedBucket, GuardedHttp
 from kfm.calls.shared_breakers import SharedBreakers
 from kfm.model.breaker import provider_of
 from kfm.model.errors import UpstreamUnavailable
@@ -178,7 +178,7 @@ def _whole(content: Callable[[], Mapping[str, bytes]], path: str) -> bytes:
     return data
 
 
-class ShieldedUpstream(SimUpstream):
+class GuardedUpstream(SimUpstream):
     """A source whose every request passes its provider's circuit, as the real ones' do."""
 
     def __init__(
@@ -195,11 +195,11 @@ class ShieldedUpstream(SimUpstream):
             self._http = SimHttp(line, content)
             return
         breakers: SharedBreakers = circuits
-        shield = Shield(breakers.circuit(name), SimClock(world.scheduler, process))
+        circuit_guard = CircuitGuard(breakers.circuit(name), SimClock(world.scheduler, process))
         if name.startswith("s3:"):
-            self._bucket = ShieldedBucket(SimShelf(line, content), shield)  # type: ignore[arg-type]
+            self._bucket = GuardedBucket(SimShelf(line, content), circuit_guard)  # type: ignore[arg-type]
         else:
-            self._http = ShieldedHttp(SimHttp(line, content), shield)
+            self._http = GuardedHttp(SimHttp(line, content), circuit_guard)
 
     def discover(self, window: Window) -> list[Found]:
         if self._bucket is not None:

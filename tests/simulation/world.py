@@ -45,7 +45,7 @@ from tests.simulation.adapters import (
 from tests.simulation.cast import cast
 from tests.simulation.checks import Checks
 from tests.simulation.drawn import settings_of, with_few_sources
-from tests.simulation.outages import Outages, ShieldedUpstream
+from tests.simulation.outages import GuardedUpstream, Outages
 from tests.simulation.outbox import Mail, State
 from tests.simulation.people import People
 from tests.simulation.pipelines import pipeline
@@ -211,7 +211,7 @@ class World:
             return SyncSource(source.id, members, self.settings.limits)
         if self.outages.is_troubled:
             circuits = process.facts["dry circuits" if process.facts.get("dry") else "circuits"]
-            return ShieldedUpstream(self, source, window, process, circuits)
+            return GuardedUpstream(self, source, window, process, circuits)
         content = self.provider.look(source.id, window)
         media_type = self.provider.kits[source.id].media_type
         return SimUpstream(content, source.id, media_type, self.scheduler, process)

@@ -1,4 +1,4 @@
-"""The circuit of each provider: asked before a call, told after it.
+"""Circuit breakers of one process: checked before a call, updated after it.
 
 The port is small, so that a circuit that a whole fleet shares can stand where the one of this
 process stands by default.
@@ -83,7 +83,7 @@ class LocalBreakers:
 
 
 class NoCircuit:
-    """For calls that name no provider."""
+    """No circuit: for calls that name no provider."""
 
     __slots__ = ("quiet",)  # in the instance, where it is read fastest
 

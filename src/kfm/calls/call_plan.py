@@ -1,4 +1,4 @@
-"""A declared call, checked once: what was wrong with it is said where it is written, not when it fails."""
+"""The plan of a declared call, checked once: mistakes are raised where it is declared, not when it fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Hook = Callable[[FailedTry], None]
 
 
 class CallOptions(TypedDict, total=False):
-    """What `kfm.call` may be told; all of it is optional."""
+    """The options of `kfm.call`; all are optional."""
 
     provider: str | None
     timeout: float | None

@@ -21,7 +21,7 @@ _OURS = ("contention", "circuit-open")  # passing trouble of this machine, or no
 T = TypeVar("T")
 
 
-class Shield:
+class CircuitGuard:
     """One provider's circuit, around single requests."""
 
     def __init__(self, circuit: SharedCircuit, clock: Clock) -> None:
@@ -29,27 +29,27 @@ class Shield:
         self._clock = clock
 
     @contextmanager
-    def request(self) -> Iterator[Passage]:
+    def request(self) -> Iterator[GuardedRequest]:
         """Raises CircuitOpen before anything goes out."""
         circuit = self._circuit
         fence = None if circuit.quiet else circuit.before()
-        passage = Passage(circuit, fence, self._clock)
+        request = GuardedRequest(circuit, fence, self._clock)
         try:
-            yield passage
+            yield request
         except Exception as error:
-            passage.failed(error)
+            request.failed(error)
             raise
         except BaseException:  # cancelled
-            passage.undecided()
+            request.undecided()
             raise
         circuit.after(True, fence)
 
     def call(self, work: Callable[[], T]) -> T:
-        with self.request() as passage, passage.theirs():
+        with self.request() as request, request.theirs():
             return work()
 
 
-class Passage:
+class GuardedRequest:
     """One request under way."""
 
     def __init__(self, circuit: SharedCircuit, fence: int | None, clock: Clock) -> None:
@@ -123,12 +123,12 @@ class Passage:
             error.facts["retry_after"] = str(wait_s)
 
 
-class ShieldedHttp:
+class GuardedHttp:
     """`ports.Http` behind a circuit."""
 
-    def __init__(self, http: Http, shield: Shield) -> None:
+    def __init__(self, http: Http, circuit_guard: CircuitGuard) -> None:
         self._http = http
-        self._shield = shield
+        self._circuit_guard = circuit_guard
 
     @contextmanager
     def open(
@@ -142,55 +142,55 @@ class ShieldedHttp:
         secrets: Collection[str] = (),
     ) -> Iterator[Response]:
         with (
-            self._shield.request() as passage,
+            self._circuit_guard.request() as request,
             self._http.open(method, url, headers, timeout_ms, shown=shown, secrets=secrets) as response,
         ):
-            yield _Watched(response, passage)
+            yield _Watched(response, request)
 
 
 class _Watched:
     """A response whose bytes keep a probe alive."""
 
-    def __init__(self, response: Response, passage: Passage) -> None:
+    def __init__(self, response: Response, request: GuardedRequest) -> None:
         self.status = response.status
         self.headers = response.headers
         self._response = response
-        self._passage = passage
+        self._request = request
 
     def chunks(self) -> Iterator[bytes]:
-        return self._passage.chunks(iter(self._response.chunks()))
+        return self._request.chunks(iter(self._response.chunks()))
 
 
-class ShieldedBucket:
+class GuardedBucket:
     """`ports.Bucket` behind a circuit."""
 
-    def __init__(self, bucket: Bucket, shield: Shield) -> None:
+    def __init__(self, bucket: Bucket, circuit_guard: CircuitGuard) -> None:
         self._bucket = bucket
-        self._shield = shield
+        self._circuit_guard = circuit_guard
 
     def get(self, key: str) -> tuple[bytes, str] | None:
-        return self._shield.call(lambda: self._bucket.get(key))
+        return self._circuit_guard.call(lambda: self._bucket.get(key))
 
     def put(self, key: str, data: bytes, *, if_match: str | None = None, if_none_match: bool = False) -> bool:
-        return self._shield.call(
+        return self._circuit_guard.call(
             lambda: self._bucket.put(key, data, if_match=if_match, if_none_match=if_none_match)
         )
 
     def put_stream(self, key: str, chunks: Iterable[bytes]) -> None:
-        with self._shield.request() as passage, passage.theirs():
-            self._bucket.put_stream(key, passage.sent(chunks))
+        with self._circuit_guard.request() as request, request.theirs():
+            self._bucket.put_stream(key, request.sent(chunks))
 
     def head(self, key: str) -> ObjectStat | None:
-        return self._shield.call(lambda: self._bucket.head(key))
+        return self._circuit_guard.call(lambda: self._bucket.head(key))
 
     def delete(self, key: str) -> None:
-        self._shield.call(lambda: self._bucket.delete(key))
+        self._circuit_guard.call(lambda: self._bucket.delete(key))
 
     def list(self, prefix: str) -> Iterator[ObjectStat]:
-        with self._shield.request() as passage:
+        with self._circuit_guard.request() as request:
             listed = iter(self._bucket.list(prefix))
             while True:
-                with passage.theirs():
+                with request.theirs():
                     stat = next(listed, None)
                 if stat is None:
                     return
@@ -205,11 +205,11 @@ class ShieldedBucket:
     def _read(
         self, key: str, offset: int, if_match: str | None
     ) -> Iterator[tuple[ObjectStat, Iterator[bytes]]]:
-        with self._shield.request() as passage, ExitStack() as stack:
-            with passage.theirs():
+        with self._circuit_guard.request() as request, ExitStack() as stack:
+            with request.theirs():
                 opened = self._bucket.read(key, offset=offset, if_match=if_match)
                 stat, chunks = stack.enter_context(opened)
-            yield stat, passage.chunks(iter(chunks))
+            yield stat, request.chunks(iter(chunks))
 
 
 def circuit_name(provider: str) -> str:
@@ -217,15 +217,15 @@ def circuit_name(provider: str) -> str:
     return f"objects.{provider}"
 
 
-class ShieldedUpstream:
+class GuardedUpstream:
     """Implements `Upstream`. Raises CircuitOpen before anything goes out."""
 
-    def __init__(self, upstream: Upstream, shield: Callable[[str], Shield]) -> None:
+    def __init__(self, upstream: Upstream, circuit_guard: Callable[[str], CircuitGuard]) -> None:
         self._upstream = upstream
-        self._shield = shield  # by provider
+        self._circuit_guard = circuit_guard  # by provider
 
-    def _of(self, object_uri: str) -> Shield:
-        return self._shield(PROVIDERS[object_uri.partition("://")[0]])
+    def _of(self, object_uri: str) -> CircuitGuard:
+        return self._circuit_guard(PROVIDERS[object_uri.partition("://")[0]])
 
     def head(self, object_uri: str) -> ObjectStat | None:
         return self._of(object_uri).call(lambda: self._upstream.head(object_uri))
@@ -234,8 +234,8 @@ class ShieldedUpstream:
         return self._of(object_uri).call(lambda: self._upstream.read(object_uri, start, length))
 
     def stream(self, object_uri: str) -> Iterator[bytes]:
-        with self._of(object_uri).request() as passage:
-            yield from passage.chunks(iter(self._upstream.stream(object_uri)))
+        with self._of(object_uri).request() as request:
+            yield from request.chunks(iter(self._upstream.stream(object_uri)))
 
     def list(self, provider: str, bucket: str, prefix: str) -> Iterator[ObjectStat]:
         return self._upstream.list(provider, bucket, prefix)

@@ -32,7 +32,7 @@ TIMEOUT_MS = 60_000
 
 
 class RetryNotice(msgspec.Struct, frozen=True, kw_only=True):
-    """What a hook is told before each wait."""
+    """Details for a retry hook, before each wait."""
 
     attempt: int
     delay_ms: int
@@ -41,7 +41,7 @@ class RetryNotice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def classify_call(error: Exception) -> Classification:
-    """What an adapter saw (`transient`, `status`) says more than the class that it raised."""
+    """The class of an error; what an adapter saw (`transient`, `status`) outweighs the exception's class."""
     facts = error.facts if isinstance(error, KfmError) else {}
     if "transient" in facts:
         return Classification(

@@ -1,4 +1,4 @@
-"""A time limit for code that takes none: a thread can only be abandoned, a process is killed."""
+"""Isolation: a time limit for code that takes none. A thread can only be abandoned, a process is killed."""
 
 from __future__ import annotations
 

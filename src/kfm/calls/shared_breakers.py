@@ -1,4 +1,4 @@
-"""Circuits that a whole fleet shares: the state is a row of the store, a process looks at it once a second.
+"""Circuit breakers shared by a fleet: the state is a row of the ledger, read once a second by each process.
 
 Asking costs nothing while the last look is fresh and all was well; only trouble, and its end, is
 written. Where the ledger can't be reached, what this process has seen decides until it can be.
@@ -86,7 +86,7 @@ class BreakerAccess:
 
 
 class SharedCircuit:
-    """One provider's circuit, as `kfm.calls.breakers.Circuit` wants it."""
+    """One provider's shared circuit; implements `kfm.calls.breakers.Circuit`."""
 
     def __init__(
         self, provider: str, access: BreakerAccess, clock: Clock, lease_ms: int = PROBE_LEASE_MS

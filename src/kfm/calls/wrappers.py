@@ -1,4 +1,4 @@
-"""What stands around a function once it is declared. Everything that can be decided then, is.
+"""Wrappers of declared functions. Everything that can be decided at declaration, is.
 
 The wrapper for the commonest case (no limit asked for, none around, the circuit quiet) adds two
 looks to the function's own call; all else is behind them, in `carry_on`.

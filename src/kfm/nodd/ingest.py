@@ -235,7 +235,7 @@ def registry_of(app: App) -> Registry:
 
 
 def upstream_of(app: App) -> Upstream:
-    from kfm.calls.circuit_guards import Shield, ShieldedUpstream, circuit_name
+    from kfm.calls.circuit_guards import CircuitGuard, GuardedUpstream, circuit_name
     from kfm.objects.upstream import CloudUpstream
 
     ingest = app.settings.ingest
@@ -251,7 +251,7 @@ def upstream_of(app: App) -> Upstream:
     if ingest.reads_buckets:
         plain.check()
 
-    def shield(provider: str) -> Shield:
-        return Shield(app.breakers.circuit(circuit_name(provider)), app.clock)
+    def circuit_guard(provider: str) -> CircuitGuard:
+        return CircuitGuard(app.breakers.circuit(circuit_name(provider)), app.clock)
 
-    return ShieldedUpstream(plain, shield)
+    return GuardedUpstream(plain, circuit_guard)

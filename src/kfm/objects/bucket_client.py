@@ -1,4 +1,4 @@
-"""S3, GCS, Azure, or a stand-in in memory or a folder, through obstore.
+"""Buckets through obstore: S3, GCS, Azure, or a substitute in memory or a folder.
 
 The library's own retries are off: one tier retries a call, and that is the guarded call.
 """

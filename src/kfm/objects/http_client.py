@@ -119,7 +119,7 @@ class HttpxClient:
 
 
 class Wording(NamedTuple):
-    """What errors may say."""
+    """How errors name the address."""
 
     address: str
     secrets: Collection[str]

@@ -1,4 +1,4 @@
-"""The files of a project: found by pattern, told apart by their checksums."""
+"""The files of a project: found by pattern, identified by their checksums."""
 
 from __future__ import annotations
 

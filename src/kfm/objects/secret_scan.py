@@ -1,4 +1,4 @@
-"""Objects that take in no secret: what is staged is searched before it is kept."""
+"""Secret scan: staged bytes are searched for secrets before they are kept."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def needles(secrets: Iterable[str]) -> tuple[bytes, ...]:
 
 
 class WatchedObjects:
-    """All but staging is as before."""
+    """An object store that scans what is staged."""
 
     def __init__(self, inner: ports.Objects, wanted: tuple[bytes, ...]) -> None:
         self._inner = inner
@@ -49,7 +49,7 @@ class WatchedObjects:
 
 
 class WatchedStaging:
-    """Looks at each chunk together with the end of the one before."""
+    """Scans each chunk together with the end of the one before."""
 
     def __init__(self, inner: ports.Staging, wanted: tuple[bytes, ...]) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""Announced objects where they lie: at Amazon, Google and Azure, or in folders that stand in for buckets.
+"""Upstream objects: announced ones, read at Amazon, Google and Azure, or in folders in place of buckets.
 
 Public data are read without credentials unless options for a bucket bring some. A stream is a row of ranges,
 each with the timeout of one call and bound to the ETag of the first: a large object needs no endless request,

@@ -1,4 +1,4 @@
-"""Reading objects back, and trusting nothing: the second half of the checksum pair."""
+"""Verified reads: the checksum is checked again after the read."""
 
 from __future__ import annotations
 

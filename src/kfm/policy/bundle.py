@@ -1,4 +1,4 @@
-"""Cedar files into one checked policy set. A fault names its file and line."""
+"""Policy bundle: Cedar files as one checked policy set. A fault names its file and line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LINES_SEARCHED_MAX = 200
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """One policy and what its annotations say."""
+    """One policy with its annotations."""
 
     id: str
     gate: str

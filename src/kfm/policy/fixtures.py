@@ -23,7 +23,7 @@ _UNKNOWN_FIELD = re.compile(r"unknown field `(?P<word>[^`]*)`")
 
 
 class FixtureResult(Record, frozen=True, kw_only=True):
-    """How one fixture went."""
+    """The result of one fixture."""
 
     name: str
     passed: bool

@@ -1,4 +1,4 @@
-"""Names of licences: what a dataset writes, and what the policies call it."""
+"""Licence names: as datasets write them, and as the policies name them."""
 
 from __future__ import annotations
 

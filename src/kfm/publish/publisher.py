@@ -41,7 +41,7 @@ Leaks = Callable[[Any], bool]  # does a document tell a secret of the configurat
 
 
 class FileMetadata(Record, frozen=True):
-    """What may be said about a file beside its bytes."""
+    """Metadata of a published file."""
 
     media_type: str = "application/octet-stream"
     source_uri: str | None = None
@@ -60,7 +60,7 @@ class StateUpdate(Record, frozen=True):
 
 
 class Staged(Record, frozen=True):
-    """What a run wants to publish, for the promotion to commit at once."""
+    """Everything that a run has staged, for the promotion to commit at once."""
 
     assets: tuple[Asset, ...]
     events: tuple[PublisherEvent, ...]
@@ -263,7 +263,7 @@ class StagingPublisher(_Collecting):
 
 
 class NoopPublisher(_Collecting):
-    """Says what it would do. Bytes are hashed, and kept only in scratch that vanishes by itself.
+    """Records what it would do. Bytes are hashed, and kept only in scratch that vanishes by itself.
 
     `fingerprint` reads what must not change (the database's change counter, a folder's listing), at the
     beginning and in the guard.

@@ -22,7 +22,7 @@ Gate = TypeVar("Gate", bound=BeforeMerge)
 
 
 class Merging:
-    """Branches, and what has to agree before a protected one changes."""
+    """Branches, and the gates before a protected one changes."""
 
     def __init__(self, branches: Branches) -> None:
         self.branches = branches

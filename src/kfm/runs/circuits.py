@@ -1,4 +1,4 @@
-"""Circuits in their places: around what sources read with, around a pipeline's own calls, for operators."""
+"""Circuit breakers around clients of sources and targets and calls of pipelines; their reset by people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kfm.calls.circuit_guards import Shield, ShieldedBucket, ShieldedHttp
+from kfm.calls.circuit_guards import CircuitGuard, GuardedBucket, GuardedHttp
 from kfm.calls.shared_breakers import SharedBreakers
 from kfm.model.breaker import Breaker, provider_of, provider_of_target, reset
 from kfm.model.records import governance_entry, justified
@@ -22,23 +22,25 @@ if TYPE_CHECKING:
     from kfm.runs.kernel import CallObserver
 
 
-def shielded(source: SourceSettings, tools: Tools, breakers: SharedBreakers, clock: Clock) -> Tools:
+def guard_tools(source: SourceSettings, tools: Tools, breakers: SharedBreakers, clock: Clock) -> Tools:
     """The tools of one source, whose every request passes its provider's circuit."""
     provider = provider_of(source)
     if provider is None:
         return tools
-    shield = Shield(breakers.circuit(provider), clock)
+    circuit_guard = CircuitGuard(breakers.circuit(provider), clock)
 
     def open_bucket(address: str, options: Mapping[str, str]) -> Bucket:
-        return ShieldedBucket(tools.open_bucket(address, options), shield)
+        return GuardedBucket(tools.open_bucket(address, options), circuit_guard)
 
-    return replace(tools, http=ShieldedHttp(tools.http, shield), open_bucket=open_bucket)
+    return replace(tools, http=GuardedHttp(tools.http, circuit_guard), open_bucket=open_bucket)
 
 
-def shielded_target(target: Target, bucket: Bucket, breakers: SharedBreakers, clock: Clock) -> Bucket:
+def guard_target(target: Target, bucket: Bucket, breakers: SharedBreakers, clock: Clock) -> Bucket:
     """A target's bucket, whose every request passes its provider's circuit."""
     provider = provider_of_target(target)
-    return bucket if provider is None else ShieldedBucket(bucket, Shield(breakers.circuit(provider), clock))
+    if provider is None:
+        return bucket
+    return GuardedBucket(bucket, CircuitGuard(breakers.circuit(provider), clock))
 
 
 def share_calls(breakers: SharedBreakers, clock: Clock, rng: Rng) -> Callable[[], None]:

@@ -34,7 +34,7 @@ CIRCUIT_OPEN = Classification(retryable=True, error_class="circuit-open")
 
 
 class Advice(Record, frozen=True):
-    """For the person who reads the failure."""
+    """What happens next after a failure, for the person who reads it."""
 
     retryable: bool
     error_class: str

@@ -1,4 +1,4 @@
-"""Bring what was found into the object store: bounded, verified, resumable.
+"""The fetch step: found objects are brought into the object store, bounded, verified, resumable.
 
 Bytes go straight into staging and are hashed there. An attempt that breaks off leaves its bytes for
 the next one, if something proves that they belong to the same content.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class FetchHooks(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is actual, and who may stop it, between any two chunks."""
+    """Callbacks between any two chunks: progress, and a check that may stop the fetch."""
 
     on_progress: Callable[[int, str], None]  # bytes more, path
     check: Callable[[], None]  # raises where the run must stop: lease lost, cancelled

@@ -88,7 +88,7 @@ CLOCK_MARGIN_MS = 5 * 60 * 1000  # the database's clock and the file system's ma
 
 
 class History(Protocol):
-    """The part of the ledger that is asked."""
+    """The reads of the ledger that collection needs."""
 
     def heads(self) -> list[Promotion]: ...
     def promotions(self, dataset_id: str, limit: int = 50) -> list[Promotion]: ...
@@ -146,7 +146,7 @@ class Collection(Record, frozen=True):
 
 
 class Collected(Record, frozen=True):
-    """What went."""
+    """What was removed."""
 
     objects: int
     leftovers: int

@@ -1,4 +1,4 @@
-"""What a run needs, chosen by `kfm.app`; what it is asked for, and what it reports."""
+"""The kernel of runs: the adapters that they use, chosen by `kfm.app`; requests and reports."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class Unmetered:
 
 
 class Midway:
-    """No chance: every delay is its nominal one."""
+    """Randomness without chance: every delay is its nominal one."""
 
     def unit(self) -> float:
         return 0.5
 
 
 class CallObserver(Protocol):
-    """Who keeps account of the calls that a pipeline makes by itself. Asked from any thread."""
+    """Observes the calls that a pipeline makes by itself. Called from any thread."""
 
     def observe(self, tried: FailedTry) -> None:
         """A try failed, or a call succeeded after failures."""
@@ -76,6 +76,8 @@ def _unobserved(_by: CallObserver, _left_ms: int) -> AbstractContextManager[None
 
 @dataclass(frozen=True)
 class Kernel:
+    """The adapters of runs; what the simulator replaces is a callable here, not an import."""
+
     settings: Settings
     ledger: LedgerReader
     clock: Clock
@@ -161,7 +163,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProjectionReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one target shows after it was asked to show the head."""
+    """The update of one target: the version that it shows now, or its error."""
 
     dataset_id: str
     target: str
@@ -170,7 +172,7 @@ class ProjectionReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one request."""
+    """The result of one request."""
 
     outcome: Outcome
     word: str  # published | unchanged | planned | blocked | failed | busy: the word that people read

@@ -1,4 +1,4 @@
-"""Holding on to a lock while work goes on, and noticing when it is lost."""
+"""The lease of a run: renewed by a heartbeat while work goes on, and checked between steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class HeldLease:
-    """A lock that is ours until the database says otherwise.
+    """A held lock with its fence, until the ledger reports that it is lost.
 
     `check` is called between any two steps. Safety does not depend on it: the fence is compared
     where the promotion commits. It only stops work that has become pointless.

@@ -1,4 +1,4 @@
-"""The nodes of one attempt, one after the other, and what is learnt on the way.
+"""The nodes of one attempt, one after the other, with the evidence that each leaves.
 
 Opening a node closes the one before it, in the same transaction. The last one is closed by the
 transaction that ends the run.
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Nodes(Protocol):
-    """What the work tells about itself."""
+    """Receives the evidence of the work under way."""
 
     def begin(self, node: str, inputs_hash: str | None = None) -> None: ...
     def learn(self, **facts: Any) -> None:
@@ -43,7 +43,7 @@ class Nodes(Protocol):
 
 
 class Unrecorded:
-    """A dry-run leaves no evidence."""
+    """Nodes of a dry-run, which leaves no evidence."""
 
     def __init__(self, guard: Guard) -> None:
         self.guard = guard
@@ -57,7 +57,7 @@ class Unrecorded:
 
 
 class RecordedNodes:
-    """Nodes as rows of the store."""
+    """Nodes recorded as rows of the ledger."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ class Note(Protocol):
 
 
 class _Call:
-    """One call that met trouble."""
+    """One call with failed tries."""
 
     def __init__(self, number: int, began_ms: int) -> None:
         self.number = number
@@ -148,7 +148,7 @@ def _sentence(tried: FailedTry) -> str:
 
 
 class RunObserver:
-    """One call, as telemetry sees it."""
+    """Telemetry of one invocation: spans and metrics."""
 
     def __init__(self, kernel: Kernel, subject: RunSubject) -> None:
         self._telemetry = kernel.telemetry

@@ -1,4 +1,4 @@
-"""How a call ends: what is written down, and what is reported."""
+"""Outcomes of an invocation: what the ledger records, and what is reported."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from kfm.runs.target_updates import project
 
 
 class Denied(Exception):
-    """The gates at promotion said no."""
+    """The gates refused the promotion."""
 
     def __init__(self, decision: GateDecision, report: ValidationReport | None = None) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Denied(Exception):
 
 
 class RunOutcomes:
-    """The last lines of one call."""
+    """Records and reports the outcome of one invocation."""
 
     def __init__(self, kernel: Kernel, subject: RunSubject, *, automatic: bool = False) -> None:
         self._kernel = kernel

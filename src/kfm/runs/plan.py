@@ -24,7 +24,7 @@ ROWS_SHOWN_MAX = 200
 
 
 class Header(Record, frozen=True):
-    """Everything that the changes were computed from."""
+    """The header of a plan: everything that the changes were computed from."""
 
     plan: Literal[1]
     dataset_id: str

@@ -1,4 +1,4 @@
-"""From upstream's bytes to a version that could be promoted. The same for a run and a dry-run."""
+"""Preparation of a version: discover, fetch, transform, validate. The same for a run and a dry-run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dry-run: the same decisions and the same work, with nothing to write with."""
+"""Previews (dry-runs): the same decisions and the same work, with no writer."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class RetriesMade(Record, frozen=True):
 
 
 class AutomaticRetries:
-    """One pass over what is due."""
+    """Makes the retries that are due, once over."""
 
     def __init__(self, kernel: Kernel, subject: Callable[[Run], RunSubject | None]) -> None:
         self._kernel = kernel

@@ -1,4 +1,4 @@
-"""Making every target show the head that the database names."""
+"""Target updates: every target is made to show the head that the ledger names."""
 
 from __future__ import annotations
 

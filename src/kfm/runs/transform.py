@@ -52,7 +52,7 @@ class Input:
 
 
 class Context:
-    """A pipeline's world: its inputs, its window, its publisher, its log."""
+    """The context of a pipeline function: inputs, window, publisher, log."""
 
     def __init__(
         self,

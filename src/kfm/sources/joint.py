@@ -1,4 +1,4 @@
-"""Several sources, one promotion: each member's objects stand in a folder of its own."""
+"""Several sources, one promotion: each member's objects have a folder of their own."""
 
 from __future__ import annotations
 

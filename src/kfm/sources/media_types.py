@@ -1,4 +1,4 @@
-"""Media types by suffix, the ones that open geospatial data uses; the machine's own table is not asked."""
+"""Media types by suffix, the ones that open geospatial data uses; the machine's own table is not used."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def settled(source_id: str, found: Iterable[Found], limits: Limits) -> list[Foun
 
 
 class StreamDownload:
-    """Bytes on their way, and what the answer told about them."""
+    """A download under way, with the metadata of its response."""
 
     def __init__(self, offset: int, found: Found, chunks: Iterator[bytes]) -> None:
         self.offset = offset

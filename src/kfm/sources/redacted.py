@@ -1,4 +1,4 @@
-"""A source whose names and validators tell no secret of ours, whatever upstream calls its objects."""
+"""Redaction of a source: names and validators without our secrets, whatever upstream calls its objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATH_MASK = "redacted"  # some readers of published paths take stars for pattern
 
 
 class RedactedSource:
-    """Everybody else sees the cleaned names; upstream is asked by its own."""
+    """Callers see the redacted names; upstream is asked by its own."""
 
     def __init__(self, inner: ports.Source, hide: Callable[[str], str]) -> None:
         self._inner = inner

@@ -31,14 +31,14 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     resolve_secret: Callable[[str], str]
     resolve_path: Callable[[str], str]
     limits: Limits = Limits()
-    shield: Any = None  # Callable[[Source, Tools], Tools]: the same tools behind the provider's circuit
+    circuit_guard: Any = None  # Callable[[Source, Tools], Tools]: the tools behind the provider's circuit
 
 
 def make_source(source: SourceSettings, settings: Settings, tools: Tools) -> ports.Source:
     """The source behind the settings. A plugin is called as factory(source, tools)."""
     limits = tools.limits
-    if tools.shield is not None and source.kind not in ("files", "sync"):
-        tools = tools.shield(source, tools)
+    if tools.circuit_guard is not None and source.kind not in ("files", "sync"):
+        tools = tools.circuit_guard(source, tools)
     if source.kind == "files":
         from kfm.sources.files import FilesSource
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from kfm.calls.circuit_guards import Shield, ShieldedUpstream, circuit_name
+from kfm.calls.circuit_guards import CircuitGuard, GuardedUpstream, circuit_name
 from kfm.calls.shared_breakers import BreakerAccess, SharedBreakers
 from kfm.db.ledger import Ledger
 from kfm.lineage.delivery import deliver_messages
@@ -143,8 +143,8 @@ class AnnouncedWorld:
             self.remote.add(worker_id)
         breakers = SharedBreakers(BreakerAccess(store, store, lambda: self.store(process)), clock)
         objects = SimObjects(self.feed, self.away, scheduler, process)
-        shielded = ShieldedUpstream(
-            objects, lambda provider: Shield(breakers.circuit(circuit_name(provider)), clock)
+        guarded = GuardedUpstream(
+            objects, lambda provider: CircuitGuard(breakers.circuit(circuit_name(provider)), clock)
         )
 
         def gate(dataset: str, in_flight: bool) -> GateResult:
@@ -164,7 +164,7 @@ class AnnouncedWorld:
             keys=KeyCache(registry()),
             gate=gate,
             policy_epoch=store.policy_epoch,
-            inspect=make_inspector(shielded, _media_type) if self.has_look else None,
+            inspect=make_inspector(guarded, _media_type) if self.has_look else None,
             circuit_open_until=circuit_open_until,
             replicas=self.replicas,
             downstream=self.downstream,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kfm.calls.circuit_guards import RENEW_MS, Shield, ShieldedBucket, ShieldedHttp
+from kfm.calls.circuit_guards import RENEW_MS, CircuitGuard, GuardedBucket, GuardedHttp
 from kfm.calls.shared_breakers import BreakerAccess, SharedBreakers, SharedCircuit
 from kfm.db.ledger import Ledger
 from kfm.model import breaker as rules
@@ -93,16 +93,16 @@ def wire() -> Wire:
 
 
 @pytest.fixture
-def http(wire: Wire, circuit: SharedCircuit, clock: FakeClock) -> ShieldedHttp:
-    return ShieldedHttp(wire, Shield(circuit, clock))  # type: ignore[arg-type]
+def http(wire: Wire, circuit: SharedCircuit, clock: FakeClock) -> GuardedHttp:
+    return GuardedHttp(wire, CircuitGuard(circuit, clock))  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def bucket(wire: Wire, circuit: SharedCircuit, clock: FakeClock) -> ShieldedBucket:
-    return ShieldedBucket(wire, Shield(circuit, clock))  # type: ignore[arg-type]
+def bucket(wire: Wire, circuit: SharedCircuit, clock: FakeClock) -> GuardedBucket:
+    return GuardedBucket(wire, CircuitGuard(circuit, clock))  # type: ignore[arg-type]
 
 
-def get(http: ShieldedHttp, inside: Exception | None = None) -> list[bytes]:
+def get(http: GuardedHttp, inside: Exception | None = None) -> list[bytes]:
     with http.open("GET", "http://p/", {}, 1000) as response:
         chunks = list(response.chunks())
         if inside is not None:
@@ -129,7 +129,7 @@ NEITHER: list[BaseException] = [
 
 
 @pytest.mark.parametrize("error", TROUBLE, ids=lambda error: str(error.facts))
-def test_trouble_counts(error: KfmError, http: ShieldedHttp, store: Ledger) -> None:
+def test_trouble_counts(error: KfmError, http: GuardedHttp, store: Ledger) -> None:
     """Timeouts, lost connections, 5xx and throttling: the provider is to blame."""
     with pytest.raises(UpstreamUnavailable):
         get(http, error)
@@ -138,7 +138,7 @@ def test_trouble_counts(error: KfmError, http: ShieldedHttp, store: Ledger) -> N
 
 @pytest.mark.parametrize("error", ANSWERS, ids=lambda error: str(error.facts))
 def test_an_answer_that_we_do_not_like_is_an_answer(
-    error: KfmError, http: ShieldedHttp, wire: Wire, store: Ledger
+    error: KfmError, http: GuardedHttp, wire: Wire, store: Ledger
 ) -> None:
     """It ends a row of failures."""
     wire.error = TROUBLE[0]
@@ -151,7 +151,7 @@ def test_an_answer_that_we_do_not_like_is_an_answer(
 
 
 @pytest.mark.parametrize("error", NEITHER, ids=lambda error: type(error).__name__)
-def test_what_is_ours_says_nothing(error: Any, http: ShieldedHttp, wire: Wire, store: Ledger) -> None:
+def test_what_is_ours_says_nothing(error: Any, http: GuardedHttp, wire: Wire, store: Ledger) -> None:
     """A full disk, a lost lease, Ctrl-C: neither blame nor praise, and a probe is left to others."""
     with pytest.raises(type(error)):
         get(http, error)
@@ -169,7 +169,7 @@ def open_it(store: Ledger, clock: FakeClock) -> Breaker:
     return store.breaker("p")
 
 
-def test_a_probe_that_told_nothing_is_anybody_s(http: ShieldedHttp, store: Ledger, clock: FakeClock) -> None:
+def test_a_probe_that_told_nothing_is_anybody_s(http: GuardedHttp, store: Ledger, clock: FakeClock) -> None:
     """Its lease ends at once."""
     open_it(store, clock)
     with pytest.raises(LostLease):
@@ -182,7 +182,7 @@ def test_a_probe_that_told_nothing_is_anybody_s(http: ShieldedHttp, store: Ledge
 
 
 def test_a_slow_probe_stays_the_only_one(
-    http: ShieldedHttp, wire: Wire, store: Ledger, clock: FakeClock
+    http: GuardedHttp, wire: Wire, store: Ledger, clock: FakeClock
 ) -> None:
     """While bytes come in its lease is renewed, however long the body is."""
     open_it(store, clock)
@@ -198,7 +198,7 @@ def test_a_slow_probe_stays_the_only_one(
     assert (store.breaker("p").state, store.breaker("p").fence) == ("closed", 1)
 
 
-def test_the_failure_that_opens_it_is_handed_up(http: ShieldedHttp, wire: Wire) -> None:
+def test_the_failure_that_opens_it_is_handed_up(http: GuardedHttp, wire: Wire) -> None:
     """It carries how long the provider is left alone, so that no call waits for it; then nothing goes out."""
     wire.error = UpstreamUnavailable("x", transient=True, cause="network", retry_after="5")
     for _ in range(rules.FAILURES_MAX):
@@ -211,7 +211,7 @@ def test_the_failure_that_opens_it_is_handed_up(http: ShieldedHttp, wire: Wire) 
     assert wire.requests == rules.FAILURES_MAX
 
 
-def test_a_bucket_is_shielded_alike(bucket: ShieldedBucket, wire: Wire, store: Ledger) -> None:
+def test_a_bucket_is_guarded_alike(bucket: GuardedBucket, wire: Wire, store: Ledger) -> None:
     """Listing, looking and reading count, each as one call."""
     assert [stat.key for stat in bucket.list("k")] == ["k"]
     wire.error = BackendUnavailable("x", transient=True)

@@ -37,7 +37,7 @@ class _Raw(io.RawIOBase):
 
 
 class TextLines:
-    """Lines with their ends kept. `record()` tells that what was read so far is dealt with."""
+    """Lines with their ends kept. `record()` marks what was read so far as done."""
 
     def __init__(self, reader: Reader, chars_max: int, encoding: str = "utf-8-sig") -> None:
         self._text = io.TextIOWrapper(

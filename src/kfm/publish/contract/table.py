@@ -18,7 +18,7 @@ from kfm.publish.contract.values import key_of
 
 
 class TableChecks:
-    """Reads files row by row, then tells what it saw."""
+    """Reads files row by row, then reports its findings."""
 
     def __init__(
         self, contract: Contract, table: SchemaObject, limits: ContractLimits, several: bool

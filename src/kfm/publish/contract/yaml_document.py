@@ -11,7 +11,7 @@ from kfm.model.wording import suggest
 
 
 class DocumentPart:
-    """One value of the document, with the means to complain about it."""
+    """One value of the document, with its position for findings."""
 
     def __init__(self, value: Any, file: str, line: int, path: str) -> None:
         self.value = value

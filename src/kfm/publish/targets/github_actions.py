@@ -34,7 +34,7 @@ Append = Callable[[str, bytes], None]
 
 
 class GithubActions:
-    """Stages the head's files and tells the job about them, once for each sequence."""
+    """Stages the head's files and sets the job's outputs, once for each sequence."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ History = Callable[[int], str | None]  # sequence → the version that this data
 
 
 class Pointer(Record, frozen=True):
-    """What `current.json` says."""
+    """The contents of `current.json`."""
 
     pointer: Literal[1]
     dataset_id: str

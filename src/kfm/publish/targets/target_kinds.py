@@ -24,7 +24,8 @@ class TargetParts:
     ids: Ids
     bucket: Callable[[str, Mapping[str, str]], tuple[Bucket, str]]  # address, options → bucket, prefix in it
     append: Callable[[str, bytes], None]  # to a file of the CI job
-    shield: Callable[[Target, Bucket], Bucket] = lambda _target, bucket: bucket  # by its provider's circuit
+    # The bucket behind its provider's circuit.
+    circuit_guard: Callable[[Target, Bucket], Bucket] = lambda _target, bucket: bucket
     github_output: str | None = None
     github_summary: str | None = None
 
@@ -97,7 +98,7 @@ def _s3(name: str, target: Target, around: TargetParts) -> Projection:
     from kfm.publish.targets.s3 import BucketTree
 
     bucket, prefix = around.bucket(_require(name, "url", target.url), target.options)
-    return BucketTree(name, around.shield(target, bucket), around.objects, prefix)
+    return BucketTree(name, around.circuit_guard(target, bucket), around.objects, prefix)
 
 
 def _github_actions(name: str, target: Target, around: TargetParts) -> Projection:
