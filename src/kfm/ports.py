@@ -290,20 +290,6 @@ class Guard(Protocol):
         """No further try begins after `until_ms` on the monotonic clock; the present one is not cut short."""
 
 
-class Providers(Protocol):
-    """The circuit breakers of the providers that work calls."""
-
-    def ask(self, providers: Sequence[str]) -> None:
-        """Raises CircuitOpen if one is. Where a probe is due, it is this process's from now on."""
-
-    def released_ms(self, providers: Sequence[str], name: str, due_ms: int = 0) -> int:
-        """When a piece of waiting work may begin: not while a circuit is open, nor all at once after it.
-        `due_ms` is when it first fell due; without it its name gives it a place among those that wait."""
-
-    def give_back(self) -> None:
-        """Let others make the probes that were asked for and not made."""
-
-
 class Http(Protocol):
     """Reading over HTTP. There is no way to send anything but GET and HEAD."""
 

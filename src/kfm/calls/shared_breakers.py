@@ -230,7 +230,7 @@ def _claimed(breaker: Breaker, now_ms: int, lease_ms: int) -> Breaker:
 
 
 class SharedBreakers:
-    """The circuits of all providers: `kfm.calls.breakers.Breakers` and `kfm.ports.Providers`."""
+    """The circuits of all providers, shared through the ledger: `kfm.calls.breakers.Breakers`."""
 
     def __init__(self, access: BreakerAccess, clock: Clock, lease_ms: int = PROBE_LEASE_MS) -> None:
         self._access = access
@@ -257,7 +257,9 @@ class SharedBreakers:
                 raise
 
     def released_ms(self, providers: Sequence[str], name: str, due_ms: int = 0) -> int:
-        """When a piece of waiting work may begin, see `core.breaker.release_at_ms`."""
+        """When a piece of waiting work may begin: not while a circuit is open, nor all at once after it.
+        `due_ms` is when it first fell due; without it its name gives it a place among those that wait.
+        See `model.breaker.release_at_ms`."""
         return max((self.circuit(each).due_ms(due_ms, name) for each in providers), default=due_ms)
 
     def give_back(self) -> None:

@@ -26,7 +26,6 @@ from kfm.ports import (
     PolicyEngine,
     Progress,
     Projection,
-    Providers,
     Retrying,
     Rng,
     Telemetry,
@@ -36,6 +35,7 @@ from kfm.telemetry.exporter import Off
 
 if TYPE_CHECKING:
     from kfm.calls.runtime import FailedTry
+    from kfm.calls.shared_breakers import SharedBreakers
     from kfm.db.ledger import Ledger
     from kfm.db.ledger_reader import LedgerReader
     from kfm.pipelines.declaration import Pipeline
@@ -101,7 +101,7 @@ class Kernel:
     meter: Meter = field(default_factory=Unmetered)
     telemetry: Telemetry = field(default_factory=Off)
     rng: Rng = field(default_factory=Midway)  # the jitter of retries
-    providers: Providers | None = None  # None: there are no circuits
+    providers: SharedBreakers | None = None  # None: there are no circuits
     public_name: Callable[[str], str] = lambda dataset_id: dataset_id  # what a dataset is called in public
     # Sets what is called for each try that failed while upstream is being discovered; None: nothing.
     observe_retries: Callable[[Callable[[Retrying], None] | None], None] = lambda _on_retry: None

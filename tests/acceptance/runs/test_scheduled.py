@@ -13,7 +13,7 @@ from kfm.app import open_app
 from kfm.config.loader import load
 from kfm.model.records import Run
 from kfm.runs.kernel import RunReport, RunRequest
-from kfm.runs.retry import run_due
+from kfm.runs.retry import run_due_retries
 from tests.acceptance.runs.conftest import Inside
 from tests.acceptance.runs.test_retries import FINE, SLOW, make_due
 
@@ -60,11 +60,11 @@ def test_what_would_overlap_is_left_to_the_next_run(hourly: Inside) -> None:
     assert "together with the next run of its schedule" in told
     hourly.write("pipeline.py", FINE)
     with scheduled(hourly, FAR_MS) as app:
-        assert run_due(app, actor="ada", told=lambda _one: None) == []
+        assert run_due_retries(app, actor="ada", on_report=lambda _one: None) == []
         assert run(app, window="2026-01-02/2026-01-03").word == "published"
     make_due(hourly)
     with scheduled(hourly, 0) as app:  # what was left to a run is not left to the one after it unasked
-        (made,) = run_due(app, actor="ada", told=lambda _one: None)
+        (made,) = run_due_retries(app, actor="ada", on_report=lambda _one: None)
     assert made.word == "published"
 
 
@@ -75,7 +75,7 @@ def test_a_retry_that_came_due_too_late_is_not_made(hourly: Inside) -> None:
     assert hourly.rows("SELECT fate FROM retry_states") == [("retry",)]
     make_due(hourly)
     with scheduled(hourly, 0) as app:
-        (passed,) = run_due(app, actor="ada", told=lambda _one: None)
+        (passed,) = run_due_retries(app, actor="ada", on_report=lambda _one: None)
     assert passed.word == "blocked"
     assert passed.reason.startswith("It is tried with the next run of its schedule, at ")
     assert hourly.rows("SELECT fate, reason FROM retry_states") == [("retry", "next-run")]
@@ -90,7 +90,7 @@ def test_a_retry_with_time_enough_is_made(hourly: Inside) -> None:
     hourly.write("pipeline.py", FINE)
     make_due(hourly)
     with scheduled(hourly, FAR_MS) as app:
-        (made,) = run_due(app, actor="ada", told=lambda _one: None)
+        (made,) = run_due_retries(app, actor="ada", on_report=lambda _one: None)
     assert made.word == "published"
 
 
@@ -126,7 +126,7 @@ def test_the_file_of_schedules_says_when(hourly: Inside) -> None:
     hourly.write("pipeline.py", FINE)
     make_due(hourly)
     with hourly._surroundings(), open_app(load(None, {})) as app:
-        (made,) = run_due(app, actor="ada", told=lambda _one: None)
+        (made,) = run_due_retries(app, actor="ada", on_report=lambda _one: None)
     assert made.word == "published"
 
 

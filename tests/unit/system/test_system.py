@@ -11,14 +11,13 @@ import uuid
 
 import pytest
 
+from kfm.periodic import PeriodicTask, run_due
 from kfm.system import (
     FlockLiveness,
-    PeriodicTask,
     PosixFiles,
     SystemClock,
     SystemIds,
     SystemRng,
-    run_due,
 )
 
 HOLDER = """
