@@ -18,6 +18,7 @@ HEAD_BYTES_MAX = 65_536  # of a head, beyond what came with its first bytes
 ARRIVAL_SECONDS_MAX = 45.0  # of a request, from its first byte, or the connection, to its last byte
 LOOK_SECONDS = 5.0
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 class Bounded(HttpToolsProtocol):
@@ -68,9 +69,6 @@ class Bounded(HttpToolsProtocol):
             self.transport.close()
             return
         self._next_look = self.loop.call_later(self.look_seconds, self._look)
-
-
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 class Named:

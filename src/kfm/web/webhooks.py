@@ -48,6 +48,10 @@ _ACCEPTED_HEADERS = (
 
 Accept = Callable[[UpdateRequest], Awaitable[Accepted]]
 Preview = Callable[[UpdateRequest], Awaitable[dict[str, Any]]]
+NAME = "webhook_failures.jsonl"
+BYTES_MAX = 4 * 1024 * 1024  # then it becomes NAME.1, which is replaced
+LINES_PER_SECOND = 50
+BURST = 200
 
 
 class SenderGone(Exception):
@@ -241,12 +245,6 @@ def _failure(error: KfmError, *, preview: bool) -> Response:
         return problem(status, headline, error.code)
     log_error(error)
     return problem(500, "Something went wrong; it was not accepted.", KfmError.code)
-
-
-NAME = "webhook_failures.jsonl"
-BYTES_MAX = 4 * 1024 * 1024  # then it becomes NAME.1, which is replaced
-LINES_PER_SECOND = 50
-BURST = 200
 
 
 class Failures:

@@ -25,6 +25,7 @@ from kfm.web.problems import Problem, missing
 
 SUBJECTS_MAX = 100
 NODES_MAX = 20_000
+COVERED_MS = 24 * 60 * 60 * 1000
 
 
 def page(found: list[Any], limit: int) -> tuple[list[Any], bool]:
@@ -308,9 +309,6 @@ def whoami(call: ApiCall) -> Any:
         "roles": ["read"] if identity.open else list(identity.roles),
         "people": len(call.context.people),
     }
-
-
-COVERED_MS = 24 * 60 * 60 * 1000
 
 
 def requests(call: ApiCall) -> Any:

@@ -9,6 +9,10 @@ from kfm.model.errors import Refused, all_errors
 from kfm.model.records import Record, Run
 
 Tone = Literal["good", "quiet", "busy", "warn", "bad", "faint"]
+_INVOCATIONS = {"success": "published", "noop": "unchanged", None: "running"}
+_NODES = {"success": "ran", "skipped": "unchanged", None: "running"}
+_REQUESTS = {"open": "waiting", "awaiting-approval": "waiting for approval"}
+_UNITS = {"pending": "waiting", "in_progress": "running"}
 
 
 class Word(Record, frozen=True):
@@ -68,10 +72,6 @@ _WORDS: dict[str, Word] = {
         Word(text="removed", tone="bad", sign="−"),
     )
 }
-_INVOCATIONS = {"success": "published", "noop": "unchanged", None: "running"}
-_NODES = {"success": "ran", "skipped": "unchanged", None: "running"}
-_REQUESTS = {"open": "waiting", "awaiting-approval": "waiting for approval"}
-_UNITS = {"pending": "waiting", "in_progress": "running"}
 
 
 def word(text: str) -> Word:

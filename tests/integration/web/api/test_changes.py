@@ -63,7 +63,7 @@ def test_each_role_and_no_other(tmp_path: Path) -> None:
 @pytest.mark.req("GOV-3")
 @pytest.mark.parametrize("token", [None, "x" * 40, "", "kfm-ann-0123456789abcdef0123456789abcdeF"])
 def test_strangers_learn_and_leave_nothing(tmp_path: Path, token: str | None) -> None:
-    """Who shows no token, or nobody's, is told nothing, and nothing is opened or written for him."""
+    """A caller without a valid token gets 401, and nothing is opened or written."""
     world = World(tmp_path / "p")
     for operation in OPERATIONS:
         body = {"json": body_of(operation)} if operation.method == "POST" else {}
@@ -90,7 +90,7 @@ def test_without_people_this_machine_may_look(tmp_path: Path) -> None:
 
 
 def test_without_people_no_other_machine_may(tmp_path: Path) -> None:
-    """Where nobody has a token, a request from elsewhere is a stranger's."""
+    """Without people in the configuration, a request from another machine gets 401."""
     import asyncio
 
     import httpx

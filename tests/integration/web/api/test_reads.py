@@ -39,7 +39,7 @@ def timeless(document: Any) -> str:
 
 
 @pytest.mark.req("RS-12")
-def test_the_same_account_as_the_command_gives(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_explanation_as_the_command_gives(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     """`explain` over HTTP is, word for word, what `kfm explain --json` prints."""
     for what in (
         world.run_id,

@@ -27,7 +27,7 @@ def test_four_words_for_four_things(reader: Reader) -> None:
     assert "= unchanged" in overview
 
 
-def test_a_run_that_was_never_begun_has_its_call(reader: Reader, filled: Filled) -> None:
+def test_a_refused_invocation_has_a_page(reader: Reader, filled: Filled) -> None:
     """An invocation that a gate refused has a page that names the gate and what would satisfy it."""
     text = reader.page(f"calls/{filled.call_id}").text
     assert "refused" in text
@@ -36,19 +36,19 @@ def test_a_run_that_was_never_begun_has_its_call(reader: Reader, filled: Filled)
 
 @pytest.mark.req("RS-12")
 def test_a_run_is_explained_from_its_records(reader: Reader, filled: Filled) -> None:
-    """Each sentence of a run's account is there with the record that it was read from."""
+    """Each sentence of a run's explanation is there with the record that it was read from."""
     from kfm.reports.explain.subjects import explain_record
 
     with filled.context.reader() as ledger:
-        account = explain_record(ledger, filled.failed_id, filled.context.now_ms())
+        explanation = explain_record(ledger, filled.failed_id, filled.context.now_ms())
     text = reader.page(f"runs/{filled.failed_id}").text.replace(" .", ".")
-    for sentence in account.chain[:4]:
+    for sentence in explanation.chain[:4]:
         assert sentence.text.replace("`", "")[:60] in text
     assert "kfm approvals approve" in text  # its release was asked for, and needs somebody else
 
 
 def test_coverage_is_drawn_from_what_was_expected(reader: Reader) -> None:
-    """An instant that nobody has a word of shows as such; those ahead are there, too."""
+    """A scheduled time without a record shows as unaccounted; upcoming ones are shown, too."""
     text = reader.page("schedules/river-daily").text
     assert "1 unaccounted" in text
     assert "upcoming" in text
@@ -128,7 +128,7 @@ def test_a_page_can_read_itself_again(reader: Reader) -> None:
     assert "/console/runs?status=failed" in page.links()
 
 
-def test_nothing_yet_is_told_so_that_it_teaches(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_empty_pages_say_how_to_start(tmp_path_factory: pytest.TempPathFactory) -> None:
     """An empty project has pages, each of which says how what it lacks comes about."""
     from kfm.config.loader import load
     from kfm.web.context import WebContext
@@ -165,14 +165,14 @@ def test_a_schedule_that_fires_too_often_is_cut_and_says_so(filled: Filled) -> N
 
 @pytest.mark.req("RS-12")
 def test_what_fires_often_is_shown_around_now(reader: Reader) -> None:
-    """Some hundreds of instants up to now and a few ahead, not the first ones of a day."""
+    """Some hundreds of scheduled times up to now and a few upcoming ones, not the first ones of a day."""
     page = reader.page("schedules/well-each-second")
     assert "360 scheduled times" in page.text
     assert ", 60 upcoming." in page.text
     assert "A cell is one second (UTC)" in page.text
 
 
-def test_instants_of_one_fate_share_a_row(reader: Reader) -> None:
+def test_scheduled_times_with_one_outcome_share_a_row(reader: Reader) -> None:
     """Many in a row that became the same without a request are one row, with how many there are."""
     text = reader.page("schedules/well-each-second").text
     table = text[text.index("Scheduled times and their outcomes") :]
@@ -183,7 +183,7 @@ def test_instants_of_one_fate_share_a_row(reader: Reader) -> None:
 
 
 def test_from_takes_a_day_or_a_time(reader: Reader) -> None:
-    """The links to earlier and later instants of what fires often say a time; of others, a day."""
+    """The links to earlier and later scheduled times have a time for a frequent schedule; else a day."""
     page = reader.page("schedules/well-each-second")
     earlier, later = [href for href in page.links() if "from=" in href][:2]
     for href in (earlier, later):
@@ -193,7 +193,7 @@ def test_from_takes_a_day_or_a_time(reader: Reader) -> None:
     assert "28 scheduled times" in reader.page("schedules/river-daily?from=2026-03-01T07:15Z").text
 
 
-def test_a_request_says_first_what_became_of_it(reader: Reader, filled: Filled) -> None:
+def test_a_request_shows_its_outcome_first(reader: Reader, filled: Filled) -> None:
     """Not why its run was begun, which stands below."""
     text = reader.page(f"requests/{filled.request_id}").text
     assert f"Published: run {filled.run_id[:13]} is version 1 of rivers." in text
@@ -201,7 +201,7 @@ def test_a_request_says_first_what_became_of_it(reader: Reader, filled: Filled) 
 
 
 @pytest.mark.req("UPD-12")
-def test_what_a_webhook_was_checked_for_is_told(filled: Filled) -> None:
+def test_the_checks_of_a_webhook_are_shown(filled: Filled) -> None:
     """The verdict on its signature and what else was noted stand under their names, unmasked."""
     from kfm.model.redaction import redact
 
@@ -219,7 +219,7 @@ def test_what_a_webhook_was_checked_for_is_told(filled: Filled) -> None:
 
 
 @pytest.mark.req("RS-12")
-def test_a_call_that_was_turned_away_is_something_blocked(reader: Reader) -> None:
+def test_a_refused_invocation_is_a_blocker(reader: Reader) -> None:
     """Datasets, figures and the table of blockers agree, and the table has the way out."""
     page = reader.page("")
     table = page.text[page.text.index("Why work does not start") : page.text.index("The newest run of")]

@@ -27,6 +27,10 @@ _WITHOUT = {
     "pending": "it is due now",
     "held": "it waits until the schedule is resumed",
 }
+SECOND_MS, MINUTE_MS, HOUR_MS = 1_000, 60_000, 3_600_000
+LABEL, TOP, ROW = 92, 22, 28
+_TONES = ("bad", "warn", "busy", "good", "quiet", "faint")  # of several in one cell the worst shows
+_SIXTY = tuple(f"{number:02d}" for number in range(60))
 
 
 class Spot(Record, frozen=True):
@@ -163,11 +167,6 @@ def _stretch(many: list[Spot]) -> CoverageStretch:
     )
 
 
-SECOND_MS, MINUTE_MS, HOUR_MS = 1_000, 60_000, 3_600_000
-LABEL, TOP, ROW = 92, 22, 28
-_TONES = ("bad", "warn", "busy", "good", "quiet", "faint")  # of several in one cell the worst shows
-
-
 class Grid(Record, frozen=True):
     """A unit of time as a cell, and how many of them make a row."""
 
@@ -180,7 +179,6 @@ class Grid(Record, frozen=True):
     row: str  # how a row's beginning is written
 
 
-_SIXTY = tuple(f"{number:02d}" for number in range(60))
 SECONDS = Grid(
     name="second (UTC)", unit_ms=SECOND_MS, across=60, wide=16, columns=_SIXTY, each=10, row="%m-%d %H:%M"
 )

@@ -9,6 +9,10 @@ from kfm.web.console import state_words
 from kfm.web.console.state_words import Word
 from kfm.web.console.visit import NotForYou, Visit, short
 
+POLICY_CHARS_MAX = 4000
+REF_CHARS_MAX = 40
+LINKS_MAX = 1000
+
 
 class Fact(Record, frozen=True):
     name: str
@@ -27,11 +31,6 @@ def allowed(visit: Visit, dataset_id: str) -> None:
     """NotForYou for a hidden dataset: any record of it would reveal it."""
     if visit.shown.hides(dataset_id):
         raise NotForYou("The records of this dataset need the role operate.")
-
-
-POLICY_CHARS_MAX = 4000
-REF_CHARS_MAX = 40
-LINKS_MAX = 1000
 
 
 class ShownSentence(Record, frozen=True):

@@ -17,6 +17,8 @@ from kfm.web.console.visit import Visit, short
 
 HELD_SHOWN_MAX = 10
 SHOWN_MAX = 20
+AHEAD_MS = 7 * 86_400_000
+DUE_SHOWN_MAX = 6  # of each kind
 
 
 class Headline(Record, frozen=True):
@@ -280,10 +282,6 @@ def _last_name(call: Invocation | None) -> str:
     if call is None:
         return ""
     return f"run {short(call.run_id)}" if call.run_id else f"invocation {short(call.invocation_id)}"
-
-
-AHEAD_MS = 7 * 86_400_000
-DUE_SHOWN_MAX = 6  # of each kind
 
 
 class Due(Record, frozen=True):

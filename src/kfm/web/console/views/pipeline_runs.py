@@ -16,6 +16,7 @@ from kfm.web.console.visit import ROWS, NotHere, Paging, Visit, paged, short
 
 FILTERS = ("page",)
 _STATES = {"success": "succeeded"}
+NODES_MAX = 200  # of more only the table is shown
 
 
 class PipelineRunRow(Record, frozen=True):
@@ -125,9 +126,6 @@ def nodes_of(found: Pass, records: dict[str, Node]) -> list[NodeSeen]:
         )
         for cell in cells_of(found, records)
     ]
-
-
-NODES_MAX = 200  # of more only the table is shown
 
 
 class NodeSeen(Record, frozen=True):

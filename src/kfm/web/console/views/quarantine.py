@@ -14,6 +14,7 @@ FILTERS = ("kind", "state", "dataset", "page")
 KINDS = ("dead-letter", "quarantine")
 STATES = ("held", "released", "resolved")
 MESSAGES_SHOWN_MAX = 50
+_WORDS = {"requested": "waiting for approval", "approved": "approved", "rejected": "rejected"}
 
 
 class QuarantineRow(Record, frozen=True):
@@ -160,9 +161,6 @@ def _facts(visit: Visit, held: QuarantineEntry) -> list[Fact]:
         facts.append(Fact(name=f"{held.state.capitalize()} (UTC)", text="", at_ms=held.released_at_ms))
         facts.append(Fact(name="By", text=held.released_by or ""))
     return [fact for fact in facts if fact.text or fact.at_ms is not None]
-
-
-_WORDS = {"requested": "waiting for approval", "approved": "approved", "rejected": "rejected"}
 
 
 def _asked(approval: Approval) -> ApprovalAsked:

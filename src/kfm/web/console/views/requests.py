@@ -31,6 +31,19 @@ FILTERS = ("state", "kind", "source", "schedule", "before")
 STATES = ("open", "running", "awaiting-approval", "done", "cancelled")
 STATE_WORDS = ("waiting", "running", "waiting for approval", "done", "cancelled")
 KINDS = ("cron", "webhook", "manual")
+PREVIEW_LINES_MAX = 400
+PROMOTIONS_SEEN_MAX = 500
+_SCHEMES = {"standard": "Standard Webhooks", "github": "GitHub"}
+_NAMES = {
+    "reason": "Event type",
+    "checks": "Checked",
+    "known_by": "Identified by",
+}  # `reason` is lineage's word
+_KNOWN_BY = {
+    "request_uuid": "its request_uuid",
+    "webhook-id": "its webhook-id",
+    "body": "the hash of its body",
+}
 
 
 class RequestRow(Record, frozen=True):
@@ -111,21 +124,6 @@ def ended(each: UpdateRequest) -> str:
     return (
         f"Ran because: {reason[:1].lower()}{reason[1:]}" if reason and each.outcome == "success" else reason
     )
-
-
-PREVIEW_LINES_MAX = 400
-PROMOTIONS_SEEN_MAX = 500
-_SCHEMES = {"standard": "Standard Webhooks", "github": "GitHub"}
-_NAMES = {
-    "reason": "Event type",
-    "checks": "Checked",
-    "known_by": "Identified by",
-}  # `reason` is lineage's word
-_KNOWN_BY = {
-    "request_uuid": "its request_uuid",
-    "webhook-id": "its webhook-id",
-    "body": "the hash of its body",
-}
 
 
 class RequestView(Record, frozen=True):

@@ -36,6 +36,10 @@ from kfm.web.problems import log_error
 
 FILTERS = ("dataset", "source", "status", "before")
 STATUSES = ("running", "success", "failed")
+_PREFIX = re.compile(r"[0-9a-f-]{4,36}", re.ASCII | re.IGNORECASE)
+RETRIES_SHOWN_MAX = 200
+SHOWN_MAX = 100
+PROMOTIONS_MAX = 1000
 
 
 class RunRow(Record, frozen=True):
@@ -111,10 +115,6 @@ def row(visit: Visit, run: Run) -> RunRow:
         took_ms=run.end_time_ms - run.start_time_ms if run.end_time_ms is not None else None,
         error_code=run.error_code or "",
     )
-
-
-_PREFIX = re.compile(r"[0-9a-f-]{4,36}", re.ASCII | re.IGNORECASE)
-RETRIES_SHOWN_MAX = 200
 
 
 class RetryRow(Record, frozen=True):
@@ -298,10 +298,6 @@ def _commands(visit: Visit, run: Run, word: Word) -> list[Next]:
     if run.error_code and run.error_code.startswith("KFM"):
         found.append(Next(command=f"kfm explain {run.error_code}", why="explains the error"))
     return found
-
-
-SHOWN_MAX = 100
-PROMOTIONS_MAX = 1000
 
 
 class ChangeRow(Record, frozen=True):

@@ -34,6 +34,12 @@ from kfm.web.console.visit import ROWS, Filter, NotHere, Option, Paging, Visit, 
 
 FILTERS = ("page",)
 STRIP = 14  # past scheduled times that a row shows
+ONE_FILTERS = ("from", "days", "page")
+DAYS = ("7", "14", "28", "91")
+DAYS_DEFAULT = 28
+AHEAD_DAYS = 7
+TIMES_ROWS = 100
+WRITTEN = "`from` is a day such as 2026-03-08, or a time such as 2026-03-08T07:15Z."
 
 
 class ScheduleRow(Record, frozen=True):
@@ -108,14 +114,6 @@ def local(at_ms: int, zone: str) -> str:
     sign = "−" if ahead_ms < 0 else "+"
     shown = moment(at_ms + ahead_ms).removesuffix(" UTC").removesuffix(":00")
     return f"{shown} {sign}{minutes // 60:02d}:{minutes % 60:02d}"
-
-
-ONE_FILTERS = ("from", "days", "page")
-DAYS = ("7", "14", "28", "91")
-DAYS_DEFAULT = 28
-AHEAD_DAYS = 7
-TIMES_ROWS = 100
-WRITTEN = "`from` is a day such as 2026-03-08, or a time such as 2026-03-08T07:15Z."
 
 
 class ScheduleView(Record, frozen=True):
