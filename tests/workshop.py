@@ -122,7 +122,7 @@ class Far:
 
     def of(self, uri: str) -> dict[str, Any]:
         if uri not in self.tags:
-            raise UnhashableInput(f"{uri} can't be told.", field=uri)
+            raise UnhashableInput(f"{uri} has no validator.", field=uri)
         return {"uri": uri, "etag": self.tags[uri]}
 
 

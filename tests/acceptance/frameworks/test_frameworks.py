@@ -83,13 +83,13 @@ def test_the_first_examples_fit_on_a_screen() -> None:
 
 
 def test_without_airflow_the_adapter_says_so() -> None:
-    """What kfm provides is told without loading Airflow; a DAG needs it, and the error says so."""
+    """The provider's description is there without loading Airflow; a DAG needs it, and the error says so."""
     program = (
         "import sys, kfm.integrations.airflow as k; print(k.get_provider_info(), 'airflow' in sys.modules)"
     )
-    told = called([sys.executable, "-c", program], ROOT).stdout
-    assert "'package-name': 'kfm-kernel'" in told  # Airflow compares it with the distribution's own name
-    assert told.endswith("False\n")
+    printed = called([sys.executable, "-c", program], ROOT).stdout
+    assert "'package-name': 'kfm-kernel'" in printed  # Airflow compares it with the distribution's own name
+    assert printed.endswith("False\n")
     if importlib.util.find_spec("airflow") is None:
         with pytest.raises(ExtraMissing, match="Airflow 3"):
             from kfm.integrations.airflow import dag_of  # noqa: F401

@@ -111,7 +111,7 @@ def test_a_path_that_is_none_is_refused(scene: Scene, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["...", "a/.hidden", "..a", "a..b", "ä/ö ü", "a\u2028b", "-", "😀"])
 def test_unusual_paths_are_kept(scene: Scene, path: str) -> None:
-    """Whatever can be told apart is kept as it is."""
+    """Paths that differ in any character are kept apart, unaltered."""
     scene.start()
     scene.branches.commit(NewCommit("main", {path: entry("b")}, message="", author="ada"))
     assert scene.paths("main") == {path: entry("b")}
@@ -193,9 +193,13 @@ def test_a_deleted_branch_can_be_made_again(scene: Scene) -> None:
     assert scene.branches.branch("side") is None
     scene.branches.create("again", kept.commit_id[:12])
     assert scene.shows("again", a="1", b="2")
-    (told,) = scene.store.governance(subject="branch:side")
-    assert (told.kind, told.actor, told.rationale) == ("branch-delete", WHY.actor, WHY.rationale)
-    assert told.details["head"] == kept.commit_id
+    (logged,) = scene.store.governance(subject="branch:side")
+    assert (logged.kind, logged.actor, logged.rationale) == (
+        "branch-delete",
+        WHY.actor,
+        WHY.rationale,
+    )
+    assert logged.details["head"] == kept.commit_id
 
 
 def test_entries_by_prefix(scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""Several at once: each head has exactly one successor, and whoever lost is told."""
+"""Several at once: each head has exactly one successor, and the others get the conflict."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_two_committers_never_share_a_head(scene: Scene, open_branches: Callable
 
 
 def test_one_head_has_one_successor(scene: Scene, open_branches: Callable[[], Any]) -> None:
-    """Of four that saw the same head, one lands and three are told where the branch is now.
+    """Of four that saw the same head, one lands and three get the head of now.
 
     Without compare-and-set several may land, one on top of the other; nothing of theirs is lost.
     """
@@ -145,7 +145,7 @@ def test_a_sweep_takes_nothing_from_those_at_work(scene: Scene, open_store: Call
 
 
 def test_of_two_about_one_path_one_lands(scene: Scene, open_branches: Callable[[], Any]) -> None:
-    """Whoever changes, from the same head, what another changed is told; that one's content stands."""
+    """A change from the same head of what another changed is refused; the first content stays."""
     base = scene.start().head
     answers: list[Commit | Moved] = []
     start = threading.Barrier(4)

@@ -112,7 +112,7 @@ def test_a_later_merge_starts_where_the_last_one_ended(scene: Scene) -> None:
 
 
 def test_crossed_merges_take_only_what_is_sure(scene: Scene) -> None:
-    """Two branches merged into each other have two common ancestors: what they disagree about is told."""
+    """Two branches merged into each other have two common ancestors: disagreement is a conflict."""
     scene.begin(a="1", b="1")
     scene.put("main", a="main")
     scene.put("side", b="side")
@@ -155,8 +155,8 @@ def test_a_revert_takes_back_one_commit(scene: Scene) -> None:
     assert done.commit is not None
     assert scene.shows("main", a="1", b="1", c="later")
     assert done.commit.meta == {"reverts": bad.commit_id}
-    (told,) = scene.store.governance(subject="branch:main")
-    assert (told.kind, told.rationale, told.details["reverts"]) == (
+    (logged,) = scene.store.governance(subject="branch:main")
+    assert (logged.kind, logged.rationale, logged.details["reverts"]) == (
         "branch-revert",
         WHY.rationale,
         bad.commit_id,

@@ -100,9 +100,9 @@ def test_records_on_a_branch_are_committed_with_their_outputs(tmp_path: Path) ->
         for commit in commits:
             there = [path for path, _ in branches.entries(commit.commit_id)]
             for node in ("samples", "tiles", "still"):
-                told = f"_run_state/{node}/run-1.json" in there
+                recorded = f"_run_state/{node}/run-1.json" in there
                 made = any(path.startswith(f"{node}/") for path in there)
-                assert told == made, (commit.message, node)
+                assert recorded == made, (commit.message, node)
 
 
 @pytest.mark.req("RS-10")
@@ -256,9 +256,9 @@ def test_nothing_is_moved_under_a_running_pass(tmp_path: Path) -> None:
 
     @soil.node("busy")
     def busy() -> str:
-        with pytest.raises(Busy) as told:
+        with pytest.raises(Busy) as busy:
             move(config, "delta")
-        refused.append(told.value.message)
+        refused.append(busy.value.message)
         return "done"
 
     run_pipeline(soil, config=config, run_id="run-1", jobs=1)
@@ -318,8 +318,8 @@ def test_what_was_reverted_stays_reverted(tmp_path: Path, after: str) -> None:
         choose(tmp_path, store)
         with open_project(config=config) as place:
             assert place.tables.reverted() == reverted
-            told = place.tables.one("run-2", "samples")
-            assert told is not None
-            assert place.tables.made("main", "samples", told.inputs_hash, told.code_sha) is None
+            node = place.tables.one("run-2", "samples")
+            assert node is not None
+            assert place.tables.made("main", "samples", node.inputs_hash, node.code_sha) is None
     again = run(config, "run-4", level=2)
     assert outcomes(again)["samples"] == "success"

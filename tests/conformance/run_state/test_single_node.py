@@ -72,7 +72,7 @@ def state_of(states: RunStateTables, run_id: str) -> tuple[str, dict[str, int]]:
 
 @pytest.mark.req("RS-5", "RS-9")
 def test_a_run_of_lone_nodes_ends_with_the_last(place: Place) -> None:
-    """Side by side in one run: nobody's end ends the other, and the last tells of all of them."""
+    """Side by side in one run: the end of one does not end the other, and the last counts all of them."""
     tiles, wind = Lone(place.open(), "tiles"), Lone(place.open(), "wind")
     assert tiles.begin("run-1")
     assert wind.begin("run-1", nodes=("tiles",))

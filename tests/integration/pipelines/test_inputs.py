@@ -1,4 +1,4 @@
-"""Things far away are told apart by what their keepers say of them, without being fetched."""
+"""Remote inputs are identified by their servers' validators, without being fetched."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def versions(shop: Workshop) -> RemoteInputVersions:
 
 
 @pytest.mark.req("RS-6")
-def test_an_address_is_told_by_its_validators(versions: RemoteInputVersions, url: str) -> None:
+def test_an_address_is_identified_by_its_validators(versions: RemoteInputVersions, url: str) -> None:
     """ETag and Last-Modified enter; it is asked once, and with HEAD only."""
     Answers.headers_by_path = {"/a": {"ETag": '"1"', "Last-Modified": "Mon, 16 Nov 2026 00:00:00 GMT"}}
-    told = versions.of(f"{url}/a")
-    assert told == {"uri": f"{url}/a", "etag": '"1"', "last_modified": "Mon, 16 Nov 2026 00:00:00 GMT"}
-    assert versions.of(f"{url}/a") is told
+    found = versions.of(f"{url}/a")
+    assert found == {"uri": f"{url}/a", "etag": '"1"', "last_modified": "Mon, 16 Nov 2026 00:00:00 GMT"}
+    assert versions.of(f"{url}/a") is found
     assert Answers.asked == ["HEAD /a"]
 
 
@@ -71,7 +71,7 @@ def test_an_address_without_validators_fails_closed(versions: RemoteInputVersion
 
 
 @pytest.mark.req("RS-6")
-def test_a_branch_is_told_by_its_commit_and_a_path_by_its_bytes(
+def test_a_branch_is_identified_by_its_commit_and_a_path_by_its_bytes(
     shop: Workshop, versions: RemoteInputVersions
 ) -> None:
     """A commit elsewhere on the branch does not change what a path holds."""

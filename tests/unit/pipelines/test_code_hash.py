@@ -225,17 +225,17 @@ def test_a_block_counts_what_it_uses(hashed: Callable[..., str]) -> None:
     text = """\
         from kfm.pipelines.code_hash import enclosing_code
         import helpers
-        def told(): return enclosing_code(2)
+        def hashed(): return enclosing_code(2)
         def aid(): return helpers.aid()
-        def block(): return told(), aid
+        def block(): return hashed(), aid
         def node(): return 0
     """
 
     def of(helpers: str) -> str:
         hashed(text, helpers)
         block: Any = load_function(sys.modules["helpers"].__file__.replace("helpers", "flow"), "block")  # type: ignore[union-attr]
-        told: str = block()[0]
-        return told
+        digest: str = block()[0]
+        return digest
 
     assert of(HELPERS) == of(HELPERS)
     assert of(HELPERS) != of(HELPERS.replace("LIMIT = 3", "LIMIT = 4"))

@@ -1,4 +1,4 @@
-"""The picture of a pass: the same each time, readable without colour, and safe whatever names there are."""
+"""The picture of a pipeline run: deterministic, readable without colour, safe for any names."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def graphs(draw: st.DrawFn) -> tuple[list[NodeCell], dict[str, tuple[str, ...]]]
 
 @pytest.mark.parametrize("direction", ["right", "down"])
 def test_golden(direction: str, request: pytest.FixtureRequest) -> None:
-    """A pass is drawn byte for byte as it was when somebody looked at the picture and liked it."""
+    """A pipeline run is drawn byte for byte like the file that was reviewed."""
     drawn = picture(CELLS, READS, title=TITLE, description=DESCRIPTION, direction=direction)  # type: ignore[arg-type]
     assert drawn == (GOLDEN / f"pass-{direction}.svg").read_text(encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""One pass after another: what runs, what is left alone, and why."""
+"""One pipeline run after another: which nodes run, which are skipped, and why."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_going_back_to_earlier_inputs_runs_nothing(shop: Workshop) -> None:
 
 @pytest.mark.req("RS-3")
 def test_a_result_that_went_away_or_was_altered_is_made_again(shop: Workshop) -> None:
-    """A success whose outputs are not what they were satisfies nobody."""
+    """A success whose outputs were altered or removed does not count."""
     shop.files.write("data/a.csv", b"1")
     first = shop.run(soil(shop))
     (page,) = next(n for n in shop.states.of_run(first.run_id) if n.dataset_id == "soil.page").outputs
@@ -264,7 +264,7 @@ def test_a_pipeline_of_coroutines_runs(shop: Workshop) -> None:
 
 @pytest.mark.req("RS-6")
 def test_an_input_that_cannot_be_told_fails_closed_and_names_itself(shop: Workshop) -> None:
-    """Nothing runs on inputs that nobody can identify."""
+    """Nothing runs on inputs that can't be identified."""
     pipeline = Pipeline("far")
 
     @pipeline.node("far", inputs=["https://example.org/x"])
@@ -320,7 +320,7 @@ def _sample() -> int:
 
 @pytest.mark.req("RS-2")
 def test_a_second_process_waits_its_turn_and_a_stale_one_writes_nothing(shop: Workshop) -> None:
-    """One pass at a time on a branch; whoever lost the lock records nothing."""
+    """One pipeline run at a time on a branch; a process that lost the lock records nothing."""
     inner: list[Any] = []
     pipeline = Pipeline("busy")
 
