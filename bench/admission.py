@@ -79,7 +79,7 @@ def _run(number: int) -> Run:
 def _request(number: int, scope: str) -> Admit:
     run = _run(number)
     gates = tuple(
-        GateResult(gate=name, allowed=True, reason="Nothing stands in the way.")
+        GateResult(gate=name, allowed=True, reason="Nothing refuses it.")
         for name in ("switch", "freeze", "policy", "rights")
     )
     call = Invocation(

@@ -10,7 +10,7 @@ ours, no item and no lineage.
 At a batch of one the workflows are called one after the other. At a larger one that many are started
 at once and under way together; the faster of the two counts. It is hardly denser, as DBOS commits each start,
 step and end by itself and SQLite has one writer. (Its queues claim many workflows in one commit, but then
-each unit has one commit more, and their polling stands in the way: they are slower here.)
+each unit has one commit more, and their polling takes time: they are slower here.)
 
 DBOS leaves SQLite as it comes: journal DELETE, synchronous FULL. WAL with FULL is as durable and
 quicker, so it gets that, and rare checkpoints as ours; `as-shipped` leaves it alone.

@@ -71,6 +71,7 @@ CONTEXTS = (
     Context(r"\| hatch \|", "a package that the linter's field study read"),
     Context(r"(?i)nothing is made up for it", "to make up: to invent"),
     Context(r"where somebody made it", "a constant of release-attestation.schema.json"),
+    Context(r"No kill switch stands in the way", "a sentence of the gate vectors"),
     Context(r"(?i)prov:|prov agent", "the vocabulary of PROV"),
     Context(r"tool\.hatch|hatch\.(build|version)|hatchling", "the build tool"),
     Context(r"(?i)user(name)? nobody|nobody:nogroup", "the account of that name on Unix"),

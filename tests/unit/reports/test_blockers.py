@@ -1,4 +1,4 @@
-"""What stands in the way is told once, for status and for the console."""
+"""Blockers are found once, for status and for the console."""
 
 from __future__ import annotations
 
