@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     )
 
 
+# --- the system ----------------------------------------------------------------------
+
+
 class Clock(Protocol):
     """Wall and monotonic time."""
 
@@ -82,6 +85,31 @@ class Meter(Protocol):
 
     def package_uj(self) -> int | None:
         """The processor's own energy counter (RAPL), where it can be read."""
+
+
+class Liveness(Protocol):
+    """Detects at once that a process of this machine is gone."""
+
+    def claim(self, worker_id: str) -> None:
+        """Show that this process is alive for as long as it is."""
+
+    def is_dead(self, worker_id: str) -> bool:
+        """True only if surely dead; False when alive or unknown."""
+
+
+class Heartbeat(Protocol):
+    """Renews a lease beside work that can't be interrupted for it."""
+
+    def start(self, beat: Callable[[Ledger], None], interval_ms: int) -> Callable[[], None]:
+        """Call `beat` with a store of its own until the returned function is called."""
+
+
+class Progress(Protocol):
+    """Progress display of long work."""
+
+    def phase(self, name: str, total: int | None = None) -> None: ...
+    def advance(self, amount: int, note: str = "") -> None: ...
+    def done(self) -> None: ...
 
 
 # --- evidence ------------------------------------------------------------------------
@@ -136,7 +164,7 @@ class Telemetry(Protocol):
     def close(self) -> None: ...
 
 
-# --- bytes on this machine -----------------------------------------------------------
+# --- files and objects ---------------------------------------------------------------
 
 
 class Writer(Protocol):
@@ -362,35 +390,7 @@ class Projection(Protocol):
         Returns the sequence now shown."""
 
 
-# --- the store -----------------------------------------------------------------------
-
-
-class Liveness(Protocol):
-    """Detects at once that a process of this machine is gone."""
-
-    def claim(self, worker_id: str) -> None:
-        """Show that this process is alive for as long as it is."""
-
-    def is_dead(self, worker_id: str) -> bool:
-        """True only if surely dead; False when alive or unknown."""
-
-
-class Heartbeat(Protocol):
-    """Renews a lease beside work that can't be interrupted for it."""
-
-    def start(self, beat: Callable[[Ledger], None], interval_ms: int) -> Callable[[], None]:
-        """Call `beat` with a store of its own until the returned function is called."""
-
-
-class Progress(Protocol):
-    """Progress display of long work."""
-
-    def phase(self, name: str, total: int | None = None) -> None: ...
-    def advance(self, amount: int, note: str = "") -> None: ...
-    def done(self) -> None: ...
-
-
-# --- run-state -----------------------------------------------------------------------
+# --- pipelines and run-state ---------------------------------------------------------
 
 
 class RunStates(Protocol):
@@ -448,6 +448,50 @@ class InputVersions(Protocol):
 
     def of(self, uri: str) -> Mapping[str, Any]:
         """`uri` and an ETag, a version, a commit or a time of modification."""
+
+
+Key = tuple[str, str]  # run, node
+
+
+class RunStateBackend(Protocol):
+    """Where node records are kept, by (run, node), unchanged. The caller decides who may write, and when;
+    `branch` is where to look: a backend that does not keep them by branch ignores it."""
+
+    names_commits: bool  # a record can say which commit its outputs are in
+
+    def prepare(self, nodes: Sequence[Node]) -> Any:
+        """Work that can be done before the lock is taken. None of it is visible yet."""
+
+    def put(self, prepared: Any) -> None:
+        """Insert or replace: all of them or none, durable on return."""
+
+    def get(self, keys: Collection[Key], branch: str | None = None) -> dict[Key, Node]:
+        """Those that are there."""
+
+    def present(self, keys: Collection[Key], branch: str | None = None) -> set[Key]: ...
+    def of_run(self, run_id: str, branch: str | None = None) -> Iterator[Node]:
+        """In the order of their ids."""
+
+    def made(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> Node | None:
+        """The newest success with this hash and this code, unless it was reverted."""
+
+    def history(self, dataset_id: str, branch: str | None, limit: int) -> list[Node]:
+        """Newest first."""
+
+    def revert(self, branch: str, dataset_ids: Collection[str]) -> None:
+        """The successes of these nodes on this branch are not to be found by `made` any more."""
+
+    def rows(self) -> Iterator[Node]:
+        """All that there are, by run and node."""
+
+    def reverted(self) -> set[Key]:
+        """Those of them that `made` does not find any more."""
+
+    def take_back(self, keys: Collection[Key]) -> None:
+        """Mark records as reverted, one by one: another store had them so."""
+
+
+# --- branches ------------------------------------------------------------------------
 
 
 class BranchReader(Protocol):
@@ -525,6 +569,9 @@ class Branches(BranchWriter, Protocol):
     def protect(self, name: str, on: bool, *, why: Justification) -> Branch: ...
 
 
+# --- announced objects ---------------------------------------------------------------
+
+
 class QueueMessage(Record, frozen=True, gc=False):
     """One message of a queue. The receipt is what acknowledges it."""
 
@@ -597,44 +644,3 @@ class StacReplica(Protocol):
         """All of a collection, each with its `kfm:revision`."""
 
     def close(self) -> None: ...
-
-
-Key = tuple[str, str]  # run, node
-
-
-class RunStateBackend(Protocol):
-    """Where node records are kept, by (run, node), unchanged. The caller decides who may write, and when;
-    `branch` is where to look: a backend that does not keep them by branch ignores it."""
-
-    names_commits: bool  # a record can say which commit its outputs are in
-
-    def prepare(self, nodes: Sequence[Node]) -> Any:
-        """Work that can be done before the lock is taken. None of it is visible yet."""
-
-    def put(self, prepared: Any) -> None:
-        """Insert or replace: all of them or none, durable on return."""
-
-    def get(self, keys: Collection[Key], branch: str | None = None) -> dict[Key, Node]:
-        """Those that are there."""
-
-    def present(self, keys: Collection[Key], branch: str | None = None) -> set[Key]: ...
-    def of_run(self, run_id: str, branch: str | None = None) -> Iterator[Node]:
-        """In the order of their ids."""
-
-    def made(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> Node | None:
-        """The newest success with this hash and this code, unless it was reverted."""
-
-    def history(self, dataset_id: str, branch: str | None, limit: int) -> list[Node]:
-        """Newest first."""
-
-    def revert(self, branch: str, dataset_ids: Collection[str]) -> None:
-        """The successes of these nodes on this branch are not to be found by `made` any more."""
-
-    def rows(self) -> Iterator[Node]:
-        """All that there are, by run and node."""
-
-    def reverted(self) -> set[Key]:
-        """Those of them that `made` does not find any more."""
-
-    def take_back(self, keys: Collection[Key]) -> None:
-        """Mark records as reverted, one by one: another store had them so."""
