@@ -68,6 +68,7 @@ MAY_BE_LEFT_OUT = {"Material"}
 # schema → class → its name under `$defs`, where the class was renamed after the schema was published
 PUBLISHED_AS = {
     "audit-export": {"ChainExport": "Export"},
+    "pipeline-retry-log": {"LoggedCallRetry": "CallRetry"},
     "release-attestation": {"AttestedFile": "Subject"},
     "retry": {"CallRetry": "Retry"},
     "schedules": {"ScheduleEntry": "Entry"},

@@ -25,7 +25,7 @@ class CareOf(Record, frozen=True):
 # --- pipeline_retry_log.json -----------------------------------------------------------
 
 
-class CallRetry(Record, frozen=True):
+class LoggedCallRetry(Record, frozen=True):
     """A failed try of an external call."""
 
     node: str
@@ -49,7 +49,7 @@ class RunAttempt(Record, frozen=True):
     error_class: str | None
     retryable: bool | None
     circuit_open: bool  # a provider's circuit opened in it, or was open
-    calls: tuple[CallRetry, ...]
+    calls: tuple[LoggedCallRetry, ...]
 
 
 class TroubledRun(Record, frozen=True):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kfm.audit.export_documents import (
-    CallRetry,
     CareOf,
     ChainEnd,
     DatasetVersions,
     Extract,
+    LoggedCallRetry,
     RetryLog,
     RunAttempt,
     TroubledRun,
@@ -21,8 +21,7 @@ from kfm.audit.export_documents import (
     VersionRow,
 )
 from kfm.db.ledger_reader import every
-from kfm.model.attempts import Attempt, ChainLink
-from kfm.model.attempts import CallRetry as Retry
+from kfm.model.attempts import Attempt, CallRetry, ChainLink
 from kfm.model.audit import SealedPage, entry_document, leaf, page_bytes
 from kfm.model.breaker import provider_of
 from kfm.model.canonical import canonical_bytes
@@ -51,7 +50,7 @@ def retry_log(
     ledger: LedgerReader, curtain: Curtain, *, environment: str, internal: bool, chain: ChainEnd
 ) -> RetryLog:
     """Every run that did not succeed at the first try, or whose calls were tried again."""
-    calls: dict[str, list[Retry]] = {}
+    calls: dict[str, list[CallRetry]] = {}
     for retry in _all_retries(ledger):
         calls.setdefault(retry.run_id, []).append(retry)
     runs: dict[str, Run] = {}
@@ -83,7 +82,7 @@ def _is_calm(attempts: Iterable[Attempt]) -> bool:
     return all(one.attempt == 1 and one.ending in (None, "complete") for one in attempts)
 
 
-def _troubled(run: Run, attempts: list[Attempt], calls: list[Retry], curtain: Curtain) -> TroubledRun:
+def _troubled(run: Run, attempts: list[Attempt], calls: list[CallRetry], curtain: Curtain) -> TroubledRun:
     classes = {one.error_class for one in attempts} | {one.error_class for one in calls}
     return TroubledRun(
         run_id=run.run_id,
@@ -102,7 +101,7 @@ def _troubled(run: Run, attempts: list[Attempt], calls: list[Retry], curtain: Cu
     )
 
 
-def _attempt(one: Attempt, calls: list[Retry]) -> RunAttempt:
+def _attempt(one: Attempt, calls: list[CallRetry]) -> RunAttempt:
     return RunAttempt(
         attempt=one.attempt,
         started_at=rfc3339(one.started_at_ms),
@@ -114,7 +113,7 @@ def _attempt(one: Attempt, calls: list[Retry]) -> RunAttempt:
         retryable=one.retryable,
         circuit_open=one.error_class == CIRCUIT_OPEN or any(call.circuit_open for call in calls),
         calls=tuple(
-            CallRetry(
+            LoggedCallRetry(
                 node=call.node,
                 call=call.call,
                 number=call.number,
@@ -134,7 +133,7 @@ def _all_attempts(ledger: LedgerReader) -> Iterator[tuple[Attempt, Run]]:
     return ((attempt, run) for _, attempt, run in every(ledger.attempts_since))
 
 
-def _all_retries(ledger: LedgerReader) -> Iterator[Retry]:
+def _all_retries(ledger: LedgerReader) -> Iterator[CallRetry]:
     return (retry for _, retry in every(ledger.retries_since))
 
 
