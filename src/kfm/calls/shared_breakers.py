@@ -158,7 +158,7 @@ class SharedCircuit:
             self._change(lambda breaker, now_ms: probe_renewed(breaker, now_ms, fence, self._lease_ms))
 
     def due_ms(self, due_ms: int, name: str) -> int:
-        """When a piece of waiting work may begin; see `core.breaker.release_at_ms`."""
+        """When a piece of waiting work may begin; see `kfm.model.breaker.release_at_ms`."""
         with self._guard:
             self._look()
             return release_at_ms(self._state, due_ms, share_of(name), self._now_ms())
@@ -242,7 +242,7 @@ class SharedBreakers:
         found = self._circuits.get(provider)
         if found is None:
             if len(self._circuits) >= CIRCUITS_MAX:
-                self._circuits.clear()  # names made up on the way: what they stand for is in the store
+                self._circuits.clear()  # names that vary without end: their state is in the ledger
             found = SharedCircuit(provider, self._access, self._clock, self._lease_ms)
             found = self._circuits.setdefault(provider, found)
         return found

@@ -19,7 +19,7 @@ from kfm.sources.source_kinds import Tools
 if TYPE_CHECKING:
     from kfm.app import App
     from kfm.calls.runtime import FailedTry
-    from kfm.runs.kernel import CallObserver
+    from kfm.runs.observers import OwnCalls
 
 
 def guard_tools(source: SourceSettings, tools: Tools, breakers: SharedBreakers, clock: Clock) -> Tools:
@@ -58,7 +58,7 @@ def share_calls(breakers: SharedBreakers, clock: Clock, rng: Rng) -> Callable[[]
 
 
 @contextmanager
-def observe_calls(by: CallObserver, left_ms: int) -> Iterator[None]:
+def observe_calls(by: OwnCalls, left_ms: int) -> Iterator[None]:
     """Let an observer see every `kfm.call` inside, with this long until its deadline; observers nest."""
     from kfm.calls.runtime import HERE, within
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -34,12 +34,12 @@ from kfm.ports import Source as Upstream
 from kfm.telemetry.exporter import Off
 
 if TYPE_CHECKING:
-    from kfm.calls.runtime import FailedTry
     from kfm.calls.shared_breakers import SharedBreakers
     from kfm.db.ledger import Ledger
     from kfm.db.ledger_reader import LedgerReader
     from kfm.pipelines.declaration import Pipeline
     from kfm.pipelines.options import PipelineKernel
+    from kfm.runs.observers import OwnCalls
     from kfm.runs.plan import RunPlan
 
 
@@ -60,17 +60,7 @@ class Midway:
         return 0.5
 
 
-class CallObserver(Protocol):
-    """Observes the calls that a pipeline makes by itself. Called from any thread."""
-
-    def observe(self, tried: FailedTry) -> None:
-        """A try failed, or a call succeeded after failures."""
-
-    def acted(self, call: str) -> None:
-        """A call is being made that must not be repeated."""
-
-
-def _unobserved(_by: CallObserver, _left_ms: int) -> AbstractContextManager[None]:
+def _unobserved(_by: OwnCalls, _left_ms: int) -> AbstractContextManager[None]:
     return nullcontext()
 
 
@@ -106,7 +96,7 @@ class Kernel:
     # Sets what is called for each try that failed while upstream is being discovered; None: nothing.
     observe_retries: Callable[[Callable[[Retrying], None] | None], None] = lambda _on_retry: None
     # Around a pipeline: its own calls are observed, and have this long until the run's budget ends.
-    observe_calls: Callable[[CallObserver, int], AbstractContextManager[None]] = _unobserved
+    observe_calls: Callable[[OwnCalls, int], AbstractContextManager[None]] = _unobserved
     # When the schedule begins its next run, with which what a failed one leaves is tried; None: no schedule.
     next_scheduled_ms: Callable[[Run], int | None] = lambda _run: None
 

@@ -48,7 +48,7 @@ class _Call:
 
 
 class OwnCalls:
-    """Records the calls that a pipeline makes by itself: a `kfm.runs.kernel.CallObserver`."""
+    """Records the calls that a pipeline makes by itself. Called from any thread."""
 
     def __init__(
         self,
@@ -76,9 +76,11 @@ class OwnCalls:
         self.acts: set[str] = set()  # calls that must not be repeated
 
     def acted(self, call: str) -> None:
+        """A call is being made that must not be repeated."""
         self.acts.add(call)
 
     def observe(self, tried: FailedTry) -> None:
+        """A try failed, or a call succeeded after failures."""
         with self._turn:
             call = self._calls.get(tried.sequence)
             if call is None:
