@@ -1,4 +1,4 @@
-"""Messages of S3 as somebody could send them: as Amazon writes them, and with anything odd about them."""
+"""Messages of S3: as Amazon writes them, and with oddities that a sender could make."""
 
 from __future__ import annotations
 

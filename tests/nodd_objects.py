@@ -11,7 +11,7 @@ from kfm.model.errors import ObjectMissing
 from kfm.model.records import ObjectStat
 from kfm.nodd.dataset_registry import load_registry
 from kfm.nodd.grammar import Reading
-from kfm.nodd.messages.records import Arrival, parse_key
+from kfm.nodd.messages.record_outcomes import Arrival, parse_key
 
 DAY_MS = 86_400_000
 READ_AT_MS = 1_798_761_600_000
@@ -79,7 +79,7 @@ def _signed(value: int) -> bytes:
 
 
 def volume(start: str = "2026-03-14T12:34:56", site: str = "KTWX", *, records: int = 3) -> bytes:
-    """A volume's header, and compressed records (whose content nobody looks at)."""
+    """A volume's header, and compressed records (whose content is not read)."""
     at_ms = ms(start) + 250
     head = b"AR2V0006.001" + struct.pack(">II", at_ms // DAY_MS + 1, at_ms % DAY_MS) + site.encode().ljust(4)
     record = b"BZh9" + b"\x31\x41\x59\x26\x53\x59" + bytes(90)
@@ -162,7 +162,7 @@ class Shelf:
         self.etags: dict[str, str] = {}
         self.asked: list[str] = []
         self.bytes_read = 0
-        self.after_read: dict[str, bytes] = {}  # what replaces an object once somebody has read of it
+        self.after_read: dict[str, bytes] = {}  # what replaces an object after its first read
 
     def put(self, uri: str, data: bytes) -> None:
         self.objects[uri] = data
@@ -188,7 +188,7 @@ class Shelf:
             yield data[at : at + 100_003]
 
     def list(self, provider: str, bucket: str, prefix: str) -> Iterator[ObjectStat]:
-        raise AssertionError("nobody lists here")
+        raise AssertionError("no test lists objects")
 
     def _data(self, uri: str) -> bytes:
         if uri not in self.objects:

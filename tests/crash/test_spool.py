@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm.nodd.queues.folder import FolderQueue
+from kfm.nodd.queues.folder_queue import FolderQueue
 from kfm.system import SystemClock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +21,7 @@ KILLS = 16
 # Keeps each batch on the disk before it acknowledges, as intake does.
 WORKER = """
 import os, sys
-from kfm.nodd.queues.folder import FolderQueue
+from kfm.nodd.queues.folder_queue import FolderQueue
 from kfm.system import SystemClock
 queue = FolderQueue(sys.argv[1], SystemClock(), worker=f"w{os.getpid()}")
 ledger = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT | os.O_APPEND)

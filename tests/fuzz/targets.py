@@ -17,7 +17,7 @@ from kfm.model.units import wal_id
 from kfm.model.webhook_signatures import verify_kfm
 from kfm.model.windows import resolve_window
 from kfm.nodd.dataset_registry import load_registry
-from kfm.nodd.messages.records import line, parse_key, parse_message
+from kfm.nodd.messages.record_outcomes import line, parse_key, parse_message
 from kfm.publish.contract import load_contract, validate
 from kfm.runs import plan
 

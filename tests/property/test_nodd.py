@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kfm.model.units import newer
 from kfm.nodd.dataset_registry import built_in, load_registry
 from kfm.nodd.grammar import Dataset, escaped, item_id, read
-from kfm.nodd.messages.records import Arrival, line, parse_key, parse_message
+from kfm.nodd.messages.record_outcomes import Arrival, line, parse_key, parse_message
 from kfm.nodd.messages.refusals import IGNORED, REFUSED, SUSPECT, RecordRefusal
 from kfm.nodd.object_keys import decode_key
 from tests.nodd_keys import alike, fields_of

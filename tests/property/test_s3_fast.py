@@ -22,9 +22,9 @@ from kfm.model.errors import UsageError
 from kfm.model.times import MS_MAX, MS_MIN
 from kfm.nodd import grammar, object_keys, patterns, spans
 from kfm.nodd.dataset_registry import built_in, load_registry
-from kfm.nodd.messages import json_bodies, s3, s3_fast
+from kfm.nodd.messages import json_bodies, s3_fast, s3_records
 from kfm.nodd.messages.announcement import event_time
-from kfm.nodd.messages.records import Arrival, parse_key, parse_message
+from kfm.nodd.messages.record_outcomes import Arrival, parse_key, parse_message
 from kfm.nodd.messages.refusals import RecordRefusal
 from kfm.nodd.patterns import Fields, Pattern, Template
 from tests.nodd_keys import alike
@@ -61,7 +61,7 @@ def everything_slow() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(s3_fast, "read_plain_message", lambda _body, _allowed: None)
         patch.setattr(json_bodies, "read_plain", lambda _text, _depth_max: json_bodies.DECLINED)
-        for module, table in ((spans, "_CLOCK"), (s3, "_CLOCK")):
+        for module, table in ((spans, "_CLOCK"), (s3_records, "_CLOCK")):
             patch.setattr(module, table, {})
         patch.setattr(spans, "_date_parts", spans._date_parts.__wrapped__)
         patch.setattr(object_keys, "_PLAIN", _NEVER)
@@ -254,7 +254,7 @@ def test_edges_of_the_clock_are_alike() -> None:
 def test_times_of_events_are_alike(text: str, at: int, put: str) -> None:
     """The time of an event is the same by tables, also if a character of it is another."""
     for made in (text, text[:at] + put + text[at + len(put) :]):
-        assert s3.s3_time(made) == event_time(made)
+        assert s3_records.s3_time(made) == event_time(made)
 
 
 def _told(read: Any, text: str) -> object:

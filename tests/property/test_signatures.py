@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kfm.nodd.dataset_registry import load_registry
-from kfm.nodd.messages.records import parse_message
+from kfm.nodd.messages.record_outcomes import parse_message
 from kfm.nodd.messages.refusals import RecordRefusal
 from kfm.nodd.messages.sns import SIGNED, text_to_sign
 from kfm.nodd.messages.sns_signatures import Verifier

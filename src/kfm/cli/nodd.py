@@ -23,7 +23,7 @@ from kfm.reports.units import HASH_PREFIX, dead_document, find_dead
 if TYPE_CHECKING:
     from kfm.nodd.dataset_registry import Generic, IntakePolicy
     from kfm.nodd.grammar import Dataset
-    from kfm.nodd.messages.records import RecordOutcome
+    from kfm.nodd.messages.record_outcomes import RecordOutcome
 
 LIMIT_MAX = 10_000
 SHOWN_MAX = 20
@@ -79,7 +79,7 @@ def parse_message(
     """  # noqa: E501 - an example is one line
     from kfm.db.connection import system_clock
     from kfm.nodd.dataset_registry import load_registry
-    from kfm.nodd.messages.records import line, parse_key, parse_message
+    from kfm.nodd.messages.record_outcomes import line, parse_key, parse_message
 
     registry = load_registry(_policy(generic, topics))
     now_ms = system_clock().now_ms()

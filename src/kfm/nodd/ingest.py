@@ -126,7 +126,7 @@ class NoddIngest:
     def queue(self, one: IngestQueue) -> Queue:
         app = self._app
         if one.kind == "folder":
-            from kfm.nodd.queues.folder import FolderQueue
+            from kfm.nodd.queues.folder_queue import FolderQueue
 
             if one.path is None:
                 raise ConfigError(f"The queue `{one.name}` is a folder without a path.")

@@ -14,7 +14,7 @@ from kfm.nodd.dataset_registry import Registry
 from kfm.nodd.grammar import Reading
 from kfm.nodd.key_cache import KeyCache
 from kfm.nodd.messages.announcement import Announcement, IgnoredRecord
-from kfm.nodd.messages.records import Arrival, RecordOutcome, Removal, parse_message
+from kfm.nodd.messages.record_outcomes import Arrival, RecordOutcome, Removal, parse_message
 from kfm.nodd.messages.refusals import RecordRefusal
 from kfm.ports import QueueMessage
 

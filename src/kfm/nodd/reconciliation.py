@@ -15,7 +15,7 @@ from kfm.nodd.ingest import NoddIngest, registry_of, upstream_of
 from kfm.nodd.inspect.integrity import plain_etag
 from kfm.nodd.intake import pending
 from kfm.nodd.messages.announcement import Announcement
-from kfm.nodd.messages.records import Arrival
+from kfm.nodd.messages.record_outcomes import Arrival
 from kfm.nodd.messages.refusals import RecordRefusal
 from kfm.nodd.worker import WorkerContext
 from kfm.ports import Upstream

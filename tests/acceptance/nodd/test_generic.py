@@ -16,7 +16,7 @@ GENERIC = "  generic: [{bucket: gauges, dataset: gauges}]\n"
 
 @pytest.mark.req("WAL-12", "WAL-20")
 def test_an_object_without_a_time_is_dated_by_its_announcement(spool: Path, worked: Worked) -> None:
-    """Not by whenever somebody worked on it: the same record makes the same item."""
+    """Not by the time of processing: the same record makes the same item."""
     record = {
         "eventVersion": "2.1",
         "eventSource": "aws:s3",

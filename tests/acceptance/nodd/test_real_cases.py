@@ -1,4 +1,4 @@
-"""Real keys, messages and hostile bodies from a queue to the catalogue, where somebody keeps a collection."""
+"""Real keys, messages and hostile bodies from a queue to the catalogue, where a collection is configured."""
 
 from __future__ import annotations
 

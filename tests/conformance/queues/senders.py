@@ -1,4 +1,4 @@
-"""Queues of each kind, with somebody who sends."""
+"""Queues of each kind, each with a sender."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kfm.nodd.queues.folder import FolderQueue
+from kfm.nodd.queues.folder_queue import FolderQueue
 from kfm.nodd.queues.line_stream import StreamQueue
 from kfm.nodd.queues.sqs import SqsQueue, open_sqs
 from kfm.ports import Queue, QueueMessage
@@ -32,10 +32,10 @@ class Place:
 
     def __init__(self, kind: str, folder: Path, endpoint: str | None = None) -> None:
         self.kind = kind
-        self.comes_again = kind != "stream"  # to somebody else, after whoever had it has died
+        self.comes_again = kind != "stream"  # to another receiver, after the first has died
         self.is_sqs = endpoint is not None
         self.wait_ms = WAIT_MS if self.is_sqs else 0
-        self.visibility_ms = 60_000  # tests in which somebody dies take the shortest
+        self.visibility_ms = 60_000  # tests with a crash take the shortest
         self.clock = FakeClock()
         self._folder = folder
         self._endpoint = endpoint
@@ -116,7 +116,7 @@ def sqs_client(endpoint: str, service: str = "sqs") -> Any:
 
 
 def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the emulators take, where boto3 looks for it, and nothing of whoever runs the tests."""
+    """What the emulators take, where boto3 looks for it, and nothing of the environment of the tests."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", services.S3_ACCESS_KEY)

@@ -26,7 +26,7 @@ def test_all_that_was_sent_arrives_as_it_was(place: Place) -> None:
 
 @pytest.mark.parametrize("limit", [1, 7, 23])
 def test_no_more_than_the_limit_is_handed_out(place: Place, limit: int) -> None:
-    """However much there is, nobody gets more than he asked for, and nobody gets anything twice."""
+    """However much there is, no receiver gets more than it asked for, and no message is received twice."""
     place.send(*bodies(25))
     queue = place.open()
     found = queue.receive(limit, place.wait_ms)
@@ -50,7 +50,7 @@ def test_what_is_acknowledged_never_comes_again(place: Place) -> None:
 
 @pytest.mark.req("WAL-20")
 def test_what_is_not_acknowledged_comes_again(place: Place) -> None:
-    """Whoever dies with messages in hand loses none of them, whichever of them were acknowledged."""
+    """Messages of a receiver that dies are received again, unless they were acknowledged."""
     if not place.comes_again:
         pytest.skip("a stream can't be read twice")
     place.visibility_ms = SHORT_MS
@@ -66,7 +66,7 @@ def test_what_is_not_acknowledged_comes_again(place: Place) -> None:
 
 @pytest.mark.req("WAL-20")
 def test_what_is_forgotten_comes_again(place: Place) -> None:
-    """To whoever received it, too: a step that failed between receiving and acknowledging loses nothing."""
+    """By the same receiver, too: a step that failed between receiving and acknowledging loses nothing."""
     place.visibility_ms = SHORT_MS
     place.send(*bodies(12))
     queue = place.open()

@@ -12,7 +12,7 @@ import pytest
 from kfm.model.errors import BackendUnavailable, ConfigError
 from kfm.nodd.dataset_registry import IntakePolicy, load_registry
 from kfm.nodd.dead_letters import DrainCounts, drain
-from kfm.nodd.messages.records import Arrival, parse_message
+from kfm.nodd.messages.record_outcomes import Arrival, parse_message
 from kfm.nodd.queues.sqs import SqsQueue, open_sqs
 from kfm.ports import QueueMessage
 from tests import services
@@ -70,7 +70,7 @@ def test_a_queue_that_is_not_there_is_named(emulator: str) -> None:
 # --- drained -------------------------------------------------------------------------
 
 
-class Letters:
+class FakeQueue:
     """A queue in memory that forgets nothing."""
 
     name = "dead"
@@ -98,16 +98,16 @@ class Letters:
 
 def test_drained_messages_leave_only_when_durable() -> None:
     """What could not be handed on is put back, and a drain that gets nowhere ends."""
-    letters = Letters(250)
-    drained = drain(letters, lambda found: receipts(found)[:60], messages_max=230)
+    queue = FakeQueue(250)
+    drained = drain(queue, lambda found: receipts(found)[:60], messages_max=230)
     assert drained == DrainCounts(received=230, durable=150, left=80)
-    assert len(letters.gone) == 150
-    assert len(letters.waiting) == 100
-    assert drain(letters, lambda _found: [], messages_max=10_000) == DrainCounts(received=100, left=100)
-    assert len(letters.waiting) == 100
+    assert len(queue.gone) == 150
+    assert len(queue.waiting) == 100
+    assert drain(queue, lambda _found: [], messages_max=10_000) == DrainCounts(received=100, left=100)
+    assert len(queue.waiting) == 100
     with pytest.raises(ZeroDivisionError):
-        drain(letters, lambda found: [str(1 // (len(found) - 100))], messages_max=100)
-    assert len(letters.waiting) == 100
+        drain(queue, lambda found: [str(1 // (len(found) - 100))], messages_max=100)
+    assert len(queue.waiting) == 100
 
 
 # --- a client that misbehaves --------------------------------------------------------

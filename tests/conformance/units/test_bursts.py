@@ -113,7 +113,7 @@ def test_late_data_open_their_period_again(scene: Scene) -> None:
 
 @pytest.mark.req("TRG-2")
 def test_a_burst_that_was_not_settled_is_asked_for_by_the_same_key(scene: Scene) -> None:
-    """Whoever died after his run started leaves it to the run's own key that there is no second one."""
+    """After a crash between run and settlement the run's key prevents a second run."""
     arrive(scene, "one")
     bursts = scene.store.bursts()
     killed = Runs(scene)
@@ -182,7 +182,7 @@ def test_trouble_is_told_and_tried_ever_less(scene: Scene, caplog: pytest.LogCap
 
 
 def test_a_source_that_is_gone_ends_its_bursts(scene: Scene) -> None:
-    """It was taken out of the configuration: nobody waits any more."""
+    """It was taken out of the configuration: no source follows it any more."""
     arrive(scene, "one", downstream=(("hrrr", "gone"),))
     runs = Runs(scene)
     assert runs.fan.step() == 0
@@ -190,7 +190,7 @@ def test_a_source_that_is_gone_ends_its_bursts(scene: Scene) -> None:
 
 
 def test_a_settled_burst_stays_settled(scene: Scene) -> None:
-    """Somebody whose claim was over opens nothing again."""
+    """A process whose claim has lapsed reopens nothing."""
     arrive(scene, "one")
     bursts = scene.store.bursts()
     bursts.close_due(0, lambda _source, at_ms: window_of("P1D", "UTC", at_ms))
@@ -203,7 +203,7 @@ def test_a_settled_burst_stays_settled(scene: Scene) -> None:
 def test_two_that_hand_on_share_the_bursts(open_store: Callable[[], Ledger], kind: str) -> None:
     """Each burst is claimed by one of them."""
     if kind == "memory":
-        pytest.skip("nobody else sees it")
+        pytest.skip("a ledger in memory has one connection")
     scene = Scene(open_store())
     for index in range(6):
         arrive(scene, f"n{index}", START_MS + index * DAY_MS)

@@ -54,7 +54,7 @@ def test_items_are_found_by_a_box_that_they_share(scene: Scene) -> None:
 
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 def test_a_box_is_kept_once(scene: Scene) -> None:
-    """However many items lie in it, and whoever enters them."""
+    """However many items lie in it, and whichever process enters them."""
     for name in ("a", "b"):
         _put(scene, name, name, KANSAS)
     other = Scene(scene.store)  # knows of no box yet

@@ -39,7 +39,7 @@ def test_each_replica_is_owed_what_changed(scene: Scene) -> None:
 
 
 def test_one_delivery_for_each_item_is_under_way(open_store: Callable[[], Ledger], kind: str) -> None:
-    """Two deliverers share what is owed; nobody has what another one claimed."""
+    """Two deliverers share what is owed; no item is claimed twice."""
     scene = Scene(open_store())
     arrive(scene, *"abcdef")
     mine = scene.store.replicas()
@@ -83,7 +83,7 @@ def test_who_overslept_his_claim_wants_it_once_more(scene: Scene, how: str) -> N
 
 
 def test_what_was_not_tried_is_not_charged(scene: Scene) -> None:
-    """And is nobody's trouble if somebody else has it by now."""
+    """Putting back an item that another process has claimed meanwhile changes nothing."""
     replicas = scene.store.replicas()
     arrive(scene, "a")
     (owed,) = replicas.claim(FAR, 10, CLAIM_MS)

@@ -69,7 +69,7 @@ def test_what_waits_for_its_time_is_not_claimed(scene: Scene) -> None:
 
 
 def test_one_batch_ends_and_the_next_is_claimed_in_one_transaction(scene: Scene) -> None:
-    """Nobody needs a commit for each."""
+    """Results and the next claim share one commit."""
     scene.take(*(taken(f"n{number}") for number in range(4)))
     first = scene.claim(limit=2)
     finish = ResultBatch(successes=tuple(done(one) for one in first))

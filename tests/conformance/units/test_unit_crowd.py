@@ -1,4 +1,4 @@
-"""Several at once on one ledger: whoever comes second is told, and nothing is done twice."""
+"""Several at once on one ledger: the second process learns it, and nothing is done twice."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def together(open_store: Callable[[], Ledger], works: Sequence[Callable[[Scene],
 
 @pytest.mark.req("WAL-2")
 def test_two_intakes_of_the_same_objects(open_store: Callable[[], Ledger]) -> None:
-    """Each object is one unit, and whoever came second has announced a duplicate."""
+    """Each object is one unit, and the second announcement is a duplicate."""
     scene = Scene(open_store())
     names = [f"n{number}" for number in range(60)]
     reports = []
@@ -62,7 +62,7 @@ def test_two_intakes_of_the_same_objects(open_store: Callable[[], Ledger]) -> No
 
 @pytest.mark.req("WAL-10", "WAL-20")
 def test_data_and_sidecars_at_once(open_store: Callable[[], Ledger]) -> None:
-    """One item for each pair, whoever makes it, with both of its files."""
+    """One item for each pair, whichever process makes it, with both of its files."""
     scene = Scene(open_store())
     names = [f"n{number}" for number in range(24)]
     scene.take(*(taken(name) for name in names), *(taken(f"{name}.idx") for name in names))

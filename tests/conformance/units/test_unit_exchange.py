@@ -55,7 +55,7 @@ def test_what_waits_comes_first(scene: Scene) -> None:
 
 
 def test_a_lane_that_is_not_due_is_not_looked_into(scene: Scene) -> None:
-    """Whoever knows that nothing waits there has the new ones alone."""
+    """A lane in which nothing is due is not searched: only new units are claimed."""
     scene.take(taken("a"))
     wish = scene.wish()
     exchanged = scene.units.exchange(
@@ -68,7 +68,7 @@ def test_a_lane_that_is_not_due_is_not_looked_into(scene: Scene) -> None:
 
 @pytest.mark.req("WAL-8")
 def test_what_is_known_comes_back(scene: Scene) -> None:
-    """It is neither claimed nor changed; whoever heard it takes it in the usual way."""
+    """It is neither claimed nor changed; it is returned, to be taken in by itself."""
     held = scene.claimed("a")
     exchanged = scene.units.exchange(None, scene.wish(), [taken("a"), taken("b"), taken("b")])
     assert [one.wal_id for one in exchanged.claimed] == [id_of("b")]

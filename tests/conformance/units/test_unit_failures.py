@@ -85,7 +85,7 @@ def test_what_a_breaker_refused_spends_nothing(scene: Scene) -> None:
 
 @pytest.mark.req("WAL-14", "RET-2")
 def test_a_grant_that_is_spent_leaves_a_dead_letter(scene: Scene) -> None:
-    """Eight attempts, then it stays failed, is held for a drain and opens an incident; nobody claims it."""
+    """Eight attempts, then it stays failed, is held for a drain, opens an incident, is not claimed again."""
     assert retry_rules().matrix["upstream-event"].attempts_max == ATTEMPTS_MAX
     for _ in range(ATTEMPTS_MAX):
         claimed = scene.claimed("a")
@@ -181,7 +181,7 @@ def test_one_poison_unit_among_a_hundred_is_found_alone(scene: Scene) -> None:
     assert len(scene.claim(limit=100)) == 100
     assert scene.lapse() == 100
     charged = {row[0] for row in scene.sql("SELECT grant_attempts FROM units")}
-    assert charged == {0}, "a lapse in a batch charges nobody"
+    assert charged == {0}, "a lapse in a batch charges no unit"
     assert scene.claim(limit=100) == [], "none of them is in the common lane"
     deaths = 0
     while batch := scene.claim(limit=100, alone=1):

@@ -153,7 +153,7 @@ def test_a_plan_is_refused_once_a_unit_has_changed(scene: Scene) -> None:
 
 @pytest.mark.req("WAL-13")
 def test_the_ledger_itself_refuses_what_moved_since_it_was_looked_at(scene: Scene) -> None:
-    """Between the look and the transaction somebody may be faster."""
+    """Another process may be faster between the check and the transaction."""
     scene.failed("a")
     made = planned(scene)
     ran(scene, planned(scene, reason="test"))
@@ -191,7 +191,7 @@ def test_two_that_run_one_plan_bring_each_unit_back_once(
 ) -> None:
     """They share the work, and both see it done."""
     if kind == "memory":
-        pytest.skip("nobody else sees a ledger in memory")
+        pytest.skip("a ledger in memory has one connection")
     names = [f"u{number:02}" for number in range(30)]
     for name in names:
         scene.failed(name)

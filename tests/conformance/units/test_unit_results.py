@@ -1,4 +1,4 @@
-"""Ends: effects and final status land together, once, and only for whoever still holds the unit."""
+"""Ends: effects and final status land together, once, and only for the worker that still holds the lease."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ def test_an_approved_repair_may_differ(scene: Scene) -> None:
 
 @pytest.mark.req("WAL-15")
 def test_a_lost_replay_is_no_mismatch(scene: Scene) -> None:
-    """Whoever has lost the unit is not heard about it either."""
+    """A result of a worker that has lost the unit is not recorded."""
     scene.succeeded("a")
     scene.sql("UPDATE units SET status = 'pending', not_before_ms = 1, attempts = 2, version = 4")
     old = scene.claimed("a")

@@ -69,7 +69,7 @@ def test_the_record_has_its_named_fields() -> None:
 @pytest.mark.req("WAL-21")
 @pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
 def test_statements_name_the_fields_in_the_record_s_order(dialect: Any) -> None:
-    """Whoever adds a field has to say where it is read."""
+    """A new field needs an entry that names its reader."""
     known = queries.queries(dialect)
     for name in ("units.get", "units.get_for_update"):
         match = re.match(r"SELECT\s+(.*?)\s+FROM", known[name], re.DOTALL)

@@ -54,8 +54,8 @@ def message(second: int, day: int = 1) -> bytes:
 def work(folder: Path, *messages: bytes) -> list[Any]:
     """What a worker left: runs, the oldest first."""
     with open_app(load(str(folder / "kfm.yml"))) as app:
-        wish = WorkerOptions(mode="until-idle", stream=io.BytesIO(b"".join(messages)))
-        run_worker(app, wish, threading.Event())
+        options = WorkerOptions(mode="until-idle", stream=io.BytesIO(b"".join(messages)))
+        run_worker(app, options, threading.Event())
         rows: Any = app.kernel.store.database  # type: ignore[attr-defined]
         runs = rows._connection.execute(
             "SELECT window_start_ms, revision, status FROM runs ORDER BY start_time_ms, revision"

@@ -29,7 +29,7 @@ class Place:
         settings = {"version": 1, "ingest": ingest}
         (folder / "kfm.yml").write_text(json.dumps(settings))
 
-    def reconcile(self, *, opened: bool = False, **wish: Any) -> tuple[ReconciliationReport, list[Gap]]:
+    def reconcile(self, *, opened: bool = False, **options: Any) -> tuple[ReconciliationReport, list[Gap]]:
         gaps: list[Gap] = []
         asked: dict[str, Any] = {
             "dataset": None,
@@ -37,7 +37,7 @@ class Place:
             "from_ms": None,
             "until_ms": None,
             "limit": 1_000_000,
-            **wish,
+            **options,
         }
         with open_app(load(str(self.folder / "kfm.yml"))) as app:
             result = reconcile_bucket(
@@ -82,7 +82,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 
 def test_gaps_are_found_and_opened_once(place: Place) -> None:
-    """What nobody announced is missing; opened it is a unit like any other; opened again it is known."""
+    """An object that was not announced is missing; opened it is a unit like any other; then it is known."""
     for number in range(7):
         place.put(f"a/{number}.bin", b"x" * number)
     place.put("b/odd name +%.bin", b"x")

@@ -15,7 +15,7 @@ from kfm.model.units import Content
 from kfm.nodd.dataset_registry import load_registry
 from kfm.nodd.inspect.inspection import inspect
 from kfm.nodd.inspect.verdicts import Levels
-from kfm.nodd.messages.records import Arrival, parse_key
+from kfm.nodd.messages.record_outcomes import Arrival, parse_key
 from kfm.objects import upstream as module
 from kfm.objects.upstream import CloudUpstream, split_uri
 from tests import services

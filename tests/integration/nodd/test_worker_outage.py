@@ -92,8 +92,8 @@ def test_a_rate_makes_small_batches(tmp_path: Path) -> None:
     assert batch_of(WorkerOptions(batch=7), 100) == 7
     (tmp_path / "kfm.yml").write_text("version: 1\n")
     with open_app(load(str(tmp_path / "kfm.yml"))) as app:
-        wish = WorkerOptions(mode="until-idle", rate=1000.0, stream=io.BytesIO(message(1) + message(2)))
-        report = run_worker(app, wish, threading.Event())
+        options = WorkerOptions(mode="until-idle", rate=1000.0, stream=io.BytesIO(message(1) + message(2)))
+        report = run_worker(app, options, threading.Event())
     assert report.tasks.succeeded == 2
 
 

@@ -20,7 +20,7 @@ from kfm.nodd.dataset_registry import (
     load_registry,
 )
 from kfm.nodd.grammar import Dataset, Place, Rule
-from kfm.nodd.messages.records import Arrival, RefusedRecord, parse_key
+from kfm.nodd.messages.record_outcomes import Arrival, RefusedRecord, parse_key
 from kfm.nodd.patterns import Pattern, Template
 from kfm.nodd.spans import whole_year
 
@@ -92,7 +92,7 @@ def test_two_datasets_of_one_name_are_an_error(install: Any) -> None:
     "made", [RuntimeError("broken"), lambda: None, msgspec.structs.replace(TIDES, name="x")]
 )
 def test_broken_plugin_is_named(made: Any, install: Any) -> None:
-    """Whoever can mend it is told."""
+    """The error names the package that has to be fixed."""
     install(Point("tides", made, "careless"))
     with pytest.raises(ConfigError, match="careless"):
         load_registry()
@@ -107,7 +107,7 @@ def test_several_homes_are_refused() -> None:
 
 @pytest.mark.req("WAL-20")
 def test_generic_items_need_a_policy() -> None:
-    """A bucket that nobody describes is refused until a policy names it; known keys keep their dataset."""
+    """An unknown bucket is refused until a policy names it; known keys keep their dataset."""
     policy = IntakePolicy(
         generic=(
             Generic(dataset="extra", bucket="noaa-goes16"),

@@ -7,7 +7,7 @@ import pytest
 
 from kfm.nodd.dataset_registry import load_registry
 from kfm.nodd.intake import pending
-from kfm.nodd.messages.records import Arrival, parse_key
+from kfm.nodd.messages.record_outcomes import Arrival, parse_key
 
 NOW_MS = 1_790_000_000_000
 

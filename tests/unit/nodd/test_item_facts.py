@@ -76,7 +76,7 @@ def test_a_horizon_without_a_cycle_is_no_horizon() -> None:
     ("bucket", "key"), [HRRR, ("noaa-gfs-bdp-pds", "gfs.20240101/00/a/x.t00z.pgrb2.f003")]
 )
 def test_a_sidecar_says_of_its_item_what_the_data_say(bucket: str, key: str) -> None:
-    """Whichever comes first makes the same item, also where somebody has looked at the sidecar's bytes."""
+    """Whichever comes first makes the same item, also where the sidecar was inspected."""
     looked = InspectionResult(
         integrity_status="ok", metadata_status="ok", checksum="sha256:" + "a" * 64, doubts=("NO_MAGIC",)
     )

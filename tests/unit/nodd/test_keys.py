@@ -11,7 +11,7 @@ import pytest
 from kfm.model.units import canonical_object_uri, wal_id
 from kfm.nodd.dataset_registry import Generic, IntakePolicy, Registry, built_in, load_registry
 from kfm.nodd.grammar import Dataset, Place, Rule, read
-from kfm.nodd.messages.records import Arrival, RefusedRecord, line, parse_key
+from kfm.nodd.messages.record_outcomes import Arrival, RefusedRecord, line, parse_key
 from kfm.nodd.object_keys import quoted_uri
 from kfm.nodd.patterns import Fields, Pattern, Template
 from kfm.nodd.spans import Span, unknown, whole_year
@@ -190,7 +190,7 @@ def _nothing(_fields: Fields) -> Span:
 
 
 def test_two_datasets_that_claim_one_key_are_told() -> None:
-    """Nobody guesses whose an object is."""
+    """The dataset of an object is never guessed."""
     rule = Rule(pattern=Pattern("{name:name}"), product=Template("{name}"), times=_nothing)
     one, other = _dataset(rule), msgspec.structs.replace(_dataset(rule), name="yours")
     outcome = parse_key("my-bucket", "x", Registry((one, other)), NOW_MS)

@@ -10,7 +10,14 @@ import pytest
 
 from kfm.nodd.dataset_registry import load_registry
 from kfm.nodd.messages.json_bodies import BODY_BYTES_MAX, DEPTH_MAX, RECORDS_MAX
-from kfm.nodd.messages.records import Arrival, IgnoredRecord, RefusedRecord, Removal, line, parse_message
+from kfm.nodd.messages.record_outcomes import (
+    Arrival,
+    IgnoredRecord,
+    RefusedRecord,
+    Removal,
+    line,
+    parse_message,
+)
 from kfm.nodd.messages.refusals import RecordRefusal
 from kfm.nodd.messages.sns import text_to_sign
 
@@ -209,7 +216,7 @@ def test_other_events(name: str, happened: type) -> None:
 
 
 def test_tests_and_subscriptions_are_ignored() -> None:
-    """Nobody is confirmed by themselves: whoever wants to speak has to be on the list."""
+    """A topic is not allowed by its own message: it has to be on the list."""
     test = {"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "noaa-mrms-pds"}
     assert [type(outcome) for outcome in outcomes(test)] == [IgnoredRecord]
     assert [type(outcome) for outcome in outcomes(envelope(test))] == [IgnoredRecord]
@@ -236,7 +243,7 @@ def test_tests_and_subscriptions_are_ignored() -> None:
     ],
 )
 def test_certificates_from_elsewhere_are_refused(certificate: Any) -> None:
-    """A certificate comes from the exact host of the topic's region, or nobody asks for it."""
+    """A certificate comes from the exact host of the topic's region, or it is not fetched."""
     assert codes(envelope(event(record()), SigningCertURL=certificate)) == ["CERTIFICATE_HOST"]
 
 
@@ -250,7 +257,7 @@ def test_certificates_from_elsewhere_are_refused(certificate: Any) -> None:
     ],
 )
 def test_topics_are_known_by_their_full_name(topic: str) -> None:
-    """The same name in another account or region is somebody else."""
+    """The same name in another account or region is another topic."""
     assert codes(envelope(event(record()), TopicArn=topic, SigningCertURL=None)) == ["TOPIC_NOT_ALLOWED"]
 
 

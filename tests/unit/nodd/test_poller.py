@@ -41,7 +41,7 @@ def open_exchange(offer_ms: int = LONG_MS) -> IntakeExchange:
 
 
 def test_an_offer_is_answered_by_what_came_of_it() -> None:
-    """The poller knows that it is durable only from whoever made it so."""
+    """The poller gets the report only after the worker made the intake durable."""
     exchange = open_exchange()
     thread, said = in_thread(lambda: exchange.offer(INTAKE))
     taken_in: list[IntakeBatch] = []
@@ -61,7 +61,7 @@ def test_nobody_waits_for_a_worker_that_is_away() -> None:
     assert IntakeExchange(LONG_MS).offer(INTAKE) is None
     exchange = open_exchange(offer_ms=0)
     assert exchange.offer(INTAKE) is None
-    assert not exchange.wait(0)  # what was taken back is nobody else's any more
+    assert not exchange.wait(0)  # a withdrawn offer is not served
     exchange = open_exchange()
     exchange.close()
     assert exchange.offer(INTAKE) is None

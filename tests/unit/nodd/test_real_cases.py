@@ -1,4 +1,4 @@
-"""Real keys and messages, where somebody keeps a collection of them. It is no part of the project."""
+"""Real keys and messages, where a collection of them is configured. It is no part of the project."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from kfm.model.times import parse_rfc3339
 from kfm.nodd.dataset_registry import load_registry
-from kfm.nodd.messages.records import (
+from kfm.nodd.messages.record_outcomes import (
     Arrival,
     IgnoredRecord,
     RefusedRecord,

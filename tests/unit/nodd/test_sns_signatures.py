@@ -87,7 +87,7 @@ def test_whatever_is_changed_is_refused(change: dict[str, Any]) -> None:
 
 
 def test_another_key_is_refused() -> None:
-    """The certificate decides, not that there is a valid signature of somebody."""
+    """A valid signature by another certificate is refused."""
     assert Desk().code(signed(notification(), other_key())) == "SIGNATURE_INVALID"
 
 
@@ -102,7 +102,7 @@ def test_another_key_is_refused() -> None:
     ],
 )
 def test_fields_can_not_be_moved_into_each_other(moved: dict[str, Any]) -> None:
-    """What is signed has lines only: a text that reads as other fields too is nobody's."""
+    """What is signed has lines only: a text that could be read as other fields is refused."""
     document = signed(notification(MessageId="22b80b92", Subject="was a subject"))
     if "Subject" not in moved:
         del document["Subject"]
@@ -147,7 +147,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
 
 @pytest.mark.parametrize(("raw", "code"), HOSTILE.values(), ids=HOSTILE)
 def test_hostile_bodies_are_refused_by_name(raw: bytes, code: str) -> None:
-    """No input raises, and nothing is fetched for what nobody would believe."""
+    """No input raises, and nothing is fetched for a message that would be refused anyway."""
     desk = Desk()
     assert desk.code(raw) == code
     assert desk.shelf.asked == []
@@ -176,7 +176,7 @@ def test_hostile_bodies_are_refused_by_name(raw: bytes, code: str) -> None:
     ],
 )
 def test_certificates_come_from_the_topics_region_alone(address: str) -> None:
-    """Whoever sends a message does not choose whom we ask."""
+    """The sender of a message does not choose the host that is asked."""
     desk = Desk()
     assert desk.code(signed(notification()) | {"SigningCertURL": address}) == "CERTIFICATE_HOST"
     assert desk.shelf.asked == []

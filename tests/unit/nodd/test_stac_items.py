@@ -149,7 +149,7 @@ def figures(name: str, **facts: Any) -> CollectionFigures:
     "facts", [{}, {"bbox": None, "start_ms": None, "end_ms": None}], ids=["full", "empty"]
 )
 def test_collections_are_valid(name: str, facts: dict[str, Any]) -> None:
-    """Every dataset's collection, and that of one that nobody described, with and without figures."""
+    """Every dataset's collection, and that of a generic one, with and without figures."""
     document = stac_items.render_collection(
         DATASETS.get(name), figures(name, **facts), BASE, mirror="./items.parquet"
     )
@@ -160,7 +160,7 @@ def test_collections_are_valid(name: str, facts: dict[str, Any]) -> None:
 
 
 def test_only_noaas_own_datasets_are_noaas() -> None:
-    """A dataset of somebody's plugin is not said to be made by NOAA; a licence with an address is kept."""
+    """A dataset of a plugin does not name NOAA as its producer; a licence with an address is kept."""
     theirs = Dataset(
         name="theirs",
         title="Theirs",

@@ -37,7 +37,7 @@ class ScriptedWal:
 
 @pytest.mark.req("WAL-11")
 def test_lanes_that_were_let_through_before_a_switch_are_asked_again() -> None:
-    """Whoever drained while a switch was set claims nothing by what the gates had said before."""
+    """A worker that drained while a switch was set claims nothing by outdated answers of the gates."""
     wal = ScriptedWal()
     stopped: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""A worker's loop, with a worker that does as it is told and a clock that waits for nobody."""
+"""The worker loop, with a scripted worker and a clock that does not wait."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ class FakePoller:
 
 
 class Scene:
-    def __init__(self, *, lasts_ms: int = 10_000, units: int = 0, batch: int = 1, **wishes: Any) -> None:
+    def __init__(self, *, lasts_ms: int = 10_000, units: int = 0, batch: int = 1, **options: Any) -> None:
         self.clock = FakeClock()
-        cost_ms = wishes.pop("cost_ms", 0)
+        cost_ms = options.pop("cost_ms", 0)
         self.worker = FakeWorker(self.clock, units, batch, cost_ms)
         self.totals = WorkerTotals()
         self.service = WorkerLoop(
@@ -99,7 +99,7 @@ class Scene:
             totals=self.totals,
             stopping=lambda: self.clock.monotonic_ms() >= lasts_ms,
             rest=self.clock.sleep_ms,
-            **wishes,
+            **options,
         )
 
 
@@ -167,8 +167,8 @@ def test_a_broken_ledger_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize("mode", ["run_until_idle", "run_once"])
-def test_a_timer_is_told_that_the_ledger_is_away(mode: str) -> None:
-    """Whoever called it calls again."""
+def test_one_shot_modes_raise_when_the_ledger_is_unavailable(mode: str) -> None:
+    """The error reaches the caller, which tries again later."""
     scene = Scene(units=3)
     scene.worker.troubles = [StoreBusy("held")]
     with pytest.raises(StoreBusy):

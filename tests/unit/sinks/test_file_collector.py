@@ -1,4 +1,4 @@
-"""Events in a file: whole lines only, durable before they count, whoever else writes."""
+"""Events in a file: whole lines only, durable before they count, also with other writers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_long_torn_end_is_removed(path: Path) -> None:
 
 
 def test_what_is_not_ours_is_kept(path: Path) -> None:
-    """A file that somebody else began is not cut, whatever it ends with."""
+    """A file that another program began is not cut, whatever it ends with."""
     path.parent.mkdir(parents=True)
     path.write_text("my notes\nno line end")
     FileCollector(str(path), FakeClock()).deliver(messages(1))
@@ -131,7 +131,7 @@ def test_a_full_disk_leaves_no_half_line(path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_file_that_is_held_is_waited_for_and_then_given_up(path: Path) -> None:
-    """Whoever holds the file for too long is told of; nothing was written."""
+    """A lock that is held too long is an error that names the holder; nothing was written."""
     clock = FakeClock()
     collector = FileCollector(str(path), clock)
     collector.deliver(messages(1))

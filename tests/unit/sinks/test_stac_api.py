@@ -52,7 +52,7 @@ def said(status: int, document: Any = None) -> httpx.Response:
     ],
 )
 def test_an_item_is_replaced_else_made_else_replaced(statuses: tuple[int, ...], methods: list[str]) -> None:
-    """Somebody else may make it between the first request and the second."""
+    """Another client may create it between the first request and the second."""
     far = Far(*(said(status) for status in statuses))
     far.api.put_item(BODY)
     assert far.methods == methods
@@ -62,7 +62,7 @@ def test_an_item_is_replaced_else_made_else_replaced(statuses: tuple[int, ...], 
 
 
 def test_a_collection_is_replaced_or_made() -> None:
-    """Also if somebody else was faster."""
+    """Also if another client was faster."""
     for statuses in ((200,), (404, 201), (404, 409)):
         Far(*(said(status) for status in statuses)).api.ensure_collection({"id": "hrrr"})
 
@@ -142,7 +142,7 @@ def test_an_odd_answer_has_no_items(document: dict[str, Any]) -> None:
     [({"kfm:revision": 3}, 3), ({"kfm:revision": True}, None), ({"kfm:revision": "3"}, None), ({}, None)],
 )
 def test_a_revision_is_a_number(properties: Any, revision: int | None) -> None:
-    """What is there without one is somebody else's."""
+    """An item without a revision belongs to another client."""
     features = [{"id": "one", "properties": properties}, {"id": "two", "properties": "none"}]
     found = Far(said(200, {"features": features})).api.revisions("hrrr", ["one", "two"])
     assert found == {"one": revision, "two": None}

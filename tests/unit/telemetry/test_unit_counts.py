@@ -12,7 +12,7 @@ from kfm.model.units import Content, IntakeBatch, IntakeUnit
 from kfm.nodd.dataset_registry import load_registry
 from kfm.nodd.intake import pending
 from kfm.nodd.key_cache import KeyCache
-from kfm.nodd.messages.records import Arrival, parse_key
+from kfm.nodd.messages.record_outcomes import Arrival, parse_key
 from kfm.nodd.unit_observer import UnitObserver
 from kfm.nodd.worker import Worker, WorkerContext
 from tests.recording import Recording

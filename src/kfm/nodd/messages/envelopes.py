@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from kfm.nodd.messages import azure, eventbridge, gcs, nexrad_chunk, s3, s3_fast, sns
+from kfm.nodd.messages import azure, eventbridge, gcs, nexrad_chunk, s3_fast, s3_records, sns
 from kfm.nodd.messages.announcement import IgnoredRecord, MessageRecord, RefusedRecord
 from kfm.nodd.messages.json_bodies import RECORDS_MAX, is_ambiguous, load, load_text
 from kfm.nodd.messages.refusals import IGNORED, RecordRefusal
@@ -59,7 +59,7 @@ def _document(
         if message is None:
             return [IgnoredRecord(error_code="SUBSCRIPTION", error=IGNORED["SUBSCRIPTION"])]
         return _document(*load_text(message), allowed, topic, depth + 1)
-    if s3.is_test(document):
+    if s3_records.is_test(document):
         return [IgnoredRecord(error_code="TEST_EVENT", error=IGNORED["TEST_EVENT"])]
     for field in ("Records", "Messages", "receivedMessages"):
         if field in document:
@@ -97,7 +97,7 @@ def _record(
 ) -> list[MessageRecord]:
     source = record.get("eventSource", record.get("EventSource"))
     if source == "aws:s3":
-        return [s3.read_record(record, topic)]
+        return [s3_records.read_record(record, topic)]
     if source == "aws:sns":
         return _document(_envelope(record), False, allowed, topic, depth + 1)
     if isinstance(source, str):

@@ -22,7 +22,7 @@ from kfm.nodd.messages.json_bodies import (
     same_but_blanks,
 )
 from kfm.nodd.messages.refusals import RecordRefusal
-from kfm.nodd.messages.s3 import s3_time
+from kfm.nodd.messages.s3_records import s3_time
 from kfm.nodd.messages.sns import URL_CHARS_MAX, check_certificate, check_topic
 from kfm.nodd.object_keys import check_bucket, check_key, decode_key
 

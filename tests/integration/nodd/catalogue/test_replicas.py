@@ -1,4 +1,4 @@
-"""From an announcement to somebody else's STAC API, for real."""
+"""From an announcement to an external STAC API."""
 
 from __future__ import annotations
 

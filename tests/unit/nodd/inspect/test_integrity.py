@@ -155,7 +155,7 @@ def test_another_size_under_the_same_etag_fails() -> None:
 
 
 def test_another_size_without_etag_is_suspect() -> None:
-    """Without an ETag nobody can tell a re-issue from an error: suspect, with what upstream has."""
+    """Without an ETag a re-issue looks like an error: suspect, with the content of upstream."""
     data = grib2()
     looked = look(reading("noaa-gfs-bdp-pds", GFS), data, HEAD, Content(size=5, sequencer="00AA"))
     assert (looked.integrity_status, looked.doubts) == ("suspect", ("SIZE_DISAGREES",))

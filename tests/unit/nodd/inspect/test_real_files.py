@@ -1,4 +1,4 @@
-"""Real files, where somebody keeps a collection of them. It is no part of the project."""
+"""Real files, where a collection of them is configured. It is no part of the project."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kfm.model.units import Content
 from kfm.nodd.dataset_registry import load_registry
 from kfm.nodd.inspect.inspection import inspect
 from kfm.nodd.inspect.verdicts import Levels
-from kfm.nodd.messages.records import Arrival, parse_key
+from kfm.nodd.messages.record_outcomes import Arrival, parse_key
 from tests.nodd_objects import Shelf
 
 FOLDER = (

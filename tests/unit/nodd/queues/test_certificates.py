@@ -133,7 +133,7 @@ def test_endless_answers_are_left(keeper: tuple[str, str, list[str]]) -> None:
 
 
 def test_whoever_can_not_prove_who_he_is_is_not_believed(keeper: tuple[str, str, list[str]]) -> None:
-    """Nothing is asked of a host whose own certificate nobody vouches for; the message is not at fault."""
+    """No request is sent to a host with an untrusted certificate; the message is not at fault."""
     address, _, asked = keeper
     assert trouble(HttpsCertificates(), f"{address}/good.pem") is True
     assert asked == []

@@ -13,9 +13,9 @@ import pytest
 
 from kfm.model.errors import BackendUnavailable, ConfigError
 from kfm.nodd.dataset_registry import load_registry
-from kfm.nodd.messages.records import parse_message
-from kfm.nodd.queues import folder as folders
-from kfm.nodd.queues.folder import FolderQueue
+from kfm.nodd.messages.record_outcomes import parse_message
+from kfm.nodd.queues import folder_queue as folders
+from kfm.nodd.queues.folder_queue import FolderQueue
 from kfm.nodd.queues.line_stream import MESSAGE_BYTES_MAX
 from kfm.ports import QueueMessage
 from tests.stand_ins import FakeClock
@@ -83,7 +83,7 @@ def test_messages_come_in_the_order_of_names(spool: Spool) -> None:
 
 
 def test_waiting_ends_when_something_arrives(spool: Spool) -> None:
-    """Nobody waits longer than he said, or for what is there."""
+    """A receive waits no longer than asked, and not at all for messages that are there."""
     queue = spool.open()
     assert queue.receive(10, 1_000) == []
     assert sum(spool.clock.slept) == 1_000
@@ -112,7 +112,7 @@ def test_a_file_that_vanished_is_fine(spool: Spool) -> None:
 
 @pytest.mark.parametrize("how", ["replaced", "grown", "rewritten"])
 def test_what_was_written_after_reading_is_not_removed(spool: Spool, how: str) -> None:
-    """A new file under an old name is a message that nobody has read yet."""
+    """A new file under an old name is a new message."""
     path = spool.write("a.json", b"old")
     os.utime(path, ns=(1, 1))
     queue = spool.open()
@@ -224,7 +224,7 @@ def test_lines_leave_together(spool: Spool) -> None:
 
 
 def test_files_without_a_message(spool: Spool) -> None:
-    """One of blank lines is done; an empty one is left to whoever is about to write it."""
+    """One of blank lines is done; an empty one stays: it may be about to be written."""
     spool.write("a.jsonl", b"\n \n")
     spool.write("b.jsonl", b"")
     queue = spool.open()
@@ -271,7 +271,7 @@ def test_open_files_are_bounded(spool: Spool, monkeypatch: pytest.MonkeyPatch) -
 def test_without_locks_there_are_duplicates_and_no_losses(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a file system that knows none, two workers get the same, and whoever is second finds it done."""
+    """On a file system that knows none, two workers get the same file, and the second finds it done."""
 
     def unknown(*_: object) -> None:
         raise OSError(errno.ENOLCK, "no locks")

@@ -37,7 +37,7 @@ def test_a_pipe_is_not_waited_for() -> None:
 
 
 def test_after_its_end_a_stream_is_waited_for_as_long_as_was_said() -> None:
-    """Whoever polls on does not do it in a circle; what is not acknowledged in time comes again."""
+    """Polling at the end is no busy loop; what is not acknowledged in time comes again."""
     clock = FakeClock()
     queue = StreamQueue(io.BytesIO(b"1"), clock, visibility_ms=700)
     assert len(queue.receive(10, 500)) == 1
@@ -58,7 +58,7 @@ def test_a_long_line_is_cut_and_the_next_is_whole() -> None:
 
 
 def test_a_stream_that_breaks_is_said() -> None:
-    """Nobody can tell what was missed, so it is no end."""
+    """A read error may hide messages, so it is not an end."""
     reading, writing = os.pipe()
     os.close(writing)
     stream = os.fdopen(reading, "rb")
