@@ -1,7 +1,7 @@
 """What the ledger costs beyond the database that it is kept in.
 
 All files lie on the disk that holds this repository, WAL and FULL on both sides: a memory disk
-would flatter whoever syncs more.
+would favour the side that syncs more.
 """
 
 from __future__ import annotations
@@ -166,14 +166,14 @@ def _round(ledgers: Ledgers) -> tuple[float, float]:
         execute("COMMIT")
 
     for request, parameters in zip(requests, prepared, strict=True):
-        ours_s += _timed(lambda request=request: store.admit(request, _nobody))  # type: ignore[misc]
+        ours_s += _timed(lambda request=request: store.admit(request, _none_dead))  # type: ignore[misc]
         reference_s += _timed(lambda parameters=parameters: insert(parameters))  # type: ignore[misc]
-    assert len(store.reap(_nobody)) == ROUND
+    assert len(store.reap(_none_dead)) == ROUND
     return ours_s / ROUND, reference_s / ROUND
 
 
-def _nobody(_worker_id: str) -> bool:
-    """Nobody is known to be dead."""
+def _none_dead(_worker_id: str) -> bool:
+    """No worker is known to be dead."""
     return False
 
 
@@ -241,7 +241,7 @@ while not select.select([sys.stdin], [], [], 0)[0]:
 
 @dataclass
 class Intruder:
-    """Somebody who wants to commit now and then beside a process that commits back to back."""
+    """A client that commits now and then beside a process that commits back to back."""
 
     commit: Callable[[int], object]
     commits: int = 0

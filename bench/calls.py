@@ -17,7 +17,7 @@ from typing import Any
 import kfm
 from bench.harness import Benchmark
 
-# On a busy machine a long measurement is interrupted and a short one is not, which would favour whoever is
+# Under load a long measurement is interrupted and a short one is not, which would favour the one that is
 # quicker. So each side is measured in windows of about the same short time, and the median window counts.
 WINDOW_S = 0.0003
 WINDOWS = 25

@@ -187,12 +187,12 @@ class Claims:
     def seconds(self, size: int) -> float:
         """Seconds for one claim, its commit included."""
         units = self.stores[size].units()
-        wishes = [
+        requests = [
             ClaimRequest(Lane(dataset(number), PROVIDER), CLAIM, "worker-6f1c2a9e", references.RUN, LEASE_MS)
             for number in range(LANES)
         ]
         began_s = time.perf_counter()
-        claimed = [units.exchange(None, wish).claimed for wish in wishes]
+        claimed = [units.exchange(None, request).claimed for request in requests]
         took_s = time.perf_counter() - began_s
         assert all(len(some) == CLAIM for some in claimed)
         self.raw[size].execute(GIVE_BACK)

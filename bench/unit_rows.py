@@ -103,7 +103,7 @@ def _insert(dialect: Dialect, total: int) -> str:
 
 
 def fill_sqlite(execute: Execute, total: int) -> None:
-    """Into the table `units` of a migrated database that nobody else has open. Not to be interrupted."""
+    """Into the table `units` of a migrated database that no other process has open. Not to be interrupted."""
     indexes = execute(
         "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'units' AND sql IS NOT NULL"
     ).fetchall()

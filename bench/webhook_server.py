@@ -61,7 +61,7 @@ def main(way: str, folder: str) -> None:
         accept=_at_once if way == "nodb" else intake.accept,
         preview=_no_preview,
         failures=Failures(folder, clock.now_ms),
-        decoy="a decoy that is nobody's",
+        decoy="a decoy that is of no source",
         body_max=262_144,
     )
     config = uvicorn.Config(

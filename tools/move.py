@@ -821,7 +821,7 @@ class Mover:
     def classify_file(self, file: File) -> None:
         for one in file.imports:
             if one.source.startswith("."):
-                self.note("relative imports are left alone", f"{file.path}:{one.statement.lineno}")
+                self.note("relative imports are left as it is", f"{file.path}:{one.statement.lineno}")
                 continue
             if not one.name:
                 if self.is_module(one.source):
@@ -1094,56 +1094,58 @@ class Mover:
         first = ones[0]
         identity = self.identity(file, first)
         dotted = not first.name and not first.alias
-        wishes = [name]
+        wanted_names = [name]
         if pure and not first.alias and not dotted:
             if first.module is not None:
-                wishes.insert(0, self.after(first.module).rpartition(".")[2])
+                wanted_names.insert(0, self.after(first.module).rpartition(".")[2])
             elif first.home is not None:
-                wishes.insert(0, self.final(first.home, first.name))
+                wanted_names.insert(0, self.final(first.home, first.name))
         source = first.source if first.module is None else first.module.rpartition(".")[0]
-        wishes.append(self._prefixed(source, wishes[0]))
-        wishes += [f"{wishes[-1]}{'_' * count}" for count in range(1, 4)]
+        wanted_names.append(self._prefixed(source, wanted_names[0]))
+        wanted_names += [f"{wanted_names[-1]}{'_' * count}" for count in range(1, 4)]
         top = scope is file.top
         references = self._references(file, scope, name)
-        for wish in dict.fromkeys(wishes):
+        for wanted in dict.fromkeys(wanted_names):
             if top:
-                holder = taken.get(wish)
-                if holder is not None and holder != identity and not (wish == name and not pure):
+                holder = taken.get(wanted)
+                if holder is not None and holder != identity and not (wanted == name and not pure):
                     continue
                 captured = (
-                    wish != name and any(wish in self._free(each) for each in group if each is file)
-                ) or (len(group) > 1 and any(wish in self._free(each) for each in group if each is not file))
+                    wanted != name and any(wanted in self._free(each) for each in group if each is file)
+                ) or (
+                    len(group) > 1 and any(wanted in self._free(each) for each in group if each is not file)
+                )
                 if captured:
                     continue
             else:
-                if wish != name and self._bound_besides(file, scope, wish, name, identity):
+                if wanted != name and self._bound_besides(file, scope, wanted, name, identity):
                     continue
-                if wish != name and self._used_free(scope, wish):
+                if wanted != name and self._used_free(scope, wanted):
                     continue
-            if wish != name and any(self._shadowed(each, wish, scope) for each in references):
+            if wanted != name and any(self._shadowed(each, wanted, scope) for each in references):
                 continue
             break
         else:
             self.note("UNRESOLVED", f"{file.path}: no name for {name}")
-            wish = name
+            wanted = name
         if top:
-            taken.setdefault(wish, identity)
-        if wish != name:
-            scope.rename[name] = wish
+            taken.setdefault(wanted, identity)
+        if wanted != name:
+            scope.rename[name] = wanted
             if top and file.module is not None:
-                self.rename[file.module, name] = wish
-        plain = wishes[0]
-        if wish != plain and not dotted:
+                self.rename[file.module, name] = wanted
+        plain = wanted_names[0]
+        if wanted != plain and not dotted:
             self.note(
                 "aliases used",
-                f"{file.path}:{first.statement.lineno}: {'.'.join(filter(None, identity))} as {wish}",
+                f"{file.path}:{first.statement.lineno}: {'.'.join(filter(None, identity))} as {wanted}",
             )
 
     def _bound_besides(
-        self, file: File, scope: Scope, wish: str, name: str, identity: tuple[str, str]
+        self, file: File, scope: Scope, wanted: str, name: str, identity: tuple[str, str]
     ) -> bool:
         for other in scope.bindings:
-            if other == name or other in scope.gone or scope.rename.get(other, other) != wish:
+            if other == name or other in scope.gone or scope.rename.get(other, other) != wanted:
                 continue
             same = [one for one in file.imports if one.scope is scope and one.local == other]
             if len(same) == len(scope.bindings[other]) and all(
@@ -1154,11 +1156,11 @@ class Mover:
         return False
 
     @staticmethod
-    def _used_free(scope: Scope, wish: str) -> bool:
+    def _used_free(scope: Scope, wanted: str) -> bool:
         """Does something in this scope or below mean a name of that kind outside?"""
         for inner in scope.subtree():
-            if wish in inner.used:
-                owner = inner.owner(wish)
+            if wanted in inner.used:
+                owner = inner.owner(wanted)
                 if owner is None:
                     return True
                 outer: Scope | None = scope.parent
@@ -1169,10 +1171,10 @@ class Mover:
         return False
 
     @staticmethod
-    def _shadowed(each: Occurrence, wish: str, owner: Scope) -> bool:
+    def _shadowed(each: Occurrence, wanted: str, owner: Scope) -> bool:
         scope: Scope | None = each.scope
         while scope is not None and scope is not owner:
-            if (scope.kind != "class" or scope is each.scope) and scope.bound_after(wish):
+            if (scope.kind != "class" or scope is each.scope) and scope.bound_after(wanted):
                 return True
             scope = scope.parent
         return False
@@ -2033,7 +2035,7 @@ class Mover:
                 self.new_files.pop(path, None)
                 after.discard(path)
             else:
-                self.note("UNRESOLVED", f"{path} is left alone in its folder")
+                self.note("UNRESOLVED", f"{path} is left as it is in its folder")
         for path in list(self.new_files):
             if not path.endswith(".py"):
                 continue

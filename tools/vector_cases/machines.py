@@ -129,12 +129,12 @@ def _steps(
         at, _, own = text[1:].partition("#")
         step: dict[str, Any] = {"event": words[text[0]], "at_ms": int(at)}
         walked.append({**step, "fence": int(own)} if own else step)
-    letters = {"c": "call", "r": "refuse", "p": "probe"}
+    names = {"c": "call", "r": "refuse", "p": "probe"}
     pin = {
         "state": state,
         "failures": failures,
         "fence": fence,
-        "permissions": [letters[one] for one in permissions],
+        "permissions": [names[one] for one in permissions],
     }
     return Case(name, {"steps": walked}, pin if state else error("KFM602"), HAND)
 

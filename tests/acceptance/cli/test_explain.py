@@ -150,7 +150,7 @@ def test_the_first_line_is_the_reason(kfm: Kfm, begun: Path) -> None:
     kfm("run")
     refused, *chain = kfm("explain", "example-readings").out.splitlines()
     assert "was refused: Rule care.blocked: The dataset" in refused
-    assert "To unblock: Nobody can lift it by a command" in refused
+    assert "To unblock: No command lifts it" in refused
     assert any(
         line.startswith('Policy care.blocked says: @id("care.blocked")') and "[policy:" in line
         for line in chain

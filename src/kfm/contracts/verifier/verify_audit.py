@@ -386,7 +386,7 @@ def main(arguments: list[str] | None = None) -> int:
         lines.append(
             "note: these anchors came with the export; use --anchors FILE with a copy kept elsewhere"
         )
-    if found and options.anchors and not anchors:  # whoever names another environment escapes no anchor
+    if found and options.anchors and not anchors:  # naming another environment escapes no anchor
         problems.append(f"none of the anchors is of the export's environment, {environment}")
         lines.append(f"BROKEN {problems[-1]}")
     elif len(anchors) < len(found):
