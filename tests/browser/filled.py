@@ -213,7 +213,7 @@ class Filled:
                 )
             )
             requests += [request] if request else []
-        del rows[9]  # nobody has a word of this one
+        del rows[9]  # this one has no record
         assert states.account(
             Accounting(seen=None, state=state, instants=tuple(rows), requests=tuple(requests))
         )
@@ -235,7 +235,7 @@ class Filled:
         self._settle(app)
 
     def _each_second(self, app: App) -> None:
-        """A service saw it first a hundred seconds ago, and nobody was there since."""
+        """A service saw it first a hundred seconds ago, and no service ran since."""
         schedule = self.context.schedules[3]
         source = self.context.settings.source(schedule.source)
         seen_ms = app.kernel.store.now_ms() - 100_000

@@ -159,8 +159,8 @@ def test_pages_reflow_at_four_hundred_per_cent(site: str, filled: Filled, tab: T
 @pytest.mark.req("REL-4")
 def test_motion_is_only_for_those_who_want_it(site: str, tab: Tab) -> None:
     """Who asks for less motion gets none."""
-    for wish, behaviour in (("reduce", "auto"), ("no-preference", "smooth")):
-        page = tab(reduced_motion=wish).page
+    for motion, behaviour in (("reduce", "auto"), ("no-preference", "smooth")):
+        page = tab(reduced_motion=motion).page
         page.goto(site)
         assert page.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == behaviour
 

@@ -19,7 +19,7 @@ from tests.webhook_samples import NOW_MS, encoded, kfm, payload, source, to
 pytestmark = pytest.mark.req("UPD-12")
 
 
-def wish(name: str) -> UpdateRequest:
+def request_of(name: str) -> UpdateRequest:
     body = encoded(payload(request_uuid=name))
     envelope = read_webhook(to(), kfm(body), body, NOW_MS)
     assert isinstance(envelope, WebhookEnvelope)
@@ -60,16 +60,16 @@ class Ledger:
         return found
 
 
-async def together(intake: AcceptQueue, names: Sequence[str]) -> list[Any]:
-    return await asyncio.gather(*(intake.accept(wish(name)) for name in names), return_exceptions=True)
+async def together(queue: AcceptQueue, names: Sequence[str]) -> list[Any]:
+    return await asyncio.gather(*(queue.accept(request_of(name)) for name in names), return_exceptions=True)
 
 
-async def behind_one(ledger: Ledger, intake: AcceptQueue, names: Sequence[str]) -> list[Any]:
+async def behind_one(ledger: Ledger, queue: AcceptQueue, names: Sequence[str]) -> list[Any]:
     """The first is being committed while all others arrive."""
     ledger.gate.clear()
-    first = asyncio.ensure_future(intake.accept(wish("first")))
+    first = asyncio.ensure_future(queue.accept(request_of("first")))
     await asyncio.to_thread(ledger.entered.wait, 10)
-    rest = asyncio.ensure_future(together(intake, names))
+    rest = asyncio.ensure_future(together(queue, names))
     await asyncio.sleep(0)
     ledger.gate.set()
     await first
@@ -79,11 +79,11 @@ async def behind_one(ledger: Ledger, intake: AcceptQueue, names: Sequence[str]) 
 def test_what_waits_shares_a_commit() -> None:
     """While one commit is under way others gather, and all of them go with the next."""
     ledger, told = Ledger(), []
-    intake = AcceptQueue(ledger.open, committed=lambda: told.append(len(ledger.kept)), batch_max=20)
-    intake.start()
+    queue = AcceptQueue(ledger.open, committed=lambda: told.append(len(ledger.kept)), batch_max=20)
+    queue.start()
     names = [f"r{number}" for number in range(30)]
-    answers = asyncio.run(behind_one(ledger, intake, names))
-    intake.close()
+    answers = asyncio.run(behind_one(ledger, queue, names))
+    queue.close()
     assert ledger.batches == [["first"], names[:20], names[20:]]
     assert [answer.request.request_uuid for answer in answers] == names
     assert all(isinstance(answer, Accepted) and answer.first is None for answer in answers)
@@ -94,10 +94,10 @@ def test_what_waits_shares_a_commit() -> None:
 def test_the_second_use_is_told_of_the_first() -> None:
     """Also within one batch."""
     ledger = Ledger()
-    intake = AcceptQueue(ledger.open)
-    intake.start()
-    answers = asyncio.run(behind_one(ledger, intake, ["a", "a", "first"]))
-    intake.close()
+    queue = AcceptQueue(ledger.open)
+    queue.start()
+    answers = asyncio.run(behind_one(ledger, queue, ["a", "a", "first"]))
+    queue.close()
     assert [answer.first is None for answer in answers] == [True, False, False]
     assert answers[1].first.request_uuid == "a"
 
@@ -105,11 +105,11 @@ def test_the_second_use_is_told_of_the_first() -> None:
 def test_a_poison_row_fails_alone() -> None:
     """One request that can't be stored takes none of its neighbours with it, and its words are not told."""
     ledger = Ledger(poison=["r5"])
-    intake = AcceptQueue(ledger.open)
-    intake.start()
+    queue = AcceptQueue(ledger.open)
+    queue.start()
     names = [f"r{number}" for number in range(9)]
-    answers = asyncio.run(behind_one(ledger, intake, names))
-    intake.close()
+    answers = asyncio.run(behind_one(ledger, queue, names))
+    queue.close()
     assert [type(answer) for answer in answers] == [KfmError if name == "r5" else Accepted for name in names]
     assert "payload" not in str(answers[5])
     assert len(ledger.kept) == 9, "the first, and eight of the nine"
@@ -119,13 +119,13 @@ def test_a_poison_row_fails_alone() -> None:
 def test_a_ledger_that_is_away_is_told_and_opened_again() -> None:
     """Nothing is accepted meanwhile; afterwards it is, over a new connection."""
     ledger = Ledger()
-    intake = AcceptQueue(ledger.open)
-    intake.start()
+    queue = AcceptQueue(ledger.open)
+    queue.start()
     ledger.away = True
-    (refused, _) = asyncio.run(together(intake, ["a", "b"]))
+    (refused, _) = asyncio.run(together(queue, ["a", "b"]))
     ledger.away = False
-    (accepted,) = asyncio.run(together(intake, ["a"]))
-    intake.close()
+    (accepted,) = asyncio.run(together(queue, ["a"]))
+    queue.close()
     assert isinstance(refused, BackendUnavailable)
     assert isinstance(accepted, Accepted)
     assert accepted.first is None
@@ -135,10 +135,10 @@ def test_a_ledger_that_is_away_is_told_and_opened_again() -> None:
 def test_too_many_are_refused_at_once() -> None:
     """The queue has an end: who is beyond it is told to come back, and the others are served."""
     ledger = Ledger()
-    intake = AcceptQueue(ledger.open, waiting_max=3)
-    intake.start()
-    answers = asyncio.run(behind_one(ledger, intake, ["a", "b", "c", "d", "e"]))
-    intake.close()
+    queue = AcceptQueue(ledger.open, waiting_max=3)
+    queue.start()
+    answers = asyncio.run(behind_one(ledger, queue, ["a", "b", "c", "d", "e"]))
+    queue.close()
     assert [type(answer) for answer in answers] == [Accepted, Accepted, Accepted, Busy, Busy]
 
 
@@ -146,25 +146,25 @@ def test_stopping_commits_what_waits_and_refuses_what_comes() -> None:
     """Nobody is left without an answer, and none is answered before its commit."""
     ledger = Ledger()
 
-    async def scene(intake: AcceptQueue) -> tuple[list[Any], list[Any]]:
+    async def scene(queue: AcceptQueue) -> tuple[list[Any], list[Any]]:
         ledger.gate.clear()
-        first = asyncio.ensure_future(together(intake, ["a"]))
+        first = asyncio.ensure_future(together(queue, ["a"]))
         await asyncio.to_thread(ledger.entered.wait, 10)
-        waiting = asyncio.ensure_future(together(intake, ["b", "c"]))
+        waiting = asyncio.ensure_future(together(queue, ["b", "c"]))
         await asyncio.sleep(0)
-        closing = asyncio.ensure_future(asyncio.to_thread(intake.close))
-        while not intake._closed:
+        closing = asyncio.ensure_future(asyncio.to_thread(queue.close))
+        while not queue._closed:
             await asyncio.sleep(0)
-        late = await together(intake, ["late"])
+        late = await together(queue, ["late"])
         assert not first.done()
         assert not waiting.done()
         ledger.gate.set()
         await closing
         return [*await first, *await waiting], late
 
-    intake = AcceptQueue(ledger.open)
-    intake.start()
-    answers, late = asyncio.run(scene(intake))
+    queue = AcceptQueue(ledger.open)
+    queue.start()
+    answers, late = asyncio.run(scene(queue))
     assert all(isinstance(answer, Accepted) for answer in answers)
     assert isinstance(late[0], Busy)
     assert sorted(one.request_uuid or "" for one in ledger.kept.values()) == ["a", "b", "c"]
@@ -174,18 +174,18 @@ def test_a_caller_who_left_disturbs_nobody() -> None:
     """His request is accepted all the same: it may have been durable already."""
     ledger = Ledger()
 
-    async def scene(intake: AcceptQueue) -> Any:
+    async def scene(queue: AcceptQueue) -> Any:
         ledger.gate.clear()
-        left = asyncio.ensure_future(intake.accept(wish("left")))
+        left = asyncio.ensure_future(queue.accept(request_of("left")))
         await asyncio.to_thread(ledger.entered.wait, 10)
         left.cancel()
         ledger.gate.set()
-        return await intake.accept(wish("next"))
+        return await queue.accept(request_of("next"))
 
-    intake = AcceptQueue(ledger.open)
-    intake.start()
-    answer = asyncio.run(scene(intake))
-    intake.close()
+    queue = AcceptQueue(ledger.open)
+    queue.start()
+    answer = asyncio.run(scene(queue))
+    queue.close()
     assert answer.first is None
     assert len(ledger.kept) == 2
 
@@ -193,19 +193,19 @@ def test_a_caller_who_left_disturbs_nobody() -> None:
 def test_a_ledger_that_does_not_answer() -> None:
     """Nobody waits for ever: he is told to send the same again, and then learns that it was accepted."""
     ledger = Ledger()
-    intake = AcceptQueue(ledger.open, seconds_max=1.0)
-    intake.start()
+    queue = AcceptQueue(ledger.open, seconds_max=1.0)
+    queue.start()
 
     async def talk() -> Accepted:
         ledger.gate.clear()
         with pytest.raises(Busy, match="again"):
-            await intake.accept(wish("slow"))
+            await queue.accept(request_of("slow"))
         ledger.gate.set()
-        return await intake.accept(wish("slow"))
+        return await queue.accept(request_of("slow"))
 
     try:
         accepted = asyncio.run(talk())
     finally:
         ledger.gate.set()
-        intake.close()
+        queue.close()
     assert accepted.first is not None

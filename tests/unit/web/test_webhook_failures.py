@@ -83,7 +83,7 @@ def test_two_who_find_it_full_move_it_once(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_trouble_with_the_file_is_nobodys_answer(tmp_path: Path) -> None:
-    """A folder that is gone, or a link somebody has planted, stops nothing and is not followed."""
+    """A folder that is gone, or a planted link, stops nothing and is not followed."""
     Failures(str(tmp_path / "gone"), lambda: NOW_MS).note("a", None, "mismatch", "KFM320")
     (tmp_path / "victim").write_text("mine")
     (tmp_path / NAME).symlink_to(tmp_path / "victim")

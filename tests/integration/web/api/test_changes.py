@@ -1,4 +1,4 @@
-"""Changes over HTTP: who may, what is recorded, and that a wish which is sent twice is carried out once."""
+"""Changes over HTTP: who may, what is recorded, and that a change which is sent twice is made once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def world(tmp_path: Path) -> World:
 
 
 def named(operation: Operation, **names: str) -> str:
-    return operation.shown_path.format(**{field: names.get(field, "nobody") for field in operation.fields})
+    return operation.shown_path.format(**{field: names.get(field, "unknown") for field in operation.fields})
 
 
 def body_of(operation: Operation) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def body_of(operation: Operation) -> dict[str, Any]:
 
 @pytest.mark.req("GOV-3")
 def test_each_role_and_no_other(tmp_path: Path) -> None:
-    """Each operation is open to those who have its role, to nobody else, and refusals are on record."""
+    """Each operation needs its role, and refusals are on record."""
     world = World(tmp_path / "p")
     refused = 0
     for operation in OPERATIONS:
@@ -74,7 +74,7 @@ def test_strangers_learn_and_leave_nothing(tmp_path: Path, token: str | None) ->
 
 
 def test_without_people_this_machine_may_look(tmp_path: Path) -> None:
-    """Where nobody has a role, reading is open on this machine, and changes are refused with the way out."""
+    """Without people in the configuration, this machine may read, and changes are refused with a remedy."""
     world = World(tmp_path / "p", people=False).past()
     assert len(world.get("/runs", None)["runs"]) == 2
     assert world.get("/whoami", None) == {
@@ -109,7 +109,7 @@ def test_without_people_no_other_machine_may(tmp_path: Path) -> None:
 
 
 def test_an_update_is_asked_for(world: World) -> None:
-    """A wish for an update is durable once it is accepted, with who, why and an entry; and it is run."""
+    """A request for an update is durable once it is accepted, with who, why and an entry; and it is run."""
     answer = world.change("/requests", source="river", window="2026-02-01/P1D", ticket="T-1", actor="zoe")
     assert answer.status_code == 202
     request = answer.json()["request"]
@@ -127,7 +127,7 @@ def test_an_update_is_asked_for(world: World) -> None:
 
 def test_what_can_not_be_updated(world: World) -> None:
     """What is asked for is checked before it is accepted."""
-    for body in ({"source": "nobody"}, {"source": "river", "window": "9999-01-01/P1D"}, {"window": "P1D"}):
+    for body in ({"source": "unknown"}, {"source": "river", "window": "9999-01-01/P1D"}, {"window": "P1D"}):
         assert world.change("/requests", **body).status_code == 422, body
     assert world.change("/requests", source="river", window="yesterday").json()["code"] == "KFM204"
     assert world.get("/requests")["requests"] == []
@@ -140,7 +140,7 @@ def test_a_request_is_cancelled(world: World) -> None:
     assert answer.json()["request"]["state"] == "cancelled"
     assert answer.json()["request"]["reason"] == "Cancelled by ann: not needed"
     assert world.change(f"/requests/{request_id}/cancel").status_code == 409
-    assert world.change("/requests/nobody/cancel").status_code == 404
+    assert world.change("/requests/unknown/cancel").status_code == 404
     assert [one["actor"] for one in world.entries("request-cancelled")] == ["ann"]
 
 
@@ -159,7 +159,7 @@ def test_a_failed_run_is_tried_again(world: World) -> None:
         assert request[field] == run[field]
     assert request["details"] == {"retry_of": world.failed_id}
     assert world.change(f"/runs/{world.run_id}/retry").status_code == 409
-    assert world.change("/runs/nobody/retry").status_code == 404
+    assert world.change("/runs/unknown/retry").status_code == 404
 
 
 def test_a_budget_that_is_spent_needs_a_ticket(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ def test_a_circuit_is_reset(world: World) -> None:
     """A provider is called again because a person says so, and that is on record."""
     answer = world.change("/breakers/host:example.org/reset", rationale="it is well")
     assert (answer.json()["was"], answer.json()["breaker"]["state"]) == ("open", "closed")
-    assert world.change("/breakers/nobody/reset").status_code == 404
+    assert world.change("/breakers/unknown/reset").status_code == 404
     (entry,) = world.entries("breaker-reset")
     assert (entry["actor"], entry["rationale"]) == ("ann", "it is well")
 
@@ -196,8 +196,8 @@ def test_a_release_needs_two(world: World) -> None:
     assert (again.status_code, again.json()["code"]) == (409, "KFM311")
     for kind, who in (("release-requested", "ann"), ("approval", "bob"), ("release", "ann")):
         assert [one["actor"] for one in world.entries(kind)] == [who]
-    assert world.change("/approvals/nobody/approve", "bob").status_code == 404
-    assert world.change("/quarantine/nobody/release").status_code == 404
+    assert world.change("/approvals/unknown/approve", "bob").status_code == 404
+    assert world.change("/quarantine/unknown/release").status_code == 404
 
 
 @pytest.mark.req("GOV-3")
@@ -215,7 +215,7 @@ def test_a_rejection_is_final(world: World) -> None:
     listed = world.get("/approvals?state=rejected")["requests"]
     assert [one["rejection_rationale"] for one in listed] == ["not mended"]
     assert [one["actor"] for one in world.entries("rejection")] == ["bob"]
-    assert world.change("/approvals/nobody/reject", "bob").status_code == 404
+    assert world.change("/approvals/unknown/reject", "bob").status_code == 404
 
 
 @pytest.mark.req("GOV-3")
@@ -247,14 +247,14 @@ def test_switches(world: World) -> None:
     for scope in ("all", "dataset:rivers", "domain:hydrology", "replays:all", "replays:rivers"):
         answer = world.change(f"/switches/{scope}", position="paused", rationale=f"for {scope}")
         assert answer.json()["switch"]["actor"] == "ann", scope
-    for scope in ("dataset:nobody", "domain:nobody", "nobody", "dataset:", "replays:"):
+    for scope in ("dataset:unknown", "domain:unknown", "unknown", "dataset:", "replays:"):
         assert world.change(f"/switches/{scope}", position="paused").status_code == 404, scope
     assert world.change("/switches/all", position="off").status_code == 422
     assert len(world.entries("switch")) == 5
 
 
 def test_schedules_are_paused_and_made_up_for(world: World) -> None:
-    """A schedule is paused, resumed and made up for, each with an entry; a preview makes nothing."""
+    """A schedule is paused, resumed and backfilled, each with an entry; a dry run creates nothing."""
     path = "/schedules/river-daily"
     assert world.change(f"{path}/pause", rationale="the gauge is out").json()["changed"] is True
     assert world.change(f"{path}/pause").json()["changed"] is False
@@ -273,7 +273,7 @@ def test_schedules_are_paused_and_made_up_for(world: World) -> None:
     assert len(covered["instants"]) == 4
     for kind in ("schedule-paused", "schedule-resumed", "backfill"):
         assert [one["actor"] for one in world.entries(kind)] == ["ann"], kind
-    assert world.change("/schedules/nobody/pause").status_code == 404
+    assert world.change("/schedules/unknown/pause").status_code == 404
 
 
 @pytest.mark.parametrize("operation", CHANGES, ids=lambda operation: str(operation.name))
@@ -344,7 +344,7 @@ def test_a_refused_change_gives_its_key_back(world: World) -> None:
 
 
 def test_a_change_in_hand_is_not_made_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a process ended in the middle of a change, nobody makes it a second time under its key."""
+    """Where a process ended in the middle of a change, no request makes it a second time under its key."""
 
     def dies(*_: Any, **__: Any) -> None:
         raise MemoryError

@@ -51,7 +51,7 @@ def test_no_such_address(world: World) -> None:
     """What is not there is said to be not there, as a problem."""
     for path in ("/", "/nothing", "/runs/", f"/runs/{world.run_id}/nothing", "/openapi.json/x"):
         problem(world.ask("GET", path), 404)
-    problem(world.ask("GET", "/runs/nobody"), 404)
+    problem(world.ask("GET", "/runs/unknown"), 404)
     problem(world.ask("GET", "/runs/%00"), 404)
     problem(world.ask("GET", "/runs/%F0%9F%8C%8A"), 404)
 
@@ -70,13 +70,13 @@ def test_no_such_address(world: World) -> None:
     ],
 )
 def test_forms(world: World, accept: str, status: int) -> None:
-    """Whoever takes JSON gets it; whoever does not is told that there is nothing else."""
+    """A client that accepts JSON gets it; another one gets 406."""
     answer = world.ask("GET", "/whoami", headers={"Accept": accept})
     assert answer.status_code == status
 
 
 def test_provenance_is_linked_data(world: World) -> None:
-    """Provenance is JSON-LD, and is handed to whoever takes that or JSON."""
+    """Provenance is JSON-LD, for clients that accept that or JSON."""
     path = f"/runs/{world.run_id}/provenance"
     for accept in ("application/ld+json", "application/json", "*/*"):
         answer = world.ask("GET", path, headers={"Accept": accept})
@@ -177,7 +177,7 @@ def test_a_failure_tells_nothing(world: World, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_ledger_that_is_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the ledger can't be reached, whoever asks is told to come back."""
+    """While the ledger can't be reached, a client gets 503 with Retry-After."""
     from kfm.model.errors import BackendUnavailable
 
     def away(*_: Any, **__: Any) -> None:
@@ -216,7 +216,7 @@ def test_over_a_socket(tmp_path: Path) -> None:
                     headers={"Idempotency-Key": "one"},
                 ).status_code
 
-            def wish(_: int) -> str:
+            def request(_: int) -> str:
                 answer = client.post(
                     "/requests",
                     json={"rationale": "all at once", "source": "river"},
@@ -226,9 +226,9 @@ def test_over_a_socket(tmp_path: Path) -> None:
 
             with ThreadPoolExecutor(8) as pool:
                 found = set(pool.map(change, range(8)))
-                wishes = set(pool.map(wish, range(8)))
+                requests_made = set(pool.map(request, range(8)))
     assert found <= {200, 409}
     assert 200 in found
-    assert len(wishes) == 1
+    assert len(requests_made) == 1
     assert len(world.entries("switch")) == 1
     assert len(world.entries("update-requested")) == 1

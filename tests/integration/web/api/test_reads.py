@@ -1,4 +1,4 @@
-"""What can be asked over HTTP is what the commands print, and nothing that is not for whoever asks."""
+"""What can be asked over HTTP is what the commands print, and nothing that the caller may not see."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_same_explanation_as_the_command_gives(world: World, capsys: pytest.
 @pytest.mark.req("RS-12")
 def test_no_account_of_what_is_not_there(world: World) -> None:
     """Nothing is invented: what is not on record is not explained."""
-    for what in ("KFM999", "nobody", "0000000000000-00000000000000000000", f"{world.run_id}/nothing"):
+    for what in ("KFM999", "unknown", "0000000000000-00000000000000000000", f"{world.run_id}/nothing"):
         assert world.ask("GET", f"/explain/{what}").status_code == 404, what
 
 

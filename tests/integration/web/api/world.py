@@ -61,7 +61,7 @@ people:
 
 
 class World:
-    """One project; whoever asks is named by his token."""
+    """One project; the token identifies the caller."""
 
     def __init__(self, folder: Path, *, people: bool = True) -> None:
         (folder / "incoming").mkdir(parents=True)

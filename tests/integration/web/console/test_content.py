@@ -44,7 +44,7 @@ def test_a_run_is_explained_from_its_records(reader: Reader, filled: Filled) -> 
     text = reader.page(f"runs/{filled.failed_id}").text.replace(" .", ".")
     for sentence in explanation.chain[:4]:
         assert sentence.text.replace("`", "")[:60] in text
-    assert "kfm approvals approve" in text  # its release was asked for, and needs somebody else
+    assert "kfm approvals approve" in text  # its release was requested, and needs a second person
 
 
 def test_coverage_is_drawn_from_what_was_expected(reader: Reader) -> None:

@@ -97,7 +97,7 @@ def test_known_secrets_are_not_shown(filled: Filled) -> None:
 
 
 def test_a_trouble_inside_tells_nothing(filled: Filled, caplog: pytest.LogCaptureFixture) -> None:
-    """An error that nobody foresaw is a page that says so; what it was is logged only."""
+    """An unexpected error is a page that says so; its details are logged only."""
 
     def fail(_text: str) -> str:
         raise RuntimeError(f"inside: {HOSTILE}")

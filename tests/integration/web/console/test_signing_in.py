@@ -1,4 +1,4 @@
-"""Who may look: a token once, a cookie for a while, and names that are not for everybody."""
+"""Sessions of the console: a token once, a cookie that expires, and masked names."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_cookie_that_we_did_not_sign_is_nothing(guarded: Filled) -> None:
 
 
 def test_a_form_from_elsewhere_is_refused(guarded: Filled) -> None:
-    """Another site's page can neither sign anybody in nor out."""
+    """Another site's page can start or end no session."""
     reader = _signed_in(guarded, "ann")
     for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://elsewhere.example"}):
         for path in ("sign-in", "sign-out"):
@@ -143,6 +143,6 @@ def test_a_mask_can_be_filtered_by(guarded: Filled) -> None:
 
 
 def test_without_people_nobody_is_asked(reader: Reader) -> None:
-    """The form leads to the overview where nobody is declared."""
+    """The form leads to the overview where no people are declared."""
     assert reader.ask("sign-in").headers["location"] == "/console/"
     assert COOKIE not in reader.cookies

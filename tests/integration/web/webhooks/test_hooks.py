@@ -94,7 +94,7 @@ class Desk:
             accept=intake.accept,
             preview=self.preview,
             failures=Failures(str(self.folder), lambda: NOW_MS, burst=10_000),
-            decoy="nobody has this as a secret",
+            decoy="a secret of no source",
             redact=lambda text: text.replace("s3cr3t", "***"),
             body_max=BODY_MAX,
             body_seconds_max=self.body_seconds_max,
