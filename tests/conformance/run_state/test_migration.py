@@ -278,7 +278,7 @@ def test_a_mirror_can_be_rebuilt_and_decides_nothing(tmp_path: Path) -> None:
 
     def rebuild() -> int:
         with open_project(config=config, read_only=True) as place:
-            return run_state_store.mirror(place.surroundings(), place.tables, address)
+            return run_state_store.mirror(place.store_parts(), place.tables, address)
 
     assert rebuild() == 3
     run(config, "run-2")
