@@ -136,4 +136,4 @@ def test_the_container_refuses_to_listen_without_tokens(etc: Path) -> None:
         timeout=30,
     )
     assert ran.returncode == 2
-    assert "nobody has a token" in ran.stderr
+    assert "no person has a token" in ran.stderr
