@@ -24,8 +24,7 @@ import msgspec
 from bench.harness import Benchmark
 from kfm.db import rows
 from kfm.db.ledger import Ledger
-from kfm.db.migrations import migrate
-from kfm.db.queries import queries
+from kfm.db.queries import migrate, queries
 from kfm.db.session import Session
 from kfm.db.sqlite import CHECKPOINT_PAGES, SqliteDatabase
 from kfm.model.records import GateResult, Invocation, Run

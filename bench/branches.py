@@ -13,7 +13,7 @@ import apsw
 from bench.admission import _folder as scratch
 from bench.harness import Benchmark
 from kfm.db.branches import EmbeddedBranches
-from kfm.db.migrations import migrate
+from kfm.db.queries import migrate
 from kfm.db.sqlite import SqliteDatabase
 from kfm.model.branches import Commit, NewCommit, TreeEntry
 from kfm.system import SystemClock

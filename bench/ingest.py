@@ -22,7 +22,7 @@ from bench.harness import Benchmark
 from bench.ingest_feed import Crew, Ours, configuration, open_ours
 from bench.unit_rows import GIVE_BACK, PROVIDER, dataset, fill_sqlite
 from kfm.db.ledger import Ledger
-from kfm.db.migrations import migrate
+from kfm.db.queries import migrate
 from kfm.db.sqlite import SqliteDatabase
 from kfm.model.units import ClaimRequest, Lane
 from kfm.system import SystemClock

@@ -8,9 +8,9 @@ from fnmatch import fnmatch
 from typing import Any
 
 from kfm.db.branches import EmbeddedBranches
-from kfm.db.migrations import migrate
+from kfm.db.queries import migrate
 from kfm.db.run_state import RunStateTables
-from kfm.db.sqlite_session import MemoryDatabase
+from kfm.db.sqlite import MemoryDatabase
 from kfm.model.errors import UnhashableInput
 from kfm.model.records import Justification
 from kfm.pipelines.declaration import Pipeline

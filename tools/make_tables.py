@@ -15,7 +15,7 @@ from kfm.lineage.facets import PUBLIC_SCHEMAS
 from kfm.model.errors import all_errors
 from kfm.model.reasons import GATE_CODES, REASON_CODES
 from kfm.publish.contract import formats, vocabulary
-from kfm.sources import media_types as media
+from kfm.sources import placement as media
 from updater.runner import runner
 
 FOLDER = Path(__file__).resolve().parent.parent / "src" / "kfm" / "contracts" / "tables"

@@ -1,4 +1,4 @@
-/** The read-only SQLite ledger, which leaves no trace on the disk: what a dry run opens. See `kfm.db.sqlite_readonly`. */
+/** The read-only SQLite ledger, which leaves no trace on the disk: what a dry run opens. See `kfm.db.sqlite`. */
 
 import { copyFileSync, existsSync, mkdtempSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from kfm.config.access import require_role
+from kfm.config.loader import require_role
 from kfm.config.state_folder import StateFolder
 from kfm.model.errors import PlanError, UsageError
 from kfm.model.records import Window
@@ -18,7 +18,7 @@ from kfm.system import ProcessMeter, SystemClock, SystemRng
 from kfm.telemetry.log_records import install
 
 if TYPE_CHECKING:
-    from kfm.calls.shared_breakers import SharedBreakers
+    from kfm.calls.breakers import SharedBreakers
     from kfm.config.loader import Loaded
     from kfm.db.ledger import Ledger
     from kfm.db.ledger_reader import LedgerReader
@@ -201,7 +201,7 @@ class App:
 
     def project(self, *, everything: bool = False) -> list[ProjectionReport]:
         """Bring the targets up to date with the heads, after ending what dead processes left."""
-        from kfm.runs.failures import sweep
+        from kfm.runs.outcome import sweep
         from kfm.runs.target_updates import project
 
         sweep(self.writer, self.liveness)
@@ -269,7 +269,7 @@ class App:
     @cached_property
     def breakers(self) -> SharedBreakers:
         """The circuits of all providers, shared through the ledger."""
-        from kfm.calls.shared_breakers import BreakerAccess, SharedBreakers
+        from kfm.calls.breakers import BreakerAccess, SharedBreakers
 
         another: Callable[[], LedgerReader] = self._open_own_ledger
         if self.read_only:

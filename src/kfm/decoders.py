@@ -17,7 +17,7 @@ import msgspec
 # By name: the list spans all features, a command without threads needs none of them, and a feature that calls
 # this from below must not import those above it.
 _RECORDS = (
-    "kfm.config.cache:CachedConfig",
+    "kfm.config.loader:CachedConfig",
     "kfm.config.schedules:ScheduleFile",
     "kfm.model.attempts:Energy",
     "kfm.model.audit:Anchor",

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from kfm.db.branches import EmbeddedBranches
-from kfm.db.migrations import migrate
-from kfm.db.sqlite_session import MemoryDatabase
+from kfm.db.queries import migrate
+from kfm.db.sqlite import MemoryDatabase
 from kfm.model import branches, trees
 from kfm.model.branches import Commit, Merged, NewCommit, TreeEntry, make_commit
 from kfm.model.records import Justification

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfm.lineage.naming import NAME_CHARS_MAX, dataset_name
+from kfm.lineage.facets import NAME_CHARS_MAX, dataset_name
 from kfm.model.attempts import Attempt, Circumstances, Code, DataColumn, Energy
 from kfm.model.records import Asset, Check, Found, GateResult, Invocation, Run, ValidationReport
 from tests.unit.lineage.samples import emitter, event, validator

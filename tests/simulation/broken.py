@@ -204,7 +204,7 @@ PATCHES = (
     ),
     Patch(
         "paths of what is not public are traced",
-        "kfm.publish.publisher_trace",
+        "kfm.publish.publisher",
         (("if self._restricted and facts", "if False and facts"),),
         chances=QUIET,
     ),

@@ -74,14 +74,14 @@ RETRIES = (
     ),
     Patch(
         "a circuit is looked at once",
-        "kfm.calls.shared_breakers",
+        "kfm.calls.breakers",
         (("0 <= self._clock.monotonic_ms() - self._seen_ms < FRESH_MS", "True"),),
         chances=TROUBLED,
         rule="what is known of a circuit is fresh",
     ),
     Patch(
         "an open circuit refuses nobody",
-        "kfm.calls.shared_breakers",
+        "kfm.calls.breakers",
         (("            return self._probe()\n", "            return None\n"),),
         chances=TROUBLED,
         rule="no call but the probe while it is open",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kfm.calls.shared_breakers import FRESH_MS
+from kfm.calls.breakers import FRESH_MS
 from kfm.db.ledger_reader import LedgerReader
 from kfm.model.breaker import COOLDOWN_MS, FAILURES_MAX, PROBE_LEASE_MS, Breaker
 from tests.simulation.judging import require

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from kfm.db.ledger_reader import LedgerReader
-from kfm.publish.publisher_trace import MASKED
+from kfm.publish.publisher import MASKED
 from tests.power import PowerCutFiles
 from tests.simulation.judging import read, require
 

@@ -10,7 +10,7 @@ from kfm.db.ledger_reader import LedgerReader
 from kfm.model.contracts import require_valid
 from kfm.model.records import Promotion
 from kfm.publish.manifest import blobs, diff
-from kfm.publish.publisher_trace import MASKED
+from kfm.publish.publisher import MASKED
 from kfm.runs.gc import CLOCK_MARGIN_MS, Collection
 from kfm.runs.plan import RunPlan
 from tests.power import FileNode, PowerCutFiles

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from kfm.calls.breakers import SharedBreakers
 from kfm.calls.circuit_guards import CircuitGuard, GuardedBucket, GuardedHttp
-from kfm.calls.shared_breakers import SharedBreakers
 from kfm.model.breaker import provider_of
 from kfm.model.errors import UpstreamUnavailable
 from kfm.model.records import Found, ObjectStat, Window

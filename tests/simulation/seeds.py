@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from kfm.db.migrations import migrate
+from kfm.db.queries import migrate
 from kfm.db.sqlite import SqliteDatabase
 from tests.simulation import shortcuts
 from tests.simulation.checks import Violation

@@ -14,8 +14,8 @@ from typing import Any
 import apsw
 import orjson
 
-from kfm.db.migrations import migrate
-from kfm.db.sqlite_session import MemoryDatabase
+from kfm.db.queries import migrate
+from kfm.db.sqlite import MemoryDatabase
 from kfm.publish import catalogue
 from kfm.publish.contract.model import Contract, ContractLimits
 from kfm.publish.contract.reader import load_contract

@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from kfm.calls.breakers import BreakerAccess, SharedBreakers
 from kfm.calls.guard import guarded
-from kfm.calls.shared_breakers import BreakerAccess, SharedBreakers
 from kfm.db.ledger import Ledger
 from kfm.lineage.emitter import LineageEmitter
 from kfm.model.errors import BudgetSpent

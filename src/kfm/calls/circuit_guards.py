@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Literal, TypeVar
 
+from kfm.calls.breakers import SharedCircuit
 from kfm.calls.guard import classify_call
-from kfm.calls.shared_breakers import SharedCircuit
 from kfm.model.breaker import PROBE_LEASE_MS
 from kfm.model.errors import BackendUnavailable, ChecksumMismatch, KfmError, UpstreamUnavailable
 from kfm.model.records import ObjectStat

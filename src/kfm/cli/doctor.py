@@ -603,7 +603,7 @@ def _service(loaded: Any) -> Iterator[DoctorFinding]:
 
 def _webhooks(loaded: Any) -> Iterator[DoctorFinding]:
     """A secret that is missing stops the service; an older form of signature is only a pity."""
-    from kfm.config.webhooks import webhook_secrets
+    from kfm.config.section_checks import webhook_secrets
     from kfm.model.errors import ConfigError
 
     for source in loaded.settings.sources:

@@ -7,9 +7,8 @@ from typing import Any
 
 import click
 
-from kfm.cli.options import session_options
+from kfm.cli.options import directory_option, opened, session_options
 from kfm.cli.output import one_line, short_id
-from kfm.cli.pipeline_project import directory_option, opened
 from kfm.cli.session import CommandSession
 from kfm.reports.error_pages import error_page
 from kfm.reports.explain.subjects import explain_subject, is_code

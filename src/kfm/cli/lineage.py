@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from kfm.cli.options import session_options
+from kfm.cli.options import directory_option, opened, session_options
 from kfm.cli.output import instant, one_line, table
-from kfm.cli.pipeline_project import directory_option, opened
 from kfm.cli.session import CommandSession
 from kfm.model.errors import UsageError
 from kfm.model.wording import counted, moment

@@ -16,7 +16,7 @@ import msgspec
 from kfm.cli import streams
 from kfm.cli.output import Level, instant
 from kfm.model.records import Record
-from kfm.telemetry import correlation
+from kfm.telemetry import log_records
 from kfm.telemetry.log_records import ROOT, CorrelationFilter, RedactionFilter, extra_of
 
 FORMATS = ("text", "json")
@@ -186,7 +186,7 @@ class JsonLog:
         message = _bounded(streams.clean(text)).strip()
         if not message:
             return ""
-        return line_of(self._now_ms(), level, message, correlation.current()._asdict()) + "\n"
+        return line_of(self._now_ms(), level, message, log_records.current()._asdict()) + "\n"
 
 
 def _bounded(text: str) -> str:

@@ -1,16 +1,24 @@
-"""Options that every command understands, and options that name a time in the past."""
+"""Options that every command understands, times in the past, the folder of a pipeline's project."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kfm.cli.output import FORMATS
 from kfm.cli.session import CommandSession
-from kfm.model.errors import UsageError
+from kfm.cli.signals import masked
+from kfm.model.errors import ConfigNotFound, UsageError
+
+if TYPE_CHECKING:
+    from kfm.config.loader import Loaded
+    from kfm.pipelines.project import PipelineProject
+
 
 # What people say is kept for good, in every copy of the ledger: a reason is not the place for a log.
 _SAID_CHARS_MAX = {"rationale": 4000, "ticket": 200, "actor": 200}
@@ -97,3 +105,52 @@ def past_ms(text: str, option: str, now_ms: int) -> int:
         raise UsageError(
             f"{option} takes a time such as 2026-11-01T00:00:00Z, or 30m, 2h, 3d ago, not `{text[:40]}`."
         ) from None
+
+
+def directory_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--directory",
+        metavar="DIR",
+        help="Work in this folder: by its kfm.yml, else with its state in DIR/.kfm. Without: by the "
+        "configuration, else here.",
+    )(function)
+
+
+@contextmanager
+def opened(
+    session: CommandSession, directory: str | None, *, read_only: bool = True, moving: bool = False
+) -> Iterator[PipelineProject]:
+    """What the session's configuration says, if there is one; what changes something needs a role."""
+    with masked():
+        from kfm.pipelines.project import open_project
+
+    loaded = _loaded(session, directory)
+    if loaded is not None:
+        from kfm.config.loader import require_role
+        from kfm.system import SystemClock
+
+        what = click.get_current_context().command_path
+        require_role(loaded, "read" if read_only else "operate", what, SystemClock())
+    session.inform()
+    with open_project(directory, None, loaded=loaded, read_only=read_only, moving=moving) as place:
+        yield place
+
+
+def _loaded(session: CommandSession, directory: str | None) -> Loaded | None:
+    """The configuration; None where there is none. A folder that has one is never worked in without it."""
+    if directory is not None:
+        if session.config is not None:
+            raise UsageError("--directory and --config exclude each other.")
+        from kfm.config.loader import NAMES
+
+        paths = [os.path.join(directory, name) for name in NAMES]
+        found = next((path for path in paths if os.path.exists(path)), None)
+        if found is None:
+            return None
+        session = session._replace(config=found)
+    try:
+        return session.load()
+    except ConfigNotFound:
+        if session.config is not None:
+            raise
+        return None

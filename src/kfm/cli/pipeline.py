@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from kfm.cli.errors import annotate
-from kfm.cli.options import session_options
+from kfm.cli.options import directory_option, opened, session_options
 from kfm.cli.output import Level, clipped, duration, message, one_line, short_id
-from kfm.cli.pipeline_project import directory_option, opened
 from kfm.cli.session import CommandSession
 from kfm.cli.signals import masked
 from kfm.cli.streams import data_apart

@@ -401,7 +401,7 @@ def show_report(session: CommandSession, lineup: Lineup, report: Any) -> None:
 
 def remark(session: CommandSession, report: Any) -> None:
     """Why it ended like this, and the way out: on stderr."""
-    from kfm.telemetry.correlation import correlated
+    from kfm.telemetry.log_records import correlated
 
     with correlated(**_ids(report)):
         _remark(session, report)

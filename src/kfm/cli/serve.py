@@ -94,7 +94,7 @@ def serve(
             "The service needs the extra `serve`.", remedy="pip install 'kfm-kernel[serve]'"
         ) from None
     from kfm.config.schedules import load_schedules
-    from kfm.config.webhooks import webhook_warnings
+    from kfm.config.section_checks import webhook_warnings
     from kfm.decoders import prepare_decoders
     from kfm.web.api.operation_table import request_bodies
     from kfm.web.app import WebApplication

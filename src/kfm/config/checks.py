@@ -8,22 +8,20 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-from kfm.config.document import Document
-from kfm.config.ingest_checks import ingest_problems
-from kfm.config.people import people_problems
-from kfm.config.secrets import inline_secrets, is_reference
-from kfm.config.shape import (
+from kfm.config.document import (
     ID,
     NAME,
     NAME_RULE,
     SOME_TIME_MS,
+    Document,
     Problem,
     clause,
     gathered,
     has_plugin,
     is_web_address,
 )
-from kfm.config.webhooks import serve_problems, webhook_problems
+from kfm.config.secrets import inline_secrets, is_reference
+from kfm.config.section_checks import ingest_problems, people_problems, serve_problems, webhook_problems
 from kfm.model.breaker import PROVIDER_CHARS_MAX, is_provider_name
 from kfm.model.energy import FIGURE_MIN, FIGURES_MAX
 from kfm.model.errors import ConfigError, WindowError

@@ -1,25 +1,28 @@
-"""From a file and the environment to frozen settings. The only reader of `os.environ`.
-
-A flag beats an environment variable, which beats the file. Every message names the file and line, or
-the variable, at fault. Secrets are references (`env:NAME`, `file:PATH`), read only when used.
-"""
+"""Loads a configuration: from a file and the environment (read nowhere else) to frozen settings."""
 
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Mapping
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
 
 import msgspec
 
-from kfm.model.errors import ConfigError, ConfigNotFound, SecretNotFound, UsageError
+from kfm import __version__
+from kfm.config.state_folder import StateFolder
+from kfm.model.errors import ConfigError, ConfigNotFound, KfmError, RoleMissing, SecretNotFound, UsageError
+from kfm.model.roles import Role, decide, refusal_entry, who_could
 from kfm.model.settings import Settings, TelemetrySettings
 
 if TYPE_CHECKING:
-    from kfm.config.collectors import OpenLineage, Otlp
     from kfm.model.redaction import Discretion
     from kfm.model.roles import Identity, KnownPerson
+    from kfm.ports import Clock
+
 
 NAMES = ("kfm.yml", "kfm.yaml", "kfm.json")
 CONFIG_BYTES_MAX = 1024 * 1024
@@ -108,7 +111,7 @@ class Loaded:
         """Who may do what, the references of their tokens resolved."""
         if not self.settings.people:
             return ()
-        from kfm.config.people import known_people
+        from kfm.config.section_checks import known_people
 
         return known_people(self.settings, self.secret)
 
@@ -181,20 +184,18 @@ def _read(name: str) -> bytes:
 
 
 def _parsed(name: str, absolute: str, data: bytes, folder: str | None) -> tuple[Settings, dict[str, int]]:
-    from kfm.config import cache
 
-    entry = cache.recall(folder, absolute, data) if folder else None
+    entry = recall(folder, absolute, data) if folder else None
     if entry is not None:
         return entry.settings, entry.lines
     from kfm.config.checks import check
-    from kfm.config.document import read_document
-    from kfm.config.shape import to_settings
+    from kfm.config.document import read_document, to_settings
 
     document = read_document(name, data)
     settings = to_settings(document)
     check(document, settings)
     if folder:
-        cache.remember(folder, absolute, data, settings, document.lines)
+        remember(folder, absolute, data, settings, document.lines)
     return settings, document.lines
 
 
@@ -260,7 +261,7 @@ def _require_files(loaded: Loaded, lines: dict[str, int]) -> None:
         if field.startswith("sources") and os.path.isdir(loaded.resolve(path))  # of policies it means all
     ]
     if missing:
-        from kfm.config.shape import gathered
+        from kfm.config.document import gathered
 
         raise gathered(missing)
 
@@ -311,14 +312,12 @@ def github(environ: Mapping[str, str] = os.environ) -> GitHub | None:
 
 def otlp(settings: TelemetrySettings, environ: Mapping[str, str] = os.environ) -> Otlp | None:
     """The collector of spans and metrics: OpenTelemetry's own variables, then the file."""
-    from kfm.config.collectors import collector
 
     return collector(settings, environ)
 
 
 def openlineage(environ: Mapping[str, str] = os.environ) -> OpenLineage:
     """The collector of lineage events, as OpenLineage's own variables name it."""
-    from kfm.config.collectors import transport
 
     return transport(environ)
 
@@ -393,3 +392,144 @@ def unknown_variables(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 def _why(error: OSError | ValueError) -> str:
     return (getattr(error, "strerror", None) or str(error)).lower()
+
+
+ENTRY_BYTES_MAX = 8 * 1024 * 1024
+
+
+class CachedConfig(msgspec.Struct, frozen=True):
+    """A file that was read, shaped and checked without complaint."""
+
+    kfm_version: str
+    path: str
+    source: bytes
+    settings: Settings
+    lines: dict[str, int]
+
+
+def _place(folder: str, path: str) -> str:
+    # One entry a file, so that the cache does not grow with every edit.
+    return f"{folder}/config-{crc32(path.encode('utf-8', 'surrogateescape')):08x}.json"
+
+
+def recall(folder: str, path: str, source: bytes) -> CachedConfig | None:
+    """The entry made from exactly these bytes by this release, or None."""
+    try:
+        handle = os.open(_place(folder, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            facts = os.fstat(handle)
+            if not _ours(facts) or facts.st_size > ENTRY_BYTES_MAX:
+                return None
+            data = os.read(handle, facts.st_size)
+        finally:
+            os.close(handle)
+        entry = msgspec.json.decode(data, type=CachedConfig)
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    same = entry.kfm_version == __version__ and entry.source == source and entry.path == path
+    return entry if same else None
+
+
+def remember(folder: str, path: str, source: bytes, settings: Settings, lines: dict[str, int]) -> None:
+    """Keep an entry; no cache is no failure."""
+    entry = CachedConfig(kfm_version=__version__, path=path, source=source, settings=settings, lines=lines)
+    place = _place(folder, path)
+    draft = f"{place}.{os.getpid()}"
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        if not _ours(os.stat(folder)):
+            return
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        try:
+            os.write(handle, msgspec.json.encode(entry))
+        finally:
+            os.close(handle)
+        os.rename(draft, place)
+    except OSError:
+        return
+
+
+def _ours(facts: os.stat_result) -> bool:
+    return facts.st_uid == os.getuid() and not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def require_role(loaded: Loaded, role: Role, what: str, clock: Clock) -> None:
+    """Raise RoleMissing where people have roles and the caller lacks this one; the ledger records it.
+
+    Reading without a token is open, and a refused reading leaves no record.
+    """
+    if not loaded.settings.people or (role == "read" and token() is None):
+        return
+    identity = loaded.identity()
+    access = decide(identity, role, loaded.people(), what=f"`{what}`")
+    if access.allowed:
+        return
+    if role != "read":
+        # The refusal holds also where the ledger can't be written.
+        with suppress(KfmError, OSError), closing(StateFolder.of(loaded, clock).open_ledger()) as store:
+            store.append_governance([refusal_entry(identity, role, what, access.reason, store.now_ms())])
+    raise RoleMissing(access.reason, remedy=who_could(access.others))
+
+
+class Otlp(msgspec.Struct, frozen=True):
+    """Header values may be references."""
+
+    endpoint: str
+    headers: dict[str, str]
+    service: str
+
+
+def collector(settings: TelemetrySettings, environ: Mapping[str, str]) -> Otlp | None:
+    """None if neither names one, or OpenTelemetry is switched off."""
+    named = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    endpoint = named or settings.otlp
+    if not endpoint or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return None
+    from urllib.parse import unquote  # late: only who has a collector needs it
+
+    # Another collector than the file's: the file's credentials are not for it.
+    headers = {} if named else dict(settings.headers)
+    for pair in environ.get("OTEL_EXPORTER_OTLP_HEADERS", "").split(","):
+        name, equals, value = pair.partition("=")
+        if equals and name.strip():
+            headers[unquote(name.strip())] = unquote(value.strip())
+    return Otlp(endpoint, headers, environ.get("OTEL_SERVICE_NAME") or settings.service)
+
+
+PREFIX = "OPENLINEAGE__TRANSPORT__"
+
+
+class OpenLineage(msgspec.Struct, frozen=True):
+    transport: dict[str, Any]  # empty: they name no collector that we could use
+    disabled: bool = False
+    ignored: str | None = None  # a kind of transport that is not ours
+
+
+def transport(environ: Mapping[str, str]) -> OpenLineage:
+    """OPENLINEAGE_URL, _ENDPOINT, _API_KEY and _DISABLED, and OPENLINEAGE__TRANSPORT__* above them."""
+    found: dict[str, Any] = {}
+    if environ.get("OPENLINEAGE_URL"):
+        found["url"] = environ["OPENLINEAGE_URL"]
+        if environ.get("OPENLINEAGE_ENDPOINT"):
+            found["endpoint"] = environ["OPENLINEAGE_ENDPOINT"]
+        if environ.get("OPENLINEAGE_API_KEY"):
+            found["auth"] = {"type": "api_key", "apiKey": environ["OPENLINEAGE_API_KEY"]}
+    for name in sorted(name for name in environ if name.startswith(PREFIX)):
+        place, steps = found, name.removeprefix(PREFIX).lower().split("__")
+        for step in steps[:-1]:
+            inner = place.get(step)
+            place[step] = place = dict(inner) if isinstance(inner, dict) else {}
+        place[steps[-1]] = _json_or_text(environ[name])
+    kind = found.pop("type", "http")
+    if kind not in ("http", "noop"):
+        return OpenLineage({}, ignored=str(kind))  # meant for another program of this machine
+    off = kind == "noop" or environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true"
+    return OpenLineage({} if off else found, off)
+
+
+def _json_or_text(text: str) -> Any:
+    """Values may be JSON, as OpenLineage's clients read them; anything else is the text itself."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text

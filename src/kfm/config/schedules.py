@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
-from kfm.config.document import Document, read_document
-from kfm.config.shape import ID, NAME_RULE, SOME_TIME_MS, Problem, clause, gathered, shaped
+from kfm.config.document import (
+    ID,
+    NAME_RULE,
+    SOME_TIME_MS,
+    Document,
+    Problem,
+    clause,
+    gathered,
+    read_document,
+    shaped,
+)
 from kfm.model.errors import ConfigError, WindowError
 from kfm.model.schedules import MissedPolicy, Overlap, Paused, Schedule, Which, expression_problem
 from kfm.model.settings import Settings, SourceSettings, Strict

@@ -13,7 +13,7 @@ from kfm.model.redaction import is_secret_name
 from kfm.model.settings import Settings
 
 if TYPE_CHECKING:
-    from kfm.config.shape import Problem
+    from kfm.config.document import Problem
 
 WAY_OUT = "write `env:NAME` or `file:PATH` and keep the secret there"
 _HARMLESS = {

@@ -73,7 +73,7 @@ def open_store(
 ) -> Ledger:
     """The ledger, made or migrated as needed."""
     from kfm.db.ledger import Ledger
-    from kfm.db.migrations import migrate
+    from kfm.db.queries import migrate
 
     if store is not None and store.startswith(POSTGRES):
         from kfm.db.postgres import PostgresDatabase
@@ -93,7 +93,7 @@ def open_store(
 def open_ledger(store: str | None, state: str, clock: Clock) -> LedgerReader:
     """The ledger for reading only; leaves no trace, also where there is none yet."""
     from kfm.db.ledger_reader import LedgerReader
-    from kfm.db.migrations import applied, check, is_current, migrate
+    from kfm.db.queries import applied, check, is_current, migrate
 
     if store is not None and store.startswith(POSTGRES):
         from kfm.db.postgres import PostgresDatabase
@@ -117,7 +117,7 @@ def open_ledger(store: str | None, state: str, clock: Clock) -> LedgerReader:
             reader = SqliteReader(path, clock)
             check(applied(reader.session))
             return LedgerReader(reader)
-    from kfm.db.sqlite_session import MemoryDatabase
+    from kfm.db.sqlite import MemoryDatabase
 
     nothing = MemoryDatabase(clock)
     migrate(nothing, "sqlite", clock.now_ms())

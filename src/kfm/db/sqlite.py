@@ -1,25 +1,32 @@
-"""SQLite through apsw: WAL, synchronous=FULL, one writer at a time through the write lock."""
+"""SQLite through apsw: WAL, synchronous=FULL, one writer at a time; in memory; read-only without a trace."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
 from kfm.db.connection import check_local_disk, check_sqlite_library, file_system_type
-from kfm.db.session import Session
-from kfm.db.sqlite_readonly import SqliteReader
-from kfm.db.sqlite_session import SqliteSession, translated
+from kfm.db.queries import is_current, migrate, queries
+from kfm.db.session import Row, Session
 from kfm.db.write_lock import WAIT_MAX_MS, WriteLock
-from kfm.model.errors import BackendUnavailable, StoreBusy, StoreUnsafe
+from kfm.model.errors import (
+    BackendUnavailable,
+    KfmError,
+    SchemaViolation,
+    StoreBusy,
+    StoreCorrupt,
+    StoreUnsafe,
+)
 
 if TYPE_CHECKING:
     from kfm.ports import Clock
 
 __all__ = ["SqliteDatabase", "SqliteReader"]
+
 
 T = TypeVar("T")
 
@@ -166,3 +173,264 @@ def _sync_folder(path: str) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+# A value that no column takes: half a surrogate pair, a number beyond 64 bits, an unknown type.
+UNSTORABLE = (UnicodeEncodeError, OverflowError, TypeError)
+
+# Statements that return nothing, which is faster, and what asks for the rows that they have made: there is
+# one writer, so these are the newest.
+_NEWEST = {"items.insert": "items.inserted"}
+
+
+class SqliteSession:
+    """Named statements on an apsw connection."""
+
+    def __init__(self, connection: apsw.Connection, clock: Clock, path: str = ":memory:") -> None:
+        self._execute = connection.execute
+        self._executemany = connection.executemany
+        self._total_changes = connection.total_changes
+        self._clock = clock
+        self._path = path
+        self._queries = queries("sqlite")
+
+    def all(self, name: str, /, **parameters: Any) -> list[Row]:
+        try:
+            return self._execute(self._queries[name], parameters).fetchall()
+        except (apsw.Error, *UNSTORABLE) as error:
+            raise translated(error, self._path) from error
+
+    def one(self, name: str, /, **parameters: Any) -> Row | None:
+        try:
+            # To the end: a statement that is still under way would block COMMIT.
+            rows = self._execute(self._queries[name], parameters).fetchall()
+        except (apsw.Error, *UNSTORABLE) as error:
+            raise translated(error, self._path) from error
+        return rows[0] if rows else None
+
+    def many(self, name: str, rows: Iterable[dict[str, Any]], /) -> None:
+        self._each(name, rows)
+
+    def bulk(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> int:
+        before = self._total_changes()
+        self._each(name, rows)
+        return self._total_changes() - before
+
+    def gather(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> list[Row] | None:
+        newest = _NEWEST.get(name)
+        if newest is None:
+            return self._each(name, rows)  # the statement returns them itself
+        count = self.bulk(name, rows)
+        return None if count == len(rows) else self.all(newest, row_limit=count)
+
+    def expect(self, *names: str) -> None:
+        """Nothing travels."""
+
+    def send(self, name: str, /, **parameters: Any) -> None:
+        self.all(name, **parameters)
+
+    def send_all(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
+        self._each(name, rows)
+
+    def _each(self, name: str, rows: Iterable[dict[str, Any] | tuple[Any, ...]]) -> list[Row]:
+        try:
+            return self._executemany(self._queries[name], rows).fetchall()
+        except (apsw.Error, *UNSTORABLE) as error:
+            raise translated(error, self._path) from error
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+
+def translated(error: Exception, path: str) -> KfmError:
+    if isinstance(error, apsw.BusyError | apsw.LockedError):
+        return StoreBusy(f"{path}: another process holds it.")
+    if isinstance(error, apsw.FullError):
+        return BackendUnavailable(f"{path}: the disk is full.", remedy="Free some space and run again.")
+    if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+        return StoreCorrupt(f"{path}: {error}.")
+    if isinstance(error, apsw.CantOpenError | apsw.ReadOnlyError | apsw.PermissionsError):
+        return BackendUnavailable(
+            f"{path}: {error}.", remedy="Let this user read and write the state folder and what is in it."
+        )
+    if isinstance(error, (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, *UNSTORABLE)):
+        return SchemaViolation(f"{path}: {error}.")
+    return BackendUnavailable(f"{path}: {error}.")
+
+
+class MemoryDatabase:
+    """A ledger in memory: for tests and simulations."""
+
+    def __init__(self, clock: Clock, copy_of: apsw.Connection | None = None) -> None:
+        self._connection = apsw.Connection(":memory:")
+        if copy_of is not None:
+            with self._connection.backup("main", copy_of, "main") as backup:
+                backup.step()
+        self._connection.pragma("foreign_keys", True)
+        self._session = SqliteSession(self._connection, clock)
+
+    @property
+    def session(self) -> Session:
+        return self._session
+
+    def write(self, change: Callable[[Session], T]) -> T:
+        self._connection.execute("BEGIN")
+        try:
+            result = change(self._session)
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+        return result
+
+    def script(self, sql: str) -> None:
+        self._connection.execute(sql)
+
+    def exclude_others(self) -> None:
+        """A database in memory: no other process can see it."""
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+ROUNDS_MAX = 50  # how often it may be written between two looks
+_BUSY_MS = 5_000
+
+Stamp = tuple[int, ...] | None
+
+
+def _stamp(path: str) -> Stamp:
+    """Changes whenever the file does; None for no file, or an empty one."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns) if found.st_size else None
+
+
+class SqliteReader:
+    """Implements `Database` for reading, and is its own session."""
+
+    def __init__(self, path: str, clock: Clock) -> None:
+        check_sqlite_library(apsw.sqlite_lib_version())
+        self.path = path
+        self._clock = clock
+        self._seen: tuple[Stamp, Stamp] | None = None  # None: SQLite's own locks keep us consistent
+        self._close: Callable[[], None] = lambda: None
+        self._inner: Session | None = None
+        self.one("migrations.exists")
+
+    @property
+    def session(self) -> Session:
+        return self
+
+    def all(self, name: str, /, **parameters: Any) -> list[Row]:
+        for _ in range(ROUNDS_MAX):
+            try:
+                if self._inner is None or self._has_moved():
+                    self._reopen()
+                assert self._inner is not None
+                found = self._inner.all(name, **parameters)
+            except KfmError:
+                # Half of an old page and half of a new one look like anything.
+                if self._has_moved():
+                    continue
+                raise
+            if not self._has_moved():
+                return found
+        raise StoreBusy(f"{self.path}: it kept changing while it was read.")
+
+    def one(self, name: str, /, **parameters: Any) -> Row | None:
+        rows = self.all(name, **parameters)
+        return rows[0] if rows else None
+
+    def many(self, name: str, rows: Iterable[dict[str, Any]], /) -> None:
+        raise AssertionError(f"a reader was asked to write: {name}, {rows}")
+
+    def bulk(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> int:
+        raise AssertionError(f"a reader was asked to write: {name}, {len(rows)} rows")
+
+    def gather(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> list[Row]:
+        raise AssertionError(f"a reader was asked to write: {name}, {len(rows)} rows")
+
+    def expect(self, *names: str) -> None:
+        """Nothing travels."""
+
+    def send(self, name: str, /, **parameters: Any) -> None:
+        raise AssertionError(f"a reader was asked to write: {name}, {parameters}")
+
+    def send_all(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> None:
+        raise AssertionError(f"a reader was asked to write: {name}, {len(rows)} rows")
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def write(self, change: Callable[[Session], T]) -> T:
+        raise AssertionError(f"a reader was asked to write: {change}")
+
+    def close(self) -> None:
+        self._close()
+        self._close = lambda: None
+        self._inner = None
+
+    # --- ways in ---------------------------------------------------------------------
+
+    def _has_moved(self) -> bool:
+        return self._seen is not None and self._seen != self._look()
+
+    def _look(self) -> tuple[Stamp, Stamp]:
+        return _stamp(self.path), _stamp(f"{self.path}-wal")
+
+    def _reopen(self) -> None:
+        self.close()
+        # Looked at before it is opened: whatever is written from here on is noticed.
+        self._seen = self._look()
+        try:
+            connection = self._connect(self._seen)
+        except (apsw.Error, OSError) as error:
+            raise translated(error, self.path) from error
+        self._close = connection.close
+        session = SqliteSession(connection, self._clock, self.path)
+        if is_current(session):
+            self._inner = session
+            return
+        copy = MemoryDatabase(self._clock, copy_of=connection)
+        connection.close()
+        self._close = copy.close
+        migrate(copy, "sqlite", self._clock.now_ms())
+        self._inner = copy.session
+
+    def _connect(self, seen: tuple[Stamp, Stamp]) -> apsw.Connection:
+        file, write_ahead = seen
+        if file is None and write_ahead is None:
+            raise StoreCorrupt(f"{self.path}: there is nothing in it.")
+        if write_ahead is None:
+            return self._open(self.path, "immutable=1")
+        if os.path.exists(f"{self.path}-shm"):
+            self._seen = None
+            return self._open(self.path, "mode=ro")
+        return self._aside()
+
+    def _open(self, path: str, mode: str) -> apsw.Connection:
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        connection = apsw.Connection(f"file:{_uri_path(os.path.abspath(path))}?{mode}", flags=flags)
+        connection.set_busy_timeout(_BUSY_MS)
+        connection.pragma("query_only", True)
+        return connection
+
+    def _aside(self) -> apsw.Connection:
+        import shutil  # rarely needed, and slow to import
+        import tempfile
+
+        with tempfile.TemporaryDirectory(prefix="kfm-read-") as folder:
+            copy = os.path.join(folder, "kfm.db")
+            shutil.copyfile(self.path, copy)
+            shutil.copyfile(f"{self.path}-wal", f"{copy}-wal")
+            connection = apsw.Connection(copy)
+            connection.pragma("schema_version")  # opens both files; the folder may go then
+            connection.pragma("query_only", True)
+        return connection
+
+
+def _uri_path(path: str) -> str:
+    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")

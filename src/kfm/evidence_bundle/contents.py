@@ -9,9 +9,8 @@ import msgspec
 from msgspec.structs import replace
 
 from kfm.evidence_bundle.proofs import Proof, seals_any
-from kfm.lineage.jsonld import written
 from kfm.lineage.masking import Mask, masked_attempt, masked_invocation, masked_run
-from kfm.lineage.provenance import prov_bytes, prov_document
+from kfm.lineage.provenance import prov_bytes, prov_document, written
 from kfm.lineage.run_facts import RunEvidence
 from kfm.model.attempts import ChainLink
 from kfm.model.audit import copied

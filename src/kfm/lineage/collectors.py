@@ -8,11 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from kfm import __version__
-from kfm.config.collectors import OpenLineage
-from kfm.config.loader import Loaded, openlineage
+from kfm.config.loader import Loaded, OpenLineage, openlineage
 from kfm.lineage.delivery import Delivered, deliver_messages
 from kfm.lineage.emitter import TOPIC, LineageEmitter, NullEmitter
-from kfm.lineage.naming import below, dataset_name
+from kfm.lineage.facets import below, dataset_name
 from kfm.model.contracts import require_valid
 from kfm.model.errors import ConfigError
 from kfm.model.redaction import MASK_KEY, hidden_names, is_masked, mask

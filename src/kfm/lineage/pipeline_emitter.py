@@ -11,11 +11,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kfm.lineage.emitter import TOPIC, writable
-from kfm.lineage.events import EVENT_SCHEMA, MASKED_NAMESPACE, EventType, Name
-from kfm.lineage.facets import NAMED_MAX, Facet, Facets, instant, short, summary
+from kfm.lineage.emitter import EVENT_SCHEMA, MASKED_NAMESPACE, TOPIC, EventType, Name, writable
+from kfm.lineage.facets import (
+    NAMED_MAX,
+    Facet,
+    Facets,
+    below,
+    dataset_name,
+    instant,
+    short,
+    source_uri,
+    summary,
+)
 from kfm.lineage.masking import Mask
-from kfm.lineage.naming import below, dataset_name, source_uri
 from kfm.model.attempts import LineageEvent
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import UnhashableInput

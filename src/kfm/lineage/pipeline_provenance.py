@@ -12,8 +12,20 @@ from typing import Any
 import msgspec
 
 from kfm.lineage import provenance
-from kfm.lineage.jsonld import CONTEXT, Thing, address, checksum, instant, is_sha256, known, ref, refs, whole
-from kfm.lineage.provenance import MASKED, NO_BYTES
+from kfm.lineage.provenance import (
+    CONTEXT,
+    MASKED,
+    NO_BYTES,
+    Thing,
+    address,
+    checksum,
+    instant,
+    is_sha256,
+    known,
+    ref,
+    refs,
+    whole,
+)
 from kfm.model import urns
 from kfm.model.canonical import canonical_bytes
 from kfm.model.records import Node

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from kfm.lineage.naming import dataset_name
+from kfm.lineage.facets import dataset_name
 from kfm.model.attempts import Attempt, CallRetry, OutboxMessage
 from kfm.model.errors import UsageError
 from kfm.model.keys import refused_call_id

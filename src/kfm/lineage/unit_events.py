@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from kfm.lineage.emitter import canonical_text
-from kfm.lineage.events import EVENT_SCHEMA, EventType
-from kfm.lineage.facets import Facet, Facets
+from kfm.lineage.emitter import EVENT_SCHEMA, EventType, canonical_text
+from kfm.lineage.facets import Facet, Facets, object_name, source_uri
 from kfm.lineage.facets import instant as exact_instant
 from kfm.lineage.masking import Mask
-from kfm.lineage.naming import object_name, source_uri
 from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import BackendUnavailable, CollectorRefused
 from kfm.model.keys import unit_attempt_id, uuid5

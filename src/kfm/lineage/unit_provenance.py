@@ -7,9 +7,19 @@ from itertools import pairwise
 from typing import Any
 
 from kfm.lineage import provenance
-from kfm.lineage.jsonld import CONTEXT, Thing, address, instant, known, ref, whole
 from kfm.lineage.masking import Mask
-from kfm.lineage.provenance import MASKED, NO_BYTES, dataset
+from kfm.lineage.provenance import (
+    CONTEXT,
+    MASKED,
+    NO_BYTES,
+    Thing,
+    address,
+    dataset,
+    instant,
+    known,
+    ref,
+    whole,
+)
 from kfm.lineage.run_facts import AttemptEvents
 from kfm.lineage.unit_events import ending
 from kfm.model import urns

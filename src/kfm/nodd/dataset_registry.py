@@ -184,9 +184,8 @@ def require_known_datasets(loaded: Loaded) -> None:
     named = ingest.policies or ingest.generic or any(source.follows for source in loaded.settings.sources)
     if not named:
         return
-    from kfm.config.document import Document
-    from kfm.config.ingest_checks import dataset_problems
-    from kfm.config.shape import gathered
+    from kfm.config.document import Document, gathered
+    from kfm.config.section_checks import dataset_problems
 
     known = {dataset.name for dataset in load_registry().datasets}
     document = Document(loaded.name, None, loaded.lines)

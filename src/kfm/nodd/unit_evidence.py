@@ -104,7 +104,7 @@ def unit_messages(app: LineageContext, wal_id: str) -> list[OutboxMessage]:
 
 def unit_provenance(app: LineageContext, wal_id: str, *, internal: bool = False) -> bytes:
     """The PROV-O document of a unit."""
-    from kfm.lineage.jsonld import written
+    from kfm.lineage.provenance import written
     from kfm.lineage.unit_provenance import unit_document
 
     reader = app.ledger.unit_reader()

@@ -1,25 +1,21 @@
-"""Objects in a folder of this machine.
-
-    <root>/sha256/ab/cdef…        finished: complete and durable since before it had this name
-    <root>/tmp/<id>               being written, by one process only
-    <root>/partial/<key>/<id>.<n> the first n bytes of a temp file are durable: to resume from
-
-Temp, fsync, rename, fsync of the folder. A partial is a hard link to a temp file whose owner may
-still be writing: only the n bytes in its name are read, they are copied, and its owner's own name
-is kept, so neither a stalled nor a live owner is harmed.
-"""
+"""Objects in a folder of this machine: staged, verified on reading; files of a project."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
+import os
+import re
+import stat
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kfm.objects.verified_read import CHUNK_BYTES, CheckedReader, missing, object_key
+from kfm.model.errors import StoreCorrupt, UsageError
 
 if TYPE_CHECKING:
     from kfm.ports import Files, Ids, Reader
+
 
 CHECKPOINT_BYTES = 4 * 1024 * 1024
 PARTIALS_PER_KEY_MAX = 4
@@ -352,3 +348,90 @@ def _begun_ms(name: str) -> int:
         return int(name.split(".")[0].replace("-", "")[:12], 16)
     except ValueError:
         return 1 << 62
+
+
+CHUNK_BYTES = 1024 * 1024
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def object_key(sha256: str) -> str:
+    """Where an object stands below its store's root; two levels keep folders small."""
+    if not _SHA256.fullmatch(sha256):
+        raise ValueError(f"not a SHA-256 in hex: {sha256[:80]!r}")
+    return f"sha256/{sha256[:2]}/{sha256[2:]}"
+
+
+class CheckedReader:
+    """Hashes what it reads; a read to the end verifies that the bytes are still the right ones."""
+
+    def __init__(self, inner: Reader, sha256: str) -> None:
+        self._inner = inner
+        self._expected = sha256
+        self._hash = hashlib.sha256()
+
+    def read(self, size: int) -> bytes:
+        data = self._inner.read(size)
+        if data:
+            self._hash.update(data)
+        elif size > 0 and self._hash.hexdigest() != self._expected:
+            raise StoreCorrupt(f"Object sha256:{self._expected} holds other bytes.")
+        return data
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def missing(sha256: str) -> StoreCorrupt:
+    return StoreCorrupt(f"Object sha256:{sha256} is not in the object store.")
+
+
+MATCHES_MAX = 1_000_000
+_MAGIC = "*?["
+_NO_FILE = (errno.EINVAL, "it is no regular file")
+
+
+class DiskProject:
+    """Implements `ports.ProjectFiles` on a folder."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root.rstrip("/") + "/"
+
+    def match(self, pattern: str) -> list[str]:
+        if not any(sign in pattern for sign in _MAGIC):
+            return [pattern] if self.stat(pattern) is not None else []
+        import glob
+
+        found = []
+        for path in glob.iglob(pattern, root_dir=self._root, recursive=True):
+            if os.path.isfile(self._at(path)):
+                found.append(path)
+            if len(found) > MATCHES_MAX:
+                raise UsageError(f"{pattern} matches more than {MATCHES_MAX} files.")
+        return sorted(found)
+
+    def stat(self, path: str) -> tuple[int, int, int] | None:
+        try:
+            found = os.stat(self._at(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):  # a name that leads to no file
+                return None
+            raise
+        return found.st_size, found.st_mtime_ns, found.st_ino
+
+    def checksum(self, path: str) -> str:
+        # Something else in its place, such as a pipe, must not block for ever.
+        descriptor = os.open(self._at(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+            if kind != stat.S_IFREG:
+                problem = (errno.EISDIR, "it is a folder") if kind == stat.S_IFDIR else _NO_FILE
+                raise OSError(*problem, path)
+            with open(descriptor, "rb", buffering=0, closefd=False) as file:
+                return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
+        finally:
+            os.close(descriptor)
+
+    def _at(self, path: str) -> str:
+        return path if path[:1] == "/" else self._root + path

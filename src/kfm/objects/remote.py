@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Iterator
 from typing import IO
 
+from kfm.objects.local import CHUNK_BYTES, CheckedReader, missing, object_key
 from kfm.objects.scratch import nameless_file
-from kfm.objects.verified_read import CHUNK_BYTES, CheckedReader, missing, object_key
 from kfm.ports import Bucket
 
 ONE_PUT_BYTES_MAX = 8 * 1024 * 1024

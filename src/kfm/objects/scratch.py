@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import IO
 
-from kfm.objects.verified_read import CheckedReader, missing, object_key
+from kfm.objects.local import CheckedReader, missing, object_key
 
 
 class ScratchObjects:

@@ -94,8 +94,8 @@ def _fields(
 
 def pass_provenance(project: PipelineProject, wanted: str, *, internal: bool = False) -> bytes | None:
     """The PROV-O document of a pipeline run of its own; None if there is none of that id."""
-    from kfm.lineage.jsonld import written
     from kfm.lineage.pipeline_provenance import pass_document
+    from kfm.lineage.provenance import written
 
     tables = project.tables
     found = tables.get(wanted)

@@ -51,7 +51,7 @@ class PipelineProject:
         loaded: Loaded | None = None,
         moving: bool = False,
     ) -> None:
-        from kfm.objects.project_files import DiskProject
+        from kfm.objects.local import DiskProject
 
         self.root = root
         self.state = folder.path
@@ -257,7 +257,7 @@ def _jobs(wanted: int | None) -> int:
 
 def governed_kernel(app: App, objects: Objects, *, dry_run: bool) -> PipelineKernel:
     """What the nodes of a governed run work with. A dry-run keeps nothing, and so knows nothing."""
-    from kfm.objects.project_files import DiskProject
+    from kfm.objects.local import DiskProject
     from kfm.pipelines.dry_run_state import NullRunState
     from kfm.pipelines.evidence import governed_evidence
 

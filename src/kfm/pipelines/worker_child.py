@@ -94,7 +94,7 @@ def _pipeline(first: dict[str, Any]) -> Pipeline:
 
 def _worker(first: dict[str, Any], log: Callable[[str, str], None]) -> WorkerContext:
     from kfm.config.state_folder import StateFolder
-    from kfm.objects.project_files import DiskProject
+    from kfm.objects.local import DiskProject
 
     folder = StateFolder(first["state"])
     return WorkerContext(folder.local_objects(), DiskProject(first["root"]), folder.clock, log)

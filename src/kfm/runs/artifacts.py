@@ -16,7 +16,7 @@ from kfm.model.redaction import Discretion, within
 from kfm.model.times import rfc3339
 from kfm.ports import Clock, Files, Writer
 from kfm.runs.admission import RunSubject
-from kfm.telemetry import correlation
+from kfm.telemetry import log_records
 
 RunEventName = Literal["run.start", "run.metrics", "run.end"]
 Level = Literal["info", "warning", "error"]
@@ -75,8 +75,8 @@ class RunLog:
         self._dry_run = dry_run
         self._open: dict[str, Writer] = {}
         self.phase = "admit"
-        correlation.begin(
-            correlation.Correlation(run_id, attempt, self._trace_id, dataset_id, source_id, phase=self.phase)
+        log_records.begin(
+            log_records.Correlation(run_id, attempt, self._trace_id, dataset_id, source_id, phase=self.phase)
         )
         if folder is not None:
             files.make_dirs(folder)
@@ -121,7 +121,7 @@ class RunLog:
     def step(self, phase: str, message: str, *, level: Level = "info", **facts: Any) -> None:
         self.phase = phase
         phase, message = self._redact(_text(phase)), self._redact(_text(message))
-        correlation.begin(correlation.current()._replace(phase=phase))
+        log_records.begin(log_records.current()._replace(phase=phase))
         steps.log(LEVELS[level], "%s: %s", phase, message)
         self._line(
             "event_log.jsonl",
@@ -157,7 +157,7 @@ class RunLog:
         self._files.rename(f"{self.folder}/idempotency.json.tmp", f"{self.folder}/idempotency.json")
 
     def close(self) -> None:
-        correlation.end()
+        log_records.end()
         while self._open:
             self._open.popitem()[1].close()
 

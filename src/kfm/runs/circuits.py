@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from kfm.calls.breakers import SharedBreakers
 from kfm.calls.circuit_guards import CircuitGuard, GuardedBucket, GuardedHttp
-from kfm.calls.shared_breakers import SharedBreakers
 from kfm.model.breaker import Breaker, provider_of, provider_of_target, reset
 from kfm.model.records import governance_entry, justified
 from kfm.model.settings import SourceSettings, Target

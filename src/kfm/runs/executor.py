@@ -26,12 +26,11 @@ from kfm.runs.admission import (
     in_flight,
 )
 from kfm.runs.artifacts import RunLog
-from kfm.runs.failures import sweep
 from kfm.runs.kernel import Kernel, RunReport
 from kfm.runs.lease import HeldLease
 from kfm.runs.nodes import RecordedNodes
 from kfm.runs.observers import RunObserver
-from kfm.runs.outcome import Denied, RunOutcomes, ending
+from kfm.runs.outcome import Denied, RunOutcomes, ending, sweep
 from kfm.runs.plan import RunPlan, compare
 from kfm.runs.preview import make_plan, trace_of
 

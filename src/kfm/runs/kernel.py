@@ -34,7 +34,7 @@ from kfm.ports import Source as Upstream
 from kfm.telemetry.exporter import Off
 
 if TYPE_CHECKING:
-    from kfm.calls.shared_breakers import SharedBreakers
+    from kfm.calls.breakers import SharedBreakers
     from kfm.db.ledger import Ledger
     from kfm.db.ledger_reader import LedgerReader
     from kfm.pipelines.declaration import Pipeline

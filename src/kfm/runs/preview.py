@@ -8,8 +8,7 @@ from kfm.model.gates import GateDecision, refusal
 from kfm.model.records import GateResult, Manifest, Promotion, Run, ValidationReport
 from kfm.ports import Source as Upstream
 from kfm.publish.manifest import merge
-from kfm.publish.publisher import NoopPublisher
-from kfm.publish.publisher_trace import Trace
+from kfm.publish.publisher import NoopPublisher, Trace
 from kfm.runs import admission as gating
 from kfm.runs import plan as plans
 from kfm.runs import preparation

@@ -18,8 +18,8 @@ from kfm.model.wording import moment
 from kfm.runs import admission
 from kfm.runs.admission import RunSubject, is_live
 from kfm.runs.executor import RunExecutor
-from kfm.runs.failures import next_run_ms, sweep
 from kfm.runs.kernel import Kernel, RunReport, RunRequest
+from kfm.runs.outcome import next_run_ms, sweep
 from kfm.telemetry.compliance import AUTOMATIC
 
 if TYPE_CHECKING:

@@ -167,7 +167,7 @@ def approve(
     `names`: everything the approver may be recorded as.
     """
     from kfm.runs.admission import held_by
-    from kfm.runs.failures import sweep
+    from kfm.runs.outcome import sweep
 
     _require_undecided(approval)
     _require_another(approval, (actor, *names), "approve")

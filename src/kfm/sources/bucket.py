@@ -18,8 +18,14 @@ from kfm.model.redaction import redact_url
 from kfm.model.settings import Limits, SourceSettings
 from kfm.model.templates import render
 from kfm.ports import Bucket, Guard
-from kfm.sources.media_types import media_type
-from kfm.sources.placement import PathPattern, StreamDownload, place_fields, published_path, settled
+from kfm.sources.placement import (
+    PathPattern,
+    StreamDownload,
+    media_type,
+    place_fields,
+    published_path,
+    settled,
+)
 
 
 class BucketSource:

@@ -17,8 +17,14 @@ from kfm.model.errors import LimitExceeded, UpstreamUnavailable
 from kfm.model.records import Found, Window
 from kfm.model.settings import Limits, SourceSettings
 from kfm.model.templates import render
-from kfm.sources.media_types import media_type
-from kfm.sources.placement import PathPattern, StreamDownload, place_fields, published_path, settled
+from kfm.sources.placement import (
+    PathPattern,
+    StreamDownload,
+    media_type,
+    place_fields,
+    published_path,
+    settled,
+)
 
 CHUNK_BYTES = 1024 * 1024
 ENTRIES_MAX = 1_000_000

@@ -23,8 +23,14 @@ from kfm.ports import Clock, Guard, Http, Response
 from kfm.sources.http_address import Address, Resolve
 from kfm.sources.http_bodies import Spool, TransferPace, decoded, is_encoded, paced, whole
 from kfm.sources.http_pages import SourcePage, following
-from kfm.sources.media_types import media_type, suffix_for
-from kfm.sources.placement import StreamDownload, place_fields, published_path, settled
+from kfm.sources.placement import (
+    StreamDownload,
+    media_type,
+    place_fields,
+    published_path,
+    settled,
+    suffix_for,
+)
 
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)", re.ASCII)

@@ -1,19 +1,52 @@
-"""Filters for log records: redaction of secrets, correlation with the run that is under way.
-
-kfm logs with the standard library, each module to the logger of its own name below `kfm`. It configures
-neither the root logger nor, outside of its commands, any output: `install` gives `kfm` a handler that writes
-nothing, and masks secrets before records reach the handlers of the application that uses kfm.
-"""
+"""Log records: redaction and correlation filters, context of the run at work."""
 
 from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
 
 from kfm.model.redaction import MASK, Discretion, is_secret_name, redact
-from kfm.telemetry import correlation
+
+
+class Correlation(NamedTuple):
+    run_id: str | None = None
+    attempt: int | None = None
+    trace_id: str | None = None
+    dataset: str | None = None
+    source: str | None = None
+    phase: str | None = None
+
+
+NOTHING = Correlation()
+_current: ContextVar[Correlation] = ContextVar("kfm_correlation", default=NOTHING)
+
+
+def current() -> Correlation:
+    return _current.get()
+
+
+def begin(about: Correlation) -> None:
+    """From here on, until `end`."""
+    _current.set(about)
+
+
+def end() -> None:
+    _current.set(NOTHING)
+
+
+@contextmanager
+def correlated(**more: str | int | None) -> Iterator[None]:
+    """These ids beside those that are known, for what is logged inside."""
+    token = _current.set(_current.get()._replace(**more))  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
 
 ROOT = "kfm"
 _NO_RECORD = logging.LogRecord("", 0, "", 0, "", None, None)
@@ -67,7 +100,7 @@ class CorrelationFilter(logging.Filter):
     """Adds the ids of the run under way to a record, unless the record names its own."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        for name, value in correlation.current()._asdict().items():
+        for name, value in current()._asdict().items():
             if value is not None and getattr(record, name, None) is None:
                 setattr(record, name, value)
         return True
@@ -99,18 +132,6 @@ class LibraryHandler(logging.NullHandler):
         return redact(text)
 
 
-LIBRARY = LibraryHandler()
-
-
-def install(discretion: Discretion | None = None) -> None:
-    """Where kfm is opened, before anything is logged. Again and again is the same as once."""
-    handlers = logging.getLogger(ROOT).handlers
-    if LIBRARY not in handlers:
-        handlers.insert(0, LIBRARY)  # before any that the application has added already
-    if discretion is not None:
-        LIBRARY.know(discretion)
-
-
 def _is_hidden(name: str, value: Any) -> bool:
     return isinstance(value, str | bytes) and is_secret_name(name)
 
@@ -121,3 +142,15 @@ def _message(record: logging.LogRecord) -> str:
         return record.getMessage()
     except Exception:  # noqa: BLE001 - whatever an argument's `__str__` raises
         return f"{record.msg} (its arguments do not fit)"
+
+
+LIBRARY = LibraryHandler()
+
+
+def install(discretion: Discretion | None = None) -> None:
+    """Where kfm is opened, before anything is logged. Again and again is the same as once."""
+    handlers = logging.getLogger(ROOT).handlers
+    if LIBRARY not in handlers:
+        handlers.insert(0, LIBRARY)  # before any that the application has added already
+    if discretion is not None:
+        LIBRARY.know(discretion)

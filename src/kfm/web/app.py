@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Mount, Route, request_response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kfm.app import open_app
-from kfm.config.webhooks import webhook_secrets
+from kfm.config.section_checks import webhook_secrets
 from kfm.model.errors import KfmError
 from kfm.model.roles import Identity, decide
 from kfm.nodd.dataset_registry import load_registry

@@ -285,7 +285,7 @@ class FakeApp:
 
     @contextmanager
     def place(self, session: Any, _directory: str | None) -> Iterator[Any]:
-        """As `kfm.cli.pipeline_project.opened`: no pipeline has run here."""
+        """As `kfm.cli.options.opened`: no pipeline has run here."""
         with self.open(session.load(), read_only=True):
             tables = SimpleNamespace(get=lambda _run: None, passes=lambda limit: [])
             yield SimpleNamespace(store=self.ledger, tables=tables, loaded=self.loaded, clock=self.clock)

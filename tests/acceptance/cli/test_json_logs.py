@@ -21,7 +21,7 @@ from kfm.cli.command_line import COMMANDS
 from kfm.cli.logs import JsonLog, wanted_log_format
 from kfm.cli.streams import Stream, forgiving
 from kfm.model.keys import attempt_id
-from kfm.telemetry import correlation
+from kfm.telemetry import log_records
 from tests.acceptance.cli.conftest import SCHEMAS, Called
 from tests.acceptance.cli.fakes import FakeApp, make_run
 
@@ -65,7 +65,7 @@ def test_messages_of_a_run_carry_its_ids(kfm: Kfm, begun: Path) -> None:
     for name in ("run.jsonl", "event_log.jsonl"):
         written = [json.loads(line) for line in (folder / name).read_text().splitlines()]
         assert {line["trace_id"] for line in written} == {told[0]["trace_id"]}
-    assert correlation.current() == correlation.NOTHING, "the ids end with the run"
+    assert log_records.current() == log_records.NOTHING, "the ids end with the run"
 
 
 def test_results_are_not_touched(kfm: Kfm, begun: Path) -> None:
@@ -217,6 +217,6 @@ def test_a_level_is_given_and_never_read_from_a_text() -> None:
     log = JsonLog(lambda: NOW_MS)
     for text in ("error KFM400: x", "warning: x", "Traceback (most"):
         assert [line["level"] for line in lines_of(log(f"{text}\n"))] == ["info"]
-    with correlation.correlated(run_id="r"):
+    with log_records.correlated(run_id="r"):
         (line,) = lines_of(log.message("no contract is declared", "warning"))
     assert (line["level"], line["run_id"], line["time"]) == ("warning", "r", "2026-01-01T00:00:00.125Z")

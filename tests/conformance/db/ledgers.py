@@ -8,10 +8,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from kfm.db.ledger import Ledger
-from kfm.db.migrations import migrate
 from kfm.db.postgres import PostgresDatabase
-from kfm.db.sqlite import SqliteDatabase
-from kfm.db.sqlite_session import MemoryDatabase
+from kfm.db.queries import migrate
+from kfm.db.sqlite import MemoryDatabase, SqliteDatabase
 from kfm.model import keys
 from kfm.model.attempts import Attempt, Circumstances, LineageEvent
 from kfm.model.records import Asset, GateResult, GovernanceEntry, Invocation, Item, Manifest, Run, Switch

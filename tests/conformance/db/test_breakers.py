@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kfm.calls.shared_breakers import BreakerAccess, SharedBreakers, SharedCircuit
+from kfm.calls.breakers import BreakerAccess, SharedBreakers, SharedCircuit
 from kfm.db.ledger import Ledger
 from kfm.model import breaker as rules
 from kfm.model.breaker import Breaker

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kfm.audit.chain import newest
-from kfm.db import governance, migrations
+from kfm.db import governance, queries
 from kfm.db.ledger import Ledger
 from kfm.db.postgres import PostgresDatabase
 from kfm.db.queries import migration_files
@@ -257,7 +257,7 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
         database, dialect = SqliteDatabase(str(tmp_path / "kfm.db"), SystemClock()), "sqlite"
     else:
         database, dialect = PostgresDatabase(request.getfixturevalue("postgres_schema")()), "postgresql"
-    migrations.migrate(database, dialect, 1, migration_files()[:1])  # type: ignore[arg-type]
+    queries.migrate(database, dialect, 1, migration_files()[:1])  # type: ignore[arg-type]
     store = Ledger(database)
     for number in range(5):
         execute(
@@ -266,7 +266,7 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
             f"VALUES ('old', 's{number}', 'ada', {number}, 'why – 水', '{{\"n\":{number}}}')",
         )
     execute(store, "DELETE FROM governance WHERE subject = 's2'")
-    migrations.migrate(database, dialect, 2)  # type: ignore[arg-type]
+    queries.migrate(database, dialect, 2)  # type: ignore[arg-type]
     yield store
     store.close()
 

@@ -8,13 +8,21 @@ from typing import Any
 
 import pytest
 
-from kfm.db import migrations
-from kfm.db.migrations import applied, check, checksum, is_current, is_empty, migrate
+from kfm.db import queries
 from kfm.db.postgres import PostgresDatabase
-from kfm.db.queries import Dialect, in_dialect, migration_files
+from kfm.db.queries import (
+    Dialect,
+    applied,
+    check,
+    checksum,
+    in_dialect,
+    is_current,
+    is_empty,
+    migrate,
+    migration_files,
+)
 from kfm.db.session import Session
-from kfm.db.sqlite import SqliteDatabase
-from kfm.db.sqlite_session import MemoryDatabase
+from kfm.db.sqlite import MemoryDatabase, SqliteDatabase
 from kfm.model.errors import KfmError, StoreCorrupt, StoreTooNew
 from kfm.system import SystemClock
 
@@ -119,7 +127,7 @@ def test_a_migration_whose_record_fails_leaves_nothing(
     def cut(_session: Session) -> dict[int, str]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(migrations, "checksum", cut)
+    monkeypatch.setattr(queries, "checksum", cut)
     with pytest.raises(KeyboardInterrupt):
         migrate(database, dialect, 1, (FIRST,))
     monkeypatch.undo()

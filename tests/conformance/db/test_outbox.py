@@ -8,10 +8,9 @@ import pytest
 
 from kfm.db import outbox
 from kfm.db.ledger import Ledger
-from kfm.db.migrations import migrate
-from kfm.db.queries import queries
+from kfm.db.queries import migrate, queries
 from kfm.db.session import Session
-from kfm.db.sqlite_session import MemoryDatabase
+from kfm.db.sqlite import MemoryDatabase
 from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import StoreBusy
 from kfm.system import SystemClock

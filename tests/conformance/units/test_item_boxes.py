@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from kfm.db.ledger import Ledger
-from kfm.db.migrations import migrate
-from kfm.db.queries import migration_files
+from kfm.db.queries import migrate, migration_files
 from kfm.db.sqlite import SqliteDatabase
 from kfm.model.catalogue import Search
 from kfm.system import SystemClock

@@ -12,8 +12,7 @@ import pytest
 import rdflib
 
 from kfm.audit.chain import links, seal_all, verify_seals
-from kfm.db.migrations import migrate
-from kfm.db.queries import migration_files
+from kfm.db.queries import migrate, migration_files
 from kfm.db.sqlite import SqliteDatabase
 from kfm.db.unit_history import of_trail
 from kfm.lineage.unit_events import UnitEventBuilder

@@ -9,7 +9,7 @@ import json
 import sys
 from typing import Any
 
-from kfm.calls.shared_breakers import BreakerAccess, SharedBreakers
+from kfm.calls.breakers import BreakerAccess, SharedBreakers
 from kfm.db.ledger import Ledger
 from kfm.model.errors import CircuitOpen
 from kfm.system import SystemClock

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kfm.calls.shared_breakers import BreakerAccess, SharedBreakers, SharedCircuit
+from kfm.calls.breakers import BreakerAccess, SharedBreakers, SharedCircuit
 from kfm.db.ledger import Ledger
 from kfm.model.breaker import Breaker, share_of
 from kfm.model.errors import CircuitOpen

@@ -16,9 +16,8 @@ import pytest
 from kfm.db import admission, governance, promotion
 from kfm.db.connection import open_ledger, open_store
 from kfm.db.ledger_reader import LedgerReader
-from kfm.db.migrations import applied, check, migrate
 from kfm.db.postgres import PostgresDatabase
-from kfm.db.queries import migration_files
+from kfm.db.queries import applied, check, migrate, migration_files
 from kfm.model.errors import BackendUnavailable, ExtraMissing, StoreBusy, StoreUnsafe
 from kfm.system import SystemClock
 from tests import services

@@ -13,7 +13,7 @@ import pytest
 
 from kfm.db import sqlite
 from kfm.db.ledger import Ledger
-from kfm.db.migrations import migrate
+from kfm.db.queries import migrate
 from kfm.db.sqlite import SqliteDatabase
 from kfm.model.errors import KfmError
 from kfm.system import SystemClock

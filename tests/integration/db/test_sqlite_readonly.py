@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from kfm.db.ledger_reader import LedgerReader
-from kfm.db.migrations import applied, check, migrate
-from kfm.db.queries import migration_files
+from kfm.db.queries import applied, check, migrate, migration_files
 from kfm.db.sqlite import SqliteDatabase, SqliteReader
 from kfm.model.errors import BackendUnavailable, StoreCorrupt, StoreTooNew
 from kfm.system import SystemClock
@@ -165,7 +164,7 @@ def test_an_older_ledger_is_read_as_if_it_were_migrated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader brings a copy up to date and leaves the file to the next writer."""
-    from kfm.db import migrations
+    from kfm.db import queries
 
     _ledger(tmp_path / "kfm.db", "one")
     before = _tree(tmp_path)
@@ -173,7 +172,7 @@ def test_an_older_ledger_is_read_as_if_it_were_migrated(
         *migration_files(),
         (len(migration_files()) + 1, "later", "UPDATE governance SET kind = 'renamed';"),
     )
-    monkeypatch.setattr(migrations, "migration_files", lambda: later)
+    monkeypatch.setattr(queries, "migration_files", lambda: later)
     assert _kinds(tmp_path / "kfm.db") == ["renamed"]
     assert _tree(tmp_path) == before
 

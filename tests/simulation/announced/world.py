@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from kfm.calls.breakers import BreakerAccess, SharedBreakers
 from kfm.calls.circuit_guards import CircuitGuard, GuardedUpstream, circuit_name
-from kfm.calls.shared_breakers import BreakerAccess, SharedBreakers
 from kfm.db.ledger import Ledger
 from kfm.lineage.delivery import deliver_messages
 from kfm.model.errors import KfmError

@@ -7,7 +7,7 @@ import tempfile
 from collections import Counter
 from typing import Any
 
-from kfm.db.migrations import migrate
+from kfm.db.queries import migrate
 from kfm.db.sqlite import SqliteDatabase
 from tests.simulation import shortcuts
 from tests.simulation.judging import Violation

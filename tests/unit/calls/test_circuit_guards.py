@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from kfm.calls.breakers import BreakerAccess, SharedBreakers, SharedCircuit
 from kfm.calls.circuit_guards import RENEW_MS, CircuitGuard, GuardedBucket, GuardedHttp
-from kfm.calls.shared_breakers import BreakerAccess, SharedBreakers, SharedCircuit
 from kfm.db.ledger import Ledger
 from kfm.model import breaker as rules
 from kfm.model.breaker import Breaker

@@ -6,7 +6,7 @@ import pytest
 
 from kfm.model.errors import Cancelled, SwitchThrown
 from kfm.model.quarantine import RetryState
-from kfm.runs.failures import judged
+from kfm.runs.outcome import judged
 from tests.conformance.db.ledgers import START_MS, new_run
 
 LATER_MS = START_MS + 60_000

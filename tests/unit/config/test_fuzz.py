@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kfm.config.checks import check
-from kfm.config.document import read_document
-from kfm.config.shape import to_settings
+from kfm.config.document import read_document, to_settings
 from kfm.model.errors import ConfigError
 from tests.unit.config.nonsense import GOOD, NONSENSE
 

@@ -280,8 +280,7 @@ def test_misspelt_variables_are_found() -> None:
 @pytest.mark.req("CLI-1")
 def test_an_error_has_its_file_and_line_as_fields() -> None:
     """A program reads where the mistake is from fields; the first of several is named."""
-    from kfm.config.document import read_document
-    from kfm.config.shape import gathered
+    from kfm.config.document import gathered, read_document
 
     with pytest.raises(ConfigError) as raised:
         read_document("kfm.yml", b"version: 1\nversion: 2\n")

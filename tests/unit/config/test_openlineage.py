@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from kfm.config.collectors import OpenLineage
-from kfm.config.loader import openlineage
+from kfm.config.loader import OpenLineage, openlineage
 
 CASES: dict[str, tuple[dict[str, str], OpenLineage]] = {
     "nothing": ({}, OpenLineage({})),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kfm.config.collectors import Otlp
-from kfm.config.loader import log_format, otlp, token
+from kfm.config.loader import Otlp, log_format, otlp, token
 from kfm.model.settings import TelemetrySettings
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kfm.config.loader import Loaded, load
 from kfm.config.origins import leaves, public, public_document
-from kfm.config.webhooks import webhook_secrets, webhook_warnings
+from kfm.config.section_checks import webhook_secrets, webhook_warnings
 from kfm.model.errors import ConfigError, SecretNotFound
 from kfm.model.redaction import MASK
 from kfm.runs.transform import output_version

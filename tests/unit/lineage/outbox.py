@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kfm.db.ledger import Ledger
-from kfm.db.migrations import migrate
-from kfm.db.sqlite_session import MemoryDatabase
+from kfm.db.queries import migrate
+from kfm.db.sqlite import MemoryDatabase
 from kfm.lineage.delivery import Delivered, deliver_messages
 from kfm.lineage.emitter import TOPIC, LineageEmitter
 from kfm.model.attempts import Circumstances, OutboxMessage

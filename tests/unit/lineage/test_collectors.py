@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kfm.config.collectors import OpenLineage
-from kfm.config.loader import Loaded, load
+from kfm.config.loader import Loaded, OpenLineage, load
 from kfm.lineage.collectors import (
     MASK_KEY,
     MaskKey,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kfm.lineage.naming import NAME_CHARS_MAX, below, dataset_name, source_uri
+from kfm.lineage.facets import NAME_CHARS_MAX, below, dataset_name, source_uri
 
 NAMES = {
     "s3://noaa-goes16/ABI/2026/001/x.nc": ("s3://noaa-goes16", "ABI/2026/001/x.nc"),

@@ -19,7 +19,7 @@ from kfm.model.quarantine import RetryState, held_run, release_digest
 from kfm.model.records import Run
 from kfm.model.retry import Classification, RetryDecision, before_next_run
 from kfm.model.retry_budgets import grant_usage, granted, is_spent, judge, may_be_granted
-from kfm.runs.failures import advise, judged, kind_of
+from kfm.runs.outcome import advise, judged, kind_of
 from tests.conformance.db.ledgers import START_MS, digest, new_run
 
 TIMEOUT = Classification(retryable=True, error_class="timeout")

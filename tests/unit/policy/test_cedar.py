@@ -14,8 +14,7 @@ from kfm.model.errors import PolicyError
 from kfm.model.gates import ForceRequest, combine
 from kfm.model.settings import Care, DatasetSettings, Rights, Sovereignty
 from kfm.policy.bundle import SHIPPED, statements
-from kfm.policy.cedar import CedarPolicies
-from kfm.policy.licences import licence
+from kfm.policy.cedar import CedarPolicies, licence
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,7 @@ from kfm.model.errors import (
 )
 from kfm.model.records import Fetched, Found
 from kfm.model.settings import Limits
-from kfm.publish.publisher import NoopPublisher, Publisher, StagingPublisher
-from kfm.publish.publisher_trace import MASKED, Trace
+from kfm.publish.publisher import MASKED, NoopPublisher, Publisher, StagingPublisher, Trace
 from tests.unit.publish.stand_ins import MemoryObjects, sha
 
 LIMITS = Limits(objects_per_run_max=2, object_bytes_max=10, run_bytes_max=15)

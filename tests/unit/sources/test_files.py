@@ -11,8 +11,7 @@ from kfm.model.errors import ConfigError, LimitExceeded, PathConflict, UpstreamU
 from kfm.model.records import Window
 from kfm.model.settings import Limits, SourceSettings
 from kfm.sources.files import FilesSource
-from kfm.sources.media_types import media_type
-from kfm.sources.placement import PathPattern
+from kfm.sources.placement import PathPattern, media_type
 from tests.stand_ins import START_MS
 
 DAY = Window(start_ms=START_MS, end_ms=START_MS + 86_400_000, spec="P1D")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from kfm.cli.logs import JsonFormatter, TextFormatter
 from kfm.model.redaction import Discretion
-from kfm.telemetry import correlation, log_records
+from kfm.telemetry import log_records
 from kfm.telemetry.log_records import CorrelationFilter, LibraryHandler, RedactionFilter, extra_of
 
 SECRET = "s3same/Open+ you=1234"
@@ -174,13 +174,13 @@ def test_threads_have_the_ids_of_their_own_runs(kept: Kept) -> None:
     barrier = threading.Barrier(2)
 
     def work(run_id: str) -> None:
-        correlation.begin(correlation.Correlation(run_id=run_id, attempt=1))
+        log_records.begin(log_records.Correlation(run_id=run_id, attempt=1))
         barrier.wait(10)
         LOGGER.info("of %s", run_id)
         helper = threading.Thread(target=copy_context().run, args=(LOGGER.info, "of %s", run_id))
         helper.start()
         helper.join()
-        correlation.end()
+        log_records.end()
         LOGGER.info("of None")
 
     before = len(kept.records)
@@ -197,7 +197,7 @@ def test_threads_have_the_ids_of_their_own_runs(kept: Kept) -> None:
 
 def test_a_record_that_names_a_run_keeps_it(kept: Kept) -> None:
     """What was given outright is not replaced by the run that is under way."""
-    with correlation.correlated(run_id="mine", dataset="levels"):
+    with log_records.correlated(run_id="mine", dataset="levels"):
         LOGGER.info("m", extra={"run_id": "another"})
     assert extra_of(kept.records[-1])["run_id"] == "another"
     assert extra_of(kept.records[-1])["dataset"] == "levels"

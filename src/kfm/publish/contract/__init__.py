@@ -5,6 +5,6 @@ from __future__ import annotations
 from kfm.publish.contract.geojson import bbox_of
 from kfm.publish.contract.model import Contract, ContractLimits
 from kfm.publish.contract.reader import load_contract
-from kfm.publish.contract.validation import validate
+from kfm.publish.contract.table import validate
 
 __all__ = ["Contract", "ContractLimits", "bbox_of", "load_contract", "validate"]

@@ -15,7 +15,7 @@ from kfm.model.errors import TargetUnavailable
 from kfm.model.records import Manifest, Promotion
 from kfm.model.wording import readable_size
 from kfm.ports import Files, Ids, Objects
-from kfm.publish.publisher_trace import MASKED
+from kfm.publish.publisher import MASKED
 from kfm.publish.targets.tree import (
     VersionBuilder,
     remove_tree,

@@ -14,8 +14,7 @@ from kfm.model.wording import counted, duration, moment, span
 from kfm.reports.explain import attempts, invocations
 from kfm.reports.explain.attempts import ahead
 from kfm.reports.explain.inputs import compared
-from kfm.reports.explain.invocations import all_asked, governed, repeated
-from kfm.reports.explain.requests import requested
+from kfm.reports.explain.invocations import all_asked, governed, repeated, requested
 from kfm.reports.explain.sentences import (
     Explanation,
     Ref,

@@ -10,8 +10,7 @@ from kfm.model.errors import UsageError
 from kfm.model.records import Invocation, Run
 from kfm.model.requests import UpdateRequest
 from kfm.model.wording import moment
-from kfm.reports.explain.invocations import explain_invocation
-from kfm.reports.explain.requests import explain_request
+from kfm.reports.explain.invocations import explain_invocation, explain_request
 from kfm.reports.explain.runs import READ_MAX, explain_attempt, explain_run, newest
 from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_link, of_promotion, stopped
 from kfm.reports.lookup import SHOWN_CHARS_MAX, calls_in, find_unit, is_wal_id, only, requests_in, runs_in

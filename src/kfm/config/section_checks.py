@@ -1,17 +1,21 @@
-"""What `ingest:` must be, beyond its shape: names that agree, numbers that make sense."""
+"""Checks of `ingest:`, `webhook`, `serve` and `people:`: names agree, numbers and roles make sense."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
-from kfm.config.secrets import is_reference
-from kfm.config.shape import NAME, NAME_RULE, Problem, is_web_address
+from kfm.config.document import NAME, NAME_RULE, Problem, is_web_address
+from kfm.config.secrets import WAY_OUT, is_reference
+from kfm.model.errors import ConfigError
+from kfm.model.roles import KnownPerson, read_hash
+from kfm.model.settings import PersonSettings, Settings, SourceSettings
 from kfm.model.wording import did_you_mean
 
 if TYPE_CHECKING:
-    from kfm.model.settings import Ingest, IngestQueue, Settings
+    from kfm.model.settings import Ingest, IngestQueue
+
 
 BATCH_MAX = 10_000  # units in one transaction; others wait that long
 DAY_S = 86_400
@@ -191,3 +195,176 @@ def _follows(settings: Settings) -> Iterator[Problem]:
                 yield here, f"`{name[:64]}` can't be the name of a dataset: {DATASET_RULE}"
             elif name in source.follows[:position]:
                 yield here, f"source `{source.id}` follows `{name}` twice"
+
+
+SECRETS_MAX = 8  # each costs every request a comparison
+SECRET_CHARS_MIN = 16
+TOLERANCE_MIN_S, TOLERANCE_MAX_S = 1.0, 86_400.0
+BODY_BYTES_MIN, BODY_BYTES_MAX = 1024, 16 * 1024 * 1024
+RUNNERS_MAX = 64
+LATE_MAX_S = 86_400.0
+
+
+def webhook_problems(settings: Settings) -> Iterator[Problem]:
+    for index, source in enumerate(settings.sources):
+        if source.webhook is not None:
+            yield from _webhook(source, f"sources[{index}].webhook")
+
+
+def serve_problems(settings: Settings) -> Iterator[Problem]:
+    serve = settings.serve
+    if not 0 <= serve.port <= 65_535:
+        yield "serve.port", "`port` must be from 0 to 65535"
+    if not serve.host.strip():
+        yield "serve.host", "`host` must not be empty"
+    if not 1 <= serve.runners <= RUNNERS_MAX:
+        yield "serve.runners", f"`runners` must be from 1 to {RUNNERS_MAX}"
+    if not 1 <= serve.late_seconds <= LATE_MAX_S:
+        yield "serve.late_seconds", f"`late_seconds` must be from 1 to {LATE_MAX_S:g}"
+    if not BODY_BYTES_MIN <= serve.body_bytes_max <= BODY_BYTES_MAX:
+        yield (
+            "serve.body_bytes_max",
+            f"`body_bytes_max` must be from {BODY_BYTES_MIN} to {BODY_BYTES_MAX}",
+        )
+
+
+def _webhook(source: SourceSettings, path: str) -> Iterator[Problem]:
+    webhook = source.webhook
+    assert webhook is not None
+    if not webhook.secrets:
+        yield f"{path}.secrets", f"`secrets` of `{source.id}` is empty: name at least one; {WAY_OUT}"
+    if len(webhook.secrets) > SECRETS_MAX:
+        yield f"{path}.secrets", f"`secrets` has at most {SECRETS_MAX} of them"
+    for position, text in enumerate(webhook.secrets):
+        here = f"{path}.secrets[{position}]"
+        if not is_reference(text):
+            yield here, f"`secrets` holds a secret; {WAY_OUT}"
+        elif text in webhook.secrets[:position]:
+            yield here, "`secrets` names this one twice"
+    if not TOLERANCE_MIN_S <= webhook.tolerance_seconds <= TOLERANCE_MAX_S:  # NaN compares with nothing
+        yield (
+            f"{path}.tolerance_seconds",
+            f"`tolerance_seconds` must be from {TOLERANCE_MIN_S:g} to {TOLERANCE_MAX_S:g}",
+        )
+
+
+def webhook_secrets(source: SourceSettings, resolve: Callable[[str], str]) -> tuple[str, ...]:
+    """The secrets behind the references. A missing or short one keeps the service from starting."""
+    assert source.webhook is not None
+    found: list[str] = []
+    for reference in source.webhook.secrets:
+        secret = resolve(reference).strip()
+        if len(secret) < SECRET_CHARS_MIN:
+            raise ConfigError(
+                f"`{reference}`, a webhook secret of `{source.id}`, has fewer than {SECRET_CHARS_MIN} "
+                "characters: it can be guessed.",
+                remedy="Make one of 32 random bytes: `kfm webhook secret` prints it.",
+            )
+        if secret in found:
+            raise ConfigError(f"`{reference}` of `{source.id}` holds the same secret as another one.")
+        found.append(secret)
+    return tuple(found)
+
+
+def webhook_warnings(settings: Settings) -> list[str]:
+    """Warnings at the start of the service."""
+    return [
+        f"warning: source {source.id} accepts sha256(secret + body) as a signature (legacy-concat): a reader "
+        "of one message can lengthen it; have its sender use HMAC, then remove `signature`"
+        for source in settings.sources
+        if source.webhook is not None and source.webhook.signature == "legacy-concat"
+    ]
+
+
+SUBJECT_RULE = "letters, digits and `._@+-`, beginning with a letter or digit, at most 100"
+_SUBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}", re.ASCII)
+_RESERVED = ("kfm", "unknown")  # what is recorded where no person acted, or it is not known who did
+PEOPLE_MAX = 1000
+
+
+def people_problems(settings: Settings) -> Iterator[Problem]:
+    """Path and sentence of whatever is wrong with the people; no token is ever repeated."""
+    if len(settings.people) > PEOPLE_MAX:
+        yield "people", f"at most {PEOPLE_MAX} people"
+    owners: dict[str, str] = {}  # a name or a hash → whose it is
+    for index, person in enumerate(settings.people):
+        path = f"people[{index}]"
+        if not _SUBJECT.fullmatch(person.subject) or person.subject in _RESERVED:
+            said = f"the subject `{person.subject[:40]}`"
+            kept = f"{said} is what kfm calls itself or a stranger"
+            yield (
+                f"{path}.subject",
+                kept
+                if person.subject in _RESERVED
+                else f"{said} has characters that are not allowed: {SUBJECT_RULE}",
+            )
+        if not person.roles:
+            yield f"{path}.roles", "give at least one role: `read`, `operate`, `approve`"
+        if not (person.accounts or person.tokens):
+            yield (
+                path,
+                f"`{person.subject[:40]}` has neither `accounts` nor `tokens`, so no person can act as it",
+            )
+        yield from _names(person, index, owners)
+        yield from _tokens(person, index, owners)
+
+
+def _names(person: PersonSettings, index: int, owners: dict[str, str]) -> Iterator[Problem]:
+    """A name is one person's: a second one could approve what the first has asked for."""
+    taken = owners.get(person.subject)
+    if taken is not None:
+        yield (
+            f"people[{index}].subject",
+            f"`{person.subject[:40]}` is a name of `{taken[:40]}` already: one person is one entry",
+        )
+    own = {person.subject}
+    owners.setdefault(person.subject, person.subject)
+    for position, account in enumerate(person.accounts):
+        path = f"people[{index}].accounts[{position}]"
+        if not account.strip():
+            yield path, "an account must not be empty"
+        elif account not in own and account in owners:
+            yield (
+                path,
+                f"`{account[:40]}` is a name of `{owners[account][:40]}` already: one person is one entry",
+            )
+        own.add(account)
+        owners.setdefault(account, person.subject)
+
+
+def _tokens(person: PersonSettings, index: int, owners: dict[str, str]) -> Iterator[Problem]:
+    for position, text in enumerate(person.tokens):
+        path = f"people[{index}].tokens[{position}]"
+        found = read_hash(text)
+        if found is None and not is_reference(text):
+            yield (
+                path,
+                "write `sha256:` and the token's SHA-256 in hex, or `env:NAME` or `file:PATH` that hold it; "
+                "a token itself is never written here",
+            )
+        elif text in owners:
+            yield path, f"`{owners[text][:40]}` has this token already"
+        owners.setdefault(text, person.subject)
+
+
+def known_people(settings: Settings, resolve: Callable[[str], str]) -> tuple[KnownPerson, ...]:
+    """The people with the hashes of their tokens. One that can't be read stops everything: who is who?"""
+    return tuple(
+        KnownPerson(
+            subject=person.subject,
+            roles=person.roles,
+            accounts=person.accounts,
+            token_hashes=tuple(_hash(person, text, resolve) for text in person.tokens),
+        )
+        for person in settings.people
+    )
+
+
+def _hash(person: PersonSettings, text: str, resolve: Callable[[str], str]) -> str:
+    found = read_hash(resolve(text))
+    if found is None:
+        raise ConfigError(
+            f"people: `{text}` of {person.subject} holds no `sha256:HEX`.",
+            remedy="Put `sha256:` and the SHA-256 of the token there, not the token.",
+        )
+    return found
