@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import json
 
-from kfm.db import queries
-from kfm.db.queries import parameters_of
-from kfm.db.queries import queries
+from kfm.db.queries import is_empty, parameters_of, queries
 from kfm.db.session import Row, Session
 from kfm.model.errors import (
     BackendUnavailable,
@@ -145,7 +143,7 @@ class PostgresDatabase:
 
     def is_empty(self) -> bool:
         """No kfm has ever been here."""
-        return queries.is_empty(self._session)
+        return is_empty(self._session)
 
     def execute(self, sql: str, parameters: dict[str, Any] | None = None) -> list[Row]:
         """One statement, of the transaction under way if there is one; errors in our words."""

@@ -107,7 +107,7 @@ def test_a_ledger_that_is_away_for_a_while_is_waited_for(
     """It goes on where it was; a ledger that is broken ends it."""
     from kfm.runs import retry
 
-    run_due, troubles = retry.run_due, [StoreBusy("another process holds it.")]
+    run_due, troubles = retry.run_due_retries, [StoreBusy("another process holds it.")]
 
     def troubled(*args: Any, **options: Any) -> Any:
         if troubles:
@@ -120,7 +120,7 @@ def test_a_ledger_that_is_away_for_a_while_is_waited_for(
         failing.write("pipeline.py", FINE)
         change(failing, DUE)
 
-    monkeypatch.setattr(retry, "run_due", troubled)
+    monkeypatch.setattr(retry, "run_due_retries", troubled)
     kept = pauses(passes)
     ended = failing.kfm(*WATCH)
     assert ended.code == 0, ended
