@@ -134,12 +134,12 @@ def test_who_stops_it_while_events_are_sent_is_heard(
     failing: Inside, pauses: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The attempt is told, its events wait in the outbox, and no other pass is made."""
-    from kfm.app import App
+    from kfm.lineage import collectors
 
-    def interrupted(_app: App) -> None:
+    def interrupted(_app: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(App, "deliver", interrupted)
+    monkeypatch.setattr(collectors, "deliver", interrupted)
     kept = pauses(lambda _delay_ms: None)
     change(failing, DUE)
     ended = failing.kfm(*WATCH, "-o", "jsonl")
