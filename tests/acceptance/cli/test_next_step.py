@@ -29,7 +29,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
 
 def step_now(world: World) -> tuple[str, NextStep]:
     """The run, and what the one function says of it."""
-    with world.place.reader() as ledger:
+    with world.context.reader() as ledger:
         (run,) = ledger.runs(limit=10)
         step = step_of_run(ledger, run, ledger.now_ms())
     assert step is not None
@@ -62,7 +62,7 @@ def test_every_surface_prints_the_same_step(kfm: Kfm, world: World, state: str) 
     document = msgspec.to_builtins(step)
     (failing,) = world.get("/status", None)["needs_attention"]
     assert failing["next_step"] == document
-    page = Parsed(Reader(world.place).ask(f"runs/{run_id}").text).text
+    page = Parsed(Reader(world.context).ask(f"runs/{run_id}").text).text
     assert step.command in page
     assert step.sentence in page
     if state == "retry":
@@ -71,5 +71,5 @@ def test_every_surface_prints_the_same_step(kfm: Kfm, world: World, state: str) 
     assert step.line in kfm("quarantine", "show", run_id).out
     (held,) = world.get("/quarantine", None)["held"]
     assert held["next_step"] == document
-    page = Parsed(Reader(world.place).ask(f"held/{held['held_id']}").text).text
+    page = Parsed(Reader(world.context).ask(f"held/{held['held_id']}").text).text
     assert step.command in page
