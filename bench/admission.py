@@ -28,7 +28,7 @@ from kfm.db.queries import migrate, queries
 from kfm.db.session import Session
 from kfm.db.sqlite import CHECKPOINT_PAGES, SqliteDatabase
 from kfm.model.records import GateResult, Invocation, Run
-from kfm.model.transactions import Admit
+from kfm.model.runs import Admit
 from kfm.system import SystemClock
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -25,9 +25,11 @@ FOLDER_MAX = 35
 LARGE_FOLDERS = {"nodd/datasets", "ingest/datasets", "cli"}  # one file per dataset, one per command group
 # Layers that may repeat the name of an aggregate; everything else is a feature.
 LAYERS = (
-    "model", "db", "web/api", "web/console/views", "cli", "reports", "config", "lineage", "telemetry",
+    "model", "db", "web/api", "web/console/views", "cli", "reports/explain", "reports", "config", "lineage",
+    "telemetry",
 )  # fmt: skip
-NOUNS_IN_ING = {"string", "ring", "thing", "testing", "heading", "sibling"}
+NOUNS_IN_ING = {"string", "ring", "thing", "testing", "heading", "sibling", "masking"}  # or in the glossary
+OLD_PATH = "Old import path"  # how the docstring of a module begins that only forwards
 
 
 class Figure(NamedTuple):
@@ -93,7 +95,8 @@ def shared_basenames(sources: Iterable[Source]) -> Iterator[str]:
     where: dict[str, list[str]] = defaultdict(list)
     for source in sources:
         name = source.path.rpartition("/")[2]
-        if not name.startswith("__"):
+        forwards = (ast.get_docstring(source.tree) or "").startswith(OLD_PATH)
+        if not name.startswith("__") and not forwards:
             where[name].append(source.path)
     for name, paths in sorted(where.items(), key=lambda each: (-len(each[1]), each[0])):
         features = [path for path in paths if _layer(path) is None]
@@ -251,7 +254,7 @@ def figures(root: Path) -> list[Figure]:
     words = check_words.check(root)
     return [
         Figure("files in src/kfm", len(source), "≤ 450"),
-        Figure("lines in src/kfm", sum(one.lines for one in source), "≤ 92,000"),
+        Figure("lines in src/kfm", sum(one.lines for one in source), "≤ 90,000"),
         Figure("lines of a file, median", statistics.median(one.lines for one in source), "about 200"),
         Figure("files above 700 lines", sum(one.lines > 700 for one in source), "few"),
         Figure(f"folders with more than {FOLDER_MAX} modules", len(folders), "0", folders),

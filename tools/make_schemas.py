@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 
 from kfm.audit import export_documents
+from kfm.cli.lint import LintReport
 from kfm.cli.logs import LogLine
 from kfm.config.schedules import ScheduleFile
-from kfm.model import attempts, audit, incidents, records, replays
+from kfm.model import audit, incidents, records, replays, runs
 from kfm.model.run_state import RunStateDocument
 from kfm.model.settings import Settings
 from kfm.model.webhooks import Payload
 from kfm.release.attestation import Statement
-from kfm.reports.lint import LintReport
 from kfm.runs.artifacts import LogEvent, RunEvent
 from kfm.telemetry import documents
 
@@ -46,8 +46,8 @@ MADE_FROM: dict[str, Any] = {
     "versioning-ledger": export_documents.VersioningLedger,
     "postmortems": export_documents.Postmortems,
     "reviews": export_documents.Reviews,
-    "attempt": attempts.Attempt,
-    "retry": attempts.CallRetry,
+    "attempt": runs.Attempt,
+    "retry": runs.CallRetry,
     "replay-plan": replays.ReplayPlan,
     "replay-spec": replays.ReplaySpec,
 }

@@ -13,7 +13,7 @@ from kfm.cli.command_line import SETTINGS
 from kfm.cli.run import WORST_FIRST, command
 from kfm.lineage.facets import PUBLIC_SCHEMAS
 from kfm.model.errors import all_errors
-from kfm.model.reasons import GATE_CODES, REASON_CODES
+from kfm.model.records import GATE_CODES, REASON_CODES
 from kfm.publish.contract import formats, vocabulary
 from kfm.sources import placement as media
 from updater.runner import runner

@@ -3,7 +3,7 @@ __version__ = "0.1.0"
 # What user code imports as `kfm.…`. Looked up when first asked for: starting up loads none of it,
 # and naming the modules as text keeps the layers' checker from seeing this file import upwards.
 _PUBLIC = {
-    "call": "kfm.calls.declaration",
+    "call": "kfm.calls.call",
     "deadline": "kfm.calls.runtime",
     "within": "kfm.calls.runtime",
     "handed_up": "kfm.calls.runtime",

@@ -1,4 +1,4 @@
-from kfm.calls.declaration import call as call
+from kfm.calls.call import call as call
 from kfm.calls.runtime import deadline as deadline
 from kfm.calls.runtime import handed_up as handed_up
 from kfm.calls.runtime import within as within

@@ -15,7 +15,6 @@ from kfm.model.roles import Identity, Role
 from kfm.model.settings import SourceSettings
 from kfm.runs.kernel import ProjectionReport, RunReport, RunRequest
 from kfm.system import ProcessMeter, SystemClock, SystemRng
-from kfm.telemetry.log_records import install
 
 if TYPE_CHECKING:
     from kfm.calls.breakers import SharedBreakers
@@ -62,9 +61,14 @@ class App:
         self._leave_calls: Callable[[], None] = lambda: None
         self._renderer: IncidentRenderer | None = None
         if not read_only:
-            install(loaded.discretion)
+            self._prepare_logging()
         self.store: Ledger | None = None if read_only else self._emitting_store()
         self.ledger: LedgerReader = self.store or self.state_folder.open_reader()
+
+    def _prepare_logging(self) -> None:
+        from kfm.telemetry.log_records import install  # here: `kfm status` starts without logging
+
+        install(self.loaded.discretion)
 
     def _emitting_store(self) -> Ledger:
         """The ledger, with a lineage emitter: events are written with the changes that they report."""
@@ -318,7 +322,7 @@ class App:
 
     @cached_property
     def public_name(self) -> Callable[[str], str]:
-        from kfm.telemetry.public_names import PublicNames
+        from kfm.telemetry.exporter import PublicNames
 
         return PublicNames(self.settings, self.ledger)
 
@@ -373,7 +377,7 @@ class App:
         made = make_source(source, self.settings, self._source_tools)
         if not self.loaded.discretion.redactor.secrets:
             return made
-        from kfm.sources.redacted import RedactedSource
+        from kfm.sources.source_kinds import RedactedSource
 
         return RedactedSource(made, self.loaded.discretion.hide)
 
@@ -424,7 +428,7 @@ class App:
         from kfm.runs.circuits import observe_calls
         from kfm.runs.kernel import Kernel
 
-        install(self.loaded.discretion)
+        self._prepare_logging()
         return Kernel(
             settings=self.settings,
             ledger=self.ledger,

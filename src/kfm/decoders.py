@@ -19,7 +19,7 @@ import msgspec
 _RECORDS = (
     "kfm.config.loader:CachedConfig",
     "kfm.config.schedules:ScheduleFile",
-    "kfm.model.attempts:Energy",
+    "kfm.model.runs:Energy",
     "kfm.model.audit:Anchor",
     "kfm.model.breaker:Breaker",
     "kfm.model.catalogue:AssetFacts",

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from kfm.model.attempts import Attempt, Circumstances, LineageEvent, OutboxMessage
 from kfm.model.branches import (
     Branch,
     Commit,
@@ -32,6 +31,7 @@ from kfm.model.records import (
     Run,
     Window,
 )
+from kfm.model.runs import Attempt, Circumstances, LineageEvent, OutboxMessage
 from kfm.model.settings import DatasetSettings
 
 if TYPE_CHECKING:

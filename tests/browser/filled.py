@@ -15,13 +15,13 @@ from kfm.model import breaker as breakers
 from kfm.model.keys import request_id, webhook_key
 from kfm.model.records import GovernanceEntry, Trigger, Unit
 from kfm.model.requests import RequestOutcome, UpdateRequest
-from kfm.model.schedule_accounting import account, definition_of, request_for
+from kfm.model.scheduled_times import account, definition_of, request_for
 from kfm.model.schedules import Accounting, Instant, ScheduleState, instants
 from kfm.model.units import Content, IntakeBatch, IntakeUnit, RejectedRecord, wal_id
 from kfm.pipelines.project import run_pipeline
 from kfm.runs.kernel import RunRequest
 from kfm.service.approvals import request_release
-from kfm.web.context import WebContext
+from kfm.web.request_context import WebContext
 
 DAY_MS = 86_400_000
 TOKENS = {who: f"kfm-{who}-0123456789abcdef0123456789abcdef" for who in ("ann", "cy")}

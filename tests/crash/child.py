@@ -132,8 +132,7 @@ def watch_sqlite(meter: Meter) -> None:
 
     meter.kept = Watching()  # it must outlive every connection
 
-    from kfm.db.sqlite import SqliteDatabase
-    from kfm.db.write_lock import WriteLock
+    from kfm.db.sqlite import SqliteDatabase, WriteLock
 
     write, come, go = SqliteDatabase.write, WriteLock.__enter__, WriteLock.__exit__
 

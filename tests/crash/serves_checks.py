@@ -13,7 +13,7 @@ from kfm.config.loader import load
 from kfm.config.schedules import load_schedules
 from kfm.model.keys import request_id, schedule_instant_key
 from kfm.model.retry import policy_for
-from kfm.model.schedule_accounting import LEFT_TO
+from kfm.model.scheduled_times import LEFT_TO
 from kfm.model.schedules import instants
 from tests.crash.fleet import Book
 from tests.crash.project import Project

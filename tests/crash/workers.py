@@ -27,7 +27,7 @@ from typing import Any
 from kfm.app import open_app
 from kfm.config.loader import load
 from kfm.model.units import TOPIC
-from kfm.nodd.worker_process import WorkerOptions, run_worker
+from kfm.nodd.worker_loop import WorkerOptions, run_worker
 
 CONFIG = """\
 version: 1

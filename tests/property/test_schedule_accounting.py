@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kfm.model.schedule_accounting import INSTANTS_MAX, account, backfill, coverage, next_due_ms
+from kfm.model.scheduled_times import INSTANTS_MAX, account, backfill, coverage, next_due_ms
 from kfm.model.schedules import (
     Accounting,
     MissedPolicy,

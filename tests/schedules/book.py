@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kfm.model.requests import UpdateRequest
-from kfm.model.schedule_accounting import account
+from kfm.model.scheduled_times import account
 from kfm.model.schedules import Accounting, Instant, Schedule, ScheduleState, instants
 from kfm.model.settings import SourceSettings
 

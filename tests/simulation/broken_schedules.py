@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.simulation.conditions import CRASHES, QUIET, STALLS, Patch
 from tests.simulation.scheduler import Chances
 
-_CORE = "kfm.model.schedule_accounting"
+_CORE = "kfm.model.scheduled_times"
 _STORE = "kfm.db.schedules"
 # Longer than a claim lasts.
 LATE = Chances(crash=0.0, stall=0.02, jump=0.0, fail_before=0.0, fail_after=0.0, stall_ms=90_000)

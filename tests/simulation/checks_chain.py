@@ -14,9 +14,9 @@ from kfm.audit.chain import verify_seals
 from kfm.db.ledger_reader import LedgerReader
 from kfm.evidence_bundle.bundle import export_run
 from kfm.model import audit
-from kfm.model.attempts import ChainLink
 from kfm.model.audit import from_details
 from kfm.model.redaction import is_masked
+from kfm.model.runs import ChainLink
 from kfm.runs.kernel import Kernel
 from tests.power import PowerCutFiles
 from tests.simulation.judging import read, require

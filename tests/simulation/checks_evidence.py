@@ -12,10 +12,10 @@ import kfm
 from kfm.db.ledger_reader import LedgerReader
 from kfm.lineage.facets import instant
 from kfm.model import keys
-from kfm.model.attempts import Attempt
 from kfm.model.contracts import require_valid
 from kfm.model.records import Run
 from kfm.model.redaction import is_masked
+from kfm.model.runs import Attempt
 from tests.simulation.judging import require
 from tests.simulation.pipelines import SECRET
 

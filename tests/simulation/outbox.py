@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from kfm.db.ledger import Ledger
 from kfm.lineage.delivery import BACKOFF_BASE_MS, BACKOFF_MAX_MS, deliver_messages
 from kfm.lineage.emitter import TOPIC
-from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import BackendUnavailable, CollectorRefused
 from kfm.model.retry import backoff_ms
+from kfm.model.runs import OutboxMessage
 from tests.simulation.adapters import SimClock, SimDatabase
 from tests.simulation.judging import require
 from tests.simulation.lane import Lane

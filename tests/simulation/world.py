@@ -25,7 +25,7 @@ from kfm.publish.targets.target_kinds import TargetParts, build
 from kfm.runs import gc
 from kfm.runs.kernel import Kernel
 from kfm.runs.target_updates import project
-from kfm.sources.joint import SyncSource
+from kfm.sources.source_kinds import SyncSource
 from tests.power import FolderNode
 from tests.recording import Recording
 from tests.simulation.actions import SCOPES, Actions

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kfm.model import audit
-from kfm.model.attempts import ChainLink
 from kfm.model.audit import EVENTS, UNITS, Row, Seal, from_details, leaf
 from kfm.model.records import Record
+from kfm.model.runs import ChainLink
 from kfm.ports import Progress
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from kfm.audit.chain import PHASE, links
 from kfm.audit.export_documents import ChainEnd, ChainExport, ExportedFile, Extract, Postmortems, Reviews
 from kfm.audit.ledgers import Curtain
 from kfm.model import audit
-from kfm.model.attempts import ChainLink
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import BackendUnavailable, ChainBroken, UsageError
+from kfm.model.runs import ChainLink
 from kfm.model.settings import Settings
 from kfm.ports import Files, Progress
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from kfm.model.attempts import Ending
 from kfm.model.records import Record, RunStatus
+from kfm.model.runs import Ending
 
 
 class ChainEnd(Record, frozen=True):

@@ -21,12 +21,12 @@ from kfm.audit.export_documents import (
     VersionRow,
 )
 from kfm.db.ledger_reader import every
-from kfm.model.attempts import Attempt, CallRetry, ChainLink
 from kfm.model.audit import SealedPage, entry_document, leaf, page_bytes
 from kfm.model.breaker import provider_of
 from kfm.model.canonical import canonical_bytes
 from kfm.model.records import GovernanceEntry, Run
 from kfm.model.redaction import MASK_KEY, is_masked, mask, redact
+from kfm.model.runs import Attempt, CallRetry, ChainLink
 from kfm.model.settings import DatasetSettings, Rights, Settings
 from kfm.model.times import rfc3339
 

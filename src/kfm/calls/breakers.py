@@ -23,7 +23,7 @@ from kfm.model.breaker import (
     wait_ms,
 )
 from kfm.model.errors import CircuitOpen, KfmError
-from kfm.model.wording import moment
+from kfm.model.quantities import moment
 from kfm.ports import Clock
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import msgspec
 
 from kfm.calls.runtime import HERE, FailedTry, Line
 from kfm.model.errors import UsageError
+from kfm.model.quantities import suggest
 from kfm.model.retry import CallPolicy, call_policy
-from kfm.model.wording import suggest
 
 TIMEOUT_MS = 60_000  # where nothing else is said
 TIMEOUT_MAX_S = 24 * 3600.0

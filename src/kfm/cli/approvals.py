@@ -16,8 +16,8 @@ from kfm.cli.quarantine import NEEDS_APPROVAL
 from kfm.cli.run import choose, require_window
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.quantities import moment
 from kfm.model.quarantine import Approval
-from kfm.model.wording import moment
 from kfm.reports.lookup import SHOWN_CHARS_MAX, Sought, find_run, only
 from kfm.reports.quarantine import approval_document, held_document, is_open
 

@@ -13,7 +13,7 @@ from kfm.cli.options import session_options
 from kfm.cli.output import one_line, table
 from kfm.cli.session import CommandSession
 from kfm.model.errors import ChainBroken, UsageError
-from kfm.model.wording import counted, moment
+from kfm.model.quantities import counted, moment
 from kfm.reports.audit import entry_document
 
 LIMIT_MAX = 10_000

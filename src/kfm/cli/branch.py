@@ -13,7 +13,7 @@ from kfm.cli.output import instant, one_line, table
 from kfm.cli.session import CommandSession
 from kfm.model.branches import Branch
 from kfm.model.errors import MergeConflict, RationaleRequired
-from kfm.model.wording import counted, moment, readable_size
+from kfm.model.quantities import counted, moment, readable_size
 
 SHOWN_MAX = 100_000
 _rationale = click.option("--rationale", metavar="TEXT", help="Why; kept in the governance ledger.")

@@ -62,7 +62,7 @@ def reset(session: CommandSession, provider: str, rationale: str | None, **optio
     with session.app() as app:
         known = [breaker.provider for breaker in app.ledger.breakers()]
         if provider not in known:
-            from kfm.model.wording import did_you_mean
+            from kfm.model.quantities import did_you_mean
 
             raise UsageError(
                 f"No provider `{provider}` had trouble{did_you_mean(provider, known)}",

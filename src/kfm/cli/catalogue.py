@@ -15,7 +15,7 @@ from kfm.cli.output import one_line, table
 from kfm.cli.progress import watched
 from kfm.cli.session import CommandSession
 from kfm.model.errors import ExtraMissing, UsageError
-from kfm.model.wording import counted, readable_size
+from kfm.model.quantities import counted, readable_size
 from kfm.nodd.grammar import Dataset
 from kfm.web.server import address_of, is_private, listener, shown_host
 
@@ -203,7 +203,7 @@ def _one(every: list[CollectionFigures], name: str) -> CollectionFigures:
     for one in every:
         if one.collection_id == name:
             return one
-    from kfm.model.wording import did_you_mean
+    from kfm.model.quantities import did_you_mean
 
     known = [each.collection_id for each in every]
     raise UsageError(

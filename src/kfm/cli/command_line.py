@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kfm import __version__
-from kfm.cli.exit_code import guarded
+from kfm.cli.process import guarded
 from kfm.cli.signals import cancelled_by_sigterm, masked
 from kfm.config.loader import COMPLETE_VARIABLE, completion_instruction
 
@@ -83,7 +83,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in (*self.table, *self.older):
-            from kfm.model.wording import suggest
+            from kfm.model.quantities import suggest
 
             close = suggest(args[0], self.table)
             hint = f" Did you mean `{close}`?" if close else ""

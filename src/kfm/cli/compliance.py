@@ -10,7 +10,7 @@ import click
 from kfm.cli.options import session_options
 from kfm.cli.output import short_id
 from kfm.cli.session import CommandSession
-from kfm.model.wording import counted
+from kfm.model.quantities import counted
 
 LINES_MAX = 1000  # findings that are shown one by one
 RULES = {

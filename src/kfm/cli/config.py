@@ -9,7 +9,7 @@ import click
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line, table
 from kfm.cli.session import CommandSession
-from kfm.model.wording import counted
+from kfm.model.quantities import counted
 
 
 @click.group(name="config")

@@ -16,7 +16,7 @@ from kfm.cli.options import session_options
 from kfm.cli.output import one_line
 from kfm.cli.session import CommandSession
 from kfm.model.errors import BackendUnavailable, KfmError
-from kfm.model.wording import counted, readable_size
+from kfm.model.quantities import counted, readable_size
 
 FREE_WARN_BYTES = 1024**3
 FREE_FAIL_BYTES = 64 * 1024**2
@@ -218,7 +218,7 @@ def _foreign_updater() -> Iterator[DoctorFinding]:
 
 def _environment(_loaded: Any) -> Iterator[DoctorFinding]:
     from kfm.config.loader import VARIABLES, unknown_variables
-    from kfm.model.wording import did_you_mean
+    from kfm.model.quantities import did_you_mean
 
     for name in unknown_variables():
         hint = did_you_mean(name, sorted(VARIABLES))

@@ -49,7 +49,7 @@ def show_error(error: KfmError, *, output: str, verbose: bool, cause: BaseExcept
     from kfm.cli.output import encode, message
 
     if output != "text":
-        from kfm.cli.streams import cleaned
+        from kfm.cli.process import cleaned
 
         sys.stdout.write(encode(cleaned(error.as_document()), output))
         sys.stdout.flush()

@@ -10,8 +10,7 @@ import click
 from kfm.cli.options import directory_option, opened, session_options
 from kfm.cli.output import one_line, short_id
 from kfm.cli.session import CommandSession
-from kfm.reports.error_pages import error_page
-from kfm.reports.explain.subjects import explain_subject, is_code
+from kfm.reports.explain.subjects import error_page, explain_subject, is_code
 
 _DIGEST = re.compile(r"([0-9a-f]{12})[0-9a-f]{52}")
 OF_PIPELINES = ("pass", "run-state")  # whose sentences name digests
@@ -36,7 +35,7 @@ def command(session: CommandSession, directory: str | None, what: str) -> None:
         return
     with opened(session, directory) as place:
         settings = place.loaded.settings if place.loaded is not None else None
-        explanation = explain_subject(place.store, place.tables, settings, what, place.clock.now_ms())
+        explanation = explain_subject(place.store, lambda: place.tables, settings, what, place.clock.now_ms())
     lines = [_line(sentence) for sentence in (explanation.reason, *explanation.chain)]
     if explanation.reason.record.type in OF_PIPELINES:
         lines = [_DIGEST.sub(r"\1", line) for line in lines]

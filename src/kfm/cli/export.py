@@ -11,7 +11,7 @@ from kfm.cli.options import session_options
 from kfm.cli.output import one_line
 from kfm.cli.session import CommandSession
 from kfm.model.errors import BackendUnavailable, UsageError
-from kfm.model.wording import counted, readable_size
+from kfm.model.quantities import counted, readable_size
 from kfm.reports.lookup import find_run_or_call
 
 

@@ -11,7 +11,7 @@ from kfm.cli.options import session_options
 from kfm.cli.progress import Silent, watcher
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
-from kfm.model.wording import counted, readable_size
+from kfm.model.quantities import counted, readable_size
 
 SHOWN_MAX = 20
 

@@ -10,7 +10,7 @@ from kfm.cli.options import session_options
 from kfm.cli.output import one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
-from kfm.model.wording import counted
+from kfm.model.quantities import counted
 from kfm.reports.incidents import find_incident, incident_document, notification_document
 
 LIMIT_MAX = 10_000

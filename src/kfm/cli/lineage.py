@@ -12,7 +12,7 @@ from kfm.cli.options import directory_option, opened, session_options
 from kfm.cli.output import instant, one_line, table
 from kfm.cli.session import CommandSession
 from kfm.model.errors import UsageError
-from kfm.model.wording import counted, moment
+from kfm.model.quantities import counted, moment
 from kfm.reports.lineage import event_document
 from kfm.reports.lookup import find_run_or_call, find_unit, is_wal_id
 from kfm.reports.pipeline_runs import find_pass
@@ -98,7 +98,7 @@ def prov(session: CommandSession, run: str, internal: bool, directory: str | Non
             assert made is not None
             sys.stdout.write(made.decode())
             return
-    from kfm.runs.run_provenance import provenance
+    from kfm.runs.artifacts import provenance
 
     with session.app(read_only=True) as app:
         wanted = getattr(about, "invocation_id", None) or about.run_id

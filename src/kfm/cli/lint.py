@@ -1,19 +1,40 @@
-"""`kfm lint`: forbidden retry behaviour in Python code. Needs no project and no configuration.
-
-The linter is a distribution of its own, `kfm-lint`, of the same version; this is its way into kfm's commands.
-"""
+"""The JSON document of `kfm lint`, as the schema `cli-lint` declares it."""
 
 from __future__ import annotations
 
 import sys
 
 import click
+import msgspec
 
 from kfm.cli.options import log_option
 from kfm.cli.output import FORMATS as OUTPUTS
 from kfm.model.errors import UsageError
 from kfm_lint.command import UsageProblem, check_paths, choose_codes, render, rule_lines
 from kfm_lint.report import FORMATS
+
+
+class ReportedFinding(msgspec.Struct, frozen=True):
+    code: str
+    name: str
+    path: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    message: str
+    confidence: str
+    remedy: str
+    docs: str
+
+
+class LintReport(msgspec.Struct, frozen=True):
+    """The result of `kfm lint`; with jsonl one of `findings` on each line"""
+
+    findings: list[ReportedFinding]
+    files: int
+    waived: int
+    exit_code: int
 
 
 @click.command(epilog=f"\b\nRules (`kfm explain CODE` has more):\n{rule_lines()}")

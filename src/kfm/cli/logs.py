@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from kfm.cli import streams
+from kfm.cli import process
 from kfm.cli.output import Level, instant
 from kfm.model.records import Record
 from kfm.telemetry import log_records
@@ -105,7 +105,7 @@ class StderrHandler(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.addFilter(CorrelationFilter())
-        self.addFilter(RedactionFilter(streams.redacted))
+        self.addFilter(RedactionFilter(process.redacted))
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -183,7 +183,7 @@ class JsonLog:
         return "".join(self.message(text) for text in left)
 
     def message(self, text: str, level: Level = "info") -> str:
-        message = _bounded(streams.clean(text)).strip()
+        message = _bounded(process.clean(text)).strip()
         if not message:
             return ""
         return line_of(self._now_ms(), level, message, log_records.current()._asdict()) + "\n"

@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from kfm.model import wording
+from kfm.model import quantities
 
-duration = wording.duration
+duration = quantities.duration
 FORMATS = ("text", "json", "jsonl")
 Level = Literal["info", "warning", "error"]
-instant = wording.instant
-one_line = wording.one_line
-short_id = wording.short_id
-utc = wording.utc
+instant = quantities.instant
+one_line = quantities.one_line
+short_id = quantities.short_id
+utc = quantities.utc
 
 
 def message(text: str, level: Level = "info") -> None:

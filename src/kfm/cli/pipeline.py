@@ -16,11 +16,11 @@ import click
 from kfm.cli.errors import annotate
 from kfm.cli.options import directory_option, opened, session_options
 from kfm.cli.output import Level, clipped, duration, message, one_line, short_id
+from kfm.cli.process import data_apart
 from kfm.cli.session import CommandSession
 from kfm.cli.signals import masked
-from kfm.cli.streams import data_apart
 from kfm.model.errors import Cancelled, KfmError, UsageError
-from kfm.model.wording import counted, moment
+from kfm.model.quantities import counted, moment
 from kfm.reports.pipeline_runs import cells_of, find_pass, graph_document
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from kfm.cli.output import one_line
-from kfm.model.wording import counted, readable_size
+from kfm.model.quantities import counted, readable_size
 from kfm.ports import Progress
 
 if TYPE_CHECKING:

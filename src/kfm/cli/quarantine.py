@@ -11,7 +11,7 @@ from kfm.cli.options import session_options
 from kfm.cli.output import one_line, short_id, table
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
-from kfm.model.wording import moment
+from kfm.model.quantities import moment
 from kfm.reports.next_steps import step_of_held
 from kfm.reports.quarantine import approval_document, find_held, held_document
 

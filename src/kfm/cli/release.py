@@ -10,8 +10,8 @@ from kfm.cli.options import session_options
 from kfm.cli.output import one_line
 from kfm.cli.session import CommandSession
 from kfm.model.errors import UsageError
+from kfm.model.quantities import counted
 from kfm.model.times import parse_rfc3339
-from kfm.model.wording import counted
 
 
 @click.command()

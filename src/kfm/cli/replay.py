@@ -21,7 +21,7 @@ from kfm.cli.replay_options import (
 )
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
-from kfm.model.wording import counted, moment
+from kfm.model.quantities import counted, moment
 from kfm.reports.lookup import Sought, only
 
 REFUSED = 3

@@ -14,9 +14,9 @@ import msgspec
 from kfm.cli.options import past_ms
 from kfm.cli.output import clipped, instant, one_line, table
 from kfm.model.errors import UsageError
+from kfm.model.quantities import counted, moment
 from kfm.model.records import UNIT_STATUSES
 from kfm.model.replays import MODES, ReplayPlan, ReplaySpec, Selection, check_plan
-from kfm.model.wording import counted, moment
 from kfm.reports.lookup import is_wal_id
 
 FILE_BYTES_MAX = 64 * 1024 * 1024

@@ -13,7 +13,7 @@ from kfm.cli.progress import watched
 from kfm.cli.run import Lineup, exit_code, hand_over, report_document, show_report, summarise, worst
 from kfm.cli.session import CommandSession
 from kfm.model.errors import BackendUnavailable, Cancelled, StoreCorrupt, StoreUnsafe, UsageError
-from kfm.model.wording import counted, moment
+from kfm.model.quantities import counted, moment
 from kfm.reports.lookup import find_run
 
 PAUSE_MAX_MS = 30_000  # how long a new failure of another process may go unseen

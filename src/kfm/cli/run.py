@@ -26,7 +26,7 @@ from kfm.model.errors import (
     UsageError,
     WindowError,
 )
-from kfm.model.wording import span
+from kfm.model.quantities import span
 
 SEAL_EVENTS_MIN = 500  # so many events are worth an entry in the chain
 # With several sources the worst ending decides, in this order: something is wrong with us, with a
@@ -210,7 +210,7 @@ def choose(settings: Any, wanted: Sequence[str]) -> list[str]:
         raise UsageError("The configuration has no sources.", remedy="Add one under `sources:`.")
     for source_id in wanted:
         if source_id not in known:
-            from kfm.model.wording import did_you_mean
+            from kfm.model.quantities import did_you_mean
 
             raise UsageError(
                 f"There is no source `{source_id}`{did_you_mean(source_id, known)}",
@@ -241,8 +241,8 @@ def planned(path: str, sources: Sequence[str], window: str | None) -> tuple[tupl
 
 def require_window(spec: str, sources: Sequence[Any], now_ms: int) -> None:
     """Refuse a window that no source could be run for, before any is."""
+    from kfm.model.quantities import moment
     from kfm.model.windows import resolve_window
-    from kfm.model.wording import moment
 
     for source in sources:
         try:
@@ -287,11 +287,13 @@ def hand_over(session: CommandSession, app: Any, reports: Sequence[Any]) -> bool
         return False
     from kfm.audit.chain import seal_all
     from kfm.lineage.collectors import deliver
-    from kfm.runs.run_provenance import leave_provenance
 
     try:
         for report in reports:
-            leave_provenance(app, report)
+            if report.artifacts_dir is not None:
+                from kfm.runs.artifacts import leave_provenance
+
+                leave_provenance(app, report)
         delivered = deliver(app)
         seal_all(app.kernel.store, "kfm", SEAL_EVENTS_MIN)
     except OSError as error:

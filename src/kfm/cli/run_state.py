@@ -14,7 +14,7 @@ from kfm.cli.output import duration, one_line, short_id, table
 from kfm.cli.pipeline import counted_words
 from kfm.cli.session import CommandSession
 from kfm.model.errors import UsageError
-from kfm.model.wording import counted, moment, readable_size
+from kfm.model.quantities import counted, moment, readable_size
 from kfm.reports.pipeline_runs import WORDS, find_pass, node_document, pass_document
 
 LIMIT_MAX = 10_000
@@ -108,7 +108,7 @@ def history(
         found = place.tables.history(node, branch=branch, limit=limit + 1)
         known = _known_nodes(place.tables) if not found else []
     if not found and known:
-        from kfm.model.wording import did_you_mean
+        from kfm.model.quantities import did_you_mean
 
         raise UsageError(
             f"There is no record of a node `{node}`{did_you_mean(node, known)}.",
@@ -145,7 +145,7 @@ def export(
 
             count = mirror(place.store_parts(), place.tables, os.path.abspath(file))
         else:
-            from kfm.pipelines.records import export_run_states
+            from kfm.pipelines.record_export import export_run_states
 
             count = export_run_states(place.tables, file, pipeline_id=pipeline, branch=branch)
     session.emit({"written": file, "records": count}, [f"{file}: {counted(count, 'record')}"])
@@ -207,7 +207,7 @@ def find_node(tables: Any, found: Any, node: str) -> Any:
     record = tables.one(found.run_id, node)
     if record is not None:
         return record
-    from kfm.model.wording import did_you_mean
+    from kfm.model.quantities import did_you_mean
 
     known = [name for name, _ in found.graph]
     if node in known:

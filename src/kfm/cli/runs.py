@@ -9,7 +9,7 @@ import click
 from kfm.cli.options import session_options
 from kfm.cli.output import between, duration, one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
-from kfm.model.wording import counted, moment, span
+from kfm.model.quantities import counted, moment, span
 from kfm.reports.explain.invocations import refused
 from kfm.reports.lookup import is_wal_id
 from kfm.reports.runs import run_document, shown_run
@@ -45,7 +45,7 @@ def command(
     with session.app(read_only=True) as app:
         if to is not None:
             found = app.ledger.runs(dataset_id=dataset, source_id=source, status=status, limit=EXPORT_MAX)
-            from kfm.pipelines.records import export_runs
+            from kfm.pipelines.record_export import export_runs
 
             export_runs(found, to)
             session.emit({"written": to, "runs": len(found)}, [f"{to}: {counted(len(found), 'run')}"])
@@ -73,7 +73,7 @@ def command(
             ("source", source, app.settings.sources),
         ):
             if wanted is not None and wanted not in (known := [thing.id for thing in things]):
-                from kfm.model.wording import did_you_mean
+                from kfm.model.quantities import did_you_mean
 
                 session.note(f"the configuration has no {kind} `{wanted}`{did_you_mean(wanted, known)}")
     if more and session.output == "text":
@@ -109,7 +109,7 @@ def show_command(session: CommandSession, run: str) -> None:
     RUN is a run's id, or the beginning of one. The id of a unit (wal_id) shows that, as `kfm nodd show` does.
     """
     if is_wal_id(run):
-        from kfm.cli.nodd_units import show_unit
+        from kfm.cli.nodd import show_unit
 
         show_unit(session, run)
         return

@@ -12,7 +12,7 @@ from kfm.cli.options import session_options
 from kfm.cli.output import between, clipped, instant, one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
-from kfm.model.wording import counted, duration, moment
+from kfm.model.quantities import counted, duration, moment
 
 DAY_MS = 86_400_000
 HISTORY_MAX = 1_000
@@ -300,7 +300,7 @@ def backfill(
     are not accounted for yet are left to the schedule. A window whose upstream has not changed is unchanged
     again; `kfm run --window` takes any other window.
     """
-    from kfm.model.schedule_accounting import BACKFILL_MAX
+    from kfm.model.scheduled_times import BACKFILL_MAX
     from kfm.model.windows import parse_instant
     from kfm.reports.schedules import backfill_document
 
@@ -596,7 +596,7 @@ def find_schedule(known: dict[str, Any], name: str) -> Any:
     """The schedule of this name."""
     if name in known:
         return known[name]
-    from kfm.model.wording import did_you_mean
+    from kfm.model.quantities import did_you_mean
 
     raise UsageError(
         f"There is no schedule `{name[:100]}`{did_you_mean(name, sorted(known))}",

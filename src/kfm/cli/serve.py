@@ -18,7 +18,7 @@ from kfm.cli.options import session_options
 from kfm.cli.session import CommandSession
 from kfm.cli.signals import GracefulStop
 from kfm.model.errors import Cancelled, ExtraMissing, UsageError
-from kfm.model.wording import counted
+from kfm.model.quantities import counted
 from kfm.service.runner import ServiceOptions, ServiceThreads
 
 if TYPE_CHECKING:
@@ -97,8 +97,8 @@ def serve(
     from kfm.config.section_checks import webhook_warnings
     from kfm.decoders import prepare_decoders
     from kfm.web.api.operation_table import request_bodies
-    from kfm.web.app import WebApplication
-    from kfm.web.context import WebContext
+    from kfm.web.request_context import WebContext
+    from kfm.web.web_app import WebApplication
 
     sys.setswitchinterval(SWITCH_SECONDS)
     loaded = session.load()

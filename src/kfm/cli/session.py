@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kfm.cli import streams
+from kfm.cli import process
 from kfm.cli.output import Level, encode, message
 from kfm.cli.signals import masked
 from kfm.model.errors import UsageError
@@ -40,7 +40,7 @@ class CommandSession(NamedTuple):
             if not equals or not field:
                 raise UsageError(f"--set takes FIELD=VALUE, not `{field}`.")
         loaded = load(self.config, {field: value for field, _, value in pairs})
-        streams.begin(loaded)
+        process.begin(loaded)
         return loaded
 
     @contextmanager
@@ -58,13 +58,13 @@ class CommandSession(NamedTuple):
     def emit(self, document: Any, lines: Sequence[str], rows: Sequence[Any] | None = None) -> None:
         """The command's result. `rows` are what `jsonl` prints one by one."""
         if self.output == "text":
-            text = streams.clean("".join(f"{line}\n" for line in lines))
+            text = process.clean("".join(f"{line}\n" for line in lines))
             _write(text if self.colour else _STYLE.sub("", text), len(lines))
         elif self.output == "json" or rows is None:
-            sys.stdout.write(encode(streams.cleaned(document), self.output))
+            sys.stdout.write(encode(process.cleaned(document), self.output))
         else:
             for row in rows:
-                sys.stdout.write(encode(streams.cleaned(row), "jsonl"))
+                sys.stdout.write(encode(process.cleaned(row), "jsonl"))
 
     def note(self, text: str, level: Level = "info") -> None:
         """A message beside the result."""

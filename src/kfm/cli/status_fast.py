@@ -7,8 +7,8 @@ from typing import Any
 
 from kfm.cli.output import between, duration, one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
+from kfm.model.quantities import counted
 from kfm.model.records import UNIT_STATUSES
-from kfm.model.wording import counted
 from kfm.reports.status import gather
 
 
@@ -32,7 +32,7 @@ def quick_status(arguments: Sequence[str]) -> int | None:
     session = read_session(arguments)
     if session is None:
         return None
-    from kfm.cli.exit_code import guarded
+    from kfm.cli.process import guarded
 
     return guarded(lambda: show_status(session), arguments, logs=False)
 

@@ -10,7 +10,7 @@ from kfm.cli.options import session_options
 from kfm.cli.output import one_line, table
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
-from kfm.model.wording import moment
+from kfm.model.quantities import moment
 from kfm.reports.status import switch_document
 
 MEANING = {
@@ -75,7 +75,7 @@ def _scope(app: Any, options: dict[str, Any]) -> str:
     if name not in known and kind != "domain":
         known = sorted({*known, *_announced(app)})
     if name not in known:
-        from kfm.model.wording import did_you_mean
+        from kfm.model.quantities import did_you_mean
 
         what = "dataset" if kind == "replays" else kind
         raise UsageError(f"There is no {what} `{name}`{did_you_mean(str(name), known)}")

@@ -1,8 +1,9 @@
-"""`kfm webhook`: make a secret, sign a webhook, send one. For trying out a sender, or the service."""
+"""What `kfm webhook` needs of the world: the time, new ids, randomness, and one request."""
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,14 +13,61 @@ import click
 
 from kfm.cli.options import session_options
 from kfm.cli.session import CommandSession
-from kfm.model.errors import ConfigNotFound, UsageError
+from kfm.model.errors import BackendUnavailable, ConfigNotFound, UsageError
+from kfm.model.webhooks import SECRET_BYTES, secret_text
+from kfm.system import SystemClock, SystemIds
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
     from kfm.model.webhooks import Scheme
 
+
+ANSWER_BYTES_MAX = 4 * 1024 * 1024
+TIMEOUT_SECONDS = 120.0  # a dry-run does all the work of a run
 BODY_BYTES_MAX = 16 * 1024 * 1024
 EVENT = "kfm.test"
+
+
+class SentWebhook(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def now_ms() -> int:
+    return SystemClock().now_ms()
+
+
+def new_id() -> str:
+    return SystemIds().new()
+
+
+def new_secret() -> str:
+    return secret_text(os.urandom(SECRET_BYTES))
+
+
+def post(url: str, headers: dict[str, str], body: bytes, *, local: bool) -> SentWebhook:
+    """One request, sent once. Redirects are not followed: a signature is for one address."""
+    import httpx
+
+    try:
+        with (
+            httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=not local, follow_redirects=False) as client,
+            client.stream("POST", url, content=body, headers={**headers, "User-Agent": "kfm"}) as answer,
+        ):
+            received = b""
+            for chunk in answer.iter_bytes():
+                received += chunk
+                if len(received) > ANSWER_BYTES_MAX:
+                    break
+            return SentWebhook(answer.status_code, dict(answer.headers), received[:ANSWER_BYTES_MAX])
+    except httpx.TimeoutException:
+        raise BackendUnavailable("The service did not answer in time.") from None
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        raise BackendUnavailable(
+            f"The service can't be reached: {type(error).__name__}.",
+            remedy="Is `kfm serve` running? Name its address with --url.",
+        ) from None
 
 
 @click.group(name="webhook")
@@ -73,7 +121,6 @@ def secret(session: CommandSession) -> None:
     \b
     kfm webhook secret > hook.secret && chmod 600 hook.secret
     """
-    from kfm.service.webhook_client import new_secret
 
     made = new_secret()
     session.emit({"secret": made}, [made])
@@ -124,7 +171,6 @@ def send(session: CommandSession, **asked: Any) -> int:
       kfm webhook send gauges --window 2026-01-01/P1D --rationale "the gauge was repaired"
       kfm webhook send gauges --scheme standard --url https://kfm.example.org/hooks/gauges
     """
-    from kfm.service.webhook_client import post
 
     request = _request(session, asked)
     answer = post(request.url, request.headers, request.body, local=_is_local(request.url))
@@ -158,7 +204,6 @@ class _Request(NamedTuple):
 
 def _request(session: CommandSession, asked: dict[str, Any]) -> _Request:
     from kfm.model.webhooks import new_body, signed_headers
-    from kfm.service.webhook_client import new_id, now_ms
 
     loaded = _loaded(session, asked)
     secret = _secret(loaded, asked["source"], asked["secret"])

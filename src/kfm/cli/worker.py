@@ -14,8 +14,8 @@ from kfm.cli.options import session_options
 from kfm.cli.session import CommandSession
 from kfm.cli.signals import GracefulStop
 from kfm.model.errors import ExtraMissing, UsageError
+from kfm.model.quantities import counted
 from kfm.model.settings import Ingest
-from kfm.model.wording import counted
 
 CANCELLED = 130
 TOLD_EVERY_S = 10.0
@@ -63,7 +63,7 @@ def command(
     """
     _check(once, until_idle, from_stdin, no_intake, rate)
     from kfm.nodd.dataset_registry import require_known_datasets
-    from kfm.nodd.worker_process import WorkerOptions, run_worker
+    from kfm.nodd.worker_loop import WorkerOptions, run_worker
 
     loaded = session.load()
     require_known_datasets(loaded)

@@ -25,8 +25,8 @@ from kfm.config.section_checks import ingest_problems, people_problems, serve_pr
 from kfm.model.breaker import PROVIDER_CHARS_MAX, is_provider_name
 from kfm.model.energy import FIGURE_MIN, FIGURES_MAX
 from kfm.model.errors import ConfigError, WindowError
+from kfm.model.quantities import did_you_mean
 from kfm.model.settings import Hook, Settings, SourceSettings, Target, own_places, takes_in
-from kfm.model.wording import did_you_mean
 
 BAD_CHARACTERS = f"has characters that are not allowed: {NAME_RULE}"
 _PIPELINE = re.compile(r"[^:]+\.(?:py|mjs):[A-Za-z_]\w*")  # .mjs: run by the Node.js twin

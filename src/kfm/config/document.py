@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from kfm.model.errors import ConfigError
+from kfm.model.quantities import did_you_mean
 from kfm.model.settings import Settings
-from kfm.model.wording import did_you_mean
 
 VALUES_MAX = 100_000  # aliases can multiply; no configuration has this many settings
 DEPTH_MAX = 64

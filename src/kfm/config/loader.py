@@ -215,7 +215,7 @@ def _placed(field: str, text: str, variable: str | None) -> str:
 
 def _override(settings: Settings, field: str, text: str, origin: str) -> Settings:
     from kfm.config.checks import value_problem
-    from kfm.model.wording import did_you_mean
+    from kfm.model.quantities import did_you_mean
 
     if field not in VARIABLES.values():
         hint = did_you_mean(field, sorted(VARIABLES.values()))

@@ -17,10 +17,10 @@ from kfm.config.document import (
     shaped,
 )
 from kfm.model.errors import ConfigError, WindowError
+from kfm.model.quantities import did_you_mean
 from kfm.model.schedules import MissedPolicy, Overlap, Paused, Schedule, Which, expression_problem
 from kfm.model.settings import Settings, SourceSettings, Strict
 from kfm.model.windows import DAY_MS, parse_duration, parse_instant, resolve_window
-from kfm.model.wording import did_you_mean
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded

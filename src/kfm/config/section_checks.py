@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from kfm.config.document import NAME, NAME_RULE, Problem, is_web_address
 from kfm.config.secrets import WAY_OUT, is_reference
 from kfm.model.errors import ConfigError
+from kfm.model.quantities import did_you_mean
 from kfm.model.roles import KnownPerson, read_hash
 from kfm.model.settings import PersonSettings, Settings, SourceSettings
-from kfm.model.wording import did_you_mean
 
 if TYPE_CHECKING:
     from kfm.model.settings import Ingest, IngestQueue

@@ -9,7 +9,7 @@ from kfm.db.outbox import Journal
 from kfm.db.session import Session
 from kfm.model.contracts import check_transition
 from kfm.model.records import Run
-from kfm.model.transactions import Admit, AdmitResult
+from kfm.model.runs import Admit, AdmitResult
 
 
 def admit(session: Session, request: Admit, dead: leases.Dead, journal: Journal) -> AdmitResult:

@@ -11,7 +11,7 @@ from kfm.db.session import Row, Session
 from kfm.model.errors import NotApproved
 from kfm.model.quarantine import Approval
 from kfm.model.records import Lock
-from kfm.model.transactions import Approve, ApproveResult, Reject
+from kfm.model.runs import Approve, ApproveResult, Reject
 
 _FIELDS = Approval.__struct_fields__
 _FREE = (

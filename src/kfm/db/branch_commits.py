@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from kfm.db import rows
@@ -50,8 +51,8 @@ def create_in(session: Session, name: str, at: str | None = None) -> Branch:
     take_part(session)
     now_ms = session.now_ms()
     if at is None:
-        put_commit(session, ROOT, now_ms)
-        at = ROOT.commit_id
+        put_commit(session, root_commit(), now_ms)
+        at = root_commit().commit_id
     elif session.one("commits.hold", commit_id=at) is None:
         raise RefNotFound(f"There is no commit `{at[:80]}`.")
     if session.one("tags.get", name=name) is not None:
@@ -121,7 +122,7 @@ def merge_in(
     if moved := branches.moved_from(held, expected):
         return moved
     branches.refuse_protected(held, gated)
-    if source != ROOT.commit_id and session.one("commits.hold", commit_id=source) is None:
+    if source != root_commit().commit_id and session.one("commits.hold", commit_id=source) is None:
         raise RefNotFound(f"There is no commit `{source[:80]}`.")
     find, forest = finder(session), forest_of(session)
     target, other = find(held.head), find(source)
@@ -248,8 +249,10 @@ def _advance(
     return commit
 
 
-# What every branch came from: nothing. So any two branches have a common ancestor.
-ROOT = branches.make_commit(EMPTY, (), message="", author="kfm", at_ms=0)
+@cache
+def root_commit() -> Commit:
+    """The empty commit that every branch began with: any two branches have a common ancestor."""
+    return branches.make_commit(EMPTY, (), message="", author="kfm", at_ms=0)
 
 
 def commit_from(row: Row) -> Commit:
@@ -298,7 +301,7 @@ def forest_of(session: Session) -> Forest:
 
 def finder(session: Session) -> Callable[[str], Commit]:
     """Commits by id, each read once."""
-    known = {ROOT.commit_id: ROOT}
+    known = {root_commit().commit_id: root_commit()}
 
     def find(commit_id: str) -> Commit:
         found = known.get(commit_id)
@@ -353,7 +356,7 @@ def _named(session: Session, name: str) -> str:
     if row := session.one("tags.get", name=rows.storable(name)):
         return str(row[1])
     if branches.is_commit_prefix(name):
-        if ROOT.commit_id == name:
+        if root_commit().commit_id == name:
             return name
         found = session.all("commits.beginning", low=name, high=f"{name}g")
         if len(found) > 1:
@@ -400,8 +403,9 @@ def garbage(session: Session, before_ms: int) -> Swept:
 
 
 def unreached(session: Session, marks: Marks, before_ms: int) -> Swept:
+    kept = marks.commits | {root_commit().commit_id}
     return Swept(
-        commits=len(marks.unmarked(session, "commits.ages", marks.commits | {ROOT.commit_id}, before_ms)),
+        commits=len(marks.unmarked(session, "commits.ages", kept, before_ms)),
         trees=len(marks.unmarked(session, "trees.ages", marks.trees, before_ms)),
     )
 
@@ -413,7 +417,7 @@ def sweep_in(session: Session, marks: Marks, before_ms: int) -> Swept:
     """
     session.all("branches.keep_others_out")
     marks.mark(session, before_ms)
-    commits = marks.unmarked(session, "commits.ages", marks.commits | {ROOT.commit_id}, before_ms)
+    commits = marks.unmarked(session, "commits.ages", marks.commits | {root_commit().commit_id}, before_ms)
     trees = marks.unmarked(session, "trees.ages", marks.trees, before_ms)
     # Before the trees: if one of them can't go, nothing goes.
     session.many("commits.delete", [{"commit_id": one, "before_ms": before_ms} for one in commits])

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from kfm.db import rows
 from kfm.db.session import Session
 from kfm.model import audit
-from kfm.model.attempts import OutboxMessage
 from kfm.model.audit import EVENTS, UNITS, Row, Seal, SealedPage, Span, details, from_details, sealed
 from kfm.model.errors import StoreCorrupt
 from kfm.model.records import GovernanceEntry, Switch
+from kfm.model.runs import OutboxMessage
 
 
 def held_epoch(session: Session) -> int:

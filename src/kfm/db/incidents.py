@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from kfm.db import rows
 from kfm.db.session import Row, Session
 from kfm.model import incidents
-from kfm.model.attempts import Backlog, OutboxMessage
 from kfm.model.breaker import Breaker
 from kfm.model.incidents import TOPIC, Change, Incident, IncidentCause, IncidentRenderer, Notification
 from kfm.model.quarantine import QuarantineEntry, RetryState
 from kfm.model.records import Run
+from kfm.model.runs import Backlog, OutboxMessage
 
 _FIELDS = Incident.__struct_fields__
 _FREE = ("name", "message", "subject")

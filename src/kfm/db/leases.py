@@ -8,7 +8,7 @@ from kfm.db import rows
 from kfm.db.outbox import Journal
 from kfm.db.session import Session
 from kfm.model.records import Lock
-from kfm.model.transactions import Reaped
+from kfm.model.runs import Reaped
 
 Dead = Callable[[str], bool]
 

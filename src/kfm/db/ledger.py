@@ -19,19 +19,20 @@ from kfm.db import (
 )
 from kfm.db.ledger_reader import LedgerReader
 from kfm.db.session import Database, Session
-from kfm.model.attempts import Circumstances, OutboxMessage
 from kfm.model.audit import Seal
 from kfm.model.breaker import Breaker
 from kfm.model.incidents import IncidentRenderer
 from kfm.model.quarantine import Approval
 from kfm.model.records import GovernanceEntry, Invocation, Lock, Switch
-from kfm.model.transactions import (
+from kfm.model.runs import (
     Admit,
     AdmitResult,
     Approve,
     ApproveResult,
+    Circumstances,
     Fail,
     Judge,
+    OutboxMessage,
     Promote,
     PromoteResult,
     Reaped,

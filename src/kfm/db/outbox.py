@@ -15,10 +15,18 @@ from kfm.db import rows
 from kfm.db.incidents import IncidentKeeper
 from kfm.db.session import Session
 from kfm.model import keys
-from kfm.model.attempts import Attempt, AttemptRecord, CallRetry, Circumstances, LineageEvent, OutboxMessage
 from kfm.model.incidents import IncidentRenderer
 from kfm.model.records import Found, Invocation, Run
-from kfm.model.transactions import Admit, Step
+from kfm.model.runs import (
+    Admit,
+    Attempt,
+    AttemptRecord,
+    CallRetry,
+    Circumstances,
+    LineageEvent,
+    OutboxMessage,
+    Step,
+)
 
 if TYPE_CHECKING:
     from kfm.lineage.pipeline_emitter import PipelineEmitter

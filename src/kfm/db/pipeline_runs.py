@@ -9,7 +9,6 @@ import msgspec
 
 from kfm.db import leases, rows
 from kfm.db.session import Row, Session
-from kfm.model.attempts import LineageEvent
 from kfm.model.canonical import canonical_bytes
 from kfm.model.input_hash import sha256_text
 from kfm.model.records import Lock, Node
@@ -27,6 +26,7 @@ from kfm.model.run_state import (
     node_scope,
     pipeline_scope,
 )
+from kfm.model.runs import LineageEvent
 
 
 def abandoned(session: Session, request: BeginPass, lock: Lock | None, now_ms: int) -> list[Left]:

@@ -6,7 +6,7 @@ from kfm.db import governance, node_branches, quarantine, rows
 from kfm.db.outbox import Journal
 from kfm.db.session import Session
 from kfm.model.run_state import MAIN
-from kfm.model.transactions import Promote, PromoteResult
+from kfm.model.runs import Promote, PromoteResult
 
 
 class Undo(Exception):

@@ -9,7 +9,7 @@ import msgspec
 from kfm.db import rows
 from kfm.db.session import Row, Session
 from kfm.model.quarantine import QuarantineEntry, RetryState, Waiting
-from kfm.model.transactions import Judge
+from kfm.model.runs import Judge
 
 if TYPE_CHECKING:
     from kfm.db.incidents import IncidentKeeper

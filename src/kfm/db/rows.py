@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from kfm.db.session import Row
-from kfm.model.attempts import Attempt, CallRetry, ChainLink, Energy, OutboxMessage
 from kfm.model.errors import StoreCorrupt, UnhashableInput
 from kfm.model.records import (
     Found,
@@ -23,6 +22,7 @@ from kfm.model.records import (
     Run,
     Switch,
 )
+from kfm.model.runs import Attempt, CallRetry, ChainLink, Energy, OutboxMessage
 
 T = TypeVar("T")
 

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from kfm.db import governance, leases, node_branches, pipeline_runs, rows
 from kfm.db.session import Database, Row, Session
-from kfm.model.attempts import LineageEvent
 from kfm.model.input_hash import sha256_text
 from kfm.model.records import GovernanceEntry, Node
 from kfm.model.run_state import (
@@ -35,7 +34,7 @@ from kfm.model.run_state import (
     outputs_text,
     to_document,
 )
-from kfm.model.runs import check_summary
+from kfm.model.runs import LineageEvent, check_summary
 
 if TYPE_CHECKING:
     from kfm.ports import RunStates

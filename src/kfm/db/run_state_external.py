@@ -12,7 +12,6 @@ from kfm.db import branch_commits, leases, node_branches, pipeline_runs, rows, r
 from kfm.db.branches import EmbeddedBranchReader
 from kfm.db.run_state import RunStateTables
 from kfm.db.session import Database, Session
-from kfm.model.attempts import LineageEvent
 from kfm.model.branches import Branch, Commit, Moved, NewCommit
 from kfm.model.errors import SchemaViolation, UsageError
 from kfm.model.records import Node
@@ -33,6 +32,7 @@ from kfm.model.run_state import (
     outputs_text,
     to_document,
 )
+from kfm.model.runs import LineageEvent
 from kfm.ports import Key, RunStateBackend
 
 if TYPE_CHECKING:

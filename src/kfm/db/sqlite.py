@@ -1,4 +1,11 @@
-"""SQLite through apsw: WAL, synchronous=FULL, one writer at a time; in memory; read-only without a trace."""
+"""A fair queue for the writers of one SQLite file.
+
+SQLite gives its write lock to the process that happens to ask at the right moment, so a process that
+writes back to back starves the others. Here a writer passes a gate before it asks for the write lock, and
+opens the gate again only once it has it: the writer in the gate is next, and the busy writer
+has to queue behind it. The gate is an empty database held by BEGIN EXCLUSIVE, because that is a
+lock that every language with SQLite can take and that the kernel drops when a process dies.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +19,6 @@ import apsw
 from kfm.db.connection import check_local_disk, check_sqlite_library, file_system_type
 from kfm.db.queries import is_current, migrate, queries
 from kfm.db.session import Row, Session
-from kfm.db.write_lock import WAIT_MAX_MS, WriteLock
 from kfm.model.errors import (
     BackendUnavailable,
     KfmError,
@@ -28,12 +34,70 @@ if TYPE_CHECKING:
 __all__ = ["SqliteDatabase", "SqliteReader"]
 
 
-T = TypeVar("T")
-
+WAIT_MAX_MS = 30_000
+_FIRST_WAITS_MS = (1, 1, 1, 2, 2, 3)
+_LATER_WAIT_MS = 5
 CHECKPOINT_PAGES = 4_000  # 16 MB: the pages of the indexes, which every run touches, are copied less often
 CHECKPOINT_WAIT_MS = 200
 APPLICATION_ID = 0x4B464D31  # "KFM1"
 FULL = 2
+# A value that no column takes: half a surrogate pair, a number beyond 64 bits, an unknown type.
+UNSTORABLE = (UnicodeEncodeError, OverflowError, TypeError)
+# Statements that return nothing, which is faster, and what asks for the rows that they have made: there is
+# one writer, so these are the newest.
+_NEWEST = {"items.insert": "items.inserted"}
+ROUNDS_MAX = 50  # how often it may be written between two looks
+_BUSY_MS = 5_000
+
+
+class WriteLock:
+    """`with lock: …` holds the gate; get the write lock in there, then leave."""
+
+    def __init__(self, path: str, clock: Clock, wait_max_ms: int = WAIT_MAX_MS) -> None:
+        self._path = path
+        self._clock = clock
+        self._wait_max_ms = wait_max_ms
+        self._deadline_ms = 0
+        self._inside = False
+        self._gate = apsw.Connection(f"{path}-gate")
+        self._gate.set_busy_handler(self._keep_waiting)
+
+    def wait_for_database(self, tries: int) -> bool:
+        """The database's busy handler: in the gate the deadline goes on, elsewhere a new one begins."""
+        if tries == 0 and not self._inside:
+            self._deadline_ms = self._clock.monotonic_ms() + self._wait_max_ms
+        return self._keep_waiting(tries)
+
+    def _keep_waiting(self, tries: int) -> bool:
+        if self._clock.monotonic_ms() >= self._deadline_ms:
+            return False
+        self._clock.sleep_ms(_FIRST_WAITS_MS[tries] if tries < len(_FIRST_WAITS_MS) else _LATER_WAIT_MS)
+        return True
+
+    def hurry(self, wait_max_ms: int) -> None:
+        """Inside: wait no longer than this for the database."""
+        self._deadline_ms = self._clock.monotonic_ms() + wait_max_ms
+
+    def __enter__(self) -> None:
+        self._deadline_ms = self._clock.monotonic_ms() + self._wait_max_ms
+        try:
+            self._gate.execute("BEGIN EXCLUSIVE")
+        except apsw.BusyError as error:
+            raise self.too_late() from error
+        self._inside = True
+
+    def __exit__(self, *_: object) -> None:
+        self._inside = False
+        self._gate.execute("COMMIT")
+
+    def too_late(self) -> StoreBusy:
+        return StoreBusy(f"{self._path}: other processes have had it for {self._wait_max_ms} ms.")
+
+    def close(self) -> None:
+        self._gate.close()
+
+
+T = TypeVar("T")
 
 
 class SqliteDatabase:
@@ -175,14 +239,6 @@ def _sync_folder(path: str) -> None:
             os.close(descriptor)
 
 
-# A value that no column takes: half a surrogate pair, a number beyond 64 bits, an unknown type.
-UNSTORABLE = (UnicodeEncodeError, OverflowError, TypeError)
-
-# Statements that return nothing, which is faster, and what asks for the rows that they have made: there is
-# one writer, so these are the newest.
-_NEWEST = {"items.insert": "items.inserted"}
-
-
 class SqliteSession:
     """Named statements on an apsw connection."""
 
@@ -292,9 +348,6 @@ class MemoryDatabase:
     def close(self) -> None:
         self._connection.close()
 
-
-ROUNDS_MAX = 50  # how often it may be written between two looks
-_BUSY_MS = 5_000
 
 Stamp = tuple[int, ...] | None
 

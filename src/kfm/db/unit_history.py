@@ -11,7 +11,7 @@ import msgspec
 
 from kfm.db import rows
 from kfm.db.session import Row, Session
-from kfm.model.attempts import OutboxMessage
+from kfm.model.runs import OutboxMessage
 from kfm.model.units import TOPIC, ClaimedUnit, Ended, HistoryPage, UnitFailure, UnitSuccess, UnitTransition
 
 __all__ = ["Ended", "of_failure", "of_success", "of_trail", "post"]

@@ -13,9 +13,9 @@ from kfm.db.catalogue import Figures, KnownFigures
 from kfm.db.session import Database, Row, Session
 from kfm.db.unit_intake import ClaimableUnits, insert_new
 from kfm.db.unit_rows import CountChanges
-from kfm.model.attempts import OutboxMessage
 from kfm.model.audit import SealedPage
 from kfm.model.records import GovernanceEntry, Unit
+from kfm.model.runs import OutboxMessage
 from kfm.model.units import (
     ClaimedUnit,
     ClaimRequest,

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kfm.evidence_bundle import verify_bundle
-from kfm.evidence_bundle.contents import Contents, View, concerns, contents
+from kfm.evidence_bundle.contents import Contents, View, concerns, contents, prove, seals_any
 from kfm.evidence_bundle.crate import CrateSubject
 from kfm.evidence_bundle.package import WrittenBundle, find_artifacts, write_bundle, write_document
-from kfm.evidence_bundle.proofs import prove, seals_any
 from kfm.lineage.masking import Mask, masked_run
 from kfm.lineage.provenance import call_document, prov_bytes
 from kfm.lineage.run_facts import RunEvidence, gather, gather_call
-from kfm.model.attempts import ChainLink
 from kfm.model.records import Manifest
 from kfm.model.redaction import MASK_KEY, is_masked, mask
+from kfm.model.runs import ChainLink
 from kfm.model.settings import DatasetSettings, Rights, Settings
 from kfm.ports import Files
 from kfm.publish.catalogue import documents, in_data_folder

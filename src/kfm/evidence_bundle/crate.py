@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from kfm.model import urns
+from kfm.model import keys
 from kfm.model.canonical import canonical_bytes
 from kfm.model.records import Run
 from kfm.model.settings import Rights
@@ -81,7 +81,7 @@ class CrateSubject(NamedTuple):
 def metadata(subject: CrateSubject, parts: Sequence[BundleFile]) -> bytes:
     run = subject.run
     rights, usage = _rights(subject.rights)
-    action = urns.run_urn(run.run_id)
+    action = keys.run_urn(run.run_id)
     described = [_file(part) for part in parts]
     described.append(
         {"@id": CHECKSUMS, "@type": "File", "name": ABOUT[CHECKSUMS], "encodingFormat": "text/plain"}
@@ -151,7 +151,7 @@ def _action(subject: CrateSubject, name: str) -> dict[str, Any]:
         "name": f"Run {run.run_id} of pipeline {run.pipeline_id}, version {run.pipeline_version}",
         "startTime": rfc3339(run.start_time_ms),
         "actionStatus": {"@id": _ENDED[run.status]},
-        "instrument": {"@id": urns.software_urn(subject.producer)},
+        "instrument": {"@id": keys.software_urn(subject.producer)},
     }
     if run.end_time_ms is not None and run.status != "running":
         action["endTime"] = rfc3339(run.end_time_ms)
@@ -162,7 +162,7 @@ def _action(subject: CrateSubject, name: str) -> dict[str, Any]:
 
 def _software(subject: CrateSubject) -> list[dict[str, Any]]:
     software = {
-        "@id": urns.software_urn(subject.producer),
+        "@id": keys.software_urn(subject.producer),
         "@type": "SoftwareApplication",
         "name": "kfm",
     }

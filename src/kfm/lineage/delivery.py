@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from kfm.model.attempts import Backlog, OutboxMessage
 from kfm.model.errors import BackendUnavailable, CollectorRefused, KfmError
 from kfm.model.records import Record
 from kfm.model.retry import backoff_ms
+from kfm.model.runs import Backlog, OutboxMessage
 
 if TYPE_CHECKING:
     from kfm.ports import Clock, Collector

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from kfm.lineage.facets import NAMED_MAX, Facet, Facets, below, dataset_name, instant, source_uri
 from kfm.lineage.masking import Mask, masked_attempt, masked_circumstances, masked_invocation, masked_run
-from kfm.model.attempts import Attempt, Circumstances, Ending, LineageEvent
 from kfm.model.canonical import INT_MAX, canonical_bytes
 from kfm.model.errors import UnhashableInput
 from kfm.model.keys import attempt_id, refused_call_id, uuid5
 from kfm.model.records import Invocation, Run
+from kfm.model.runs import Attempt, Circumstances, Ending, LineageEvent
 
 if TYPE_CHECKING:
     from kfm.lineage.pipeline_emitter import PipelineEmitter

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from kfm.model.attempts import Attempt, Circumstances
 from kfm.model.records import GateResult, Invocation, Run
+from kfm.model.runs import Attempt, Circumstances
 
 Mask = Callable[[str], str]
 

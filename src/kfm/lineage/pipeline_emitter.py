@@ -24,7 +24,6 @@ from kfm.lineage.facets import (
     summary,
 )
 from kfm.lineage.masking import Mask
-from kfm.model.attempts import LineageEvent
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import UnhashableInput
 from kfm.model.keys import uuid5
@@ -39,6 +38,7 @@ from kfm.model.run_state import (
     pass_node_id,
     run_uuid,
 )
+from kfm.model.runs import LineageEvent
 
 SKIPPED_MAX = 100_000  # names of nodes in one event
 FAILED_MAX = NAMED_MAX

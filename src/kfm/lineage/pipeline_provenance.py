@@ -26,7 +26,7 @@ from kfm.lineage.provenance import (
     refs,
     whole,
 )
-from kfm.model import urns
+from kfm.model import keys
 from kfm.model.canonical import canonical_bytes
 from kfm.model.records import Node
 from kfm.model.run_state import Pass, outputs_hash
@@ -76,13 +76,13 @@ class _PassAccount:
         self._producer = producer
         self._public = public
         self._document = document
-        self._run = urns.run_urn(found.run_id)
+        self._run = keys.run_urn(found.run_id)
         self._reads = dict(found.graph)
         digest = sha256(canonical_bytes(msgspec.to_builtins(found.graph))).hexdigest()
-        self._plan, self._digest = urns.graph_urn(digest), digest
+        self._plan, self._digest = keys.graph_urn(digest), digest
 
     def _association(self) -> Thing:
-        runner = urns.software_urn(self._producer)
+        runner = keys.software_urn(self._producer)
         qualified = {
             "@type": "prov:Association",
             "prov:agent": ref(runner),
@@ -93,7 +93,7 @@ class _PassAccount:
 
     def runner(self) -> Thing:
         return {
-            "@id": urns.software_urn(self._producer),
+            "@id": keys.software_urn(self._producer),
             "@type": ["prov:Agent", "prov:SoftwareAgent"],
             "rdfs:label": "kfm",
             "kfm:version": self._producer,
@@ -145,7 +145,7 @@ class _PassAccount:
                 result = self._result(node, sources)
                 things[result["@id"]] = result
             name = self._public(node.dataset_id)
-            urn = urns.dataset_urn(name)
+            urn = keys.dataset_urn(name)
             things[urn] = {
                 "@id": urn,
                 "@type": ["prov:Entity", "kfm:Dataset"],
@@ -156,13 +156,13 @@ class _PassAccount:
 
     def _result_urn(self, node: Node) -> str:
         made_by = node.skipped_because or node.run_id
-        return urns.result_urn(made_by, self._public(node.dataset_id))
+        return keys.result_urn(made_by, self._public(node.dataset_id))
 
     def _executed(self, node: Node, used: list[str]) -> Thing:
         name = self._public(node.dataset_id)
         ended_ms = node.recorded_at_ms
         return {
-            "@id": urns.node_urn(node.run_id, name),
+            "@id": keys.node_urn(node.run_id, name),
             "@type": ["prov:Activity", "kfm:PassNode"],
             "dcterms:identifier": f"{node.run_id}/{name}",
             "dcterms:isPartOf": ref(self._run),
@@ -184,11 +184,11 @@ class _PassAccount:
     def _result(self, node: Node, sources: list[str]) -> Thing:
         name = self._public(node.dataset_id)
         made_by = node.skipped_because or node.run_id
-        maker = urns.node_urn(made_by, name)
+        maker = keys.node_urn(made_by, name)
         return {
             "@id": self._result_urn(node),
             "@type": ["prov:Entity", "kfm:NodeResult"],
-            "prov:specializationOf": ref(urns.dataset_urn(name)),
+            "prov:specializationOf": ref(keys.dataset_urn(name)),
             "prov:wasGeneratedBy": ref(maker),
             "spdx:checksum": checksum(outputs_hash(node.outputs)),
             "kfm:outcome": node.outcome,

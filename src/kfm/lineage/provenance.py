@@ -12,16 +12,15 @@ from msgspec.structs import replace
 
 from kfm.lineage.masking import Mask, masked_invocation, masked_run
 from kfm.lineage.run_facts import AttemptEvents, CallEvidence, RunEvidence, gather, gather_call
-from kfm.model import urns
-from kfm.model.attempts import Attempt, CallRetry, Energy
+from kfm.model import keys
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import UnhashableInput
-from kfm.model.keys import refused_call_id
+from kfm.model.keys import TERMS, bare_hex, refused_call_id
 from kfm.model.records import Asset, Found, GateResult, Invocation, Manifest
 from kfm.model.redaction import redact_url
+from kfm.model.runs import Attempt, CallRetry, Energy
 from kfm.model.settings import Rights
 from kfm.model.times import MS_MAX, MS_MIN, rfc3339
-from kfm.model.urns import TERMS, bare_hex
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
@@ -124,7 +123,7 @@ class _Account:
             for call in evidence.invocations
         ]
         self._by_id = {call.invocation_id: call for call in self._calls}
-        self._name = urns.run_urn(self._run.run_id)
+        self._name = keys.run_urn(self._run.run_id)
         self._entities = Entities(evidence, mask, rights)
         self._approvers = sorted(
             {entry.actor if mask is None else mask(entry.actor) for entry in evidence.approvals}
@@ -182,11 +181,11 @@ class _Account:
                 kfm_environment=self._environment,
                 kfm_fingerprint=run.fingerprint,
                 kfm_errorCode=run.error_code,
-                kfm_foundUnchanged=ref(urns.version_urn(run.version_id or "")) if unchanged else None,
+                kfm_foundUnchanged=ref(keys.version_urn(run.version_id or "")) if unchanged else None,
                 prov_used=self._entities.used(),
             ),
             "kfm:status": run.status,
-            "kfm:dataset": ref(urns.dataset_urn(run.dataset_id)),
+            "kfm:dataset": ref(keys.dataset_urn(run.dataset_id)),
             "kfm:pipeline": run.pipeline_id,
             "kfm:pipelineVersion": run.pipeline_version,
             "kfm:trigger": run.trigger_type,
@@ -203,8 +202,8 @@ class _Account:
         call = self._by_id.get(one.invocation_id)
         thing = self._try(one, "kfm:Attempt", self._name)
         if before is not None:
-            thing["prov:wasInformedBy"] = ref(urns.attempt_urn(before.lineage_id))
-        thing["prov:wasStartedBy"] = ref(urns.invocation_urn(one.invocation_id))
+            thing["prov:wasInformedBy"] = ref(keys.attempt_urn(before.lineage_id))
+        thing["prov:wasStartedBy"] = ref(keys.invocation_urn(one.invocation_id))
         attempt_events = self._evidence.attempt_events.get(one.lineage_id, AttemptEvents())
         thing |= association(attempt_events, [call.actor] if call else [], self._approvers)
         if call is not None:
@@ -224,7 +223,7 @@ class _Account:
         for one in (each for each in self._evidence.attempts if each.node):
             parent = whole_run.get(one.attempt)
             thing = self._try(
-                one, "kfm:NodeAttempt", urns.attempt_urn(parent.lineage_id) if parent else self._name
+                one, "kfm:NodeAttempt", keys.attempt_urn(parent.lineage_id) if parent else self._name
             )
             thing["kfm:node"] = one.node
             if one.attempt in last:
@@ -244,7 +243,7 @@ class _Account:
     def _try(self, one: Attempt, kind: str, part_of: str) -> Thing:
         ended = None if one.ended_at_ms is None else max(one.ended_at_ms, one.started_at_ms)
         return {
-            "@id": urns.attempt_urn(one.lineage_id),
+            "@id": keys.attempt_urn(one.lineage_id),
             "@type": ["prov:Activity", kind],
             "dcterms:identifier": one.lineage_id,
             "dcterms:isPartOf": ref(part_of),
@@ -276,11 +275,11 @@ def _unclaimed(call: Invocation, mask: Mask | None) -> Invocation:
 
 def _invocation(call: Invocation) -> Thing:
     return {
-        "@id": urns.invocation_urn(call.invocation_id),
+        "@id": keys.invocation_urn(call.invocation_id),
         "@type": ["prov:Entity", "kfm:Invocation"],
         "dcterms:identifier": call.invocation_id,
         "prov:generatedAtTime": instant(call.requested_at_ms),
-        "prov:wasAttributedTo": ref(urns.agent_urn(call.actor)),
+        "prov:wasAttributedTo": ref(keys.agent_urn(call.actor)),
         "kfm:trigger": call.trigger_type,
         "kfm:idempotencyKey": call.idempotency_key,
         **known(kfm_outcome=call.outcome),
@@ -293,14 +292,14 @@ def _refused_call(
     """A call that never became an attempt still is something that was done, and by whom."""
     lineage_id = refused_call_id(call.invocation_id)
     return {
-        "@id": urns.attempt_urn(lineage_id),
+        "@id": keys.attempt_urn(lineage_id),
         "@type": ["prov:Activity", "kfm:Call"],
         "dcterms:identifier": lineage_id,
         "prov:startedAtTime": instant(call.requested_at_ms),
         "prov:endedAtTime": instant(call.requested_at_ms),
-        "prov:wasStartedBy": ref(urns.invocation_urn(call.invocation_id)),
+        "prov:wasStartedBy": ref(keys.invocation_urn(call.invocation_id)),
         "kfm:ending": "abort" if call.outcome == "refused" else "fail",
-        "kfm:dataset": ref(urns.dataset_urn(call.dataset_id)),
+        "kfm:dataset": ref(keys.dataset_urn(call.dataset_id)),
         **known(
             dcterms_isPartOf=None if run is None else ref(run),
             kfm_environment=environment,
@@ -319,14 +318,14 @@ class Entities:
         self._rights = evidence.manifest.rights if evidence.manifest else rights
         dataset_id = evidence.run.dataset_id
         self._dataset_id = dataset_id if mask is None else mask(dataset_id)
-        self._name = urns.run_urn(evidence.run.run_id)
+        self._name = keys.run_urn(evidence.run.run_id)
 
     def dataset(self) -> Thing:
         return dataset(self._dataset_id, masked=self._mask is not None, rights=self._rights)
 
     def _input_name(self, found: Found) -> str:
         if self._mask is not None:
-            return urns.input_urn(self._mask(found.uri))
+            return keys.input_urn(self._mask(found.uri))
         return address(found.uri)
 
     def used(self) -> list[Thing]:
@@ -337,7 +336,7 @@ class Entities:
     def _collection(self) -> str:
         evidence = self._evidence
         hashes = [evidence.run.fingerprint, *(one.inputs_hash for one in reversed(evidence.attempts))]
-        return urns.inputs_urn(next((one for one in hashes if one), evidence.run.run_id))
+        return keys.inputs_urn(next((one for one in hashes if one), evidence.run.run_id))
 
     def inputs(self) -> list[Thing]:
         if not self._evidence.inputs_known:
@@ -376,10 +375,10 @@ class Entities:
         promotion, before, item = evidence.promotion, evidence.before, evidence.item
         files = {} if item is None or self._mask is not None else self._files(item.assets)
         version = {
-            "@id": urns.version_urn(run.version_id),
+            "@id": keys.version_urn(run.version_id),
             "@type": ["prov:Entity", "prov:Collection", "kfm:DatasetVersion"],
             "dcterms:identifier": run.version_id,
-            "prov:specializationOf": ref(urns.dataset_urn(self._dataset_id)),
+            "prov:specializationOf": ref(keys.dataset_urn(self._dataset_id)),
             "spdx:checksum": checksum(run.version_id),
             **known(
                 kfm_noEvidence=None if evidence.manifest else NO_MANIFEST,
@@ -392,7 +391,7 @@ class Entities:
             version["prov:generatedAtTime"] = instant(promotion.promoted_at_ms)
             version["kfm:sequence"] = whole(promotion.sequence)
             if before is not None and before.version_id != run.version_id:
-                version["prov:wasRevisionOf"] = ref(urns.version_urn(before.version_id))
+                version["prov:wasRevisionOf"] = ref(keys.version_urn(before.version_id))
         return [version, *files.values()]
 
     def _files(self, assets: Sequence[Asset]) -> dict[str, Thing]:
@@ -400,7 +399,7 @@ class Entities:
         maker = self._evidence.made_by
         things = {}
         for asset in assets:
-            name = urns.file_urn(self._dataset_id, asset.path, asset.sha256)
+            name = keys.file_urn(self._dataset_id, asset.path, asset.sha256)
             origin = address(asset.source_uri) if asset.source_uri else None
             # Of a file that a pipeline wrote it is only known what the pipeline could read.
             source = origin if origin in inputs else self._collection() if inputs else None
@@ -413,7 +412,7 @@ class Entities:
                 "kfm:size": whole(asset.size),
                 "dcterms:format": asset.media_type,
                 **known(
-                    prov_wasGeneratedBy=ref(urns.run_urn(maker)) if maker else None,
+                    prov_wasGeneratedBy=ref(keys.run_urn(maker)) if maker else None,
                     prov_wasDerivedFrom=ref(source) if source and mine else None,
                 ),
             }
@@ -422,7 +421,7 @@ class Entities:
 
 def dataset(dataset_id: str, *, masked: bool, rights: Rights | None = None) -> Thing:
     thing = {
-        "@id": urns.dataset_urn(dataset_id),
+        "@id": keys.dataset_urn(dataset_id),
         "@type": ["prov:Entity", "kfm:Dataset"],
         "dcterms:identifier": dataset_id,
         **known(kfm_withheld=MASKED if masked else None),
@@ -438,12 +437,12 @@ def dataset(dataset_id: str, *, masked: bool, rights: Rights | None = None) -> T
 
 
 def plan_urn(bundle_id: str | None) -> str:
-    return urns.policies_urn(bundle_id or UNKNOWN)
+    return keys.policies_urn(bundle_id or UNKNOWN)
 
 
 def association(attempt_events: AttemptEvents, actors: Sequence[str], approvers: Sequence[str]) -> Thing:
     """The runner with its plan; who asked; who answered for it."""
-    runner = urns.software_urn(attempt_events.producer)
+    runner = keys.software_urn(attempt_events.producer)
     qualified = [
         {
             "@type": "prov:Association",
@@ -457,12 +456,12 @@ def association(attempt_events: AttemptEvents, actors: Sequence[str], approvers:
         qualified.append(
             {
                 "@type": "prov:Association",
-                "prov:agent": ref(urns.agent_urn(name)),
+                "prov:agent": ref(keys.agent_urn(name)),
                 "prov:hadRole": ref(role),
             }
         )
     return {
-        "prov:wasAssociatedWith": refs([runner, *(urns.agent_urn(name) for name, _ in people)]),
+        "prov:wasAssociatedWith": refs([runner, *(keys.agent_urn(name) for name, _ in people)]),
         "prov:qualifiedAssociation": qualified,
     }
 
@@ -472,7 +471,7 @@ def agents(
 ) -> list[Thing]:
     things: dict[str, Thing] = {}
     for version in [*producers] or [None]:
-        name = urns.software_urn(version)
+        name = keys.software_urn(version)
         things[name] = {
             "@id": name,
             "@type": ["prov:Agent", "prov:SoftwareAgent"],
@@ -493,7 +492,7 @@ def agents(
 
 def _agent(things: dict[str, Thing], name: str, kind: str) -> Thing:
     """An actor may be a job: only who gave a reason for an exception is known to be a person."""
-    urn = urns.agent_urn(name)
+    urn = keys.agent_urn(name)
     thing = things.setdefault(urn, {"@id": urn, "@type": ["prov:Agent"], "rdfs:label": name})
     if kind not in thing["@type"]:
         thing["@type"].append(kind)
@@ -511,7 +510,7 @@ def plans(
         gap = NO_POLICIES if bundle is None else NO_TEXTS if kept is None else None
         policies = {}
         for policy_id, text in (kept or {}).items() if named else ():
-            name = urns.policy_urn(bundle or UNKNOWN, policy_id)
+            name = keys.policy_urn(bundle or UNKNOWN, policy_id)
             policies[name] = {
                 "@id": name,
                 "@type": ["prov:Entity", "kfm:Policy"],

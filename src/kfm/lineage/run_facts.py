@@ -9,10 +9,10 @@ import msgspec
 from msgspec.structs import replace
 
 from kfm.lineage.facets import dataset_name
-from kfm.model.attempts import Attempt, CallRetry, OutboxMessage
 from kfm.model.errors import UsageError
 from kfm.model.keys import refused_call_id
 from kfm.model.records import Found, GovernanceEntry, Invocation, Item, Manifest, Promotion, Record, Run
+from kfm.model.runs import Attempt, CallRetry, OutboxMessage
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader

@@ -18,9 +18,9 @@ from kfm.lineage.emitter import EVENT_SCHEMA, EventType, canonical_text
 from kfm.lineage.facets import Facet, Facets, object_name, source_uri
 from kfm.lineage.facets import instant as exact_instant
 from kfm.lineage.masking import Mask
-from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import BackendUnavailable, CollectorRefused
 from kfm.model.keys import unit_attempt_id, uuid5
+from kfm.model.runs import OutboxMessage
 from kfm.model.units import LEASE_EXPIRED, TOPIC, Ended
 
 if TYPE_CHECKING:

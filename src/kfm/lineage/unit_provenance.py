@@ -22,7 +22,7 @@ from kfm.lineage.provenance import (
 )
 from kfm.lineage.run_facts import AttemptEvents
 from kfm.lineage.unit_events import ending
-from kfm.model import urns
+from kfm.model import keys
 from kfm.model.keys import unit_attempt_id
 from kfm.model.units import StoredUnit, UnitAttempt, UnitTransition, Version, tries, versions
 
@@ -77,10 +77,10 @@ class _Account:
             "@type": ["prov:Activity", "kfm:UnitAttempt"],
             "dcterms:identifier": unit_attempt_id(self._unit.wal_id, one.attempt),
             "prov:startedAtTime": instant(one.started_at_ms),
-            "prov:used": ref(urns.object_urn(self._wal_id, one.looked_at.number)),
+            "prov:used": ref(keys.object_urn(self._wal_id, one.looked_at.number)),
             "kfm:walId": self._wal_id,
             "kfm:attempt": whole(one.attempt),
-            "kfm:dataset": ref(urns.dataset_urn(self._dataset)),
+            "kfm:dataset": ref(keys.dataset_urn(self._dataset)),
             **known(
                 prov_endedAtTime=None if one.ended_at_ms is None else instant(one.ended_at_ms),
                 prov_wasInformedBy=None if before is None else ref(self._attempt_urn(before)),
@@ -94,11 +94,11 @@ class _Account:
         }
 
     def _attempt_urn(self, one: UnitAttempt) -> str:
-        return urns.attempt_urn(unit_attempt_id(self._unit.wal_id, one.attempt))
+        return keys.attempt_urn(unit_attempt_id(self._unit.wal_id, one.attempt))
 
     def _object(self, version: Version) -> Thing:
         thing: Thing = {
-            "@id": urns.object_urn(self._wal_id, version.number),
+            "@id": keys.object_urn(self._wal_id, version.number),
             "@type": ["prov:Entity", "kfm:Input", "kfm:ObjectVersion"],
             "kfm:walId": self._wal_id,
             "kfm:contentVersion": whole(version.number),
@@ -120,13 +120,13 @@ class _Account:
         collection, item = self._named(unit.stac_collection_id), self._named(unit.stac_item_id)
         return [
             {
-                "@id": urns.item_urn(collection, item),
+                "@id": keys.item_urn(collection, item),
                 "@type": ["prov:Entity", "kfm:CatalogueItem"],
                 "dcterms:identifier": f"collections/{collection}/items/{item}",
-                "prov:specializationOf": ref(urns.dataset_urn(self._dataset)),
+                "prov:specializationOf": ref(keys.dataset_urn(self._dataset)),
                 **known(
                     prov_wasGeneratedBy=ref(self._attempt_urn(made[-1])) if made else None,
-                    prov_wasDerivedFrom=ref(urns.object_urn(self._wal_id, made[-1].looked_at.number))
+                    prov_wasDerivedFrom=ref(keys.object_urn(self._wal_id, made[-1].looked_at.number))
                     if made
                     else None,
                     kfm_withheld=MASKED if self._mask is not None else None,

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import Any, Literal
 
-from kfm.model.attempts import ChainLink, OutboxMessage
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import KfmError
 from kfm.model.records import GovernanceEntry, Record
+from kfm.model.runs import ChainLink, OutboxMessage
 
 ENTRY_TAG = "audit-entry/1"
 LINK_TAG = "audit-link/1"

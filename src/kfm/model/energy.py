@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from kfm.model.attempts import Energy
+from kfm.model.runs import Energy
 from kfm.model.settings import EnergyModel
 
 UJ_PER_UWH = 3600

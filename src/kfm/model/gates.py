@@ -24,10 +24,9 @@ from kfm.model.errors import (
     RightsMissing,
     SwitchThrown,
 )
-from kfm.model.reasons import GateCode
-from kfm.model.records import Check, GateResult, Record, Switch, ValidationReport
+from kfm.model.quantities import counted
+from kfm.model.records import Check, GateCode, GateResult, Record, Switch, ValidationReport
 from kfm.model.settings import DatasetSettings, Freeze
-from kfm.model.wording import counted
 
 # The only gates a force may pass. A result that calls itself overridable is
 # believed only if its gate stands here: a plugin can't open a CARE gate.

@@ -12,11 +12,11 @@ from kfm.model.breaker import Breaker
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import CircuitOpen
 from kfm.model.input_hash import sha256_text
+from kfm.model.quantities import counted
 from kfm.model.quarantine import QuarantineEntry, RetryState
 from kfm.model.records import Record
 from kfm.model.redaction import mask
 from kfm.model.times import rfc3339
-from kfm.model.wording import counted
 
 About = Literal["dataset", "provider"]
 Kind = Literal["circuit-open", "dead-letter", "quarantine", "halt"]

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Literal
 
 from kfm.model.errors import Halted
+from kfm.model.quantities import short_id
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
 from kfm.model.records import GateResult, Record, Run
 from kfm.model.retry_budgets import is_spent, may_be_granted
 from kfm.model.times import rfc3339
 from kfm.model.units import replay_command
-from kfm.model.wording import short_id
 
 StepCode = Literal["take-over", "approve", "release", "replay", "lift", "correct", "retry", "answer", "force"]
 

@@ -15,6 +15,34 @@ InvocationOutcome = Literal["success", "noop", "failed", "refused", "busy"]
 NodeOutcome = Literal["success", "failed", "partial", "skipped"]
 UnitStatus = Literal["pending", "in_progress", "succeeded", "failed", "quarantined"]
 UNIT_STATUSES: tuple[UnitStatus, ...] = get_args(UnitStatus)
+GATE_CODES: dict[GateCode, str] = {
+    "switch-thrown": "A kill switch is paused or stopped.",
+    "frozen": "A freeze window covers this moment.",
+    "rights-missing": "The dataset declares no licence or no CARE label.",
+    "contract-violated": "A check of the data contract failed.",
+    "contract-empty": "The data contract made no check.",
+    "rule": "A policy forbids it.",
+    "policies-failed": "The policies could not be evaluated.",
+    "dataset-unknown": "This worker knows no such dataset.",
+}
+# Each as the second half of a sentence: it ran because …
+REASON_CODES: dict[ReasonCode, str] = {
+    "first-time": "this work had not been done before",
+    "running": "the same work was running",
+    "forced": "it was forced",
+    "dataset-changed": "its source feeds another dataset now",
+    "correction": "a correction asked for it",
+    "correction-applied": "the correction had been applied before",
+    "compared": "it was done before and upstream had to be compared",
+    "attempt-failed": "an earlier attempt had failed",
+    "attempt-interrupted": "an earlier attempt was interrupted",
+    "budget-spent": "the attempts before it had used up its retry budget",
+    "unchanged": "upstream was unchanged",
+    "upstream-changed": "upstream had changed",
+    "other-pipeline-published": "another pipeline version had published this window since",
+    "not-published": "nothing of its dataset was published",
+    "description-changed": "the dataset's description or rights had changed",
+}
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -385,3 +413,45 @@ class ValidationReport(Record, frozen=True):
     def summary(self) -> dict[str, int]:
         passed = sum(check.passed for check in self.checks)
         return {"checks": len(self.checks), "passed": passed, "failed": len(self.checks) - passed}
+
+
+GateCode = Literal[
+    "switch-thrown",
+    "frozen",
+    "rights-missing",
+    "contract-violated",
+    "contract-empty",
+    "rule",
+    "policies-failed",
+    "dataset-unknown",
+]
+
+ReasonCode = Literal[
+    "first-time",
+    "running",
+    "forced",
+    "dataset-changed",
+    "correction",
+    "correction-applied",
+    "compared",
+    "attempt-failed",
+    "attempt-interrupted",
+    "budget-spent",
+    "unchanged",
+    "upstream-changed",
+    "other-pipeline-published",
+    "not-published",
+    "description-changed",
+]
+
+
+class ReopenReason(Record, frozen=True):
+    """Why work is opened again: a code for programs, a sentence for readers."""
+
+    code: ReasonCode
+    text: str
+
+
+def half(code: str | None) -> str | None:
+    """A recorded code as the second half of a sentence; None: an error's code, or none was recorded."""
+    return REASON_CODES.get(code) if code else None  # type: ignore[call-overload]

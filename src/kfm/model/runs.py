@@ -1,16 +1,33 @@
-"""Transitions of runs and of their nodes, by name. Each returns the next record."""
+"""Runs: transitions by name, what is kept of every attempt, and the transactions that carry them out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
 from kfm.model import keys
 from kfm.model.contracts import check_transition
 from kfm.model.errors import IllegalTransition, SchemaViolation
-from kfm.model.records import Node, Run, Trigger, Work
+from kfm.model.quarantine import QuarantineEntry, RetryState
+from kfm.model.records import (
+    Asset,
+    Found,
+    GateResult,
+    GovernanceEntry,
+    Invocation,
+    Lock,
+    Manifest,
+    Node,
+    NodeOutcome,
+    Record,
+    Run,
+    Switch,
+    Trigger,
+    ValidationReport,
+    Work,
+)
 
 
 def started(
@@ -109,3 +126,273 @@ def check_summary(summary: Mapping[str, Any]) -> None:
         raise SchemaViolation(
             f"validation_summary: {counts[0]} checks, but {counts[1]} passed and {counts[2]} failed."
         )
+
+
+Ending = Literal["complete", "fail", "abort"]
+
+
+class Energy(Record, frozen=True):
+    """What work cost, in whole small units: microwatt-hours and micrograms of CO2 equivalent."""
+
+    cpu_us: int
+    energy_uwh: int
+    co2_ug: int
+    assumption: str  # with which figures it was computed
+    method: Literal["modelled"] = "modelled"
+    package_uwh: int | None = None  # read off the processor (RAPL), all other processes included
+
+
+class Attempt(Record, frozen=True):
+    """One try at a run, or at one of its nodes."""
+
+    run_id: str
+    attempt: int  # of the run; its nodes share the number
+    node: str  # "" is the run as a whole
+    lineage_id: str  # its OpenLineage run
+    invocation_id: str
+    started_at_ms: int
+    delay_ms: int = 0  # since the attempt before it ended
+    ended_at_ms: int | None = None
+    ending: Ending | None = None  # None while it is under way
+    outcome: NodeOutcome | None = None
+    error_code: str | None = None
+    error_class: str | None = None
+    error_message: str | None = None
+    retryable: bool | None = None
+    inputs_hash: str | None = None
+    validation: dict[str, int] | None = None
+    code_sha: str | None = None
+    energy: Energy | None = None
+
+
+class CallRetry(Record, frozen=True):
+    """One failed try of an external call, and how long was waited after it."""
+
+    run_id: str
+    attempt: int
+    node: str
+    call: int  # numbers the calls of the node that met trouble
+    number: int  # which try of that call failed, from 1
+    delay_ms: int
+    error_class: str
+    retryable: bool
+    outcome: Literal["retried", "gave-up"]
+    circuit_open: bool
+    at_ms: int
+    energy: Energy | None = None  # of this try; None where it was not metered by itself
+
+
+class DataColumn(Record, frozen=True):
+    """A field of the data, as its contract declares it."""
+
+    name: str
+    type: str
+    description: str | None = None
+
+
+class Code(Record, frozen=True):
+    """Where the code of a node is to be found."""
+
+    path: str  # relative to the project
+    sha: str  # of its bytes, or the pinned version
+
+
+class Circumstances(Record, frozen=True):
+    """What the engine knows of an attempt beyond its row. All of it may be missing."""
+
+    invocation: Invocation | None = None
+    gates: tuple[GateResult, ...] = ()
+    policies: str | None = None  # the bundle in force
+    key_documents: dict[str, Any] = {}  # what the keys were made of: trigger, work
+    inputs: tuple[Found, ...] = ()  # checksum is set where the bytes were seen
+    outputs: tuple[Asset, ...] = ()
+    version_id: str | None = None  # of the dataset, once promoted
+    report: ValidationReport | None = None
+    columns: tuple[DataColumn, ...] = ()
+    code: Code | None = None
+
+
+class AttemptRecord(Record, frozen=True):
+    """An attempt, and what is known about it."""
+
+    attempt: Attempt
+    known: Circumstances = Circumstances()
+
+
+class LineageEvent(Record, frozen=True):
+    """One event, ready to be sent. Its bytes never change."""
+
+    event_id: str
+    topic: str  # openlineage
+    subject: str  # the run that it is about, or the invocation that became none
+    body: str
+
+
+class OutboxMessage(Record, frozen=True):
+    """A row of the outbox."""
+
+    number: int
+    event_id: str
+    topic: str
+    subject: str
+    body: str
+    recorded_at_ms: int
+    tries: int = 0
+    not_before_ms: int = 0
+    delivered_at_ms: int | None = None
+
+
+class Backlog(Record, frozen=True):
+    """What the outbox still has to deliver."""
+
+    waiting: int
+    oldest_ms: int | None
+
+
+class ChainLink(Record, frozen=True):
+    """One entry of the governance ledger with its place in the chain."""
+
+    number: int  # from 1, in commit order, without a gap
+    entry: GovernanceEntry
+    previous: str  # hash of the entry before; 64 zeros for the first
+    hash: str
+
+
+class Admit(Record, frozen=True):
+    """Key, gate decision and lock, together or not at all."""
+
+    run: Run  # as it shall be; the store sets the fence
+    seen: Run | None  # the row that the decision was made on
+    scope: str
+    worker_id: str
+    lease_ms: int
+    invocation: Invocation
+    policy_epoch: int
+    entries: tuple[GovernanceEntry, ...] = ()
+    known: Circumstances = Circumstances()
+    grant: RetryState | None = None  # a new one, for a retry past the budget with a rationale
+    approval: tuple[str, str] | None = None  # request and digest of the approval that this attempt uses up
+    claim: tuple[str, str] | None = None  # the request that asks, and the worker that has claimed it
+
+
+class AdmitResult(Record, frozen=True):
+    """Whether a run was admitted; if not, what has changed since the decision."""
+
+    answer: Literal["admitted", "moved", "locked", "epoch-moved", "unclaimed"]
+    run: Run | None = None  # admitted: the row as stored; moved: the row that is there now
+    lock: Lock | None = None  # locked: who holds it
+
+
+class Step(Record, frozen=True):
+    """One node ends and the next begins, while the run is still ours."""
+
+    run: Run
+    closes: AttemptRecord | None = None
+    opens: AttemptRecord | None = None
+    retries: tuple[CallRetry, ...] = ()
+    fingerprint: str | None = None  # with the inputs that it was made of
+    inputs: tuple[Found, ...] = ()
+
+
+class Promote(Record, frozen=True):
+    """The version, the pointer, the run's success and the lock's release, together or not at all."""
+
+    run_id: str
+    dataset_id: str
+    scope: str
+    fence: int
+    policy_epoch: int
+    base_sequence: int  # the head that the version was built on; 0: none
+    fingerprint: str
+    version_id: str
+    manifest: Manifest | None  # None: the head already shows exactly this
+    invocation_id: str
+    reason: str
+    reason_code: str | None = None
+    gates: tuple[GateResult, ...] = ()
+    entries: tuple[GovernanceEntry, ...] = ()
+    states: tuple[tuple[str, Any], ...] = ()
+    events: tuple[tuple[str, dict[str, Any]], ...] = ()
+    closes: tuple[AttemptRecord, ...] = ()  # the open node, then the run
+    retries: tuple[CallRetry, ...] = ()
+    branch: str | None = None  # where a pipeline's nodes worked: merged with the promotion
+
+
+class PromoteResult(Record, frozen=True):
+    """Whether a version was promoted; if not, what has changed since it was prepared."""
+
+    answer: Literal["promoted", "unchanged", "lost", "epoch-moved", "head-moved"]
+    sequence: int | None = None
+
+
+class Fail(Record, frozen=True):
+    """A run's end without promotion."""
+
+    run_id: str
+    scope: str
+    fence: int
+    error_code: str
+    error_message: str
+    invocation_id: str
+    outcome: Literal["failed", "refused"]
+    gates: tuple[GateResult, ...] = ()
+    entries: tuple[GovernanceEntry, ...] = ()
+    pause: Switch | None = None  # a CARE or sovereignty violation pauses its dataset
+    closes: tuple[AttemptRecord, ...] = ()  # the open node, then the run
+    retries: tuple[CallRetry, ...] = ()
+    fingerprint: str | None = None  # with the inputs that it was made of, if they were discovered
+    inputs: tuple[Found, ...] = ()
+    retry: RetryState | None = None  # what becomes of the run
+    held: QuarantineEntry | None = None  # with all that a replay needs, where it is not retried automatically
+
+
+class Judge(Record, frozen=True):
+    """A decision about a run that has ended already: its process died, or its time ran out."""
+
+    run: Run
+    seen: RetryState | None
+    retry: RetryState
+    held: QuarantineEntry | None = None
+    entries: tuple[GovernanceEntry, ...] = ()
+
+
+class Approve(Record, frozen=True):
+    """A second person's yes, and what it lets happen, together or not at all."""
+
+    request_id: str
+    digest: str  # of what was asked for, as it was then
+    approved_by: str
+    rationale: str
+    names: tuple[str, ...] = ()  # every name of the approver
+    held_id: str | None = None  # what is released
+    update: str | None = None  # the request that may run now
+    grant: RetryState | None = None
+    valid_ms: int | None = None  # how long an attempt may be made
+    entries: tuple[GovernanceEntry, ...] = ()
+
+
+class ApproveResult(Record, frozen=True):
+    """Whether an approval took effect; if not, why."""
+
+    answer: Literal["approved", "moved", "busy"]
+    lock: Lock | None = None  # busy: who works on it
+
+
+class Reject(Record, frozen=True):
+    """An approver's no: what was asked for can't be approved any more."""
+
+    request_id: str
+    rejected_by: str
+    rationale: str
+    names: tuple[str, ...] = ()  # every name of the approver who rejects
+    update: str | None = None  # the request that never runs
+    entries: tuple[GovernanceEntry, ...] = ()
+
+
+class Reaped(Record, frozen=True):
+    """A run whose holder is gone."""
+
+    run_id: str
+    scope: str
+    worker_id: str
+    lapsed: bool  # False: the process is known to be dead

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 import msgspec
 
 from kfm.model.errors import ConfigError
+from kfm.model.quantities import suggest
 from kfm.model.records import Window
 from kfm.model.times import rfc3339
-from kfm.model.wording import suggest
 
 PATH_BYTES_MAX = 1024
 SEGMENT_BYTES_MAX = 255

@@ -11,7 +11,7 @@ from kfm.model.replays import DLQ_DRAIN
 from kfm.model.units import IntakeBatch, IntakeReport
 from kfm.nodd.intake import Check, read_messages
 from kfm.nodd.poller import intake_builder
-from kfm.nodd.worker import WorkerContext
+from kfm.nodd.worker import IngestContext
 from kfm.ports import Queue, QueueMessage
 
 BATCH = 100
@@ -64,7 +64,7 @@ def drain(
 class DeadLetters:
     """Takes in the messages of a dead-letter queue, and keeps the ids of the units that they announce."""
 
-    def __init__(self, context: WorkerContext, queue: str, check: Check | None = None) -> None:
+    def __init__(self, context: IngestContext, queue: str, check: Check | None = None) -> None:
         self._context = context
         self._queue = queue
         self._check = check

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kfm.model.errors import KfmError
+from kfm.model.quantities import counted
 from kfm.model.records import Window
 from kfm.model.requests import Burst
 from kfm.model.retry import backoff_ms
 from kfm.model.settings import SourceSettings
 from kfm.model.times import rfc3339
 from kfm.model.windows import window_of
-from kfm.model.wording import counted
 from kfm.runs.kernel import RunReport, RunRequest
 
 if TYPE_CHECKING:

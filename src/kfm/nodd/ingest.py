@@ -15,10 +15,10 @@ from kfm.model.records import GateResult
 from kfm.model.settings import IngestQueue
 from kfm.nodd.dataset_registry import Generic, IntakePolicy, Registry, load_registry
 from kfm.nodd.inspect.inspection import make_inspector
-from kfm.nodd.key_cache import KeyCache
+from kfm.nodd.intake import KeyCache
 from kfm.nodd.poller import Poller
 from kfm.nodd.unit_observer import UnitObserver
-from kfm.nodd.worker import WorkerContext
+from kfm.nodd.worker import IngestContext
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -56,10 +56,10 @@ class NoddIngest:
     def upstream(self) -> Upstream:
         return upstream_of(self._app)
 
-    def context(self, store: Ledger | None = None) -> WorkerContext:
+    def context(self, store: Ledger | None = None) -> IngestContext:
         """For one thread; every thread but the first needs a store of its own."""
         app, ledger = self._app, store or self._app.writer
-        return WorkerContext(
+        return IngestContext(
             settings=self.settings,
             wal=ledger.units(),
             registry=self.registry,
@@ -83,8 +83,7 @@ class NoddIngest:
     @cached_property
     def observer(self) -> UnitObserver | None:
         """None while no spans are collected."""
-        from kfm.telemetry.exporter import Off
-        from kfm.telemetry.public_names import PublicNames
+        from kfm.telemetry.exporter import Off, PublicNames
 
         app = self._app
         if isinstance(app.telemetry, Off):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from kfm.model.records import Record
 from kfm.model.units import IntakeBatch, IntakeReport
 from kfm.nodd.intake import Check, IntakeBuilder, read_messages
-from kfm.nodd.worker import WorkerContext
+from kfm.nodd.worker import IngestContext
 from kfm.ports import Queue
 
 MESSAGES_MAX = 100  # taken in together
@@ -37,7 +37,7 @@ class ReceivedMessages(Record, frozen=True):
 class Poller:
     """The intake of one queue. A queue has one poller."""
 
-    def __init__(self, context: WorkerContext, queue: Queue, check: Check | None = None) -> None:
+    def __init__(self, context: IngestContext, queue: Queue, check: Check | None = None) -> None:
         self._context = context
         self._queue = queue
         self.queue_name = queue.name
@@ -73,7 +73,7 @@ class Poller:
         return PollReport(messages=received.messages, ignored=received.ignored, intake=report)
 
 
-def intake_builder(context: WorkerContext, queue: str) -> IntakeBuilder:
+def intake_builder(context: IngestContext, queue: str) -> IntakeBuilder:
     """For messages of one queue that are taken in together."""
     return IntakeBuilder(
         context.registry, context.settings.policy_of, context.keys, queue, context.clock.now_ms()

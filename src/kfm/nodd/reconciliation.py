@@ -17,7 +17,7 @@ from kfm.nodd.intake import pending
 from kfm.nodd.messages.announcement import Announcement
 from kfm.nodd.messages.record_outcomes import Arrival
 from kfm.nodd.messages.refusals import RecordRefusal
-from kfm.nodd.worker import WorkerContext
+from kfm.nodd.worker import IngestContext
 from kfm.ports import Upstream
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def reconcile(
     return ReconciliationReport(complete=complete, **sums)
 
 
-def opener(context: WorkerContext, wal: Units) -> Callable[[list[tuple[Reading, ObjectStat]]], int]:
+def opener(context: IngestContext, wal: Units) -> Callable[[list[tuple[Reading, ObjectStat]]], int]:
     """Takes in what a listing shows, as a backfill. A listing does not order versions."""
 
     def open_missing(gaps: list[tuple[Reading, ObjectStat]]) -> int:
@@ -107,7 +107,7 @@ def opener(context: WorkerContext, wal: Units) -> Callable[[list[tuple[Reading, 
     return open_missing
 
 
-def _taken(context: WorkerContext, reading: Reading, stat: ObjectStat) -> IntakeUnit:
+def _taken(context: IngestContext, reading: Reading, stat: ObjectStat) -> IntakeUnit:
     announced = Announcement(
         provider=reading.provider, bucket=reading.bucket, key=reading.key, event_time_ms=stat.modified_ms
     )

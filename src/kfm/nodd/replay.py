@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from kfm.model.errors import PlanDrifted, ReplayTooLarge, SwitchThrown, UsageError
 from kfm.model.gates import replay_gate
+from kfm.model.quantities import counted
 from kfm.model.records import GateResult, GovernanceEntry, Justification, Record, governance_entry, justified
 from kfm.model.replays import (
     DLQ_DRAIN,
@@ -29,7 +30,6 @@ from kfm.model.replays import (
 from kfm.model.settings import Ingest
 from kfm.model.times import rfc3339
 from kfm.model.units import IntakeReport
-from kfm.model.wording import counted
 from kfm.nodd.dead_letters import DeadLetters, DrainCounts, drain
 from kfm.ports import Clock
 
@@ -294,7 +294,7 @@ def _require_known(app: App, selection: Selection) -> None:
     unknown = set(selection.datasets) - {dataset for dataset, _ in app.ledger.unit_reader().unit_counts()}
     if not unknown:
         return
-    from kfm.model.wording import did_you_mean
+    from kfm.model.quantities import did_you_mean
     from kfm.nodd.ingest import registry_of
 
     known = registry_of(app).names

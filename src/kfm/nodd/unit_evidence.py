@@ -15,7 +15,7 @@ from kfm.model.units import TOPIC
 
 if TYPE_CHECKING:
     from kfm.db.ledger import Ledger
-    from kfm.model.attempts import OutboxMessage
+    from kfm.model.runs import OutboxMessage
     from kfm.ports import Collector
 
 BATCH = 20  # messages; each is some hundred events

@@ -18,7 +18,7 @@ from kfm.model.redaction import redact
 from kfm.model.times import parse_rfc3339
 from kfm.model.units import PROVIDERS, canonical_object_uri, wal_id
 from kfm.nodd.dataset_registry import Registry
-from kfm.nodd.key_cache import split
+from kfm.nodd.intake import split
 from kfm.nodd.messages.refusals import RecordRefusal
 
 if TYPE_CHECKING:

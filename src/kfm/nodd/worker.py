@@ -35,7 +35,7 @@ from kfm.nodd.dataset_registry import Registry
 from kfm.nodd.grammar import Reading
 from kfm.nodd.inspect.inspection import InspectionResult, Inspector
 from kfm.nodd.inspect.verdicts import NOTHING_ASKED, Levels
-from kfm.nodd.key_cache import KeyCache
+from kfm.nodd.intake import KeyCache
 from kfm.nodd.messages.refusals import RecordRefusal
 from kfm.nodd.unit_observer import UnitObserver
 from kfm.ports import Clock, Rng
@@ -56,7 +56,7 @@ _key = attrgetter("dataset", "provider", "alone")  # of a lane
 
 
 @dataclass(frozen=True)
-class WorkerContext:
+class IngestContext:
     """Dependencies of pollers and the worker."""
 
     settings: Ingest
@@ -97,7 +97,7 @@ class StepReport(Record, frozen=True):
 class Worker:
     """Claims units lane by lane, inspects their objects and records the results."""
 
-    def __init__(self, context: WorkerContext) -> None:
+    def __init__(self, context: IngestContext) -> None:
         self._context = context
         self._lanes: list[Lane] = []
         self._lanes_read_ms: int | None = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kfm.model.errors import Cancelled, ContractViolated, PathConflict, PipelineFailed
 from kfm.model.records import Asset, Output
 from kfm.model.templates import safe_path
-from kfm.pipelines.values import BYTES_VALUE, JSON_VALUE, StoredFile, store_bytes
+from kfm.pipelines.node_values import BYTES_VALUE, JSON_VALUE, StoredFile, store_bytes
 
 if TYPE_CHECKING:
     from kfm.ports import Objects

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 import msgspec
 
 from kfm.model.errors import PipelineError
+from kfm.model.quantities import did_you_mean
 from kfm.model.run_state import MAIN, SkipScope
-from kfm.model.wording import did_you_mean
 from kfm.pipelines.graph import ordered
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
-from kfm.model.wording import counted, duration
+from kfm.model.quantities import counted, duration
 
 SWEEPS = 8
 BENDS_MAX = 20_000  # points that long lines pass through; a graph with more is drawn with straight lines

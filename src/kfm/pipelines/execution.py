@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from kfm.model.attempts import LineageEvent
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import Busy, Cancelled, KfmError, LostLease, NodesFailed
 from kfm.model.input_hash import INPUTS_TAG, sha256_text
@@ -24,6 +23,7 @@ from kfm.model.run_state import (
     outputs_of,
     outputs_text,
 )
+from kfm.model.runs import LineageEvent
 from kfm.pipelines.declaration import NodeSpec
 from kfm.pipelines.options import NodeReport, PipelineOptions, PipelineReport
 from kfm.pipelines.pipeline_observer import PipelineObserver

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from kfm.model.errors import PipelineError
-from kfm.model.wording import did_you_mean
+from kfm.model.quantities import did_you_mean
 
 NODES_MAX = 1_000_000
 

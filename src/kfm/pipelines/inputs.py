@@ -12,7 +12,7 @@ import msgspec
 from kfm.model.errors import RefNotFound, UnhashableInput, UpstreamUnavailable
 from kfm.model.redaction import redact
 from kfm.pipelines.declaration import CONTEXT_NAMES
-from kfm.pipelines.values import NodeFiles, StoredFile
+from kfm.pipelines.node_values import NodeFiles, StoredFile
 
 if TYPE_CHECKING:
     from kfm.ports import BranchReader, Bucket, Clock, Guard, Http, InputVersions, PipelineRuns, ProjectFiles

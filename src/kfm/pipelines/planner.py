@@ -17,6 +17,7 @@ from kfm.model.input_hash import (
     inputs_bytes,
     sha256_text,
 )
+from kfm.model.quantities import did_you_mean
 from kfm.model.records import NodeOutcome
 from kfm.model.run_state import (
     NO_OUTPUTS,
@@ -32,7 +33,6 @@ from kfm.model.run_state import (
     outputs_text,
     stands,
 )
-from kfm.model.wording import did_you_mean
 from kfm.pipelines.code_hash import CodeHashes
 from kfm.pipelines.declaration import NodeSpec, Pipeline
 from kfm.pipelines.graph import ancestors, descendants

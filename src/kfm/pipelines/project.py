@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -17,8 +18,8 @@ from msgspec.structs import replace
 from kfm.config.state_folder import StateFolder
 from kfm.decoders import prepare_decoders
 from kfm.model.errors import ConfigNotFound, PipelineError, UsageError
+from kfm.model.quantities import suggest
 from kfm.model.run_state import Pass
-from kfm.model.wording import suggest
 from kfm.periodic import LeaseHeartbeat
 from kfm.pipelines.declaration import Pipeline, WorkersKind
 from kfm.pipelines.execution import PipelineExecutor
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from kfm.app import App
     from kfm.config.loader import Loaded
     from kfm.db.run_state import RunStateTables
+    from kfm.objects.local import DiskProject, LocalObjects
     from kfm.pipelines.evidence import ProjectEvidence
     from kfm.pipelines.run_state_store import StoreParts
     from kfm.ports import BranchReader, Clock, InputVersions, Objects
@@ -51,41 +53,51 @@ class PipelineProject:
         loaded: Loaded | None = None,
         moving: bool = False,
     ) -> None:
-        from kfm.objects.local import DiskProject
-
         self.root = root
         self.state = folder.path
         self.clock = folder.clock
         self.ids = folder.ids
         self.liveness = folder.liveness
         self.loaded = loaded  # the configuration, where there is one
-        self.objects = folder.local_objects()
-        self.store: Any = folder.open_reader() if read_only else folder.open_ledger()
-        try:
-            self.tables = self._run_states(read_only=read_only, moving=moving)
-        except BaseException:
-            self.store.close()
-            raise
-        self.files = DiskProject(root)
         self.worker_id = self.ids.new()
         self._folder = folder
         self._read_only = read_only
+        self._moving = moving
         self._evidence: ProjectEvidence | None = None
+        self.store: Any = folder.open_reader() if read_only else folder.open_ledger()
+        try:
+            if not read_only:
+                _ = self.tables  # an environment keeps to its store: refused before anything is done
+        except BaseException:
+            self.store.close()
+            raise
+
+    @cached_property
+    def files(self) -> DiskProject:
+        from kfm.objects.local import DiskProject
+
+        return DiskProject(self.root)
+
+    @cached_property
+    def objects(self) -> LocalObjects:
+        return self._folder.local_objects()
 
     def store_parts(self) -> StoreParts:
         from kfm.pipelines.run_state_store import StoreParts
 
         return StoreParts(self.store, self.state, self.objects, self.loaded)
 
-    def _run_states(self, *, read_only: bool, moving: bool) -> RunStateTables:
+    @cached_property
+    def tables(self) -> RunStateTables:
+        """Run-state in the store that this environment has."""
         from kfm.model.settings import RunStateSettings
         from kfm.pipelines import run_state_store
 
         chosen = self.loaded.settings.run_state if self.loaded else RunStateSettings()
-        if moving:
+        if self._moving:
             begun = run_state_store.begun_with(self.store) or run_state_store.RELATIONAL
             return run_state_store.make(self.store_parts(), run_state_store.named(begun, chosen))
-        return run_state_store.open_run_states(self.store_parts(), chosen, read_only=read_only)
+        return run_state_store.open_run_states(self.store_parts(), chosen, read_only=self._read_only)
 
     def kernel(
         self, on_node: Callable[[NodeReport], None], log: Callable[[str, str], None]
@@ -258,8 +270,8 @@ def _jobs(wanted: int | None) -> int:
 def governed_kernel(app: App, objects: Objects, *, dry_run: bool) -> PipelineKernel:
     """What the nodes of a governed run work with. A dry-run keeps nothing, and so knows nothing."""
     from kfm.objects.local import DiskProject
-    from kfm.pipelines.dry_run_state import NullRunState
     from kfm.pipelines.evidence import governed_evidence
+    from kfm.pipelines.run_state_store import NullRunState
 
     files = DiskProject(app.loaded.folder)
     states: RunStateTables | NullRunState = NullRunState()

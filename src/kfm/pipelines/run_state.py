@@ -16,10 +16,10 @@ from kfm.model.run_state import MAIN, SkipScope, node_scope, outputs_of
 from kfm.pipelines.code_hash import enclosing_code
 from kfm.pipelines.declaration import NodeSpec
 from kfm.pipelines.inputs import BoundCall
+from kfm.pipelines.node_values import handed_on
 from kfm.pipelines.options import NodeReport, PipelineOptions
 from kfm.pipelines.project import PipelineProject, log_node, open_project
 from kfm.pipelines.single_node import SingleNode, run_node
-from kfm.pipelines.values import handed_on
 
 F = TypeVar("F", bound=Callable[..., Any])
 WAIT_S = 60.0

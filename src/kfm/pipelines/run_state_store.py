@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
 from itertools import islice
@@ -13,7 +13,18 @@ import msgspec
 
 from kfm.model.errors import Busy, ConfigError, StoreCorrupt, UsageError
 from kfm.model.records import GovernanceEntry, Lock, Node
-from kfm.model.run_state import STORE_MARK, to_document
+from kfm.model.run_state import (
+    STORE_MARK,
+    BeginPass,
+    Begun,
+    EndedPass,
+    EndPass,
+    Fence,
+    Head,
+    KnownNodes,
+    Skips,
+    to_document,
+)
 from kfm.model.settings import RunStateSettings
 
 if TYPE_CHECKING:
@@ -22,6 +33,7 @@ if TYPE_CHECKING:
     from kfm.db.run_state import RunStateTables
     from kfm.pipelines.project import PipelineProject
     from kfm.ports import Objects
+
 
 RELATIONAL = "relational"
 FOLDER = "run-state"  # of the Delta table, in the state folder
@@ -269,3 +281,47 @@ def mirror(parts: StoreParts, tables: RunStateTables, address: str) -> int:
             f"{address} is the store of this environment's run-state.", remedy="Name another folder."
         )
     return int(backend.rebuild(_pages(tables.rows())))
+
+
+class NullRunState:
+    """Implements `ports.RunStates` and `ports.PipelineRuns`."""
+
+    def known(self, branch: str, run_id: str, dataset_ids: Collection[str]) -> KnownNodes:  # noqa: ARG002
+        return KnownNodes({}, {})
+
+    def made(self, *_what: object) -> Head | None:
+        return None
+
+    def record(
+        self,
+        fence: Fence,  # noqa: ARG002
+        nodes: Sequence[Node] = (),  # noqa: ARG002
+        skips: Skips | None = None,  # noqa: ARG002
+        documents: Sequence[tuple[str, str]] = (),  # noqa: ARG002
+        events: Sequence[object] = (),  # noqa: ARG002
+    ) -> bool:
+        return True
+
+    def one(self, *_what: object) -> Node | None:
+        return None
+
+    def of_run(self, run_id: str) -> Iterator[Node]:  # noqa: ARG002
+        return iter(())
+
+    def history(self, *_what: object, **_how: object) -> list[Node]:
+        return []
+
+    def document(self, name: str) -> str | None:  # noqa: ARG002
+        return None
+
+    def begin(self, request: BeginPass, dead: Callable[[str], bool]) -> Begun:  # noqa: ARG002
+        return Begun(fence=request.fence or 0, attempt=1)
+
+    def end(self, request: EndPass, skips: Skips | None = None) -> EndedPass:  # noqa: ARG002
+        return EndedPass(landed=True)
+
+    def checksums(self, first: str, last: str) -> dict[str, tuple[int, int, int, str]]:  # noqa: ARG002
+        return {}
+
+    def keep_checksums(self, seen: dict[str, tuple[int, int, int, str]]) -> None:
+        """Nothing is kept."""

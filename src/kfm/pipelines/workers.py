@@ -24,7 +24,7 @@ from kfm.model.records import NodeOutcome, Output
 from kfm.model.run_state import NOTHING_CHECKED, outputs_of, outputs_text
 from kfm.pipelines.context import HiddenRun, NodeContext, NodePublisher
 from kfm.pipelines.declaration import CONTEXT_NAMES, NodeSpec, Pipeline, arguments_of
-from kfm.pipelines.values import handed_on, store_value
+from kfm.pipelines.node_values import handed_on, store_value
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor

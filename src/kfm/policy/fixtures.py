@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from kfm.model.errors import PolicyError
+from kfm.model.quantities import suggest
 from kfm.model.records import Record
 from kfm.model.settings import DatasetSettings
-from kfm.model.wording import suggest
 from kfm.policy.cedar import ACTIONS, CedarPolicies
 
 _FILE_BYTES_MAX = 1024 * 1024

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from kfm.model.attempts import ChainLink
 from kfm.model.records import Record
+from kfm.model.runs import ChainLink
 
 NO_HASH = "0" * 64  # the chain before its first entry
 UNSIGNED = (

@@ -7,33 +7,33 @@ import shlex
 import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import msgspec
 
 from kfm import __version__
-from kfm.config.loader import Loaded, source_date_epoch_ms
-from kfm.model.attempts import ChainLink
+from kfm.config.loader import source_date_epoch_ms
 from kfm.model.contracts import contract
 from kfm.model.errors import RationaleRequired, ReleaseDiffers, SigningFailed, UsageError
-from kfm.model.records import GovernanceEntry, Record
+from kfm.model.records import GovernanceEntry, Invocation, InvocationOutcome, Record, Run, TriggerType
 from kfm.model.redaction import MASK_KEY, hidden_names, mask
-from kfm.model.settings import Settings
+from kfm.model.runs import Attempt, CallRetry, ChainLink
 from kfm.model.times import rfc3339
-from kfm.ports import Ids, PolicyEngine
-from kfm.release import folder, ledger_lines
+from kfm.release import release_folder
 from kfm.release.attestation import Origin, Parameters, statement
 from kfm.release.distributions import installed
-from kfm.release.folder import ATTESTATION, LEDGER, MANIFEST, SBOM, SIGNATURE, checked_version
+from kfm.release.release_folder import ATTESTATION, LEDGER, MANIFEST, SBOM, SIGNATURE, checked_version
 from kfm.release.sbom import sbom
 from kfm.release.verification import Verified, verify
 from kfm.telemetry.aggregates import Aggregates, DatasetNames, TimeBounds, visit, visit_passes
-from kfm.telemetry.documents import document_bytes
-from kfm.telemetry.public_names import PublicNames
+from kfm.telemetry.documents import document_bytes, document_line
+from kfm.telemetry.exporter import PublicNames
 
 if TYPE_CHECKING:
+    from kfm.app import App
     from kfm.db.ledger import Ledger
     from kfm.db.ledger_reader import LedgerReader
+
 
 ENTRY = "release"  # the kind of its governance entries
 CHAIN_PAGE = 1000
@@ -45,6 +45,7 @@ FOLDER = "releases"  # beside the configuration
 SIGN_SECONDS_MAX = 300
 SIGNATURE_BYTES_MAX = 1024 * 1024
 STDERR_SHOWN_CHARS = 300
+PIPELINES_MAX = 10_000
 
 
 class ReleaseOptions(Record, frozen=True):
@@ -81,11 +82,11 @@ def make(
     if wanted.replace and not (wanted.rationale or "").strip():
         raise RationaleRequired("Replacing a release needs --rationale TEXT.")
     target = os.path.join(wanted.parent, wanted.version)
-    with folder.workplace(wanted.parent, wanted.version, wanted.unique) as work:
+    with release_folder.workplace(wanted.parent, wanted.version, wanted.unique) as work:
         made = os.path.join(work, "release")
         os.mkdir(made)
         _write_all(wanted, ledger, names, origin, work, made)
-        digests = folder.digests_of(made)
+        digests = release_folder.digests_of(made)
         attested = _read(os.path.join(made, ATTESTATION))
         state: State
         state, before = _compared(wanted, target, digests)
@@ -93,10 +94,10 @@ def make(
         if sign is not None and not (state == "unchanged" and already):
             signature = sign(attested)
             state = _signed(state, signature, work, made, target)
-        if state == "made" and not folder.show(made, target):
+        if state == "made" and not release_folder.show(made, target):
             state, before = _compared(wanted, target, digests)
         if state == "replaced":
-            folder.exchange(made, target, os.path.join(work, "before"))
+            release_folder.exchange(made, target, os.path.join(work, "before"))
     result = Made(
         state=state,
         version=wanted.version,
@@ -111,12 +112,12 @@ def make(
 
 def _signed(state: State, signature: bytes, work: str, made: str, target: str) -> State:
     if state != "unchanged":
-        folder.write_file(os.path.join(made, SIGNATURE), signature)
+        release_folder.write_file(os.path.join(made, SIGNATURE), signature)
         return state
     fresh = os.path.join(work, SIGNATURE)
-    folder.write_file(fresh, signature)
+    release_folder.write_file(fresh, signature)
     os.rename(fresh, os.path.join(target, SIGNATURE))
-    folder.fsync_folder(target)
+    release_folder.fsync_folder(target)
     return "signed"
 
 
@@ -124,7 +125,7 @@ def _compared(wanted: ReleaseOptions, target: str, digests: dict[str, str]) -> t
     """What is to be done about what is there; and what was attested there before."""
     if not os.path.lexists(target):
         return "made", None
-    there = folder.digests_of(target) if os.path.isdir(target) and not os.path.islink(target) else {}
+    there = release_folder.digests_of(target) if os.path.isdir(target) and not os.path.islink(target) else {}
     before = there.get(ATTESTATION)
     if there == digests:
         return "unchanged", before
@@ -149,26 +150,26 @@ def _write_all(
     members: dict[str, str] = {}
     with ExitStack() as stack:
         streams = {}
-        for name in (ledger_lines.RUNS, ledger_lines.ATTEMPTS, ledger_lines.RETRIES, ledger_lines.CALLS):
+        for name in (RUNS, ATTEMPTS, RETRIES, CALLS):
             members[LEDGER + name] = os.path.join(work, name)
-            streams[name] = stack.enter_context(folder.durable(members[LEDGER + name]))
-        exporter = ledger_lines.Exporter(streams)
+            streams[name] = stack.enter_context(release_folder.durable(members[LEDGER + name]))
+        exporter = Exporter(streams)
         visit(ledger, wanted.bounds, names, aggregates, exporter)
         visit_passes(ledger, wanted.bounds, names, aggregates)
     for name, document in aggregates.documents().items():
-        folder.write_file(os.path.join(made, name), document_bytes(document))
+        release_folder.write_file(os.path.join(made, name), document_bytes(document))
     # The last time that the ledger knows of, so that making it again tomorrow makes the same.
     last_ms = max(aggregates.last_ms or 0, chain.entry.recorded_at_ms if chain else 0)
     created_ms = last_ms if wanted.epoch_ms is None else wanted.epoch_ms
     bill = msgspec.json.encode(sbom(installed(), created_ms, origin.kfm_version))
-    folder.write_file(os.path.join(made, SBOM), msgspec.json.format(bill, indent=2) + b"\n")
+    release_folder.write_file(os.path.join(made, SBOM), msgspec.json.format(bill, indent=2) + b"\n")
     members |= {name: os.path.join(made, name) for name in os.listdir(made)}
-    folder.write_zip(os.path.join(made, MANIFEST), members)
+    release_folder.write_zip(os.path.join(made, MANIFEST), members)
     asked = Parameters(
         version=wanted.version, since=_text(wanted.bounds.since_ms), until=_text(wanted.bounds.until_ms)
     )
-    attestation = statement(asked, origin, chain, exporter.pipelines, folder.digests_of(made))
-    folder.write_file(os.path.join(made, ATTESTATION), document_bytes(attestation))
+    attestation = statement(asked, origin, chain, exporter.pipelines, release_folder.digests_of(made))
+    release_folder.write_file(os.path.join(made, ATTESTATION), document_bytes(attestation))
 
 
 def last_link(ledger: LedgerReader, bounds: TimeBounds) -> ChainLink | None:
@@ -220,23 +221,8 @@ def _text(at_ms: int | None) -> str | None:
     return None if at_ms is None else rfc3339(at_ms)
 
 
-class ReleaseContext(Protocol):
-    """As much of the application as this needs."""
-
-    loaded: Loaded
-    settings: Settings
-    ids: Ids
-    ledger: LedgerReader
-    store: Ledger | None
-
-    @property
-    def actor(self) -> str: ...
-    @property
-    def policies(self) -> PolicyEngine: ...
-
-
 def make_release(
-    app: ReleaseContext,
+    app: App,
     version: str,
     *,
     to: str | None = None,
@@ -265,7 +251,7 @@ def make_release(
     return make(wanted, app.ledger, app.store, _names(app), origin, _signer(sign) if sign else None)
 
 
-def _names(app: ReleaseContext) -> DatasetNames:
+def _names(app: App) -> DatasetNames:
     assert app.store is not None
     key = app.store.mark(MASK_KEY) or app.store.ensure_mark(MASK_KEY, app.ids.new() + app.ids.new())
     public = PublicNames(app.settings, app.store)
@@ -324,3 +310,52 @@ def _problem(schema: str, document: Any) -> str | None:
         place = "/".join(str(part) for part in error.instance_path)
         return f"{place or 'the document'}: {error.message}"[:STDERR_SHOWN_CHARS]
     return None
+
+
+RUNS, ATTEMPTS, RETRIES, CALLS = "runs.jsonl", "attempts.jsonl", "retries.jsonl", "calls.jsonl"
+
+
+class PublicInvocation(Record, frozen=True):
+    """A call without who made it and why: that is between them and the governance ledger."""
+
+    invocation_id: str
+    run_id: str | None
+    dataset_id: str
+    trigger_type: TriggerType
+    outcome: InvocationOutcome | None
+    requested_at_ms: int
+
+
+class Exporter:
+    """Writes what passes by. A run is written with its last attempt; one without any is not listed."""
+
+    def __init__(self, streams: dict[str, BinaryIO]) -> None:
+        self._streams = streams
+        self.pipelines: set[tuple[str, str]] = set()  # (pipeline, version): what the runs were made with
+
+    def attempt(self, attempt: Attempt, run: Run) -> None:
+        self._write(ATTEMPTS, attempt)
+        if not attempt.node:
+            if len(self.pipelines) < PIPELINES_MAX:
+                self.pipelines.add((run.pipeline_id, run.pipeline_version))
+            if attempt.attempt == run.attempts:
+                self._write(RUNS, run)
+
+    def retry(self, retry: CallRetry, run: Run) -> None:  # noqa: ARG002 - the visitor's signature
+        self._write(RETRIES, retry)
+
+    def call(self, invocation: Invocation, dataset_id: str) -> None:
+        self._write(
+            CALLS,
+            PublicInvocation(
+                invocation_id=invocation.invocation_id,
+                run_id=invocation.run_id,
+                dataset_id=dataset_id,
+                trigger_type=invocation.trigger_type,
+                outcome=invocation.outcome,
+                requested_at_ms=invocation.requested_at_ms,
+            ),
+        )
+
+    def _write(self, name: str, record: Record) -> None:
+        self._streams[name].write(document_line(record))

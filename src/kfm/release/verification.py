@@ -12,9 +12,9 @@ import msgspec
 from kfm.model.canonical import strict_loads
 from kfm.model.errors import MalformedJson, UsageError
 from kfm.model.records import Record
-from kfm.release import folder
+from kfm.release import release_folder
 from kfm.release.attestation import Statement
-from kfm.release.folder import ATTESTATION, CHECKSUMS, LEDGER, MANIFEST, SBOM, SCHEMAS, SIGNATURE
+from kfm.release.release_folder import ATTESTATION, CHECKSUMS, LEDGER, MANIFEST, SBOM, SCHEMAS, SIGNATURE
 
 DOCUMENT_BYTES_MAX = 1 << 30
 CHECKSUM_BYTES_MAX = 1 << 20
@@ -38,7 +38,7 @@ class Verified(Record, frozen=True):
 def verify(path: str, validate: Validate) -> Verified:
     if not os.path.isdir(path):
         raise UsageError(f"{path} is not a folder.", remedy="Name the folder of a release, releases/VERSION.")
-    there = folder.digests_of(path)
+    there = release_folder.digests_of(path)
     findings = [
         *_missing(there),
         *_manifest(path, there),
@@ -79,7 +79,7 @@ def _manifest(path: str, there: dict[str, str]) -> Iterator[ReleaseFinding]:
                     yield ReleaseFinding(file=MANIFEST, problem=f"lists {name}, but does not hold it")
                     continue
                 with archive.open(name) as member:
-                    digest = folder.stream_sha256(cast(BinaryIO, member))
+                    digest = release_folder.stream_sha256(cast(BinaryIO, member))
                 if digest != listed[name]:
                     yield ReleaseFinding(
                         file=MANIFEST, problem=f"holds a {name} that differs from {CHECKSUMS}"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kfm.model.wording import instant
+from kfm.model.quantities import instant
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
-    from kfm.model.attempts import ChainLink
+    from kfm.model.runs import ChainLink
 
 PAGE_ROWS = 1000
 ROWS_SEEN_MAX = 20_000

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from kfm.model.quantities import counted, moment, short_id
 from kfm.model.records import Record
-from kfm.model.wording import counted, moment, short_id
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shlex import quote
 from typing import Any
 
-from kfm.model.wording import instant, one_line, utc
+from kfm.model.quantities import instant, one_line, utc
 
 
 def breaker_document(breaker: Any, now_ms: int) -> dict[str, Any]:

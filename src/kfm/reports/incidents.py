@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kfm.model.wording import instant, one_line, short_id, utc
+from kfm.model.quantities import instant, one_line, short_id, utc
 from kfm.reports.lookup import SHOWN_CHARS_MAX, Sought, only
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.model.wording import instant
+from kfm.model.quantities import instant
 
 
 def event_document(message: Any, now_ms: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kfm.model.wording import instant
+from kfm.model.quantities import instant
 from kfm.reports.lookup import SEARCHED_MAX, Sought, only
 
 if TYPE_CHECKING:

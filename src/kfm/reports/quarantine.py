@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kfm.model.wording import instant
+from kfm.model.quantities import instant
 from kfm.reports.lookup import SEARCHED_MAX, SHOWN_CHARS_MAX, Sought, only
 
 if TYPE_CHECKING:

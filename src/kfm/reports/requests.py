@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kfm.model.quantities import instant
 from kfm.model.requests import UpdateRequest
-from kfm.model.wording import instant
 
 
 def request_document(request: UpdateRequest) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kfm.model.wording import instant
+from kfm.model.quantities import instant
 from kfm.reports.lookup import find_run
 
 CALLS_MAX = 100

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kfm.model.quantities import instant
 from kfm.model.schedules import Schedule, due_ms, is_continuous, next_instant, period_of
 from kfm.model.settings import SourceSettings
 from kfm.model.times import offset_ms
-from kfm.model.wording import instant
 
 if TYPE_CHECKING:
-    from kfm.model.schedule_accounting import BackfillTime, Expected
+    from kfm.model.scheduled_times import BackfillTime, Expected
     from kfm.model.schedules import ScheduleState
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
-from kfm.model.wording import instant, one_line, short_id
+from kfm.model.quantities import instant, one_line, short_id
 from kfm.reports.blockers import OPERATOR, failures, frozen, switched
 
 ATTENTION_MAX = 20  # works named; more are counted

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from kfm.model.quantities import instant
 from kfm.model.records import UNIT_STATUSES
-from kfm.model.wording import instant
 from kfm.reports.lookup import SEARCHED_MAX, Sought, only
 
 _TIMES = (

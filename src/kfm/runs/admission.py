@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from kfm.model import keys
 from kfm.model.approvals import attempt_digest, seen, usable, used_by
-from kfm.model.attempts import Circumstances
 from kfm.model.breaker import providers_of
 from kfm.model.errors import BudgetSpent, Busy, CircuitOpen, KfmError, LockHeld, LostLease, Refused
 from kfm.model.gates import (
@@ -24,7 +23,6 @@ from kfm.model.gates import (
     switch_gate,
 )
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState, Waiting
-from kfm.model.reasons import Reason, ReasonCode
 from kfm.model.records import (
     GateResult,
     GovernanceEntry,
@@ -32,7 +30,9 @@ from kfm.model.records import (
     InvocationOutcome,
     Lock,
     Promotion,
+    ReasonCode,
     Record,
+    ReopenReason,
     Run,
     Trigger,
     ValidationReport,
@@ -40,10 +40,9 @@ from kfm.model.records import (
     Work,
 )
 from kfm.model.retry_budgets import grant_usage, granted, is_spent, may_be_granted
-from kfm.model.runs import retried, started, taken_over
+from kfm.model.runs import Admit, Circumstances, retried, started, taken_over
 from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.model.times import rfc3339
-from kfm.model.transactions import Admit
 from kfm.ports import Liveness, PolicyEngine
 from kfm.publish.manifest import merge_items
 from kfm.runs.kernel import Kernel
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
 
 APPROVALS_MAX = 1000  # of one piece of work
-UPSTREAM_CHANGED = Reason(code="upstream-changed", text="Upstream has changed.")
+UPSTREAM_CHANGED = ReopenReason(code="upstream-changed", text="Upstream has changed.")
 ROUNDS_MAX = 10  # how often the ledger may change between a decision and its commit
 
 
@@ -218,29 +217,31 @@ def _again(run: Run, trigger: Trigger, now_ms: int, state: RetryState | None) ->
     return AdmissionVerdict(kind="stop", code="budget-spent", run=run, revision=run.revision, reason=spent)
 
 
-def reopened(run: Run, why: Reason) -> AdmissionVerdict:
+def reopened(run: Run, why: ReopenReason) -> AdmissionVerdict:
     """The next revision of work that was done."""
     reason = f"{why.text.rstrip('.')}: revision {run.revision + 1} opens."
     return AdmissionVerdict(kind="start", code=why.code, revision=run.revision + 1, reason=reason)
 
 
-def unchanged(run: Run) -> Reason:
-    return Reason(code="unchanged", text=f"Upstream is unchanged since revision {run.revision}.")
+def unchanged(run: Run) -> ReopenReason:
+    return ReopenReason(code="unchanged", text=f"Upstream is unchanged since revision {run.revision}.")
 
 
-def unsettled(ledger: LedgerReader, subject: RunSubject, run: Run) -> Reason | None:
+def unsettled(ledger: LedgerReader, subject: RunSubject, run: Run) -> ReopenReason | None:
     """Why the work has to run although upstream is unchanged; None if it has not."""
     newest = ledger.latest_success(subject.work)
     if newest is not None and newest.run_id != run.run_id:
         text = f"Pipeline version {newest.pipeline_version} has published this window since."
-        return Reason(code="other-pipeline-published", text=text)
+        return ReopenReason(code="other-pipeline-published", text=text)
     head = ledger.head(subject.dataset.id)
     if head is None:
-        missing = Reason(code="not-published", text="Nothing of this dataset is published.")
+        missing = ReopenReason(code="not-published", text="Nothing of this dataset is published.")
         return missing if run.version_id else None
     described = merge_items(head[1], subject.dataset, (), "merge")
     if described != head[1]:
-        return Reason(code="description-changed", text="The dataset's description or rights have changed.")
+        return ReopenReason(
+            code="description-changed", text="The dataset's description or rights have changed."
+        )
     return None
 
 
@@ -473,12 +474,12 @@ class Admission:
             self._not_admitted(subject, "refused", BudgetSpent(verdict.reason), run=verdict.run)
         if verdict.kind == "done":
             assert verdict.run is not None
-            why = Reason(code=verdict.code, text=verdict.reason)
+            why = ReopenReason(code=verdict.code, text=verdict.reason)
             return self._already_done(subject, verdict.run, decision, why)
         self._require_providers(subject, verdict)
         if verdict.kind == "compare":
             assert verdict.run is not None
-            changed: Reason | None = UPSTREAM_CHANGED
+            changed: ReopenReason | None = UPSTREAM_CHANGED
             if self._compared(subject, verdict.run) == verdict.run.fingerprint:
                 changed = unsettled(self._kernel.ledger, subject, verdict.run)
             if changed is None:
@@ -526,7 +527,7 @@ class Admission:
             run = again(verdict.run, fence=verdict.run.fence + 1)  # at least; the lock decides
         else:
             seen, run = None, subject.new_run(verdict.revision, now_ms)
-        why = Reason(code=verdict.code, text=verdict.reason)
+        why = ReopenReason(code=verdict.code, text=verdict.reason)
         invocation = self._invocation(subject, None, run, why.text, why.code, decision.results)
         entries = self._entries(subject, run, verdict, decision)
         grant = None
@@ -572,7 +573,7 @@ class Admission:
     # --- without a run ---------------------------------------------------------------
 
     def _already_done(
-        self, subject: RunSubject, run: Run, decision: GateDecision, why: Reason
+        self, subject: RunSubject, run: Run, decision: GateDecision, why: ReopenReason
     ) -> AlreadyDone:
         invocation = self._invocation(subject, "noop", run, why.text, why.code, decision.results)
         self._store.record_invocation(invocation)

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import Any, Literal
+import os
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from kfm.lineage.collectors import MaskKey
+from kfm.lineage.provenance import prov_bytes, prov_of, prov_of_call
 from kfm.model.canonical import INT_MAX, canonical_bytes
 from kfm.model.contracts import require_valid
+from kfm.model.errors import UsageError
 from kfm.model.keys import attempt_id, names_itself, trigger_document, work_document
 from kfm.model.records import Record, Run
-from kfm.model.redaction import Discretion, within
+from kfm.model.redaction import MASK_KEY, Discretion, is_masked, within
+from kfm.model.settings import DatasetSettings, Rights
 from kfm.model.times import rfc3339
+from kfm.pipelines.evidence import add_pass
 from kfm.ports import Clock, Files, Writer
 from kfm.runs.admission import RunSubject
 from kfm.telemetry import log_records
+
+if TYPE_CHECKING:
+    from kfm.lineage.collectors import LineageContext
+    from kfm.runs.kernel import RunReport
+
 
 RunEventName = Literal["run.start", "run.metrics", "run.end"]
 Level = Literal["info", "warning", "error"]
@@ -219,3 +230,40 @@ def idempotency_document(run: Run, subject: RunSubject, outcome: str, *, dry_run
             "work": work_document(subject.work, run.revision),
         },
     }
+
+
+def provenance(app: LineageContext, wanted: str, *, internal: bool = False) -> bytes:
+    """The PROV-O document of a run, or of a call that never became one."""
+    run = app.ledger.run(wanted)
+    call = None if run else app.ledger.invocation(wanted)
+    about = run or call
+    if about is None:
+        raise UsageError(f"There is no run and no call `{wanted}`.", remedy="`kfm runs` lists runs.")
+    rights, hidden = _rights_of(app, about.dataset_id)
+    key = MaskKey()
+    key.value = app.ledger.mark(MASK_KEY)
+    hide = key.mask if hidden and not internal else None
+    make = prov_of if run else prov_of_call
+    document = make(app.ledger, wanted, mask=hide, environment=app.settings.environment, rights=rights)
+    if run is not None:
+        add_pass(app, document, run.run_id, hide or str)
+    return prov_bytes(document)
+
+
+def _rights_of(app: LineageContext, dataset_id: str) -> tuple[Rights | None, bool]:
+    """Rights now, and whether the name is masked: what was published under restriction stays under it."""
+    configured = app.settings.declared(dataset_id)
+    head = app.ledger.head(dataset_id)
+    published = DatasetSettings(id=dataset_id, rights=head[1].rights) if head else None
+    known = [one for one in (configured, published) if one is not None]
+    return (known[0].rights if known else None), not known or any(map(is_masked, known))
+
+
+def leave_provenance(app: LineageContext, report: RunReport) -> None:
+    """Write the document beside the artifacts of the run. It can be made again from the ledger."""
+    if report.run is None or report.artifacts_dir is None:
+        return
+    path = f"{report.artifacts_dir}/prov.jsonld"
+    with open(f"{path}.tmp", "wb") as file:
+        file.write(provenance(app, report.run.run_id, internal=True))
+    os.replace(f"{path}.tmp", path)

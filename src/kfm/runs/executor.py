@@ -11,7 +11,7 @@ from kfm.model.quarantine import Waiting
 from kfm.model.records import GateResult, GovernanceEntry
 from kfm.model.retry_budgets import budget_ends_ms
 from kfm.model.run_state import Fence
-from kfm.model.transactions import Promote
+from kfm.model.runs import Promote
 from kfm.ports import Source as Upstream
 from kfm.publish.manifest import diff
 from kfm.publish.publisher import StagingPublisher

@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from kfm.model import keys
-from kfm.model.attempts import Attempt
 from kfm.model.errors import KfmError
 from kfm.model.records import Run, TriggerType
+from kfm.model.runs import Attempt
 from kfm.ports import Clock, TelemetrySpan
 from kfm.runs.admission import RunSubject
 from kfm.runs.kernel import Kernel

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from kfm.calls.guard import classify_call
 from kfm.calls.runtime import handed_up
-from kfm.model.attempts import Ending
 from kfm.model.errors import (
     BackendUnavailable,
     Busy,
@@ -29,6 +28,7 @@ from kfm.model.errors import (
 )
 from kfm.model.gates import GateDecision, refusal
 from kfm.model.next_steps import NextStep
+from kfm.model.quantities import counted, moment
 from kfm.model.quarantine import QuarantineEntry, RetryState, facts_of, held_run
 from kfm.model.records import Check, GateResult, GovernanceEntry, Record, Run, Switch, ValidationReport
 from kfm.model.redaction import Discretion
@@ -42,9 +42,8 @@ from kfm.model.retry import (
     policy_for,
 )
 from kfm.model.retry_budgets import REAPED, attended, grant_usage, judge
+from kfm.model.runs import Ending, Fail, Reaped
 from kfm.model.times import rfc3339
-from kfm.model.transactions import Fail, Reaped
-from kfm.model.wording import counted, moment
 from kfm.ports import Liveness
 from kfm.reports.next_steps import step_of_run
 from kfm.runs.admission import Admitted, RunSubject, approval_of

@@ -13,9 +13,9 @@ import msgspec
 from kfm.model.canonical import canonical_bytes
 from kfm.model.contracts import require_valid
 from kfm.model.errors import PlanError
+from kfm.model.quantities import counted, readable_size, span
 from kfm.model.records import GateResult, Manifest, Promotion, Record, Window
 from kfm.model.times import rfc3339
-from kfm.model.wording import counted, readable_size, span
 from kfm.publish.manifest import ChangeTally, VersionChange, diff, tally, version_id
 
 PLAN_BYTES_MAX = 256 * 1024 * 1024

@@ -9,7 +9,6 @@ from functools import partial
 from msgspec.structs import replace
 
 from kfm.calls.guard import retry_text
-from kfm.model.attempts import Code, DataColumn
 from kfm.model.errors import PathConflict, StoreCorrupt
 from kfm.model.input_hash import fingerprint as fingerprint_of
 from kfm.model.records import (
@@ -25,6 +24,7 @@ from kfm.model.records import (
 )
 from kfm.model.records import Check as CheckResult
 from kfm.model.run_state import MAIN, Fence
+from kfm.model.runs import Code, DataColumn
 from kfm.pipelines.declaration import Pipeline
 from kfm.ports import Objects, Retrying
 from kfm.ports import Source as Upstream
@@ -36,8 +36,7 @@ from kfm.runs.artifacts import RunLog
 from kfm.runs.fetch import fetch_all
 from kfm.runs.kernel import Kernel
 from kfm.runs.nodes import Nodes
-from kfm.runs.pipeline_step import conduct, own_branch
-from kfm.runs.transform import Context, Input, publish_as_fetched, run_pipeline
+from kfm.runs.transform import Context, Input, conduct, own_branch, publish_as_fetched, run_pipeline
 
 Check = Callable[[], None]
 Head = tuple[Promotion, Manifest] | None

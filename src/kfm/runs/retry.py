@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from kfm.model.breaker import providers_of
 from kfm.model.errors import CircuitOpen, KfmError, UsageError
+from kfm.model.quantities import moment
 from kfm.model.quarantine import QuarantineEntry, RetryState, Waiting, facts_of, held_run
 from kfm.model.records import GovernanceEntry, Record, Run
 from kfm.model.retry_budgets import CIRCUIT_OPEN, REAPED, attended, budget_ends_ms, given_up, is_spent, judge
+from kfm.model.runs import Judge
 from kfm.model.times import rfc3339
-from kfm.model.transactions import Judge
-from kfm.model.wording import moment
 from kfm.runs import admission
 from kfm.runs.admission import RunSubject, is_live
 from kfm.runs.executor import RunExecutor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Protocol
@@ -12,11 +12,24 @@ from typing import Any, Protocol
 import msgspec
 
 from kfm.model.canonical import canonical_bytes
-from kfm.model.errors import KfmError, PipelineError, PipelineFailed
-from kfm.model.records import Asset, Fetched, Window
+from kfm.model.errors import KfmError, NodesFailed, PipelineError, PipelineFailed
+from kfm.model.records import Asset, Fetched, Found, Output, Window
+from kfm.model.run_state import MAIN, Fence, Parent
 from kfm.model.settings import SourceSettings
 from kfm.pipelines.declaration import Pipeline
+from kfm.pipelines.execution import PipelineExecutor
+from kfm.pipelines.options import PipelineKernel, PipelineOptions, PipelineReport
+from kfm.pipelines.planner import PipelinePlanner
 from kfm.ports import Objects, Reader
+from kfm.publish.publisher import Publisher
+
+# What decides which bytes come out. Not the contract (it says what may pass), not the
+# credentials, not the schedule.
+_DECISIVE = (
+    "dataset", "kind", "mode", "path", "folder", "pattern", "url", "params", "pagination",
+    "bucket", "prefix", "members",
+)  # fmt: skip
+JOBS = 4
 
 
 class FilePublisher(Protocol):
@@ -124,14 +137,6 @@ def load_function(path: str, name: str) -> Callable[[Any], None] | Pipeline:
     return loaded
 
 
-# What decides which bytes come out. Not the contract (it says what may pass), not the
-# credentials, not the schedule.
-_DECISIVE = (
-    "dataset", "kind", "mode", "path", "folder", "pattern", "url", "params", "pagination",
-    "bucket", "prefix", "members",
-)  # fmt: skip
-
-
 def output_version(
     source: SourceSettings, members: Sequence[SourceSettings], read: Callable[[str], bytes]
 ) -> str:
@@ -154,3 +159,71 @@ def _definition(source: SourceSettings) -> dict[str, Any]:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def own_branch(run_id: str) -> str:
+    return f"run/{run_id}"
+
+
+class GovernedRun:
+    """What nodes see of the run that they are part of."""
+
+    def __init__(self, context: Context, publisher: Publisher) -> None:
+        self.context = context
+        self.publisher = publisher
+
+    def input_rows(self) -> list[Mapping[str, Any]]:
+        """What every node that reads from no other reads from: the objects, and the span of time."""
+        window = self.context.window
+        span = f"{window.start_ms}/{window.end_ms}/{self.context.partition or ''}"
+        return [
+            {"id": "window", "version": span},
+            *({"uri": each.uri, "checksum": f"sha256:{each.sha256}"} for each in self.context.inputs),
+        ]
+
+    def adopt(self, outputs: Sequence[Output]) -> None:
+        """Publish again what a node made in another run."""
+        for output in outputs:
+            asset = output.asset
+            if asset is None:
+                continue
+            found = Found(
+                uri=asset.source_uri or "",
+                path=asset.path,
+                media_type=asset.media_type,
+                modified_ms=asset.modified_ms,
+            )
+            described = {"source_uri": asset.source_uri, "roles": list(asset.roles)}
+            self.publisher.write_file(
+                asset.path, Fetched(found=found, sha256=asset.sha256, size=asset.size), described
+            )
+
+
+def conduct(
+    kernel: PipelineKernel,
+    pipeline: Pipeline,
+    context: Context,
+    publisher: Publisher,
+    *,
+    run_id: str,
+    fence: Fence | None,
+) -> PipelineReport:
+    """Run the pipeline's nodes; raises what the first one that failed raised."""
+    options = PipelineOptions(
+        run_id=run_id,
+        pipeline_id=pipeline.id,
+        branch=own_branch(run_id),
+        from_branch=MAIN,
+        scope=fence.scope if fence else "",
+        fence=fence.fence if fence else 0,
+        jobs=pipeline.jobs or JOBS,
+        parent=Parent(context.source_id, context.dataset_id),
+    )
+    planner = PipelinePlanner(kernel, pipeline, options, GovernedRun(context, publisher))
+    report = PipelineExecutor(planner).run()
+    if report.error is not None:
+        failed = next((each.error for each in report.nodes.values() if each.error is not None), None)
+        raise failed or report.error
+    if report.state == "partial":
+        raise NodesFailed("Some nodes were done in part: nothing is published until they are whole.")
+    return report

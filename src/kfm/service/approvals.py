@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kfm.model.errors import LockHeld, NotApproved, UsageError
+from kfm.model.quantities import counted
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import GovernanceEntry, Justification, governance_entry
 from kfm.model.roles import is_same_person
-from kfm.model.wording import counted
 from kfm.runs.retry import window_of
 
 if TYPE_CHECKING:
     from kfm.app import App
     from kfm.model.replays import ReplayPlan
     from kfm.model.requests import UpdateRequest
-    from kfm.model.transactions import Approve
+    from kfm.model.runs import Approve
     from kfm.runs.admission import RunSubject
     from kfm.runs.plan import RunPlan
 
@@ -197,7 +197,7 @@ def reject(
 
     `names`: everything the approver may be recorded as.
     """
-    from kfm.model.transactions import Reject
+    from kfm.model.runs import Reject
 
     _require_undecided(approval)
     _require_another(approval, (actor, *names), "reject")
@@ -248,7 +248,7 @@ def _release(
     """The run gets a new grant and is due at once."""
     from kfm.model.quarantine import release_digest
     from kfm.model.retry_budgets import granted
-    from kfm.model.transactions import Approve
+    from kfm.model.runs import Approve
 
     store, rationale = app.kernel.store, app.loaded.discretion.said(rationale)
     held = store.held_one(approval.subject)
@@ -336,7 +336,7 @@ def _for_a_while(
 ) -> Approve:
     """An approval that is used once, and expires unused."""
     from kfm.model.approvals import VALID_MS
-    from kfm.model.transactions import Approve
+    from kfm.model.runs import Approve
 
     rationale = app.loaded.discretion.said(rationale)
     now_ms, facts = app.kernel.store.now_ms(), {"about": approval.about}

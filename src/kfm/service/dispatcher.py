@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from kfm.model.errors import Cancelled, CircuitOpen, KfmError, PlanDrifted
+from kfm.model.quantities import short_id
 from kfm.model.records import Run, Switch
 from kfm.model.requests import RequestOutcome, UpdateRequest
 from kfm.model.retry import backoff_ms
 from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.model.times import rfc3339
-from kfm.model.wording import short_id
 from kfm.runs.kernel import RunReport, RunRequest
 from kfm.runs.plan import RunPlan
 

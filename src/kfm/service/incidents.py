@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kfm.config.loader import Loaded
 from kfm.lineage.delivery import Delivered, deliver_messages
-from kfm.model.attempts import Backlog, OutboxMessage
 from kfm.model.breaker import providers_of
 from kfm.model.errors import BackendUnavailable, ConfigError, PluginConflict, UsageError
 from kfm.model.incidents import TOPIC, About, Incident, IncidentRenderer
 from kfm.model.records import Record, governance_entry, justified
 from kfm.model.redaction import is_masked, redact_url
+from kfm.model.runs import Backlog, OutboxMessage
 from kfm.model.settings import Hook, Settings
 from kfm.ports import Clock, Collector, Notifier
 
@@ -84,18 +84,18 @@ def make_collector(app: IncidentContext, hook: Hook) -> Collector:
 
         path = app.loaded.resolve(hook.path or "")
         return FileCollector(path, app.clock, what="file", setting="`path`", first_bytes=FILE_BEGINS)
-    from kfm.sinks.incident_collector import NotifierCollector
+    from kfm.sinks.incident_hooks import NotifierCollector
 
     return NotifierCollector(_notifier(app, hook, timeout_ms), timeout_ms=timeout_ms)
 
 
 def _notifier(app: IncidentContext, hook: Hook, timeout_ms: int) -> Notifier:
     if hook.kind == "command":
-        from kfm.sinks.incident_command import CommandNotifier
+        from kfm.sinks.incident_hooks import CommandNotifier
 
         return CommandNotifier(hook.command, app.loaded.folder, timeout_ms=timeout_ms)
     if hook.kind == "webhook":
-        from kfm.sinks.incident_webhook import WebhookNotifier
+        from kfm.sinks.incident_hooks import WebhookNotifier
 
         url, secret = app.loaded.secret(hook.url or ""), app.loaded.secret(hook.secret or "")
         shown = redact_url(url) if url == hook.url else "the webhook"

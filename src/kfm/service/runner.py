@@ -26,8 +26,8 @@ from kfm.model.retry import backoff_ms
 from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.periodic import PeriodicTask, run_due
 from kfm.runs import plan as plans
+from kfm.runs.artifacts import leave_provenance
 from kfm.runs.kernel import RunReport, RunRequest
-from kfm.runs.run_provenance import leave_provenance
 from kfm.service.dispatcher import CLAIM_MS, Dispatcher
 from kfm.service.incidents import deliver_incidents
 
@@ -311,7 +311,7 @@ class ServiceThreads:
 
     def _worker(self, app: App) -> None:
         """Takes in what queues announce: the same as `kfm worker`."""
-        from kfm.nodd.worker_process import WorkerOptions, run_worker
+        from kfm.nodd.worker_loop import WorkerOptions, run_worker
 
         self._well()
         run_worker(app, WorkerOptions(mode="until-stopped"), _Stop(self._stop))

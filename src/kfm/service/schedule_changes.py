@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kfm.model.errors import Busy
 from kfm.model.records import governance_entry, justified
-from kfm.model.schedule_accounting import (
+from kfm.model.scheduled_times import (
     BACKFILL,
     EXAMINED_MAX,
     BackfillTime,

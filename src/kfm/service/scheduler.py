@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kfm.model.errors import BackendUnavailable, ConfigError, KfmError, WindowError
-from kfm.model.schedule_accounting import (
+from kfm.model.quantities import moment
+from kfm.model.scheduled_times import (
     LEFT_TO,
     account,
     asking_for,
@@ -21,7 +22,6 @@ from kfm.model.schedule_accounting import (
 )
 from kfm.model.schedules import Accounting, Schedule, ScheduleState
 from kfm.model.settings import SourceSettings
-from kfm.model.wording import moment
 
 if TYPE_CHECKING:
     from kfm.app import App

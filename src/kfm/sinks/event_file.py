@@ -8,8 +8,8 @@ import stat
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import BackendUnavailable
+from kfm.model.runs import OutboxMessage
 
 if TYPE_CHECKING:
     from kfm.ports import Clock

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urljoin
 
-from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import BackendUnavailable, CollectorRefused, ConfigError, ExtraMissing
 from kfm.model.redaction import redact, redact_url
+from kfm.model.runs import OutboxMessage
 from kfm.ports import Clock
 
 ANSWER_BYTES_MAX = 4096

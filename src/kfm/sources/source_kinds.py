@@ -1,24 +1,101 @@
-"""From a source's settings to a source: built-in kinds, and those of installed plugins."""
+"""From a source's settings to a source: built-in kinds, plugins, several with one promotion, redaction."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kfm import ports
 from kfm.model.errors import ConfigError, PluginConflict
+from kfm.model.quantities import suggest
+from kfm.model.records import Found, Window
+from kfm.model.redaction import MASK
 from kfm.model.settings import Limits, Settings, SourceSettings, own_places, takes_in
-from kfm.model.wording import suggest
+from kfm.sources.placement import StreamDownload, settled
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from kfm import ports
+    from kfm.ports import Source
 
+
+PATH_MASK = "redacted"  # some readers of published paths take stars for patterns
 GROUP = "kfm.sources"
 KINDS = ("files", "http", "bucket", "sync")
+
+
+class RedactedSource:
+    """Callers see the redacted names; upstream is asked by its own."""
+
+    def __init__(self, inner: ports.Source, hide: Callable[[str], str]) -> None:
+        self._inner = inner
+        self._hide = hide
+        self._own: dict[Found, Found] = {}  # cleaned → as upstream knows it
+
+    def discover(self, window: Window) -> list[Found]:
+        cleaned = []
+        for found in self._inner.discover(window):
+            shown = self._cleaned(found)
+            if shown != found:
+                self._own[shown] = found
+            cleaned.append(shown)
+        return cleaned
+
+    @contextlib.contextmanager
+    def open(self, found: Found, offset: int) -> Iterator[ports.Download]:
+        own = self._own.get(found)
+        if own is None:
+            with self._inner.open(found, offset) as download:
+                yield download
+            return
+        with self._inner.open(own, offset) as download:
+            announced = self._cleaned(download.found)
+            yield StreamDownload(download.offset, announced, download.chunks())
+
+    def _cleaned(self, found: Found) -> Found:
+        hide = self._hide
+        return msgspec.structs.replace(
+            found,
+            uri=hide(found.uri),
+            path=hide(found.path).replace(MASK, PATH_MASK),
+            media_type=hide(found.media_type),
+            etag=hide(found.etag) if found.etag else found.etag,
+            version=hide(found.version) if found.version else found.version,
+        )
+
+
+class SyncSource:
+    """All members for one window; one that fails fails the whole."""
+
+    def __init__(self, source_id: str, members: Mapping[str, Source], limits: Limits) -> None:
+        self._source_id = source_id
+        self._members = members
+        self._limits = limits
+
+    def discover(self, window: Window) -> list[Found]:
+        return settled(
+            self._source_id,
+            (
+                msgspec.structs.replace(found, path=f"{member_id}/{found.path}")
+                for member_id, member in self._members.items()
+                for found in member.discover(window)
+            ),
+            self._limits,
+        )
+
+    @contextlib.contextmanager
+    def open(self, found: Found, offset: int) -> Iterator[StreamDownload]:
+        member_id, _, path = found.path.partition("/")
+        if member_id not in self._members:
+            raise ConfigError(f"Sync `{self._source_id}` has no member `{member_id}`.")
+        own = msgspec.structs.replace(found, path=path)
+        with self._members[member_id].open(own, offset) as download:
+            announced = msgspec.structs.replace(download.found, path=found.path)
+            yield StreamDownload(download.offset, announced, download.chunks())
 
 
 class Tools(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,8 +136,6 @@ def make_source(source: SourceSettings, settings: Settings, tools: Tools) -> por
 
         return BucketSource(source, connect, tools.guard, limits)
     if source.kind == "sync":
-        from kfm.sources.joint import SyncSource
-
         direct = [settings.source(member) for member in source.members]
         if any(member.kind == "sync" for member in direct):
             raise ConfigError(f"Sync `{source.id}` has a sync among its members.")

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from msgspec.structs import replace
 
 from kfm.db.ledger_reader import every
-from kfm.model.attempts import Attempt, CallRetry
 from kfm.model.records import Invocation, Record, Run
 from kfm.model.run_state import PassFigures
+from kfm.model.runs import Attempt, CallRetry
 from kfm.model.times import rfc3339
 from kfm.telemetry.counts import CostTally, NodeTally, PassTally, RunTally, UnitTally
 from kfm.telemetry.documents import (

@@ -11,9 +11,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from kfm.db.ledger_reader import every_from
-from kfm.model.attempts import Attempt, CallRetry
 from kfm.model.records import GovernanceEntry, Record, Run
 from kfm.model.retry import call_policy, policy_for
+from kfm.model.runs import Attempt, CallRetry
 from kfm.telemetry.documents import Sequence
 from kfm.telemetry.sequences import CIRCUIT_OPEN, Sequences
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from kfm.model import audit
-from kfm.model.attempts import Attempt, CallRetry
 from kfm.model.errors import KfmError
 from kfm.model.records import UNIT_STATUSES, Invocation, Run
 from kfm.model.run_state import PassFigures
+from kfm.model.runs import Attempt, CallRetry
 from kfm.telemetry.exposition import Tallies
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Literal
 
-from kfm.model.attempts import Attempt, CallRetry
 from kfm.model.errors import LimitExceeded
 from kfm.model.records import Run
 from kfm.model.retry import policy_for
+from kfm.model.runs import Attempt, CallRetry
 from kfm.telemetry.counts import CostTally
 from kfm.telemetry.documents import Compliance, Sequence, SequenceTry, amount
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from kfm import __version__
 from kfm.model.redaction import MASK_KEY
+from kfm.telemetry.exporter import PublicNames
 from kfm.telemetry.exposition import Tallies, exposition
 from kfm.telemetry.ledger_metrics import Folding
-from kfm.telemetry.public_names import PublicNames
 
 if TYPE_CHECKING:
     from kfm.app import App

@@ -69,7 +69,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> FakeApp:
     # There is no ledger to make evidence from.
     monkeypatch.setattr("kfm.lineage.collectors.deliver", lambda _app: fake.delivered)
     monkeypatch.setattr("kfm.audit.chain.seal_all", lambda *_: [])
-    monkeypatch.setattr("kfm.runs.run_provenance.leave_provenance", lambda *_: None)
+    monkeypatch.setattr("kfm.runs.artifacts.leave_provenance", lambda *_: None)
     monkeypatch.setattr("kfm.cli.explain.opened", fake.place)
     return fake
 

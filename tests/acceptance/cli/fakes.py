@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from kfm.lineage.delivery import Delivered
-from kfm.model.attempts import Attempt, Backlog, CallRetry, ChainLink, OutboxMessage
 from kfm.model.breaker import Breaker
 from kfm.model.quarantine import Ahead, RetryState
 from kfm.model.records import (
@@ -22,6 +21,7 @@ from kfm.model.records import (
     Run,
     Switch,
 )
+from kfm.model.runs import Attempt, Backlog, CallRetry, ChainLink, OutboxMessage
 from kfm.runs.kernel import ProjectionReport, RunReport, RunRequest
 
 NOW_MS = 1_767_312_000_000  # 2026-01-02T00:00:00Z

@@ -201,7 +201,7 @@ def test_a_dataset_of_another_folder_is_explained_there(
 def test_every_call_has_the_code_of_its_reason(kfm: Kfm, lived: Path) -> None:
     """Programs read why from a code: of the table that both languages have, or of the error."""
     from kfm.model.errors import all_errors
-    from kfm.model.reasons import REASON_CODES
+    from kfm.model.records import REASON_CODES
 
     with opened() as ledger:
         calls = ledger.invocations(limit=100)

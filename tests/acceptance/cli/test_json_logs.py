@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from kfm.cli import logs
 from kfm.cli.command_line import COMMANDS
 from kfm.cli.logs import JsonLog, wanted_log_format
-from kfm.cli.streams import Stream, forgiving
+from kfm.cli.process import Stream, forgiving
 from kfm.model.keys import attempt_id
 from kfm.telemetry import log_records
 from tests.acceptance.cli.conftest import SCHEMAS, Called

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kfm.cli import streams
+from kfm.cli import process
 from kfm.cli.logs import ROOT, STEPS, choose_levels, stderr_logging
 from kfm.config.loader import load
 from tests.acceptance.cli.conftest import Called
@@ -95,7 +95,7 @@ def test_records_show_no_secret_of_the_configuration(
 ) -> None:
     """What the environment holds under a secret's name is masked in messages, fields and tracebacks."""
     monkeypatch.setenv("KFM_TEST_TOKEN", "open-sesame-987654")
-    streams.begin(load(str(begun / "kfm.yml")))
+    process.begin(load(str(begun / "kfm.yml")))
     try:
         with stderr_logging(log_format):
             try:
@@ -103,7 +103,7 @@ def test_records_show_no_secret_of_the_configuration(
             except ValueError:
                 LOGGER.exception("%s", "open-sesame-987654", extra={"provider": "open-sesame-987654"})
     finally:
-        streams.begin()
+        process.begin()
     told = capsys.readouterr().err
     assert "sesame" not in told
     assert "ValueError" in told

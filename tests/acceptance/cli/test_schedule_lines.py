@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kfm.cli.schedule import TOGETHER_MIN, history_rows
-from kfm.model.schedule_accounting import FIRST_SEEN
+from kfm.model.scheduled_times import FIRST_SEEN
 
 
 def instant(second: int, fate: str = "redefined", **more: Any) -> dict[str, Any]:

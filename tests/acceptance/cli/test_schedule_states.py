@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 import pytest
 
-from kfm.model.wording import instant
+from kfm.model.quantities import instant
 from tests.acceptance.cli.conftest import Called
 
 pytestmark = pytest.mark.req("UPD-13")

@@ -10,10 +10,10 @@ import pytest
 
 from kfm.cli.command_line import run_command_line
 from kfm.cli.status_fast import quick_status, read_session
-from kfm.model.attempts import Backlog
 from kfm.model.breaker import Breaker
 from kfm.model.incidents import Incident
 from kfm.model.quarantine import Ahead
+from kfm.model.runs import Backlog
 from tests.acceptance.cli.conftest import Called
 from tests.acceptance.cli.fakes import DAY_MS, NOW_MS, PROMOTION, FakeApp, make_lock, make_run, make_switch
 

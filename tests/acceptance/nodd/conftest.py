@@ -12,8 +12,7 @@ import pytest
 
 from kfm.app import open_app
 from kfm.config.loader import load
-from kfm.nodd.worker_loop import WorkerCounts
-from kfm.nodd.worker_process import WorkerOptions, run_worker
+from kfm.nodd.worker_loop import WorkerCounts, WorkerOptions, run_worker
 
 SPOOL = "version: 1\ningest:\n  queues: [{name: spool, kind: folder, path: spool}]\n"
 

@@ -57,7 +57,7 @@ def test_a_restricted_dataset_is_not_named(wrong: Inside, hooked: Hooked) -> Non
     change(wrong, "DELETE FROM incidents")
     from kfm.app import open_app
     from kfm.config.loader import load
-    from kfm.model.transactions import Judge
+    from kfm.model.runs import Judge
 
     with open_app(load(str(wrong.folder / "kfm.yml"))) as app:
         run = app.ledger.runs()[0]

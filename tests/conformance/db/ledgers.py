@@ -12,10 +12,18 @@ from kfm.db.postgres import PostgresDatabase
 from kfm.db.queries import migrate
 from kfm.db.sqlite import MemoryDatabase, SqliteDatabase
 from kfm.model import keys
-from kfm.model.attempts import Attempt, Circumstances, LineageEvent
 from kfm.model.records import Asset, GateResult, GovernanceEntry, Invocation, Item, Manifest, Run, Switch
+from kfm.model.runs import (
+    Admit,
+    AdmitResult,
+    Attempt,
+    Circumstances,
+    Fail,
+    LineageEvent,
+    Promote,
+    PromoteResult,
+)
 from kfm.model.settings import Care, Rights
-from kfm.model.transactions import Admit, AdmitResult, Fail, Promote, PromoteResult
 from kfm.ports import Clock
 
 MINUTE_MS = 60_000

@@ -14,7 +14,7 @@ from kfm.model.quarantine import Approval, QuarantineEntry, release_digest
 from kfm.model.records import Run
 from kfm.model.retry_budgets import granted
 from kfm.model.roles import KnownPerson, hash_of, identify
-from kfm.model.transactions import Approve, Judge, Reject
+from kfm.model.runs import Approve, Judge, Reject
 from tests.conformance.db.ledgers import START_MS, Desk, digest, entry, new_run
 from tests.conformance.db.test_quarantine import failed, held_of, state_of
 

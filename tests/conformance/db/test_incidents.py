@@ -15,7 +15,7 @@ from kfm.db.ledger import Ledger
 from kfm.model import breaker as rules
 from kfm.model.errors import BackendUnavailable
 from kfm.model.incidents import TOPIC, Incident, IncidentRenderer
-from kfm.model.transactions import Judge
+from kfm.model.runs import Judge
 from kfm.system import SystemClock
 from tests.conformance.db import ledgers
 from tests.conformance.db.ledgers import Desk, new_run

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kfm.db.ledger_reader import every_from
-from kfm.model.attempts import CallRetry
 from kfm.model.energy import energy_of
 from kfm.model.quarantine import Ahead
+from kfm.model.runs import CallRetry
 from kfm.model.settings import EnergyModel
 from tests.conformance.db.ledgers import START_MS, Desk
 from tests.conformance.db.test_quarantine import DUE_MS, failed, held_of, state_of

@@ -11,8 +11,8 @@ from kfm.db.ledger import Ledger
 from kfm.db.queries import migrate, queries
 from kfm.db.session import Session
 from kfm.db.sqlite import MemoryDatabase
-from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import StoreBusy
+from kfm.model.runs import OutboxMessage
 from kfm.system import SystemClock
 from tests.conformance.db import ledgers
 from tests.conformance.db.ledgers import Desk

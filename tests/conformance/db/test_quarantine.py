@@ -12,7 +12,7 @@ from kfm.db.ledger import Ledger
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState, held_run, release_digest
 from kfm.model.records import Found, Run
 from kfm.model.retry_budgets import granted
-from kfm.model.transactions import Approve, Judge
+from kfm.model.runs import Approve, Judge
 from kfm.system import SystemClock
 from tests.conformance.db import ledgers
 from tests.conformance.db.ledgers import START_MS, Desk, digest, entry

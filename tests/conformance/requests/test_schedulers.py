@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kfm.db.ledger import Ledger
 from kfm.model.records import GovernanceEntry
 from kfm.model.requests import RequestOutcome
-from kfm.model.schedule_accounting import account, backfill, coverage, request_for
+from kfm.model.scheduled_times import account, backfill, coverage, request_for
 from kfm.model.schedules import Instant, MissedPolicy, Schedule, ScheduleState, instants
 from kfm.service.scheduler import Scheduler
 from tests.schedules.book import HOUR_MS, LATE_MS, MINUTE_MS, NOW_MS, SECOND_MS, SOURCE, every

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kfm.model import attempts
+from kfm.model import runs
 from kfm.model.run_state import Fence
 from tests.conformance.run_state.backends import Pipeline, Place, digest
 
@@ -24,7 +24,7 @@ def test_whoever_lost_the_lock_writes_nothing(place: Place) -> None:
     assert first.record(first.node("kept"))
     assert second.begin("run-2", dead=gone)
 
-    event = attempts.LineageEvent(event_id="e", topic="openlineage", subject="run-1", body="{}")
+    event = runs.LineageEvent(event_id="e", topic="openlineage", subject="run-1", body="{}")
     late = first.record(
         first.node("late"),
         skips=first.skips(("late.too", "1", "run-0")),

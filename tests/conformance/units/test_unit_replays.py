@@ -15,8 +15,8 @@ from kfm.model.gates import replay_gate
 from kfm.model.quarantine import Approval
 from kfm.model.records import GovernanceEntry, Justification, Switch
 from kfm.model.replays import ReplayPlan, Selection, differing
+from kfm.model.runs import Approve
 from kfm.model.settings import Ingest, IngestPolicy
-from kfm.model.transactions import Approve
 from kfm.nodd.replay import ReplayContext, ReplayPace, ReplayReport, begin, execute, plan
 from tests.conformance.units.scene import START_MS, Scene, done, entry, id_of, taken, undone
 from tests.stand_ins import FakeClock

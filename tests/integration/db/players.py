@@ -18,7 +18,7 @@ import apsw
 from kfm.db import sqlite
 from kfm.db.ledger import Ledger
 from kfm.db.session import Session
-from kfm.db.write_lock import WriteLock
+from kfm.db.sqlite import WriteLock
 from kfm.system import SystemClock
 from tests.conformance.db.ledgers import Desk, entry, new_run, postgres_store, sqlite_store
 

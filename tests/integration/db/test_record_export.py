@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from kfm.model.errors import UsageError
 from kfm.model.records import Run, Trigger, Window, Work
 from kfm.model.runs import started
-from kfm.pipelines.records import export_runs
+from kfm.pipelines.record_export import export_runs
 
 
 def runs() -> list[Run]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kfm.db.session import Session
-from kfm.db.write_lock import WriteLock
+from kfm.db.sqlite import WriteLock
 from kfm.model.errors import StoreBusy
 from kfm.system import SystemClock
 from tests.conformance.db.ledgers import sqlite_store

@@ -12,7 +12,7 @@ import pytest
 
 from kfm.app import open_app
 from kfm.config.loader import load
-from kfm.nodd.worker_process import WorkerOptions, run_worker
+from kfm.nodd.worker_loop import WorkerOptions, run_worker
 
 CONFIG = """\
 version: 1

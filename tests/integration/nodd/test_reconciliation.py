@@ -13,7 +13,7 @@ import pytest
 from kfm.app import open_app
 from kfm.config.loader import load
 from kfm.nodd.reconciliation import Gap, ReconciliationReport, reconcile_bucket, reconciliation_options
-from kfm.nodd.worker_process import WorkerOptions, run_worker
+from kfm.nodd.worker_loop import WorkerOptions, run_worker
 from tests import services
 
 KEY = "2026/01/01/KTLX/KTLX20260101_{hour:02d}0000_V06"

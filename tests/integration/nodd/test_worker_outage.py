@@ -16,7 +16,7 @@ from kfm.config.loader import load
 from kfm.model.errors import BackendUnavailable
 from kfm.nodd.ingest import NoddIngest
 from kfm.nodd.worker import Worker
-from kfm.nodd.worker_process import WorkerOptions, run_worker
+from kfm.nodd.worker_loop import WorkerOptions, run_worker
 from tests.integration.nodd.test_downstream import message
 
 
@@ -84,7 +84,7 @@ def test_what_was_worked_on_lands_when_the_ledger_is_back(
 
 def test_a_rate_makes_small_batches(tmp_path: Path) -> None:
     """A second's worth at most, so that a limit is kept within each second."""
-    from kfm.nodd.worker_process import batch_of
+    from kfm.nodd.worker_loop import batch_of
 
     assert batch_of(WorkerOptions(rate=5.0), 100) == 5
     assert batch_of(WorkerOptions(rate=0.1), 100) == 1
@@ -99,7 +99,7 @@ def test_a_rate_makes_small_batches(tmp_path: Path) -> None:
 
 def test_changes_of_figures_do_not_pile_up() -> None:
     """However many come in between, they are added up until few are left."""
-    from kfm.nodd.worker_process import FOLDED, FOLDS_MAX, fold_counts
+    from kfm.nodd.worker_loop import FOLDED, FOLDS_MAX, fold_counts
 
     class Counting:
         def __init__(self, left: int) -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from kfm.model.errors import TargetUnavailable
 from kfm.objects.local import LocalObjects
-from kfm.publish.targets.folder import LocalTree
-from kfm.publish.targets.tree import Linking, sequence_of
+from kfm.publish.targets.folder import Linking, LocalTree, sequence_of
 from kfm.system import PosixFiles, PosixWriter, SystemIds
 from tests.unit.publish.stand_ins import DATASET, Database
 

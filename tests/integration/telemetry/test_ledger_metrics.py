@@ -11,16 +11,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kfm.db.ledger import Ledger
 from kfm.model import audit
-from kfm.model.attempts import Attempt, AttemptRecord, CallRetry, ChainLink, Energy
 from kfm.model.breaker import on_failure
 from kfm.model.records import Run
 from kfm.model.redaction import mask
+from kfm.model.runs import Attempt, AttemptRecord, CallRetry, ChainLink, Energy, Step
 from kfm.model.settings import Care, DatasetSettings, Rights, Settings, SourceSettings
-from kfm.model.transactions import Step
+from kfm.telemetry.exporter import PublicNames
 from kfm.telemetry.exposition import documents, exposition, told_by_ledger
 from kfm.telemetry.ledger_metrics import Chain, Folding
 from kfm.telemetry.metric_catalogue import metrics
-from kfm.telemetry.public_names import PublicNames
 from tests.conformance.db import ledgers
 from tests.conformance.db.ledgers import Desk
 from tests.stand_ins import FakeClock

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import BackendUnavailable, UpstreamUnavailable
 from kfm.model.records import ObjectStat
+from kfm.model.runs import OutboxMessage
 from kfm.ports import QueueMessage
 from tests.simulation.announced.feed import BYTES, Feed, Posted
 from tests.simulation.scheduler import Process, Scheduler

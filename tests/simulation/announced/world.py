@@ -28,9 +28,9 @@ from kfm.model.units import (
     UnitSuccess,
 )
 from kfm.nodd.inspect.inspection import make_inspector
-from kfm.nodd.key_cache import KeyCache
+from kfm.nodd.intake import KeyCache
 from kfm.nodd.poller import Poller
-from kfm.nodd.worker import Worker, WorkerContext
+from kfm.nodd.worker import IngestContext, Worker
 from kfm.nodd.worker_loop import WorkerLoop, WorkerTotals, poll_until_stopped
 from kfm.periodic import PeriodicTask
 from tests.simulation.adapters import SimClock, SimDatabase, SimIds, SimRng
@@ -134,7 +134,7 @@ class AnnouncedWorld:
         database = SimDatabase(self.database, self.scheduler, process, clock, self.checks.on_commit)
         return Ledger(database)
 
-    def kernel(self, process: Process) -> tuple[WorkerContext, Ledger]:
+    def kernel(self, process: Process) -> tuple[IngestContext, Ledger]:
         scheduler, store = self.scheduler, self.store(process)
         clock = SimClock(scheduler, process)
         worker_id = SimIds(f"{process.name}/{self._names}", clock).new()
@@ -153,7 +153,7 @@ class AnnouncedWorld:
         def circuit_open_until(provider: str) -> int | None:
             return breakers.circuit(circuit_name(provider)).due_ms(0, worker_id) or None
 
-        kernel = WorkerContext(
+        kernel = IngestContext(
             settings=self.settings,
             wal=Noted(store.units(), process),  # type: ignore[arg-type]
             registry=registry(),
@@ -231,7 +231,7 @@ class AnnouncedWorld:
             next_due_ms=lambda: min((lane.due_ms for lane in wal.lanes()), default=None),
         )
 
-    def _pollers(self, kernel: WorkerContext, process: Process) -> list[Poller]:
+    def _pollers(self, kernel: IngestContext, process: Process) -> list[Poller]:
         return [Poller(kernel, SimQueue(line, process)) for line in self.lines]
 
     def _poll(self, process: Process, line: Line, lasts_ms: int) -> None:

@@ -23,6 +23,7 @@ from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.model.windows import resolve_window
 from kfm.runs.kernel import RunReport, RunRequest
 from kfm.runs.plan import RunPlan
+from kfm.service.dispatcher import DispatchedRuns
 from kfm.service.runner import ClaimedRequest
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Door:
             del self._locks[dataset_id]
 
 
-class DoorRuns:
+class AdmittedRuns(DispatchedRuns):
     """What one process's dispatcher asks for."""
 
     def __init__(
@@ -92,10 +93,10 @@ class DoorRuns:
         self._world, self._process, self._held = world, process, held
         self._worker_id, self._now_ms = worker_id, now_ms
 
-    def run(self, request: UpdateRequest, wish: RunRequest, plan: RunPlan | None) -> RunReport:
+    def run(self, request: UpdateRequest, run_request: RunRequest, plan: RunPlan | None) -> RunReport:
         del plan
         with self._held.holding(request):
-            return self._run(request, work_of(wish))
+            return self._run(request, work_of(run_request))
 
     def _run(self, request: UpdateRequest, work: Work) -> RunReport:
         door = self._world.door
@@ -146,7 +147,7 @@ class DoorRuns:
     def _point(self, label: str) -> None:
         self._world.scheduler.point(self._process, label)
 
-    def preview(self, wish: RunRequest) -> RunReport:
+    def preview(self, run_request: RunRequest) -> RunReport:
         raise NotImplementedError("nobody needs an approval here")
 
     def ask_approval(self, request: UpdateRequest, plan: RunPlan) -> bool:
@@ -170,9 +171,9 @@ class DoorRuns:
         return self._world.find(source_id)
 
 
-def work_of(wish: RunRequest) -> Work:
-    window = resolve_window(str(wish.window_spec), "UTC", 0)
-    return Work(source_id=wish.source_id, window=window, partition=None, output_version="1")
+def work_of(run_request: RunRequest) -> Work:
+    window = resolve_window(str(run_request.window_spec), "UTC", 0)
+    return Work(source_id=run_request.source_id, window=window, partition=None, output_version="1")
 
 
 def _new(request: UpdateRequest, work: Work, base: str, key: str, revision: int, now_ms: int) -> Run:

@@ -17,7 +17,7 @@ from kfm.service import scheduler as scheduling
 from kfm.service.dispatcher import CLAIM_MS, Dispatcher
 from kfm.service.runner import KEEP_MS, ClaimedRequest
 from tests.simulation.adapters import SimClock, SimDatabase
-from tests.simulation.asked.admission import Door, DoorRuns
+from tests.simulation.asked.admission import AdmittedRuns, Door
 from tests.simulation.asked.checks import Checks
 from tests.simulation.asked.messages import Message, made, strange
 from tests.simulation.scheduler import CALM, Chances, Process, Scheduler
@@ -157,7 +157,7 @@ class AskedWorld:
 
     def _dispatch(self, process: Process, held: ClaimedRequest, rounds: int) -> None:
         store, worker_id = self._store(process), self._worker_id(process)
-        runs = DoorRuns(self, process, worker_id, held, self._database(process), store.now_ms)
+        runs = AdmittedRuns(self, process, worker_id, held, self._database(process), store.now_ms)
         dispatcher = Dispatcher(store.requests(), runs, worker_id, now_ms=store.now_ms, dead=self.is_dead)
         for _ in range(rounds):
             if dispatcher.step() is None:

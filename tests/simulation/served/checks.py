@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kfm.db.requests import RequestReader
 from kfm.db.schedules import ScheduleReader
-from kfm.model.schedule_accounting import coverage
+from kfm.model.scheduled_times import coverage
 from kfm.model.schedules import Instant, Schedule, ScheduleState
 from kfm.model.settings import SourceSettings
 from tests.simulation.judging import require

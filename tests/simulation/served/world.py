@@ -13,11 +13,11 @@ from kfm.db.ledger import Ledger
 from kfm.model.errors import Cancelled, KfmError
 from kfm.model.records import GovernanceEntry, Run, Switch
 from kfm.model.requests import UpdateRequest
-from kfm.model.schedule_accounting import BACKFILL, backfill, request_for
+from kfm.model.scheduled_times import BACKFILL, backfill, request_for
 from kfm.model.schedules import Instant, MissedPolicy, Schedule
 from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.runs.kernel import RunReport, RunRequest
-from kfm.service.dispatcher import CLAIM_MS, Dispatcher
+from kfm.service.dispatcher import CLAIM_MS, DispatchedRuns, Dispatcher
 from kfm.service.scheduler import Scheduler as Keeper
 from tests.simulation.adapters import SimClock, SimDatabase
 from tests.simulation.scheduler import CALM, Chances, Process, Scheduler
@@ -105,7 +105,7 @@ class ServedWorld:
         self._names += 1
         worker_id = f"w{self._names}"
         self.workers[worker_id] = process
-        runs = Stub(self, process, store)
+        runs = StubRuns(self, process, store)
         return Dispatcher(store.requests(), runs, worker_id, now_ms=store.now_ms, dead=self.is_dead)
 
     def is_dead(self, worker_id: str) -> bool:
@@ -214,15 +214,15 @@ class ServedWorld:
         return now_ms - LATE_MS - 1_000
 
 
-class Stub:
-    """A front door that lets every work be done once, and takes its time."""
+class StubRuns(DispatchedRuns):
+    """Runs that succeed once for each request, and take their time."""
 
     def __init__(self, world: ServedWorld, process: Process, store: Ledger) -> None:
         self._world = world
         self._process = process
         self._store = store
 
-    def run(self, request: UpdateRequest, _wish: RunRequest, _plan: Any) -> RunReport:
+    def run(self, request: UpdateRequest, run_request: RunRequest, plan: Any) -> RunReport:
         world = self._world
         world.scheduler.sleep(self._process, world.dice.randrange(10, world.slow_ms))
         now = self._store.requests().renew(request, CLAIM_MS)
@@ -232,25 +232,25 @@ class Stub:
         world.ran[request.request_id] += 1
         return _report(request, "success" if world.ran[request.request_id] == 1 else "noop", None)
 
-    def preview(self, _wish: RunRequest) -> RunReport:
-        raise AssertionError("nobody asks")
+    def preview(self, run_request: RunRequest) -> RunReport:
+        raise AssertionError("no request asks for it here")
 
-    def ask_approval(self, _request: UpdateRequest, _plan: Any) -> bool:
-        raise AssertionError("nobody asks")
+    def ask_approval(self, request: UpdateRequest, plan: Any) -> bool:
+        raise AssertionError("no request asks for it here")
 
-    def approved_plan(self, _request: UpdateRequest) -> Any:
-        raise AssertionError("nobody asks")
+    def approved_plan(self, request: UpdateRequest) -> Any:
+        raise AssertionError("no request asks for it here")
 
-    def run_by_key(self, _key: str) -> Run | None:
+    def run_by_key(self, key: str) -> Run | None:
         return None
 
-    def run_by_id(self, _run_id: str) -> Run | None:
+    def run_by_id(self, run_id: str) -> Run | None:
         return None
 
     def switches(self) -> Iterable[Switch]:
         return ()
 
-    def find(self, _source_id: str) -> tuple[SourceSettings, DatasetSettings]:
+    def find(self, source_id: str) -> tuple[SourceSettings, DatasetSettings]:
         return self._world.source, DatasetSettings(id="d")
 
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kfm.model import audit
-from kfm.model.attempts import ChainLink
 from kfm.model.canonical import canonical_bytes
 from kfm.model.records import GovernanceEntry
+from kfm.model.runs import ChainLink
 
 SCRIPT = Path(audit.__file__).resolve().parent.parent / "contracts" / "verifier" / "verify_audit.py"
 Row = dict[str, Any]

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from kfm.audit import chain
 from kfm.model import audit
-from kfm.model.attempts import ChainLink
 from kfm.model.canonical import canonical_bytes
 from kfm.model.records import GovernanceEntry
+from kfm.model.runs import ChainLink
 from kfm.system import SystemClock
 from tests.conformance.db import ledgers
 from tests.unit.audit.tampering import SCRIPT, some_entry, verifier

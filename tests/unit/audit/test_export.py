@@ -19,9 +19,9 @@ from kfm.audit.chain_export import export
 from kfm.audit.export_documents import ChainExport
 from kfm.db.ledger import Ledger
 from kfm.model import audit
-from kfm.model.attempts import CallRetry
 from kfm.model.errors import BackendUnavailable, ChainBroken, UsageError
 from kfm.model.redaction import mask
+from kfm.model.runs import CallRetry
 from kfm.model.settings import Care, DatasetSettings, Rights, Settings, SourceSettings, Sovereignty
 from kfm.system import PosixFiles, SystemClock
 from tests.conformance.db import ledgers

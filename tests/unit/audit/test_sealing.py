@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfm.model import audit
-from kfm.model.attempts import OutboxMessage
 from kfm.model.audit import Seal, sealed, spans
+from kfm.model.runs import OutboxMessage
 
 pytestmark = pytest.mark.req("GOV-2")
 

@@ -9,8 +9,8 @@ from kfm.db.queries import migrate
 from kfm.db.sqlite import MemoryDatabase
 from kfm.lineage.delivery import Delivered, deliver_messages
 from kfm.lineage.emitter import TOPIC, LineageEmitter
-from kfm.model.attempts import Circumstances, OutboxMessage
 from kfm.model.keys import uuid5
+from kfm.model.runs import Circumstances, OutboxMessage
 from kfm.ports import Clock, Collector
 from tests.stand_ins import FakeClock
 from tests.unit.lineage.samples import INVOCATION_ID, invocation

@@ -8,9 +8,9 @@ import pytest
 
 from kfm.lineage.delivery import BACKOFF_BASE_MS, BACKOFF_MAX_MS, PARKED_MS, Delivered, deliver_messages
 from kfm.lineage.emitter import TOPIC
-from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import BackendUnavailable, CollectorRefused
 from kfm.model.retry import backoff_ms
+from kfm.model.runs import OutboxMessage
 from tests.stand_ins import FakeClock
 from tests.unit.lineage.outbox import Scripted, bodies, deliver, make_store, post
 

@@ -10,11 +10,11 @@ import pytest
 
 from kfm.lineage.emitter import TOPIC, NullEmitter
 from kfm.lineage.facets import NAMED_MAX
-from kfm.model.attempts import Circumstances, Code
 from kfm.model.canonical import canonical_bytes
 from kfm.model.input_hash import sha256_text
 from kfm.model.keys import attempt_id, uuid5
 from kfm.model.redaction import redactor
+from kfm.model.runs import Circumstances, Code
 from kfm.model.units import wal_id
 from tests.unit.lineage.samples import (
     INVOCATION_ID,

@@ -12,8 +12,8 @@ import pytest
 
 from kfm.lineage.facets import PUBLIC, PUBLIC_SCHEMAS
 from kfm.lineage.pipeline_emitter import ENDINGS
-from kfm.model.attempts import Circumstances
 from kfm.model.run_state import PassEnd
+from kfm.model.runs import Circumstances
 from tests.unit.lineage.samples import (
     START_MS,
     attempt,

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from kfm.lineage.unit_events import UnitCollector, UnitEventBuilder
-from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import BackendUnavailable, CollectorRefused
 from kfm.model.keys import unit_attempt_id
+from kfm.model.runs import OutboxMessage
 from kfm.model.units import TOPIC, Ended
 from tests.stand_ins import FakeClock
 from tests.unit.lineage.samples import SCHEMA, START_MS

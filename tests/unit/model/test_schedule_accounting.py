@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 from msgspec.structs import replace
 
-from kfm.model.schedule_accounting import (
+from kfm.model.scheduled_times import (
     BACKFILL,
     INSTANTS_MAX,
     account,

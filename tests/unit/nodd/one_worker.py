@@ -8,8 +8,8 @@ from kfm.model.records import GateResult
 from kfm.model.settings import Ingest
 from kfm.model.units import ClaimedUnit
 from kfm.nodd.dataset_registry import load_registry
-from kfm.nodd.key_cache import KeyCache
-from kfm.nodd.worker import WorkerContext
+from kfm.nodd.intake import KeyCache
+from kfm.nodd.worker import IngestContext
 
 REGISTRY = load_registry()
 NOW_MS = 1_000
@@ -37,14 +37,14 @@ def claimed(dataset: str) -> ClaimedUnit:
     return ClaimedUnit(**values | texts | {"object_uri": OBJECT, "etag": None, "version": 2})
 
 
-def kernel(wal: Any, settings: Ingest, **more: Any) -> WorkerContext:
+def kernel(wal: Any, settings: Ingest, **more: Any) -> IngestContext:
     """Every gate is open unless `more` has another."""
     chosen: dict[str, Any] = {
         "gate": lambda _dataset, _in_flight: GateResult(gate="switch", allowed=True, reason=""),
         "policy_epoch": lambda: 1,
         **more,
     }
-    return WorkerContext(
+    return IngestContext(
         settings=settings,
         wal=wal,
         registry=REGISTRY,

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from kfm.model.errors import PolicyError
 from kfm.model.gates import ForceRequest, combine
 from kfm.model.settings import Care, DatasetSettings, Rights, Sovereignty
-from kfm.policy.bundle import SHIPPED, statements
-from kfm.policy.cedar import CedarPolicies, licence
+from kfm.policy.cedar import SHIPPED, CedarPolicies, licence, statements
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,7 @@ import pytest
 
 from kfm.model import gates
 from kfm.model.errors import KfmError
-from kfm.model.reasons import GATE_CODES
-from kfm.model.records import GateResult, Switch, ValidationReport
+from kfm.model.records import GATE_CODES, GateResult, Switch, ValidationReport
 from kfm.model.settings import DatasetSettings, Freeze
 
 FACTS = ("code", "cause", "remedy", "command", "until_ms")

@@ -10,8 +10,7 @@ import pytest
 
 from kfm.model.errors import StoreCorrupt, TargetUnavailable
 from kfm.model.records import Manifest, Promotion
-from kfm.publish.targets.folder import LocalTree
-from kfm.publish.targets.tree import remove_tree, sequence_of
+from kfm.publish.targets.folder import LocalTree, remove_tree, sequence_of
 from tests.power import FileNode, FolderNode, PowerCutFiles, PowerLost
 from tests.unit.publish.stand_ins import DATASET, CountedIds, Database, MemoryObjects, SteppedFiles
 

@@ -14,8 +14,8 @@ from kfm.model.settings import Care, Rights, Target
 from kfm.publish.targets import target_kinds
 from kfm.publish.targets.folder import LocalTree
 from kfm.publish.targets.github_actions import GithubActions, escaped, outputs, summary
-from kfm.publish.targets.noop import Noop
 from kfm.publish.targets.s3 import BucketTree
+from kfm.publish.targets.target_kinds import Noop
 from tests.power import PowerCutFiles, PowerLost
 from tests.unit.publish.stand_ins import DATASET, CountedIds, Database, MemoryObjects
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kfm.model.attempts import Attempt, CallRetry, ChainLink
 from kfm.model.energy import energy_of
 from kfm.model.records import Invocation, Run
 from kfm.model.run_state import PassFigures
+from kfm.model.runs import Attempt, CallRetry, ChainLink
 from kfm.model.settings import EnergyModel
 from kfm.telemetry.aggregates import Aggregates, DatasetNames, TimeBounds, visit
 

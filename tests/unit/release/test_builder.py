@@ -11,9 +11,9 @@ import pytest
 from kfm.model import audit
 from kfm.model.errors import UsageError
 from kfm.model.records import GovernanceEntry
-from kfm.release import folder
+from kfm.release import release_folder
 from kfm.release.builder import last_link
-from kfm.release.folder import checked_version
+from kfm.release.release_folder import checked_version
 from kfm.telemetry.aggregates import TimeBounds
 from tests.unit.release.rows import ListLedger
 
@@ -92,7 +92,7 @@ def test_archives_of_equal_files_are_equal(tmp_path: Path) -> None:
             path.chmod(0o600 + turn * 0o44)
             os.utime(path, (turn * 1000, turn * 1000))
             members[f"in/{name}"] = str(path)
-        folder.write_zip(str(tmp_path / f"{turn}.zip"), members)
+        release_folder.write_zip(str(tmp_path / f"{turn}.zip"), members)
         made.append((tmp_path / f"{turn}.zip").read_bytes())
     assert made[0] == made[1]
     with zipfile.ZipFile(tmp_path / "0.zip") as archive:
@@ -108,7 +108,7 @@ def test_a_folder_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
     for one in (made, target):
         one.mkdir()
         (one / "file").write_text(one.name)
-    assert not folder.show(str(made), str(target))
+    assert not release_folder.show(str(made), str(target))
     assert (target / "file").read_text() == "target"
 
 
@@ -121,9 +121,9 @@ def test_a_failed_exchange_puts_the_old_one_back(tmp_path: Path, monkeypatch: py
     def fails(made: str, target: str) -> bool:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(folder, "show", fails)
+    monkeypatch.setattr(release_folder, "show", fails)
     with pytest.raises(OSError, match="No space"):
-        folder.exchange(str(tmp_path / "made"), str(target), str(tmp_path / "aside"))
+        release_folder.exchange(str(tmp_path / "made"), str(target), str(tmp_path / "aside"))
     assert (target / "file").read_text() == "old"
 
 
@@ -138,6 +138,6 @@ def test_what_a_killed_process_left_goes_after_a_day(tmp_path: Path) -> None:
     old, young = tmp_path / f".v1.{begun(now_ms - 90_000_000)}", tmp_path / f".v1.{begun(now_ms - 3_600_000)}"
     for one in (old, young, tmp_path / "v0", tmp_path / ".git"):
         one.mkdir()
-    with folder.workplace(str(tmp_path), "v1", begun(now_ms)) as work:
+    with release_folder.workplace(str(tmp_path), "v1", begun(now_ms)) as work:
         assert os.path.isdir(work)
     assert sorted(os.listdir(tmp_path)) == sorted([young.name, ".git", "v0"])

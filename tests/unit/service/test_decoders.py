@@ -126,7 +126,7 @@ def test_threads_of_a_pipeline_prepare_decoders_first() -> None:
 @pytest.mark.parametrize(
     ("module", "function"),
     [
-        ("kfm.nodd.worker_process", "run_worker"),
+        ("kfm.nodd.worker_loop", "run_worker"),
         ("kfm.pipelines.run_state", "_settle"),
         ("kfm.pipelines.project", "ThreadWorkers"),
         ("kfm.cli.serve", "serve"),

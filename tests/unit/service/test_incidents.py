@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import BackendUnavailable, CollectorRefused, ConfigError, PluginConflict
+from kfm.model.runs import OutboxMessage
 from kfm.model.settings import Care, DatasetSettings, Rights, Settings, SourceSettings
 from kfm.service.incidents import _is_masked, _plugin
-from kfm.sinks.incident_collector import NotifierCollector
-from kfm.sinks.incident_webhook import WebhookNotifier
+from kfm.sinks.incident_hooks import NotifierCollector, WebhookNotifier
 from kfm.system import SystemClock
 
 pytestmark = pytest.mark.req("TRG-7")
@@ -93,7 +92,7 @@ def test_one_change_is_told_at_a_time() -> None:
 
 def test_a_notifier_that_never_returns_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever forgets a timeout costs no more than it."""
-    monkeypatch.setattr("kfm.sinks.incident_collector.GRACE_MS", 10)
+    monkeypatch.setattr("kfm.sinks.incident_hooks.GRACE_MS", 10)
     never = threading.Event()
     with pytest.raises(BackendUnavailable, match="in time"):
         NotifierCollector(Notifying(wait=never), timeout_ms=10).deliver([MESSAGE])

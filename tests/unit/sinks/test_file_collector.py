@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kfm.model.attempts import OutboxMessage
 from kfm.model.errors import BackendUnavailable
+from kfm.model.runs import OutboxMessage
 from kfm.sinks import event_file as module
 from kfm.sinks.event_file import FileCollector
 from kfm.system import SystemClock

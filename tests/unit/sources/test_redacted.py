@@ -10,7 +10,7 @@ import pytest
 from kfm.model.records import Found, Window
 from kfm.model.redaction import Discretion
 from kfm.sources.placement import StreamDownload
-from kfm.sources.redacted import RedactedSource
+from kfm.sources.source_kinds import RedactedSource
 
 pytestmark = pytest.mark.req("RS-13")
 

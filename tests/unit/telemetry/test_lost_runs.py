@@ -10,7 +10,7 @@ import pytest
 
 from kfm.app import App
 from kfm.config.loader import load
-from kfm.model.transactions import PromoteResult
+from kfm.model.runs import PromoteResult
 from kfm.runs.kernel import RunRequest
 from tests.recording import Recording
 

@@ -10,11 +10,10 @@ from kfm.model.records import GateResult
 from kfm.model.settings import Ingest
 from kfm.model.units import Content, IntakeBatch, IntakeUnit
 from kfm.nodd.dataset_registry import load_registry
-from kfm.nodd.intake import pending
-from kfm.nodd.key_cache import KeyCache
+from kfm.nodd.intake import KeyCache, pending
 from kfm.nodd.messages.record_outcomes import Arrival, parse_key
 from kfm.nodd.unit_observer import UnitObserver
-from kfm.nodd.worker import Worker, WorkerContext
+from kfm.nodd.worker import IngestContext, Worker
 from tests.recording import Recording
 from tests.stand_ins import FakeClock
 from tests.unit.lineage.outbox import make_store
@@ -38,7 +37,7 @@ def test_a_worked_batch_is_told(lineage: bool) -> None:
     unit = pending(arrival, queue="nodd", now_ms=clock.now_ms())
     wal: Any = store.units()
     wal.take_in(IntakeBatch(arrivals=(IntakeUnit(unit=unit, content=Content(etag="e")),)))
-    kernel = WorkerContext(
+    kernel = IngestContext(
         settings=Ingest(),
         wal=wal,
         registry=registry,

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
+from kfm.model.keys import run_urn
 from kfm.model.records import Asset, Item, Manifest
 from kfm.model.settings import Rights
 from kfm.model.times import rfc3339
-from kfm.model.urns import run_urn
 from kfm.publish.catalogue.stac_collection import last_ms, license_url, processing_lineage, stac_license
 from kfm.publish.manifest import require_rights
 

@@ -9,10 +9,10 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from kfm.model.quantities import counted
 from kfm.model.records import Asset, Item, Manifest, PublishedRun
 from kfm.model.settings import Rights
 from kfm.model.times import rfc3339
-from kfm.model.wording import counted
 from kfm.publish.manifest import require_rights
 
 STAC_VERSION = "1.1.0"

@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from kfm.model.gates import utc_text
+from kfm.model.quantities import counted
 from kfm.model.records import Asset, Check, ValidationReport, Window
-from kfm.model.wording import counted
 from kfm.ports import Reader
 from kfm.publish.contract.columns import ColumnChecks, Distinct
 from kfm.publish.contract.findings import GEO_CHECKS, ContractFindings, PlaceTally

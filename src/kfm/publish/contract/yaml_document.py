@@ -7,7 +7,7 @@ from datetime import date, datetime
 from typing import Any, NoReturn
 
 from kfm.model.errors import ContractError
-from kfm.model.wording import suggest
+from kfm.model.quantities import suggest
 
 
 class DocumentPart:

@@ -12,11 +12,11 @@ import re
 from collections.abc import Callable, Mapping
 
 from kfm.model.errors import TargetUnavailable
+from kfm.model.quantities import readable_size
 from kfm.model.records import Manifest, Promotion
-from kfm.model.wording import readable_size
 from kfm.ports import Files, Ids, Objects
 from kfm.publish.publisher import MASKED
-from kfm.publish.targets.tree import (
+from kfm.publish.targets.folder import (
     VersionBuilder,
     remove_tree,
     require_folder_name,

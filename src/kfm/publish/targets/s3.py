@@ -20,7 +20,7 @@ from kfm.model.errors import BackendUnavailable, CircuitOpen, StoreCorrupt, Targ
 from kfm.model.records import Asset, Manifest, Promotion, Record
 from kfm.ports import Bucket, Objects
 from kfm.publish.catalogue import documents
-from kfm.publish.targets.tree import COPY_BYTES, is_head, lost, require_folder_name, version_name
+from kfm.publish.targets.folder import COPY_BYTES, is_head, lost, require_folder_name, version_name
 
 ATTEMPTS_MAX = 20
 

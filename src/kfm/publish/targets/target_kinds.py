@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from kfm.model.errors import ConfigError, PluginConflict
+from kfm.model.records import Manifest, Promotion
 from kfm.model.settings import Target
 from kfm.ports import Bucket, Files, Ids, Objects, Projection
 
@@ -83,8 +84,7 @@ def _origins(entries: list[Any]) -> str:
 
 
 def _local(name: str, target: Target, around: TargetParts) -> Projection:
-    from kfm.publish.targets.folder import LocalTree
-    from kfm.publish.targets.tree import Linking
+    from kfm.publish.targets.folder import Linking, LocalTree
 
     linking = target.options.get("link", "versions")
     if linking not in get_args(Linking):
@@ -118,7 +118,6 @@ def _github_actions(name: str, target: Target, around: TargetParts) -> Projectio
 
 
 def _noop(name: str, target: Target, around: TargetParts) -> Projection:  # noqa: ARG001
-    from kfm.publish.targets.noop import Noop
 
     return Noop(name)
 
@@ -140,3 +139,17 @@ def _require_options(name: str, target: Target, known: set[str]) -> None:
 
 def _below(root: str, path: str) -> str:
     return path if path.startswith("/") else f"{root.rstrip('/')}/{path}"
+
+
+class Noop:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def project(
+        self,
+        dataset_id: str,  # noqa: ARG002
+        head: Callable[[], tuple[Promotion, Manifest] | None],
+        known: Callable[[int], str | None] | None = None,  # noqa: ARG002
+    ) -> int | None:
+        found = head()
+        return found[0].sequence if found else None

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from kfm.model.canonical import FLOAT_TAG
+from kfm.model.quantities import counted, moment
 from kfm.model.records import Found, Record, Run
 from kfm.model.redaction import redacted_document
-from kfm.model.wording import counted, moment
 from kfm.reports.explain.sentences import Sentence, of_inputs, of_run
 
 if TYPE_CHECKING:

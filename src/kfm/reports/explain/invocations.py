@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from kfm.model.attempts import ChainLink
 from kfm.model.gates import cause_and_remedy, combine, utc_text
+from kfm.model.quantities import counted, moment, span
 from kfm.model.records import GateResult, Invocation, Run
 from kfm.model.requests import UpdateRequest
-from kfm.model.wording import counted, moment, span
+from kfm.model.runs import ChainLink
 from kfm.reports.explain.sentences import (
     Explanation,
     Ref,

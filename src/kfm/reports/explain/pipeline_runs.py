@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kfm.model.errors import UnhashableInput
+from kfm.model.quantities import counted, duration, moment, readable_size
 from kfm.model.records import Node, Run
 from kfm.model.run_state import Pass
-from kfm.model.wording import counted, duration, moment, readable_size
 from kfm.ports import RunStates
 from kfm.reports.explain.inputs import InputChange, changes, outside, upstream
 from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_run, stopped

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kfm.model.attempts import Attempt, ChainLink
 from kfm.model.records import Invocation, Promotion, Record, Run
 from kfm.model.requests import UpdateRequest
+from kfm.model.runs import Attempt, ChainLink
 
 RecordType = Literal[
     "run",

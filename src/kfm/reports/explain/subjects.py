@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-from kfm.model.errors import UsageError
+from kfm.model.errors import UsageError, all_errors
+from kfm.model.quantities import moment
 from kfm.model.records import Invocation, Run
 from kfm.model.requests import UpdateRequest
-from kfm.model.wording import moment
 from kfm.reports.explain.invocations import explain_invocation, explain_request
 from kfm.reports.explain.runs import READ_MAX, explain_attempt, explain_run, newest
 from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_link, of_promotion, stopped
@@ -27,25 +28,24 @@ _PASS = re.compile(r"last|[0-9a-fA-F-]{4,36}")  # the newest; an id, or the begi
 
 
 def explain_subject(
-    ledger: LedgerReader, tables: Any, settings: Settings | None, what: str, now_ms: int
+    ledger: LedgerReader, tables: Callable[[], Any], settings: Settings | None, what: str, now_ms: int
 ) -> Explanation:
     """The explanation of a run, node, pipeline run, call, request, unit, dataset or source.
 
-    `tables` hold the pipeline runs of this environment; without settings it has nothing else.
+    `tables` opens the pipeline runs of this environment; without settings it has nothing else.
     """
     if settings is None:
-        found = _in_pipelines(ledger, tables, what, governed=False)
+        found = _in_pipelines(ledger, tables(), what, governed=False)
         assert found is not None
         return found
     if is_wal_id(what):
         return _of_unit(ledger, settings, what)
-    return _in_pipelines(ledger, tables, what) or explain_record(
-        ledger,
-        what,
-        now_ms,
-        datasets=[dataset.id for dataset in settings.datasets],
-        sources=[source.id for source in settings.sources],
-    )
+    datasets = [dataset.id for dataset in settings.datasets]
+    sources = [source.id for source in settings.sources]
+    of_pipeline = None
+    if what not in datasets and what not in sources:
+        of_pipeline = _in_pipelines(ledger, tables(), what)
+    return of_pipeline or explain_record(ledger, what, now_ms, datasets=datasets, sources=sources)
 
 
 def is_code(what: str) -> bool:
@@ -216,7 +216,7 @@ def _in_pipelines(
     """
     run, slash, node = what.partition("/")
     if not slash and not _PASS.fullmatch(run) and governed and tables.get(run) is None:
-        return None  # the name of a dataset or a source, most likely
+        return None  # no pipeline run has such an id
     if governed and ledger.run(run) is not None and not slash:
         return None  # a governed run: its pipeline is one part of it
     try:
@@ -227,7 +227,7 @@ def _in_pipelines(
         return None
     if slash and node not in dict(found.graph):
         if not governed or ledger.run(found.run_id) is None:
-            from kfm.model.wording import did_you_mean
+            from kfm.model.quantities import did_you_mean
 
             known = [name for name, _ in found.graph]
             raise UsageError(
@@ -240,3 +240,30 @@ def _in_pipelines(
     if not slash:
         return explain_pipeline_run(tables, found)
     return explain_node(tables, found, node, ledger.run(found.run_id))
+
+
+def error_page(code: str) -> dict[str, Any]:
+    from kfm_lint.rules import page as rule_page
+
+    if (rule := rule_page(code)) is not None:
+        return rule
+    for error in all_errors():
+        if error.code == code:
+            headline, _, rest = inspect.cleandoc(error.__doc__ or "").partition("\n")
+            return {
+                "kind": "error",
+                "code": code,
+                "name": error.__name__,
+                "message": headline,
+                "page": rest.strip(),
+                "remedy": error.remedy,
+                "exit_code": error.exit_code,
+                "docs": f"docs/reference/errors.md#{code.lower()}",
+            }
+    from kfm.model.quantities import did_you_mean
+
+    codes = [error.code for error in all_errors()]
+    raise UsageError(
+        f"There is no error {code}{did_you_mean(code, codes)}",
+        remedy="docs/reference/errors.md lists them all.",
+    )

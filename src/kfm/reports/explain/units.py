@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kfm.model.gates import cause_and_remedy, switch_gate
+from kfm.model.quantities import counted, duration, moment
 from kfm.model.records import GateResult, Switch
 from kfm.model.units import StoredUnit, UnitAttempt, UnitTransition, catalogued, replay_command, tries
-from kfm.model.wording import counted, duration, moment
 from kfm.reports.explain.sentences import Explanation, Ref, Sentence, stopped
 
 SHOWN_MAX = 20

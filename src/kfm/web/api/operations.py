@@ -16,7 +16,7 @@ from kfm.web.query_params import read_parameters
 
 if TYPE_CHECKING:
     from kfm.web.api.visible_names import VisibleNames
-    from kfm.web.context import WebContext
+    from kfm.web.request_context import WebContext
 
 LIMIT_MAX = 1000
 LIMIT_DEFAULT = 50

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kfm.model.errors import RoleMissing, UsageError
+from kfm.model.quantities import instant
 from kfm.model.records import Run
 from kfm.model.requests import UpdateRequest
 from kfm.model.schedules import Schedule
-from kfm.model.wording import instant
 from kfm.reports.audit import entry_document, page_of_entries
 from kfm.reports.breakers import breaker_document
 from kfm.reports.incidents import incident_document, notification_document
@@ -19,7 +19,7 @@ from kfm.reports.runs import run_document, shown_run
 from kfm.reports.schedules import expected_document, schedule_document, state_document
 from kfm.reports.status import gather, switch_document
 from kfm.reports.units import dead_document, stored_document, unit_document
-from kfm.runs import run_provenance
+from kfm.runs import artifacts
 from kfm.web.api.operations import ApiCall, cursor_position
 from kfm.web.problems import Problem, missing
 
@@ -111,7 +111,7 @@ def provenance(call: ApiCall) -> Any:
     """In its public form: names of hidden datasets are masked for all readers."""
     import msgspec
 
-    return msgspec.json.decode(run_provenance.provenance(call.app, _run(call).run_id, internal=False))
+    return msgspec.json.decode(artifacts.provenance(call.app, _run(call).run_id, internal=False))
 
 
 def preview_of_run(call: ApiCall) -> Any:
@@ -289,14 +289,13 @@ def audit(call: ApiCall) -> Any:
 
 
 def explain(call: ApiCall) -> Any:
-    from kfm.reports.error_pages import error_page
-    from kfm.reports.explain.subjects import explain_subject, is_code
+    from kfm.reports.explain.subjects import error_page, explain_subject, is_code
 
     app, what = call.app, call.names.meant(call.path["what"]) or ""
     try:
         if is_code(what):
             return error_page(what.upper())
-        return explain_subject(app.ledger, _passes(app), app.settings, what, app.clock.now_ms())
+        return explain_subject(app.ledger, lambda: _passes(app), app.settings, what, app.clock.now_ms())
     except UsageError as error:
         raise Problem(404, error.detail, error) from None
 

@@ -17,12 +17,12 @@ from starlette.routing import BaseRoute, Mount, Route
 from kfm import __version__
 from kfm.model.errors import BackendUnavailable, UsageError
 from kfm.model.roles import Identity, decide, identify
-from kfm.web.console import rendering, sign_in
+from kfm.web.console import page_templates, sign_in
 from kfm.web.console.views import audit, overview, pipeline_runs, quarantine, requests, runs, schedules, units
 from kfm.web.console.visible_text import Shown, visible
 from kfm.web.console.visit import REFRESH, REFRESH_SECONDS, Link, NotForYou, NotHere, Visit, read_query
-from kfm.web.context import WebContext
 from kfm.web.problems import TITLES, log_error
+from kfm.web.request_context import WebContext
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self' data:; "
@@ -102,9 +102,9 @@ class _Console:
     def __init__(self, context: WebContext, hide: Callable[[str], str]) -> None:
         self._context = context
         self._hide = hide
-        self._templates = rendering.environment()
+        self._templates = page_templates.environment()
         self._sessions = sign_in.Sessions(secrets.token_bytes(32), context.people)
-        self.stylesheet, self._style = rendering.stylesheet()
+        self.stylesheet, self._style = page_templates.stylesheet()
 
     # --- pages -------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class _Console:
             "may_navigate": identity is not None,
             **context,
         }
-        return Response(rendering.render(self._templates, template, **everything), 200, HEADERS, HTML)
+        return Response(page_templates.render(self._templates, template, **everything), 200, HEADERS, HTML)
 
 
 def _again(visit: Visit) -> tuple[Link, ...]:

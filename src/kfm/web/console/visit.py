@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlencode
 
 from kfm.model.errors import UsageError
+from kfm.model.quantities import counted
 from kfm.model.records import Record
 from kfm.model.roles import Identity
-from kfm.model.wording import counted
 from kfm.web.console.visible_text import Shown
-from kfm.web.context import WebContext
 from kfm.web.query_params import read_parameters
+from kfm.web.request_context import WebContext
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader

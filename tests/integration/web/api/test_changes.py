@@ -235,7 +235,7 @@ def test_nobody_approves_his_own(tmp_path: Path) -> None:
 def _reloaded(folder: Path) -> dict[str, Any]:
     from kfm.config.loader import load
     from kfm.web.api.routes import api_app
-    from kfm.web.context import WebContext
+    from kfm.web.request_context import WebContext
 
     loaded = load(str(folder / "kfm.yml"))
     context = WebContext(loaded, ())

@@ -170,7 +170,7 @@ def test_a_failure_tells_nothing(world: World, monkeypatch: pytest.MonkeyPatch) 
     def fails(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("secret-of-the-house")
 
-    monkeypatch.setattr("kfm.web.context.WebContext.app", fails)
+    monkeypatch.setattr("kfm.web.request_context.WebContext.app", fails)
     answer = world.ask("GET", "/runs")
     assert problem(answer, 500)["type"] == "docs/reference/errors.md#kfm600"
     assert "secret-of-the-house" not in answer.text

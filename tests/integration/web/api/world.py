@@ -16,7 +16,7 @@ from kfm.config.schedules import load_schedules
 from kfm.model import breaker as breakers
 from kfm.runs.kernel import RunRequest
 from kfm.web.api.routes import api_app
-from kfm.web.context import WebContext
+from kfm.web.request_context import WebContext
 
 BASE = "http://127.0.0.1/api/v1"
 TOKENS = {who: f"kfm-{who}-0123456789abcdef0123456789abcdef" for who in ("ann", "bob", "cy")}

@@ -131,7 +131,7 @@ def test_a_page_can_read_itself_again(reader: Reader) -> None:
 def test_empty_pages_say_how_to_start(tmp_path_factory: pytest.TempPathFactory) -> None:
     """An empty project has pages, each of which says how what it lacks comes about."""
     from kfm.config.loader import load
-    from kfm.web.context import WebContext
+    from kfm.web.request_context import WebContext
 
     folder = tmp_path_factory.mktemp("empty")
     (folder / "kfm.yml").write_text("version: 1\n")
@@ -154,7 +154,7 @@ def test_empty_pages_say_how_to_start(tmp_path_factory: pytest.TempPathFactory) 
 def test_a_schedule_that_fires_too_often_is_cut_and_says_so(filled: Filled) -> None:
     """Of what fires each minute only as many days are shown as have room, and the page says so."""
     from kfm.model.schedules import Schedule
-    from kfm.web.context import WebContext
+    from kfm.web.request_context import WebContext
 
     often = Schedule(id="minutely", source="river", every_ms=60_000)
     reader = Reader(WebContext(filled.loaded, [often]))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kfm.model.quarantine import RetryState
-from kfm.reports.explain.attempts import ahead
+from kfm.reports.explain.runs import ahead
 from tests.acceptance.cli.fakes import NOW_MS, RUN_ID, FakeLedger, make_run
 
 HOUR_MS = 3_600_000

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kfm.model.attempts import ChainLink
 from kfm.model.gates import combine, contract_gate, denied, freeze_gate, refusal, rights_gate, switch_gate
 from kfm.model.records import Check, GateResult, GovernanceEntry, ValidationReport
+from kfm.model.runs import ChainLink
 from kfm.model.settings import DatasetSettings, Freeze
 from kfm.reports.explain.invocations import blocker_text, refusals, unblocking
 from tests.acceptance.cli.fakes import NOW_MS, FakeLedger, make_call, make_switch

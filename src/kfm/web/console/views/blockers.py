@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from kfm.model.breaker import recovered_at_ms
 from kfm.model.incidents import SEVERITY, Incident
+from kfm.model.quantities import counted, moment
 from kfm.model.quarantine import Approval
 from kfm.model.records import Record
-from kfm.model.wording import counted, moment
 from kfm.reports import blockers as reports
 from kfm.web.console.state_words import Word, word
 from kfm.web.console.visit import Visit, short

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from itertools import groupby, islice
 
+from kfm.model.quantities import moment
 from kfm.model.records import Record
 from kfm.model.requests import UpdateRequest
-from kfm.model.schedule_accounting import Expected, coverage
+from kfm.model.scheduled_times import Expected, coverage
 from kfm.model.schedules import Schedule, ScheduleState, instants, latest_instants
-from kfm.model.wording import moment
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word, word
 from kfm.web.console.views.requests import ended

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from kfm.model.quantities import counted
 from kfm.model.records import Node, Record
 from kfm.model.run_state import Pass
-from kfm.model.wording import counted
 from kfm.reports.pipeline_runs import cells_of
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word

@@ -32,7 +32,7 @@ class QuarantineRow(Record, frozen=True):
     subject_href: str | None
 
 
-class DeadMessage(Record, frozen=True):
+class DeadMessageRow(Record, frozen=True):
     envelope: str
     queue: str
     error_code: str
@@ -47,7 +47,7 @@ class QuarantineView(Record, frozen=True):
     rows: tuple[QuarantineRow, ...]
     paging: Paging
     clear: str
-    messages: tuple[DeadMessage, ...]
+    messages: tuple[DeadMessageRow, ...]
     messages_more: bool
 
 
@@ -70,7 +70,7 @@ def view(visit: Visit) -> QuarantineView:
         paging=paged(visit, len(found), "entries"),
         clear=visit.href("held"),
         messages=tuple(
-            DeadMessage(
+            DeadMessageRow(
                 envelope=f"{each.envelope_hash.removeprefix('sha256:')[:12]}/{each.record_index}",
                 queue=each.queue,
                 error_code=each.error_code,

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from kfm.model.errors import PlanError
+from kfm.model.quantities import moment, span
 from kfm.model.records import Record
 from kfm.model.requests import UpdateRequest
-from kfm.model.wording import moment, span
 from kfm.runs.plan import read, render_text
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word

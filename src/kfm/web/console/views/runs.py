@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from kfm.model.attempts import Attempt
 from kfm.model.errors import BackendUnavailable, UsageError
+from kfm.model.quantities import counted, duration, span
 from kfm.model.records import Found, Manifest, Promotion, Record, Run
-from kfm.model.wording import counted, duration, span
+from kfm.model.runs import Attempt
 from kfm.publish.manifest import VersionChange, diff, tally
 from kfm.reports.explain.inputs import seen
 from kfm.reports.explain.runs import READ_MAX, explain_run

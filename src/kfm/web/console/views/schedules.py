@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from kfm.model.errors import UsageError
+from kfm.model.quantities import duration, moment
 from kfm.model.records import Record
 from kfm.model.schedules import Schedule, ScheduleState, latest_instants, next_instant
 from kfm.model.times import offset_ms
-from kfm.model.wording import duration, moment
-from kfm.web.console.rendering import day, roughly
+from kfm.web.console.page_templates import day, roughly
 from kfm.web.console.state_words import Word, word
 from kfm.web.console.views.coverage import (
     COMING,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kfm.model.attempts import Attempt, CallRetry
+from kfm.model.quantities import counted, duration
 from kfm.model.records import Record
-from kfm.model.wording import counted, duration
+from kfm.model.runs import Attempt, CallRetry
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from kfm.model.quantities import span
 from kfm.model.records import UNIT_STATUSES, Record, Unit
 from kfm.model.units import UnitFilter
-from kfm.model.wording import span
 from kfm.reports.explain.units import explain_unit
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from kfm.model.errors import UsageError
 from kfm.model.keys import key_of, request_id, schedule_instant_key
+from kfm.model.quantities import counted, duration, moment
 from kfm.model.records import Record, Window
 from kfm.model.requests import UpdateRequest
 from kfm.model.schedules import (
@@ -26,7 +27,6 @@ from kfm.model.schedules import (
     period_of,
 )
 from kfm.model.settings import SourceSettings
-from kfm.model.wording import counted, duration, moment
 
 DEFINITION_TAG = "definition/1"
 INSTANTS_MAX = 500  # on time, in one pass; the cursor moves on with the next

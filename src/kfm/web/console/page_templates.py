@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from kfm.model.quantities import counted, duration, moment, readable_size, span
 from kfm.model.times import rfc3339
-from kfm.model.wording import counted, duration, moment, readable_size, span
 from kfm.pipelines.draw import NodeCell, SvgStyle, draw_graph
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ CLIP_CHARS = 200
 _DAY_MS = 86_400_000
 
 
-class Drawing(NamedTuple):
+class PageDrawing(NamedTuple):
     width: float
     height: float
     elements: Markup  # of SVG; the style sheet gives them their colours
@@ -117,7 +117,7 @@ def prose(text: str) -> Markup:
     return Markup("").join(made)
 
 
-def drawing(nodes: Sequence[NodeSeen]) -> Drawing:
+def drawing(nodes: Sequence[NodeSeen]) -> PageDrawing:
     """A graph as SVG elements: drawn last, so that every text in it is fit to be shown."""
     cells = [NodeCell(node.name, node.word.text, node.reason, node.took_ms) for node in nodes]
     words = {node.name: node.word for node in nodes}
@@ -147,7 +147,7 @@ def drawing(nodes: Sequence[NodeSeen]) -> Drawing:
         small_text=small,
     )
     drawn = draw_graph(cells, {node.name: node.reads for node in nodes}, style)
-    return Drawing(round(drawn.width, 1), round(drawn.height, 1), Markup("\n".join(drawn.elements)))
+    return PageDrawing(round(drawn.width, 1), round(drawn.height, 1), Markup("\n".join(drawn.elements)))
 
 
 def _span(start_ms: int, end_ms: int) -> str:
