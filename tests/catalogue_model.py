@@ -88,7 +88,7 @@ class ModelCatalogue:
 
 
 def matches(item: CatalogueItem, search: Search) -> bool:
-    """Is it one of those that somebody looks for?"""
+    """Is it one of those that the search looks for?"""
     start, end = span_of(item)
     return (
         (not search.collections or item.collection_id in search.collections)

@@ -1,4 +1,4 @@
-"""A STAC API with transactions: stac-fastapi on pgSTAC, as somebody else would run it.
+"""A STAC API with transactions: stac-fastapi on pgSTAC, as another organisation would run it.
 
 PostgreSQL and PostGIS are the system's; pypgstac and the API live in the environment that
 `make pgstac` makes. From nothing to the first answer it takes two or three seconds, most of it
@@ -34,7 +34,7 @@ from tests.services import (
 LIBRARY = Path("/usr/lib/postgresql")
 SHARE = Path("/usr/share/postgresql")
 MIGRATION_SECONDS_MAX = 120.0
-# Somebody else's copy, which can be made again: it need not survive a power cut.
+# A replica, which can be made again: it need not survive a power cut.
 HASTY = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
 
 

@@ -48,16 +48,16 @@ def free_port() -> int:
 
 
 def _unprivileged_user() -> dict[str, Any]:
-    """PostgreSQL refuses to run as root: then `nobody` runs it, in a folder of its own."""
+    """PostgreSQL refuses to run as root: then the user nobody runs it, in a folder of its own."""
     if os.geteuid() != 0:
         return {}
     import pwd
 
     try:
-        nobody = pwd.getpwnam("nobody")
+        account = pwd.getpwnam("nobody")
     except KeyError:
-        raise ServiceUnavailable("root can't run PostgreSQL and there is no user `nobody`") from None
-    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+        raise ServiceUnavailable("root can't run PostgreSQL and there is no user nobody") from None
+    return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
 
 
 def die_with_parent() -> None:

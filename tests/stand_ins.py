@@ -6,7 +6,7 @@ START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
 
 class FakeClock:
-    """Time passes only where somebody sleeps, or by hand."""
+    """Time passes only where the code sleeps, or by hand."""
 
     def __init__(self, now_ms: int = START_MS) -> None:
         self._start_ms = now_ms

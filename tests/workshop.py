@@ -138,12 +138,9 @@ class Workshop:
         self.files = MemoryFiles()
         self.far = Far()
         self.living = Living()
-        self.lines: list[str] = []
 
     def kernel(self, worker_id: str | None = None, **changes: Any) -> PipelineKernel:
-        worker = WorkerContext(
-            self.objects, self.files, self.clock, lambda node, line: self.lines.append(f"{node}: {line}")
-        )
+        worker = WorkerContext(self.objects, self.files, self.clock)
         fields: dict[str, Any] = {
             "states": self.states,
             "pipeline_runs": self.states,

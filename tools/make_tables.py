@@ -14,6 +14,7 @@ from kfm.cli.run import WORST_FIRST, command
 from kfm.lineage.facets import PUBLIC_SCHEMAS
 from kfm.model.errors import all_errors
 from kfm.model.records import GATE_CODES, REASON_CODES
+from kfm.model.retry_budgets import NOT_RETRIED, RETRIED_THEN
 from kfm.publish.contract import formats, vocabulary
 from kfm.sources import placement as media
 from updater.runner import runner
@@ -96,8 +97,13 @@ def facets() -> dict[str, str]:
 
 
 def reasons() -> dict[str, Any]:
-    """The codes of what gates and invocations say, with their meaning."""
-    return {"gates": GATE_CODES, "invocations": REASON_CODES}
+    """The codes of what gates, invocations and retries say, with their meaning."""
+    return {
+        "gates": GATE_CODES,
+        "invocations": REASON_CODES,
+        "retried_then": RETRIED_THEN,
+        "not_retried": NOT_RETRIED,
+    }
 
 
 TABLES = {

@@ -12,7 +12,7 @@ export async function main(argv, { version, system, write = written, environ = p
   remember(argv);
   const around = {
     out: (/** @type {string} */ text) => write(1, text),
-    note: (/** @type {string} */ line) => write(2, messageOf(line, argv, environ)),
+    note: (/** @type {string} */ line, /** @type {import("./results.mjs").Level} */ level = "info") => write(2, messageOf(line, level, argv, environ)),
     environ,
     version,
     isTerminal: Boolean(process.stdout.isTTY),
@@ -33,9 +33,11 @@ export async function main(argv, { version, system, write = written, environ = p
     const error = asError(problem);
     const output = wantedFormat(argv);
     if (output !== "text") around.out(`${JSON.stringify(error.asDocument(), null, output === "json" ? 2 : 0)}\n`);
-    for (const line of errorLines(error)) around.note(line);
+    const [what, wayOut] = errorLines(error);
+    around.note(what, "error");
+    around.note(wayOut);
     annotate(error, error.code, around);
-    if (argv.some((word) => ["-v", "-vv", "--verbose"].includes(word)) && !(problem instanceof Cancelled)) around.note(String(/** @type {Error} */ (problem).stack ?? problem));
+    if (argv.some((word) => ["-v", "-vv", "--verbose"].includes(word)) && !(problem instanceof Cancelled)) around.note(String(/** @type {Error} */ (problem).stack ?? problem), "error");
     return error.exitCode;
   }
 }
@@ -59,11 +61,10 @@ function written(descriptor, text) {
   }
 }
 
-/** A message as a line of text, or as JSON with --log-format json. @param {string} line @param {string[]} argv @param {Record<string, string | undefined>} environ */
-function messageOf(line, argv, environ) {
+/** A message as a line of text, or as JSON with --log-format json. @param {string} line @param {import("./results.mjs").Level} level @param {string[]} argv @param {Record<string, string | undefined>} environ */
+function messageOf(line, level, argv, environ) {
   const at = argv.indexOf("--log-format");
   const format = (at >= 0 ? argv[at + 1] : argv.find((word) => word.startsWith("--log-format="))?.slice("--log-format=".length)) ?? environ.KFM_LOG_FORMAT;
   if (format !== "json") return `${line}\n`;
-  const first = line.split(" ")[0]?.replace(/:$/, "").toLowerCase() ?? "";
-  return `${JSON.stringify({ time: new Date().toISOString(), level: ["error", "warning"].includes(first) ? first : "info", message: line })}\n`;
+  return `${JSON.stringify({ time: new Date().toISOString(), level, message: line })}\n`;
 }

@@ -8,6 +8,8 @@ import { stepLine } from "../model/next_steps.mjs";
 import { duration, instant, oneLine, shortId, span } from "../model/wording.mjs";
 import { isUnchanged, planLines } from "../runs/plan.mjs";
 
+/** @typedef {"info" | "warning" | "error"} Level */
+
 const CHECKS_SHOWN_MAX = 10;
 const COLOURS = /** @type {Record<string, number>} */ ({ published: 32, unchanged: 32, planned: 36, blocked: 33, busy: 33, failed: 31 });
 const SIGN_COLOURS = /** @type {Record<string, number>} */ ({ "+": 32, "~": 33, "-": 31, "!": 31 });
@@ -65,21 +67,26 @@ function versionOf(report) {
 /** @param {any} report */
 export function colouredPlan(report) {
   if (!report.plan) return [];
-  return planLines(report.plan).map((line) => styled(line, line.startsWith("  ") ? SIGN_COLOURS[line.trim().slice(0, 1)] : undefined));
+  return planLines(report.plan).map(([sign, line]) => styled(line, SIGN_COLOURS[sign]));
 }
 
-/** Why it ended like this, and the way out. @param {any} report @param {Record<string, any>} options @returns {string[]} */
+/** Why it ended like this, and the way out. @param {any} report @param {Record<string, any>} options @returns {[Level, string][]} */
 export function remarks(report, { verbose, quiet }) {
+  /** @type {[Level, string][]} */
   const lines = [];
-  if (report.error) lines.push(...failureLines(report));
-  else if (!quiet && (saysMore(report) || verbose)) lines.push(`  ${oneLine(report.reason)}`);
+  const fail = (/** @type {string[]} */ [what, ...rest]) => lines.push(["error", what ?? ""], ...informed(rest));
+  if (report.error) fail(failureLines(report));
+  else if (!quiet && (saysMore(report) || verbose)) lines.push(["info", `  ${oneLine(report.reason)}`]);
   for (const one of report.projections ?? []) {
     if (!one.error) continue;
-    if (isPutOff(one.error)) lines.push(`put off: ${one.target} is shown later, with \`kfm project\`: ${oneLine(one.error.message)}`);
-    else lines.push(`error ${one.error.code}: ${one.error.message}`, `fix: ${one.error.remedy}`);
+    if (isPutOff(one.error)) lines.push(["warning", `put off: ${one.target} is shown later, with \`kfm project\`: ${oneLine(one.error.message)}`]);
+    else fail([`error ${one.error.code}: ${one.error.message}`, `fix: ${one.error.remedy}`]);
   }
-  return verbose ? [...lines, ...details(report)] : lines;
+  return verbose ? [...lines, ...informed(details(report))] : lines;
 }
+
+/** @param {string[]} lines @returns {[Level, string][]} */
+const informed = (lines) => lines.map((line) => ["info", line]);
 
 /** Does the reason say more than the word does? @param {any} report */
 function saysMore(report) {
@@ -94,17 +101,19 @@ export function errorLines(error) {
   return [`error ${error.code}: ${message}`, `fix: ${error.wayOut}`];
 }
 
-/** The error, each failed check on a line of its own, the way out, and where to read on. @param {any} report */
+/** The error, each failed check on a line of its own, the next step or the way out, where to read on. @param {any} report */
 function failureLines(report) {
   const [message, fix] = errorLines(report.error);
+  const next = report.nextStep ? [`next: ${oneLine(stepLine(report.nextStep))}`] : [];
+  const corrected = report.nextStep?.code === "correct" && report.error.givenRemedy; // how this very cause is corrected
+  const ways = !next.length || corrected ? [fix, ...next] : next;
   const checks = (report.failedChecks ?? []).map(checkText);
   const lines = [];
   if (checks.length > 1 && isA(report.error, "ContractViolated")) {
     lines.push(`error ${report.error.code}: ${report.error.page.headline} ${checksFailed(checks.length, report.checksMade)}:`, ...checks.slice(0, CHECKS_SHOWN_MAX).map((/** @type {string} */ check) => `  ${oneLine(check)}`));
     if (checks.length > CHECKS_SHOWN_MAX) lines.push(`  … and ${checks.length - CHECKS_SHOWN_MAX} more in the event log`);
-    lines.push(fix);
-  } else lines.push(message, fix);
-  if (report.nextStep) lines.push(`next: ${oneLine(stepLine(report.nextStep))}`);
+    lines.push(...ways);
+  } else lines.push(message, ...ways);
   if (report.advice) lines.push(`note: ${oneLine(report.advice)}`);
   if (report.artifactsDir) {
     const path = join(report.artifactsDir, "event_log.jsonl");

@@ -5,6 +5,7 @@ import { github, load } from "../config/loader.mjs";
 import { requireInScope } from "../config/scope.mjs";
 import { nearest } from "../config/shape.mjs";
 import { BackendUnavailable, Cancelled, KfmError, RationaleRequired, UsageError, WindowError, isSystemError, strerror } from "../model/errors.mjs";
+import { stepLine } from "../model/next_steps.mjs";
 import { rfc3339 } from "../model/times.mjs";
 import { resolveWindow } from "../model/windows.mjs";
 import { counted, moment, readableSize, oneLine } from "../model/wording.mjs";
@@ -32,19 +33,19 @@ export function phases(log) {
   };
 }
 
-/** @param {Record<string, any>} options @param {{out: (text: string) => void, note: (line: string) => void, environ: Record<string, string | undefined>, version: string, isTerminal: boolean, system?: any, onCancel?: (cancel: () => void) => void}} around @returns {Promise<number>} */
+/** @param {Record<string, any>} options @param {{out: (text: string) => void, note: (line: string, level?: import("./results.mjs").Level) => void, environ: Record<string, string | undefined>, version: string, isTerminal: boolean, system?: any, onCancel?: (cancel: () => void) => void}} around @returns {Promise<number>} */
 export async function run(options, around) {
   const output = options.as_json ? "json" : options.output;
   const { note } = around;
   if (options.force) requireReasons(options);
   const loaded = await load(options.config, overrides(options.overrides), around.environ);
   const clean = (/** @type {string} */ text) => loaded.hide(text);
-  const log = (/** @type {string} */ line) => note(clean(line));
+  const log = (/** @type {string} */ line, /** @type {import("./results.mjs").Level} */ level = "info") => note(clean(line), level);
   const { App } = await import("../app.mjs");
   const named = options.sources.filter((/** @type {string} */ id) => loaded.source(id));
   requireInScope(loaded, options.sources.length ? named : loaded.settings.sources.map((/** @type {any} */ one) => one.id));
   const progress = !options.quiet && (output === "text" || options.verbose) ? phases(log) : undefined;
-  const app = new App(loaded, { readOnly: options.dry_run, version: around.version, progress, log: options.verbose ? log : () => {}, warn: log, system: around.system });
+  const app = new App(loaded, { readOnly: options.dry_run, version: around.version, progress, log: options.verbose ? log : () => {}, warn: (/** @type {string} */ line) => log(line, "warning"), system: around.system });
   around.onCancel?.(() => {
     app.isCancelled = true;
   });
@@ -65,12 +66,12 @@ export async function run(options, around) {
         const text = [lineup.line(report), ...colouredPlan(report)].map((line) => `${line}\n`).join("");
         around.out(clean(colour ? text : text.replace(/\x1b\[[0-9;]*m/g, "")));
       }
-      for (const line of remarks(report, options)) log(line);
-      if (report.error) annotate(report.error, `${report.sourceId}: ${report.word}`, around);
+      for (const [level, line] of remarks(report, options)) log(line, level);
+      if (report.error) annotate(report.error, `${report.sourceId}: ${report.word}`, around, report.nextStep ? stepLine(report.nextStep) : undefined);
       if (report.error instanceof Cancelled) break;
     }
     const left = requests.slice(reports.length).map((request) => request.sourceId);
-    if (left.length && codes.includes(130)) log(`cancelled; not run: ${left.join(", ")}`);
+    if (left.length && codes.includes(130)) log(`cancelled; not run: ${left.join(", ")}`, "warning");
     const code = worst(codes);
     if (output === "json") around.out(`${clean(JSON.stringify({ results: reports.map(reportDocument), exit_code: code }, null, 2))}\n`);
     summarise(reports, around);
@@ -169,13 +170,13 @@ function meant(spec) {
 
 // --- one source --------------------------------------------------------------------------
 
-/** One source's report, whatever happens. @param {any} app @param {Loaded} loaded @param {any} request @param {boolean} verbose @param {(line: string) => void} log */
+/** One source's report, whatever happens. @param {any} app @param {Loaded} loaded @param {any} request @param {boolean} verbose @param {(line: string, level?: import("./results.mjs").Level) => void} log */
 async function attempt(app, loaded, request, verbose, log) {
   try {
     return await (request.dryRun ? app.preview(request) : app.run(request));
   } catch (problem) {
     const error = asError(problem);
-    if (verbose && !(problem instanceof KfmError)) log(String(/** @type {Error} */ (problem).stack ?? problem));
+    if (verbose && !(problem instanceof KfmError)) log(String(/** @type {Error} */ (problem).stack ?? problem), "error");
     const [outcome, word] = error.exitCode === 3 ? ["refused", "blocked"] : error.exitCode === 5 ? ["busy", "busy"] : ["failed", "failed"];
     const { dataset } = loaded.source(request.sourceId);
     return { outcome, word, sourceId: request.sourceId, datasetId: dataset, windowStartMs: 0, windowEndMs: 0, invocationId: null, reason: error.message, error, durationMs: 0 };
@@ -202,13 +203,11 @@ function wantsColour(choice, isTerminal, environ) {
 
 // --- a GitHub Actions job ----------------------------------------------------------------
 
-/** An annotation in the job's log. It is read from stderr too, so stdout stays data. @param {KfmError} error @param {string} title @param {any} around */
-export function annotate(error, title, around) {
+/** An annotation in the job's log. It is read from stderr too, so stdout stays data. @param {KfmError} error @param {string} title @param {any} around @param {string} [way] */
+export function annotate(error, title, around, way = error.wayOut) {
   if (!github(around.environ)) return;
-  const { file, line } = error.facts;
-  const facts = { title, ...(line === undefined ? {} : { file, line }) };
-  const properties = Object.entries(facts).map(([name, value]) => `${name}=${escaped(String(value), ":,")}`).join(",");
-  around.note(`::error ${properties}::${escaped(`${error.message} ${error.wayOut}`)}`);
+  const properties = Object.entries({ title, ...error.place }).map(([name, value]) => `${name}=${escaped(String(value), ":,")}`).join(",");
+  around.note(`::error ${properties}::${escaped(`${error.message} ${way}`)}`);
 }
 
 /** @param {string} text @param {string} [more] */
@@ -224,7 +223,7 @@ function summarise(reports, around) {
     try {
       appendFileSync(path, text);
     } catch (error) {
-      around.note(`warning: ${asError(error).message}`);
+      around.note(`warning: ${asError(error).message}`, "warning");
     }
   };
   if (job.summary) {

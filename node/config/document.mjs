@@ -43,11 +43,6 @@ export class Collector {
     return ConfigError.at(this.name, line, sentence);
   }
 
-  /** What a YAML reader complaint, kept apart for files that are told of otherwise. @param {number} line @param {string} problem */
-  notYaml(line, problem) {
-    return new ConfigError(`${this.name}:${line}: not YAML: ${problem}`, { file: this.name, line, problem });
-  }
-
   /** @param {string} path @param {number} line @param {number} depth */
   note(path, line, depth) {
     this.count += 1;
@@ -73,8 +68,9 @@ export async function readDocument(name, data) {
   } catch {
     throw ConfigError.at(name, 1, "the file is not UTF-8 text");
   }
-  if (!text.trim()) throw new ConfigError(`${name}: the file is empty`);
+  if (!text.trim()) throw ConfigError.ofFile(name, "the file is empty");
   const document = name.endsWith(".json") ? parseJson(name, text) : await parseYaml(name, text);
+  if (!document.lines.size) throw document.error("", "the file holds no settings, only comments");
   if (document.values === null || typeof document.values !== "object" || Array.isArray(document.values) || document.values instanceof Float)
     throw document.error("", "the file must hold settings, written as `name: value`");
   return document;
@@ -304,7 +300,7 @@ class YamlText {
   }
 }
 
-/** @param {string} name @param {string} text @returns {Promise<Document>} */
+/** One document; one without anything in it has no lines. @param {string} name @param {string} text @returns {Promise<Document>} */
 export async function parseYaml(name, text) {
   const yaml = await import("yaml");
   const collect = new Collector(name);
@@ -315,12 +311,11 @@ export async function parseYaml(name, text) {
     const problem = document.errors[0];
     if (problem) {
       const complaint = problem.message.split(" at line ")[0]?.split("\n")[0] ?? "";
-      throw collect.notYaml(problem.linePos?.[0].line ?? 1, `${complaint.charAt(0).toLowerCase()}${complaint.slice(1)}`);
+      throw collect.fail(problem.linePos?.[0].line ?? 1, `not YAML: ${complaint.charAt(0).toLowerCase()}${complaint.slice(1)}`);
     }
   }
   const [first, second] = documents;
   if (second) throw collect.fail(counter.linePos(second.range[0]).line, "a second document begins here; one file holds one configuration");
-  if (!first || first.contents === null) throw collect.fail(1, "the file holds no settings, only comments");
-  const values = new YamlText(yaml, collect, counter, first).value(first.contents, "", 0);
+  const values = first && first.contents !== null ? new YamlText(yaml, collect, counter, first).value(first.contents, "", 0) : null;
   return new Document(name, values, collect.lines);
 }

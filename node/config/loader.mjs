@@ -126,9 +126,9 @@ function read(name) {
   } catch (error) {
     if (isCode(error, "ENOENT", "ENOTDIR")) throw new ConfigNotFound(`Looked for ${name}.`);
     if (isCode(error, "EISDIR")) throw new ConfigNotFound(`${name} is a folder; name the file in it.`);
-    throw new ConfigError(`${name}: the file can't be read: ${why(error)}`);
+    throw ConfigError.ofFile(name, `the file can't be read: ${why(error)}`);
   }
-  if (size > CONFIG_BYTES_MAX) throw new ConfigError(`${name}: the file is larger than ${thousands(CONFIG_BYTES_MAX)} bytes`);
+  if (size > CONFIG_BYTES_MAX) throw ConfigError.ofFile(name, `the file is larger than ${thousands(CONFIG_BYTES_MAX)} bytes`);
   return data.subarray(0, size);
 }
 

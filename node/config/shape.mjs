@@ -35,10 +35,15 @@ export function isWebAddress(url) {
   return Boolean(parts && parts.port !== false && ["http", "https"].includes(parts.scheme) && parts.netloc);
 }
 
+/** The known word that was meant: a misspelling of it, or the same in other case. @param {string} word @param {string[]} words @returns {string | null} */
+function meant(word, words) {
+  return closest(word, words) ?? words.find((right) => right.toLowerCase() === word.toLowerCase()) ?? null;
+}
+
 /** `; did you mean …?` where a word is near, else the words that would be right. @param {string} word @param {string[]} words */
 export function nearest(word, words) {
-  const close = closest(word, words) ?? words.find((right) => right.toLowerCase() === word.toLowerCase());
-  if (close !== undefined && close !== null) return `; did you mean \`${close}\`?`;
+  const close = meant(word, words);
+  if (close !== null) return `; did you mean \`${close}\`?`;
   return words.length > 0 && words.length <= 8 ? `; known are ${words.map((one) => `\`${one}\``).join(", ")}` : "";
 }
 
@@ -130,8 +135,8 @@ class Walker {
   #literal(value, allowed, path) {
     if (allowed.includes(value)) return value;
     const words = allowed.map(String);
-    const hint = typeof value === "string" ? nearest(value, words) : "";
-    if (hint.includes("did you mean")) this.say(path, `\`${last(path)}\` can't be ${describe(value, path)}${hint}`);
+    const close = typeof value === "string" ? meant(value, words) : null;
+    if (close !== null) this.say(path, `\`${last(path)}\` can't be ${describe(value, path)}; did you mean \`${close}\`?`);
     else this.say(path, `\`${last(path)}\` must be ${words.map((word) => `\`${word}\``).join(" or ")}, not ${describe(value, path)}`);
     return allowed[0];
   }

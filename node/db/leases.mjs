@@ -52,7 +52,7 @@ export function evict(session, lock, nowMs, journal) {
   const isLapsed = lapsed(lock, nowMs);
   const code = isLapsed ? LEASE_EXPIRED : WORKER_DIED;
   session.one("runs.fail", { run_id: holder.run_id, fence: lock.fence, end_time_ms: nowMs, error_code: code, error_message: GONE });
-  session.all("invocations.interrupt", { run_id: holder.run_id, reason: code });
+  session.all("invocations.interrupt", { run_id: holder.run_id, reason: GONE, reason_code: code });
   journal.abandon(session, holder.run_id, code, GONE, nowMs);
   return { run_id: holder.run_id, scope: lock.scope, worker_id: holder.worker_id, lapsed: isLapsed };
 }

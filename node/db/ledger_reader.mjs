@@ -117,6 +117,11 @@ export class LedgerReader {
     return this.#one("approvals.list", { state: "requested", subject: held_id, row_limit: 1 }, rows.approvalFrom);
   }
 
+  /** Requests about one piece of work, the newest first. @param {string} subject @returns {any[]} */
+  requests(subject) {
+    return this.session.all("approvals.list", { state: "", subject, row_limit: 20 }).map(rows.approvalFrom);
+  }
+
   /** Approved requests about one piece of work. @param {string} subject */
   approvals(subject) {
     return this.session.all("approvals.list", { state: "approved", subject, row_limit: 1000 }).map(rows.approvalFrom);

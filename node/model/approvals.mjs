@@ -15,6 +15,12 @@ export function usableApproval(approvals, digest, nowMs) {
   return found[0] ?? null;
 }
 
+/** Does it wait for a second person, or for the attempt that uses it? @param {any} one @param {number} nowMs */
+export function isOpenAttempt(one, nowMs) {
+  if (one.kind !== "attempt" || one.rejected_at_ms !== null || one.used_at_ms !== null) return false;
+  return one.state === "requested" || (one.expires_at_ms ?? 0) > nowMs;
+}
+
 /** @param {any} approval */
 export function approvalSeen(approval) {
   return gateResult("approval", true, `Request ${approval.request_id} was approved by a second person, for this attempt only.`);

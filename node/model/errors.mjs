@@ -57,14 +57,24 @@ export class KfmError extends Error {
     return new this(`${file}:${line}: ${sentence}`, { file, line });
   }
 
-  asDocument() {
+  /** A mistake that no line of the file shows: it is too large, or can't be read. @param {string} file @param {string} sentence */
+  static ofFile(file, sentence) {
+    return new this(`${file}: ${sentence}`, { file });
+  }
+
+  /** File and line, as far as they are known. @returns {{file?: string, line?: number}} */
+  get place() {
     const { file, line } = this.facts;
+    return { ...(file === undefined ? {} : { file }), ...(line === undefined ? {} : { line }) };
+  }
+
+  asDocument() {
     return {
       code: this.code,
       message: this.message,
       remedy: this.wayOut,
       docs: `docs/reference/errors.md#${this.code.toLowerCase()}`,
-      ...(line === undefined ? {} : { file, line }),
+      ...this.place,
     };
   }
 }

@@ -17,7 +17,7 @@ const STRICTNESS = { running: 0, paused: 1, stopped: 2 };
 const TEXT_MAX = 200;
 /** @type {Record<string, string>} */
 const CODES = contract("tables/reasons.json").gates;
-const FORCE_COMMAND = "kfm run … --force --rationale TEXT --ticket ID";
+const ANY_WORK = "kfm run …"; // as the gate vectors have it, which know neither source nor window
 const ORIGIN_COMMAND = "kfm config show --origin";
 
 /** @param {string} gate @param {boolean} allowed @param {string} reason @param {Partial<GateResult>} [more] @returns {GateResult} */
@@ -74,8 +74,11 @@ function scopeWords(scope) {
   return kind === "all" ? "Everything is" : `The ${kind} ${name} is`;
 }
 
-/** @param {any[]} freezes @param {string} datasetId @param {string} domain @param {number} nowMs */
-export function freezeGate(freezes, datasetId, domain, nowMs) {
+/** The command that passes a freeze, or opens a new revision. @param {string} work the command that asks for the work */
+export const forceCommand = (work) => `${work} --force --rationale TEXT --ticket ID`;
+
+/** @param {any[]} freezes @param {string} datasetId @param {string} domain @param {number} nowMs @param {string} [work] the command that asks for what it would refuse */
+export function freezeGate(freezes, datasetId, domain, nowMs, work = ANY_WORK) {
   for (const freeze of freezes) {
     const [start, end] = freezeSpanMs(freeze);
     const covers =
@@ -83,8 +86,8 @@ export function freezeGate(freezes, datasetId, domain, nowMs) {
       (freeze.domains ?? ["*"]).some((/** @type {string} */ p) => matchesName(domain, p));
     if (covers && start <= nowMs && nowMs < end) {
       return denied("freeze", "frozen", `Frozen from ${utcText(start)} to ${utcText(end)}: ${sentence(freeze.reason)}`, {
-        remedy: `It ends by itself; an operator passes it with \`${FORCE_COMMAND}\`.`,
-        command: FORCE_COMMAND,
+        remedy: `It ends by itself; an operator passes it with \`${forceCommand(work)}\`.`,
+        command: forceCommand(work),
         until_ms: end,
         overridable: true,
       });

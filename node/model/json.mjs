@@ -16,9 +16,10 @@ export class Float {
 }
 
 export class JsonProblem extends Error {
-  /** @param {string} msg @param {number} at */
-  constructor(msg, at) {
+  /** @param {string} msg @param {number} at @param {"unterminated" | "malformed"} [code] */
+  constructor(msg, at, code = "malformed") {
     super(msg);
+    this.code = code;
     this.msg = msg;
     this.at = at;
   }
@@ -91,11 +92,11 @@ export class Reader {
       const end = PLAIN.lastIndex;
       out += this.text.slice(at, end);
       const char = this.text[end];
-      if (char === undefined) throw new JsonProblem("Unterminated string starting at", begin);
+      if (char === undefined) throw new JsonProblem("Unterminated string starting at", begin, "unterminated");
       if (char === '"') return [out, end + 1];
       if (char !== "\\") throw new JsonProblem("Invalid control character at", end);
       const escape = this.text[end + 1];
-      if (escape === undefined) throw new JsonProblem("Unterminated string starting at", begin);
+      if (escape === undefined) throw new JsonProblem("Unterminated string starting at", begin, "unterminated");
       if (escape === "u") {
         const digits = this.text.slice(end + 2, end + 6);
         if (!/^[0-9a-fA-F]{4}$/.test(digits)) throw new JsonProblem("Invalid \\uXXXX escape", end + 1);

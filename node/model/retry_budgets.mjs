@@ -1,6 +1,8 @@
 /** Retry budgets: attempts and time that a grant allows, and the state of a run after a failure. Pure. */
 
+import { contract } from "./contracts.mjs";
 import { KfmError, isA } from "./errors.mjs";
+import { NOT_HELD } from "./quarantine.mjs";
 import { CAUSES_MAX, budgetState, causesOf, classify, classifyError, decideRetry, failureOf, grantsMax, isUnknown, policyFor } from "./retry.mjs";
 import { counted, moment } from "./wording.mjs";
 
@@ -8,6 +10,9 @@ import { counted, moment } from "./wording.mjs";
 /** @typedef {import("../types.js").RetryState} RetryState */
 /** @typedef {import("../types.js").Classification} Classification */
 
+export const NEEDS_APPROVAL = "needs-approval";
+/** @type {{retried_then: Record<string, string>, not_retried: Record<string, string>}} */
+const { retried_then: RETRIED_THEN, not_retried: NOT_RETRIED } = contract("tables/reasons.json");
 /** @type {Classification} */
 const CIRCUIT_OPEN = { retryable: true, error_class: "circuit-open" };
 
@@ -109,34 +114,25 @@ function asked(error, nowMs) {
   return null;
 }
 
-const WHY_NOT = /** @type {Record<string, string>} */ ({
-  "non-retryable": "Trying again will not help before the cause is gone, so it is held (`kfm quarantine list`)",
-  stopped: "It was stopped, so nothing tries it again by itself; the same command does",
-  "not-idempotent":
-    "Its source is declared `idempotent: false`, so nothing tries it again by itself: see what the attempt has done on the outside, then use the same command. " +
-    "Where doing it twice does no more harm than doing it once, say `idempotent: true`",
-  "needs-approval":
-    "It was approved for this attempt only, so nothing tries it again by itself: ask for another approval with `kfm approvals request --run RUN --rationale TEXT`, then use the same command",
-  "retry-after-exceeds-budget": "Upstream asks for more time than the budget has, so it is held as a dead letter; the same command tries again",
-  "": "Nothing tries it again by itself, and it is held as a dead letter; the same command tries again",
-});
+/** What happens by itself to a run that has failed, and why; without the full stop. @param {RetryState} state @param {number} nowMs */
+export function prospect(state, nowMs) {
+  if (state.fate !== "retry") return `It is not retried automatically: ${NOT_RETRIED[state.reason] ?? NOT_RETRIED[""]}${NOT_HELD.includes(state.reason) ? "" : "; it is quarantined"}`;
+  const atMs = state.not_before_ms || nowMs;
+  return `The next automatic attempt ${atMs <= nowMs ? "is due since" : "is not made before"} ${moment(atMs)}, ${RETRIED_THEN[state.reason] ?? RETRIED_THEN.retry}`;
+}
 
-/** What happens next by itself, and what a person can do. @param {Run} run @param {RetryState} state @param {number} nowMs */
+/** What happens by itself, and what is left of the budget; what a person does is the next step's. @param {Run} run @param {RetryState} state @param {number} nowMs */
 export function advise(run, state, nowMs) {
   const policy = policyFor(run.trigger_type);
   const used = standing(run, state);
   const left = Math.max(0, policy.attempts_max - used.attempts);
   const endsMs = used.since_ms + policy.budget_ms;
-  const free = `${counted(left, "attempt")} ${left === 1 ? "is" : "are"} free until ${moment(endsMs)}`;
-  if (left === 0 || nowMs >= endsMs) return "The budget is used up: the next attempt needs --rationale and --ticket.";
-  if (state.fate !== "retry") return `${WHY_NOT[state.reason] ?? WHY_NOT[""]}; ${free}.`;
-  let now = "The same command tries again at once";
-  if (state.reason === "circuit-open") now = "Until then its provider is not called, and no attempt is spent";
-  else if (state.reason === "retry-after") now += ", unless its provider's circuit is open (`kfm breaker list`)";
-  return `The next automatic attempt is due at ${moment(state.not_before_ms ?? nowMs)}: \`kfm retry --due\` makes it then. ${now}; ${free}.`;
+  const isOver = left === 0 || nowMs >= endsMs;
+  const free = isOver ? "the retry budget is used up" : `${counted(left, "attempt")} ${left === 1 ? "is" : "are"} free until ${moment(endsMs)}`;
+  return `${prospect(state, nowMs)}; ${free}.`;
 }
 
 /** Work that a second person approved for one attempt is never tried again by itself. @param {RetryState} state @param {boolean} approved @param {number} nowMs @returns {RetryState} */
 export function attended(state, approved, nowMs) {
-  return approved && state.fate === "retry" ? { ...state, fate: "spent", reason: "needs-approval", updated_at_ms: nowMs } : state;
+  return approved && state.fate === "retry" ? { ...state, fate: "spent", reason: NEEDS_APPROVAL, updated_at_ms: nowMs } : state;
 }

@@ -114,7 +114,7 @@ function readFiles(sources, folder) {
   const found = new Map();
   for (const pattern of sources) {
     const paths = matching(pattern, folder);
-    if (!paths.length) throw new PolicyError(`${pattern}: there is no such file in ${folder}`);
+    if (!paths.length) throw PolicyError.ofFile(pattern, `there is no such file in ${folder}`);
     for (const path of paths) found.set(path, textOf(path));
   }
   return [...found];
@@ -136,9 +136,9 @@ function textOf(path) {
   try {
     data = fs.readFileSync(path);
   } catch (error) {
-    throw new PolicyError(`${path}: ${strerror(error)}`);
+    throw PolicyError.ofFile(path, strerror(error));
   }
-  if (data.length > FILE_BYTES_MAX) throw new PolicyError(`${path}: larger than ${FILE_BYTES_MAX} bytes`);
+  if (data.length > FILE_BYTES_MAX) throw PolicyError.ofFile(path, `larger than ${FILE_BYTES_MAX} bytes`);
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(data);
   } catch {

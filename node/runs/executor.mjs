@@ -1,5 +1,6 @@
 /** The run executor: one invocation, from admission to the last target. All control flow is here. */
 
+import { isOpenAttempt } from "../model/approvals.mjs";
 import { providersOf } from "../model/breaker.mjs";
 import { BackendUnavailable, Busy, KfmError, LostLease, PlanDrifted, WorkFailed, isA, isSystemError, refusingCodes, strerror } from "../model/errors.mjs";
 import { combine, refusal } from "../model/gates.mjs";
@@ -301,7 +302,9 @@ export class RunExecutor {
     if (!run || run.status === "success") return null;
     const held = store.heldOf(runId);
     const blocker = refusingCodes().has(run.error_code) ? combine(gates.filter((one) => !one.allowed && !one.overridden)).first_blocker : null;
-    return runStep(run, { state: store.retryState(runId), held, approval: held && store.waitingRelease(held.held_id), blocker, nowMs: store.nowMs() });
+    const nowMs = store.nowMs();
+    const attempt = store.requests(run.work_base).find((/** @type {any} */ one) => isOpenAttempt(one, nowMs)) ?? null;
+    return runStep(run, { state: store.retryState(runId), held, approval: held && store.waitingRelease(held.held_id), attempt, blocker, nowMs });
   }
 
   /** @param {any} admitted @param {KfmError} error @param {any[]} gates @param {RecordedNodes} nodes @param {any} state */

@@ -2,6 +2,7 @@
 
 import { approvalSeen, attemptDigest, usableApproval } from "../model/approvals.mjs";
 import { combine, contractGate, freezeGate, rightsGate, switchGate } from "../model/gates.mjs";
+import { runCommand } from "../model/next_steps.mjs";
 import { rfc3339 } from "../model/times.mjs";
 
 /** @typedef {import("./subject.mjs").Subject} Subject */
@@ -47,14 +48,14 @@ function policies(kernel, subject, action, approval, dryRun) {
 
 /** @param {any} kernel @param {any} dataset @param {boolean} inFlight */
 const switches = (kernel, dataset, inFlight) => switchGate(kernel.ledger.switches(), dataset.id, dataset.domain, inFlight);
-/** @param {any} kernel @param {any} dataset */
-const freezes = (kernel, dataset) => freezeGate(kernel.settings.freezes, dataset.id, dataset.domain, kernel.ledger.nowMs());
+/** @param {any} kernel @param {Subject} subject */
+const freezes = (kernel, { dataset, source, window }) => freezeGate(kernel.settings.freezes, dataset.id, dataset.domain, kernel.ledger.nowMs(), runCommand(source.id, window.start_ms, window.end_ms));
 
 /** @param {any} kernel @param {Subject} subject @param {boolean} [dryRun] @returns {GateDecision} */
 export function atAdmission(kernel, subject, dryRun = false) {
   const { dataset } = subject;
   const approval = usable(kernel, subject);
-  const results = [switches(kernel, dataset, false), freezes(kernel, dataset), rightsGate(dataset), ...policies(kernel, subject, "run", approval, dryRun)];
+  const results = [switches(kernel, dataset, false), freezes(kernel, subject), rightsGate(dataset), ...policies(kernel, subject, "run", approval, dryRun)];
   const decision = combine(results, forceRequest(subject));
   return approval ? { ...decision, approval: [approval.request_id, approval.digest] } : decision;
 }
@@ -66,7 +67,7 @@ export function atPromotion(kernel, subject, report, { run, dryRun = false } = {
   const results = [
     contractGate(report),
     switches(kernel, dataset, true),
-    freezes(kernel, dataset),
+    freezes(kernel, subject),
     rightsGate(dataset),
     ...policies(kernel, subject, "publish", approval, dryRun),
   ];

@@ -102,32 +102,36 @@ function gatesOf(header) {
 /** @param {any} header */
 const spanOf = (header) => span(header.window.start_ms, header.window.end_ms);
 
-/** The plan for reading: one line for each change, the totals last. @param {Plan} plan @returns {string[]} */
+/** The plan for reading: one line for each change, the totals last; with each its sign, or "". @param {Plan} plan @returns {[string, string][]} */
 export function planLines(plan) {
   const { header, changes } = plan;
   const base = header.base_sequence ? `on version ${header.base_sequence}` : "nothing published yet";
-  const lines = [`${header.dataset_id} from ${header.source_id}, ${spanOf(header)}, ${base}`];
-  for (const gate of header.gates) if (!gate.allowed && !gate.overridden) lines.push(`  ! ${gate.gate}: ${gate.reason}`);
-  lines.push(...changes.slice(0, ROWS_SHOWN_MAX).map((change) => `  ${rowOf(change)}`));
-  if (changes.length > ROWS_SHOWN_MAX) lines.push(`  … and ${changes.length - ROWS_SHOWN_MAX} more`);
+  /** @type {[string, string][]} */
+  const lines = [["", `${header.dataset_id} from ${header.source_id}, ${spanOf(header)}, ${base}`]];
+  for (const gate of header.gates) if (!gate.allowed && !gate.overridden) lines.push(["!", `  ! ${gate.gate}: ${gate.reason}`]);
+  for (const change of changes.slice(0, ROWS_SHOWN_MAX)) {
+    const sign = SIGNS[change.kind] ?? "";
+    lines.push([sign, `  ${sign} ${rowOf(change)}`]);
+  }
+  if (changes.length > ROWS_SHOWN_MAX) lines.push(["", `  … and ${changes.length - ROWS_SHOWN_MAX} more`]);
   const counts = header.tally;
-  if (isUnchanged(plan)) lines.push(`unchanged: ${counted(counts.unchanged, "file")}, ${readableSize(counts.bytes_total)}`);
+  if (isUnchanged(plan)) lines.push(["", `unchanged: ${counted(counts.unchanged, "file")}, ${readableSize(counts.bytes_total)}`]);
   else
-    lines.push(
+    lines.push([
+      "",
       `${counts.added} added, ${counts.changed} changed, ${counts.removed} removed, ${counts.unchanged} unchanged; ` +
         `${readableSize(counts.bytes_new)} new of ${readableSize(counts.bytes_total)}`,
-    );
-  lines.push(`plan ${header.digest}`);
+    ]);
+  lines.push(["", `plan ${header.digest}`]);
   return lines;
 }
 
 /** @param {any} change */
 function rowOf(change) {
-  const sign = SIGNS[change.kind];
-  if (change.what === "item") return `${sign} item ${change.name}`;
-  if (change.what !== "asset") return `${sign} ${change.name}: ${change.before || "none"} → ${change.after || "none"}`;
-  if (change.kind === "added") return `${sign} ${change.name}  ${readableSize(change.size_after ?? 0)}`;
-  if (change.kind === "removed") return `${sign} ${change.name}  ${readableSize(change.size_before ?? 0)}`;
-  if (change.sha256_before === change.sha256_after) return `${sign} ${change.name}  same bytes; ${change.before || "none"} → ${change.after || "none"}`;
-  return `${sign} ${change.name}  ${readableSize(change.size_before ?? 0)} → ${readableSize(change.size_after ?? 0)}`;
+  if (change.what === "item") return `item ${change.name}`;
+  if (change.what !== "asset") return `${change.name}: ${change.before || "none"} → ${change.after || "none"}`;
+  if (change.kind === "added") return `${change.name}  ${readableSize(change.size_after ?? 0)}`;
+  if (change.kind === "removed") return `${change.name}  ${readableSize(change.size_before ?? 0)}`;
+  if (change.sha256_before === change.sha256_after) return `${change.name}  same bytes; ${change.before || "none"} → ${change.after || "none"}`;
+  return `${change.name}  ${readableSize(change.size_before ?? 0)} → ${readableSize(change.size_after ?? 0)}`;
 }

@@ -14,7 +14,7 @@ from kfm.model.records import Window
 from kfm.model.roles import Identity, Role
 from kfm.model.settings import SourceSettings
 from kfm.runs.kernel import ProjectionReport, RunReport, RunRequest
-from kfm.system import ProcessMeter, SystemClock, SystemRng
+from kfm.system import ProcessMeter, SystemClock
 
 if TYPE_CHECKING:
     from kfm.calls.breakers import SharedBreakers
@@ -55,7 +55,7 @@ class App:
         self.ids = self.state_folder.ids
         self.files = self.state_folder.files
         self.liveness = self.state_folder.liveness
-        self.rng = SystemRng()
+        self.rng = self.state_folder.rng
         self.progress = progress or Quiet()
         self._on_retry: Callable[[Retrying], None] | None = None
         self._leave_calls: Callable[[], None] = lambda: None
@@ -295,7 +295,7 @@ class App:
     def projections(self) -> list[Projection]:
         from kfm.config.loader import github
         from kfm.publish.targets.target_kinds import TargetParts, build
-        from kfm.runs.circuits import guard_target
+        from kfm.runs.breakers import guard_target
 
         job = github()
         return build(
@@ -384,7 +384,7 @@ class App:
     @cached_property
     def _source_tools(self) -> Tools:
         from kfm.objects.http_client import HttpxClient
-        from kfm.runs.circuits import guard_tools
+        from kfm.runs.breakers import guard_tools
         from kfm.sources.source_kinds import Tools
 
         return Tools(
@@ -425,7 +425,7 @@ class App:
     def kernel(self) -> Kernel:
         from kfm.objects.scratch import ScratchObjects
         from kfm.periodic import LeaseHeartbeat
-        from kfm.runs.circuits import observe_calls
+        from kfm.runs.breakers import observe_calls
         from kfm.runs.kernel import Kernel
 
         self._prepare_logging()
@@ -470,7 +470,7 @@ class App:
         self._on_retry = on_retry
 
     def _load_pipeline(self, reference: str) -> Callable[[Any], None] | Pipeline:
-        from kfm.runs.circuits import share_calls
+        from kfm.runs.breakers import share_calls
         from kfm.runs.transform import load_function
 
         # A pipeline's own calls pass the same circuits as ours.

@@ -6,36 +6,34 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from kfm.model.branches import (
-    Branch,
-    Commit,
-    Merged,
-    Moved,
-    NewCommit,
-    PathChange,
-    Preference,
-    Proposal,
-    Tag,
-    TreeEntry,
-)
-from kfm.model.records import (
-    Found,
-    GateResult,
-    Invocation,
-    Justification,
-    Manifest,
-    Node,
-    ObjectStat,
-    Promotion,
-    Record,
-    Run,
-    Window,
-)
-from kfm.model.runs import Attempt, Circumstances, LineageEvent, OutboxMessage
-from kfm.model.settings import DatasetSettings
+from kfm.model.records import Record
 
 if TYPE_CHECKING:
     from kfm.db.ledger import Ledger
+    from kfm.model.branches import (
+        Branch,
+        Commit,
+        Merged,
+        Moved,
+        NewCommit,
+        PathChange,
+        Preference,
+        Proposal,
+        Tag,
+        TreeEntry,
+    )
+    from kfm.model.records import (
+        Found,
+        GateResult,
+        Invocation,
+        Justification,
+        Manifest,
+        Node,
+        ObjectStat,
+        Promotion,
+        Run,
+        Window,
+    )
     from kfm.model.run_state import (
         BeginPass,
         Begun,
@@ -46,6 +44,8 @@ if TYPE_CHECKING:
         KnownNodes,
         Skips,
     )
+    from kfm.model.runs import Attempt, Circumstances, LineageEvent, OutboxMessage
+    from kfm.model.settings import DatasetSettings
 
 
 # --- the system ----------------------------------------------------------------------

@@ -77,7 +77,7 @@ def test_axe_finds_no_barrier_on_the_way_in(guarded_site: str, tab: Tab) -> None
 
 @pytest.mark.req("REL-4")
 @pytest.mark.parametrize("scripts", [True, False])
-def test_pages_work_with_and_without_scripts_and_ask_nobody_else(
+def test_pages_work_with_and_without_scripts_and_ask_no_other_server(
     site: str, filled: Filled, tab: Tab, scripts: bool
 ) -> None:
     """Every page shows its heading, runs nothing, says nothing to the console, and asks only this server."""

@@ -1,7 +1,7 @@
 """Two processes that retry the same failed runs, one provider that is down, and kills at any operation.
 
 What has to hold is counted from outside: by the provider, which sees every request, and in the rows.
-Time passes by making the rows older, so that nobody waits and nothing depends on how fast the machine is.
+Time passes by making the rows older, so that no process waits and nothing depends on how fast the machine is.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Standing:
 
     @property
     def is_ahead(self) -> bool:
-        """Is another attempt to come, or nobody has decided about it yet?"""
+        """Is another attempt to come, or has no process decided about it yet?"""
         return self.status != "success" and (self.fate == "retry" or self.judged < self.attempts)
 
 
@@ -129,7 +129,7 @@ class Told:
     backend: str
     kills: int = 0
     probes: int = 0
-    early: int = 0  # how often a run was seen to be left alone before its time
+    early: int = 0  # how often a run was seen not to be tried before its time
     requests: int = 0
     rounds: int = 0
     attempts: int = 0
@@ -194,7 +194,7 @@ class Fleet:
             self.told.probes += calls
             problems += [f"{calls} requests while one may probe"] if calls > 1 else []
         elif calls > FAILURES_MAX + 1:  # those that open it, and one that is under way meanwhile
-            problems.append(f"{calls} requests until it was left alone")
+            problems.append(f"{calls} requests until the circuit was open")
         self.told.problems += [f"round {number}: {line}" for line in problems]
 
     def _both(self, *, kill: bool) -> None:
@@ -215,7 +215,7 @@ class Fleet:
                 self.told.problems.append(f"ended with {ended.code}: {ended.err.strip()[-300:]}")
 
     def _recovered(self) -> None:
-        """The provider is well: whatever has budget left succeeds, and what is spent is left alone."""
+        """The provider is well: whatever has budget left succeeds, and what is spent is not tried again."""
         self._upstream.status = 200
         self._upstream.bodies |= {"/gauges.csv": table("g", 5), "/wells.csv": table("w", 5)}
         before = self._standing()

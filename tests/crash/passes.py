@@ -2,7 +2,7 @@
 
 Each node appends its name to a file that no transaction protects, and makes an output. The file tells,
 from outside, what ran and how often; the rows tell what was on record when the kill came. A node that was
-on record then must never be seen again, and at the end everything is as if nobody had ever been killed.
+on record then must never be seen again, and at the end everything is as if no process had ever been killed.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ def _is_child_of_ours(pid: int) -> bool:
 
 
 def undisturbed(folder: Path) -> dict[str, str]:
-    """What a pass makes that nobody kills."""
+    """What a pipeline run makes that is never killed."""
     calm = Killed(0, folder, "threads", None)
     told = calm.bear(0)
     assert not told.problems, told.problems

@@ -4,7 +4,7 @@
 
 As `child.py`, but it counts operations of all kinds and phases together, and those on PostgreSQL, too.
 With NUMBER 0 it only counts. Waiting between two tries of a call takes no time: the tests turn the clock by
-making rows older, and nobody has to live through the pauses.
+making rows older, and no process has to live through the pauses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Senders of webhooks, as they are: each message signed once, and sent until somebody has answered for it.
+"""Senders of webhooks, as they are: each message signed once, and sent until a service has answered for it.
 
 An answer that never came proves nothing, so the same message is sent again, to whichever process there is.
 """
@@ -28,7 +28,7 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass
 class Message:
-    """One wish of a sender, and all that it was told."""
+    """One request of a sender, and all that it was told."""
 
     uuid: str
     source_id: str

@@ -187,7 +187,7 @@ class Campaign:
         self.told = Told(seed, "postgresql" if dsn else "sqlite")
 
     def _change(self, number: int) -> None:
-        """Upstream has something new; what somebody may be reading stays."""
+        """Upstream has something new; what a process may be reading stays."""
         folder = self._project.folder
         self._project.write("next.csv", table(f"t{number}", 3 + number % 5))
         (folder / "incoming").mkdir(exist_ok=True)
@@ -278,7 +278,7 @@ class Campaign:
             self.told.problems.append(f"a service said: {line[:300]}")
 
     def _see_off(self, one: Served) -> None:
-        """Whoever is asked to end, ends: in time, and saying so."""
+        """A service that is asked to end, ends: in time, and saying so."""
         code = one.wait(LEFT_S_MAX)
         if code != 0:
             last = " / ".join(list(one.lines)[-5:])

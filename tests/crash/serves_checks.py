@@ -85,7 +85,7 @@ def check(project: Project, book: Book, messages: Sequence[Message], found: Foun
 
 
 def _messages(ledger: Ledger, messages: Sequence[Message]) -> Iterator[str]:
-    """Whoever was told "accepted" was, and everybody was told the same."""
+    """A sender that was told "accepted" was, and every sender was told the same."""
     for message in messages:
         statuses = [status for status, _ in message.answers]
         if not message.is_settled:
@@ -104,7 +104,7 @@ def _messages(ledger: Ledger, messages: Sequence[Message]) -> Iterator[str]:
     known = {message.request_id for message in messages}
     for row in ledger.requests.values():
         if row["kind"] == "webhook" and row["request_id"] not in known:
-            yield f"nobody sent {row['request_id']}"
+            yield f"no sender sent {row['request_id']}"
 
 
 def _requests(ledger: Ledger, found: Found) -> Iterator[str]:

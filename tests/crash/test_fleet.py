@@ -18,7 +18,7 @@ def test_two_processes_share_one_breaker_and_one_budget(
     backend: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Whichever of them is killed, and whenever: no run is tried more often than it was granted, or before
-    its time; no kill gives anything back; and a provider that is left alone sees one probe."""
+    its time; no kill gives anything back; and a provider whose circuit is open sees one probe."""
     dsn = request.getfixturevalue("postgres_database") if backend == "postgresql" else None
     told = fleet(20260101, tmp_path / "project", dsn, ROUNDS)
     assert not told.problems, "\n".join(told.problems)

@@ -24,7 +24,7 @@ def test_a_killed_pass_repeats_nothing_that_was_on_record(
     workers: str, backend: str, tmp_path: Path, expected: dict[str, str], request: pytest.FixtureRequest
 ) -> None:
     """Killed at any moment and started again: what was finished is not repeated, at most what was at work
-    is, no child outlives its parent, and in the end every byte is as if nobody had been killed."""
+    is, no child outlives its parent, and in the end every byte is as if no process had been killed."""
     dsn = request.getfixturevalue("postgres_database") if backend == "postgresql" else None
     told = killed(20260107, tmp_path / "project", workers, dsn, KILLS, expected)
     assert not told.problems, "\n".join(told.problems)

@@ -44,7 +44,7 @@ with open_app(load(None, {})) as app:
     plan = msgspec.json.decode(open("plan.json", "rb").read(), type=ReplayPlan)
     by = person(app, "crash", None, None)
     print("ready", flush=True)
-    carried = run_plan(app, plan, Pace(batch_size=3), by, lambda _units: print("step", flush=True))
+    carried = run_plan(app, plan, ReplayPace(batch_size=3), by, lambda _units: print("step", flush=True))
     print(msgspec.json.encode(carried.receipts).decode(), flush=True)
 """
 

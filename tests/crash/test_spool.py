@@ -59,7 +59,7 @@ def test_killed_workers_lose_no_message(tmp_path: Path) -> None:
         lines = [json.dumps([number, line]) for line in range(rng.choice([1, 1, 1, 20]))]
         sent.update(lines)
         name = spool / f"{number % 50:03}.{'json' if len(lines) == 1 else 'jsonl'}"
-        while name.exists():  # names are used again, but never while somebody may still write there
+        while name.exists():  # names are used again, but never while a writer may still write there
             name = name.with_stem(f"{name.stem}x")
         name.with_suffix(".tmp").write_text("\n".join(lines))
         os.rename(name.with_suffix(".tmp"), name)

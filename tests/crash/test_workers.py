@@ -19,8 +19,8 @@ KILLS = 12
 def test_killed_workers_leave_each_object_exactly_one_item(
     backend: str, workers: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Whoever is killed, and whenever: every announced object is one item with its newest bytes, every
-    sidecar one asset, every version one lineage edge; no unit is lost, and no message either."""
+    """Whichever worker is killed, and whenever: every announced object is one item with its newest bytes,
+    every sidecar one asset, every version one lineage edge; no unit is lost, and no message either."""
     dsn = request.getfixturevalue("postgres_database") if backend == "postgresql" else None
     command = [sys.executable, "-m", "tests.crash.workers", str(tmp_path / "project")]
     command += ["--kills", str(KILLS), "--workers", str(workers), "--seed", "20260101"]

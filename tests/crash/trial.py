@@ -53,7 +53,7 @@ class Outcome:
     plan: Plan
     hit: str = "missed"  # the phase in which it was struck
     where: str = ""
-    writing: bool = False  # struck while nobody else could write
+    writing: bool = False  # struck while no other process could write
     waited: bool = False  # stopped inside a transaction: its successor had to wait
     second_hit: str | None = None
     seconds: float = 0.0

@@ -216,7 +216,7 @@ def _run(config: Path, mode: str) -> None:
             os._exit(code)
     _, status = os.waitpid(pid, 0)
     if status:
-        raise RuntimeError(f"a worker that nobody killed ended with {status}")
+        raise RuntimeError(f"a worker that was not killed ended with {status}")
 
 
 def _settle(config: Path, folder: Path) -> None:

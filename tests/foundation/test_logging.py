@@ -81,7 +81,7 @@ def test_importing_kfm_configures_no_logging() -> None:
     code = (
         "import logging, kfm.pipelines.project as p, tempfile\n"
         "with p.open_project(tempfile.mkdtemp()):\n"
-        "    logging.getLogger('kfm.runs.executor').warning('nobody listens')\n"
+        "    logging.getLogger('kfm.runs.executor').warning('no handler is there')\n"
         "print(logging.getLogger().handlers, logging.getLogger('kfm').level)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,1 +1,1 @@
-"""Hostile input for everything that reads what somebody else wrote."""
+"""Hostile input for everything that reads what another system wrote."""

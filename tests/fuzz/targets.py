@@ -101,7 +101,7 @@ def plan_file(data: bytes) -> None:
 def signature(data: bytes) -> None:
     header, _, body = data.partition(b"\n")
     verdict = verify_kfm([b"a secret of some length"], body, header.decode("latin-1"))
-    assert not verdict.ok, "nobody guesses a signature"
+    assert not verdict.ok, "no signature is guessed"
 
 
 def window(data: bytes) -> None:

@@ -88,7 +88,7 @@ def is_whole(message: Message) -> bool:
 
 
 def _spelt(one: str) -> str:
-    """One of several signatures as everybody would write it: the last letter of base64 has idle bits."""
+    """One of several signatures as everybody would write it: the last character of base64 has idle bits."""
     try:
         return b64encode(b64decode(one.removeprefix("v1,"), validate=True)).decode()
     except ValueError:
@@ -120,7 +120,7 @@ def forge(count: int, seed: str) -> Counter[str]:
 
 
 def signed(count: int, seed: str) -> Counter[str]:
-    """Whoever has the secret may send anything: it is answered, too."""
+    """A sender who has the secret may send anything: it is answered, too."""
     rng = random.Random(f"signed/{seed}")
     words: Counter[str] = Counter()
     for _ in range(count):
@@ -157,7 +157,7 @@ def app(folder: str) -> Any:
         accept=accept,
         preview=preview,
         failures=Failures(folder, lambda: NOW_MS),
-        decoy="nobody has this as a secret",
+        decoy="no source has this as a secret",
         body_max=8192,
     )
     return Starlette(routes=hook_routes(hooks))

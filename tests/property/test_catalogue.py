@@ -1,4 +1,4 @@
-"""Items of keys that nobody wrote."""
+"""Catalogue items of generated keys."""
 
 from __future__ import annotations
 

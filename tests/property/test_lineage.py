@@ -122,10 +122,8 @@ def test_whatever_is_known_makes_a_valid_event(
 @pytest.mark.req("TRG-8")
 @settings(max_examples=50)
 @given(call=INVOCATIONS, known=KNOWN, at_ms=TIMES)
-def test_whoever_is_turned_away_makes_valid_events(
-    call: Invocation, known: Circumstances, at_ms: int
-) -> None:
-    """A refused call makes two valid events, any other outcome but a failure none."""
+def test_a_refused_invocation_makes_valid_events(call: Invocation, known: Circumstances, at_ms: int) -> None:
+    """A refused invocation makes two valid events, any other outcome but a failure none."""
     said = emitter().refused(call, known, at_ms)
     assert len(said) == (2 if call.outcome in ("refused", "failed") else 0)
     for emitted in said:

@@ -1,4 +1,4 @@
-"""Keys that nobody wrote, bodies that nobody would send."""
+"""Generated keys, and generated bodies that no sender would send."""
 
 from __future__ import annotations
 

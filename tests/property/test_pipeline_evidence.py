@@ -1,4 +1,4 @@
-"""Whatever becomes of passes, each OpenLineage run has one start, and one end once somebody went on."""
+"""Whatever becomes of pipeline runs, each OpenLineage run has one start, and one end once another went on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STEPS = st.lists(
 
 
 class Killed(BaseException):
-    """Nobody hears of it: as a SIGKILL."""
+    """As a SIGKILL: no code handles it."""
 
 
 def pipeline(what: str, where: str, version: int) -> Pipeline:
@@ -75,7 +75,7 @@ def test_each_lineage_run_has_one_start_and_one_end(steps: list[tuple[str, str, 
             workshop.executor(pipeline(what, where, version), kernel=kernel, run_id=run_id).run()
         except Killed:
             workshop.living.dead.add(kernel.worker_id)
-            if what == "swept":  # somebody finds the lock of a dead process before the next pass does
+            if what == "swept":  # another process finds the dead one's lock before the next pass
                 sweep(workshop, run_id)
     told: dict[str, list[str]] = defaultdict(list)
     for event in events_of(workshop):

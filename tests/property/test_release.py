@@ -95,7 +95,7 @@ def test_while_it_is_open_the_answer_is_when_to_look_again() -> None:
 
 
 def test_a_probe_is_renewed_given_up_and_reset_by_its_fence() -> None:
-    """Whoever does not hold it changes nothing; a reset spends its fence."""
+    """A process that does not hold the probe changes nothing; a reset spends its fence."""
     opened = Breaker(provider="p", state="open", failures=3, opened_at_ms=0, tripped_at_ms=0)
     probing = rules.probe_started(opened, 300_000)
     assert rules.probe_renewed(probing, 310_000, 7) == probing

@@ -273,7 +273,7 @@ def test_one_refused_item_holds_nothing_up() -> None:
     assert world.deliverer().step().refused == 1
 
 
-def test_an_item_in_trouble_does_not_stand_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_item_in_trouble_blocks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that always fails is tried ever less; those behind it are delivered."""
     world = World(1)
     for number in (0, 1, 2):
@@ -336,7 +336,7 @@ def test_collections_follow_their_items() -> None:
 
 
 def test_a_pass_ends_when_it_is_told_to() -> None:
-    """What was claimed and not sent is due at once, for whoever comes next."""
+    """What was claimed and not sent is due at once, for the next process."""
     world = World(1)
     for number in (0, 1, 2):
         told = entry_of(number, 1)

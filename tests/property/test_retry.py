@@ -109,8 +109,8 @@ def test_retry_after_never_raises(value: str, now_ms: int) -> None:
 
 @pytest.mark.req("RET-5")
 @given(st.integers(0, 10**30), st.integers(0, 5))
-def test_a_longer_wish_is_never_a_shorter_wait(seconds: int, zeros: int) -> None:
-    """Seconds that no clock holds are a very long wait, and not no wish at all."""
+def test_a_longer_retry_after_is_never_a_shorter_wait(seconds: int, zeros: int) -> None:
+    """A Retry-After of more seconds than a clock holds is a very long wait, and is not ignored."""
     waited = parse_retry_after("0" * zeros + str(seconds), 0)
     assert waited == min(seconds, RETRY_AFTER_MAX_S) * 1000
 

@@ -65,7 +65,7 @@ def shows_what_was_made(shop: Workshop, report: PipelineReport) -> None:
 @settings(max_examples=150, deadline=None)
 @given(graphs(), st.data())
 def test_after_a_revert_exactly_the_affected_nodes_run(graph: Graph, data: st.DataObject) -> None:
-    """Nodes whose outputs were reverted and nodes that read from them run; all others are left alone."""
+    """Nodes whose outputs were reverted and nodes that read from them run; all others are skipped."""
     shop = Workshop()
     seeds = dict.fromkeys(graph, 0)
     on_branch: dict[str, Any] = {}

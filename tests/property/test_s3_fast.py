@@ -130,7 +130,7 @@ def _within(document: Any, path: tuple[str, ...]) -> Any:
 
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="no collection of real keys (KFM_NODD_CASES)")
 def test_real_messages_and_keys_are_read_alike() -> None:
-    """Real and hostile bodies, and real keys, where somebody keeps a collection of them."""
+    """Real and hostile bodies, and real keys, where a collection of them is kept."""
     for path in FOLDER.glob("messages/*.json"):
         check(path.read_bytes())
     for row in _rows("hostile.jsonl"):

@@ -1,4 +1,4 @@
-"""Accounting for instants: each that comes gets one fate, whoever looks, however often and however late."""
+"""Accounting for scheduled times: each gets one fate, in any process, however often and however late."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ SCHEDULES = st.builds(
     st.integers(1, 12),
     st.sampled_from(["hold", "drop"]),
 )
-# What happens: time passes (or a clock is set back), a request ends, somebody pauses or resumes.
+# What happens: time passes (or a clock is set back), a request ends, a person pauses or resumes.
 EVENTS = st.lists(
     st.one_of(
         st.tuples(st.just("pass"), st.one_of(st.integers(-300, 900), st.integers(0, 40_000))),

@@ -98,7 +98,7 @@ def test_near_changes_of_the_clocks() -> None:
 @settings(max_examples=60, deadline=None)
 @given(PATTERNS, st.deferred(lambda: st.sampled_from(every_change())))
 def test_any_pattern_near_any_change(pattern: Pattern, change: Change) -> None:
-    """Also with a pattern that nobody thought of."""
+    """Also with a generated pattern."""
     check_change(change, [pattern])
 
 
@@ -177,7 +177,7 @@ def test_next_and_previous(each: Schedule, at_ms: int) -> None:
 @settings(max_examples=80, deadline=None)
 @given(SCHEDULES, MOMENTS, st.integers(1, 200_000_000))
 def test_jitter(each: Schedule, at_ms: int, jitter_ms: int) -> None:
-    """The delay is bounded, the same for whoever asks, and never reaches the next instant."""
+    """The delay is bounded, the same in every process, and never reaches the next scheduled time."""
     shaken = msgspec.structs.replace(each, jitter_ms=jitter_ms)
     for earlier, later in pairwise(islice(instants(shaken, at_ms), 4)):
         assert earlier <= due_ms(shaken, earlier) == due_ms(shaken, earlier) < later
@@ -198,7 +198,7 @@ def test_jitter(each: Schedule, at_ms: int, jitter_ms: int) -> None:
 def test_missed_instants(
     each: Schedule, after_ms: int, away_ms: int, run: Which, within_ms: int, cap: int
 ) -> None:
-    """Each missed instant is either made up for or left out with a reason, and none is both."""
+    """Each missed scheduled time is either caught up or left out with a reason, and none is both."""
     policy = MissedPolicy(run=run, within_ms=within_ms, cap=cap)
     until_ms = after_ms + away_ms
     missed = missed_instants(msgspec.structs.replace(each, missed=policy), after_ms, until_ms)

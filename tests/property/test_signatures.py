@@ -1,4 +1,4 @@
-"""Signatures hold whatever somebody changes."""
+"""A signature detects every change of a signed field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every webhook, whoever made it and however."""
+"""What holds for every webhook, from any sender and of any form."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_nothing_that_is_sent_raises(headers: dict[str, str], body: bytes) -> No
 
 @given(SIGNERS, st.one_of(st.binary(max_size=200), st.dictionaries(TEXTS, VALUES, max_size=5).map(encoded)))
 def test_nothing_that_is_signed_raises(sign: Any, body: bytes) -> None:
-    """Whoever has the secret may send anything: it is accepted, or refused by rule."""
+    """A sender who has the secret may send anything: it is accepted, or refused by rule."""
     found = read_webhook(to(), sign(body), body, NOW_MS)
     if isinstance(found, WebhookRefusal):
         assert found.status in (400, 403)

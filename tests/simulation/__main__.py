@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import logging
 import multiprocessing
 import os
 import sys
@@ -22,7 +23,7 @@ REAL_SQLITE_EVERY = 20
 LARGE_EVERY = 4  # the others are small: one round, few sources, the same weather, people and rules
 ANNOUNCED_EVERY = 3  # worlds of announced objects; the others are of updates
 SERVED_EVERY = 12  # worlds of services that keep schedules
-ASKED_EVERY = 12  # worlds of requests, those who claim them, and a door
+ASKED_EVERY = 12  # worlds of requests, those who claim them, and an admission
 
 
 def _is_announced(seed: int) -> bool:
@@ -90,6 +91,7 @@ def main() -> int:
         "--coverage", action="store_true", help="tell how much of the kernel the seeds reach; 1 below 90 %%"
     )
     options = parser.parse_args()
+    logging.getLogger("kfm").addHandler(logging.NullHandler())  # what worlds go through is not for stderr
     if options.coverage:
         return measure(options.seeds or 100, options.minutes * 60)
     if options.show is not None:

@@ -77,7 +77,7 @@ class Actions:
         return report
 
     def insist(self, kernel: Kernel, process: Process, source: str, window: int) -> None:
-        """Wait for whoever is busy, as a person would: this is how stalled runs get successors."""
+        """Wait while the dataset is busy, as a person would: this is how stalled runs get successors."""
         for _ in range(4):
             if self.update(kernel, process, source, window).outcome != "busy":
                 return

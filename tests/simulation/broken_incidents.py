@@ -18,7 +18,7 @@ INCIDENTS = (
         (("    journal.watch.succeeded(session, run, now_ms)\n", ""),),
     ),
     Patch(
-        "an open circuit is nobody's incident",
+        "an open circuit is no incident",
         "kfm.db.ledger",
         (("            self._journal.watch.circuit(session, *answer, session.now_ms())\n", ""),),
         chances=TROUBLED,

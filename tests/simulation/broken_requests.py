@@ -1,4 +1,4 @@
-"""Patches of requests and schedules: what happens to a wish if one guard is missing."""
+"""Patches of requests and schedules: what happens to a request if one guard is missing."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ REQUESTS = (
         rule="every request has an end",
     ),
     Patch(
-        "a repeated wish begins anew",
+        "a repeated request begins anew",
         _STORE,
         (),
         sql=(("requests.accept", "DO NOTHING", "DO UPDATE SET state = 'open', run_id = NULL"),),
@@ -122,7 +122,7 @@ REQUESTS = (
         sql=(("schedules.move", "AND version = :seen_version", "AND :seen_version > 0"),),
     ),
     Patch(
-        "requests are opened by whoever comes second",
+        "requests are opened by the process that comes second",
         "kfm.db.schedules",
         (
             (

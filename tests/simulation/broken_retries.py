@@ -80,17 +80,17 @@ RETRIES = (
         rule="what is known of a circuit is fresh",
     ),
     Patch(
-        "an open circuit refuses nobody",
+        "an open circuit refuses no call",
         "kfm.calls.breakers",
         (("            return self._probe()\n", "            return None\n"),),
         chances=TROUBLED,
         rule="no call but the probe while it is open",
     ),
     Patch(
-        "a grant needs nobody to answer for it",
+        "a grant needs no person to answer for it",
         "kfm.runs.admission",
         (('*(["governed-retry"] if verdict.governed else []),', "*[],"),),
         chances=TROUBLED,
-        rule="somebody answers for every grant",
+        rule="a person answers for every grant",
     ),
 )

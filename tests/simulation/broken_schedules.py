@@ -77,7 +77,7 @@ SCHEDULES = (
         rule="every request ends",
     ),
     Patch(
-        "whoever lost a request ends it all the same",
+        "a process that lost a request ends it all the same",
         "kfm.db.requests",
         (),
         sql=(

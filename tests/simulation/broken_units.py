@@ -183,7 +183,7 @@ UNITS = (
         rule="lineage tells exactly what succeeded",
     ),
     Patch(
-        "doubts are those of whoever works",
+        "doubts are those of the worker",
         _ENGINE,
         (("return reading if reading.suspect == doubts else", "return reading if True else"),),
         chances=CRASHES,

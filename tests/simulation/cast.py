@@ -24,7 +24,7 @@ PARTS: tuple[tuple[str, Callable[[Scene], None]], ...] = (
     ("names", name_things),
     ("providers", call),
     ("retries", retry),
-    ("scribes", write_down),
+    ("lineage", write_down),
     ("units", work_through),
     ("webhooks", deliver),
 )
@@ -32,7 +32,7 @@ AUDITS = 0.1  # reading contracts takes longest
 
 
 def cast(world: World) -> None:
-    """One or two of them, in slow worlds beside the updates; in quick ones time stands still for nobody."""
+    """One or two of them, in slow worlds beside the updates; in quick ones time stands still for none."""
     dice = random.Random(f"cast {world.seed}")
     parts = dice.sample(PARTS, dice.choice((1, 2)))
     if dice.random() < AUDITS:

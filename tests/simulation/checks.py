@@ -93,7 +93,7 @@ class Checks:
                 known = before.fence if before is not None else 0
                 require(lock.fence > known, "every holder has a fence of its own", scope=lock.scope)
                 if lock.scope == "gc":
-                    self._nobody_at_work(now_ms)
+                    self._no_run_at_work(now_ms)
             self._locks[lock.scope] = lock
             require(lock.fence >= self._fences.get(lock.scope, 0), "fences only grow", scope=lock.scope)
             self._fences[lock.scope] = lock.fence
@@ -125,7 +125,7 @@ class Checks:
                 sequence=sequence,
             )
 
-    def _nobody_at_work(self, now_ms: int) -> None:
+    def _no_run_at_work(self, now_ms: int) -> None:
         for lock in self._ledger.locks():
             if lock.scope != "gc" and lock.holder is not None:
                 live = lock.lease_until_ms > now_ms and not self._world.is_dead(lock.holder.worker_id)

@@ -34,7 +34,7 @@ class ChainChecks:
     def __init__(self, world: World, ledger: LedgerReader) -> None:
         self._world = world
         self._ledger = ledger
-        self._dice = random.Random(f"chain {world.seed}")  # what is tried here decides nobody's fate
+        self._dice = random.Random(f"chain {world.seed}")  # what is tried here decides no other fate
         self._anchors: list[audit.Anchor] = []
         self._links: list[ChainLink] = []
 

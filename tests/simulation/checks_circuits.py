@@ -36,7 +36,7 @@ class CircuitChecks:
         counts, facts = self._world.scheduler.counts, {"before": before, "after": after, "now_ms": now_ms}
         if after.fence != before.fence and after.state == "half-open":
             counts["probe"] += 1
-            require(before.state != "closed", "only who is left alone is probed", **facts)
+            require(before.state != "closed", "only an open circuit is probed", **facts)
             require(after.fence == before.fence + 1, "every probe has a fence of its own", **facts)
             if before.state == "open":
                 due_ms = (before.opened_at_ms or 0) + COOLDOWN_MS

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 ENDINGS = {"complete": "COMPLETE", "fail": "FAIL", "abort": "ABORT"}
-TURNED_AWAY = {"refused": "ABORT", "failed": "FAIL"}
+NOT_ADMITTED = {"refused": "ABORT", "failed": "FAIL"}
 NODES = {"fetch", "transform", "validate", "publish"}
 SCHEMA = "openlineage-event"
 VALIDATED = 25  # events of each world
@@ -153,9 +153,9 @@ class EvidenceChecks:
         tried = {attempt.invocation_id for _, attempt, _ in rows}
         for call in calls:
             lineage_id = keys.refused_call_id(call.invocation_id)
-            end = TURNED_AWAY.get(str(call.outcome)) if call.invocation_id not in tried else None
+            end = NOT_ADMITTED.get(str(call.outcome)) if call.invocation_id not in tried else None
             told = self._over.get(lineage_id, (None,))[0]
-            require(told == end, "a call that was turned away says so", call=call, told=told)
+            require(told == end, "a call that was refused says so", call=call, told=told)
             if end is not None:
                 expected.add(lineage_id)
         require(set(self._over) == expected, "nothing is told of what did not happen")

@@ -66,9 +66,9 @@ class IncidentChecks:
                 open_now.add(tuple(what))
 
     def _circuits(self) -> None:
-        left_alone = self._rows("SELECT provider FROM breakers WHERE state <> 'closed' ORDER BY 1")
+        open_circuits = self._rows("SELECT provider FROM breakers WHERE state <> 'closed' ORDER BY 1")
         told = self._rows("SELECT name FROM incidents WHERE about = 'provider' AND state = 'open' ORDER BY 1")
-        require(left_alone == told, "an open circuit is an incident, a closed one is none")
+        require(open_circuits == told, "an open circuit is an incident, a closed one is none")
 
     def _given_up(self, process: Process) -> None:
         """By what was written: whatever is held has an incident until its source succeeds."""
@@ -76,7 +76,7 @@ class IncidentChecks:
             "SELECT s.subject, i.state FROM incident_subjects s JOIN incidents i ON i.cause = s.cause"
         )
         affected = dict(sorted(found, key=lambda row: str(row[1]), reverse=True))
-        require("resolved" not in affected.values(), "nobody suffers from what is resolved")
+        require("resolved" not in affected.values(), "no subject is affected by what is resolved")
         for name, parameters, landed in process.facts.get("told", ()):
             if name == "held.put":
                 subject = parameters["subject"]

@@ -72,7 +72,7 @@ class RetryChecks:
 
     def _granted(self, put: dict[str, Any], answered: set[str]) -> None:
         run = self._runs[put["run_id"]]
-        require(put["run_id"] in answered, "somebody answers for every grant", state=put)
+        require(put["run_id"] in answered, "a person answers for every grant", state=put)
         run.grants += 1
         require(put["grants"] == run.grants, "grants are counted", state=put, run=run)
         require(run.grants <= retry_rules().grants_max, "grants are few", state=put)

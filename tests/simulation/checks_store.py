@@ -85,7 +85,7 @@ class StoreChecks:
             for rest in self._names(files, f"{OBJECTS}/{fan}")
         }
         fresh = {sha256 for sha256 in present - self.needed() if self._is_fresh(files, sha256)}
-        require(present - fresh <= self.needed(), "what nobody needs goes", left=present - self.needed())
+        require(present - fresh <= self.needed(), "what no version needs goes", left=present - self.needed())
 
     def _is_fresh(self, files: PowerCutFiles, sha256: str) -> bool:
         age_ms = self._world.scheduler.now_ms - files.modified_ms(f"{OBJECTS}/{sha256[:2]}/{sha256[2:]}")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from tests.simulation.scheduler import Chances, Crashed, Process, Runaway, Scheduler, closed_gate
 
 STEPS_MAX = 60_000
-TURN = 0.3  # how often somebody of the lane gets a step
+TURN = 0.3  # how often a process of the lane gets a step
 
 
 class Lane:
@@ -60,7 +60,7 @@ class Lane:
             process.dead = True
 
     def end(self) -> None:
-        """Nobody is left, and what they leave behind is of no account."""
+        """No process is left, and what they leave behind is of no account."""
         self.die()
         for process in self.processes:
             if not process.done:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from kfm.calls.breakers import SharedBreakers
-from kfm.calls.circuit_guards import CircuitGuard, GuardedBucket, GuardedHttp
+from kfm.calls.guarded_clients import CircuitGuard, GuardedBucket, GuardedHttp
 from kfm.model.breaker import provider_of
 from kfm.model.errors import UpstreamUnavailable
 from kfm.model.records import Found, ObjectStat, Window
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ASKED_MAX_S = 3_600
 SECOND_MS, MINUTE_MS = 1_000, 60_000
 LASTS_MS = (5 * SECOND_MS, 40 * SECOND_MS, 7 * MINUTE_MS, 40 * MINUTE_MS, 200 * MINUTE_MS)
-NAMES: tuple[dict[str, str], ...] = (  # a source without a name is called, and nobody keeps account of it
+NAMES: tuple[dict[str, str], ...] = (  # a source without a name is called, and has no circuit
     {"gauges": "all.example", "models": "all.example", "counties": "all.example"},
     {"gauges": "rivers.example", "models": "rivers.example"},
     {"gauges": "gauges.example", "counties": "s3://shelf"},
@@ -35,7 +35,7 @@ KINDS = ("cut", "timeout", "busy", "busy", "throttled", "gone")
 
 
 class Outages:
-    """Has dice of its own: a world without trouble is the same as if nobody could have any."""
+    """Has dice of its own: a world without trouble is the same as if there could be none."""
 
     def __init__(self, seed: int, now_ms: int, *, slow: bool, trouble: float = Chances.trouble) -> None:
         self.rng = random.Random(f"outages {seed}")

@@ -25,7 +25,7 @@ DAY_MS = 86_400_000
 
 
 class ClaimingStore(Ledger):
-    """Remembers how long a claim holds, and tells when somebody acts on one that has lapsed."""
+    """Remembers how long a claim holds, and tells when a process acts on one that has lapsed."""
 
     def __init__(self, database: Any, process: Process, lane: Lane) -> None:
         super().__init__(database)
@@ -144,7 +144,7 @@ class Mail:
         self.arrived[message.event_id] = message.body
 
     def _not_too_soon(self, process: Process, message: OutboxMessage) -> None:
-        """A collector in trouble is left alone for a while."""
+        """A collector in trouble gets no message for a while."""
         failed_ms, tries = self._troubled.pop(message.number, (0, 0))
         if overslept(self.lane, process) or not failed_ms:
             return  # who overslept his claim knows nothing of what others tried since

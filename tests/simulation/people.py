@@ -10,7 +10,7 @@ from kfm.model.keys import make_trigger
 from kfm.model.windows import resolve_window
 from kfm.runs import retry
 from kfm.runs.admission import RunSubject, describe
-from kfm.runs.circuits import reset_breaker
+from kfm.runs.breakers import reset_breaker
 from kfm.runs.kernel import Kernel, RunReport, RunRequest
 from kfm.runs.retry import EVER_MS, AutomaticRetries
 from kfm.service import approvals
@@ -112,7 +112,7 @@ class People:
         if not asked:
             return
         approval = self._rng.choice(asked)
-        # Whoever asked tries it himself first, and must not get anywhere.
+        # The requester tries it first, and must not get anywhere.
         for actor in (approval.requested_by, self._rng.choice(NAMES)):
             try:
                 approvals.approve(self._app(kernel), approval, actor=actor, rationale="looked at")
@@ -121,15 +121,13 @@ class People:
                 self._world.outcomes.append("not approved")
         else:
             return
-        require(actor != approval.requested_by, "nobody approves his own wish", approval=approval)
+        require(actor != approval.requested_by, "no person approves their own request", approval=approval)
         self._world.outcomes.append("released")
 
     def _reset(self, kernel: Kernel, _process: Process) -> None:
         broken = [one.provider for one in kernel.store.breakers() if one.state != "closed"]
         if broken and self._rng.random() < 0.4:
-            reset_breaker(
-                kernel.store, self._rng.choice(broken), lambda text: text, rationale="seen", actor="ada"
-            )
+            reset_breaker(self._app(kernel), self._rng.choice(broken), rationale="seen", actor="ada")
             self._world.outcomes.append("breaker reset")
 
     def _app(self, kernel: Kernel) -> Any:

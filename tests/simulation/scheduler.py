@@ -44,7 +44,7 @@ class Chances:
 
 
 def closed_gate() -> threading.Lock:
-    """Whoever acquires it waits until another thread releases it. Cheaper than a semaphore."""
+    """A thread that acquires it waits until another thread releases it. Cheaper than a semaphore."""
     gate = threading.Lock()
     gate.acquire()
     return gate

@@ -30,7 +30,7 @@ class FixedClock:
         return 0
 
     def sleep_ms(self, delay_ms: int) -> None:
-        raise AssertionError("nobody waits in the simulation")
+        raise AssertionError("no process waits in the simulation")
 
 
 @dataclass

@@ -50,7 +50,7 @@ def _encoded(plain: dict[str, Any]) -> bytes:
 
 @cache
 def _new_ledger() -> apsw.Connection:
-    database = MemoryDatabase(None)  # type: ignore[arg-type] - nobody asks it for the time
+    database = MemoryDatabase(None)  # type: ignore[arg-type] - no caller asks it for the time
     migrate(database, "sqlite", 0)
     return database._connection
 

@@ -16,8 +16,8 @@ HUNT_SEEDS_MAX = 400
 @pytest.mark.req("TRG-2", "UPD-13")
 @pytest.mark.parametrize("first", range(0, 60, SEEDS_PER_TEST))
 def test_no_history_of_requests_breaks_a_promise(first: int) -> None:
-    """Whoever dies, oversleeps or never hears the answer: each wish is accepted once, run once and ended
-    once by who held it, and every instant of a schedule has one fate."""
+    """Whichever process dies, oversleeps or never hears the answer: each request is accepted once, run once
+    and ended once by the process that held it, and every instant of a schedule has one fate."""
     seeds = range(first, first + SEEDS_PER_TEST)
     broken = [v for v in (live_asked(seed) for seed in seeds) if v.violation]
     assert not broken, f"seed {broken[0].seed}: {broken[0].violation!r}"

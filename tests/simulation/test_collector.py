@@ -39,7 +39,8 @@ def test_an_unsteady_collector_gets_everything(state: str) -> None:
         verdict = live(seed, collector=state)  # type: ignore[arg-type]
         assert verdict.violation is None, verdict.violation
         again += verdict.outcomes["arrived again"]
-    assert (again > 0) == (state == "forgetful")
+    # A sender that is killed between a delivery and its record repeats it, too: at least once, not exactly.
+    assert again > 0 or state == "flapping"
 
 
 def test_the_trace_would_show_a_difference() -> None:

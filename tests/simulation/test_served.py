@@ -16,7 +16,7 @@ HUNT_SEEDS_MAX = 300
 @pytest.mark.req("UPD-13", "TRG-2")
 @pytest.mark.parametrize("first", range(0, 40, SEEDS_PER_TEST))
 def test_no_history_of_services_breaks_a_promise(first: int) -> None:
-    """Whoever dies, stalls or has a clock that jumps: each instant has one fate, each request one end."""
+    """A process dies, stalls or has a clock that jumps: each instant has one fate, each request one end."""
     seeds = range(first, first + SEEDS_PER_TEST)
     broken = [v for v in (live_served(seed) for seed in seeds) if v.violation]
     assert not broken, f"seed {broken[0].seed}: {broken[0].violation!r}"

@@ -147,7 +147,7 @@ class World:
             projections=self._projections(process, files, objects, ids),
             liveness=SimLiveness(self.is_dead),
             worker_id=worker_id,
-            progress=Nobody(),
+            progress=NoProgress(),
             read_project=self.provider.contract,
             load_pipeline=lambda _reference: pipeline(self, process),
             runs_folder="/state/runs",
@@ -259,7 +259,7 @@ class World:
         self.scheduler.chances = CALM
         self.outages.is_over = True
         ends_ms = max(freeze_span_ms(freeze)[1] for freeze in self.settings.freezes)
-        # Whoever died elsewhere has lapsed, and so have collections and freezes.
+        # Leases of those who died elsewhere have lapsed, and so have collections and freezes.
         self.scheduler.now_ms = max(self.scheduler.now_ms + 30 * MINUTE_MS, ends_ms)
         self.violated.clear()
         sources = [source.id for source in self.settings.sources if source.id != "orphan"]
@@ -313,7 +313,7 @@ def emitter_of(settings: Settings) -> LineageEmitter:
     )
 
 
-class Nobody:
+class NoProgress:
     def phase(self, name: str, total: int | None = None) -> None: ...
     def advance(self, amount: int, note: str = "") -> None: ...
     def done(self) -> None: ...

@@ -55,7 +55,7 @@ def step(random: Random, now_ms: int) -> dict[str, Any]:
         scope = random.choice(("all", "dataset:d1", "domain:general"))
         drawn["sql"] = [
             "INSERT OR REPLACE INTO switches "
-            f"VALUES ('{scope}', '{position}', 'drawn', 'somebody', {now_ms - 1})",
+            f"VALUES ('{scope}', '{position}', 'drawn', 'operator', {now_ms - 1})",
             "UPDATE counters SET value = value + 1 WHERE name = 'policy_epoch'",
         ]
     return drawn

@@ -66,7 +66,7 @@ def injected(step: dict[str, Any]) -> Iterator[None]:
         (kfm.app, "SystemClock"): lambda: Clock(step["now_ms"]),
         (kfm.config.state_folder, "SystemClock"): lambda: Clock(step["now_ms"]),
         (kfm.config.state_folder, "SystemIds"): lambda: Ids(step["number"]),
-        (kfm.app, "SystemRng"): Rng,
+        (kfm.config.state_folder, "SystemRng"): Rng,
         (kfm.app, "ProcessMeter"): Meter,
     }
     before = {where: getattr(*where) for where in replaced}

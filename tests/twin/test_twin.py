@@ -285,6 +285,22 @@ def test_an_es_module_is_a_pipeline_and_python_names_its_command(run: Run, tmp_p
     assert "node node/runner.mjs run" in python.stderr
 
 
+def test_a_level_of_a_message_is_given_and_never_read_from_it(run: Run, tmp_path: Path) -> None:
+    """Whatever a message begins with, its level is the one that its author named, as in Python."""
+    project(tmp_path, pipeline="double.mjs:double")
+    (tmp_path / "double.mjs").write_text(DOUBLE.replace('"doubled"', '"error: doubled"'), "utf-8")
+    told = run("run", "--window", "2026-01-01/P1D", "--verbose", "--log-format", "json")
+    assert told.returncode == 0, told.stderr
+    lines = [json.loads(line) for line in told.stderr.splitlines()]
+    assert any("error: doubled" in line["message"] for line in lines), told.stderr
+    assert {line["level"] for line in lines} == {"info"}
+    lines = [
+        json.loads(line)
+        for line in run("run", "--source", "none", "--log-format", "json").stderr.splitlines()
+    ]
+    assert [line["level"] for line in lines] == ["error", "info"]
+
+
 def test_a_large_source_is_streamed(node: str, tmp_path: Path) -> None:
     """Memory does not grow with the source: 192 MB pass through less than 150 MB (1 GB does, too)."""
     project(tmp_path)

@@ -142,13 +142,13 @@ export function customProperties(owner, known) {
 
 /** @param {Buffer} data @param {string} name @returns {Promise<Part>} */
 export async function readDocument(data, name) {
-  if (data.length > BYTES_MAX) throw new ContractError(`${name}: larger than ${BYTES_MAX} bytes`);
+  if (data.length > BYTES_MAX) throw ContractError.ofFile(name, `larger than ${BYTES_MAX} bytes`);
   let document;
   try {
     document = await parseYaml(name, new TextDecoder("utf-8", { fatal: true }).decode(data));
   } catch (error) {
-    if (error instanceof ConfigError) throw error.facts.problem ? ContractError.at(name, error.facts.line, error.facts.problem) : new ContractError(error.detail, error.facts);
-    throw ContractError.at(name, 1, "it is not UTF-8 text");
+    if (error instanceof ConfigError) throw new ContractError(error.detail, error.facts);
+    throw ContractError.at(name, 1, "the file is not UTF-8 text");
   }
   const root = new Part(document.values, document, 1, "");
   root.fields(Object.keys(document.values ?? {}));

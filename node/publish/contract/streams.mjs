@@ -220,7 +220,7 @@ export class JsonStream {
   /** @param {JsonProblem} error */
   #mayBeCut(error) {
     const held = this.json.text.length - this.position;
-    if (!error.msg.startsWith("Unterminated string") && error.at < this.json.text.length - CUT_CHARS) return false;
+    if (error.code !== "unterminated" && error.at < this.json.text.length - CUT_CHARS) return false;
     if (held > ELEMENT_CHARS_MAX) throw new FileProblem(`holds a value longer than ${ELEMENT_CHARS_MAX} characters`);
     return this.#more(Math.max(CHUNK_BYTES, held));
   }

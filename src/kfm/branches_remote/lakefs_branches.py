@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kfm.branches_remote.lakefs_client import TEMPORARY, Client, reason_of, status_of, to_server
+from kfm.branches_remote.lakefs_client import TEMPORARY, Client, reason_of, refusal_of, status_of, to_server
 from kfm.branches_remote.lakefs_reader import AUTHOR, CHANGE, META, SHA256, SILENT, LakefsBranchReader
 from kfm.model import branches
 from kfm.model.branches import (
@@ -259,7 +259,7 @@ class LakefsBranches(LakefsRefs):
             try:
                 self._client.once(timeout_ms, api, method, *args)
             except BranchesUnavailable as error:
-                if status_of(error) != 400 or "no changes" not in reason_of(error):
+                if refusal_of(error) != "no-changes":
                     raise
                 return tries > 1
             return True
@@ -427,7 +427,7 @@ def _words(message: str, author: str, meta: Mapping[str, Any] | None) -> tuple[s
 def _merge_refused(error: BranchesUnavailable, into: str) -> KfmError:
     if status_of(error) == 412:
         return GateDenied(f"A hook of lakeFS before the merge into `{into}` refused: {reason_of(error)}.")
-    if status_of(error) == 400 and "uncommitted" in reason_of(error):
+    if refusal_of(error) == "uncommitted":
         return BranchMoved(
             f"There are staged changes on `{into}` that are not committed.",
             remedy=f"Commit or drop them on the server: lakectl branch reset lakefs://REPOSITORY/{to_server(into)}",

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from kfm.calls.foreign_errors import is_untrusted
 from kfm.model.errors import BranchesUnavailable, BranchProtected, ExtraMissing, KfmError
 from kfm.ports import Clock, Guard, Ids, Objects, Reader, Retrying, Rng
 
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 META_HEADER = "x-lakefs-meta-"
 REASON_CHARS_MAX = 300
 CHUNK_BYTES = 1024 * 1024
+# lakeFS has no codes for these: status and a phrase of its message. No other code reads what it writes.
+_REFUSALS = (
+    (400, "no changes", "no-changes"),
+    (400, "uncommitted", "uncommitted"),
+    (403, "protected", "protected"),
+)
 
 
 def status_of(error: KfmError) -> int | None:
@@ -34,6 +41,11 @@ def status_of(error: KfmError) -> int | None:
 
 def reason_of(error: KfmError) -> str:
     return str(error.facts.get("reason", ""))
+
+
+def refusal_of(error: KfmError) -> str | None:
+    """Why the server refused: `no-changes`, `uncommitted`; None for anything else."""
+    return error.facts.get("refusal")
 
 
 def plain_guard(call: Callable[[int], Any], **_: Any) -> Any:
@@ -167,22 +179,29 @@ class Client:
                 raise BranchesUnavailable(
                     f"lakeFS at {self.endpoint} can't be reached: {self._discreet(reason)}.",
                     remedy="Check `lakefs.endpoint`, and whether the server runs; then try again.",
-                    transient="certificate" not in reason.lower(),
+                    transient=not is_untrusted(error),
                     cause="network",
                 ) from None
             raise
 
     def _refusal(self, status: int, body: Any, headers: Any) -> KfmError:
-        reason = self._discreet(_sentence(body))
+        sentence = _sentence(body)
+        reason = self._discreet(sentence)
+        refusal = next((code for at, phrase, code in _REFUSALS if at == status and phrase in sentence), None)
         if status == 401:
             return BranchesUnavailable(
                 f"lakeFS at {self.endpoint} does not accept our keys.",
                 remedy="Check what `lakefs.access_key` and `lakefs.secret_key` refer to.",
                 status=status,
             )
-        if status == 403 and "protected" in reason:
+        if refusal == "protected":
             return BranchProtected(f"lakeFS: {reason}.")
-        facts = {"status": status, "reason": reason, "retry_after": (headers or {}).get("Retry-After")}
+        facts = {
+            "status": status,
+            "reason": reason,
+            "refusal": refusal,
+            "retry_after": (headers or {}).get("Retry-After"),
+        }
         return BranchesUnavailable(
             f"lakeFS at {self.endpoint} answered {status}: {reason or 'no reason given'}.",
             remedy="Act on the server's message; `lakectl` shows the same.",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Any, Literal, TypedDict
 
 import msgspec
 
 from kfm.calls.runtime import HERE, FailedTry, Line
+from kfm.model.contracts import machine
 from kfm.model.errors import UsageError
 from kfm.model.quantities import suggest
 from kfm.model.retry import CallPolicy, call_policy
@@ -15,6 +17,7 @@ from kfm.model.retry import CallPolicy, call_policy
 TIMEOUT_MS = 60_000  # where nothing else is said
 TIMEOUT_MAX_S = 24 * 3600.0
 BASE_S = (0.5, 1.0)
+_reading = Lock()
 
 Isolation = Literal["thread", "process"]
 Hook = Callable[[FailedTry], None]
@@ -93,6 +96,7 @@ def plan_for(name: str, origin: object, options: CallOptions, *, takes_limit: bo
     provider = options.get("provider")
     if provider is not None and (type(provider) is not str or not provider):
         raise UsageError("provider= is the name of the service that is called, as text.")
+    _read_tables(provider)
     isolation = options.get("isolation")
     if isolation not in (None, "thread", "process"):
         raise UsageError(f'isolation= is "thread" or "process", not {isolation!r}.')
@@ -115,6 +119,14 @@ def plan_for(name: str, origin: object, options: CallOptions, *, takes_limit: bo
         on_retry=options.get("on_retry"),
         on_give_up=options.get("on_give_up"),
     )
+
+
+def _read_tables(provider: str | None) -> None:
+    """What calls decide by is read here: two threads that decode a type for the first time at once crash."""
+    with _reading:
+        call_policy()
+        if provider is not None:
+            machine("breaker")
 
 
 def _policy(options: CallOptions) -> CallPolicy:

@@ -57,9 +57,23 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 # --- one reader a package ------------------------------------------------------------
 
 
+def is_untrusted(error: BaseException) -> bool:
+    """Was the other side's certificate refused? Also where a library made another error of that."""
+    waiting = [error]
+    for _ in range(2 * CAUSES_MAX):
+        if not waiting:
+            return False
+        cause = waiting.pop(0)
+        if any(cls.__name__ == "SSLCertVerificationError" for cls in type(cause).__mro__):
+            return True
+        below = dict.fromkeys((cause.__cause__, cause.__context__))
+        waiting += [each for each in below if each is not None]
+    return False
+
+
 def _httpx(error: BaseException) -> Classification | None:
     """A refused certificate comes as a ConnectError, which passes; this one does not."""
-    if any(type(cause).__name__ == "SSLCertVerificationError" for cause in _chain(error)):
+    if is_untrusted(error):
         return classify(Failure(exceptions=("SSLCertVerificationError",)))
     return None
 
@@ -84,12 +98,18 @@ _TRANSPORT = {
 _OBSTORE_CHARS_MAX = 20_000
 
 
+def obstore_status(error: BaseException) -> int | None:
+    """The status that a server answered obstore with; None if that is not what failed."""
+    found = _STATUS.search(str(error)[:_OBSTORE_CHARS_MAX])
+    return int(found[1]) if found else None
+
+
 def _obstore(error: BaseException) -> Classification | None:
     """obstore says it in words only: status and answer, or the kind of a transport error."""
     message = str(error)[:_OBSTORE_CHARS_MAX]
-    status, code = _STATUS.search(message), _CODE.search(message)
-    if status:
-        return classify(Failure(http_status=int(status[1]), code=code[1] if code else None))
+    status, code = obstore_status(error), _CODE.search(message)
+    if status is not None or code:
+        return classify(Failure(http_status=status, code=code[1] if code else None))
     kind = _KIND.search(message)
     if kind and "certificate" not in message.lower():
         return classify(Failure(exceptions=(_TRANSPORT.get(kind[1], ""),)))

@@ -15,6 +15,7 @@ from kfm.cli.output import clipped, one_line, short_id, table
 from kfm.cli.quarantine import NEEDS_APPROVAL
 from kfm.cli.run import choose, require_window
 from kfm.cli.session import CommandSession
+from kfm.model import next_steps
 from kfm.model.errors import RationaleRequired, UsageError
 from kfm.model.quantities import moment
 from kfm.model.quarantine import Approval
@@ -77,7 +78,7 @@ def request_command(
     session.emit(
         {"request": approval_document(approval)}, [f"requested  {approval.request_id}  {approval.about}"]
     )
-    session.note(f"another person has to agree: kfm approvals approve {approval.request_id} --rationale TEXT")
+    session.note(f"another person has to agree: {next_steps.approve_command(approval.request_id)}")
     return NEEDS_APPROVAL
 
 

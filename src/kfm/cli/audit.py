@@ -121,8 +121,8 @@ def verify(session: CommandSession, anchors: tuple[str, ...]) -> int:
     }
     lines = _verdict_lines(verdict, files)
     if verdict.sound:  # what is wrong comes first
-        sealed = [*_seal_lines(seals, "event"), *_seal_lines(units, "page")]
-        sealed.sort(key=lambda line: "BROKEN" not in line)
+        kinds = sorted(((seals, "event"), (units, "page")), key=lambda kind: kind[0].sound)
+        sealed = [line for found, what in kinds for line in _seal_lines(found, what)]
         lines = [*lines, *sealed] if sound else [*sealed, *lines]
     session.emit(document, lines)
     if others:

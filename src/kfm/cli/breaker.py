@@ -68,7 +68,7 @@ def reset(session: CommandSession, provider: str, rationale: str | None, **optio
                 f"No provider `{provider}` had trouble{did_you_mean(provider, known)}",
                 remedy="`kfm breaker list` names them.",
             )
-        from kfm.runs.circuits import reset_breaker
+        from kfm.runs.breakers import reset_breaker
 
         before, after = reset_breaker(
             app,

@@ -17,7 +17,7 @@ from kfm.cli.session import CommandSession
 from kfm.model.errors import ExtraMissing, UsageError
 from kfm.model.quantities import counted, readable_size
 from kfm.nodd.grammar import Dataset
-from kfm.web.server import address_of, is_private, listener, shown_host
+from kfm.web.listening import LOOPBACK, address_of, is_private, listener, shown_host
 
 if TYPE_CHECKING:
     from kfm.db.catalogue import CatalogueReader
@@ -301,7 +301,7 @@ def run_server(
     try:
         import uvicorn
 
-        from kfm.web.server import LOOPBACK
+        from kfm.web.server import server_config
         from kfm.web.stac import stac_app
     except ImportError:
         raise ExtraMissing(
@@ -322,15 +322,12 @@ def run_server(
     with opened() as reader:  # a store that can't be read is an error now, not for the first client
         reader.collections()
     shown = shown_host(host)
-    config = uvicorn.Config(
+    config = server_config(
         stac_app(opened, datasets, hosts=(*LOOPBACK, shown)),
-        log_level="critical",
         lifespan="off",
-        server_header=False,
-        proxy_headers=False,
-        limit_concurrency=CONNECTIONS_MAX,
-        timeout_keep_alive=IDLE_SECONDS_MAX,
-        timeout_graceful_shutdown=CLOSING_SECONDS_MAX,
+        connections_max=CONNECTIONS_MAX,
+        idle_seconds=IDLE_SECONDS_MAX,
+        closing_seconds=CLOSING_SECONDS_MAX,
     )
     with listener(host, port) as listening:
         session.note(f"serving http://{shown}:{listening.getsockname()[1]}/; stop with Ctrl-C")

@@ -85,10 +85,9 @@ def write_plan(path: str, plan: Any) -> None:
 
 def coloured_plan(plan: Any) -> list[str]:
     """The readable plan, each change in the colour of its sign, and its digest."""
-    from kfm.runs.plan import render_text
+    from kfm.runs.plan import signed_lines
 
-    lines = []
-    for line in render_text(plan).splitlines():
-        sign = line.strip()[:1] if line.startswith("  ") else ""
-        lines.append(click.style(line, fg=_SIGN_COLOURS.get(sign)) if sign in _SIGN_COLOURS else line)
-    return lines
+    return [
+        click.style(line, fg=_SIGN_COLOURS[sign]) if sign in _SIGN_COLOURS else line
+        for sign, line in signed_lines(plan)
+    ]

@@ -7,6 +7,8 @@ import shutil
 import socket
 import sysconfig
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -84,35 +86,34 @@ class DoctorFinding(NamedTuple):
     backend: bool = False
 
 
+Group = Callable[[Any], Iterator[DoctorFinding]]
+Application = Callable[[], Any]  # opens it, read-only, unless it is open
+
+
 def examine(loaded: Any, *, offline: bool) -> list[DoctorFinding]:
     """Every check, in the order in which a run would meet them."""
-    groups: tuple[Callable[[Any], Iterator[DoctorFinding]], ...] = (
-        _clock,
-        _installation,
-        _environment,
-        _secrets,
-        _state,
-        _store,
-        _contracts,
-        _policies,
-        _targets,
-        _extras,
-        _incidents,
-        _service,
-    )
     found = [DoctorFinding("config", "ok", f"{loaded.path} is right")]
-    for group in groups:
-        found += _guarded(group, loaded)
-    if not offline:
-        found += _guarded(_branches, loaded)
-        found += _guarded(_ingest, loaded)
-        found += _guarded(_sources, loaded)
+    with ExitStack() as stack:
+
+        @cache  # what it raises is not kept: each check that needs it fails for itself
+        def application() -> Any:
+            from kfm.app import open_app
+
+            return stack.enter_context(open_app(loaded, read_only=True))
+
+        groups: list[Group] = [_clock, _installation, _environment, _secrets, _state]
+        groups += [partial(_store, application), _contracts, partial(_policies, application), _targets]
+        groups += [_extras, partial(_incidents, application), _service]
+        if not offline:
+            groups += [_branches, partial(_ingest, application), partial(_sources, application)]
+        for group in groups:
+            found += _guarded(group, loaded)
     return found
 
 
-def _guarded(group: Callable[[Any], Iterator[DoctorFinding]], loaded: Any) -> Iterator[DoctorFinding]:
+def _guarded(group: Group, loaded: Any) -> Iterator[DoctorFinding]:
     """A check that fails in an unforeseen way is a finding, not the end of the examination."""
-    name = group.__name__.lstrip("_")
+    name = getattr(group, "func", group).__name__.lstrip("_")
     try:
         yield from group(loaded)
     except KfmError as error:
@@ -291,13 +292,10 @@ def _nearest_folder(path: str) -> str:
     return path
 
 
-def _store(loaded: Any) -> Iterator[DoctorFinding]:
+def _store(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
     import apsw
 
-    from kfm.app import open_app
-
-    with open_app(loaded, read_only=True) as app:
-        heads = len(app.ledger.heads())
+    heads = len(application().ledger.heads())
     if (loaded.settings.store or "sqlite:").startswith("sqlite:"):
         version = apsw.sqlite_lib_version()
         yield DoctorFinding(
@@ -327,11 +325,8 @@ def _contracts(loaded: Any) -> Iterator[DoctorFinding]:
             yield DoctorFinding("contract", "ok", f"{path} is version {contract.version}")
 
 
-def _policies(loaded: Any) -> Iterator[DoctorFinding]:
-    from kfm.app import open_app
-
-    with open_app(loaded, read_only=True) as app:
-        bundle = app.policies.bundle_id
+def _policies(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
+    bundle = application().policies.bundle_id
     yield DoctorFinding(
         "policies",
         "ok",
@@ -400,15 +395,13 @@ def _branches(loaded: Any) -> Iterator[DoctorFinding]:
 # --- sources -----------------------------------------------------------------------
 
 
-def _sources(loaded: Any) -> Iterator[DoctorFinding]:
-    from kfm.app import open_app
-
-    with open_app(loaded, read_only=True) as app:
-        for source in loaded.settings.sources:
-            try:
-                yield from _source(app, source)
-            except KfmError as error:
-                yield DoctorFinding("sources", "fail", f"{source.id}: {error.message}", error.way_out)
+def _sources(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
+    app = application()
+    for source in loaded.settings.sources:
+        try:
+            yield from _source(app, source)
+        except KfmError as error:
+            yield DoctorFinding("sources", "fail", f"{source.id}: {error.message}", error.way_out)
 
 
 def _source(app: Any, source: Any) -> Iterator[DoctorFinding]:
@@ -462,52 +455,50 @@ def _address(source: Any, url: str, shown: str, headers: dict[str, str]) -> Doct
 # --- incident hooks ----------------------------------------------------------------
 
 
-def _incidents(loaded: Any) -> Iterator[DoctorFinding]:
+def _incidents(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
     if not loaded.settings.incidents:
         return
-    from kfm.app import open_app
     from kfm.service.incidents import hook_name, probe
 
-    with open_app(loaded, read_only=True) as app:
-        for hook in loaded.settings.incidents:
-            name = hook_name(hook)
-            try:
-                probe(app, hook)
-            except (KfmError, OSError) as error:
-                problem = error.detail if isinstance(error, KfmError) else str(error)
-                fix = "Correct the hook in `incidents`."
-                yield DoctorFinding("incidents", "fail", f"{name}: {problem}", fix, backend=True)
-                continue
-            waiting = app.ledger.hook_backlog(name).waiting
-            if waiting:
-                problem = f"{name} has still to be notified of {counted(waiting, 'change')}"
-                yield DoctorFinding("incidents", "warn", problem, "kfm incident deliver")
-            else:
-                yield DoctorFinding("incidents", "ok", f"{name} can be used")
+    app = application()
+    for hook in loaded.settings.incidents:
+        name = hook_name(hook)
+        try:
+            probe(app, hook)
+        except (KfmError, OSError) as error:
+            problem = error.detail if isinstance(error, KfmError) else str(error)
+            fix = "Correct the hook in `incidents`."
+            yield DoctorFinding("incidents", "fail", f"{name}: {problem}", fix, backend=True)
+            continue
+        waiting = app.ledger.hook_backlog(name).waiting
+        if waiting:
+            problem = f"{name} has still to be notified of {counted(waiting, 'change')}"
+            yield DoctorFinding("incidents", "warn", problem, "kfm incident deliver")
+        else:
+            yield DoctorFinding("incidents", "ok", f"{name} can be used")
 
 
 # --- queues and replicas -----------------------------------------------------------
 
 
-def _ingest(loaded: Any) -> Iterator[DoctorFinding]:
+def _ingest(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
     ingest = loaded.settings.ingest
     if not (ingest.queues or ingest.mirrors or ingest.replicas):
         return
-    from kfm.app import open_app
     from kfm.nodd.dataset_registry import require_known_datasets
 
     try:
         require_known_datasets(loaded)
     except KfmError as error:
         yield DoctorFinding("ingest", "fail", error.message, error.way_out)
-    with open_app(loaded, read_only=True) as app:
-        for queue in ingest.queues:
-            try:
-                yield _queue(app, queue)
-            except KfmError as error:
-                yield DoctorFinding(
-                    "queues", "fail", f"{queue.name}: {error.message}", error.way_out, backend=True
-                )
+    app = application()
+    for queue in ingest.queues:
+        try:
+            yield _queue(app, queue)
+        except KfmError as error:
+            yield DoctorFinding(
+                "queues", "fail", f"{queue.name}: {error.message}", error.way_out, backend=True
+            )
     for bucket, path in ingest.mirrors.items():
         yield _folder("mirrors", bucket, loaded.resolve(path), os.R_OK | os.X_OK, "read")
     for replica in ingest.replicas:
@@ -583,7 +574,7 @@ def _replica(loaded: Any, replica: Any) -> DoctorFinding:
 
 def _service(loaded: Any) -> Iterator[DoctorFinding]:
     from kfm.config.schedules import load_schedules
-    from kfm.web.server import address_of, is_private
+    from kfm.web.listening import address_of, is_private
 
     serve = loaded.settings.serve
     schedules = len(load_schedules(loaded))

@@ -72,20 +72,16 @@ def error_lines(error: KfmError) -> tuple[str, str]:
     return f"error {error.code}: {message}", f"fix: {error.way_out}"
 
 
-def annotate(error: KfmError, title: str | None = None) -> None:
+def annotate(error: KfmError, title: str | None = None, way: str | None = None) -> None:
     """An annotation in a GitHub Actions log. It is read from stderr too, so stdout stays data."""
     from kfm.config.loader import github
 
     if github() is None or getattr(sys.stderr, "is_json", False):  # an annotation is no JSON
         return
-    place = (
-        {}
-        if not isinstance(error, ConfigError) or error.line is None
-        else {"file": error.file, "line": error.line}
-    )
+    place = error.place if isinstance(error, ConfigError) else {}
     facts = {"title": title or error.code, **place}
     properties = ",".join(f"{name}={_escape(str(value), ':,')}" for name, value in facts.items())
-    click.echo(f"::error {properties}::{_escape(f'{error.message} {error.way_out}')}", err=True)
+    click.echo(f"::error {properties}::{_escape(f'{error.message} {way or error.way_out}')}", err=True)
 
 
 def _escape(text: str, more: str = "") -> str:

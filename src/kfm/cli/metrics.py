@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import socket
 import sys
+from collections.abc import Collection
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -13,14 +13,23 @@ from typing import Any
 
 import click
 
-from kfm.cli.errors import as_error
+from kfm.cli.errors import as_error, error_lines
 from kfm.cli.options import log_option, session_options
-from kfm.cli.output import table
+from kfm.cli.output import message, table
 from kfm.cli.session import CommandSession
 from kfm.config.loader import token
-from kfm.model.errors import BackendUnavailable, UsageError
+from kfm.model.errors import UsageError
 from kfm.model.roles import KnownPerson, decide, identify
 from kfm.telemetry.exposition import CONTENT_TYPE, documents, exposition
+from kfm.web.listening import (
+    LOOPBACK,
+    address_of,
+    bearer_token,
+    is_named,
+    is_private,
+    listener,
+    shown_host,
+)
 from kfm.web.metrics import Scrape
 
 LISTEN = "127.0.0.1:9464"
@@ -124,42 +133,36 @@ def serve(session: CommandSession, listen: str) -> None:
     require_private(host, secret)
     scrape = Scrape(partial(session.app, read_only=True))
     scrape.tallies()  # a wrong configuration is an error now, not for the first scraper
-    try:
-        server = _Server((host, port), scrape, secret, session.load().people())
-    except OSError as error:
-        raise BackendUnavailable(
-            f"{listen} can't be listened on: {(error.strerror or str(error)).lower()}.",
-            remedy="Name another address with --listen HOST:PORT.",
-        ) from None
-    shown = f"[{host}]" if ":" in host else host
-    session.note(f"serving http://{shown}:{server.server_address[1]}/metrics; stop with Ctrl-C")
-    sys.stderr.flush()
-    try:
-        server.serve_forever()
-    except KeyboardInterrupt:
-        session.note("stopped")
-    finally:
-        server.server_close()
+    loaded = session.load()
+    # With a token any name will do: a page of another origin does not have it.
+    hosts = None if secret is not None else (*LOOPBACK, shown_host(host), *loaded.settings.serve.hosts)
+    with listener(host, port, remedy="Name another address with --listen HOST:PORT.") as listening:
+        server = _Server(listening, scrape, secret, loaded.people(), hosts)
+        address = f"{shown_host(host)}:{listening.getsockname()[1]}"
+        session.note(f"serving http://{address}/metrics; stop with Ctrl-C")
+        sys.stderr.flush()
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            session.note("stopped")
 
 
 def parse_address(text: str) -> tuple[str, int]:
     """`127.0.0.1:9464`, `[::1]:9464`, `localhost:9464` or only a port."""
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]") if colon else "127.0.0.1"
-    host = "127.0.0.1" if host in ("", "localhost") else host
+    host, _, port = text.rpartition(":")
     try:
-        ipaddress.ip_address(host)
-        if not port.isascii() or not port.isdigit() or int(port) > 65535:
-            raise ValueError
-    except ValueError:
+        address = address_of(host or "127.0.0.1")
+    except UsageError:
+        address = ""
+    if not address or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise UsageError(
             f"`{text[:80]}` is no address to listen on.", remedy="Write HOST:PORT, such as 127.0.0.1:9464."
-        ) from None
-    return host, int(port)
+        )
+    return address, int(port)
 
 
 def require_private(host: str, secret: str | None) -> None:
-    if secret is None and not ipaddress.ip_address(host).is_loopback:
+    if secret is None and not is_private(host):
         raise UsageError(
             f"Other machines could read the metrics on {host}, and no token is set.",
             remedy="Listen on 127.0.0.1, or set KFM_TOKEN and give it to the scraper as a bearer token.",
@@ -167,27 +170,21 @@ def require_private(host: str, secret: str | None) -> None:
 
 
 class _Server(HTTPServer):
-    allow_reuse_address = True
-
     def __init__(
         self,
-        address: tuple[str, int],
+        listening: socket.socket,
         scrape: Scrape,
         secret: str | None,
-        people: tuple[KnownPerson, ...] = (),
+        people: tuple[KnownPerson, ...],
+        hosts: Collection[str] | None,
     ) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.scrape = scrape
         self.secret = secret
         self.people = people
-        super().__init__(address, _Handler)
-
-    def server_bind(self) -> None:
-        # Not HTTPServer's: it asks the resolver for our own name, which may take its time.
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+        self.hosts = hosts
+        super().__init__(listening.getsockname()[:2], _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that hangs up or dawdles is not our trouble."""
@@ -201,7 +198,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
-        if path == "/livez":
+        hosts = self.server.hosts
+        if hosts is not None and not is_named(self.headers.get_all("host", []), hosts):
+            self._answer(HTTPStatus.MISDIRECTED_REQUEST, "the Host header is not one of `serve.hosts`\n")
+        elif path == "/livez":
             self._answer(HTTPStatus.OK, "ok\n")
         elif path != "/metrics":
             self._answer(HTTPStatus.NOT_FOUND, "see /metrics\n")
@@ -220,7 +220,7 @@ class _Handler(BaseHTTPRequestHandler):
             text = self.server.scrape.text()
         except Exception as problem:  # noqa: BLE001 - the next scrape may find it mended
             error = as_error(problem)
-            sys.stderr.write(f"error {error.code}: {error.message}\n")
+            message(error_lines(error)[0], "error")
             sys.stderr.flush()
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"error {error.code}\n")
         else:
@@ -229,12 +229,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _allowed(self) -> bool:
         if self.server.secret is None:
             return True
-        kind, _, said = self.headers.get("authorization", "").partition(" ")
+        said = bearer_token(self.headers.get_all("authorization", []))
+        if said is None:
+            return False
         if self.server.people:
-            reader = identify(self.server.people, "", said.strip())
-            return kind.lower() == "bearer" and decide(reader, "read", remote=True).allowed
-        return kind.lower() == "bearer" and hmac.compare_digest(
-            said.strip().encode("utf-8", "replace"), self.server.secret.encode("utf-8", "replace")
+            return decide(identify(self.server.people, "", said), "read", remote=True).allowed
+        return hmac.compare_digest(
+            said.encode("utf-8", "replace"), self.server.secret.encode("utf-8", "replace")
         )
 
     def _answer(

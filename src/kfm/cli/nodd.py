@@ -446,20 +446,14 @@ def release(session: CommandSession, wanted: str, rationale: str | None, ticket:
     """
     if not (rationale or "").strip():
         raise RationaleRequired("A dead message is released with --rationale TEXT.")
-    from kfm.model.records import GovernanceEntry
+    from kfm.model.records import Justification, governance_entry
 
     with session.app() as app:
         store, said = app.writer, app.loaded.discretion.said
         record = find_dead(store.unit_reader(), wanted)[0]
-        entry = GovernanceEntry(
-            kind="dead-message-release",
-            subject=record.envelope_hash,
-            actor=app.actor,
-            recorded_at_ms=store.now_ms(),
-            rationale=said(rationale),
-            ticket=ticket and said(ticket),
-            details={"queue": record.queue, "code": record.error_code},
-        )
+        by = Justification(actor=app.actor, rationale=said(rationale), ticket=ticket and said(ticket))
+        facts = {"queue": record.queue, "code": record.error_code}
+        entry = governance_entry("dead-message-release", record.envelope_hash, store.now_ms(), by, **facts)
         released = store.units().release_dead(record.envelope_hash, entry)
     document = {"message": record.envelope_hash, "released": released}
     word = f"released  {counted(released, 'record')} of {short_hash(record.envelope_hash)}"

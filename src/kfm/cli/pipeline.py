@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable
-from contextlib import redirect_stdout
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +26,7 @@ from kfm.reports.pipeline_runs import cells_of, find_pass, graph_document
 
 if TYPE_CHECKING:
     from kfm.model.records import NodeOutcome
+    from kfm.pipelines.declaration import WorkersKind
     from kfm.pipelines.draw import NodeCell
 
 JOBS_MAX = 256
@@ -108,9 +110,9 @@ def run(
         _whole_ids(place, arguments)
         options = make_options(pipeline, place, **arguments)
         # What nodes print is theirs to say, but it is not the result.
-        with data_apart():
-            kernel = place.kernel(live.node, live.log)
-            kernel = with_workers(kernel, place, pipeline, "processes" if processes else None, live.log)
+        with data_apart(), live.attached(quiet=session.quiet):
+            workers: WorkersKind | None = "processes" if processes else None
+            kernel = with_workers(place.kernel(live.node), place, pipeline, workers)
             report = PipelineExecutor(PipelinePlanner(kernel, pipeline, options)).run()
         live.clear()
         took_ms = place.clock.monotonic_ms() - began_ms
@@ -268,10 +270,11 @@ def _again(file: str, run_id: str, directory: str | None, session: CommandSessio
 # --- lines -------------------------------------------------------------------------
 
 
-class Live:
+class Live(logging.Handler):
     """Node by node, as they end. On a terminal a line on stderr says how far it is; it leaves no trace."""
 
     def __init__(self, show: Any, total: int, *, is_tty: bool) -> None:
+        super().__init__()
         self._show = show  # writes one line of the result
         self._total = total
         self._is_tty = is_tty
@@ -290,9 +293,23 @@ class Live:
             sys.stderr.flush()
             self._drawn = True
 
-    def log(self, node: str, line: str) -> None:
+    @contextmanager
+    def attached(self, *, quiet: bool) -> Iterator[None]:
+        """While nodes run, what they log is shown, too; of each record this is the first handler."""
+        from kfm.pipelines.context import logger
+
+        before = logger.level
+        logger.setLevel(logging.WARNING if quiet else logging.INFO)
+        logger.addHandler(self)
+        try:
+            yield
+        finally:
+            logger.removeHandler(self)
+            logger.setLevel(before)
+
+    def emit(self, record: logging.LogRecord) -> None:  # noqa: ARG002
+        """Make room for it: kfm's own handler writes it."""
         self.clear()
-        sys.stderr.write(f"{one_line(node)}: {one_line(line)}\n")
 
     def clear(self) -> None:
         if self._drawn:
@@ -317,7 +334,11 @@ def word_for(outcome: NodeOutcome | None, *, ran: bool) -> Word:
 
 def node_line(word: str, node: str, reason: str, took_ms: int | None = None, width: int = 0) -> str:
     shown = f"{word.ljust(_WORD_CHARS)}  {one_line(node).ljust(width)}  {clipped(reason, REASON_CHARS_MAX)}"
-    line = f"{shown}  {duration(took_ms)}" if took_ms is not None else shown
+    return coloured(word, f"{shown}  {duration(took_ms)}" if took_ms is not None else shown)
+
+
+def coloured(word: str, line: str) -> str:
+    """Coloured by the word of its node; the stream removes colours where they are not wanted."""
     return f"\x1b[{COLOURS[word]}m{line}\x1b[0m" if word in COLOURS else line
 
 
@@ -465,7 +486,7 @@ def graph_command(
         direct: Any = direction
         _write(svg, picture(cells, reads, title=title, description=summary, direction=direct))
     document = graph_document(found, cells, svg)
-    lines = [one_line(title), one_line(summary), "", *map(_coloured, sketch(cells, reads))]
+    lines = [one_line(title), one_line(summary), "", *(coloured(*each) for each in sketch(cells, reads))]
     session.emit(document, [f"{svg}: {summary}"] if svg is not None else lines, rows=document["nodes"])
 
 
@@ -479,13 +500,6 @@ def _summary(found: Any, cells: list[NodeCell]) -> str:
         open_nodes = f"{counted(left, 'node')} without a record"
         return f"{counted_words(words)}, {open_nodes}; since {moment(found.started_at_ms)}"
     return f"{counted_words(words)}; {moment(found.started_at_ms)}"
-
-
-def _coloured(line: str) -> str:
-    """Coloured by the sign at its beginning; the stream removes colours where they are not wanted."""
-    sign = line[2:3] if line.startswith("  ") else ""
-    word = {"+": "ran", "!": "failed", "-": "blocked", "~": "partial"}.get(sign)
-    return f"\x1b[{COLOURS[word]}m{line}\x1b[0m" if word is not None else line
 
 
 def _write(path: str, text: str) -> None:

@@ -45,11 +45,6 @@ def cleaned(document: Any) -> Any:
     return _loaded.discretion.within(msgspec.to_builtins(document))
 
 
-def clean_line(text: str) -> str:
-    """Text on its way to standard error. Lines that are documents were made of clean values."""
-    return text if text.startswith("{") and text.endswith("}\n") else clean(text)
-
-
 class Stream:
     """A stream to which writing always succeeds; `lost` says why nothing arrives any more."""
 
@@ -136,7 +131,7 @@ def forgiving(log_format: str = "text") -> Iterator[Stream]:
         log = JsonLog(system_clock().now_ms)
         err, rest = Stream(plain, json_log=log), log.rest
     else:
-        err, rest = Stream(plain, clean_line), str
+        err, rest = Stream(plain, clean), str
     sys.stdout, sys.stderr = out, err
     try:
         yield out

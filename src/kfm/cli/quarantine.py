@@ -11,6 +11,7 @@ from kfm.cli.options import session_options
 from kfm.cli.output import one_line, short_id, table
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.next_steps import approve_command, held_step
 from kfm.model.quantities import moment
 from kfm.reports.next_steps import step_of_held
 from kfm.reports.quarantine import approval_document, find_held, held_document
@@ -109,8 +110,10 @@ def resume(
     with session.app() as app:
         held = find_held(app.ledger, wanted)
         if held.grain == "unit":
+            step = held_step(held)
             raise UsageError(
-                "A unit is not released: it comes back by a replay.", remedy=f"`{_replay(held)}` asks for it."
+                "A unit is not released: it comes back by a replay.",
+                remedy=f"`{step.command}` asks for it." if step else None,
             )
         approval = request_release(
             app,
@@ -123,7 +126,7 @@ def resume(
         )
     document = {"held": held_document(held), "request": approval_document(approval)}
     session.emit(document, [f"requested  {approval.request_id}  release of {short_id(held.held_id)}"])
-    session.note(f"another person has to agree: kfm approvals approve {approval.request_id} --rationale TEXT")
+    session.note(f"another person has to agree: {approve_command(approval.request_id)}")
     return NEEDS_APPROVAL
 
 
@@ -166,13 +169,6 @@ def _lines(held: Any, requests: list[Any], step: Any) -> list[str]:
     return lines
 
 
-def _replay(held: Any) -> str:
-    """Units come back by a replay; `kfm replay` takes many at once, too."""
-    from kfm.model.units import replay_command
-
-    return replay_command(held.subject, "failed" if held.kind == "dead-letter" else "quarantined")
-
-
 def _request_line(approval: Any, state: str) -> str:
     asked = f"{approval.request_id} by {approval.requested_by}: {approval.rationale}"
     if approval.status == "rejected":
@@ -180,6 +176,5 @@ def _request_line(approval: Any, state: str) -> str:
     if approval.state == "requested" and state != "held":
         return f"{asked} (not approved before it was {state})"
     if approval.state == "requested":
-        way = f"kfm approvals approve {approval.request_id} --rationale TEXT"
-        return f"{asked} (open: another account runs {way})"
+        return f"{asked} (open: another account runs {approve_command(approval.request_id)})"
     return f"{asked} (approved by {approval.approved_by}: {approval.approval_rationale})"

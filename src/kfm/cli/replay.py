@@ -21,6 +21,7 @@ from kfm.cli.replay_options import (
 )
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.next_steps import approve_command
 from kfm.model.quantities import counted, moment
 from kfm.reports.lookup import Sought, only
 
@@ -198,9 +199,7 @@ def _run(session: CommandSession, app: Any, plan: Any, options: dict[str, Any]) 
     if plan.needs_approval and not has_approval(app, plan):
         request = request_replay(app, plan, by)
         _emit_run(session, app, plan, None, request, REFUSED)
-        session.note(
-            f"another person has to agree: kfm approvals approve {request.request_id} --rationale TEXT"
-        )
+        session.note(f"another person has to agree: {approve_command(request.request_id)}")
         session.note(f"what it is about: kfm replay inspect {plan.replay_id}")
         session.note(f"then: kfm replay run {plan.replay_id} --confirm --rationale TEXT")
         return REFUSED
@@ -343,7 +342,7 @@ def _agreement(request: Any) -> str:
     if request.status == "rejected":
         return f"rejected by {request.rejected_by}: {request.rejection_rationale}"
     if request.status == "requested":
-        way = f"kfm approvals approve {request.request_id}"
+        way = approve_command(request.request_id)
         return f"open, asked for by {request.requested_by}; another person runs {way}"
     return f"approved by {request.approved_by}: {request.approval_rationale}"
 

@@ -427,7 +427,8 @@ def _ids(report: Any) -> dict[str, Any]:
 def _remark(session: CommandSession, report: Any) -> None:
     if report.error is not None:
         session.fail(*failure_lines(report))
-        annotate(report.error, title=f"{report.source_id}: {report.word}")
+        way = report.next_step.line if report.next_step else None
+        annotate(report.error, title=f"{report.source_id}: {report.word}", way=way)
     elif says_more(report) or session.verbose:
         session.note(f"  {one_line(report.reason)}")
     for projection in report.projections:
@@ -457,21 +458,24 @@ def says_more(report: Any) -> bool:
 
 
 def failure_lines(report: Any) -> list[str]:
-    """The error, each failed check on a line of its own, the way out, and where to read on."""
+    """The error, each failed check on a line of its own, the next step or the way out, where to read on."""
     from kfm.model.gates import check_text, checks_failed
 
     error, fix = error_lines(report.error)
+    ways = [fix]
+    if report.next_step:
+        ways = [f"next: {one_line(report.next_step.line)}"]
+        if report.next_step.code == "correct" and report.error.own_remedy:
+            ways.insert(0, fix)  # how this very cause is corrected
     checks = [check_text(check) for check in report.failed_checks]
     if len(checks) > 1 and isinstance(report.error, ContractViolated):
         more = len(checks) - CHECKS_SHOWN_MAX
         shown = [f"  {one_line(check)}" for check in checks[:CHECKS_SHOWN_MAX]]
         rest = [f"  … and {more} more in the event log"] if more > 0 else []
         many = checks_failed(len(checks), report.checks_made)
-        lines = [f"error {report.error.code}: {report.error.headline} {many}:", *shown, *rest, fix]
+        lines = [f"error {report.error.code}: {report.error.headline} {many}:", *shown, *rest, *ways]
     else:
-        lines = [error, fix]
-    if report.next_step:
-        lines.append(f"next: {one_line(report.next_step.line)}")
+        lines = [error, *ways]
     if report.advice:
         lines.append(f"note: {one_line(report.advice)}")
     if report.artifacts_dir:
@@ -480,7 +484,7 @@ def failure_lines(report: Any) -> list[str]:
 
 
 def event_log(folder: str) -> str:
-    """The path of a run's event log, as short as it can be detail from here."""
+    """The path of a run's event log, the shorter of absolute and relative."""
     path = os.path.join(folder, "event_log.jsonl")
     return min(path, os.path.relpath(path), key=len)
 

@@ -127,6 +127,8 @@ def render(document: dict[str, Any]) -> list[str]:
         lines.append(
             f"{'promoted'.ljust(width)}  version {promotion['version']} at {utc(promotion['promoted_at'])}"
         )
+    if document["next_step"] is not None:
+        lines.append(f"{'next'.ljust(width)}  {one_line(document['next_step'].line)}")
     lines += ["", f"calls ({len(document['invocations'])}):"]
     for call in document["invocations"]:
         claimed = f" for {one_line(call['claimed_actor'])}" if call["claimed_actor"] else ""

@@ -20,6 +20,7 @@ from kfm.cli.signals import GracefulStop
 from kfm.model.errors import Cancelled, ExtraMissing, UsageError
 from kfm.model.quantities import counted
 from kfm.service.runner import ServiceOptions, ServiceThreads
+from kfm.web.listening import address_of, is_private, listener, shown_host
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
@@ -88,7 +89,7 @@ def serve(
     try:
         import uvicorn
 
-        from kfm.web.server import Bounded, address_of, listener, shown_host
+        from kfm.web.server import server_config
     except ImportError:
         raise ExtraMissing(
             "The service needs the extra `serve`.", remedy="pip install 'kfm-kernel[serve]'"
@@ -114,17 +115,12 @@ def serve(
         shown = f"{shown_host(address)}:{listening.getsockname()[1]}{prefix}"
         prepare_decoders(request_bodies())
         web = WebApplication(WebContext(loaded, schedules, service.wake))
-        config = uvicorn.Config(
+        config = server_config(
             web.asgi((*settings.hosts, shown_host(address)), prefix),
-            log_level="critical",
-            http=Bounded,
-            ws="none",
             lifespan="on",
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=CONNECTIONS_MAX,
-            timeout_keep_alive=IDLE_SECONDS_MAX,
-            timeout_graceful_shutdown=CLOSING_SECONDS_MAX,
+            connections_max=CONNECTIONS_MAX,
+            idle_seconds=IDLE_SECONDS_MAX,
+            closing_seconds=CLOSING_SECONDS_MAX,
         )
         service.start()
         session.note(f"serving http://{shown}/; stop with Ctrl-C")
@@ -151,8 +147,6 @@ def _run(server: Any, listening: socket.socket, stop: GracefulStop) -> None:
 
 
 def _require_people(loaded: Loaded, address: str) -> None:
-    from kfm.web.server import is_private
-
     if is_private(address) or any(person.token_hashes for person in loaded.people()):
         return
     raise UsageError(

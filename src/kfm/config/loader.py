@@ -177,9 +177,9 @@ def _read(name: str) -> bytes:
     except IsADirectoryError:
         raise ConfigNotFound(f"{name} is a folder; name the file in it.") from None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{name}: the file can't be read: {_why(error)}") from None
+        raise ConfigError.of_file(name, f"the file can't be read: {_why(error)}") from None
     if len(data) > CONFIG_BYTES_MAX:
-        raise ConfigError(f"{name}: the file is larger than {CONFIG_BYTES_MAX:,} bytes")
+        raise ConfigError.of_file(name, f"the file is larger than {CONFIG_BYTES_MAX:,} bytes")
     return data
 
 

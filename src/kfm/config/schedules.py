@@ -77,9 +77,9 @@ def load_schedules(loaded: Loaded) -> tuple[Schedule, ...]:
         raise ConfigError.at(loaded.name, line, f"there is no file `{named}`") from None
     except OSError as error:
         why = (error.strerror or str(error)).lower()
-        raise ConfigError(f"{named or FILE}: the file can't be read: {why}") from None
+        raise ConfigError.of_file(named or FILE, f"the file can't be read: {why}") from None
     if len(data) > FILE_BYTES_MAX:
-        raise ConfigError(f"{named or FILE}: the file is larger than {FILE_BYTES_MAX:,} bytes")
+        raise ConfigError.of_file(named or FILE, f"the file is larger than {FILE_BYTES_MAX:,} bytes")
     return read_schedules(named or FILE, data, loaded.settings)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kfm.db.connection import make_folder, open_ledger, open_store
 from kfm.model.errors import KfmError
-from kfm.system import FlockLiveness, PosixFiles, SystemClock, SystemIds
+from kfm.system import FlockLiveness, PosixFiles, SystemClock, SystemIds, SystemRng
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
@@ -25,6 +25,7 @@ class StateFolder:
         self._store = store
         self.clock: Clock = clock or SystemClock()
         self.ids = SystemIds()
+        self.rng = SystemRng()
         self.files = PosixFiles()
         self.liveness = FlockLiveness(f"{path}/workers")
 

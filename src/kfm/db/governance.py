@@ -9,7 +9,7 @@ from kfm.db.session import Session
 from kfm.model import audit
 from kfm.model.audit import EVENTS, UNITS, Row, Seal, SealedPage, Span, details, from_details, sealed
 from kfm.model.errors import StoreCorrupt
-from kfm.model.records import GovernanceEntry, Switch
+from kfm.model.records import GovernanceEntry, Justification, Switch, governance_entry
 from kfm.model.runs import OutboxMessage
 
 
@@ -94,10 +94,8 @@ def seal(session: Session, actor: str, limit: int, stream: str = EVENTS) -> Seal
     if not found:
         return None
     made = sealed(stream, before, found[:limit])
-    entry = GovernanceEntry(
-        kind=KIND, subject=stream, actor=actor, recorded_at_ms=session.now_ms(), details=details(made)
-    )
-    append(session, [entry])
+    by = Justification(actor=actor)
+    append(session, [governance_entry(KIND, stream, session.now_ms(), by, **details(made))])
     return made
 
 

@@ -99,7 +99,7 @@ def evict(session: Session, lock: Lock, now_ms: int, journal: Journal) -> Reaped
         error_code=code,
         error_message=GONE,
     )
-    session.all("invocations.interrupt", run_id=lock.holder.run_id, reason=code)
+    session.all("invocations.interrupt", run_id=lock.holder.run_id, reason=GONE, reason_code=code)
     journal.abandon(session, lock.holder.run_id, code, GONE, now_ms, _lone_node(lock.scope))
     return Reaped(run_id=lock.holder.run_id, scope=lock.scope, worker_id=lock.holder.worker_id, lapsed=lapsed)
 

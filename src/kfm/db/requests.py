@@ -237,6 +237,8 @@ class Requests(RequestReader):
     ) -> bool:
         """Keep the preview (digest, text) and ask for a second person; ours no more until he agrees."""
 
+        from kfm.model.next_steps import approve_command
+
         def change(session: Session) -> bool:
             digest, text = plan
             row = session.one(
@@ -245,7 +247,7 @@ class Requests(RequestReader):
                 worker_id=request.claimed_by,
                 plan_digest=digest,
                 reason="Waits for a second person to approve its preview: "
-                f"kfm approvals approve {approval.request_id}",
+                + approve_command(approval.request_id),
             )
             if row is None:
                 return False

@@ -14,7 +14,7 @@ from kfm.db.session import Session
 from kfm.db.unit_rows import CountChanges
 from kfm.model import keys
 from kfm.model.quarantine import QuarantineEntry
-from kfm.model.records import GovernanceEntry, Record, Unit
+from kfm.model.records import Justification, Record, Unit, governance_entry
 from kfm.model.units import (
     ClaimedUnit,
     ClaimRequest,
@@ -386,14 +386,9 @@ def bring_in(session: Session, units: Sequence[Unit], actor: str, rationale: str
     created = sum(counts.values())
     if created:
         tally.write(session)
-        entry = GovernanceEntry(
-            kind="units-imported",
-            subject="units",
-            actor=actor,
-            recorded_at_ms=now_ms,
-            rationale=rationale,
-            details={"created": created, **{name: count for name, count in counts.items() if count}},
-        )
+        by = Justification(actor=actor, rationale=rationale)
+        new = {name: count for name, count in counts.items() if count}
+        entry = governance_entry("units-imported", "units", now_ms, by, created=created, **new)
         governance.append(session, [entry])
     return created
 

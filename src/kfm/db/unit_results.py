@@ -16,7 +16,7 @@ from kfm.db.unit_rows import WATERMARK, CountChanges
 from kfm.model import keys
 from kfm.model.errors import IllegalTransition
 from kfm.model.quarantine import QuarantineEntry
-from kfm.model.records import GovernanceEntry
+from kfm.model.records import BY_KFM, GovernanceEntry, governance_entry
 from kfm.model.replays import MISMATCH
 from kfm.model.retry_budgets import lapse_fate
 from kfm.model.units import (
@@ -294,19 +294,17 @@ class UnitResults:
         self._watch.gave_up(self._session, held, None, self._now_ms)
         if held.kind == "quarantine":
             self.entries.append(
-                GovernanceEntry(
-                    kind="quarantine",
-                    subject=unit.wal_id,
-                    actor="kfm",
-                    recorded_at_ms=self._now_ms,
-                    details={
-                        "held_id": held.held_id,
-                        "dataset_id": unit.dataset,
-                        "code": held.error_code,
-                        "reason": held.reason,
-                        "attempts": unit.attempts,
-                        "payload_hash": held.payload_hash,
-                    },
+                governance_entry(
+                    "quarantine",
+                    unit.wal_id,
+                    self._now_ms,
+                    BY_KFM,
+                    held_id=held.held_id,
+                    dataset_id=unit.dataset,
+                    code=held.error_code,
+                    reason=held.reason,
+                    attempts=unit.attempts,
+                    payload_hash=held.payload_hash,
                 )
             )
 

@@ -42,6 +42,13 @@ def usable(approvals: Iterable[Approval], digest: str, now_ms: int) -> Approval 
     return min(found, key=lambda one: (one.expires_at_ms, one.request_id), default=None)
 
 
+def open_attempt(approval: Approval, now_ms: int) -> bool:
+    """Does it wait for a second person, or for the attempt that uses it?"""
+    if approval.kind != "attempt" or approval.status == "rejected" or approval.used_at_ms is not None:
+        return False
+    return approval.state == "requested" or (approval.expires_at_ms or 0) > now_ms
+
+
 def used_by(approvals: Iterable[Approval], run: Run) -> Approval | None:
     """The approval under which the present attempt of a run was begun."""
     found = (one for one in approvals if one.used_by == run.run_id and one.used_attempt == run.attempts)

@@ -35,6 +35,11 @@ class KfmError(Exception):
         return f"{self.headline} {self.detail}".strip() if self.detail else self.headline
 
     @property
+    def own_remedy(self) -> str | None:
+        """The remedy that this one was raised with; none: that of its class holds."""
+        return self._remedy
+
+    @property
     def way_out(self) -> str:
         return self._remedy or type(self).remedy
 
@@ -88,9 +93,19 @@ class ConfigError(KfmError):
         """A mistake in one line of a file."""
         return cls(f"{file}:{line}: {sentence}", file=str(file), line=line)
 
+    @classmethod
+    def of_file(cls, file: object, sentence: str) -> Self:
+        """A mistake that no line of the file shows: it is too large, or can't be read."""
+        return cls(f"{file}: {sentence}", file=str(file))
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """File and line, as far as they are known."""
+        known = {"file": self.file, "line": self.line}
+        return {name: value for name, value in known.items() if value is not None}
+
     def as_document(self) -> dict[str, Any]:
-        place = {} if self.line is None else {"file": self.file, "line": self.line}
-        return {**super().as_document(), **place}
+        return {**super().as_document(), **self.place}
 
 
 class ConfigNotFound(ConfigError):

@@ -38,7 +38,7 @@ HALTING_GATES = frozenset({"care", "sovereignty"})
 _STRICTNESS = {"running": 0, "paused": 1, "stopped": 2}
 _TEXT_MAX = 200
 
-FORCE_COMMAND = "kfm run … --force --rationale TEXT --ticket ID"
+ANY_WORK = "kfm run …"  # as the gate vectors have it, which know neither source nor window
 ORIGIN_COMMAND = "kfm config show --origin"
 
 
@@ -165,10 +165,23 @@ def _scope_words(scope: str) -> str:
     return "Everything is" if kind == "all" else f"The {kind} {name} is"
 
 
+def force_command(work: str) -> str:
+    """The command that passes a freeze, or opens a new revision: the one that asks for the work, forced."""
+    return f"{work} --force --rationale TEXT --ticket ID"
+
+
 def freeze_gate(
-    freezes: Sequence[Freeze], dataset_id: str, domain: str, now_ms: int, zone: tzinfo = UTC
+    freezes: Sequence[Freeze],
+    dataset_id: str,
+    domain: str,
+    now_ms: int,
+    zone: tzinfo = UTC,
+    *,
+    work: str | None = ANY_WORK,
 ) -> GateResult:
     """Is this moment inside a freeze window of the configuration?
+
+    `work`: the command that asks for what it would refuse; None: no command passes it.
 
     A window is half open: start <= now < end. A date without a time, and a time
     without an offset, are read in `zone`; a date counts from midnight. Both the
@@ -178,12 +191,14 @@ def freeze_gate(
         start_ms, end_ms = freeze_span_ms(freeze, zone)
         covers = _matches(freeze.datasets, dataset_id) and _matches(freeze.domains, domain)
         if covers and start_ms <= now_ms < end_ms:
+            command = force_command(work) if work else None
+            passed = f"; an operator passes it with `{command}`" if command else ""
             return denied(
                 "freeze",
                 "frozen",
                 f"Frozen from {utc_text(start_ms)} to {utc_text(end_ms)}: {_sentence(freeze.reason)}",
-                remedy=f"It ends by itself; an operator passes it with `{FORCE_COMMAND}`.",
-                command=FORCE_COMMAND,
+                remedy=f"It ends by itself{passed}.",
+                command=command,
                 until_ms=end_ms,
                 overridable=True,
             )

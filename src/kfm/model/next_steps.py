@@ -9,14 +9,26 @@ from __future__ import annotations
 from typing import Literal
 
 from kfm.model.errors import Halted
-from kfm.model.quantities import short_id
+from kfm.model.gates import force_command
+from kfm.model.quantities import moment, short_id
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
 from kfm.model.records import GateResult, Record, Run
-from kfm.model.retry_budgets import is_spent, may_be_granted
+from kfm.model.retry_budgets import CIRCUIT_OPEN, NEEDS_APPROVAL, is_spent, may_be_granted
 from kfm.model.times import rfc3339
 from kfm.model.units import replay_command
 
-StepCode = Literal["take-over", "approve", "release", "replay", "lift", "correct", "retry", "answer", "force"]
+StepCode = Literal[
+    "take-over",
+    "approve",
+    "request-approval",
+    "release",
+    "replay",
+    "lift",
+    "correct",
+    "retry",
+    "answer",
+    "force",
+]
 
 
 class NextStep(Record, frozen=True):
@@ -32,10 +44,19 @@ class NextStep(Record, frozen=True):
         return f"{self.sentence}: `{self.command}`."
 
 
+def run_command(source_id: str, start_ms: int, end_ms: int) -> str:
+    """The command that asks for one window of a source."""
+    return f"kfm run --source {source_id} --window {rfc3339(start_ms)}/{rfc3339(end_ms)}"
+
+
 def work_command(run: Run) -> str:
     """The command that asks for exactly this run's work."""
-    window = f"{rfc3339(run.window_start_ms)}/{rfc3339(run.window_end_ms)}"
-    return f"kfm run --source {run.source_id} --window {window}"
+    return run_command(run.source_id, run.window_start_ms, run.window_end_ms)
+
+
+def approve_command(request_id: str) -> str:
+    """The command with which another person approves a request."""
+    return f"kfm approvals approve {request_id} --rationale TEXT"
 
 
 def run_step(
@@ -44,12 +65,14 @@ def run_step(
     state: RetryState | None = None,
     held: QuarantineEntry | None = None,
     approval: Approval | None = None,
+    attempt: Approval | None = None,
     blocker: GateResult | None = None,
     now_ms: int,
 ) -> NextStep | None:
     """Of one run; None: nothing has to be done.
 
     `held`: its entry in quarantine, if there is one; `approval`: the request for its release that waits;
+    `attempt`: the request for another attempt at work that needs an approval, waiting or approved;
     `blocker`: the gate that refused it.
     """
     if run.status == "success":
@@ -63,21 +86,54 @@ def run_step(
     if held is not None and (approval is not None or spent or held.error_code == Halted.code):
         return held_step(held, approval)
     if blocker is not None and blocker.command:
-        sentence = f"Lift what refused it (gate {blocker.gate}), then run the same work again"
-        return NextStep(code="lift", sentence=sentence, command=blocker.command)
+        return _lifting(blocker, command)
+    judged = state if state is not None and state.attempt == run.attempts else None
+    if judged is not None and judged.reason == NEEDS_APPROVAL:
+        return _approving(run, attempt)
     if held is not None:
-        sentence = "Correct the cause, then run the same work again"
-        return NextStep(code="correct", sentence=sentence, command=command)
+        acted = judged is not None and judged.reason in ("not-idempotent", "acted")
+        cause = "See what the attempt has done outside" if acted else "Correct the cause"
+        return NextStep(code="correct", sentence=f"{cause}, then run the same work again", command=command)
     if not spent:
-        return NextStep(code="retry", sentence="Run the same work again", command=command)
+        return NextStep(code="retry", sentence=_again(judged, now_ms), command=command)
     if may_be_granted(run, state):
         sentence = "Its retry budget is used up; run it again with a rationale and a ticket"
         return NextStep(code="answer", sentence=sentence, command=f"{command} --rationale TEXT --ticket ID")
     return NextStep(
         code="force",
         sentence="Its last grant is used up; only a new revision goes on",
-        command=f"{command} --force --rationale TEXT --ticket ID",
+        command=force_command(command),
     )
+
+
+def _lifting(blocker: GateResult, command: str) -> NextStep:
+    if blocker.gate == "freeze":  # old rows have no command that can be run
+        sentence = "Run it after the freeze, or pass the freeze with a force"
+        return NextStep(code="lift", sentence=sentence, command=force_command(command))
+    sentence = f"Lift what refused it (gate {blocker.gate}), then run the same work again"
+    return NextStep(code="lift", sentence=sentence, command=blocker.command or command)
+
+
+def _approving(run: Run, attempt: Approval | None) -> NextStep:
+    """Each attempt needs its own approval."""
+    if attempt is None:
+        sentence = "Request another approval, then run the same work again"
+        command = f"kfm approvals request --run {short_id(run.run_id)} --rationale TEXT"
+        return NextStep(code="request-approval", sentence=sentence, command=command)
+    if attempt.state == "requested":
+        sentence = "Another attempt was requested; another person approves it"
+        return NextStep(code="approve", sentence=sentence, command=approve_command(attempt.request_id))
+    sentence = "Another attempt was approved; run the same work again"
+    return NextStep(code="retry", sentence=sentence, command=work_command(run))
+
+
+def _again(state: RetryState | None, now_ms: int) -> str:
+    """At once, unless upstream or its circuit refuses calls until a time that is known."""
+    reasons = {CIRCUIT_OPEN: "Its provider's circuit is open", "retry-after": "Upstream asked to wait"}
+    why, at_ms = (reasons.get(state.reason), state.not_before_ms or 0) if state else (None, 0)
+    if why is None or at_ms <= now_ms:
+        return "Run the same work again"
+    return f"{why} until {moment(at_ms)}; run the same work again after that"
 
 
 def held_step(held: QuarantineEntry, approval: Approval | None = None) -> NextStep | None:
@@ -85,13 +141,16 @@ def held_step(held: QuarantineEntry, approval: Approval | None = None) -> NextSt
     if held.state != "held":
         return None
     if approval is not None:
-        command = f"kfm approvals approve {approval.request_id} --rationale TEXT"
         sentence = "Its release was requested; another person approves it"
-        return NextStep(code="approve", sentence=sentence, command=command)
+        return NextStep(code="approve", sentence=sentence, command=approve_command(approval.request_id))
     if held.grain == "unit":
-        status = "failed" if held.kind == "dead-letter" else "quarantined"
-        command = replay_command(held.subject, status)
-        return NextStep(code="replay", sentence="Bring the unit back by a replay", command=command)
+        return unit_step(held.subject, "failed" if held.kind == "dead-letter" else "quarantined")
     command = f"kfm quarantine resume {short_id(held.held_id)} --rationale TEXT"
     sentence = "Request its release; another person approves it"
     return NextStep(code="release", sentence=sentence, command=command)
+
+
+def unit_step(wal_id: str, status: str) -> NextStep:
+    """Of a unit that failed or is quarantined."""
+    command = replay_command(wal_id, status)
+    return NextStep(code="replay", sentence="Bring the unit back by a replay", command=command)

@@ -23,11 +23,16 @@ def suggest(word: str, words: Iterable[str], similar_min: float = SIMILAR_MIN) -
     return close[0] if close else None
 
 
+def meant(word: str, words: Iterable[str]) -> str | None:
+    """The known word that was meant: a misspelling of it, or the same in other case."""
+    known = list(words)
+    return suggest(word, known) or next((one for one in known if one.casefold() == word.casefold()), None)
+
+
 def did_you_mean(word: str, words: Iterable[str]) -> str:
     """`; did you mean …?` where a word is near, else the words that would be right."""
     known = list(words)
-    folded = (one for one in known if one.casefold() == word.casefold())
-    if close := suggest(word, known) or next(folded, None):
+    if close := meant(word, known):
         return f"; did you mean `{close}`?"
     shown = 0 < len(known) <= KNOWN_SHOWN_MAX
     return f"; known are {', '.join(f'`{one}`' for one in known)}" if shown else ""

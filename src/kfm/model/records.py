@@ -133,7 +133,7 @@ class Invocation(Record, frozen=True):
     ticket: str | None = None
     reason: str | None = None  # why noop, refused or busy: a sentence
     gates: tuple[GateResult, ...] = ()
-    reason_code: str | None = None  # for programs: of core.reasons.REASON_CODES, or an error's code
+    reason_code: str | None = None  # for programs: of REASON_CODES, or an error's code
 
 
 class Output(Record, frozen=True):
@@ -334,7 +334,7 @@ class GateResult(Record, frozen=True):
     overridable: bool = False  # may --force pass it?
     overridden: bool = False
     halts: bool = False  # a CARE or sovereignty violation: halt, pause, review
-    code: str | msgspec.UnsetType = msgspec.UNSET  # of core.reasons.GATE_CODES
+    code: str | msgspec.UnsetType = msgspec.UNSET  # of GATE_CODES
     cause: str | msgspec.UnsetType = msgspec.UNSET  # what refuses it, and why
     remedy: str | msgspec.UnsetType = msgspec.UNSET  # who can lift it, and how
     command: str | msgspec.UnsetType = msgspec.UNSET  # that lifts it, or asks for that
@@ -359,7 +359,10 @@ class Justification(Record, frozen=True):
     actor: str
     rationale: str | None = None
     ticket: str | None = None
-    claimed_actor: str | None = None
+    claimed_actor: str | msgspec.UnsetType | None = msgspec.UNSET  # unset: none can be given, none is entered
+
+
+BY_KFM = Justification(actor="kfm")  # what it decided by itself
 
 
 def justified(
@@ -381,7 +384,8 @@ def justified(
 def governance_entry(
     kind: str, subject: str, at_ms: int, by: Justification, /, **details: Any
 ) -> GovernanceEntry:
-    """The governance entry of a person's decision."""
+    """The governance entry of a decision: a person's, or kfm's own."""
+    claimed = {} if by.claimed_actor is msgspec.UNSET else {"claimed_actor": by.claimed_actor}
     return GovernanceEntry(
         kind=kind,
         subject=subject,
@@ -389,7 +393,7 @@ def governance_entry(
         recorded_at_ms=at_ms,
         rationale=by.rationale,
         ticket=by.ticket,
-        details={**details, "claimed_actor": by.claimed_actor},
+        details={**details, **claimed},
     )
 
 

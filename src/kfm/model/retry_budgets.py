@@ -6,7 +6,8 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from kfm.model.quarantine import Fate, RetryState
+from kfm.model.quantities import moment
+from kfm.model.quarantine import NOT_HELD, Fate, RetryState
 from kfm.model.records import Record, Run
 from kfm.model.retry import (
     Classification,
@@ -19,6 +20,36 @@ from kfm.model.retry import (
 
 REAPED = Classification(retryable=True, error_class="lease")  # the process is gone, the work may be fine
 CIRCUIT_OPEN = "circuit-open"
+NEEDS_APPROVAL = "needs-approval"
+# Why the next attempt is due then, and why there is none: half sentences. The twin reads them, too.
+RETRIED_THEN = {
+    "retry": "by the backoff of its trigger, with jitter",
+    "retry-after": "because upstream asked for that much time",
+    CIRCUIT_OPEN: "because its provider's circuit is open until then",
+    "granted": "because it was granted new attempts",
+    "next-run": "together with the next run of its schedule, which its retries never overlap",
+}
+NOT_RETRIED = {
+    "non-retryable": "its error is of a class that trying again does not cure",
+    "attempts-spent": "its attempts are used up",
+    "budget-spent": "the time of its budget is over",
+    "retry-after-exceeds-budget": "upstream asked for more time than its budget has",
+    "not-idempotent": (
+        "its source is declared `idempotent: false`; where doing it twice does no more harm than doing it "
+        "once, say `idempotent: true`"
+    ),
+    "acted": (
+        "its pipeline made a call that is declared idempotent=False; where doing that twice does no more "
+        "harm than doing it once, say kfm.call(…, idempotent=True)"
+    ),
+    NEEDS_APPROVAL: "it was approved for one attempt only",
+    "stopped": "it was stopped by a person",
+    "superseded": "a newer revision of the same work has begun",
+    "source-gone": "its source is not in the configuration any more",
+    "code-changed": "its pipeline has changed since, and with the new code it is other work",
+    "dataset-changed": "its source feeds another dataset now",
+    "": "it was given up",
+}
 
 
 class GrantUsage(Record, frozen=True):
@@ -134,7 +165,19 @@ def given_up(state: RetryState, reason: str, now_ms: int) -> RetryState:
 
 def attended(state: RetryState, approved: bool, now_ms: int) -> RetryState:
     """Work that a second person approved for one attempt is never tried again by itself."""
-    return given_up(state, "needs-approval", now_ms) if approved and state.fate == "retry" else state
+    return given_up(state, NEEDS_APPROVAL, now_ms) if approved and state.fate == "retry" else state
+
+
+def prospect(state: RetryState, now_ms: int) -> str:
+    """What happens by itself to a run that has failed, and why; without the full stop."""
+    if state.fate != "retry":
+        why = NOT_RETRIED.get(state.reason, NOT_RETRIED[""])
+        held = "" if state.reason in NOT_HELD else "; it is quarantined"
+        return f"It is not retried automatically: {why}{held}"
+    at_ms = state.not_before_ms or now_ms
+    due = "is due since" if at_ms <= now_ms else "is not made before"
+    why = RETRIED_THEN.get(state.reason, RETRIED_THEN["retry"])
+    return f"The next automatic attempt {due} {moment(at_ms)}, {why}"
 
 
 TRIGGER = "upstream-event"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Literal
 
-from kfm.model.records import GovernanceEntry, Record
+from kfm.model.records import GovernanceEntry, Justification, Record, governance_entry
 
 Role = Literal["read", "operate", "approve"]
 ROLES: tuple[Role, ...] = ("read", "operate", "approve")
@@ -165,18 +165,16 @@ def who_could(others: Sequence[str]) -> str:
 
 def refusal_entry(identity: Identity, role: Role, what: str, reason: str, at_ms: int) -> GovernanceEntry:
     """The governance entry of a change that was refused for lack of a role."""
-    return GovernanceEntry(
-        kind="role-refused",
-        subject=what,
-        actor=identity.subject,
-        recorded_at_ms=at_ms,
-        details={
-            "role": role,
-            "roles": list(identity.roles),
-            "known_by": identity.known_by,
-            "account": identity.account,
-            "reason": reason,
-        },
+    return governance_entry(
+        "role-refused",
+        what,
+        at_ms,
+        Justification(actor=identity.subject),
+        role=role,
+        roles=list(identity.roles),
+        known_by=identity.known_by,
+        account=identity.account,
+        reason=reason,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, BinaryIO
@@ -176,7 +177,8 @@ class NoddIngest:
             from concurrent.futures import ThreadPoolExecutor
 
             self._pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="kfm-unit")
-        return self._pool.map(process, claimed)
+        context = contextvars.copy_context()  # a context runs once at a time: each unit has a copy
+        return self._pool.map(lambda one: context.copy().run(process, one), claimed)
 
     def close(self) -> None:
         if self._pool is not None:
@@ -205,7 +207,7 @@ class NoddIngest:
         declared, domain = app.settings.declared(dataset), app.settings.domain_of(dataset)
         results = [switch_gate(ledger.switches(), dataset, domain, in_flight=in_flight)]
         if not in_flight:
-            results.append(freeze_gate(app.settings.freezes, dataset, domain, ledger.now_ms()))
+            results.append(freeze_gate(app.settings.freezes, dataset, domain, ledger.now_ms(), work=None))
         if declared is not None:
             context = facts("upstream-event", None, None)
             results += [rights_gate(declared), *app.policies.decide("publish", declared, ACTOR, context)]
@@ -214,7 +216,7 @@ class NoddIngest:
 
     def _circuit_open_until(self, provider: str) -> int | None:
         """When the next trial of a provider's circuit is due; None while the circuit is closed."""
-        from kfm.calls.circuit_guards import circuit_name
+        from kfm.calls.guarded_clients import circuit_name
 
         circuit = self._app.breakers.circuit(circuit_name(provider))
         return circuit.due_ms(0, self.worker_id) or None
@@ -234,7 +236,7 @@ def registry_of(app: App) -> Registry:
 
 
 def upstream_of(app: App) -> Upstream:
-    from kfm.calls.circuit_guards import CircuitGuard, GuardedUpstream, circuit_name
+    from kfm.calls.guarded_clients import CircuitGuard, GuardedUpstream, circuit_name
     from kfm.objects.upstream import CloudUpstream
 
     ingest = app.settings.ingest

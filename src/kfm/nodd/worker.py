@@ -345,25 +345,15 @@ class Worker:
         metadata_status: str = "unknown",
     ) -> UnitFailure:
         context = self._context
-        outlook = fate_of(
+        failed = failure_of_unit(
+            claimed,
             kind,
-            grants=claimed.grants,
-            grant_attempts=claimed.grant_attempts,
-            granted_at_ms=claimed.granted_at_ms,
+            code,
+            context.redact.hide(message)[:MESSAGE_CHARS_MAX],
             now_ms=context.clock.now_ms(),
             unit_random=context.rng.unit(),
         )
-        return UnitFailure(
-            claimed=claimed,
-            error_code=code,
-            error_message=context.redact.hide(message)[:MESSAGE_CHARS_MAX],
-            error_class=kind.error_class,
-            fate=outlook.fate,
-            reason=outlook.reason,
-            not_before_ms=outlook.not_before_ms,
-            integrity_status=integrity_status,
-            metadata_status=metadata_status,
-        )
+        return replace(failed, integrity_status=integrity_status, metadata_status=metadata_status)
 
     def _put_back(
         self, claimed: ClaimedUnit, code: str, message: str, not_before_ms: int | None
@@ -407,6 +397,29 @@ class Worker:
             else:
                 failures.append(self._put_back(one.claimed, SWITCHED_OFF, gate.reason, None))
         return self._batch(successes, failures)
+
+
+def failure_of_unit(
+    claimed: ClaimedUnit, kind: Classification, code: str, message: str, *, now_ms: int, unit_random: float
+) -> UnitFailure:
+    """A failed attempt that is charged, and what its budget decides."""
+    outlook = fate_of(
+        kind,
+        grants=claimed.grants,
+        grant_attempts=claimed.grant_attempts,
+        granted_at_ms=claimed.granted_at_ms,
+        now_ms=now_ms,
+        unit_random=unit_random,
+    )
+    return UnitFailure(
+        claimed=claimed,
+        error_code=code,
+        error_message=message,
+        error_class=kind.error_class,
+        fate=outlook.fate,
+        reason=outlook.reason,
+        not_before_ms=outlook.not_before_ms,
+    )
 
 
 def dated(made: CatalogueEntry, claimed: ClaimedUnit) -> CatalogueEntry:

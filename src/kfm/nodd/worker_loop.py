@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -443,9 +444,8 @@ class WorkerThreads:
     def _add(
         self, name: str, target: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        self._threads.append(
-            threading.Thread(target=target, args=args, kwargs=kwargs, daemon=True, name=name)
-        )
+        run = partial(contextvars.copy_context().run, target, *args, **kwargs)
+        self._threads.append(threading.Thread(target=run, daemon=True, name=name))
 
     def join(self) -> bool:
         """Wait for all threads, each no longer than a long poll takes. Have they all ended?"""

@@ -6,7 +6,6 @@ The library's own retries are off: one tier retries a call, and that is the guar
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,10 +18,6 @@ LIST_CHUNK = 1000
 PART_BYTES = 8 * 1024 * 1024
 RANGE_NOT_SATISFIABLE = 416
 SMALL_BYTES_MAX = 64 * 1024 * 1024  # get() and put() hold the object in memory
-_STATUS = re.compile(r"(?:status(?: code)?|error)[^0-9]{0,4}([1-5]\d\d)\b", re.IGNORECASE)
-_PASSING = re.compile(
-    r"timed? ?out|timeout|connect|reset|broken pipe|sending request|slow ?down|throttl", re.IGNORECASE
-)
 
 
 def open_bucket(
@@ -166,6 +161,8 @@ class ObstoreBucket:
         """Errors of the library, in our words, without secrets."""
         from obstore import exceptions
 
+        from kfm.calls.foreign_errors import classify_error, obstore_status
+
         try:
             yield
         except exceptions.PreconditionError:
@@ -177,10 +174,9 @@ class ObstoreBucket:
         except NotImplementedError:
             raise BackendUnavailable(f"{self._name} knows no conditional writes.", transient=False) from None
         except (exceptions.BaseError, OSError) as error:
-            text = str(error)
-            status = _STATUS.search(text)
+            status = obstore_status(error)
             facts: dict[str, Any] = (
-                {"status": int(status[1])} if status else {"transient": bool(_PASSING.search(text))}
+                {"transient": classify_error(error).retryable} if status is None else {"status": status}
             )
             raise BackendUnavailable(f"{self._name}: {self._said(error)}", **facts) from None
 

@@ -148,6 +148,8 @@ def _explained(wording: Wording) -> Iterator[None]:
     """Errors of the library, in our words, without secrets."""
     import httpx
 
+    from kfm.calls.foreign_errors import is_untrusted
+
     try:
         yield
     except httpx.TimeoutException as error:
@@ -160,9 +162,8 @@ def _explained(wording: Wording) -> Iterator[None]:
         raise UpstreamUnavailable(f"{wording.address}: {wording.of(error)}", transient=False) from None
     except httpx.TransportError as error:
         reason = wording.of(error) or type(error).__name__
-        trusted = "CERTIFICATE_VERIFY_FAILED" not in reason
         raise UpstreamUnavailable(
-            f"{wording.address}: {reason}.", transient=trusted, cause="network"
+            f"{wording.address}: {reason}.", transient=not is_untrusted(error), cause="network"
         ) from None
 
 

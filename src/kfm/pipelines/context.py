@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kfm.model.errors import Cancelled, ContractViolated, PathConflict, PipelineFailed
+from kfm.model.quantities import one_line
 from kfm.model.records import Asset, Output
 from kfm.model.templates import safe_path
 from kfm.pipelines.node_values import BYTES_VALUE, JSON_VALUE, StoredFile, store_bytes
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from kfm.ports import Objects
 
 CHECKS_MAX = 10_000
+logger = logging.getLogger(__name__)
 
 
 class RunPublisher(Protocol):
@@ -108,7 +111,6 @@ class NodeContext:
         attempt: int,
         params: Mapping[str, Any],
         publisher: NodePublisher,
-        log: Callable[[str], None],
         cancelled: Callable[[], bool],
         run: Any = None,
     ) -> None:
@@ -118,7 +120,6 @@ class NodeContext:
         self.attempt = attempt
         self.params = params
         self.publisher = publisher
-        self.log = log
         self.run = run  # in a governed run: its inputs, window and dataset; for nodes that read from no other
         self._cancelled = cancelled
         self._checks = {"checks": 0, "passed": 0, "failed": 0}
@@ -131,6 +132,10 @@ class NodeContext:
         import kfm
 
         return kfm.call
+
+    def log(self, line: str) -> None:
+        """A line for the people who look at the run."""
+        log_node(self.node, f"{self.node}: {line}")
 
     def validate(self, name: str, passed: bool, detail: str = "") -> bool:
         """Count a check. A node with one that failed has failed."""
@@ -163,3 +168,8 @@ class NodeContext:
     @property
     def partial_reason(self) -> str | None:
         return self._partial
+
+
+def log_node(node: str, text: str) -> None:
+    """What a node says, in this process or in a child. `kfm pipeline run` shows it without being asked."""
+    logger.info("%s", one_line(text), extra={"node": node})

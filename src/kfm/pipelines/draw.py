@@ -26,6 +26,11 @@ class NodeCell(NamedTuple):
     reason: str = ""
     took_ms: int | None = None
 
+    @property
+    def remark(self) -> str:
+        """The reason; nothing where it would only repeat the word."""
+        return "" if self.reason == self.word else plain(self.reason)
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -147,10 +152,13 @@ QUIET = ("unchanged", "done")
 SIGNS = {"ran": "+", "unchanged": "=", "done": "=", "failed": "!", "blocked": "-", "partial": "~"}
 
 
-def sketch(cells: Sequence[NodeCell], reads: Reads, nodes_max: int = TEXT_NODES_MAX) -> list[str]:
-    """`cells` and `reads` in an order in which every node comes after what it reads from."""
+def sketch(cells: Sequence[NodeCell], reads: Reads, nodes_max: int = TEXT_NODES_MAX) -> list[tuple[str, str]]:
+    """Lines, each with the word of its node, or none: colour is the caller's.
+
+    `cells` and `reads` in an order in which every node comes after what it reads from.
+    """
     if not cells:
-        return ["no nodes"]
+        return [("", "no nodes")]
     depth = depths(reads)
     layers: list[list[NodeCell]] = [[] for _ in range(1 + max(depth.values()))]
     for cell in cells:
@@ -158,10 +166,10 @@ def sketch(cells: Sequence[NodeCell], reads: Reads, nodes_max: int = TEXT_NODES_
     if len(cells) > nodes_max:
         return _summary(layers)
     widths = [max(wide(plain(text)) for text in column) for column in zip(*map(_cells, cells), strict=True)]
-    lines: list[str] = []
+    lines: list[tuple[str, str]] = []
     for number, layer in enumerate(layers, 1):
-        lines.append(f"layer {number}")
-        lines += [_line(cell, reads[cell.id], widths) for cell in layer]
+        lines.append(("", f"layer {number}"))
+        lines += [(cell.word, _line(cell, reads[cell.id], widths)) for cell in layer]
     return lines
 
 
@@ -170,9 +178,8 @@ def _cells(cell: NodeCell) -> tuple[str, str, str]:
 
 
 def _details(cell: NodeCell) -> str:
-    reason = plain(cell.reason)
+    reason = cell.remark
     reason = reason if len(reason) <= REASON_CHARS_MAX else reason[: REASON_CHARS_MAX - 1] + "…"
-    reason = "" if reason == cell.word else reason
     took = duration(cell.took_ms) if cell.took_ms is not None else ""
     return ", ".join(part for part in (reason, took) if part)
 
@@ -185,23 +192,21 @@ def _line(cell: NodeCell, upstream: Sequence[str], widths: Sequence[int]) -> str
     return f"  {SIGNS.get(cell.word, '?')} {'  '.join([*texts, source])}".rstrip()
 
 
-def _summary(layers: Sequence[Sequence[NodeCell]]) -> list[str]:
+def _summary(layers: Sequence[Sequence[NodeCell]]) -> list[tuple[str, str]]:
     lines = []
     for number, layer in enumerate(layers, 1):
         words = Counter(cell.word for cell in layer)
         counts = ", ".join(f"{count:,} {word}" for word, count in sorted(words.items()))
-        lines.append(f"layer {number}: {counted(len(layer), 'node')}: {counts}")
+        lines.append(("", f"layer {number}: {counted(len(layer), 'node')}: {counts}"))
     loud = [cell for layer in layers for cell in layer if cell.word not in QUIET]
     if loud:
-        lines.append("")
+        lines.append(("", ""))
     width = max((wide(plain(cell.id)) for cell in loud[:NAMED_MAX]), default=0)
     for cell in loud[:NAMED_MAX]:
-        details = _details(cell)
-        lines.append(
-            f"  {SIGNS.get(cell.word, '?')} {padded(cell.id, width)}  {cell.word}  {details}".rstrip()
-        )
+        line = f"  {SIGNS.get(cell.word, '?')} {padded(cell.id, width)}  {cell.word}  {_details(cell)}"
+        lines.append((cell.word, line.rstrip()))
     if len(loud) > NAMED_MAX:
-        lines.append(f"  … and {len(loud) - NAMED_MAX:,} more")
+        lines.append(("", f"  … and {len(loud) - NAMED_MAX:,} more"))
     return lines
 
 
@@ -496,7 +501,6 @@ def _legend(words: Sequence[tuple[str, int]]) -> list[str]:
 
 
 def _small(cell: NodeCell, chars: int) -> str:
-    reason = plain(cell.reason) if cell.reason != cell.word else ""
     took = duration(cell.took_ms) if cell.took_ms is not None else ""
     room = chars - len(cell.word) - len(took) - 6
-    return " · ".join(part for part in (cell.word, cut(reason, room), took) if part)
+    return " · ".join(part for part in (cell.word, cut(cell.remark, room), took) if part)

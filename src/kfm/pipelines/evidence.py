@@ -117,10 +117,9 @@ def add_pass(app: Any, document: dict[str, Any], run_id: str, public: Callable[[
     if found is None:
         return
     from kfm.lineage.pipeline_provenance import pass_things
-    from kfm.pipelines.run_state_store import StoreParts, open_run_states
+    from kfm.pipelines.run_state_store import read_run_states
 
-    parts = StoreParts(app.ledger, app.state, app.objects, app.loaded)
-    tables = open_run_states(parts, app.settings.run_state, read_only=True)
+    tables = read_run_states(app)
     graph = document["@graph"]
     graph += pass_things(
         found,

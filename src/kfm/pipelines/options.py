@@ -86,7 +86,6 @@ class RunArguments(PlanArguments, total=False):
 
     workers: WorkersKind | None
     on_node: Callable[[NodeReport], None]
-    log: Callable[[str, str], None]  # of a node: a line
 
 
 class PipelineOptions(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import linecache
-import logging
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 JOBS_MAX = 256
 REMEDY = "Name a Python file that makes a kfm.Pipeline: `FILE`, or `FILE:NAME` where it makes several."
-logger = logging.getLogger(__name__)
 
 
 class PipelineProject:
@@ -85,7 +83,10 @@ class PipelineProject:
     def store_parts(self) -> StoreParts:
         from kfm.pipelines.run_state_store import StoreParts
 
-        return StoreParts(self.store, self.state, self.objects, self.loaded)
+        folder = self._folder
+        return StoreParts(
+            self.store, self.state, self.objects, folder.clock, folder.ids, folder.rng, self.loaded
+        )
 
     @cached_property
     def tables(self) -> RunStateTables:
@@ -99,9 +100,7 @@ class PipelineProject:
             return run_state_store.make(self.store_parts(), run_state_store.named(begun, chosen))
         return run_state_store.open_run_states(self.store_parts(), chosen, read_only=self._read_only)
 
-    def kernel(
-        self, on_node: Callable[[NodeReport], None], log: Callable[[str, str], None]
-    ) -> PipelineKernel:
+    def kernel(self, on_node: Callable[[NodeReport], None]) -> PipelineKernel:
         self._evidence = evidence = self._evidence or self._make_evidence()
         return PipelineKernel(
             states=self.tables,
@@ -113,7 +112,7 @@ class PipelineProject:
             clock=self.clock,
             liveness=self.liveness,
             worker_id=self.worker_id,
-            workers=_local_workers(WorkerContext(self.objects, self.files, self.clock, log)),
+            workers=_local_workers(WorkerContext(self.objects, self.files, self.clock)),
             actor=_who(self.loaded),
             heartbeat=LeaseHeartbeat(self._folder.open_ledger),
             redact=self.loaded.discretion.hide if self.loaded else str,
@@ -180,12 +179,11 @@ def run_pipeline(
     config: str | None = None,
     workers: WorkersKind | None = None,
     on_node: Callable[[NodeReport], None] = lambda _report: None,
-    log: Callable[[str, str], None] = lambda _node, _line: None,
     **arguments: Unpack[OptionArguments],
 ) -> PipelineReport:
     with open_project(directory, config) as project:
         options = make_options(pipeline, project, **arguments)
-        kernel = with_workers(project.kernel(on_node, log), project, pipeline, workers, log)
+        kernel = with_workers(project.kernel(on_node), project, pipeline, workers)
         return PipelineExecutor(PipelinePlanner(kernel, pipeline, options)).run()
 
 
@@ -206,7 +204,7 @@ def plan_in_project(project: PipelineProject, pipeline: Pipeline, options: Pipel
 
     graph = tuple(pipeline.graph().reads.items())
     states: Any = PlanningView(project.tables, project.store.database.session, graph)
-    kernel = replace(project.kernel(lambda _report: None, lambda _node, _line: None), states=states)
+    kernel = replace(project.kernel(lambda _report: None), states=states)
     return PipelinePlanner(kernel, pipeline, options).plan()
 
 
@@ -276,10 +274,9 @@ def governed_kernel(app: App, objects: Objects, *, dry_run: bool) -> PipelineKer
     files = DiskProject(app.loaded.folder)
     states: RunStateTables | NullRunState = NullRunState()
     if not dry_run:
-        from kfm.pipelines.run_state_store import StoreParts, open_run_states
+        from kfm.pipelines.run_state_store import open_run_states, parts_of
 
-        parts = StoreParts(app.store, app.state, objects, app.loaded)
-        states = open_run_states(parts, app.settings.run_state)
+        states = open_run_states(parts_of(app, app.store, objects), app.settings.run_state)
     return PipelineKernel(
         states=states,
         pipeline_runs=states,
@@ -290,7 +287,7 @@ def governed_kernel(app: App, objects: Objects, *, dry_run: bool) -> PipelineKer
         clock=app.clock,
         liveness=app.liveness,
         worker_id=app.kernel.worker_id,
-        workers=_local_workers(WorkerContext(objects, files, app.clock, log_node)),
+        workers=_local_workers(WorkerContext(objects, files, app.clock)),
         actor=_who(app.loaded),
         redact=app.loaded.discretion,
         **({} if dry_run else governed_evidence(app)),
@@ -302,7 +299,6 @@ def with_workers(
     project: PipelineProject,
     pipeline: Pipeline,
     workers: WorkersKind | None,
-    log: Callable[[str, str], None],
 ) -> PipelineKernel:
     """The kernel with processes as workers, where the caller or the pipeline asks for them."""
     if (workers or pipeline.workers) != "processes":
@@ -310,16 +306,12 @@ def with_workers(
     from kfm.pipelines.workers import ProcessWorkers, home_of
 
     home_of(pipeline)  # before anything is begun
-    return replace(kernel, workers=lambda jobs: ProcessWorkers(project, pipeline, jobs, log))
+    return replace(kernel, workers=lambda jobs: ProcessWorkers(project, pipeline, jobs))
 
 
 def _local_workers(context: WorkerContext) -> Callable[[int], Workers]:
     """Workers in this process: threads, or the calling thread for one job at a time."""
     return lambda jobs: ThreadWorkers(context, jobs, prepare_decoders) if jobs > 1 else InlineWorker(context)
-
-
-def log_node(node: str, line: str) -> None:
-    logger.info("%s: %s", node, line, extra={"node": node})
 
 
 def _who(loaded: Loaded | None) -> str:

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from kfm.decoders import prepare_decoders
 from kfm.model.errors import Busy, Cancelled, LostLease, PipelineFailed, UsageError
+from kfm.model.retry import backoff_ms
 from kfm.model.run_state import MAIN, SkipScope, node_scope, outputs_of
 from kfm.pipelines.code_hash import enclosing_code
 from kfm.pipelines.declaration import NodeSpec
 from kfm.pipelines.inputs import BoundCall
 from kfm.pipelines.node_values import handed_on
 from kfm.pipelines.options import NodeReport, PipelineOptions
-from kfm.pipelines.project import PipelineProject, log_node, open_project
+from kfm.pipelines.project import PipelineProject, open_project
 from kfm.pipelines.single_node import SingleNode, run_node
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -333,12 +334,13 @@ def _run_when_free(
 ) -> NodeReport:
     """Run the node once no other process works on it; what that one made is then found, and skipped."""
     deadline_ms = project.clock.monotonic_ms() + int(wait_s * 1000)
-    delay_ms = POLL_MS_FIRST
+    polls = 0
     while True:
+        polls += 1
+        delay_ms = backoff_ms(POLL_MS_FIRST, POLL_MS_MAX, polls)
         try:
-            return run_node(project.kernel(lambda _report: None, log_node), node, options)
+            return run_node(project.kernel(lambda _report: None), node, options)
         except Busy as busy:
             if isinstance(busy, LostLease) or project.clock.monotonic_ms() + delay_ms > deadline_ms:
                 raise
         project.clock.sleep_ms(delay_ms)
-        delay_ms = min(delay_ms * 2, POLL_MS_MAX)

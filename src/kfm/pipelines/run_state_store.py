@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from kfm.model.errors import Busy, ConfigError, StoreCorrupt, UsageError
-from kfm.model.records import GovernanceEntry, Lock, Node
+from kfm.model.records import Justification, Lock, Node, governance_entry
 from kfm.model.run_state import (
     STORE_MARK,
     BeginPass,
@@ -28,11 +28,13 @@ from kfm.model.run_state import (
 from kfm.model.settings import RunStateSettings
 
 if TYPE_CHECKING:
+    from kfm.app import App
+    from kfm.branches_remote.lakefs_branches import LakefsBranches
     from kfm.branches_remote.run_state_objects import BranchRunState
     from kfm.config.loader import Loaded
     from kfm.db.run_state import RunStateTables
     from kfm.pipelines.project import PipelineProject
-    from kfm.ports import Objects
+    from kfm.ports import Clock, Ids, Objects, Rng
 
 
 RELATIONAL = "relational"
@@ -47,7 +49,21 @@ class StoreParts(msgspec.Struct, frozen=True, eq=False):
     store: Any  # the ledger
     state: str  # its folder
     objects: Objects
+    clock: Clock
+    ids: Ids
+    rng: Rng
     loaded: Loaded | None = None
+
+
+def parts_of(app: App, store: Any = None, objects: Objects | None = None) -> StoreParts:
+    """Those of an application: its ledger for reading, unless another is given."""
+    ledger = app.ledger if store is None else store
+    return StoreParts(ledger, app.state, objects or app.objects, app.clock, app.ids, app.rng, app.loaded)
+
+
+def read_run_states(app: App) -> RunStateTables:
+    """The application's store of run-state, for reading."""
+    return open_run_states(parts_of(app), app.settings.run_state, read_only=True)
 
 
 def name_of(chosen: RunStateSettings) -> str:
@@ -116,21 +132,26 @@ def make(parts: StoreParts, chosen: RunStateSettings, *, moving: bool = False) -
 
 
 def _on_lakefs(parts: StoreParts) -> RunStateTables:
-    from kfm.branches_remote.lakefs_client import open_branches
     from kfm.branches_remote.run_state_objects import RemoteBranchRunState
     from kfm.db.run_state_external import RemoteRunStates
-    from kfm.system import SystemClock, SystemIds, SystemRng
+
+    branches = lakefs_branches(parts)
+    return RemoteRunStates(
+        parts.store.database, RemoteBranchRunState(branches, parts.objects, branches.bring)
+    )
+
+
+def lakefs_branches(parts: StoreParts) -> LakefsBranches:
+    """The branches in the lakeFS repository of the configuration."""
+    from kfm.branches_remote.lakefs_client import open_branches
 
     if parts.loaded is None or parts.loaded.settings.lakefs is None:
         raise ConfigError(
             "The run-state of this environment is on lakeFS, and the configuration names no server.",
             remedy="Set `lakefs:` to the repository that it is on.",
         )
-    branches = open_branches(
-        parts.loaded, parts.objects, parts.store, clock=SystemClock(), ids=SystemIds(), rng=SystemRng()
-    )
-    return RemoteRunStates(
-        parts.store.database, RemoteBranchRunState(branches, parts.objects, branches.bring)
+    return open_branches(
+        parts.loaded, parts.objects, parts.store, clock=parts.clock, ids=parts.ids, rng=parts.rng
     )
 
 
@@ -221,13 +242,9 @@ def migrate(
                 f"`{before}` holds {had.records} records and `{after}` {has.records}, or they differ.",
                 remedy=f"Nothing was switched. Empty `{after}` of what is not from here, and try again.",
             )
-        entry = GovernanceEntry(
-            kind="run-state-migrate",
-            subject=after,
-            actor=actor,
-            recorded_at_ms=project.store.now_ms(),
-            details={"before": before, "records": had.records, "digest": had.digest},
-        )
+        by, facts = Justification(actor=actor), {"records": had.records, "digest": had.digest}
+        at_ms = project.store.now_ms()
+        entry = governance_entry("run-state-migrate", after, at_ms, by, before=before, **facts)
         if not moves.switch(project.store.database, fence, before, after, entry):
             raise Busy("Another process has taken over meanwhile; nothing was switched.")
         return MovedStore(before, after, *had)

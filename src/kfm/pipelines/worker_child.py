@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import queue
 import signal
@@ -14,7 +15,7 @@ from typing import Any
 
 from kfm.model.errors import KfmError, PipelineError
 from kfm.model.run_state import outputs_of, outputs_text
-from kfm.pipelines import declaration
+from kfm.pipelines import context, declaration
 from kfm.pipelines.code_hash import CodeHashes
 from kfm.pipelines.declaration import Pipeline
 from kfm.pipelines.project import pipelines_of
@@ -40,9 +41,11 @@ def main() -> None:
             while view:
                 view = view[os.write(answers, view) :]
 
+    context.logger.addHandler(_SendingHandler(send))
+    context.logger.setLevel(logging.INFO)  # the parent knows who wants to see it
     try:
         pipeline = _pipeline(first)
-        worker = _worker(first, lambda node, line: send({"node": node, "log": line}))
+        worker = _worker(first)
     except KfmError as error:
         send({"unusable": _error_document(error)})
         return
@@ -57,6 +60,17 @@ def main() -> None:
             send({"unusable": _error_document(error)})
             return
         send({"done": _answer(outcome)})
+
+
+class _SendingHandler(logging.Handler):
+    """Sends what nodes log to the parent, which logs it."""
+
+    def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
+        super().__init__()
+        self._send = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._send({"node": vars(record)["node"], "log": record.getMessage()})
 
 
 def _receive(orders: queue.SimpleQueue[dict[str, Any]], cancelled: threading.Event) -> None:
@@ -92,12 +106,12 @@ def _pipeline(first: dict[str, Any]) -> Pipeline:
     return pipeline
 
 
-def _worker(first: dict[str, Any], log: Callable[[str, str], None]) -> WorkerContext:
+def _worker(first: dict[str, Any]) -> WorkerContext:
     from kfm.config.state_folder import StateFolder
     from kfm.objects.local import DiskProject
 
     folder = StateFolder(first["state"])
-    return WorkerContext(folder.local_objects(), DiskProject(first["root"]), folder.clock, log)
+    return WorkerContext(folder.local_objects(), DiskProject(first["root"]), folder.clock)
 
 
 def _job(order: dict[str, Any], pipeline: Pipeline, codes: dict[str, str]) -> NodeJob:

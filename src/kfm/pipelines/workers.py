@@ -22,7 +22,7 @@ from kfm.model import errors
 from kfm.model.errors import Cancelled, ContractViolated, KfmError, PipelineError, PipelineFailed
 from kfm.model.records import NodeOutcome, Output
 from kfm.model.run_state import NOTHING_CHECKED, outputs_of, outputs_text
-from kfm.pipelines.context import HiddenRun, NodeContext, NodePublisher
+from kfm.pipelines.context import HiddenRun, NodeContext, NodePublisher, log_node
 from kfm.pipelines.declaration import CONTEXT_NAMES, NodeSpec, Pipeline, arguments_of
 from kfm.pipelines.node_values import handed_on, store_value
 
@@ -85,12 +85,11 @@ class Workers(Protocol):
 
 
 class WorkerContext(msgspec.Struct, frozen=True, eq=False):
-    """Dependencies of a worker: the object store, the project's files, a clock, a log."""
+    """Dependencies of a worker: the object store, the project's files, a clock."""
 
     objects: Objects
     files: ProjectFiles
     clock: Clock
-    log: Callable[[str, str], None] = lambda _node, _line: None
     publisher_lock: threading.Lock = msgspec.field(default_factory=threading.Lock)
 
 
@@ -193,7 +192,6 @@ def perform(job: NodeJob, worker: WorkerContext, cancelled: Callable[[], bool]) 
         attempt=job.attempt,
         params=spec.params,
         publisher=publisher,
-        log=lambda line: worker.log(spec.id, line),
         cancelled=cancelled,
         run=_run_of(job),
     )
@@ -374,13 +372,10 @@ class ElsewhereError(Exception):
 class ProcessWorkers:
     """Implements `Workers` with child processes."""
 
-    def __init__(
-        self, project: PipelineProject, pipeline: Pipeline, jobs: int, log: Callable[[str, str], None]
-    ) -> None:
+    def __init__(self, project: PipelineProject, pipeline: Pipeline, jobs: int) -> None:
         self._project = project
         self._pipeline = pipeline
         self._jobs = jobs
-        self._log = log
         self._home = home_of(pipeline)
         self._children: list[_Child] = []
         self._tries: dict[str, int] = {}
@@ -464,7 +459,7 @@ class ProcessWorkers:
         done = []
         for message in child.frames.feed(data):
             if "log" in message:
-                self._log(message["node"], message["log"])
+                log_node(message["node"], message["log"])
             elif "unusable" in message:
                 raise _error(message["unusable"])
             else:
@@ -484,7 +479,8 @@ class ProcessWorkers:
             return []
         tries = self._tries[job.spec.id] = self._tries.get(job.spec.id, 0) + 1
         if tries < TRIES_MAX and not child.cancelled:
-            self._log(job.spec.id, f"its process {_fate(code)}; tried once more in another")
+            node = job.spec.id
+            log_node(node, f"{node}: its process {_fate(code)}; tried once more in another")
             self.start(job)
             return []
         times = "twice" if tries >= TRIES_MAX else "while it was asked to stop"

@@ -66,7 +66,7 @@ def read_files(sources: Sequence[PolicySource], folder: Path) -> list[tuple[str,
             continue
         paths = _matching(pattern, folder)
         if not paths:
-            raise PolicyError(f"{pattern}: there is no such file in {folder}")
+            raise PolicyError.of_file(pattern, f"there is no such file in {folder}")
         for path in paths:
             found[str(path)] = _text(path)
     return list(found.items())
@@ -84,16 +84,16 @@ def _matching(pattern: str, folder: Path) -> list[Path]:
             return sorted(item for item in root.glob(str(Path(pattern).relative_to(root))) if item.is_file())
         return sorted(item for item in folder.glob(pattern) if item.is_file())
     except (ValueError, NotImplementedError) as error:
-        raise PolicyError(f"{pattern}: {error}") from None
+        raise PolicyError.of_file(pattern, str(error)) from None
 
 
 def _text(path: Path) -> str:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise PolicyError(f"{path}: {error.strerror}") from None
+        raise PolicyError.of_file(path, str(error.strerror)) from None
     if len(data) > _FILE_BYTES_MAX:
-        raise PolicyError(f"{path}: larger than {_FILE_BYTES_MAX} bytes")
+        raise PolicyError.of_file(path, f"larger than {_FILE_BYTES_MAX} bytes")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

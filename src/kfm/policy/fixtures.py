@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from kfm.model.documents import Document, ReadingRules, decoded, parse_yaml, shaped
 from kfm.model.errors import PolicyError
 from kfm.model.quantities import suggest
 from kfm.model.records import Record
@@ -17,9 +15,8 @@ from kfm.policy.cedar import ACTIONS, CedarPolicies
 
 _FILE_BYTES_MAX = 1024 * 1024
 _FIXTURES_MAX = 10_000
-_NODES_MAX = 500_000
 _FIELDS = ("name", "action", "dataset", "principal", "context", "expect", "by")
-_UNKNOWN_FIELD = re.compile(r"unknown field `(?P<word>[^`]*)`")
+_RULES = ReadingRules(error=PolicyError, values_max=500_000, whole_max=None, merges=True)
 
 
 class FixtureResult(Record, frozen=True, kw_only=True):
@@ -38,11 +35,17 @@ class FixtureResult(Record, frozen=True, kw_only=True):
 
 def evaluate_fixtures(policies: CedarPolicies, path: Path) -> list[FixtureResult]:
     """Run every fixture of a YAML or JSON file. A faulty file is a PolicyError that names the line."""
-    return [_evaluate(policies, path, line, fixture) for line, fixture in _read(path)]
+    document = _read(path)
+    lines = [document.line(f"[{index}]") for index in range(len(document.values))]
+    fixtures = [_checked(entry, path, line) for entry, line in zip(document.values, lines, strict=True)]
+    return [_evaluate(policies, document, index, fixture) for index, fixture in enumerate(fixtures)]
 
 
-def _evaluate(policies: CedarPolicies, path: Path, line: int, fixture: Mapping[str, Any]) -> FixtureResult:
-    dataset = _dataset(fixture["dataset"], path, line)
+def _evaluate(
+    policies: CedarPolicies, document: Document, index: int, fixture: Mapping[str, Any]
+) -> FixtureResult:
+    path, line = document.name, document.line(f"[{index}]")
+    dataset = shaped(document, DatasetSettings, (f"[{index}].dataset", fixture["dataset"]))
     try:
         results = policies.decide(
             fixture["action"], dataset, fixture.get("principal") or "tester", fixture.get("context") or {}
@@ -66,64 +69,22 @@ def _evaluate(policies: CedarPolicies, path: Path, line: int, fixture: Mapping[s
         expected_by=expected_by,
         got_by=got_by,
         detail=detail,
-        file=str(path),
+        file=path,
         line=line,
     )
 
 
-def _dataset(value: Any, path: Path, line: int) -> DatasetSettings:
-    try:
-        return msgspec.convert(value, DatasetSettings)
-    except msgspec.ValidationError as error:
-        unknown = _UNKNOWN_FIELD.search(str(error))
-        hint = ""
-        if unknown:
-            words = ("id", "title", "domain", "rights", "license", "care", "label", "level", "sovereignty")
-            close = suggest(unknown["word"], words)
-            hint = f"; did you mean {close!r}?" if close else ""
-        raise PolicyError.at(path, line, f"dataset: {error}{hint}") from None
-
-
-def _read(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
+def _read(path: Path) -> Document:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise PolicyError(f"{path}: {error.strerror}") from None
+        raise PolicyError.of_file(path, str(error.strerror)) from None
     if len(data) > _FILE_BYTES_MAX:
-        raise PolicyError(f"{path}: larger than {_FILE_BYTES_MAX} bytes")
-    try:
-        entries = YAML(typ="rt").load(data)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark is not None else 1
-        raise PolicyError.at(path, line, f"{' '.join((error.problem or 'is not YAML').split())}") from None
-    except (YAMLError, RecursionError, ValueError) as error:
-        raise PolicyError(f"{path}:1: {' '.join(str(error).split())[:200]}") from None
-    if not isinstance(entries, list) or len(entries) > _FIXTURES_MAX:
-        raise PolicyError(f"{path}:1: a list of at most {_FIXTURES_MAX} fixtures is expected")
-    marks: Any = getattr(entries, "lc", None)
-    lines = [marks.item(index)[0] + 1 for index in range(len(entries))]
-    plain = _plain(entries, path, [_NODES_MAX])
-    return [(line, _checked(entry, path, line)) for line, entry in zip(lines, plain, strict=True)]
-
-
-def _plain(value: Any, path: Path, budget: list[int]) -> Any:
-    """Ordinary values instead of the parser's own kinds; the budget ends what aliases would unfold to."""
-    budget[0] -= 1
-    if budget[0] < 0:
-        raise PolicyError(f"{path}: more than {_NODES_MAX} values")
-    if isinstance(value, dict):
-        return {_plain(key, path, budget): _plain(item, path, budget) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item, path, budget) for item in value]
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
-        raise PolicyError(f"{path}: {ascii(value)[:80]} is not Unicode text")
-    return next((kind(value) for kind in (str, int, float) if isinstance(value, kind)), str(value))
+        raise PolicyError.of_file(path, f"larger than {_FILE_BYTES_MAX} bytes")
+    document = parse_yaml(str(path), decoded(str(path), data, _RULES), _RULES)
+    if not isinstance(document.values, list) or len(document.values) > _FIXTURES_MAX:
+        raise document.error("", f"a list of at most {_FIXTURES_MAX} fixtures is expected")
+    return document
 
 
 def _checked(entry: Any, path: Path, line: int) -> Mapping[str, Any]:

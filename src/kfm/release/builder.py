@@ -15,7 +15,15 @@ from kfm import __version__
 from kfm.config.loader import source_date_epoch_ms
 from kfm.model.contracts import contract
 from kfm.model.errors import RationaleRequired, ReleaseDiffers, SigningFailed, UsageError
-from kfm.model.records import GovernanceEntry, Invocation, InvocationOutcome, Record, Run, TriggerType
+from kfm.model.records import (
+    Invocation,
+    InvocationOutcome,
+    Justification,
+    Record,
+    Run,
+    TriggerType,
+    governance_entry,
+)
 from kfm.model.redaction import MASK_KEY, hidden_names, mask
 from kfm.model.runs import Attempt, CallRetry, ChainLink
 from kfm.model.times import rfc3339
@@ -194,22 +202,16 @@ def _record(made: Made, wanted: ReleaseOptions, store: Ledger, before: str | Non
     same = bool(entries) and entries[0].details.get("digest") == made.digest
     if same and made.state == "unchanged" and entries[0].details.get("signed") == made.signed:
         return
-    store.append_governance(
-        [
-            GovernanceEntry(
-                kind=ENTRY,
-                subject=made.version,
-                actor=wanted.actor,
-                recorded_at_ms=store.now_ms(),
-                rationale=wanted.rationale,
-                details={
-                    "digest": made.digest,
-                    "replaced": f"sha256:{before}" if before and made.state == "replaced" else None,
-                    "signed": made.signed,
-                },
-            )
-        ]
+    entry = governance_entry(
+        ENTRY,
+        made.version,
+        store.now_ms(),
+        Justification(actor=wanted.actor, rationale=wanted.rationale),
+        digest=made.digest,
+        replaced=f"sha256:{before}" if before and made.state == "replaced" else None,
+        signed=made.signed,
     )
+    store.append_governance([entry])
 
 
 def _read(path: str) -> bytes:

@@ -23,6 +23,7 @@ RUNS_SEEN_MAX = 500
 CALLS_SEEN_MAX = 500
 APPROVALS_SEEN_MAX = 20
 OPERATOR = "an operator"
+APPROVER = "another person than the requester"
 _LIFTERS = {
     "care": "one person requests it, another approves",
     "sovereignty": "the authority that its rights name",
@@ -74,7 +75,7 @@ def frozen(settings: Settings, now_ms: int) -> Iterator[Blocker]:
     """Datasets that are in a freeze window now."""
     if not settings.freezes:
         return
-    from kfm.model.gates import cause_and_remedy, freeze_gate, freeze_span_ms
+    from kfm.model.gates import ORIGIN_COMMAND, cause_and_remedy, force_command, freeze_gate, freeze_span_ms
 
     for dataset in settings.datasets:
         gate = freeze_gate(settings.freezes, dataset.id, dataset.domain, now_ms)
@@ -82,7 +83,7 @@ def frozen(settings: Settings, now_ms: int) -> Iterator[Blocker]:
             continue
         since = [start for start, end in map(freeze_span_ms, settings.freezes) if start <= now_ms < end]
         cause, _ = cause_and_remedy(gate)
-        source = next((each.id for each in settings.sources if each.dataset == dataset.id), "ID")
+        source = next((each.id for each in settings.sources if each.dataset == dataset.id), None)
         yield Blocker(
             kind="freeze",
             how="frozen",
@@ -90,24 +91,28 @@ def frozen(settings: Settings, now_ms: int) -> Iterator[Blocker]:
             why=cause,
             since_ms=max(since, default=None),
             who="it ends by itself; an operator can override it",
-            command=f"kfm run --source {source} --force --rationale TEXT --ticket ID",
+            command=force_command(f"kfm run --source {source}") if source else ORIGIN_COMMAND,
             sentence=f"blocked by a freeze window on dataset {dataset.id}: {cause}",
         )
 
 
-def halted(settings: Settings, ledger: LedgerReader) -> Iterator[Blocker]:
+def halted(settings: Settings, ledger: LedgerReader, now_ms: int) -> Iterator[Blocker]:
     """Datasets that wait for a review."""
     for dataset in settings.datasets:
         held = ledger.halted(dataset.id)
         if held is not None:
+            from kfm.reports.next_steps import step_of_held
+
+            step = step_of_held(ledger, held, now_ms)
+            asked = step is not None and step.code == "approve"
             yield Blocker(
                 kind="halt",
                 how="halted",
                 what=f"dataset {dataset.id}",
                 why=f"Halted for review after run {short_id(held.subject)}: {held.error_code}",
                 since_ms=held.held_at_ms,
-                who="an operator requests it, another person approves",
-                command=f"kfm quarantine resume {short_id(held.held_id)} --rationale TEXT",
+                who=APPROVER if asked else "an operator requests it, another person approves",
+                command=step.command if step else "",
             )
 
 
@@ -140,7 +145,7 @@ def blockers(settings: Settings, ledger: LedgerReader, now_ms: int) -> list[Bloc
     return [
         *switched(switches),
         *frozen(settings, now_ms),
-        *halted(settings, ledger),
+        *halted(settings, ledger, now_ms),
         *open_circuits(ledger.breakers(), now_ms),
         *refused_calls(settings, ledger, switches, now_ms),
     ]
@@ -202,10 +207,9 @@ def _refusal(call: Invocation, gate: GateResult, waiting: Approval | None) -> Bl
     command = gate.command or f"kfm explain {short_id(call.invocation_id)}"
     who = _LIFTERS.get(gate.gate, "a person who can do what the rule asks for")
     if waiting is not None:
-        command, who = (
-            f"kfm approvals approve {waiting.request_id} --rationale TEXT",
-            "another person than the requester",
-        )
+        from kfm.model.next_steps import approve_command
+
+        command, who = approve_command(waiting.request_id), APPROVER
     return Blocker(
         kind="refusal",
         how="refused",

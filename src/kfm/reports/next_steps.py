@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from kfm.model.approvals import open_attempt
 from kfm.model.errors import Refused, all_errors
 from kfm.model.next_steps import NextStep, held_step, run_step
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import GateResult, Run
+from kfm.model.retry_budgets import NEEDS_APPROVAL
 from kfm.reports.explain.invocations import refused
 
 if TYPE_CHECKING:
@@ -22,11 +24,13 @@ def step_of_run(ledger: LedgerReader, run: Run, now_ms: int) -> NextStep | None:
     if run.status == "success":
         return None
     held = next(iter(ledger.held(state="held", subject=run.run_id, limit=1)), None)
+    state = ledger.retry_state(run.run_id)
     return run_step(
         run,
-        state=ledger.retry_state(run.run_id),
+        state=state,
         held=held,
         approval=waiting(ledger, held) if held else None,
+        attempt=_attempt(ledger, run, now_ms) if state and state.reason == NEEDS_APPROVAL else None,
         blocker=_blocker(ledger, run),
         now_ms=now_ms,
     )
@@ -44,6 +48,12 @@ def waiting(ledger: LedgerReader, held: QuarantineEntry) -> Approval | None:
     """The request for its release that waits for an approval."""
     asked = ledger.approvals(state="requested", subject=held.held_id, limit=1)
     return next(iter(asked), None)
+
+
+def _attempt(ledger: LedgerReader, run: Run, now_ms: int) -> Approval | None:
+    """The newest request for an attempt at its work that waits, or was approved and can still be used."""
+    known = ledger.approvals(subject=run.work_base, limit=CALLS_MAX)
+    return next((one for one in known if open_attempt(one, now_ms)), None)
 
 
 def _blocker(ledger: LedgerReader, run: Run) -> GateResult | None:

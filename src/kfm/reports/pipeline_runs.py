@@ -40,11 +40,10 @@ def read_pass(app: App, run_id: str) -> PassSeen | None:
 
     if RunStateTables(app.ledger.database).get(run_id) is None:
         return None
-    from kfm.pipelines.run_state_store import StoreParts, open_run_states
+    from kfm.pipelines.run_state_store import read_run_states
     from kfm.reports.explain.pipeline_runs import explain_pipeline_run
 
-    around = StoreParts(app.ledger, app.state, app.objects, app.loaded)
-    tables = open_run_states(around, app.settings.run_state, read_only=True)
+    tables = read_run_states(app)
     found = tables.get(run_id)
     if found is None:
         return None

@@ -9,7 +9,6 @@ from kfm.model.quantities import instant, one_line, short_id
 from kfm.reports.blockers import OPERATOR, failures, frozen, switched
 
 ATTENTION_MAX = 20  # works named; more are counted
-FORCED = "kfm run --force --rationale TEXT --ticket ID"
 
 
 def gather(app: Any) -> dict[str, Any]:
@@ -103,9 +102,7 @@ def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_
     """State, one sentence, who can change it and the command. The hardest blocker first."""
     for each in chain(switched(switches), frozen(settings, now_ms)):
         if each.kind != "replays":
-            return _line(
-                "blocked", each.sentence, OPERATOR, FORCED if each.kind == "freeze" else each.command
-            )
+            return _line("blocked", each.sentence, OPERATOR, each.command)
     for breaker in document["breakers"]:
         if breaker["state"] != "closed":
             from kfm.reports.breakers import breaker_headline

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from msgspec.structs import replace
@@ -22,12 +22,14 @@ from kfm.model.gates import (
     rights_gate,
     switch_gate,
 )
+from kfm.model.next_steps import run_command
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState, Waiting
 from kfm.model.records import (
     GateResult,
     GovernanceEntry,
     Invocation,
     InvocationOutcome,
+    Justification,
     Lock,
     Promotion,
     ReasonCode,
@@ -38,6 +40,7 @@ from kfm.model.records import (
     ValidationReport,
     Window,
     Work,
+    governance_entry,
 )
 from kfm.model.retry_budgets import grant_usage, granted, is_spent, may_be_granted
 from kfm.model.runs import Admit, Circumstances, retried, started, taken_over
@@ -250,7 +253,7 @@ def at_admission(kernel: Kernel, subject: RunSubject, *, dry_run: bool = False) 
     dataset, approval = subject.dataset, _usable(kernel, subject)
     results = [
         switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=False),
-        freeze_gate(kernel.settings.freezes, dataset.id, dataset.domain, kernel.ledger.now_ms()),
+        _freezes(kernel, subject),
         rights_gate(dataset),
         *_policies(kernel, subject, "run", approval, dry_run),
     ]
@@ -273,11 +276,18 @@ def at_promotion(
     results = [
         contract_gate(report),
         switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=True),
-        freeze_gate(kernel.settings.freezes, dataset.id, dataset.domain, kernel.ledger.now_ms()),
+        _freezes(kernel, subject),
         rights_gate(dataset),
         *_policies(kernel, subject, "publish", approval, dry_run),
     ]
     return combine(results, force_request(subject))
+
+
+def _freezes(kernel: Kernel, subject: RunSubject) -> GateResult:
+    dataset, window = subject.dataset, subject.window
+    work = run_command(subject.source.id, window.start_ms, window.end_ms)
+    now_ms = kernel.ledger.now_ms()
+    return freeze_gate(kernel.settings.freezes, dataset.id, dataset.domain, now_ms, work=work)
 
 
 def at_projection(kernel: Kernel, dataset: DatasetSettings, head: Promotion) -> GateDecision:
@@ -662,15 +672,16 @@ class Admission:
     def _entry(
         self, kind: str, about: str, subject: RunSubject, details: dict[str, object]
     ) -> GovernanceEntry:
-        return GovernanceEntry(
-            kind=kind,
-            subject=about,
-            actor=subject.trigger.actor,
-            recorded_at_ms=self._store.now_ms(),
-            rationale=subject.trigger.rationale,
-            ticket=subject.trigger.ticket,
-            details={"invocation_id": self._invocation_id, "dataset_id": subject.dataset.id, **details},
-        )
+        facts = {"invocation_id": self._invocation_id, "dataset_id": subject.dataset.id, **details}
+        return trigger_entry(subject.trigger, kind, about, self._store.now_ms(), facts)
+
+
+def trigger_entry(
+    trigger: Trigger, kind: str, about: str, at_ms: int, details: Mapping[str, object]
+) -> GovernanceEntry:
+    """The governance entry of something that a trigger led to."""
+    by = Justification(actor=trigger.actor, rationale=trigger.rationale, ticket=trigger.ticket)
+    return governance_entry(kind, about, at_ms, by, **details)
 
 
 def held_by(lock: Lock) -> str:

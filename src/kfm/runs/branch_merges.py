@@ -125,16 +125,9 @@ def reader(app: App) -> BranchReader:
 
 
 def _on_lakefs(app: App) -> Branches:
-    from kfm.branches_remote.lakefs_client import open_branches
+    from kfm.pipelines.run_state_store import lakefs_branches, parts_of
 
-    return open_branches(
-        app.loaded,
-        app.objects,
-        app.ledger if app.store is None else app.store,
-        clock=app.clock,
-        ids=app.ids,
-        rng=app.rng,
-    )
+    return lakefs_branches(parts_of(app, app.store))
 
 
 def merging(app: App) -> Merging:

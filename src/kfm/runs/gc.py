@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from msgspec.structs import replace
 
 from kfm.model.errors import LimitExceeded, LockHeld, StoreCorrupt
-from kfm.model.records import GovernanceEntry, Lock, Manifest, Promotion, Record, Run
+from kfm.model.records import Justification, Lock, Manifest, Promotion, Record, Run, governance_entry
 from kfm.publish.manifest import blobs
 from kfm.runs.admission import held_by
 from kfm.runs.kernel import Kernel
@@ -69,17 +69,9 @@ def carry_out(
         details = {"objects": removed.objects, "bytes": removed.size} if removed else {"interrupted": True}
         if removed and removed.commits + removed.trees:
             details |= {"commits": removed.commits, "trees": removed.trees}
-        store.end_collection(
-            fence,
-            GovernanceEntry(
-                kind="gc",
-                subject=kernel.settings.environment,
-                actor=actor,
-                recorded_at_ms=store.now_ms(),
-                rationale=rationale,
-                details=details,
-            ),
-        )
+        by = Justification(actor=actor, rationale=rationale)
+        entry = governance_entry("gc", kernel.settings.environment, store.now_ms(), by, **details)
+        store.end_collection(fence, entry)
 
 
 RUNS_MAX = 10_000

@@ -41,12 +41,12 @@ from kfm.model.retry import (
     failure_of,
     policy_for,
 )
-from kfm.model.retry_budgets import REAPED, attended, grant_usage, judge
+from kfm.model.retry_budgets import REAPED, attended, grant_usage, judge, prospect
 from kfm.model.runs import Ending, Fail, Reaped
 from kfm.model.times import rfc3339
 from kfm.ports import Liveness
 from kfm.reports.next_steps import step_of_run
-from kfm.runs.admission import Admitted, RunSubject, approval_of
+from kfm.runs.admission import Admitted, RunSubject, approval_of, trigger_entry
 from kfm.runs.artifacts import RunLog
 from kfm.runs.kernel import Kernel, Outcome, RunReport
 from kfm.runs.nodes import RecordedNodes
@@ -110,16 +110,7 @@ class RunOutcomes:
     # --- what is written down --------------------------------------------------------
 
     def entry(self, kind: str, about: str, details: Mapping[str, object]) -> GovernanceEntry:
-        trigger = self.subject.trigger
-        return GovernanceEntry(
-            kind=kind,
-            subject=about,
-            actor=trigger.actor,
-            recorded_at_ms=self._kernel.store.now_ms(),
-            rationale=trigger.rationale,
-            ticket=trigger.ticket,
-            details=dict(details),
-        )
+        return trigger_entry(self.subject.trigger, kind, about, self._kernel.store.now_ms(), details)
 
     def failed(
         self, entered: Admitted, problem: BaseException, log: RunLog, nodes: RecordedNodes
@@ -318,7 +309,7 @@ CIRCUIT_OPEN = Classification(retryable=True, error_class="circuit-open")
 
 
 class Advice(Record, frozen=True):
-    """What happens next after a failure, for the person who reads it."""
+    """What happens by itself after a failure, for the person who reads it."""
 
     retryable: bool
     error_class: str
@@ -384,63 +375,21 @@ def judged(
 
 
 def advise(run: Run, state: RetryState, now_ms: int) -> Advice:
-    """What happens next by itself, and what a person can do."""
+    """What happens by itself, and what is left of the budget; what a person does is the next step's."""
     policy = policy_for(run.trigger_type)
     used = grant_usage(run, state)
     left = max(0, policy.attempts_max - used.attempts)
     ends_ms = used.since_ms + policy.budget_ms
     free = f"{counted(left, 'attempt')} {'is' if left == 1 else 'are'} free until {moment(ends_ms)}"
     if left == 0 or now_ms >= ends_ms:
-        sentence = "The budget is used up: the next attempt needs --rationale and --ticket."
-    elif state.fate == "retry":
-        now = "The same command tries again at once"
-        if state.reason == CIRCUIT_OPEN.error_class:
-            now = "Until then its provider is not called, and no attempt is spent"
-        elif state.reason == "retry-after":  # upstream asked for it, or the circuit that these tries opened
-            now += ", unless its provider's circuit is open (`kfm breaker list`)"
-        due = "is due"
-        if state.reason == "next-run":
-            due = "is made with the next run of its schedule, due"
-        sentence = (
-            f"The next automatic attempt {due} at {moment(state.not_before_ms or now_ms)}: "
-            f"`kfm retry --due` makes it then. {now}; {free}."
-        )
-    else:
-        sentence = f"{_WHY_NOT.get(state.reason, _WHY_NOT[''])}; {free}."
+        free = "the retry budget is used up"
     return Advice(
         retryable=state.fate == "retry",
         error_class=state.error_class,
         attempts_left=left,
         free_until=rfc3339(ends_ms),
-        sentence=sentence,
+        sentence=f"{prospect(state, now_ms)}; {free}.",
     )
-
-
-_WHY_NOT = {
-    "non-retryable": (
-        "Trying again will not help before the cause is gone, so it is held (`kfm quarantine list`)"
-    ),
-    "stopped": "It was stopped, so nothing tries it again by itself; the same command does",
-    "not-idempotent": (
-        "Its source is declared `idempotent: false`, so nothing tries it again by itself: see what the "
-        "attempt has done on the outside, then use the same command. Where doing it twice does no more harm "
-        "than doing it once, say `idempotent: true`"
-    ),
-    "acted": (
-        "Its pipeline made a call that is declared `idempotent=False`, so nothing tries it again by itself: "
-        "see what that call has done, then use the same command. Where doing it twice does no more harm than "
-        "doing it once, declare it: kfm.call(…, idempotent=True)"
-    ),
-    "needs-approval": (
-        "It was approved for this attempt only, so nothing tries it again by itself: ask for another "
-        "approval with `kfm approvals request --run RUN --rationale TEXT`, then use the same command"
-    ),
-    "retry-after-exceeds-budget": (
-        "Upstream asks for more time than the budget has, so it is held as a dead letter; the same command "
-        "tries again"
-    ),
-    "": "Nothing tries it again by itself, and it is held as a dead letter; the same command tries again",
-}
 
 
 def _asked_ms(error: BaseException, now_ms: int) -> int | None:

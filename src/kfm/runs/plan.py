@@ -184,43 +184,52 @@ SIGNS = {"added": "+", "changed": "~", "removed": "-"}
 
 
 def render_text(plan: RunPlan) -> str:
-    """The plan for reading: one line for each change, the totals last. Colour is the caller's."""
+    """The plan for reading: one line for each change, the totals last."""
+    return "".join(f"{line}\n" for _, line in signed_lines(plan))
+
+
+def signed_lines(plan: RunPlan) -> list[tuple[str, str]]:
+    """The lines of a plan, each with the sign of its change, or none. Colour is the caller's."""
     header = plan.header
     base = f"on version {header.base_sequence}" if header.base_sequence else "nothing published yet"
-    lines = [f"{header.dataset_id} from {header.source_id}, {_span(header.window)}, {base}"]
+    lines = [("", f"{header.dataset_id} from {header.source_id}, {_span(header.window)}, {base}")]
     lines += [
-        f"  ! {gate.gate}: {gate.reason}" for gate in header.gates if not gate.allowed and not gate.overridden
+        ("!", f"  ! {gate.gate}: {gate.reason}")
+        for gate in header.gates
+        if not gate.allowed and not gate.overridden
     ]
-    lines += [f"  {_row(change)}" for change in plan.changes[:ROWS_SHOWN_MAX]]
+    for change in plan.changes[:ROWS_SHOWN_MAX]:
+        sign = SIGNS[change.kind]
+        lines.append((sign, f"  {sign} {_row(change)}"))
     if len(plan.changes) > ROWS_SHOWN_MAX:
-        lines.append(f"  … and {len(plan.changes) - ROWS_SHOWN_MAX} more")
-    counts = header.tally
+        lines.append(("", f"  … and {len(plan.changes) - ROWS_SHOWN_MAX} more"))
+    return [*lines, ("", _totals(plan)), ("", f"plan {header.digest}")]
+
+
+def _totals(plan: RunPlan) -> str:
+    counts = plan.header.tally
     if plan.unchanged:
-        lines.append(f"unchanged: {counted(counts.unchanged, 'file')}, {readable_size(counts.bytes_total)}")
-    else:
-        lines.append(
-            f"{counts.added} added, {counts.changed} changed, {counts.removed} removed, "
-            f"{counts.unchanged} unchanged; {readable_size(counts.bytes_new)} new "
-            f"of {readable_size(counts.bytes_total)}"
-        )
-    lines.append(f"plan {header.digest}")
-    return "\n".join(lines) + "\n"
+        return f"unchanged: {counted(counts.unchanged, 'file')}, {readable_size(counts.bytes_total)}"
+    return (
+        f"{counts.added} added, {counts.changed} changed, {counts.removed} removed, "
+        f"{counts.unchanged} unchanged; {readable_size(counts.bytes_new)} new "
+        f"of {readable_size(counts.bytes_total)}"
+    )
 
 
 def _row(change: VersionChange) -> str:
-    sign = SIGNS[change.kind]
     if change.what == "item":
-        return f"{sign} item {change.name}"
+        return f"item {change.name}"
     if change.what != "asset":
-        return f"{sign} {change.name}: {change.before or 'none'} → {change.after or 'none'}"
+        return f"{change.name}: {change.before or 'none'} → {change.after or 'none'}"
     if change.kind == "added":
-        return f"{sign} {change.name}  {readable_size(change.size_after or 0)}"
+        return f"{change.name}  {readable_size(change.size_after or 0)}"
     if change.kind == "removed":
-        return f"{sign} {change.name}  {readable_size(change.size_before or 0)}"
+        return f"{change.name}  {readable_size(change.size_before or 0)}"
     if change.sha256_before == change.sha256_after:
-        return f"{sign} {change.name}  same bytes; {change.before or 'none'} → {change.after or 'none'}"
+        return f"{change.name}  same bytes; {change.before or 'none'} → {change.after or 'none'}"
     before, after = readable_size(change.size_before or 0), readable_size(change.size_after or 0)
-    return f"{sign} {change.name}  {before} → {after}"
+    return f"{change.name}  {before} → {after}"
 
 
 def _span(window: Window) -> str:

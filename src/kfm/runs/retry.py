@@ -9,10 +9,20 @@ from msgspec.structs import replace
 
 from kfm.model.breaker import providers_of
 from kfm.model.errors import CircuitOpen, KfmError, UsageError
+from kfm.model.next_steps import work_command
 from kfm.model.quantities import moment
 from kfm.model.quarantine import QuarantineEntry, RetryState, Waiting, facts_of, held_run
-from kfm.model.records import GovernanceEntry, Record, Run
-from kfm.model.retry_budgets import CIRCUIT_OPEN, REAPED, attended, budget_ends_ms, given_up, is_spent, judge
+from kfm.model.records import BY_KFM, GovernanceEntry, Record, Run, governance_entry
+from kfm.model.retry_budgets import (
+    CIRCUIT_OPEN,
+    NOT_RETRIED,
+    REAPED,
+    attended,
+    budget_ends_ms,
+    given_up,
+    is_spent,
+    judge,
+)
 from kfm.model.runs import Judge
 from kfm.model.times import rfc3339
 from kfm.runs import admission
@@ -83,9 +93,9 @@ class AutomaticRetries:
         if overtaken_ms is not None and overtaken_ms >= budget_ends_ms(run, waiting.state):
             hopeless = "budget-spent"
         if hopeless is not None:
-            state = given_up(waiting.state, hopeless, kernel.store.now_ms())
+            state, why = given_up(waiting.state, hopeless, kernel.store.now_ms()), NOT_RETRIED[hopeless]
             self._keep(run, waiting.state, state)
-            return _passed(run, "given-up", GIVEN_UP[hopeless])
+            return _passed(run, "given-up", f"{why[0].upper()}{why[1:]}.")
         if overtaken_ms is not None:
             self._postpone(waiting, overtaken_ms, "next-run")
             at = moment(overtaken_ms)
@@ -186,23 +196,8 @@ class AutomaticRetries:
     def _entry(self, run: Run, held: QuarantineEntry) -> GovernanceEntry:
         dataset = self._kernel.settings.declared(run.dataset_id)
         rights = dataset.rights if dataset else None
-        return GovernanceEntry(
-            kind=held.kind,
-            subject=run.run_id,
-            actor="kfm",
-            recorded_at_ms=self._kernel.store.now_ms(),
-            details=facts_of(held, rights.care.label if rights else None),
-        )
-
-
-GIVEN_UP = {
-    "source-gone": "Its source is not in the configuration any more.",
-    "code-changed": "Its pipeline has changed since: with the new code it is other work.",
-    "dataset-changed": "Its source feeds another dataset now.",
-    "superseded": "A newer revision of the same work has begun.",
-    "not-idempotent": "Its source is declared `idempotent: false` now.",
-    "budget-spent": "The time of its budget is over.",
-}
+        facts = facts_of(held, rights.care.label if rights else None)
+        return governance_entry(held.kind, run.run_id, self._kernel.store.now_ms(), BY_KFM, **facts)
 
 
 def _passed(run: Run, word: Literal["given-up", "blocked", "busy"], reason: str) -> RetriesMade:
@@ -245,7 +240,7 @@ def require_current(app: App, run: Run, subject: RunSubject | None) -> RunSubjec
     if subject.work_base != run.work_base:
         raise UsageError(
             f"The pipeline of {run.source_id} has changed since: with the new code it is other work.",
-            remedy=f"Run it as such: kfm run --source {run.source_id} --window {window_of(run)}",
+            remedy=f"Run it as such: {work_command(run)}",
         )
     if latest is not None and latest.run_id != run.run_id:
         raise UsageError(

@@ -112,8 +112,9 @@ def load_function(path: str, name: str) -> Callable[[Any], None] | Pipeline:
     """The function, or the pipeline of nodes, `name` of the Python file at `path`."""
     if path.endswith(".mjs"):
         raise PipelineError(
-            f"{path} is an ES module, which Python does not run.",
-            remedy="Run its source with Node.js: `node node/runner.mjs run …`, with the same flags.",
+            f"{path} is an ES module, which Python does not run; `node node/runner.mjs run` with the same "
+            "flags does.",
+            remedy="Run its source with Node.js.",
         )
     module_name = "kfm_pipeline_" + hashlib.sha256(path.encode()).hexdigest()[:12]
     module = ModuleType(module_name)

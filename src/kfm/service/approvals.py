@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kfm.model.errors import LockHeld, NotApproved, UsageError
+from kfm.model.gates import force_command
+from kfm.model.next_steps import work_command
 from kfm.model.quantities import counted
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import GovernanceEntry, Justification, governance_entry
 from kfm.model.roles import is_same_person
-from kfm.runs.retry import window_of
 
 if TYPE_CHECKING:
     from kfm.app import App
@@ -116,7 +117,7 @@ def request_replay(app: App, plan: ReplayPlan, by: Justification) -> Approval:
     )
     facts = {"about": approval.about, "mode": plan.mode, "reason": plan.reason}
     at_ms = approval.requested_at_ms
-    entry = _entry(app, "replay-requested", plan.replay_id, approval, at_ms, facts, by.claimed_actor)
+    entry = _entry(app, "replay-requested", plan.replay_id, approval, at_ms, facts, by.claimed_actor or None)
     changed = replays.request(plan, approval, entry, rationale=approval.rationale)
     if changed:
         raise drifted(plan, changed)
@@ -377,8 +378,7 @@ def _require_held(app: App, held: QuarantineEntry) -> None:
     if run is not None and not may_be_granted(run, app.ledger.retry_state(run.run_id)):
         raise NotApproved(
             "It was granted as often as anything is; trying the same once more is no way out.",
-            remedy=f"Open a new revision: kfm run --source {run.source_id} --window {window_of(run)} --force "
-            "--rationale TEXT --ticket ID",
+            remedy=f"Open a new revision: {force_command(work_command(run))}",
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from kfm.model.errors import Cancelled, CircuitOpen, KfmError, PlanDrifted
+from kfm.model.gates import switch_command
 from kfm.model.quantities import short_id
 from kfm.model.records import Run, Switch
 from kfm.model.requests import RequestOutcome, UpdateRequest
@@ -135,11 +136,9 @@ class Dispatcher:
         paused = next((one for one in thrown if one.position == "paused"), None)
         if paused is None or any(one.position == "stopped" for one in thrown):
             return None
-        kind, _, name = paused.scope.partition(":")
-        option = f"--{kind} {name}" if name else f"--{kind}"
         return (
             f"The switch {paused.scope} is paused since {rfc3339(paused.set_at_ms)}. "
-            f"An operator lifts it with `kfm switch set running {option} --rationale TEXT`."
+            f"An operator lifts it with `{switch_command(paused.scope)}`."
         )
 
     def _ask(self, request: UpdateRequest, run_request: RunRequest) -> None:

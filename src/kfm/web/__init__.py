@@ -1,1 +1,1 @@
-"""HTTP: webhooks, the API, the console, STAC, metrics. Needs the extra `serve`."""
+"""HTTP: webhooks, the API, the console, STAC, metrics. Most of it needs the extra `serve`."""

@@ -11,7 +11,7 @@ from kfm import __version__
 from kfm.nodd.catalogue.search import LIMIT_DEFAULT, LIMIT_MAX
 from kfm.web.api.operations import ID, Operation, Parameter
 from kfm.web.api.schemas import schemas
-from kfm.web.problems import JSON, PROBLEM, TITLES
+from kfm.web.problems import JSON, PROBLEM, TITLES, problem_schema
 from kfm.web.query_params import ITEMS_FIELDS, SEARCH_FIELDS
 
 OPENAPI = "application/vnd.oai.openapi+json;version=3.0"
@@ -160,7 +160,7 @@ def stac_openapi(title: str) -> dict[str, Any]:
             ),
             "/search": {**_get("Search for items", _GEOJSON, search), "post": _post_search()},
         },
-        "components": {"schemas": {"search": _search_schema(), "problem": _stac_problem_schema()}},
+        "components": {"schemas": {"search": _search_schema(), "problem": problem_schema(stac=True)}},
     }
 
 
@@ -222,21 +222,6 @@ def _search_schema() -> dict[str, Any]:
             "intersects": {"description": "A GeoJSON geometry.", "type": "object"},
             "limit": {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT},
             "token": {"description": "From the link to the next page.", "type": "string"},
-        },
-    }
-
-
-def _stac_problem_schema() -> dict[str, Any]:
-    return {
-        "type": "object",
-        "required": ["type", "title", "status"],
-        "properties": {
-            "type": _TEXT,
-            "title": _TEXT,
-            "status": {"type": "integer"},
-            "detail": _TEXT,
-            "code": _TEXT,
-            "description": _TEXT,
         },
     }
 

@@ -98,9 +98,29 @@ class Problem(Exception):
         if self.code is not None:
             document["code"] = self.code
         if self.error is not None:
-            remedy = self.error.way_out
-            document["remedy"] = remedy if remedy != UsageError.remedy else "/openapi.json describes it."
+            reads_help = type(self.error) is UsageError and self.error.own_remedy is None
+            document["remedy"] = "/openapi.json describes it." if reads_help else self.error.way_out
         return document | self.members
+
+
+def problem_schema(*, stac: bool = False) -> dict[str, Any]:
+    """The JSON schema of a problem; of a STAC API with the two members that its clients expect."""
+    text = {"type": "string"}
+    properties = {
+        "type": {**text, "format": "uri-reference", "description": "The page of the error."},
+        "title": text,
+        "status": {"type": "integer", "minimum": 400, "maximum": 599},
+        "detail": text,
+        "code": {**text, "pattern": "^(KFM[0-9]{3}|[1-5][0-9]{2})$" if stac else "^KFM[0-9]{3}$"},
+        "remedy": {**text, "description": "What to do about it."},
+    }
+    if stac:
+        properties["description"] = {**text, "description": "The same as `detail`."}
+    return {
+        "type": "object",
+        "required": ["detail", "status", "title", "type"],
+        "properties": properties,
+    }
 
 
 def answer(

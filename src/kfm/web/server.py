@@ -1,24 +1,22 @@
-"""The HTTP server: listening address, Host allow-list (DNS rebinding), limits on connections."""
+"""The HTTP server: Host allow-list (DNS rebinding), limits on connections, one configuration."""
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import socket
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
+import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from kfm.model.errors import BackendUnavailable, UsageError
+from kfm.web.listening import is_named
 from kfm.web.problems import problem
 
 HEAD_BYTES_MAX = 65_536  # of a head, beyond what came with its first bytes
 ARRIVAL_SECONDS_MAX = 45.0  # of a request, from its first byte, or the connection, to its last byte
 LOOK_SECONDS = 5.0
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 class Bounded(HttpToolsProtocol):
@@ -88,14 +86,7 @@ class Named:
 
     def _is_allowed(self, scope: Scope) -> bool:
         values = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        if len(values) != 1:
-            return False
-        host, colon, port = values[0].rpartition(":")
-        if not colon or port.endswith("]"):
-            host = values[0]
-        elif not port.isascii() or not port.isdigit():
-            return False
-        return host.lower() in self._hosts
+        return is_named(values, self._hosts)
 
 
 def _is_behind_tls(scope: Scope) -> bool:
@@ -103,36 +94,19 @@ def _is_behind_tls(scope: Scope) -> bool:
     return [value for name, value in scope["headers"] if name == b"x-forwarded-proto"] == [b"https"]
 
 
-def address_of(text: str) -> str:
-    """The IP address of a host name or address; UsageError for anything else."""
-    host = "127.0.0.1" if text == "localhost" else text.removeprefix("[").removesuffix("]")
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        raise UsageError(
-            f"`{text[:80]}` is no address to listen on.", remedy="Write an address such as 127.0.0.1."
-        ) from None
-    return host
-
-
-def is_private(host: str) -> bool:
-    """Can only this machine reach it?"""
-    return ipaddress.ip_address(host).is_loopback
-
-
-def shown_host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-def listener(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        made = socket.create_server((host, port), family=family, backlog=1024)
-        # Inherited by each connection: otherwise a short answer waits 40 ms for its own acknowledgement.
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return made
-    except OSError as error:
-        raise BackendUnavailable(
-            f"Port {port} of {host} can't be listened on: {(error.strerror or str(error)).lower()}.",
-            remedy="Name another one with --port, or 0 for any that is free.",
-        ) from None
+def server_config(
+    app: Any, *, lifespan: Literal["on", "off"], connections_max: int, idle_seconds: int, closing_seconds: int
+) -> uvicorn.Config:
+    """Every server of ours: bounded requests, no websockets, no trust in headers of a proxy."""
+    return uvicorn.Config(
+        app,
+        log_level="critical",
+        http=Bounded,
+        ws="none",
+        lifespan=lifespan,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=connections_max,
+        timeout_keep_alive=idle_seconds,
+        timeout_graceful_shutdown=closing_seconds,
+    )

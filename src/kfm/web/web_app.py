@@ -28,11 +28,12 @@ from kfm.web.accept_queue import AcceptQueue
 from kfm.web.api.access import BEARER, authenticate
 from kfm.web.api.routes import api_routes
 from kfm.web.console.pages import console_routes
+from kfm.web.listening import LOOPBACK
 from kfm.web.metrics import Scrape
 from kfm.web.previews import preview_document
 from kfm.web.problems import answer, on_error, on_http, problem
 from kfm.web.request_context import WebContext
-from kfm.web.server import LOOPBACK, Named
+from kfm.web.server import Named
 from kfm.web.stac import stac_app
 from kfm.web.webhooks import Failures, Webhooks, hook_routes
 

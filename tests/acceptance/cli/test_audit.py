@@ -32,7 +32,7 @@ def begun(kfm: Kfm, project: Path) -> Path:
 
 
 def shell(project: Path, *statements: str) -> None:
-    """What somebody with the database in his hands would do."""
+    """What a person with access to the database file could do."""
     connection = apsw.Connection(str(project / ".kfm" / "kfm.db"))
     for sql in statements:
         connection.execute(sql)
@@ -148,8 +148,8 @@ def test_an_anchor_behind_the_break_is_not_denied(kfm: Kfm, begun: Path) -> None
     assert "docs/how-to/audit.md" in called.err
 
 
-def test_a_kind_that_nobody_knows(kfm: Kfm, begun: Path) -> None:
-    """Whoever mistypes a kind is told which there are."""
+def test_an_unknown_kind(kfm: Kfm, begun: Path) -> None:
+    """The caller who mistypes a kind is told which there are."""
     assert (begun / "kfm.yml").is_file()
     called = kfm("audit", "list", "--kind", "swich")
     assert (called.code, called.out) == (0, "no entries\n")

@@ -1,4 +1,4 @@
-"""Branches while somebody works on them."""
+"""Branches while a pipeline run works on them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def test_a_branch_is_not_deleted_under_a_pass(kfm: Kfm, project: Path) -> None:
     (project / "kfm.yml").write_text("version: 1\nenvironment: test\ndatasets: []\nsources: []\n")
     flow = library.Pipeline("flow")
     deleted: list[Called] = []
-    wish = ("branch", "delete", "work", "--rationale", "no more needed")
+    delete = ("branch", "delete", "work", "--rationale", "no more needed")
 
     @flow.node("flow.made")
     def made() -> int:
-        deleted.append(kfm(*wish))
+        deleted.append(kfm(*delete))
         return 1
 
     assert kfm("branch", "create", "work").code == 0
     assert flow.run(branch="work").state == "success"
     assert (deleted[0].code, "works on work" in deleted[0].err) == (5, True)
-    assert kfm(*wish).code == 0
+    assert kfm(*delete).code == 0

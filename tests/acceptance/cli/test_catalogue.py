@@ -1,4 +1,4 @@
-"""`kfm catalogue`, as somebody types it."""
+"""`kfm catalogue`, as a person types it."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_the_unit_starts_and_stops(etc: Path) -> None:
 
 
 def test_the_health_check_knows_alive_from_dead(etc: Path) -> None:
-    """The image's own check says 0 while the service answers, and something else when nobody does."""
+    """The image's own check says 0 while the service answers, and something else when it does not."""
     check = [sys.executable, *_container(" +CMD")[1:]]
     local = [word.replace("0.0.0.0", "127.0.0.1") for word in _container("CMD")]
     with _started(local, etc) as (process, port):
@@ -125,7 +125,7 @@ def test_the_health_check_knows_alive_from_dead(etc: Path) -> None:
 
 
 def test_the_container_refuses_to_listen_without_tokens(etc: Path) -> None:
-    """On every address of a container nobody is let in unasked: it ends with 2 and says what is missing."""
+    """At every address of a container each caller needs a token: it ends with 2 and says what is missing."""
     ran = subprocess.run(
         [str(KFM), *_container("CMD")],
         env=_environment(etc),

@@ -180,7 +180,7 @@ def test_a_run_that_fails_and_is_retried(kfm: Kfm, laid_out: Callable[..., None]
 def test_a_run_that_is_killed_and_reaped(
     kfm: Kfm, process: Callable[..., Called], laid_out: Callable[..., None], valid: Valid
 ) -> None:
-    """The dead process could not say goodbye: whoever found it did."""
+    """The dead process could not end its attempt: the process that found it did."""
     laid_out(DIES)
     assert process("run", *WINDOW).code == -9
     assert kfm("project").code == 0  # ends what dead processes left

@@ -44,7 +44,7 @@ def ran(kfm: Kfm, project: Path) -> str:
 
 @pytest.fixture
 def dead_url() -> Iterator[str]:
-    """An address at which nobody listens."""
+    """An address at which no process listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -112,7 +112,7 @@ def test_a_run_that_is_not_there_is_a_mistake(kfm: Kfm, project: Path) -> None:
 
 @pytest.mark.req("TRG-8")
 def test_a_refused_call_can_be_shown(kfm: Kfm, project: Path, ran: str, valid: Valid) -> None:
-    """A call that a switch turned away left a start and an abort, and is found by its own id."""
+    """An invocation that a switch refused left a start and an abort, and is found by its own id."""
     assert kfm("switch", "set", "paused", "--all", "--rationale", "test").code == 0
     (project / "incoming" / "a.csv").write_text("a\n2\n")
     assert kfm("run", "--source", "hourly").code == 3

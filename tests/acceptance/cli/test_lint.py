@@ -157,7 +157,7 @@ SARIF = {
 
 @pytest.fixture
 def code(project: Path) -> Path:
-    """A folder with one bad file, one clean file, and folders that are nobody's business."""
+    """A folder with one bad file, one clean file, and folders that are not looked into."""
     (project / "kfm.yml").unlink()
     folder = project / "src"
     for name in ("pipe", ".venv/lib", "node_modules/x", "build"):
@@ -189,10 +189,10 @@ def test_concise(kfm: Kfm, code: Path) -> None:
     assert all(re.match(r"src/pipe/bad\.py:\d+:\d+: KFM10[13] ", line) for line in lines)
 
 
-@pytest.mark.parametrize("wish", [("--json",), ("--format", "json"), ("-o", "json")])
-def test_json(kfm: Kfm, code: Path, valid: Callable[[str, Any], None], wish: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("options", [("--json",), ("--format", "json"), ("-o", "json")])
+def test_json(kfm: Kfm, code: Path, valid: Callable[[str, Any], None], options: tuple[str, ...]) -> None:
     """The document has a schema."""
-    called = kfm("lint", "src", *wish)
+    called = kfm("lint", "src", *options)
     valid("lint", called.document)
     assert called.code == called.document["exit_code"] == 1
     assert [each["code"] for each in called.document["findings"]] == ["KFM101", "KFM103"]

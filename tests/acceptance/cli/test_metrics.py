@@ -189,6 +189,15 @@ def test_token_is_asked_for(begun: Path) -> None:
         assert get(port, authorization="Bearer sesame")[0] == 200
 
 
+def test_only_names_of_this_machine_are_answered_to(begun: Path) -> None:
+    """Without a token a page of another origin could rebind its name to this machine."""
+    with served(begun) as (_, port):
+        assert get(port, host="rebound.example")[0] == 421
+        assert get(port, host=f"localhost:{port}")[0] == 200
+    with served(begun, KFM_TOKEN="sesame") as (_, port):
+        assert get(port, host="proxied.example", authorization="Bearer sesame")[0] == 200
+
+
 def test_a_ledger_that_can_not_be_read_is_told(kfm: Kfm, begun: Path) -> None:
     """A scrape that fails says so with a code, and the next one works again."""
     assert kfm("run").code == 0
@@ -212,7 +221,7 @@ def test_a_name_that_becomes_restricted_while_serving_is_masked(kfm: Kfm, begun:
 
 
 def test_port_in_use_is_told(kfm: Kfm, begun: Path) -> None:
-    """An address that somebody else has is an error with the way out."""
+    """An address that another process has is an error with the way out."""
     import socket
 
     with socket.socket() as taken:

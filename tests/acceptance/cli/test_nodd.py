@@ -1,4 +1,4 @@
-"""`kfm nodd`, as somebody types it."""
+"""`kfm nodd`, as a person types it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_one_key(nodd: Callable[..., Any]) -> None:
     taken = nodd("parse", "--generic", "my-bucket=mine", "--key", "my-bucket", "a.nc")
     assert (taken.code, json.loads(taken.out)["stac_item_id"]) == (0, "a.nc~--add0f685ae3f9f55")
     assert nodd("parse", "--generic", "my-bucket", "--key", "my-bucket", "a.nc").code == 2
-    assert nodd("parse", "--topic", "Somebody", "--key", "my-bucket", "a.nc").code == 2
+    assert nodd("parse", "--topic", "NoSuchTopic", "--key", "my-bucket", "a.nc").code == 2
 
 
 def test_datasets_are_listed_with_their_topics(nodd: Callable[..., Any], valid: Callable[..., None]) -> None:
@@ -99,6 +99,6 @@ def test_datasets_are_listed_with_their_topics(nodd: Callable[..., Any], valid: 
 
 
 def test_closed_input_is_an_empty_body(process: Callable[..., Any]) -> None:
-    """Nobody speaks: that is an error line, too."""
+    """Closed input is an empty body: that is an error line, too."""
     done = process("nodd", "parse", stdin=-3)  # DEVNULL
     assert (done.code, json.loads(done.out)["error_code"]) == (1, "BODY_EMPTY")

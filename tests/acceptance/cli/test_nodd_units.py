@@ -1,4 +1,4 @@
-"""Asking about announced objects, from the queue to the catalogue, as somebody types it."""
+"""Asking about announced objects, from the queue to the catalogue, as a person types it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ingest:
 """
 MRMS = "CONUS/PrecipRate_00.00/20260101/MRMS_PrecipRate_00.00_20260101-{hour:02d}0000.grib2.gz"
 HRRR = "hrrr.20260101/conus/hrrr.t00z.wrfsfcf06.grib2"
-SECRET = "somebody's own words"
+SECRET = "the sender's own words"
 
 
 def message(bucket: str, key: str, **more: Any) -> str:
@@ -60,7 +60,7 @@ def units(project: Path, kfm: Callable[..., Any]) -> Callable[[str], str]:
     for hour in range(2):
         (spool / f"{hour}.json").write_text(message("noaa-mrms-pds", MRMS.format(hour=hour)))
     (spool / "wrong.json").write_text(message("noaa-hrrr-bdp-pds", HRRR))
-    (spool / "unknown.json").write_text(message("nobody-knows-it", "k", note=SECRET))
+    (spool / "unknown.json").write_text(message("no-such-bucket", "k", note=SECRET))
     worked = kfm("worker", "--until-idle")
     assert worked.code == 0, worked.err
 

@@ -23,7 +23,7 @@ FIRST_FILE = "site,depth_cm,moisture\nkonza,10,21.5\nkonza,30,24.0\n"
 
 
 def test_the_tutorial(tmp_path: Path) -> None:
-    """Whoever follows the page sees what the page shows; its code fits on one screen."""
+    """A reader who follows the page sees what it shows; its code fits on one screen."""
     assert len(CODE.splitlines()) <= 30
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import select
 import signal
@@ -10,12 +12,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
+from kfm.cli.pipeline import Live
 from kfm.config.loader import actor
+from kfm.pipelines.context import log_node
 from tests.acceptance.cli.conftest import Called
 
 Kfm = Callable[..., Called]
@@ -121,6 +126,34 @@ def test_only_what_must_run_runs(kfm: Kfm, flow: Path, valid: Valid) -> None:
     }
 
 
+@pytest.mark.parametrize("more", [(), ("--jobs", "1"), ("--processes",)])
+def test_what_nodes_log_has_fields(kfm: Kfm, flow: Path, more: tuple[str, ...]) -> None:
+    """A line of a node is a log record, with its node and its logger, from whichever worker it comes."""
+    called = kfm("pipeline", "run", "flow.py", "--log-format", "json", *more)
+    assert called.code == 0
+    told = [json.loads(line) for line in called.err.splitlines() if "soil.samples: reading" in line]
+    (line,) = told
+    assert (line["level"], line["node"], line["logger"]) == ("info", "soil.samples", "kfm.pipelines.context")
+    assert "reading" not in called.out
+
+
+def test_quiet_nodes(kfm: Kfm, flow: Path) -> None:
+    """With --quiet, lines of nodes are not shown; the level is that of the one command."""
+    assert "reading" not in kfm("pipeline", "run", "flow.py", "--quiet").err
+    assert "reading" in kfm("pipeline", "run", "flow.py", "--force", "soil.samples").err
+    assert logging.getLogger("kfm.pipelines.context").level == logging.NOTSET
+    assert logging.getLogger("kfm.pipelines.context").handlers == []
+
+
+def test_progress_makes_room_for_lines_of_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    """On a terminal the progress line is removed before a node's line is written."""
+    live = Live(lambda _word, _report: None, 2, is_tty=True)
+    with live.attached(quiet=False):
+        live.node(SimpleNamespace(outcome="success", ran=True))
+        log_node("soil.mean", "soil.mean: one\ntwo")
+    assert capsys.readouterr().err == "1 of at most 2 nodes …\r\x1b[2K"
+
+
 def test_a_plan_changes_nothing(kfm: Kfm, flow: Path, valid: Valid) -> None:
     """What would run is told with the reason, before and after the first pass, and no file is touched."""
     first = kfm("pipeline", "plan", "flow.py")
@@ -147,7 +180,7 @@ def test_a_plan_changes_nothing(kfm: Kfm, flow: Path, valid: Valid) -> None:
 
 
 def test_check_finds_what_is_wrong_with_a_graph(kfm: Kfm, flow: Path, valid: Valid) -> None:
-    """A circle, an argument that nobody makes, a file that does not load: exit code 2 and the place."""
+    """A circle, an argument that no node makes, a file that does not load: exit code 2 and the place."""
     good = kfm("pipeline", "check", "flow.py", "--json")
     valid("pipeline-check", good.document)
     assert good.document == {"pipeline_id": "soil", "nodes": 4, "edges": 4, "layers": 3}
@@ -208,7 +241,7 @@ def test_force_fork_and_names(kfm: Kfm, flow: Path) -> None:
     forked = kfm("pipeline", "run", "flow.py", "--fork", "first", "--from", "soil.mean", "--json")
     assert words(forked) == {"soil.mean": "ran", "soil.report": "ran"}
     assert kfm("pipeline", "run", "flow.py", "--force", "soil.cont").code == 2
-    assert kfm("pipeline", "run", "flow.py", "--resume", "nobody").code == 2
+    assert kfm("pipeline", "run", "flow.py", "--resume", "no-such-run").code == 2
 
 
 @pytest.mark.req("RS-9")
@@ -216,7 +249,7 @@ def test_force_fork_and_names(kfm: Kfm, flow: Path) -> None:
 def test_cancelled_passes_can_be_resumed(
     kfm: Kfm, flow: Path, number: signal.Signals, jobs: str, valid: Valid
 ) -> None:
-    """A wish to stop ends the pass as cancelled, with 130; resuming it repeats nothing that was finished."""
+    """A signal to stop ends the pipeline run as cancelled, with 130; resuming it repeats no finished node."""
     with halted(flow, "--run-id", "stopped", "--jobs", jobs) as child:
         os.kill(child.pid, number)
         out, err = child.communicate(timeout=SECONDS_MAX)
@@ -356,7 +389,7 @@ def test_explain_invents_nothing(kfm: Kfm, flow: Path) -> None:
 
 @pytest.mark.req("GOV-3")
 def test_roles(kfm: Kfm, flow: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where people have roles, whoever may only read can look at passes and run none, in any folder."""
+    """Where people have roles, one who may only read can look at pipeline runs, and run none, anywhere."""
     (flow / "kfm.yml").write_text(
         "version: 1\nenvironment: test\ndatasets: []\nsources: []\n"
         f"people:\n  - {{subject: cy, roles: [read], accounts: [{actor()}]}}\n"

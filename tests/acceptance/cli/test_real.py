@@ -112,11 +112,9 @@ def test_data_that_breaks_its_contract_is_not_published(kfm: Kfm, begun: Path, v
         assert called.document["results"][0]["failed_checks"][0]["name"] == "schema.column.type:observed_at"
     assert kfm("status").out.startswith("failing: dataset example-readings")
     told = kfm("run").err.splitlines()
-    assert told[-4:-1] == [
-        "fix: Whoever keeps the data or its contract corrects it, then the same command runs.",
-        next(line for line in told if line.startswith("next: Correct the cause, then run the same work ")),
-        next(line for line in told if line.startswith("note: Trying again will not help before ")),
-    ]
+    assert [line.split(":")[0] for line in told[-3:]] == ["next", "note", "log"]
+    assert told[-3].startswith("next: Correct the cause, then run the same work again: ")
+    assert "of a class that trying again does not cure; it is quarantined" in told[-2]
     assert Path(told[-1].removeprefix("log: ")).is_file()
 
 
@@ -157,7 +155,7 @@ def test_a_path_that_a_pipeline_made_up(kfm: Kfm, begun: Path) -> None:
     (begun / "pipelines" / "example.py").write_text(text)
     called = kfm("run")
     assert "The path '../x' can't be published: its segment '..' begins with a dot." in called.err
-    assert "fix: Correct the path that the pipeline gives write_file" in called.err
+    assert "next: Correct the cause, then run the same work again: `kfm run --source " in called.err
 
 
 def test_progress_on_a_pipe_is_one_line(begun: Path, process: Kfm) -> None:

@@ -1,4 +1,4 @@
-"""`kfm replay`, as somebody types it."""
+"""`kfm replay`, as a person types it."""
 
 from __future__ import annotations
 
@@ -232,11 +232,11 @@ def test_a_mismatch_is_shown_field_by_field(kfm: Kfm, place: Place, as_person: C
     assert place.statuses() == {"quarantined": 1}
 
 
-# --- wishes, batches, switches -------------------------------------------------------------
+# --- specs, batches, switches --------------------------------------------------------------
 
 
 @pytest.mark.req("WAL-13")
-def test_a_wish_is_kept_and_planned_anew(kfm: Kfm, place: Place, valid: Valid) -> None:
+def test_a_spec_is_kept_and_planned_anew(kfm: Kfm, place: Place, valid: Valid) -> None:
     """A spec has no units: each time it means those that fit then. Without --confirm nothing changes."""
     place.given_up(1)
     kept = kfm("replay", "select", "--dataset", "mrms", "--reason", "storm-2026", "--save-spec", "s.json")
@@ -347,7 +347,7 @@ def test_a_replay_is_not_run_by_accident(kfm: Kfm, place: Place) -> None:
     assert both.code == 2
     assert kfm("replay", "run", "ffffffff", *DO).code == 2
     assert kfm("replay", "inspect", "ffffffff").code == 2
-    assert kfm("replay", "drain", "nobody", "--url", "x", *WHY).code == 2
+    assert kfm("replay", "drain", "no-such-queue", "--url", "x", *WHY).code == 2
     assert kfm("replay", "drain", "spool", *WHY).code == 2
     assert kfm("replay", "drain", "spool", "--url", "x").code == 3
     assert place.statuses() == {"failed": 1}

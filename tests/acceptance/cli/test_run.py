@@ -281,7 +281,7 @@ def test_a_target_that_failed_is_told(kfm: Kfm, app: FakeApp, valid: Valid) -> N
 def test_a_cancelled_run_ends_the_call(
     kfm: Kfm, app: FakeApp, valid: Valid, command: str, answer: Any
 ) -> None:
-    """After Ctrl-C no further source is begun, whoever noticed it, and those left out are named."""
+    """After Ctrl-C no further source is begun, at whatever place it was noticed; those left out are named."""
     app.answers = {"daily": answer}
     called = kfm(command, "--json")
     assert called.code == called.document["exit_code"] == 130

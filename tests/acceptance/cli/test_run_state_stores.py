@@ -36,7 +36,7 @@ def flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.req("RS-5")
 def test_migrate(kfm: Any, flow: Path, valid: Any) -> None:
-    """Records move, the environment switches, and whoever forgets the configuration is told what to write."""
+    """Records move, the environment switches, and a forgotten configuration is told with what to write."""
     assert kfm("pipeline", "run", "flow.py").code == 0
     moved = kfm("run-state", "migrate", "--to", "delta", "--json")
     valid("run-state-migrate", moved.document)

@@ -146,7 +146,7 @@ def test_what_github_cannot_keep(kfm: Kfm, cron: Path, entry: str, said: str) ->
 
 @pytest.mark.req("UPD-13")
 def test_days_with_names_are_no_trouble(kfm: Kfm, cron: Path) -> None:
-    """JUL and WED hold letters that mean something else alone."""
+    """JUL and WED hold characters that mean something else alone."""
     cron.write_text(f'{CRON}  - {{id: summer, source: daily, cron: "5 4 * JUL WED"}}\n')
     assert '- cron: "5 4 * JUL WED"  # summer' in kfm("schedule", "export", "github").out
 

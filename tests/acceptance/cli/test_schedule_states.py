@@ -101,23 +101,23 @@ def test_once_and_end(kfm: Kfm, valid: Valid, change: Callable[[str], list[Any]]
 
 
 def test_backfill(kfm: Kfm, valid: Valid, change: Callable[[str], list[Any]]) -> None:
-    """A preview unless somebody confirms and says why; then a request for each instant that has none, run in
-    order, once, and told by the history."""
+    """A backfill is a preview unless a person confirms and says why; then each scheduled time that has no
+    request gets one, run in order, once, and told by the history."""
     kfm("schedule", "run-due")
     ((cursor_ms,),) = change("SELECT cursor_ms FROM schedules WHERE schedule_id = 'hours'")
     start = instant(cursor_ms - 3 * HOUR_MS) or ""
-    wish = ("schedule", "backfill", "hours", "--from", start, "--missed")
-    shown = kfm(*wish, "--json")
+    command = ("schedule", "backfill", "hours", "--from", start, "--missed")
+    shown = kfm(*command, "--json")
     valid("schedule-backfill", shown.document)
     assert (shown.document["dry_run"], len(shown.document["instants"])) == (True, 3)
     assert "--yes --rationale TEXT makes 3 requests" in shown.err
-    assert kfm(*wish, "--yes").code == 3
-    assert kfm(*wish, "--yes", "--dry-run", *WHY, "--json").document["made"] == 0
+    assert kfm(*command, "--yes").code == 3
+    assert kfm(*command, "--yes", "--dry-run", *WHY, "--json").document["made"] == 0
     assert change("SELECT * FROM requests") == []
-    made = kfm(*wish, "--yes", *WHY, "--json")
+    made = kfm(*command, "--yes", *WHY, "--json")
     valid("schedule-backfill", made.document)
     assert made.document["made"] == 3
-    assert kfm(*wish, "--yes", *WHY).out == "nothing to catch up\n"
+    assert kfm(*command, "--yes", *WHY).out == "nothing to catch up\n"
     everything = kfm("schedule", "backfill", "hours", "--from", start, "--json").document
     assert [each["has_request"] for each in everything["instants"]] == [True] * 3
     ran = kfm("schedule", "run-due", "--json").document["requests"]
@@ -132,10 +132,10 @@ def test_backfill(kfm: Kfm, valid: Valid, change: Callable[[str], list[Any]]) ->
     assert kinds == ["backfill"]
 
 
-def test_wrong_wishes(kfm: Kfm) -> None:
+def test_wrong_options(kfm: Kfm) -> None:
     """What can't be meant is refused with the way out."""
     assert kfm("schedule", "backfill", "hours").code == 2
-    assert kfm("schedule", "backfill", "nobody", "--from", "2026-01-01").code == 2
+    assert kfm("schedule", "backfill", "no-such-schedule", "--from", "2026-01-01").code == 2
     assert kfm("schedule", "history", "hours", "--since", "soon").code == 2
     future = kfm("schedule", "backfill", "hours", "--from", "2999-01-01")
     assert (future.code, future.out) == (0, "nothing to catch up\n")

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from kfm import app
+from kfm.model.errors import BackendUnavailable
+
 Kfm = Callable[..., Any]
 
 CRON = 'version: 1\nschedules: [{id: often, source: daily, cron: "5 * * * *", time_zone: UTC}]\n'
@@ -39,7 +42,7 @@ def _service(
 
 @contextmanager
 def _answering(port: int, body: bytes) -> Iterator[None]:
-    """Somebody listens there, and says the same to everything."""
+    """A server that listens there, and says the same to everything."""
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -57,7 +60,7 @@ def _answering(port: int, body: bytes) -> Iterator[None]:
 
 
 def test_without_a_reason_to_serve_nothing_is_said(kfm: Kfm, project: Path) -> None:
-    """A project that nobody means to serve has no line about a service."""
+    """A project that is not configured to be served has no line about a service."""
     assert _service(kfm, project, "", cron=False) == (0, [])
 
 
@@ -77,7 +80,7 @@ def test_a_service_that_runs_is_no_trouble(kfm: Kfm, project: Path, port: int) -
 
 
 def test_a_stranger_on_the_port_is_told(kfm: Kfm, project: Path, port: int) -> None:
-    """A port that somebody else holds is a warning that names it."""
+    """A port that another process holds is a warning that names it."""
     with _answering(port, b"hello"):
         code, found = _service(kfm, project, f"serve: {{port: {port}}}\n")
     assert (code, found[1][0]) == (0, "warn")
@@ -85,9 +88,31 @@ def test_a_stranger_on_the_port_is_told(kfm: Kfm, project: Path, port: int) -> N
 
 
 def test_other_machines_need_tokens(kfm: Kfm, project: Path) -> None:
-    """An address that others reach is a failure until somebody has a token."""
+    """An address that others reach is a failure until a person has a token."""
     code, found = _service(kfm, project, 'serve: {host: "0.0.0.0", port: 0}\n')
     assert (code, [state for state, _ in found]) == (1, ["ok", "fail"])
     assert "no person has a token" in found[1][1]
     people = f'people: [{{subject: ann, roles: [operate], tokens: ["{TOKEN_HASH}"]}}]\n'
     assert _service(kfm, project, people)[0] == 0
+
+
+def test_the_application_is_opened_once(kfm: Kfm, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All checks share one; where it can't be opened, each check that needs it says so."""
+    opened = []
+
+    def counted(loaded: Any, **options: Any) -> Any:
+        opened.append(options)
+        return open_app(loaded, **options)
+
+    def broken(_loaded: Any, **_options: Any) -> Any:
+        raise BackendUnavailable("The ledger is away.")
+
+    open_app = app.open_app
+    monkeypatch.setattr(app, "open_app", counted)
+    assert kfm("doctor", "--json").code == 0
+    assert opened == [{"read_only": True}]
+    monkeypatch.setattr(app, "open_app", broken)
+    called = kfm("doctor", "--json")
+    assert called.code == 4
+    failed = [check["name"] for check in called.document["checks"] if check["state"] == "fail"]
+    assert failed == ["store", "policies", "sources"]

@@ -112,7 +112,7 @@ def test_failed_work_has_a_line_of_its_own(kfm: Kfm, app: FakeApp, valid: Valid)
 
 
 @pytest.mark.req("RET-7")
-def test_a_provider_that_is_left_alone_is_named(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
+def test_a_provider_whose_circuit_is_open_is_named(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
     """It is told before the failures that it causes: since when, until when, and how to end it."""
     breaker = Breaker(
         provider="my gauges",
@@ -176,7 +176,7 @@ def test_a_freeze_is_named(kfm: Kfm, app: FakeApp, project: Path) -> None:
     assert first(kfm("status")).startswith(
         "blocked by a freeze window on dataset levels: Frozen from 2026-01-01"
     )
-    assert first(kfm("status")).count("--force") == 1
+    assert "`kfm run --source daily --force --rationale TEXT --ticket ID`" in first(kfm("status"))
     (project / "kfm.yml").write_text(
         text + "freezes: [{start: 2027-01-01, end: 2027-01-03, reason: Holidays}]\n"
     )
@@ -267,7 +267,7 @@ def test_running_work_and_its_lease(kfm: Kfm, app: FakeApp, valid: Valid) -> Non
 
 
 def test_abandoned_work_is_called_so(kfm: Kfm, app: FakeApp) -> None:
-    """A run that nobody holds is taken over by the next one: status says so."""
+    """A run that no process holds is taken over by the next one: status says so."""
     app.ledger.lists = {"runs": [make_run(status="running", end_time_ms=None)]}
     assert "held by no process: the next `kfm run` takes it over" in kfm("status").out
     app.ledger.lists["locks"] = [make_lock()]

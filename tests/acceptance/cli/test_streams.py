@@ -297,7 +297,7 @@ def test_completion_answers(process: Kfm) -> None:
 
 
 def test_no_input_means_no_question(kfm: Kfm, app: FakeApp) -> None:
-    """Where nobody can be asked, a question is an error with a way out."""
+    """Where no person can be asked, a question is an error with a way out."""
     from kfm.cli.session import CommandSession
     from kfm.model.errors import UsageError
 

@@ -50,7 +50,7 @@ def comparable(line: str) -> str:
 
 @pytest.mark.req("CLI-1")
 def test_the_tutorial(tmp_path: Path) -> None:
-    """Whoever follows the page sees what the page shows."""
+    """A reader who follows the page sees what it shows."""
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
     (bin_folder / "kfm").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m kfm "$@"\n')

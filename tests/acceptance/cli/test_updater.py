@@ -146,7 +146,7 @@ def test_other_ways_of_signing() -> None:
         ({**_standard(), "X-KFM-Signature": sign_kfm(b"s", BODY)}, BODY, ["s"], 0, 403, "no-secret"),
     ],
 )
-def test_webhooks_that_are_turned_away(
+def test_webhooks_that_are_refused(
     headers: dict[str, str], body: bytes, secrets: list[str], later_ms: int, status: int, reason: str
 ) -> None:
     """A wrong signature is 403 whatever the body says; nothing of the payload is handed over."""

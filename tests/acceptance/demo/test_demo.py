@@ -57,7 +57,7 @@ def test_every_scene_is_played_and_verified(played: Played) -> None:
 
 
 def test_plain_text_without_a_terminal(played: Played) -> None:
-    """Where nobody can see colours there are none."""
+    """Where no terminal shows colours there are none."""
     assert "\x1b" not in played.text
 
 
@@ -169,8 +169,8 @@ def test_a_command_that_ends_otherwise_fails_the_demo(tmp_path: Path) -> None:
     assert "✗ the command should have ended with exit code 0, not 2" in ended.stdout
 
 
-def test_a_strangers_folder_is_left_alone(tmp_path: Path) -> None:
-    """A folder that no demo made is not emptied."""
+def test_a_strangers_folder_is_not_emptied(tmp_path: Path) -> None:
+    """A folder that no demo made keeps its files, and the demo ends with 1."""
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "thesis.txt").write_text("years of work")
     ended = run_demo(tmp_path / "work", clean_environment(HOME=str(tmp_path)))

@@ -117,7 +117,9 @@ def test_airflow(tmp_path: Path, airflow_environment: str) -> None:
     assert (newest["state"], newest["counts"]) == ("success", {"skipped": 3})
     whole = [python, "-m", "kfm", "pipeline", "run", "soil_dag.py", "--directory", ".", "--json"]
     assert json.loads(called(whole, folder, **env).stdout)["counts"]["unchanged"] == 3
-    provided = "from airflow.providers_manager import ProvidersManager as P; print('kfm' in P().providers)"
+    provided = (
+        "from airflow.providers_manager import ProvidersManager as P; print('kfm-kernel' in P().providers)"
+    )
     assert called([python, "-c", provided], folder, **env).stdout.split()[-1] == "True"
 
 

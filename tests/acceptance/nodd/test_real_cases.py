@@ -65,7 +65,7 @@ def test_every_real_key_becomes_one_item_or_one_asset(spool: Path, worked: Worke
 
 
 @pytest.mark.req("WAL-20", "TRG-9")
-def test_hostile_bodies_harm_nobody(spool: Path, worked: Worked) -> None:
+def test_hostile_bodies_harm_no_other_message(spool: Path, worked: Worked) -> None:
     """Among hostile bodies an honest message is taken in; each that must be refused is a dead letter."""
     refused = 0
     for number, row in enumerate(_rows("hostile.jsonl")):

@@ -315,7 +315,7 @@ def test_a_store_that_refuses_us(
 
 
 def test_in_a_process_of_its_own(planted: Path) -> None:
-    """Also where Python itself prints what nobody caught."""
+    """Also where Python itself prints an exception that no code caught."""
 
     def run(*command: str) -> bytes:
         done = subprocess.run(

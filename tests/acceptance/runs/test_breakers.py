@@ -117,7 +117,7 @@ def cool_down(project: Inside, span_ms: int = COOLDOWN_MS) -> None:
 def test_an_open_circuit_spends_no_attempt_and_closes_by_itself(
     down: Inside, provider: Provider, valid: Callable[[str, Any], None]
 ) -> None:
-    """Three failures end the run and open it; calls are turned away at the door; one probe closes it."""
+    """Three failures end the run and open the circuit; invocations are refused then; one probe closes it."""
     failed = down.run()
     assert (failed.code, failed.result["error"]["code"]) == (4, "KFM404"), failed
     assert len(provider.asked) == 3, "the third failure ends the call tier's tries, too"
@@ -151,7 +151,7 @@ def test_an_open_circuit_spends_no_attempt_and_closes_by_itself(
 
 
 def test_a_probe_that_fails_is_one_call(down: Inside, provider: Provider) -> None:
-    """After the cool-down one request goes out, and the provider is left alone again."""
+    """After the cool-down one request goes out, and the circuit is open again."""
     down.run()
     cool_down(down)
     assert down.run().code == 4
@@ -171,8 +171,8 @@ def test_the_evidence_says_that_a_circuit_opened(down: Inside, provider: Provide
     assert rows == [("retried", 0), ("retried", 0), ("gave-up", 1)]
 
 
-def test_nothing_new_begins_for_a_provider_that_is_left_alone(down: Inside, provider: Provider) -> None:
-    """Other work of the same provider gets no run and no key, and a dry-run asks nobody."""
+def test_nothing_new_begins_while_a_circuit_is_open(down: Inside, provider: Provider) -> None:
+    """Other work of the same provider gets no run and no key, and a dry-run calls no provider."""
     down.run()
     other = down.kfm("run", "--source", "notes", "--window", "2025-03-01/2025-03-02", "--json")
     assert (other.code, other.result["error"]["code"]) == (4, "KFM408"), other
@@ -195,7 +195,7 @@ def test_a_refusal_of_ours_is_no_trouble_of_the_provider(down: Inside, provider:
 def test_a_reset_needs_a_reason_and_is_on_record(
     down: Inside, provider: Provider, valid: Callable[[str, Any], None]
 ) -> None:
-    """Whoever closes a circuit says why; from then on the provider is called."""
+    """A person who closes a circuit says why; from then on the provider is called."""
     down.run()
     assert down.kfm("breaker", "reset", "gauges").code == 3
     unknown = down.kfm("breaker", "reset", "gauge", "--rationale", "x")
@@ -232,7 +232,7 @@ def test_a_pipeline_s_own_calls_pass_shared_circuits(project: Inside) -> None:
 
 @pytest.mark.req("WAL-14")
 def test_automatic_retries_wait_for_the_circuit_without_a_trace(down: Inside, provider: Provider) -> None:
-    """What is due while the provider is left alone is put off to the next try; no call is recorded."""
+    """What is due while the circuit is open is put off to the next trial; no invocation is recorded."""
     import apsw
 
     down.run()

@@ -1,4 +1,4 @@
-"""A pipeline that calls somebody by itself: `kfm.call` under `kfm run`, against a server that has trouble."""
+"""A pipeline that calls a provider by itself: `kfm.call` under `kfm run`, against a server that fails."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_call_that_gives_up_is_the_run_s_business(
         "SELECT fate, error_class, not_before_ms - updated_at_ms FROM retry_states"
     )
     assert (fate, kind) == ("retry", "HTTP_503")
-    assert wait_ms >= 290_000, "not while the provider is left alone"
+    assert wait_ms >= 290_000, "not while the circuit is open"
     (sequence,) = project.kfm("compliance", "--json").document["sequences"]
     assert (sequence["circuit_open"], sequence["final_status"]) == (True, "failure")
 
@@ -162,7 +162,7 @@ def test_a_long_wait_is_handed_to_the_run(
     assert abs(wait_ms - seconds * 1000) < 30_000
     assert project.rows("SELECT try_number, outcome, retryable FROM retries") == [(1, "gave-up", 1)]
     if fate == "spent":
-        assert "more time than the budget" in ended.result["advice"]
+        assert "more time than its budget" in ended.result["advice"]
         assert project.rows("SELECT kind, reason FROM held") == [
             ("dead-letter", "retry-after-exceeds-budget")
         ]
@@ -215,7 +215,7 @@ def test_a_call_that_may_not_be_repeated_ends_the_retries(
 def test_a_call_that_says_nothing_is_tried_once_and_the_run_again(
     calling: Callable[..., Inside], elsewhere: Elsewhere
 ) -> None:
-    """Nobody promised that it may be repeated within seconds; for the run its source's word counts."""
+    """It is not declared to be repeatable within seconds; for the run its source's declaration counts."""
     elsewhere.answers = [(503, {})]
     project = calling(options="")
     ended = project.run()
@@ -225,7 +225,7 @@ def test_a_call_that_says_nothing_is_tried_once_and_the_run_again(
     assert "a call was not tried again" in project.kfm("explain", ended.result["run_id"]).out
 
 
-def test_nobody_listens_after_the_run(calling: Callable[..., Inside], elsewhere: Elsewhere) -> None:
+def test_no_observer_is_left_after_the_run(calling: Callable[..., Inside], elsewhere: Elsewhere) -> None:
     """What was put in place for a run is gone with it."""
     from kfm.calls.runtime import HERE, deadline
 

@@ -34,7 +34,7 @@ def run(project: Inside, answers: Iterator[str | None]) -> RunReport:
 @pytest.mark.parametrize("steps", [0, 1])
 def test_told_to_stop(project: Inside, steps: int) -> None:
     """It stops between two steps, publishes nothing, ends as cancelled in the ledger, the lineage and the
-    explanation, and nobody tries it again by itself: its successor has the work. A person can."""
+    explanation, and no process tries it again by itself: its successor has the work. A person can."""
     project.write("pipeline.py", FINE)
     project.configure(extra='pipeline: "pipeline.py:publish", output_version: "1"')
     answers = iter([None] * steps + [REASON] * 100)

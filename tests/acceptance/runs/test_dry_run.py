@@ -242,7 +242,7 @@ def test_these_tests_notice(
             os.utime(project.published / "levels" / "current", (1, 1), follow_symlinks=False)
         else:
             connection = apsw.Connection(str(project.state / "kfm.db"))
-            connection.execute("INSERT INTO states VALUES ('levels', 'stray', '1', 'nobody')")
+            connection.execute("INSERT INTO states VALUES ('levels', 'stray', '1', 'no-run')")
             connection.close()
         guard(self)
 

@@ -38,7 +38,7 @@ def shapes() -> rdflib.Graph:
 
 
 class Reader:
-    """Somebody who has no more than the commands."""
+    """A reader who has no more than the commands."""
 
     def __init__(self, project: Inside, shapes: rdflib.Graph, valid: Valid) -> None:
         self._project = project
@@ -143,7 +143,7 @@ def test_a_call_that_is_refused(project: Inside, reader: Reader) -> None:
 
 
 def test_a_run_that_is_killed(project: Inside, upstream: Upstream, reader: Reader) -> None:
-    """Who dies leaves an attempt that whoever comes next ends with ABORT, before its own begins."""
+    """A killed process leaves an attempt that the next process ends with ABORT, before its own begins."""
     project.configure(source=http_source(upstream))
     written = (project.folder / "kfm.yml").read_text()
     project.write("kfm.yml", written.replace("lease: {seconds: 1}", "lease: {seconds: 60}"))

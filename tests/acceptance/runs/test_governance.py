@@ -106,7 +106,7 @@ def test_a_care_violation_in_flight_halts_and_pauses(
 
 @pytest.mark.req("RET-9", "GOV-3")
 def test_a_halt_that_no_approval_lifts_can_not_be_released(project: Inside) -> None:
-    """While the rule still forbids the work, nobody is asked to agree to it."""
+    """While the rule still forbids the work, no person is asked to approve it."""
     project.write("own.cedar", PUBLISH_FORBIDDEN)
     project.configure(more="policies: [own.cedar]")
     refused(project.run(), "KFM302")

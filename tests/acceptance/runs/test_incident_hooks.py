@@ -115,7 +115,7 @@ def test_a_dead_hook_costs_the_others_nothing(wrong: Inside, hooked: Hooked, val
     [
         ("[sh, -c, 'echo no route >&2; exit 7']", "exit code 7: no route"),
         ("[sh, -c, 'kill -9 $$']", "signal 9"),
-        ("[./nobody]", "can't be started"),
+        ("[./no-such-command]", "can't be started"),
         ("[sh, -c, 'sleep 60 & sleep 60']", "did not end within 0.3 s"),
     ],
 )

@@ -129,7 +129,7 @@ def test_an_incident_that_no_run_will_end_is_closed_by_a_person(wrong: Inside, v
     assert wrong.kfm("audit", "verify").code == 0
 
 
-def test_nobody_is_told_later_of_what_is_past(wrong: Inside) -> None:
+def test_a_new_hook_is_not_told_of_what_is_past(wrong: Inside) -> None:
     """A hook that is added after an incident is not flooded with what happened before it."""
     wrong.configure(extra=PIPELINE)
     wrong.run()
@@ -140,7 +140,7 @@ def test_nobody_is_told_later_of_what_is_past(wrong: Inside) -> None:
 
 @pytest.mark.req("CLI-1")
 def test_delivery_without_hooks_says_how_to_add_one(project: Inside) -> None:
-    """Nobody to tell is a question of configuration."""
+    """Delivery without a hook is a fault of the configuration."""
     ended = project.kfm("incident", "deliver")
     assert ended.code == 2
     assert "incidents:" in ended.err
@@ -169,8 +169,8 @@ def test_a_wrong_hook_is_refused_before_anything_runs(project: Inside, hook: str
 
 
 def test_the_doctor_looks_at_hooks(wrong: Inside, hooked: Hooked) -> None:
-    """What can be used is ok, what can't is a failure; nobody is told anything by it."""
-    more = hooks(FILE, COMMAND, webhook(hooked), "{kind: command, name: lost, command: [./nobody]}")
+    """What can be used is ok, what can't is a failure; no hook gets a notification by it."""
+    more = hooks(FILE, COMMAND, webhook(hooked), "{kind: command, name: lost, command: [./no-such-command]}")
     wrong.configure(extra=PIPELINE, more=more)
     found = wrong.kfm("doctor", "--json", "--offline").document["checks"]
     told = {

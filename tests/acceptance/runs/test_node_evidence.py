@@ -70,7 +70,7 @@ def test_the_pass_of_a_run_and_its_nodes_have_one_start_and_one_end(
 
 
 @pytest.mark.req("RS-3", "RS-8")
-def test_a_run_that_repeats_nothing_names_what_it_left_alone(
+def test_a_run_that_repeats_nothing_names_what_it_skipped(
     noded: Inside, shapes: rdflib.Graph, valid: Valid
 ) -> None:
     """No node has an event of its own, and provenance names the run that made each result."""
@@ -107,7 +107,7 @@ def test_a_failed_node_ends_its_pass(noded: Inside, shapes: rdflib.Graph, valid:
 
 @pytest.mark.req("RS-8", "RS-9")
 def test_a_run_that_is_killed_in_a_node_leaves_no_open_pass(noded: Inside, valid: Valid) -> None:
-    """Whoever takes the run over ends its pass before it begins its own."""
+    """The process that takes the run over ends its pipeline run before it begins its own."""
     noded.write("flow.py", FLOW.replace('    ran("count")', "    import os; os._exit(9)"))
     command = [sys.executable, "-m", "kfm", "run", "--window", WINDOW]
     killed = subprocess.run(command, cwd=noded.folder, timeout=60, capture_output=True, check=False)

@@ -64,7 +64,7 @@ def test_a_graph_of_nodes_is_published_as_one(noded: Inside) -> None:
 
 @pytest.mark.req("RS-4")
 def test_a_forced_run_repeats_no_node_whose_inputs_are_the_same(noded: Inside) -> None:
-    """Across runs a node is left alone, and what it made is published again, byte for byte."""
+    """Across runs a node is skipped, and what it made is published again, byte for byte."""
     assert noded.run().code == 0
     before = {path.name: path.read_bytes() for path in noded.published.rglob("*.csv")}
     ran(noded)
@@ -113,7 +113,7 @@ def test_a_dry_run_shows_what_nodes_would_publish(noded: Inside) -> None:
 
 @pytest.mark.req("RS-3", "RS-6")
 def test_only_nodes_that_read_from_no_other_see_the_run(noded: Inside) -> None:
-    """What others saw there would be no part of their hash: they would be left alone when it changes."""
+    """What others saw there would be no part of their hash: they would be skipped when it changes."""
     noded.write("flow.py", FLOW.replace("sum(text", "len(ctx.run.inputs) + sum(text"))
     ended = noded.run()
     assert ended.code == 1, ended

@@ -79,7 +79,7 @@ def test_a_life_on_postgresql(project: Path) -> None:
 
 @pytest.mark.req("UPD-5", "UPD-8")
 def test_a_killed_run_is_taken_over_at_once(project: Path) -> None:
-    """A dead process of this machine holds nobody up, though its lease has time left."""
+    """A dead process of this machine blocks no other process, though its lease has time left."""
     (project / "kfm.yml").write_text(CONFIG.replace("seconds: 1", "seconds: 600"))
     (project / "wait").touch()
     victim = start("run")

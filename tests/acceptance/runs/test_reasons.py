@@ -72,21 +72,21 @@ def test_a_reason_has_a_limit(project: Inside) -> None:
 
 @pytest.mark.req("GOV-3")
 def test_only_what_can_be_approved_waits_for_an_approval(project: Inside) -> None:
-    """After another failure the release that was asked for is another one: the old wish is not shown."""
+    """After another failure the release that was asked for is another one: the old request is not shown."""
     with_pipeline(project, BROKEN)
     run = project.kfm("run", *WINDOW, "--json").result["run_id"]
     for _ in range(2):
         asked = project.kfm("quarantine", "release", run, "--rationale", "look " * 100, "--json")
-        wish = asked.document["request"]["request_id"]
+        request_id = asked.document["request"]["request_id"]
         listed = project.kfm("approve", "--json").document["requests"]
-        assert [one["request_id"] for one in listed] == [wish]
+        assert [one["request_id"] for one in listed] == [request_id]
         assert project.kfm("retry", run).code == 1
         assert project.kfm("approve").out == "nothing waits for an approval\n"
 
 
 @pytest.mark.req("GOV-3")
-def test_nobody_is_sent_to_approve_what_is_over(project: Inside) -> None:
-    """A success resolves what was held: the wish for its release is shown, and not as an open one."""
+def test_no_approval_is_asked_for_what_is_over(project: Inside) -> None:
+    """A success resolves what was quarantined: the request for its release is shown, but not as open."""
     with_pipeline(project, BROKEN)
     run = project.kfm("run", *WINDOW, "--json").result["run_id"]
     project.kfm("quarantine", "release", run, "--rationale", "look again")
@@ -109,7 +109,7 @@ def test_nobody_is_sent_to_approve_what_is_over(project: Inside) -> None:
         (("--list", "--actor", "x"), "--actor would be kept nowhere"),
     ],
 )
-def test_a_wish_that_makes_no_sense_is_refused(project: Inside, options: tuple[str, ...], said: str) -> None:
+def test_options_that_make_no_sense_are_refused(project: Inside, options: tuple[str, ...], said: str) -> None:
     """What would be ignored is said, not dropped."""
     ended = project.kfm("retry", *options)
     assert (ended.code, said in ended.err) == (2, True), ended

@@ -117,7 +117,7 @@ def test_operating_is_not_approving(office: Office) -> None:
 
 @pytest.mark.req("GOV-3")
 def test_reading_asks_for_a_role_only_where_a_token_is_shown(office: Office) -> None:
-    """Whoever can read the files may look; a token that is nobody's may not even that."""
+    """A person who can read the files may look; with a token that belongs to no person not even that."""
     assert office.as_("ann-os", "run").code == 0
     for who in ("stranger", "cy-os", ANN, BOB):
         assert office.as_(who, "status").code == 0, who
@@ -184,7 +184,7 @@ def test_without_people_nothing_has_changed(project: Inside, valid: Callable[[st
     ],
 )  # fmt: skip
 def test_a_wrong_list_of_people_is_told(project: Inside, person: str, said: str) -> None:
-    """With file and line, and without repeating a token that somebody wrote there."""
+    """With file and line, and without repeating a token that a person wrote there."""
     project.configure(more=f"people:\n  - {person}")
     ended = project.kfm("config", "check")
     assert ended.code == 2, ended
@@ -241,14 +241,14 @@ def refused_by_gate(ended: Ended) -> None:
 
 @pytest.mark.req("GOV-3")
 def test_an_account_and_a_token_are_one_person(office: Office) -> None:
-    """Whoever may do both still needs another for his own wish, by whichever name he comes."""
+    """A person who may do both still needs another for their own request, by account or by token."""
     office.configure(more=PEOPLE, rights=RESTRICTED)
     asked = office.as_("dee-adm", "request", "--source", "notes", "--rationale", "mine", "--json")
     request = asked.document["request"]["request_id"]
     for name in ("dee", "dee-adm"):
         own = office.as_(name, "approve", request, "--rationale", "mine", "--actor", "bob", "--json")
         refused(own, "KFM311")
-    office.configure(rights=RESTRICTED)  # nobody is declared any more
+    office.configure(rights=RESTRICTED)  # no person is declared any more
     for name in ("dee", "dee-adm"):
         refused(office.as_(name, "approve", request, "--rationale", "mine", "--json"), "KFM311")
     office.configure(more=PEOPLE, rights=RESTRICTED)
@@ -271,7 +271,8 @@ def test_restricted_data_is_not_retried_by_itself(office: Office) -> None:
     allow()
     failed = office.as_(ANN, "run", *window, "--json")
     assert failed.code == 1, failed
-    assert "kfm approvals request --run" in failed.result["advice"]
+    assert failed.result["next_step"]["code"] == "request-approval"
+    assert failed.result["next_step"]["command"].startswith("kfm approvals request --run ")
     assert office.rows("SELECT fate, reason FROM retry_states") == [("spent", "needs-approval")]
     office.write("pipeline.py", FINE)
     assert office.as_(ANN, "retry", "--due", "--json").document["results"] == []
@@ -381,7 +382,7 @@ def test_what_was_rejected_cant_be_approved(office: Office, valid: Callable[[str
 
 @pytest.mark.req("GOV-3")
 def test_who_may_reject(office: Office) -> None:
-    """As for an approval: the role approve, a reason, and never whoever asked; what was approved stays so."""
+    """As for an approval: the role approve, a reason, never the requester; what was approved stays so."""
     request = _asked_for(office)
     refused(office.as_("ann-os", "approvals", "reject", request, "--rationale", "x", "--json"))
     assert office.as_(BOB, "approvals", "reject", request).code == 3  # a reason is missing

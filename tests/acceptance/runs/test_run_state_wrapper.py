@@ -134,7 +134,7 @@ def test_a_block_that_fails_is_on_record_and_runs_again(wrapped: Any, tmp_path: 
 
 
 def test_a_callable_s_own_error_comes_out(wrapped: Any, tmp_path: Path) -> None:
-    """Whoever calls gets what the callable raised; it is on record; the next call tries again."""
+    """The caller gets what the callable raised; it is on record; the next call tries again."""
     trouble = Effects()
     trouble(1)
 
@@ -240,7 +240,7 @@ def test_a_pass_and_lone_nodes_leave_alone_what_the_other_did(wrapped: Any, tmp_
 
 
 def test_a_lone_node_reads_what_its_own_run_made(wrapped: Any, tmp_path: Path) -> None:
-    """What it needs was made in the same run; where nobody names a run, the branch's newest counts."""
+    """What it needs was made in the same run; where the caller names no run, the branch's newest counts."""
     (tmp_path / "a.csv").write_text("1")
     pipeline = declared()
     alone(wrapped, pipeline, "soil.samples", "r1")

@@ -1,4 +1,4 @@
-"""Retries of a schedule's runs, where somebody says when the next run begins."""
+"""Retries of a schedule's runs, where a schedule says when the next run begins."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def scheduled(project: Inside, next_in_ms: int) -> Iterator[Any]:
     with project._surroundings(), open_app(load(None, {})) as app:
 
         def next_ms(run: Run) -> int:
-            assert run.trigger_type == "cron", "nobody asks for others"
+            assert run.trigger_type == "cron", "it is asked for no other trigger"
             return app.clock.now_ms() + next_in_ms
 
         app.__dict__["kernel"] = replace(app.kernel, next_scheduled_ms=next_ms)
@@ -69,7 +69,7 @@ def test_what_would_overlap_is_left_to_the_next_run(hourly: Inside) -> None:
 
 
 def test_a_retry_that_came_due_too_late_is_not_made(hourly: Inside) -> None:
-    """It was to be made before the next run; nobody made it, and now that run is about to begin."""
+    """It was to be made before the next run; no process made it, and now that run is about to begin."""
     with scheduled(hourly, FAR_MS) as app:
         run(app)
     assert hourly.rows("SELECT fate FROM retry_states") == [("retry",)]

@@ -98,7 +98,7 @@ def breaker(project: Inside) -> list[Any]:
 def test_an_open_circuit_puts_a_projection_off_and_the_promotion_stands(
     shown: Inside, shelf: Shelf, valid: Callable[[str, Any], None]
 ) -> None:
-    """What is promoted stays promoted; the target is left alone, seen in status, and catches up later."""
+    """What is promoted stays promoted; the target's circuit is open, seen in status; it catches up later."""
     shelf.down = True
     first = shown.run()
     assert (first.code, first.result["word"]) == (4, "published"), "it was tried, and failed"
@@ -138,7 +138,7 @@ def test_an_open_circuit_puts_a_projection_off_and_the_promotion_stands(
 
 @pytest.mark.req("RET-7")
 def test_a_target_may_name_its_provider(shown: Inside, shelf: Shelf) -> None:
-    """Two places of one provider are one circuit; who calls nobody has none."""
+    """Two targets of one provider are one circuit; a target that calls no provider has none."""
     path = shown.folder / "kfm.yml"
     path.write_text(path.read_text().replace("url: s3://shelf", "url: s3://shelf\n    provider: shelves"))
     shelf.down = True

@@ -99,6 +99,8 @@ def test_a_child_that_is_killed_is_replaced_once(tmp_path: Path) -> None:
     assert (tmp_path / "doomed.txt").read_text() == "xx"
     assert "LookupError: nowhere" in nodes["wrong"]["error"]["message"]
     assert "a node may print" in err, "what nodes print is not the result"
+    assert "first: reading\n" in err
+    assert "fragile: its process was killed by SIGKILL; tried once more in another\n" in err
     assert re.search(r"at: .*flow\.py:\d+ in wrong", err)
     again = kfm_command(tmp_path, "--keep-going", "--json", "--all")
     assert nodes_of(again.communicate(timeout=SECONDS_MAX)[0])["first"]["word"] == "unchanged"
@@ -129,7 +131,7 @@ def is_alive(pid: int) -> bool:
 
 @pytest.mark.req("RS-9")
 def test_children_die_with_their_parent(tmp_path: Path) -> None:
-    """A killed pass leaves nobody behind who goes on working."""
+    """A killed pipeline run leaves no process behind that goes on working."""
     (tmp_path / "flow.py").write_text(SLOW)
     os.mkfifo(tmp_path / "wait")
     process = kfm_command(tmp_path, "--processes")

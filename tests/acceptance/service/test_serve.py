@@ -112,7 +112,7 @@ def test_every_address_answers(project: Path) -> None:
             assert served.stop(signal.SIGINT) == 130
 
 
-def test_nobody_else_without_tokens(project: Path) -> None:
+def test_no_other_address_without_tokens(project: Path) -> None:
     """An address that others reach is refused while no person has a token."""
     ended = kfm(project, "serve", "--host", "0.0.0.0", "--port", "0")
     assert ended.returncode == 2

@@ -68,7 +68,7 @@ def test_what_changes_nothing_makes_no_commit(scene: Scene) -> None:
 
 
 def test_the_second_of_two_is_told(scene: Scene) -> None:
-    """Whoever expects a head that has been left writes nothing and learns where the branch is."""
+    """A writer that expects a head that has been left writes nothing and learns where the branch is."""
     first = scene.begin(a="1")
     second = scene.put("main", a="2")
     answer = scene.branches.commit(

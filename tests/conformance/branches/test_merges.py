@@ -78,7 +78,7 @@ def test_a_conflict_is_told_by_path(
 
 @pytest.mark.parametrize("same", [{"a": "2"}, {"n": "2"}, {"a": None}])
 def test_the_same_on_both_sides_is_no_conflict(scene: Scene, same: dict[str, str | None]) -> None:
-    """Whoever did it first."""
+    """A change that both branches made is merged, whichever made it first."""
     scene.begin(a="1", z="1")
     scene.put("side", own="so that the two commits are not one, made in the same millisecond")
     scene.put("side", **same)

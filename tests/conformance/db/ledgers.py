@@ -31,7 +31,7 @@ START_MS = 1_767_225_600_000
 
 
 def alive(_worker_id: str) -> bool:
-    """Nobody is known to be dead."""
+    """No process is known to be dead."""
     return False
 
 

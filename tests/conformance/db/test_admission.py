@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from kfm.db.leases import GONE
 from kfm.model.errors import IllegalTransition
 from kfm.model.records import Holder
 from tests.conformance.db.ledgers import MINUTE_MS, Desk, dead, digest, entry, invocation, new_run, switch
@@ -99,7 +100,7 @@ def test_a_gone_holder_is_taken_over_by_other_work(desk: Desk, gone: str) -> Non
     assert (ended.status, ended.error_code) == ("failed", code)
     assert ended.end_time_ms is not None
     (call,) = desk.store.invocations(run_id=first.run_id)
-    assert (call.outcome, call.reason) == ("failed", code)
+    assert (call.outcome, call.reason, call.reason_code) == ("failed", GONE, code)
     lock = desk.store.lock(SCOPE)
     assert lock is not None
     assert (lock.fence, lock.holder) == (2, Holder(worker_id="worker-2", run_id=answer.run.run_id))
@@ -145,7 +146,7 @@ def test_a_restart_of_what_has_moved_is_refused(desk: Desk) -> None:
     assert loser.run == winner.run
 
 
-def test_a_call_that_comes_too_late_evicts_nobody(desk: Desk) -> None:
+def test_a_call_that_comes_too_late_evicts_no_holder(desk: Desk) -> None:
     """A refused admission leaves a lapsed holder as it is: still able to renew and to promote."""
     first = desk.admitted("a", lease_ms=0)
     assert desk.admit(new_run("a"), worker_id="worker-2").answer == "moved"

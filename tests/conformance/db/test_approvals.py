@@ -1,4 +1,4 @@
-"""Wishes that need a second person, on every store: two persons, one use, nobody at work."""
+"""Approvals on every store: two persons, one use, no process at work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.conformance.db.test_quarantine import failed, held_of, state_of
 DAY_MS = 86_400_000
 
 
-def wish(number: int = 1, **changes: Any) -> Approval:
+def approval_request(number: int = 1, **changes: Any) -> Approval:
     made = Approval(
         request_id=f"request-{number}",
         kind="attempt",
@@ -51,7 +51,7 @@ def yes(asked: Approval, by: str = "bob", **changes: Any) -> Approve:
 
 @pytest.fixture
 def approved(desk: Desk) -> Approval:
-    asked = wish()
+    asked = approval_request()
     desk.store.request_approval(asked, entry("approval-requested"))
     assert desk.store.approve(yes(asked)).answer == "approved"
     stored = desk.store.approval(asked.request_id)
@@ -86,7 +86,7 @@ def test_an_approval_that_does_not_fit_admits_nothing(
     desk: Desk, approved: Approval, use: tuple[str, str]
 ) -> None:
     """Of something else, not there, or not yet approved: no run, no key, no lock."""
-    desk.store.request_approval(wish(3), entry("approval-requested"))
+    desk.store.request_approval(approval_request(3), entry("approval-requested"))
     assert desk.admit(new_run("one"), approval=use).answer == "moved"
     assert desk.store.runs() == []
     assert [lock for lock in desk.store.locks() if lock.holder] == []
@@ -96,7 +96,7 @@ def test_an_approval_that_does_not_fit_admits_nothing(
 @pytest.mark.req("GOV-3", "RET-9")
 def test_an_approval_lapses(desk: Desk) -> None:
     """Unused for too long, it was for another situation."""
-    asked = wish()
+    asked = approval_request()
     desk.store.request_approval(asked, entry("approval-requested"))
     assert desk.store.approve(yes(asked, valid_ms=0)).answer == "approved"
     assert desk.admit(new_run("one"), approval=(asked.request_id, asked.digest)).answer == "moved"
@@ -104,8 +104,8 @@ def test_an_approval_lapses(desk: Desk) -> None:
 
 @pytest.mark.req("GOV-3")
 def test_a_rejection_is_final(desk: Desk) -> None:
-    """What was rejected is neither approved nor rejected again; whoever asked can't reject it."""
-    asked = wish()
+    """What was rejected is neither approved nor rejected again; the requester can't reject it."""
+    asked = approval_request()
     desk.store.request_approval(asked, entry("approval-requested"))
     no = Reject(
         request_id=asked.request_id, rejected_by="bob", rationale="Not now.", entries=(entry("rejection"),)
@@ -149,20 +149,20 @@ def test_no_attempt_that_loses_a_race_uses_an_approval(desk: Desk, approved: App
 @pytest.mark.parametrize("names", [("ada",), ("bob", "ada-adm"), ("ada-adm",), ("bob", "ada")])
 def test_one_person_with_two_names_does_not_agree_with_himself(desk: Desk, names: tuple[str, ...]) -> None:
     """The store compares every name of both, whatever its caller checked."""
-    asked = wish()
+    asked = approval_request()
     desk.store.request_approval(asked, entry("approval-requested"))
     assert desk.store.approve(yes(asked, by=names[0], names=names)).answer == "moved"
     assert desk.store.approval(asked.request_id) == asked
 
 
 @pytest.mark.req("GOV-3")
-def test_nothing_is_released_while_somebody_works_on_it(desk: Desk) -> None:
-    """The answer names who; once that attempt has ended, it is another wish."""
+def test_nothing_is_released_while_a_process_works_on_it(desk: Desk) -> None:
+    """The answer names the holder; once that attempt has ended, it is another request."""
     run = failed(desk)
     held = held_of(run)
     state = state_of(run, fate="quarantine", not_before_ms=None)
     desk.store.judge(Judge(run=run, seen=None, retry=state, held=held))
-    asked = wish(kind="release", subject=held.held_id, digest=release_digest(held))
+    asked = approval_request(kind="release", subject=held.held_id, digest=release_digest(held))
     desk.store.request_approval(asked, entry("release-requested", run.run_id))
     assert desk.again(run, worker_id="worker-7").answer == "admitted"
     wanted = yes(asked, held_id=held.held_id, grant=granted(run, state, START_MS + 5), valid_ms=None)
@@ -188,7 +188,7 @@ def test_a_halted_run_is_found_until_it_is_released(desk: Desk) -> None:
     desk.store.judge(Judge(run=run, seen=None, retry=state, held=held))
     assert desk.store.halted("ks-streamflow") == held
     assert desk.store.halted("another") is None
-    asked = wish(kind="release", subject=held.held_id, digest=release_digest(held))
+    asked = approval_request(kind="release", subject=held.held_id, digest=release_digest(held))
     desk.store.request_approval(asked, entry("release-requested", run.run_id))
     agreed = yes(asked, held_id=held.held_id, grant=granted(run, state, START_MS + 5), valid_ms=None)
     assert desk.store.approve(agreed).answer == "approved"
@@ -220,7 +220,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["ask", "agree"]), ACTORS, st.integer
 @pytest.mark.req("GOV-3")
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
-def test_nobody_ever_approves_his_own_wish(store: Ledger, steps: list[Any]) -> None:
+def test_no_person_ever_approves_their_own_request(store: Ledger, steps: list[Any]) -> None:
     """No order of requests and approvals, by accounts and tokens, with people declared or not."""
     salt = len(store.approvals(limit=10_000))
     asked: list[tuple[str, str]] = []
@@ -228,14 +228,16 @@ def test_nobody_ever_approves_his_own_wish(store: Ledger, steps: list[Any]) -> N
         token = TOKENS[who] if by_token and declared else None
         identity = identify(PEOPLE if declared else (), f"{who}-os", token)
         if step == "ask":
-            request = wish(salt * 100 + number, requested_by=identity.subject, requested_names=identity.names)
+            request = approval_request(
+                salt * 100 + number, requested_by=identity.subject, requested_names=identity.names
+            )
             store.request_approval(replace(request, request_id=f"{salt}-{number}"), entry("asked"))
             asked.append((f"{salt}-{number}", who))
         elif asked:
             request_id, requester = asked[choice % len(asked)]
             before = store.approval(request_id)
             answer = store.approve(
-                yes(wish(request_id=request_id), by=identity.subject, names=identity.names)
+                yes(approval_request(request_id=request_id), by=identity.subject, names=identity.names)
             )
             assert before is not None
             landed = answer.answer == "approved"

@@ -119,7 +119,7 @@ def test_a_row_that_has_moved_is_not_overwritten(store: Ledger) -> None:
 
 
 def test_a_probe_has_a_fence_and_a_lease(store: Ledger) -> None:
-    """After the cool-down one claims it; nobody else before its lease lapses, then with a higher fence."""
+    """After the cool-down one claims it; no other does before its lease lapses, then with a higher fence."""
     opened(store, ago_ms=rules.COOLDOWN_MS)
     _, first = store.change_breaker(PROVIDER, claimed)
     assert (first.state, first.fence) == ("half-open", 1)
@@ -247,7 +247,7 @@ def test_what_happened_elsewhere_is_known_within_a_second(store: Ledger) -> None
 
 
 def test_a_reserved_probe_is_used_once_and_can_be_given_back(store: Ledger) -> None:
-    """Asked for at the door, made by the first request, or left to others."""
+    """A probe is reserved at admission, made by the first request, or left to others."""
     opened(store, ago_ms=rules.COOLDOWN_MS)
     breakers = SharedBreakers(BreakerAccess(store, store, lambda: store), SystemClock())
     other = SharedBreakers(BreakerAccess(store, store, lambda: store), SystemClock())

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.req("GOV-2")
 
 
 def execute(store: Ledger, sql: str) -> None:
-    """What somebody with a database shell would do."""
+    """What a person with a database shell would do."""
     database: Any = store._database
     if isinstance(database, PostgresDatabase):
         database.execute(sql)
@@ -215,7 +215,7 @@ def test_two_rows_that_change_places_are_found(store: Ledger) -> None:
 
 
 def test_a_cut_end_with_its_head_is_seen_by_an_anchor_only(store: Ledger) -> None:
-    """Whoever also sets the head back leaves a sound chain, said to be unanchored; an anchor tells."""
+    """A person who also sets the head back leaves a sound chain, said to be unanchored; an anchor tells."""
     store.append_governance([entry("k", details={"n": number}) for number in range(1, 6)])
     kept = anchor(store)
     third = store.chain()[2]

@@ -1,4 +1,4 @@
-"""One chain, whoever writes: threads, processes, runs that end while switches are set."""
+"""One chain for all writers: threads, processes, runs that end while switches are set."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class _Undo(Exception):
     pass
 
 
-def test_numbers_follow_commits_whoever_writes(opened: Callable[[], Ledger]) -> None:
+def test_numbers_follow_commits_of_all_writers(opened: Callable[[], Ledger]) -> None:
     """Writers side by side, some of which roll back: no gap, no number twice, each one's order kept."""
     writers, rounds = 6, 15
     troubles: list[BaseException] = []
@@ -119,7 +119,7 @@ def test_processes_side_by_side(tmp_path: Path, request: pytest.FixtureRequest) 
         store.close()
 
 
-def test_whoever_holds_the_head_waits_for_nobody(
+def test_the_holder_of_the_head_waits_for_no_other(
     postgres_schema: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs that promote, fail and pause their dataset, switches and notes at once: no deadlock, one chain."""

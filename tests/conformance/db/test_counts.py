@@ -1,4 +1,4 @@
-"""What whoever counts everything reads: each row once, in order, from where it stopped."""
+"""What a process that counts everything reads: each row once, in order, from where it stopped."""
 
 from __future__ import annotations
 

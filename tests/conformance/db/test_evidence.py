@@ -1,4 +1,4 @@
-"""Every attempt has one start and one end, however it ends and whoever ends it."""
+"""Every attempt has one start and one end, however it ends and whichever process ends it."""
 
 from __future__ import annotations
 

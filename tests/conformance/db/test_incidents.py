@@ -189,7 +189,7 @@ def test_what_does_not_land_tells_nothing(desk: Desk) -> None:
 
 
 def test_a_later_judgement_opens_one(desk: Desk) -> None:
-    """A run whose process died is given up by whoever judges it, with its incident."""
+    """A run whose process died is given up by the process that judges it, with its incident."""
     run = desk.admitted("one")
     desk.fail(run)
     stored = desk.store.run(run.run_id)
@@ -219,7 +219,7 @@ def test_an_open_circuit_is_an_incident_of_its_provider(store: Ledger) -> None:
 
 
 def test_a_store_without_a_renderer_names_nothing(desk: Desk) -> None:
-    """Where nobody said what may be told, a message is posted all the same, without names and words."""
+    """Without a renderer of incidents a message is posted all the same, without names and words."""
     give_up(desk, "one")
     (data,) = told(desk.store)
     assert (data["name"], data["masked"]) == ("masked", True)
@@ -346,7 +346,7 @@ def test_changes_of_one_cause_stay_in_order(desk: Desk) -> None:
     assert claimed(store, "a") == ["open", "resolved", "open"]
 
 
-def test_nobody_to_tell_is_soon_done(desk: Desk) -> None:
+def test_notifications_without_hooks_are_settled(desk: Desk) -> None:
     """Without hooks messages do not pile up for the day on which there is one."""
     give_up(desk, "one")
     assert desk.store.settle_hooks([]) == 1
@@ -354,7 +354,7 @@ def test_nobody_to_tell_is_soon_done(desk: Desk) -> None:
 
 
 def test_a_lapsed_claim_is_offered_again(desk: Desk) -> None:
-    """Whoever dies between telling and noting: the same message comes again."""
+    """A process dies between sending and recording: the same message comes again."""
     give_up(desk, "one")
     (first,) = desk.store.claim_for_hook("a", 10, -1)
     (second,) = desk.store.claim_for_hook("a", 10, 60_000)

@@ -37,8 +37,8 @@ def test_a_lost_lease_is_not_renewed(desk: Desk) -> None:
     assert desk.store.renew("dataset:unknown", 1, MINUTE_MS) is None
 
 
-def test_a_lapsed_lease_that_nobody_took_can_be_renewed(desk: Desk) -> None:
-    """Being late is no crime as long as nobody stepped in."""
+def test_a_lapsed_lease_that_no_process_took_can_be_renewed(desk: Desk) -> None:
+    """A lease that lapsed is still its holder's as long as no other process has taken it."""
     run = desk.admitted("a", lease_ms=0)
     assert desk.store.renew(SCOPE, run.fence, MINUTE_MS) == desk.store.policy_epoch()
     assert desk.admit(new_run("b")).answer == "locked"
@@ -98,7 +98,7 @@ def test_collection_excludes_runs_and_runs_exclude_collection(desk: Desk) -> Non
 
 
 def test_collection_evicts_the_gone_first(desk: Desk) -> None:
-    """A run whose holder is gone does not stand in the way of collection: it fails."""
+    """Collection is not blocked by a run whose holder is gone: the run fails."""
     run = desk.admitted("a", lease_ms=0)
     assert isinstance(desk.store.begin_collection("sweeper", MINUTE_MS, alive), int)
     assert desk.store.run(run.run_id).error_code == "LEASE_EXPIRED"  # type: ignore[union-attr]
@@ -107,7 +107,7 @@ def test_collection_evicts_the_gone_first(desk: Desk) -> None:
 
 @pytest.mark.parametrize("by", ["run", "reaper", "collector"])
 def test_a_gone_collector_is_replaced(desk: Desk, by: str) -> None:
-    """A collector that died or stalled blocks nobody, and learns at its next heartbeat that it is none."""
+    """A collector that died or stalled blocks no other, and learns at its next heartbeat that it is none."""
     first = desk.store.begin_collection("sweeper", 0, alive)
     assert isinstance(first, int)
     if by == "run":

@@ -179,7 +179,7 @@ def test_numbers_of_migrations_have_no_gaps() -> None:
 
 
 def test_two_who_migrate_at_once_apply_it_once(postgres_schema: Callable[[], str]) -> None:
-    """A fleet that starts together makes the tables once, and nobody fails."""
+    """A fleet that starts together makes the tables once, and no process fails."""
     import threading
 
     dsn = postgres_schema()

@@ -42,7 +42,7 @@ class Model:
         return lease.worker is not None and (lease.until_ms <= now_ms or lease.worker in self.dead)
 
     def free(self, lease: Lease, now_ms: int, *, grow: bool = True) -> None:
-        """The holder is evicted: its run fails, unless somebody has taken it over."""
+        """The holder is evicted: its run fails, unless another process has taken it over."""
         run = self.runs.get(lease.run)
         if run is not None and run.status == "running" and run.fence == lease.fence:
             code = "LEASE_EXPIRED" if lease.until_ms <= now_ms else "WORKER_DIED"
@@ -61,7 +61,7 @@ class Ledger(RuleBasedStateMachine):
         self.store = self.desk.store
         self.model = Model()
         self.fences = dict.fromkeys((*SCOPES, "gc"), 0)
-        self.tokens: list[tuple[str, Run]] = []  # what somebody once was admitted with
+        self.tokens: list[tuple[str, Run]] = []  # what was once admitted
         self.collections: list[int] = []
 
     def dead(self, worker_id: str) -> bool:
@@ -251,7 +251,7 @@ class Ledger(RuleBasedStateMachine):
         assert len({one.run_id for one in promotions}) == len(promotions)
         held = {lock.holder.run_id for lock in found.values() if lock.holder and lock.scope != "gc"}
         for run in self.store.runs(status="running"):
-            assert run.run_id in held, "a run is running and nobody holds it"
+            assert run.run_id in held, "a run is running and no process holds it"
 
 
 TestLedger = pytest.mark.req("UPD-5", "UPD-8")(Ledger.TestCase)

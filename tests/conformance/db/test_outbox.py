@@ -19,7 +19,7 @@ from tests.conformance.db.ledgers import Desk
 
 
 def test_messages_at_rest_can_be_made_due_at_once(store: Ledger, desk: Desk) -> None:
-    """Whoever asks for a delivery need not wait for a rest or a lapsed claim; delivered messages stay so."""
+    """A caller of a delivery need not wait for a rest or a lapsed claim; delivered messages stay so."""
     run = desk.admitted("one")
     assert desk.promote(run).answer == "promoted"
     (first,) = store.claim_messages("openlineage", 1, 60_000)

@@ -90,7 +90,7 @@ def test_budgets_survive_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_stale_failure_decides_nothing(desk: Desk) -> None:
-    """Whoever lost the run neither moves its retries nor holds it."""
+    """A process that lost the run neither changes its retries nor quarantines it."""
     run = desk.admitted("one")
     assert not desk.fail(replace(run, fence=run.fence + 1), retry=state_of(run), held=held_of(run))
     assert desk.store.retry_state(run.run_id) is None
@@ -115,7 +115,7 @@ def test_one_attempt_is_admitted_once(desk: Desk) -> None:
     assert late.answer == "moved"
 
 
-def test_a_dead_run_is_unjudged_until_somebody_judges(desk: Desk) -> None:
+def test_a_dead_run_is_unjudged_until_a_process_judges(desk: Desk) -> None:
     """A killed run waits for a decision; the first one stands."""
     run = desk.admitted("one")
     assert desk.store.unjudged() == []
@@ -224,7 +224,7 @@ def test_a_release_is_approved_once(desk: Desk, quarantined: tuple[Run, Quaranti
 
 
 @pytest.mark.req("GOV-3")
-def test_nobody_approves_his_own_wish(desk: Desk, quarantined: tuple[Run, QuarantineEntry]) -> None:
+def test_no_person_approves_their_own_request(desk: Desk, quarantined: tuple[Run, QuarantineEntry]) -> None:
     """The store itself refuses the requester, whatever its caller checked."""
     run, held = quarantined
     request = asked(held)

@@ -265,7 +265,7 @@ def test_the_library_does_not_retry(
     assert asked == ["AmazonSQS.ReceiveMessage"]
 
 
-def test_nobody_there_is_passing_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_away_is_passing_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
     """A refused connection may be accepted next time."""
     credentials(monkeypatch)
     address = f"http://127.0.0.1:{services.free_port()}"

@@ -35,13 +35,13 @@ def made(name: str, **more: object) -> UpdateRequest:
     return UpdateRequest(**given)  # type: ignore[arg-type]
 
 
-def nobody(_worker: str) -> bool:
+def none_dead(_worker: str) -> bool:
     return False
 
 
 @pytest.mark.req("TRG-2")
 def test_accepted_once(open_store: Open) -> None:
-    """The same wish is accepted once: whoever repeats it, also in the same batch, is told of the first."""
+    """The same request is accepted once: a repetition, also in the same batch, is answered with the first."""
     requests = open_store().requests()
     first, other = made("a", rationale="first"), made("b")
     assert requests.accept([first, other, made("a", rationale="again")]) == [None, None, first]
@@ -78,7 +78,7 @@ def test_claimed_by_one(open_store: Open, kind: str) -> None:
 
     def work(index: int) -> None:
         mine = store if workers == 1 else open_store()
-        while claimed := mine.requests().claim(f"w{index}", CLAIM_MS, nobody, 3):
+        while claimed := mine.requests().claim(f"w{index}", CLAIM_MS, none_dead, 3):
             got[index] += [one.request_id for one in claimed]
 
     threads = [threading.Thread(target=work, args=(index,)) for index in range(workers)]
@@ -91,11 +91,11 @@ def test_claimed_by_one(open_store: Open, kind: str) -> None:
 
 
 def test_a_claim_that_was_renewed_meanwhile_stays(open_store: Open, kind: str) -> None:
-    """Whoever took a runner for lost compares before it takes: one that is back keeps what it holds."""
+    """A process that took a runner for lost compares before it claims: one that is back keeps its claim."""
     store = open_store()
     requests = store.requests()
     requests.accept([made("a")])
-    (first,) = requests.claim("w1", CLAIM_MS, nobody)
+    (first,) = requests.claim("w1", CLAIM_MS, none_dead)
 
     def is_dead(_worker: str) -> bool:
         renewed = (store if kind == "memory" else open_store()).requests().renew(first, 2 * CLAIM_MS)
@@ -110,13 +110,13 @@ def test_one_at_a_time_for_a_dataset(open_store: Open) -> None:
     """While a request of a dataset runs, others of it wait, and those of other datasets do not."""
     requests = open_store().requests()
     requests.accept([made("a"), made("b", accepted_at_ms=2_000), made("c", dataset_id="lakes")])
-    first = requests.claim("w1", CLAIM_MS, nobody)[0]
-    second = requests.claim("w2", CLAIM_MS, nobody)[0]
+    first = requests.claim("w1", CLAIM_MS, none_dead)[0]
+    second = requests.claim("w2", CLAIM_MS, none_dead)[0]
     assert {first.dataset_id, second.dataset_id} == {"rivers", "lakes"}
-    assert requests.claim("w3", CLAIM_MS, nobody) == []
+    assert requests.claim("w3", CLAIM_MS, none_dead) == []
     running = first if first.dataset_id == "rivers" else second
     requests.settle(running, RequestOutcome(state="done", outcome="success", reason="ok", run_id="r1"))
-    (third,) = requests.claim("w3", CLAIM_MS, nobody)
+    (third,) = requests.claim("w3", CLAIM_MS, none_dead)
     assert third.dataset_id == "rivers"
     assert [one.request_id for one in requests.of_run("r1")] == [running.request_id]
 
@@ -125,9 +125,9 @@ def test_a_claim_passes_on(open_store: Open) -> None:
     """What a dead runner held, or one that overslept, is handed out again; then its word counts no more."""
     requests = open_store().requests()
     requests.accept([made("a")])
-    (first,) = requests.claim("w1", CLAIM_MS, nobody)
+    (first,) = requests.claim("w1", CLAIM_MS, none_dead)
     assert (first.state, first.claimed_by, first.tries) == ("running", "w1", 1)
-    assert requests.claim("w2", CLAIM_MS, nobody) == []
+    assert requests.claim("w2", CLAIM_MS, none_dead) == []
     (second,) = requests.claim("w2", CLAIM_MS, "w1".__eq__)
     assert (second.claimed_by, second.tries) == ("w2", 2)
     assert requests.renew(first, CLAIM_MS) is None
@@ -145,20 +145,20 @@ def test_a_lapsed_claim_is_open_again(open_store: Open) -> None:
     """A runner that does not renew loses what it held, although it lives."""
     requests = open_store().requests()
     requests.accept([made("a")])
-    requests.claim("w1", -1, nobody)
-    (again,) = requests.claim("w2", CLAIM_MS, nobody)
+    requests.claim("w1", -1, none_dead)
+    (again,) = requests.claim("w2", CLAIM_MS, none_dead)
     assert again.claimed_by == "w2"
 
 
 def test_later(open_store: Open) -> None:
-    """What can't begin now waits, with the reason, and is nobody's meanwhile."""
+    """What can't begin now waits, with the reason, and no worker has it meanwhile."""
     store = open_store()
     requests = store.requests()
     later_ms = store.now_ms() + 3_600_000
     requests.accept([made("a")])
-    (claimed,) = requests.claim("w1", CLAIM_MS, nobody)
+    (claimed,) = requests.claim("w1", CLAIM_MS, none_dead)
     assert requests.reopen(claimed, later_ms, "rivers is busy\0")
-    assert requests.claim("w1", CLAIM_MS, nobody) == []
+    assert requests.claim("w1", CLAIM_MS, none_dead) == []
     assert requests.next_due_ms() == later_ms
     waiting = requests.request(claimed.request_id)
     assert waiting is not None
@@ -169,14 +169,14 @@ def test_cancelled(open_store: Open) -> None:
     """What waits never begins, what runs learns of it when it renews, what has ended stays as it is."""
     requests = open_store().requests()
     requests.accept([made("a"), made("b", accepted_at_ms=2_000)])
-    (running,) = requests.claim("w1", CLAIM_MS, nobody)
+    (running,) = requests.claim("w1", CLAIM_MS, none_dead)
     waiting = next(one for one in requests.requests() if one.request_id != running.request_id)
     assert requests.cancel(waiting.request_id, "a later one covers it")
     assert requests.cancel(running.request_id, "a later one covers it")
     renewed = requests.renew(running, CLAIM_MS)
     assert renewed is not None
     assert renewed.cancel == "a later one covers it"
-    assert requests.claim("w1", CLAIM_MS, nobody) == []
+    assert requests.claim("w1", CLAIM_MS, none_dead) == []
     requests.settle(running, RequestOutcome(state="cancelled", outcome="cancelled", reason="stopped"))
     assert not requests.cancel(running.request_id, "again")
     assert {one.state for one in requests.requests()} == {"cancelled"}
@@ -244,7 +244,7 @@ def test_an_instant_has_one_fate(open_store: Open) -> None:
 def test_spans_are_found_from_within(open_store: Open) -> None:
     """A row that stands for many instants is found by any part of its span."""
     states = open_store().schedule_states()
-    span = Instant(schedule_id="daily", instant_ms=1_000, last_ms=9_000, became="missed", reason="nobody")
+    span = Instant(schedule_id="daily", instant_ms=1_000, last_ms=9_000, became="missed", reason="away")
     states.account(Accounting(seen=None, state=state(9_000, 1), instants=(span,)))
     assert states.instants("daily", 5_000, 6_000) == [span]
     assert states.instants("daily", 9_001, 20_000) == states.instants("daily", 0, 1_000) == []
@@ -254,7 +254,7 @@ def test_backfilled(open_store: Open) -> None:
     """Instants that became nothing can be asked for afterwards: once."""
     store = open_store()
     states = store.schedule_states()
-    missed = Instant(schedule_id="daily", instant_ms=1_000, last_ms=1_000, became="missed", reason="nobody")
+    missed = Instant(schedule_id="daily", instant_ms=1_000, last_ms=1_000, became="missed", reason="away")
     states.account(Accounting(seen=None, state=state(1_000, 1), instants=(missed,)))
     request = made("i", kind="cron", schedule_id="daily", instant_ms=1_000)
     instant = Instant(

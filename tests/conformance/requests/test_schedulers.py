@@ -22,7 +22,7 @@ pytestmark = pytest.mark.req("UPD-13", "TRG-2")
 
 
 class FakeClock:
-    """One time for all threads; it moves when somebody says so."""
+    """One time for all threads; it moves when the test says so."""
 
     def __init__(self) -> None:
         self.now_ms = NOW_MS
@@ -51,7 +51,7 @@ def test_three_at_once(open_store: Open, kind: str) -> None:
     """Three schedulers at once over schedules of every second, also with a file that differs: each instant
     becomes one request, and all that the ledger knows of it is one row."""
     if kind == "memory":
-        pytest.skip("nobody else sees it")
+        pytest.skip("no other process sees it")
     seconds, clock = 30, FakeClock()
     fast = [every(SECOND_MS, overlap="queue-one"), Schedule(id="j", source="s", every_ms=2 * SECOND_MS)]
     files = [fast, fast, [fast[0], replace(fast[1], every_ms=SECOND_MS)]]
@@ -88,8 +88,8 @@ def test_three_at_once(open_store: Open, kind: str) -> None:
         assert all(earlier.last_ms < later.instant_ms for earlier, later in pairwise(rows))
         made = [one.instant_ms for one in rows if one.became == "request"]
         assert set(made) >= set(every_second[1::2] if schedule_id == "j" else every_second)
-    wishes = [(one.schedule_id, one.instant_ms) for one in store.requests().requests(limit=1_000)]
-    assert len(set(wishes)) == len(wishes)
+    asked = [(one.schedule_id, one.instant_ms) for one in store.requests().requests(limit=1_000)]
+    assert len(set(asked)) == len(asked)
 
 
 def settle_all(store: Ledger) -> None:

@@ -61,7 +61,7 @@ class World:
 
 
 def test_what_was_missed_comes_with_the_next(open_store: Open) -> None:
-    """After four days away one instant is made up for, and it asks for the windows of the others, too."""
+    """After four days away one instant is caught up, and it asks for the windows of the others, too."""
     world = World(open_store())
     assert world.at(0.3) == [-1]
     assert world.at(4.3) == [0, 1, 2, 3]
@@ -69,7 +69,7 @@ def test_what_was_missed_comes_with_the_next(open_store: Open) -> None:
 
 
 def test_what_a_run_has_touched_is_not_asked_for_again(open_store: Open) -> None:
-    """Windows that somebody has looked at meanwhile, whatever came of it, are not left."""
+    """Windows that a run has covered meanwhile, whatever came of it, are not left."""
     world = World(open_store())
     world.at(0.3)
     world.touched |= {1, 2}
@@ -86,8 +86,8 @@ def test_what_was_skipped_comes_with_the_next(open_store: Open) -> None:
 
 
 def test_bounds(open_store: Open) -> None:
-    """No more windows than the schedule's cap, none older than it says, and none at all where it makes up
-    for nothing."""
+    """No more windows than the schedule's cap, none older than it says, and none at all where it has no
+    catch-up."""
     capped = World(
         open_store(),
         Schedule(id="c", source="s", cron="0 6 * * *", missed=MissedPolicy(run="last", cap=2)),
@@ -96,8 +96,8 @@ def test_bounds(open_store: Open) -> None:
     assert capped.at(5.3) == [2, 3, 4]
 
 
-def test_nothing_is_made_up_for(open_store: Open) -> None:
-    """A schedule that makes up for nothing leaves nothing to its next run."""
+def test_no_catch_up(open_store: Open) -> None:
+    """A schedule without catch-up leaves nothing to its next run."""
     world = World(
         open_store(), Schedule(id="n", source="s", cron="0 6 * * *", missed=MissedPolicy(run="none"))
     )

@@ -17,7 +17,7 @@ def gone(_worker: str) -> bool:
 
 
 @pytest.mark.req("RS-5")
-def test_whoever_lost_the_lock_writes_nothing(place: Place) -> None:
+def test_a_writer_that_lost_the_lock_writes_nothing(place: Place) -> None:
     """After the lock has passed to another, a record of the first holder changes nothing at all."""
     first, second = Pipeline(place.open()), Pipeline(place.open())
     assert first.begin("run-1")

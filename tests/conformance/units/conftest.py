@@ -58,7 +58,7 @@ def open_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Ite
 
     def make() -> Ledger:
         if kind == "memory":
-            assert not opened, "nobody else sees it"
+            assert not opened, "no other process sees it"
             store = ledgers.memory_store(SystemClock())
         elif dsn:
             store = ledgers.postgres_store(dsn)

@@ -153,10 +153,10 @@ class Scene:
         )
 
     def claim(self, dataset: str = "hrrr", limit: int = 100, **changes: Any) -> list[ClaimedUnit]:
-        return list(self.units.exchange(None, self.wish(dataset, limit, **changes)).claimed)
+        return list(self.units.exchange(None, self.claim_request(dataset, limit, **changes)).claimed)
 
     @staticmethod
-    def wish(
+    def claim_request(
         dataset: str = "hrrr",
         limit: int = 100,
         *,

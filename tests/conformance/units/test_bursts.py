@@ -92,7 +92,7 @@ def test_a_window_stays_open_for_its_time(scene: Scene) -> None:
     assert Runs(scene).fan.step() == 1
 
 
-def test_only_what_somebody_follows_is_gathered(scene: Scene) -> None:
+def test_only_what_a_source_follows_is_gathered(scene: Scene) -> None:
     """Datasets that no source waits for cost nothing."""
     arrive(scene, "one", downstream=())
     arrive(scene, "two", downstream=(("gfs", "daily"),))

@@ -73,7 +73,7 @@ def test_one_batch_ends_and_the_next_is_claimed_in_one_transaction(scene: Scene)
     scene.take(*(taken(f"n{number}") for number in range(4)))
     first = scene.claim(limit=2)
     finish = ResultBatch(successes=tuple(done(one) for one in first))
-    exchanged = scene.units.exchange(finish, scene.wish(limit=2))
+    exchanged = scene.units.exchange(finish, scene.claim_request(limit=2))
     finished, second = exchanged.results, exchanged.claimed
     assert set(finished.succeeded) == {one.wal_id for one in first}
     assert len(second) == 2
@@ -111,7 +111,7 @@ def test_two_claimants_never_share_a_unit(open_store: Callable[[], Ledger]) -> N
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], indirect=True)
-def test_what_somebody_is_claiming_is_passed_over(open_store: Callable[[], Ledger]) -> None:
+def test_what_another_process_is_claiming_is_passed_over(open_store: Callable[[], Ledger]) -> None:
     """A transaction that is still open holds its units; the next claim takes others and waits for nothing."""
     first, second = Scene(open_store()), Scene(open_store())
     first.take(*(taken(f"n{number}") for number in range(6)))
@@ -120,7 +120,8 @@ def test_what_somebody_is_claiming_is_passed_over(open_store: Callable[[], Ledge
         from kfm.db import units
         from kfm.db.unit_rows import CountChanges
 
-        mine, *_ = units.claim_units(session, first.wish(limit=2), first.store.now_ms(), CountChanges())  # type: ignore[arg-type]
+        request = first.claim_request(limit=2)
+        mine, *_ = units.claim_units(session, request, first.store.now_ms(), CountChanges())  # type: ignore[arg-type]
         return mine, second.claim(limit=6)
 
     mine, others = first.store._database.write(change)

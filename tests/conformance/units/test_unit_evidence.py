@@ -25,7 +25,7 @@ from kfm.system import SystemClock
 from tests.conformance.units.scene import START_MS, Scene, done, gone, id_of, taken, undone
 
 SHAPES = Path(__file__).resolve().parents[3] / "src" / "kfm" / "contracts" / "shapes" / "prov.ttl"
-BODY = '{"Records": "secret of somebody"}'
+BODY = '{"Records": "secret of a sender"}'
 
 
 def told(scene: Scene) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ def test_a_unit_finds_the_messages_about_it(scene: Scene) -> None:
         messages = scene.units.messages_of(id_of(name))
         found = [one.body for message in messages for one in builder.of_unit(message, id_of(name))]
         assert list(map(json.loads, found)) == wanted != []
-    assert scene.units.messages_of(id_of("nobody")) == []
+    assert scene.units.messages_of(id_of("unknown")) == []
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
@@ -227,7 +227,7 @@ TAMPERING = {
     "status": "UPDATE unit_pages SET status = 'succeeded' WHERE event = 'quarantined'",
     "time": "UPDATE unit_pages SET at_ms = at_ms + 1 WHERE event = 'claimed'",
     "members": "UPDATE unit_pages SET members = replace(members, 'e1', 'e9') WHERE event = 'created'",
-    "worker": "UPDATE unit_pages SET worker_id = 'somebody' WHERE event = 'claimed'",
+    "worker": "UPDATE unit_pages SET worker_id = 'intruder' WHERE event = 'claimed'",
     "removed": "DELETE FROM unit_pages WHERE event = 'failed'",
 }
 

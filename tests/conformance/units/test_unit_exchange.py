@@ -14,7 +14,7 @@ NEVER_MS = 1 << 62
 @pytest.mark.req("WAL-8", "WAL-11")
 def test_what_is_new_is_claimed_as_if_it_had_waited(scene: Scene) -> None:
     """The same record, lease, history and figures as after an intake and a claim."""
-    exchanged = scene.units.exchange(None, scene.wish(), [taken("a")])
+    exchanged = scene.units.exchange(None, scene.claim_request(), [taken("a")])
     scene.take(taken("b"))
     (later,) = scene.claim()
     (now,) = exchanged.claimed
@@ -43,7 +43,7 @@ def test_what_waits_comes_first(scene: Scene) -> None:
     """New units have the room that is left; the others are pending, those of other lanes, too."""
     scene.take(taken("a"), taken("b"))
     fresh = [taken("c"), taken("d"), taken("e", dataset="nam")]
-    exchanged = scene.units.exchange(None, scene.wish(limit=3), fresh)
+    exchanged = scene.units.exchange(None, scene.claim_request(limit=3), fresh)
     ids = [one.wal_id for one in exchanged.claimed]
     assert (exchanged.waited, exchanged.created) == (2, 3)
     assert set(ids[:2]) == {id_of("a"), id_of("b")}
@@ -57,9 +57,9 @@ def test_what_waits_comes_first(scene: Scene) -> None:
 def test_a_lane_that_is_not_due_is_not_looked_into(scene: Scene) -> None:
     """A lane in which nothing is due is not searched: only new units are claimed."""
     scene.take(taken("a"))
-    wish = scene.wish()
+    request = scene.claim_request()
     exchanged = scene.units.exchange(
-        None, replace(wish, lane=replace(wish.lane, due_ms=NEVER_MS)), [taken("b")]
+        None, replace(request, lane=replace(request.lane, due_ms=NEVER_MS)), [taken("b")]
     )
     assert [one.wal_id for one in exchanged.claimed] == [id_of("b")]
     assert [one.wal_id for one in scene.claim()] == [id_of("a")]
@@ -70,7 +70,7 @@ def test_a_lane_that_is_not_due_is_not_looked_into(scene: Scene) -> None:
 def test_what_is_known_comes_back(scene: Scene) -> None:
     """It is neither claimed nor changed; it is returned, to be taken in by itself."""
     held = scene.claimed("a")
-    exchanged = scene.units.exchange(None, scene.wish(), [taken("a"), taken("b"), taken("b")])
+    exchanged = scene.units.exchange(None, scene.claim_request(), [taken("a"), taken("b"), taken("b")])
     assert [one.wal_id for one in exchanged.claimed] == [id_of("b")]
     assert exchanged.created == 1
     assert sorted(one.unit.wal_id for one in exchanged.skipped) == sorted([id_of("a"), id_of("b")])
@@ -85,12 +85,12 @@ def test_ends_intake_and_claim_are_one_transaction(scene: Scene) -> None:
     first = scene.claimed("a")
     epoch = scene.store.policy_epoch()
     finish = ResultBatch(successes=(done(first),), policy_epoch=epoch + 1)
-    refused = scene.units.exchange(finish, scene.wish(), [taken("b")])
+    refused = scene.units.exchange(finish, scene.claim_request(), [taken("b")])
     assert refused.results.epoch_moved
     assert [one.unit.wal_id for one in refused.skipped] == [id_of("b")]
     assert scene.units.unit(id_of("b")) is None
     assert scene.stored("a").unit.status == "in_progress"
-    landed = scene.units.exchange(replace(finish, policy_epoch=epoch), scene.wish(), [taken("b")])
+    landed = scene.units.exchange(replace(finish, policy_epoch=epoch), scene.claim_request(), [taken("b")])
     assert landed.results.succeeded == (first.wal_id,)
     assert [one.wal_id for one in landed.claimed] == [id_of("b")]
     scene.check()

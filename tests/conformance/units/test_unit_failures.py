@@ -174,7 +174,7 @@ def test_messages_that_no_column_takes(scene: Scene) -> None:
 
 @pytest.mark.req("WAL-14")
 def test_one_poison_unit_among_a_hundred_is_found_alone(scene: Scene) -> None:
-    """Whoever works on it dies. Its batch lapses uncharged, each comes back by itself, and only the one
+    """Each worker that takes it dies. Its batch lapses uncharged, each comes back by itself, and only the one
     that lapses alone is charged until its grant is spent."""
     scene.take(*(taken(f"n{number}") for number in range(100)))
     poison = id_of("n42")

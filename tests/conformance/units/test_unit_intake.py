@@ -94,7 +94,7 @@ def test_new_bytes_under_a_known_key(scene: Scene, status: str) -> None:
     last = scene.history("a")[-1]
     if status == "in_progress":
         assert claimed is not None
-        assert stored.unit.version == claimed.version, "whoever works on it keeps its lease"
+        assert stored.unit.version == claimed.version, "the worker that has it keeps its lease"
         assert (stored.unit.status, last.event) == ("in_progress", "reissued")
     else:
         assert (stored.unit.status, stored.grants, stored.grant_attempts) == ("pending", 1, 0)

@@ -30,7 +30,7 @@ class Units(RuleBasedStateMachine):
         self.clock = FakeClock()
         self.scene = Scene(ledgers.memory_store(self.clock))
         self.oracle = Oracle()
-        self.tokens: list[ClaimedUnit] = []  # what somebody once claimed
+        self.tokens: list[ClaimedUnit] = []  # what was once claimed
         self.versions: dict[str, int] = {}
 
     @rule(

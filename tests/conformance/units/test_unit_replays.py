@@ -65,7 +65,7 @@ def agreed(scene: Scene, made: ReplayPlan, request_id: str = "r1", **changes: An
     )
     noted = GovernanceEntry(kind="replay-requested", subject=made.replay_id, actor="ana", recorded_at_ms=1)
     assert scene.store.replays().request(made, approval, noted, rationale="repair") == []
-    wish = Approve(
+    consent = Approve(
         request_id=request_id,
         digest=made.digest,
         approved_by="bob",
@@ -73,7 +73,7 @@ def agreed(scene: Scene, made: ReplayPlan, request_id: str = "r1", **changes: An
         names=("bob",),
         valid_ms=60_000,
     )
-    assert scene.store.approve(replace(wish, **changes)).answer == "approved"
+    assert scene.store.approve(replace(consent, **changes)).answer == "approved"
     return request_id
 
 

@@ -95,14 +95,14 @@ def test_the_same_story_ends_the_same() -> None:
 
 @pytest.mark.req("WAL-5")
 @pytest.mark.parametrize("late", ["success", "failure", "quarantine"])
-@pytest.mark.parametrize("meanwhile", ["nobody", "claimed", "succeeded"])
+@pytest.mark.parametrize("meanwhile", ["unclaimed", "claimed", "succeeded"])
 def test_a_lapsed_worker_loses_with_all_its_effects(scene: Scene, late: str, meanwhile: str) -> None:
     """Its end finds another version: no item, no message, no count, no page, nothing held."""
     old = scene.claimed("a", worker="w1")
     assert scene.lapse() == 1
     assert scene.events("a")[-2:] == ["failed", "retry_scheduled"]
     assert scene.history("a")[-2].details["error_code"] == "LEASE_EXPIRED"
-    if meanwhile != "nobody":
+    if meanwhile != "unclaimed":
         new = scene.claimed("a", worker="w2")
         if meanwhile == "succeeded":
             scene.end(done(new))
@@ -165,7 +165,7 @@ def test_nothing_lands_after_a_switch_was_set(scene: Scene) -> None:
     assert (finished.epoch_moved, finished.succeeded) == (True, ())
     assert scene.everything() == before
     scene.take(taken("b"))
-    outdated = replace(scene.wish(), policy_epoch=epoch)
+    outdated = replace(scene.claim_request(), policy_epoch=epoch)
     assert scene.units.exchange(None, outdated) == ExchangeReport(ResultReport(epoch_moved=True))
     assert scene.end(done(claimed), policy_epoch=epoch + 1).succeeded == (claimed.wal_id,)
     assert len(scene.units.exchange(None, replace(outdated, policy_epoch=epoch + 1)).claimed) == 1

@@ -175,10 +175,10 @@ def test_a_claim_finds_its_index_on_postgresql(open_store: Callable[[], Ledger])
     scene.take(*(taken(f"n{number}") for number in range(50)))
     scene.sql("ANALYZE units")
     sql = queries.queries("postgresql")["units.claim"]
-    wish = scene.wish(limit=10)
+    request = scene.claim_request(limit=10)
     values = {
         "dataset": "hrrr", "provider": "aws", "alone": 0, "worker_id": "w", "ingest_run_id": "r",
-        "now_ms": scene.store.now_ms(), "lease_until_ms": 1, "row_limit": wish.limit, "trail": " 1",
+        "now_ms": scene.store.now_ms(), "lease_until_ms": 1, "row_limit": request.limit, "trail": " 1",
     }  # fmt: skip
     database: Any = scene.store._database
     told = "\n".join(row[0] for row in database.execute("EXPLAIN " + sql, values))

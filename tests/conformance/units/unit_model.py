@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -28,6 +29,7 @@ class Known:
     alone: int = 0
     removed: int = 0
     lease_until_ms: int = 0
+    worker: str = ""
     shown: bool = False  # its item is visible
 
     def facts(self) -> tuple[object, ...]:
@@ -69,7 +71,7 @@ class Oracle:
             if sequencer and (one.sequencer is None or after):
                 one.sequencer = sequencer
             return "duplicate"
-        if after is False or policy == "ignore":
+        if after is False or (policy == "ignore" and one.removed != 2):  # 2: it is back in the catalogue
             return "stale"
         one.etag, one.sequencer, one.removed = etag, sequencer or one.sequencer, 0
         one.content_version += 1
@@ -101,8 +103,9 @@ class Oracle:
             if one.status == "pending" and one.alone == alone and one.not_before_ms <= now_ms
         }
 
-    def claim(self, name: str, now_ms: int, lease_ms: int) -> None:
+    def claim(self, name: str, now_ms: int, lease_ms: int, worker: str = "") -> None:
         one = self.units[name]
+        one.worker = worker
         one.status, one.version, one.lease_until_ms = "in_progress", one.version + 1, now_ms + lease_ms
         one.attempts = max(one.attempts, 1)
         if one.grant_attempts == 0:
@@ -131,9 +134,11 @@ class Oracle:
             self._fail(one, outcome, not_before_ms, charged=outcome != "uncharged")
         return "failed"
 
-    def reap(self, now_ms: int) -> int:
+    def reap(self, now_ms: int, dead: Collection[str] = ()) -> int:
         lapsed = [
-            one for one in self.units.values() if one.status == "in_progress" and one.lease_until_ms <= now_ms
+            one
+            for one in self.units.values()
+            if one.status == "in_progress" and (one.lease_until_ms <= now_ms or one.worker in dead)
         ]
         for one in lapsed:
             outlook = lapse_fate(

@@ -40,7 +40,7 @@ class SimClock:
         return self.at_ms
 
     def sleep_ms(self, delay_ms: int) -> None:
-        raise AssertionError("nobody sleeps here")
+        raise AssertionError("no worker sleeps here")
 
 
 @dataclass

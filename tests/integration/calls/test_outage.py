@@ -1,4 +1,4 @@
-"""Two simulated hours without a provider: it is left alone, nothing is lost, and nothing rushes back."""
+"""Two simulated hours without a provider: its circuit is open, nothing is lost, and nothing rushes back."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def judge_outage(fleet: Fleet) -> tuple[int, int]:
     opened_ms = sorted(call.ended_ms for call in failed)[rules.FAILURES_MAX - 1]
     first = [call for call in failed if call.began_ms <= opened_ms]
     in_flight = len(first) - rules.FAILURES_MAX
-    assert 0 <= in_flight <= fleet.workers - 1, "nobody began another once it was open"
+    assert 0 <= in_flight <= fleet.workers - 1, "no worker began another once it was open"
     probes = sorted(call.began_ms for call in failed if call.began_ms > opened_ms)
     assert len(first) + len(probes) == len(failed)
     gaps = [later - earlier for earlier, later in zip([opened_ms, *probes], probes, strict=False)]
     assert all(gap >= rules.COOLDOWN_MS for gap in gaps), gaps
     assert len(probes) <= OUTAGE_MS // rules.COOLDOWN_MS
-    assert len(probes) >= OUTAGE_MS // (rules.COOLDOWN_MS + 20_000) - 1, "somebody keeps trying"
+    assert len(probes) >= OUTAGE_MS // (rules.COOLDOWN_MS + 20_000) - 1, "one worker keeps probing"
     return in_flight, len(probes)
 
 
@@ -77,7 +77,7 @@ def judge_units(fleet: Fleet) -> None:
     assert fleet.store.breaker(PROVIDER).state == "closed"
 
 
-def test_a_provider_that_is_down_is_left_alone_and_finds_its_usual_pace_again(
+def test_a_provider_that_is_down_has_an_open_circuit_and_finds_its_usual_pace_again(
     ledger: Callable[[SimClock], Ledger],
 ) -> None:
     """1,000 units pile up over two hours; the peak afterwards stays under twice the usual rate."""

@@ -84,7 +84,7 @@ def start(where: str, store: Ledger) -> Iterator[Callable[[], Caller]]:
 
 
 def pass_time(store: Ledger, span_ms: int) -> None:
-    """The row grows older by that much: processes live by the ledger's clock, which nobody can turn."""
+    """The row grows older by that much: processes live by the ledger's clock, which no test can turn."""
 
     def older(breaker: rules.Breaker, _now_ms: int) -> rules.Breaker:
         return replace(
@@ -119,7 +119,7 @@ def test_two_processes_share_one_breaker_and_either_may_be_killed(
     began = time.monotonic()
     assert known(two, True)["not_before_ms"] > store.now_ms() + rules.COOLDOWN_MS - 60_000
     assert time.monotonic() - began < 1 + 4, "known within a second, on a machine that is busy"
-    assert one.order("before")["refused"], "whoever saw it happen knows at once"
+    assert one.order("before")["refused"], "the process that saw it happen knows at once"
 
     pass_time(store, rules.COOLDOWN_MS)
     assert known(one, False)["fence"] == 1

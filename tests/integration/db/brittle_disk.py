@@ -114,7 +114,7 @@ def after_cut(log: list[Event], moment: int, rng: random.Random) -> tuple[dict[s
     safe, loose, ghosts = _at(log[:moment])
     for name, pending in loose.items():
         if name not in safe and rng.random() < 0.3:
-            continue  # nobody has ever synced its entry in the folder
+            continue  # its entry in the folder was never synced
         _survive(safe.setdefault(name, bytearray()), pending, rng)
     for name, data in ghosts.items():
         if name not in safe and rng.random() < 0.5:

@@ -125,7 +125,7 @@ def _member(where: str, number: int, barrier: int) -> dict[str, Any]:
 
 
 def crowd(where: str, size: str) -> None:
-    """That many processes admit the same key at once, into a ledger that nobody has made yet."""
+    """That many processes admit the same key at once, into a ledger that no process has made yet."""
     if where.startswith("postgresql://"):
         import psycopg  # noqa: F401 - here once, not a hundred times in the children
     barrier_end, barrier = os.pipe()

@@ -332,7 +332,7 @@ def test_two_locks_on_one_dataset_promote_one_after_the_other(postgres_database:
 
 
 def test_reapers_and_admissions_meet_without_harm(postgres_database: str) -> None:
-    """Many who sweep, admit and collect at once: nobody gets an error that is not an answer."""
+    """Many who sweep, admit and collect at once: no process gets an error that is not an answer."""
     desks = [Desk(postgres_store(postgres_database)) for _ in range(4)]
     for index, desk in enumerate(desks):
         desk.calls = index * 1_000

@@ -1,4 +1,4 @@
-"""Statements that travel together: what becomes of them when one fails, or nobody wants them any more."""
+"""Statements that travel together: what becomes of them when one fails, or no caller wants them any more."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _pages(store: Any) -> list[int]:
     return [row[0] for row in found]
 
 
-def test_what_nobody_waits_for_still_decides(postgres_database: str) -> None:
+def test_a_statement_without_an_answer_still_decides(postgres_database: str) -> None:
     """A statement that travels with others and fails takes its transaction with it; the next one lands."""
     store = postgres_store(postgres_database)
 
@@ -36,7 +36,7 @@ def test_what_nobody_waits_for_still_decides(postgres_database: str) -> None:
 
 
 def test_what_is_on_its_way_ends_with_its_transaction(postgres_database: str) -> None:
-    """Whoever gives a transaction up takes everything back that was said in it, sent or not."""
+    """A caller that gives a transaction up takes everything back that was said in it, sent or not."""
     store = postgres_store(postgres_database)
 
     def given_up(session: Any) -> None:

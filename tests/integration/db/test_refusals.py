@@ -120,7 +120,7 @@ def test_every_connection_is_durable(tmp_path: Path) -> None:
 
 
 def test_what_is_no_database_is_said(tmp_path: Path) -> None:
-    """A file of something else is named and left alone."""
+    """A file of something else is named and not changed."""
     path = tmp_path / "kfm.db"
     path.write_bytes(b"id,value\n" * 1_000)
     with pytest.raises(StoreCorrupt, match="not a database"):
@@ -169,7 +169,7 @@ def test_a_folder_that_may_not_be_entered_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("role", ["hold", "hold-gate"])
 def test_busy_is_said_in_our_words(tmp_path: Path, play: Callable[..., Any], role: str) -> None:
-    """Whoever holds the file, a foreign tool or one of us: our sentence, and never SQLite's."""
+    """If the file is held, by a foreign tool or by kfm: our sentence, and never SQLite's."""
     path = str(tmp_path / "kfm.db")
     store = sqlite_store(path, SystemClock(), wait_max_ms=60)
     play(role, path).ready()
@@ -279,7 +279,7 @@ def test_the_write_ahead_file_is_bounded(tmp_path: Path) -> None:
 def test_the_write_ahead_file_is_bounded_beside_other_writers(
     tmp_path: Path, play: Callable[..., Any]
 ) -> None:
-    """Also when there is always somebody writing, everything is copied now and then and it starts anew."""
+    """Also when some process is always writing, everything is copied now and then and it starts anew."""
     path = tmp_path / "kfm.db"
     sqlite_store(str(path), SystemClock()).close()
     writers = [play("bulky", path, 100).ready() for _ in range(3)]
@@ -293,8 +293,8 @@ def test_the_write_ahead_file_is_bounded_beside_other_writers(
         writer.finish()
 
 
-def test_a_long_reader_delays_nobody_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While somebody reads an old state, commits go on; the write-ahead file is emptied after he has gone."""
+def test_a_long_reader_delays_no_writer_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a process reads an old state, commits go on; the write-ahead file is emptied afterwards."""
     clock = FakeClock()
     monkeypatch.setattr(sqlite, "CHECKPOINT_PAGES", 50)
     path = str(tmp_path / "kfm.db")
@@ -339,7 +339,7 @@ def test_a_failure_inside_a_transaction_leaves_the_way_free(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("deed", ["removed", "replaced"])
 def test_a_database_that_was_taken_away_is_not_written_to(tmp_path: Path, deed: str) -> None:
-    """What is written into a file that nobody will find is lost: say so before, and go on once it is back."""
+    """What is written into a file that no process will find is lost: say so before; go on once it is back."""
     path, away = tmp_path / "kfm.db", tmp_path / "away.db"
     database = SqliteDatabase(str(path), SystemClock())
     path.rename(away)

@@ -1,4 +1,4 @@
-"""The write lock: nobody starves beside a busy writer, and the dead do not block it."""
+"""The write lock: no process starves beside a busy writer, and the dead do not block it."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_the_settings_of_openlineages_own_clients_count(there: Collector, clock:
 
 
 @pytest.mark.req("UPD-15")
-def test_a_collector_that_answers_a_byte_at_a_time_holds_nobody(there: Collector, clock: FakeClock) -> None:
+def test_a_collector_that_answers_a_byte_at_a_time_delays_no_run(there: Collector, clock: FakeClock) -> None:
     """The time for a request is for all of it: an answer that trickles in counts as none."""
     store = make_store(clock)
     post(store, 1)

@@ -149,7 +149,7 @@ def test_credentials_where_options_bring_them(s3_endpoint: str, s3_bucket: str) 
     assert CloudUpstream(options=options).read(uri, 0, 10) == b"mine"
 
 
-def test_nobody_answers() -> None:
+def test_a_server_that_does_not_answer() -> None:
     """A server that is not there is an outage of upstream, which may pass."""
     pytest.importorskip("obstore")
     port = services.free_port()

@@ -63,7 +63,7 @@ def test_an_address_is_identified_by_its_validators(versions: RemoteInputVersion
 
 @pytest.mark.req("RS-6")
 def test_an_address_without_validators_fails_closed(versions: RemoteInputVersions, url: str) -> None:
-    """Nobody guesses whether something changed; trouble upstream stays what it is."""
+    """An input without validators is an error, not a guess; trouble upstream stays what it is."""
     with pytest.raises(UnhashableInput, match="without an ETag"):
         versions.of(f"{url}/plain")
     with pytest.raises(UpstreamUnavailable):

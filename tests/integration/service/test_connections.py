@@ -64,7 +64,7 @@ def told(connection: socket.socket) -> bytes:
     ids=["nothing", "a word", "half a head", "half a body"],
 )
 def test_who_does_not_come_to_an_end_is_let_go(port: int, said: bytes) -> None:
-    """A connection is for whoever asks: some that never do can't keep all others out."""
+    """A connection is for a caller who asks: some that never do can't keep all others out."""
     with socket.create_connection(("127.0.0.1", port), SECONDS_MAX) as connection:
         connection.sendall(said)
         assert told(connection) == b""

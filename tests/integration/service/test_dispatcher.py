@@ -1,4 +1,4 @@
-"""From accepted requests to runs, with a real ledger, real files and the door that every call passes."""
+"""From accepted requests to runs, with a real ledger, real files and the admission that every call passes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_lost_runner_changes_nothing_twice(kind: str, app: App, loaded: Loaded
     store = app.kernel.store
     store.requests().accept([request])
     (claimed,) = store.requests().claim("lost", -1, app.liveness.is_dead)  # it has lapsed already
-    report = ServedRuns(app, ClaimedRequest()).run(claimed, _wish(claimed), None)
+    report = ServedRuns(app, ClaimedRequest()).run(claimed, _run_request(claimed), None)
     assert report.run is not None
     Path(loaded.folder, "incoming", "b.csv").write_text("day,flow\n2,3\n")
     assert dispatcher(app).step() is not None
@@ -89,26 +89,26 @@ def test_a_lost_runner_changes_nothing_twice(kind: str, app: App, loaded: Loaded
 @pytest.mark.req("TRG-2")
 @pytest.mark.parametrize("kind", ["webhook", "cron"])
 def test_a_runner_that_overslept_begins_nothing(kind: str, app: App, loaded: Loaded) -> None:
-    """Who was stopped between its claim and the door finds that the request is another's, or done, also if
-    upstream has moved on: it gets no second run."""
+    """A runner that was stopped between its claim and admission finds that the request is another's, or done,
+    also if upstream has moved on: it gets no second run."""
     request = asked("one", **({} if kind == "webhook" else {"kind": kind, "request_uuid": None}))
     store = app.kernel.store
     store.requests().accept([request])
     (claimed,) = store.requests().claim("stopped", -1, app.liveness.is_dead)  # it has lapsed already
     (taken,) = store.requests().claim("other", 60_000, app.liveness.is_dead)
-    late = ServedRuns(app, ClaimedRequest()).run(claimed, _wish(claimed), None)
+    late = ServedRuns(app, ClaimedRequest()).run(claimed, _run_request(claimed), None)
     assert (late.outcome, late.run) == ("busy", None)
-    done = ServedRuns(app, ClaimedRequest()).run(taken, _wish(taken), None)
+    done = ServedRuns(app, ClaimedRequest()).run(taken, _run_request(taken), None)
     assert done.outcome == "success"
     Path(loaded.folder, "incoming", "b.csv").write_text("day,flow\n2,3\n")
-    again = ServedRuns(app, ClaimedRequest()).run(taken, _wish(taken), None)
+    again = ServedRuns(app, ClaimedRequest()).run(taken, _run_request(taken), None)
     assert (again.outcome, again.run) == ("busy", None)
     assert done.run is not None
     assert now(app, request).run_id == done.run.run_id
     assert len(app.ledger.runs()) == 1
 
 
-def _wish(request: UpdateRequest) -> object:
+def _run_request(request: UpdateRequest) -> object:
     from kfm.service.dispatcher import run_request_of
 
     return run_request_of(request)
@@ -151,7 +151,7 @@ def test_a_source_that_is_gone(app: App) -> None:
 
 
 def test_a_cancelled_request(app: App) -> None:
-    """Whoever is told to stop before it begins begins nothing."""
+    """A runner that is told to stop before it begins begins nothing."""
     request = asked("one", cancel="a later one covers it")
     app.kernel.store.requests().accept([request])
     dispatcher(app).step()
@@ -161,7 +161,7 @@ def test_a_cancelled_request(app: App) -> None:
 
 @pytest.mark.req("TRG-4", "GOV-3")
 def test_an_approval_is_for_one_preview(app: App, loaded: Loaded) -> None:
-    """A request that needs it waits with its preview until somebody agrees; then exactly that happens."""
+    """A request that needs it waits with its preview until a second person agrees; then just that happens."""
     request = asked("one", needs_approval=True)
     app.kernel.store.requests().accept([request])
     dispatcher(app).step()

@@ -70,7 +70,7 @@ def test_a_pause_names_the_command_that_ends_it_and_uses_no_try_up(app: App, sco
 
 
 def test_previews_that_take_their_runner_along_come_to_an_end(app: App) -> None:
-    """A request whose preview kills whoever makes it is given up, so that a service can go on without it."""
+    """A request whose preview kills its runner is given up, so that a service can go on without it."""
     request = asked("one", needs_approval=True)
     requests = app.kernel.store.requests()
     requests.accept([request])
@@ -84,7 +84,7 @@ def test_previews_that_take_their_runner_along_come_to_an_end(app: App) -> None:
 
 def test_a_source_that_only_another_service_knows(app: App) -> None:
     """While services are exchanged one by one, those with the older file leave the new source to the others;
-    what nobody knows for minutes is refused."""
+    what no service knows for minutes is refused."""
     accepted_ms = app.kernel.store.now_ms()
     request = asked("one", source_id="lake", accepted_at_ms=accepted_ms)
     app.kernel.store.requests().accept([request])

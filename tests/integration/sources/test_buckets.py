@@ -106,7 +106,7 @@ def test_folder_as_bucket(tmp_path):
 
 
 def test_a_server_that_is_away():
-    """Nobody there is an error that may pass, and shows no credentials."""
+    """A server that is away is an error that may pass, and shows no credentials."""
     options = {
         "endpoint": "http://127.0.0.1:1",
         "access_key_id": "AKIDAKID",

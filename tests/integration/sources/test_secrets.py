@@ -38,7 +38,7 @@ def said() -> list[str]:
 
 @pytest.fixture
 def source(http, clock, said):
-    """Its parameter and header have names that nobody would take for a secret's."""
+    """Its parameter and header have names that no rule would take for a secret's."""
 
     def make(url: str, **settings) -> HttpSource:
         guard = partial(
@@ -115,7 +115,7 @@ def test_answers_that_are_errors(server: Unruly, source, said, ask, answer):
 
 
 @pytest.mark.parametrize("ask", [discovered, fetched])
-def test_nobody_answers(source, said, ask):
+def test_a_server_that_does_not_answer(source, said, ask):
     """A refused connection is told without the values that would have been sent."""
     text = ask(source, "http://127.0.0.1:1/flow.csv", said)
     assert "http://127.0.0.1:1/flow.csv" in text

@@ -120,7 +120,7 @@ def test_attempts_nodes_and_retries_are_counted(store: Ledger, clock: FakeClock)
 
 
 def test_reading_on_is_what_reading_at_once_is(store: Ledger) -> None:
-    """However often somebody scrapes in between, the totals are those of one reading at the end."""
+    """However often a collector scrapes in between, the totals are those of one reading at the end."""
     desk, often, rarely = Desk(store), Folding(), Folding()
     run = desk.admitted("one")
     samples(often, store)
@@ -163,7 +163,7 @@ def test_how_things_stand(store: Ledger, clock: FakeClock) -> None:
 
 @pytest.mark.req("RS-13")
 def test_datasets_that_must_not_be_named_are_masked(store: Ledger) -> None:
-    """A restricted dataset, and one that nobody describes, appear by their masks only."""
+    """A restricted dataset, and one that no configuration describes, appear by their masks only."""
     store.ensure_mark("mask_key", "key")
     store.set_switch(ledgers.switch("paused", f"dataset:{DATASET}"), ledgers.entry("switch"))
     desk = Desk(store)
@@ -276,7 +276,7 @@ class Links:
 
 @pytest.mark.parametrize("count", [0, 1, 1000, 2001])
 def test_a_sound_chain_is_followed(count: int) -> None:
-    """However long it is and while it grows, a chain that nobody touched is sound."""
+    """However long it is and while it grows, a chain that no person changed is sound."""
     links, chain = Links(count), Chain()
     assert chain.follow(links) == (count, False)  # type: ignore[arg-type]
     links.append()

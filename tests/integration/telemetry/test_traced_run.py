@@ -92,7 +92,7 @@ def test_a_restricted_dataset_is_not_named(project: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["dead", "black-holed"])
 def test_a_collector_that_is_away_changes_nothing(project: Path, kind: str) -> None:
-    """The result, the messages and the exit status are those of a run that nobody watches."""
+    """The result, the messages and the exit status are those of a run that no collector watches."""
     with black_hole() as silent:
         address = silent if kind == "black-holed" else f"http://127.0.0.1:{free_port()}"
         done = kfm(project, "run", OTEL_EXPORTER_OTLP_ENDPOINT=address)

@@ -105,7 +105,7 @@ def _aligned(spec: str, zone: str, now_ms: int) -> None:
 
 
 def _named(scene: Scene, zone: str, at_ms: int) -> None:
-    """A start that somebody wrote down means the same whichever way it was written."""
+    """A start that a person wrote down means the same whichever way it was written."""
     rng = scene.rng
     start_ms = at_ms // 1000 * 1000
     days = rng.randrange(1, 4)

@@ -15,7 +15,7 @@ from kfm.model.times import rfc3339
 from tests.simulation.actors.scene import Scene, refused
 from tests.simulation.judging import require
 
-LETTERS = "ABCDEFGHJKMNPQRSTUVWXYZabcdefghjkmnpqrstuvwxyz23456789"
+ALPHABET = "ABCDEFGHJKMNPQRSTUVWXYZabcdefghjkmnpqrstuvwxyz23456789"
 # Where secrets turn up, with the words that must stay readable.
 PLACES = (
     ("GET https://user:{}@example.org/data.csv failed", "example.org/data.csv failed"),
@@ -43,11 +43,11 @@ def write_down(scene: Scene) -> None:
     rng = scene.rng
     for template, plain in rng.sample(PLACES, 6):
         scene.pause("redact")
-        secret = "".join(rng.choice(LETTERS) for _ in range(rng.randrange(24, 40)))
+        secret = "".join(rng.choice(ALPHABET) for _ in range(rng.randrange(24, 40)))
         text = redact(template.format(secret))
         require(secret not in text, "no secret is written down", template=template)
         require(plain in text, "and the rest stays readable", template=template, text=text)
-    known = "pa ss/" + "".join(rng.choice(LETTERS) for _ in range(8))
+    known = "pa ss/" + "".join(rng.choice(ALPHABET) for _ in range(8))
     data = known.encode()
     encoded = (base64.b64encode(data), base64.urlsafe_b64encode(data), base64.b64encode(b"x" + data + b"y"))
     for shown in (

@@ -16,7 +16,7 @@ from kfm.model.units import wal_id
 from tests.simulation.actors.scene import Scene, refused
 from tests.simulation.judging import require
 
-LETTERS = "abz09-_. é中🦆%"
+ALPHABET = "abz09-_. é中🦆%"
 NO_OBJECT = (
     "", "bucket/key", "s3://bucket", "s3:///key", "ftp://host/x", "https:///x", "http://[::1/x",
     "abfs://c@nowhere.example/k", "https://storage.googleapis.com/bucket", "x" * 5000,
@@ -79,7 +79,7 @@ def _objects(scene: Scene) -> None:
     for _ in range(8):
         scheme = rng.choice(("s3", "gs", "az", "file", "https"))
         bucket = rng.choice(("alpha", "beta9"))
-        key = "k/" + "".join(rng.choice(LETTERS) for _ in range(rng.randrange(1, 5))).strip()
+        key = "k/" + "".join(rng.choice(ALPHABET) for _ in range(rng.randrange(1, 5))).strip()
         dataset = rng.choice(("d1", "d2"))
         start_ms = rng.choice((None, rng.randrange(-(10**12), 10**13)))
         found = {wal_id(dataset, uri, start_ms) for uri in _spellings(scheme, bucket, key)}
@@ -108,12 +108,12 @@ def _document(scene: Scene, depth: int = 0) -> Any:
     rng = scene.rng
     kind = rng.randrange(9 if depth < 3 else 6)
     if kind < 6:
-        text = "".join(rng.choice(LETTERS) for _ in range(rng.randrange(6)))
+        text = "".join(rng.choice(ALPHABET) for _ in range(rng.randrange(6)))
         return (text, rng.randrange(-(2**53) + 1, 2**53), True, False, None, rng.random() * 10)[kind]
     if kind == 6:
         return [_document(scene, depth + 1) for _ in range(rng.randrange(4))]
     return {
-        "".join(rng.choice(LETTERS + "ﬀ￿") for _ in range(rng.randrange(1, 4))): _document(scene, depth + 1)
+        "".join(rng.choice(ALPHABET + "ﬀ￿") for _ in range(rng.randrange(1, 4))): _document(scene, depth + 1)
         for _ in range(rng.randrange(4))
     }
 
@@ -175,7 +175,7 @@ def _documents(scene: Scene) -> None:
 def _inputs(scene: Scene) -> None:
     rng = scene.rng
     rows: list[dict[str, Any]] = [
-        {"uri": f"s3://b/{number}{rng.choice(LETTERS)}", "etag": f"e{rng.randrange(9)}", "size": number}
+        {"uri": f"s3://b/{number}{rng.choice(ALPHABET)}", "etag": f"e{rng.randrange(9)}", "size": number}
         for number in range(rng.randrange(2, 6))
     ]
     if rng.random() < 0.3:
@@ -263,7 +263,7 @@ def _triggers(scene: Scene) -> None:
         document = keys.cron_document if kind == "cron" else keys.manual_document
         named = keys.key_of(document(plain, work))
         require(named == found[kind, 0, None, 0], "a key is made one way")
-    require(len(set(found.values())) == len(found), "every wish has its own key", keys=found)
+    require(len(set(found.values())) == len(found), "every request has its own key", keys=found)
     fired = {keys.schedule_instant_key("nightly", scene.now_ms // 60_000 * 60_000 + i) for i in (0, 0, 1)}
     require(len(fired) == 2, "an instant fires once")
     run = keys.run_id("sim", keys.work_key(work))

@@ -132,7 +132,7 @@ def _asked(scene: Scene) -> int | None:
         exact_ms = max(0, at_s * 1000 - scene.now_ms)
         same = parse_http_date(spelling) == at_s * 1000
         require(same, "a date means the same in every spelling", spelling=spelling)
-    require(found == exact_ms, "upstream's wish is understood", spelling=spelling, found=found)
+    require(found == exact_ms, "upstream's Retry-After is understood", spelling=spelling, found=found)
     require(parse_http_date(f"{spelling} CET") is None, "what is no date of the web is none")
     return found
 
@@ -149,7 +149,7 @@ def _run_tier(scene: Scene, policy: RetryPolicy) -> None:
         state = budget_state(attempt, first_ms, now_ms, policy)
         require((state == "free") == free, "the budget is what the matrix says", attempt=attempt)
         require(not decision.retry or passing, "what can't pass is not tried again", decision=decision)
-        require(not decision.retry or free, "nobody goes past the budget", decision=decision)
+        require(not decision.retry or free, "no retry goes past the budget", decision=decision)
         if not decision.retry:
             reasons = {"non-retryable"} if not passing else {"attempts-spent"} if not free else set()
             late = decision.reason in ("budget-spent", "retry-after-exceeds-budget")

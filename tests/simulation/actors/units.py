@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from kfm.model.errors import IllegalTransition, RationaleRequired, SchemaViolation
 from kfm.model.records import Node, Unit
 from kfm.model.retry import Classification, retry_rules
-from kfm.model.retry_budgets import fate_of
 from kfm.model.runs import recorded
 from kfm.model.units import ClaimedUnit, created, migrated, replayed
+from kfm.nodd.worker import failure_of_unit
 from tests.conformance.db.ledgers import memory_store
 from tests.conformance.units.scene import Scene as Ledger
-from tests.conformance.units.scene import done, gone, id_of, taken, undone
+from tests.conformance.units.scene import done, gone, id_of, taken
 from tests.conformance.units.unit_model import Oracle
 from tests.simulation.actors.scene import Scene, refused
 from tests.simulation.judging import require
@@ -86,8 +86,10 @@ def _worker(scene: Scene, play: Play) -> None:
         elif operation == "end" and held:
             _end(scene, play, rng.choice(held))
         elif operation == "reap":
-            found = play.ledger.units.reap_units(0.5)
-            require(found == play.oracle.reap(scene.now_ms), "what lapsed is taken back, and nothing else")
+            dead = {each.name for each in scene.scheduler.processes if each.dead}
+            found = play.ledger.units.reap_units(0.5, dead.__contains__, lineage=True)
+            expected = play.oracle.reap(scene.now_ms, dead)
+            require(found == expected, "what lapsed is taken back, and nothing else")
         elif operation == "announce":
             name, etag = rng.choice(NAMES), rng.choice(("e1", "e2"))
             _announce(scene, play, name, etag, rng.choice((None, "1", "2", "3")))
@@ -113,7 +115,7 @@ def _claim(scene: Scene, play: Play) -> list[ClaimedUnit]:
     require(len(batch) == min(1 if alone else 2, len(due)), "what is due is claimed, once", due=sorted(due))
     for one in batch:
         require(IDS[one.wal_id] in due, "only what is due is claimed", unit=one.wal_id)
-        play.oracle.claim(IDS[one.wal_id], scene.now_ms, LEASE_MS)
+        play.oracle.claim(IDS[one.wal_id], scene.now_ms, LEASE_MS, worker)
     return batch
 
 
@@ -126,22 +128,16 @@ def _end(scene: Scene, play: Play, held: ClaimedUnit) -> None:
         told = play.ledger.end(done(held, entry=None) if held.removed == 2 else done(held))
     else:
         kind = PASSING if scene.rng.random() < 0.8 else LASTING
-        outlook = fate_of(
-            kind,
-            grants=held.grants,
-            grant_attempts=held.grant_attempts,
-            granted_at_ms=held.granted_at_ms,
-            now_ms=now_ms,
-            unit_random=scene.rng.random(),
-        )
-        outcome, at_ms = outlook.fate, outlook.not_before_ms or now_ms
+        unit_random = scene.rng.random()
+        failed = failure_of_unit(held, kind, "HTTP_503", "", now_ms=now_ms, unit_random=unit_random)
+        outcome, at_ms = failed.fate, failed.not_before_ms or now_ms
         if kind is LASTING:
             require(outcome == "quarantine", "what can't pass is put aside")
         elif held.grants >= retry_rules().grants_max:
             require(outcome != "spent", "grants are limited")
         else:
             require(outcome != "quarantine", "within its grants a unit is not put aside")
-        told = play.ledger.end(undone(held, outcome, reason=outlook.reason, not_before_ms=at_ms))
+        told = play.ledger.end(failed)
     expected = play.oracle.end(name, held, outcome, at_ms, now_ms)
     require(getattr(told, expected) == (held.wal_id,), "an end lands where the model says", said=expected)
 

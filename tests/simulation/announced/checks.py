@@ -1,4 +1,4 @@
-"""What must hold after every commit, whoever made it: histories, leases, attempts, switches, effects."""
+"""What must hold after every commit of every process: histories, leases, attempts, switches, effects."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Checks:
         self.told: set[tuple[str, int]] = set()  # (unit, content version) whose success was told
         self.failures: set[tuple[str, int]] = set()
         self.replayed: set[tuple[str, str]] = set()
-        self.arrivals = 0  # successes that somebody waits for
+        self.arrivals = 0  # successes that a source waits for
         self._broken: Violation | None = None
         self._page = 0
         self._message = 0

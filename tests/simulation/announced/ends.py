@@ -203,20 +203,20 @@ def _ends(checks: Checks, thing: Thing, row: Row, shown: tuple[Any, ...] | None)
 
 
 def _loosely(checks: Checks, thing: Thing, row: Row, facts: dict[str, Any]) -> None:
-    """Without an order, or with re-issues left alone."""
+    """Without an order, or with re-issues ignored."""
     puts = [one.etag for one in thing.events if one.kind == "put"]
     policy = checks.world.settings.policy_of(thing.reading.dataset)
     taken_out = policy.removal == "remove" and any(one.kind == "delete" for one in thing.events)
     is_tombstone = taken_out and bool(row.removed) and row.etag is None  # nothing else was ever heard of it
     require(is_tombstone or row.etag in puts, "the bytes are some that were announced", **facts)
     if policy.reissue == "ignore" and not taken_out:
-        require(row.content_version == 1, "re-issues are left alone where the policy says so", **facts)
+        require(row.content_version == 1, "re-issues are ignored where the policy says so", **facts)
     elif policy.reissue != "ignore" and checks.world.has_look and thing.now is not None and not row.removed:
         require(row.etag == thing.now.etag, "where no order is told, upstream decides", **facts)
 
 
 def _is_right(checks: Checks, thing: Thing, row: Row, shown: tuple[Any, ...], facts: dict[str, Any]) -> None:
-    """The item is the one that this object makes, whoever worked on it."""
+    """The item is the one that this object makes, whichever worker made it."""
     asset, collection_id, item_id, properties, start_ms, end_ms = shown
     reading = thing.reading
     require(asset.etag == row.etag, "the asset is of the unit's bytes", **facts)
@@ -257,7 +257,7 @@ def _replicas(checks: Checks) -> None:
 
 
 def _bursts(checks: Checks) -> None:
-    """Each arrival that somebody waits for is handed on in one burst, and a run has taken it over."""
+    """Each arrival that a source waits for is handed on in one burst, and a run has taken it over."""
     if not checks.world.downstream:
         return
     found = checks.all("SELECT burst_id, members, state FROM bursts")

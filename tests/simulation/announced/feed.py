@@ -72,7 +72,7 @@ class Posted:
 
     body: bytes
     events: list[Event]
-    dead: list[int]  # indices of records that nobody can take in
+    dead: list[int]  # indices of records that no worker can take in
 
     @property
     def envelope_hash(self) -> str:
@@ -101,7 +101,7 @@ class Feed:
             self._add(HRRR, key)
             if rng.random() < 0.6:
                 self._add(HRRR, f"{key}.idx")
-        if rng.random() < 0.2:  # nobody can have made it yet
+        if rng.random() < 0.2:  # the provider can't have made it yet
             self._add(HRRR, "hrrr.20270114/conus/hrrr.t00z.wrfsfcf00.grib2")
         for minute in rng.sample(range(60), rng.randrange(1, 4)):
             self._add(RADAR, f"2026/09/20/KTWX/KTWX20260920_12{minute:02d}00_V06")
@@ -133,7 +133,7 @@ class Feed:
         return not self._plan and not self._unsaid
 
     def advance(self, now_ms: int) -> Iterator[Posted]:
-        """Perhaps something happens, and perhaps somebody is told."""
+        """Perhaps something happens, and perhaps it is announced."""
         if self._plan and self.rng.random() < 0.7:
             self.happen(*self._plan.pop(), now_ms)
         if self._unsaid and (self.rng.random() < 0.6 or not self._plan):
@@ -162,7 +162,7 @@ class Feed:
         self._unsaid.append(event)
 
     def messages(self, now_ms: int) -> Iterator[Posted]:
-        """Everything that nobody was told of yet."""
+        """Everything that was not announced yet."""
         rng = self.rng
         while self._unsaid:
             told = [self._unsaid.pop(0)]

@@ -35,7 +35,7 @@ def shelved(item: CatalogueItem) -> dict[str, Any]:
 
 
 def carry(world: AnnouncedWorld, process: Process, lasts_ms: int) -> None:
-    """Somebody who does nothing but see to the replica."""
+    """A process that does nothing but see to the replica."""
     until_ms = world.scheduler.now_ms + lasts_ms
     made = replicator(world, world.store(process), process)
     while world.scheduler.now_ms < until_ms:

@@ -20,7 +20,7 @@ SCOPES = ("all", "dataset:hrrr", "dataset:nexrad-l2", "dataset:gauges")
 
 
 def govern(world: AnnouncedWorld, process: Process) -> None:
-    """Somebody throws switches, and lifts them."""
+    """A person sets switches, and lifts them."""
     store, dice = world.store(process), world.dice
     for _ in range(dice.randrange(1, 4)):
         world.scheduler.sleep(process, dice.randrange(10, dice.choice((200, 2_000, 15_000))))
@@ -46,7 +46,7 @@ def _switch(store: Ledger, scope: str, position: Any) -> None:
 
 
 def replay(world: AnnouncedWorld, process: Process, dataset: str) -> None:
-    """As `kfm replay run`: what failed comes back; whoever is stopped in between does it again."""
+    """As `kfm replay run`: what failed comes back; a person who is stopped in between does it again."""
     store, settings = world.store(process), world.settings
     kernel = replaying.ReplayContext(
         settings=settings,

@@ -165,11 +165,11 @@ class Shelf:
 
     def __init__(self) -> None:
         self.items: dict[tuple[str, str], tuple[int, tuple[str | None, ...]]] = {}
-        self.late: list[Process] = []  # who took something newer away: he has to tell
+        self.late: list[Process] = []  # those that took something newer away: they have to tell
 
     @property
     def has_untold(self) -> bool:
-        """Somebody overslept, wrote all the same, and died before he could tell. Only comparing finds it."""
+        """A process overslept, wrote all the same, and died before it could tell. Only comparing finds it."""
         return any(process.dead for process in self.late)
 
 

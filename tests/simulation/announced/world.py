@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kfm.calls.breakers import BreakerAccess, SharedBreakers
-from kfm.calls.circuit_guards import CircuitGuard, GuardedUpstream, circuit_name
+from kfm.calls.guarded_clients import CircuitGuard, GuardedUpstream, circuit_name
 from kfm.db.ledger import Ledger
 from kfm.lineage.delivery import deliver_messages
 from kfm.model.errors import KfmError
@@ -178,7 +178,7 @@ class AnnouncedWorld:
         work: Callable[[ClaimedUnit], UnitSuccess | UnitFailure],
         claimed: Sequence[ClaimedUnit],
     ) -> Iterable[UnitSuccess | UnitFailure]:
-        """One after the other; some objects kill whoever looks at them."""
+        """One after the other; some objects kill the process that looks at them."""
         for one in claimed:
             self.scheduler.point(process, "unit")
             if not self.is_over and self.dice.random() < self.takes_time:
@@ -328,7 +328,7 @@ class AnnouncedWorld:
             next_ms = self._next_ms()
             if next_ms is None:
                 return
-            # What is due and was not done waits for somebody else's time: a circuit's, or a claim's.
+            # What is due and was not done waits for another time: a circuit's, or a claim's.
             now_ms = self.scheduler.now_ms
             self.scheduler.now_ms = next_ms if next_ms > now_ms else now_ms + MINUTE_MS
         raise AssertionError("it never settles")

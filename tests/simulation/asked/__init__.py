@@ -1,1 +1,1 @@
-"""Worlds of requests: senders, schedules and runners on one ledger, and a door that knows what was done."""
+"""Worlds of requests: senders, schedules and runners on one ledger, and an admission that knows the runs."""

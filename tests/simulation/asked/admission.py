@@ -1,7 +1,7 @@
-"""The front door as a request sees it: one run at a time for a dataset, each work once, and a look upstream.
+"""Admission as a request sees it: one run at a time for a dataset, each work once, and a look upstream.
 
-A stand-in for admission and promotion, which have worlds of their own: what is on trial here is who comes to
-the door, how often, and what becomes of the answer.
+A stand-in for admission and promotion, which have worlds of their own: what is on trial here is which
+requests come to admission, how often, and what becomes of the answer.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Lock:
     fence: int
 
 
-class Door:
+class SimulatedAdmission:
     """What all processes share: locks, runs, and upstream's state."""
 
     def __init__(self, world: AskedWorld) -> None:
@@ -99,24 +99,24 @@ class AdmittedRuns(DispatchedRuns):
             return self._run(request, work_of(run_request))
 
     def _run(self, request: UpdateRequest, work: Work) -> RunReport:
-        door = self._world.door
+        admission = self._world.admission
         entered = self._database.write(lambda session: self._enter(session, request, work))
         if isinstance(entered, RunReport):
             return entered
         run, fence = entered, entered.fence
-        seen = str(door.upstream)
+        seen = str(admission.upstream)
         for _ in range(STEPS):
             self._point("work")
             reason = self._held.cancelled()
-            if reason is not None and door.is_ours(request.dataset_id, fence):
-                door.runs[run.run_id] = replace(run, status="failed", error_code="CANCELLED")
-                door.leave(request.dataset_id, fence)
+            if reason is not None and admission.is_ours(request.dataset_id, fence):
+                admission.runs[run.run_id] = replace(run, status="failed", error_code="CANCELLED")
+                admission.leave(request.dataset_id, fence)
                 return _report(request, "failed", run=run, error=Cancelled(reason))
-        if not door.is_ours(request.dataset_id, fence):
+        if not admission.is_ours(request.dataset_id, fence):
             return _report(request, "busy", run=run, error=LostLease("another has it"))
-        done = door.runs[run.run_id] = replace(run, status="success", fingerprint=seen)
+        done = admission.runs[run.run_id] = replace(run, status="success", fingerprint=seen)
         self._world.database.write(lambda session: session.one("runs.insert", **run_parameters(done)))
-        door.leave(request.dataset_id, fence)
+        admission.leave(request.dataset_id, fence)
         if self._world.scheduler.unlucky(self._world.scheduler.chances.fail_after):
             raise BackendUnavailable("simulated: the promotion's answer was lost")
         self._point("promoted")
@@ -124,23 +124,25 @@ class AdmittedRuns(DispatchedRuns):
 
     def _enter(self, session: Session, request: UpdateRequest, work: Work) -> Run | RunReport:
         """One transaction, as admission is: the claim is held, and the run is on record with the request."""
-        door, base, claim = self._world.door, work_base(work), (request.request_id, self._worker_id)
-        fence = door.take(request.dataset_id, self._worker_id, self._now_ms())
+        admission, base, claim = self._world.admission, work_base(work), (request.request_id, self._worker_id)
+        fence = admission.take(request.dataset_id, self._worker_id, self._now_ms())
         if fence is None:
-            return _report(request, "busy", error=LockHeld("somebody else"))
-        run = door.latest(base)
+            return _report(request, "busy", error=LockHeld("another process"))
+        run = admission.latest(base)
         if run is not None and run.status == "success":
-            if run.fingerprint == str(door.upstream):
-                door.leave(request.dataset_id, fence)
+            if run.fingerprint == str(admission.upstream):
+                admission.leave(request.dataset_id, fence)
                 return _report(request, "noop", run=run)
             run = None
         if not hold(session, claim):
-            door.leave(request.dataset_id, fence)
+            admission.leave(request.dataset_id, fence)
             return _report(request, "busy", error=LostLease("another has the request"))
         if run is None:
-            key = request.key if request.kind == "webhook" else f"{base}/{len(door.of_work(base))}"
-            run = _new(request, work, base, key, len(door.of_work(base)), self._now_ms())
-        run = door.runs[run.run_id] = replace(run, status="running", attempts=run.attempts + 1, fence=fence)
+            key = request.key if request.kind == "webhook" else f"{base}/{len(admission.of_work(base))}"
+            run = _new(request, work, base, key, len(admission.of_work(base)), self._now_ms())
+        run = admission.runs[run.run_id] = replace(
+            run, status="running", attempts=run.attempts + 1, fence=fence
+        )
         begun(session, claim, run.run_id)
         return run
 
@@ -148,21 +150,21 @@ class AdmittedRuns(DispatchedRuns):
         self._world.scheduler.point(self._process, label)
 
     def preview(self, run_request: RunRequest) -> RunReport:
-        raise NotImplementedError("nobody needs an approval here")
+        raise NotImplementedError("no request needs an approval here")
 
     def ask_approval(self, request: UpdateRequest, plan: RunPlan) -> bool:
-        raise NotImplementedError("nobody needs an approval here")
+        raise NotImplementedError("no request needs an approval here")
 
     def approved_plan(self, request: UpdateRequest) -> RunPlan:
-        raise NotImplementedError("nobody needs an approval here")
+        raise NotImplementedError("no request needs an approval here")
 
     def run_by_key(self, key: str) -> Run | None:
         self._point("look")
-        return self._world.door.by_key(key)
+        return self._world.admission.by_key(key)
 
     def run_by_id(self, run_id: str) -> Run | None:
         self._point("look")
-        return self._world.door.runs.get(run_id)
+        return self._world.admission.runs.get(run_id)
 
     def switches(self) -> Iterable[Switch]:
         return self._world.switches()

@@ -72,7 +72,7 @@ class Checks:
             if not mine:
                 self.counts["dead" if dead else "lapsed"] += 1
         if one.state == "done" and one.outcome in ("success", "noop"):
-            run = self._world.door.runs.get(one.run_id or "")
+            run = self._world.admission.runs.get(one.run_id or "")
             require(run is not None and run.status == "success", "an end tells what happened", now=one)
         if one.state == "running" and before.state == "open":
             require(one.claimed_by in process.facts["workers"], "a claim is the claimer's", now=one)
@@ -93,7 +93,7 @@ class Checks:
         for one in requests.values():
             self.counts[f"request {one.outcome}"] += 1
             require(one.is_settled, "every request has an end", request=one)
-            runs = self._world.door.of_work(work_base(work_of(run_request_of(one))))
+            runs = self._world.admission.of_work(work_base(work_of(run_request_of(one))))
             done = [run for run in runs if run.status == "success"]
             require(len(done) <= 1, "a request is run once", request=one, runs=[run.run_id for run in runs])
             if one.state == "done":

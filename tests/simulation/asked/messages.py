@@ -59,7 +59,7 @@ def _is_idle(read: WebhookEnvelope) -> bool:
 
 
 def made(dice: random.Random, number: int, source_id: str, now_ms: int) -> Message:
-    """A window of its own, long ago: what it asks for nobody else does."""
+    """A window of its own, long ago: no other message asks for it."""
     body = new_body(
         source_id,
         "kfm",
@@ -78,7 +78,7 @@ def _signed(scheme: Scheme, secret: str, source_id: str, body: bytes, now_ms: in
 
 
 def strange(dice: random.Random, message: Message, now_ms: int) -> Message:
-    """Altered on its way, sent to another address, too old, or by somebody without the secret; or a question
+    """Altered on its way, sent to another address, too old, or by a sender without the secret; or a question
     that changes nothing."""
     cut = dice.randrange(1, len(message.body))
     plain = orjson.loads(message.body)

@@ -17,7 +17,7 @@ from kfm.service import scheduler as scheduling
 from kfm.service.dispatcher import CLAIM_MS, Dispatcher
 from kfm.service.runner import KEEP_MS, ClaimedRequest
 from tests.simulation.adapters import SimClock, SimDatabase
-from tests.simulation.asked.admission import AdmittedRuns, Door
+from tests.simulation.asked.admission import AdmittedRuns, SimulatedAdmission
 from tests.simulation.asked.checks import Checks
 from tests.simulation.asked.messages import Message, made, strange
 from tests.simulation.scheduler import CALM, Chances, Process, Scheduler
@@ -42,7 +42,7 @@ class AskedWorld:
         )
         self.scheduler = Scheduler(seed, weather)
         self.scheduler.beside = self._go_on
-        self.door = Door(self)
+        self.admission = SimulatedAdmission(self)
         self.checks = Checks(self)
         self.told: set[str] = set()  # requests of which a sender was told that they are accepted
         self.cancelled: set[str] = set()  # by people
@@ -70,12 +70,12 @@ class AskedWorld:
     def _go_on(self) -> None:
         """The world outside does not wait."""
         if self.dice.random() < 0.02:
-            self.door.upstream += 1
+            self.admission.upstream += 1
         if self.dice.random() < 0.001:
             self._paused_until_ms = self.scheduler.now_ms + 20_000
 
     def is_dead(self, worker_id: str) -> bool:
-        """True only if surely dead: nobody knows of those on other machines."""
+        """True only if surely dead: no process knows of those on other machines."""
         process = self._workers.get(worker_id)
         return process is not None and process.dead and worker_id not in self._remote
 
@@ -121,7 +121,7 @@ class AskedWorld:
         self.checks.at_the_end()
 
     def _drain(self) -> None:
-        """No more trouble; whoever comes now finds all that is left, and ends it."""
+        """No more trouble; services that start now find all that is left, and end it."""
         self.scheduler.chances = CALM
         self._paused_until_ms = 0
         for number in range(DRAIN_ROUNDS_MAX):
@@ -206,7 +206,7 @@ class AskedWorld:
         return keep
 
     def _sender(self, process: Process) -> None:
-        """Sends each message until somebody answers, in batches as an intake makes them."""
+        """Sends each message until a service answers, in batches as an intake makes them."""
         store = self._store(process)
         for _ in range(self.dice.choice((1, 3, 6))):
             batch = [self._message() for _ in range(self.dice.choice((1, 1, 3)))]

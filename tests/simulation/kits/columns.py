@@ -34,8 +34,8 @@ def typed(logical_type: str, required: bool = True, **options: Any) -> dict[str,
 
 def _word(n: int) -> str:
     """A new word for each row: AAA0, AAB1, …"""
-    letters = "".join(chr(65 + n // 26**place % 26) for place in (2, 1, 0))
-    return f"{letters}{n % 10}"
+    characters = "".join(chr(65 + n // 26**place % 26) for place in (2, 1, 0))
+    return f"{characters}{n % 10}"
 
 
 CODE = Column(

@@ -59,7 +59,7 @@ class Checks:
         self._room(schedule)
 
     def _room(self, schedule: Schedule) -> None:
-        """Where nothing is made up for, overlap alone decides how many may have no end."""
+        """Where there is no catch-up, overlap alone decides how many may have no end."""
         if schedule.missed.run != "none" or schedule.overlap not in PLACES or self._world.disagree:
             return
         unsettled = [one for one in self._requests.unsettled_of(schedule.id) if not one.details]

@@ -121,7 +121,7 @@ class ServedWorld:
                 self.scheduler.sleep(process, self.dice.randrange(100, 1_000))
 
     def _person(self, process: Process) -> None:
-        """Pauses, resumes, and makes up for what was let go."""
+        """Pauses, resumes, and backfills what was let go."""
         store = self.store(process)
         for _ in range(self.dice.randrange(6)):
             self.scheduler.sleep(process, self.dice.randrange(LASTS_MS // 5))
@@ -129,7 +129,7 @@ class ServedWorld:
                 if self.dice.random() < 0.6:
                     self._switch(store, self.dice.choice(list(self.file)), None)
                 else:
-                    self._make_up(store, self.file[self.dice.choice(list(self.file))])
+                    self._backfill(store, self.file[self.dice.choice(list(self.file))])
             except KfmError:
                 self.outcomes["person failed"] += 1
 
@@ -143,7 +143,7 @@ class ServedWorld:
         changed = states.set_paused(seen, state, _entry("schedule-paused", schedule_id, store.now_ms()))
         self.outcomes["paused" if changed and at_ms else "not paused"] += 1
 
-    def _make_up(self, store: Ledger, schedule: Schedule) -> None:
+    def _backfill(self, store: Ledger, schedule: Schedule) -> None:
         states, now_ms = store.schedule_states(), store.now_ms()
         state = states.states().get(schedule.id)
         if state is None:
@@ -184,7 +184,7 @@ class ServedWorld:
             self.scheduler.spawn(f"serve{number}", lambda process: self._serve(process, LASTS_MS))
         self.scheduler.spawn("person", self._person)
         self.scheduler.run()
-        if self.dice.random() < 0.5:  # nobody is there for a while
+        if self.dice.random() < 0.5:  # no service is there for a while
             self.scheduler.now_ms += self.dice.choice((4_000, 60_000, 10**7))
         for _ in range(self.dice.choice((0, 1))):  # those who were killed come back
             self.scheduler.spawn("again", lambda process: self._serve(process, LASTS_MS // 3))

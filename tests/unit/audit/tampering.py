@@ -1,4 +1,4 @@
-"""A chain as an export shows it, and everything that somebody could do to it."""
+"""A chain as an export shows it, and everything that an attacker could do to it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def stored(rows: list[Row]) -> list[ChainLink]:
     return found
 
 
-# --- what somebody could do --------------------------------------------------------------
+# --- what an attacker could do -----------------------------------------------------------
 
 
 class Tampering(NamedTuple):

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from kfm.audit import chain
 from kfm.model import audit
 from kfm.model.canonical import canonical_bytes
-from kfm.model.records import GovernanceEntry
+from kfm.model.records import BY_KFM, GovernanceEntry, Justification, governance_entry, justified
 from kfm.model.runs import ChainLink
 from kfm.system import SystemClock
 from tests.conformance.db import ledgers
@@ -49,6 +49,30 @@ def test_a_link_can_be_computed_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
+    ("by", "details"),
+    [
+        (BY_KFM, {"reason": "x"}),
+        (Justification(actor="ada", rationale="why", ticket="T-1"), {"reason": "x"}),
+        (justified(str, "ada", "why"), {"reason": "x", "claimed_actor": None}),
+        (justified(str, "ada", "why", None, "bob"), {"reason": "x", "claimed_actor": "bob"}),
+    ],
+)
+def test_an_entry_has_a_claimed_actor_only_where_one_can_be_given(
+    by: Justification, details: dict[str, Any]
+) -> None:
+    """The bytes that are hashed hold that field for commands that take it, also if it is empty."""
+    assert governance_entry("gc", "prod", 1, by, reason="x") == GovernanceEntry(
+        kind="gc",
+        subject="prod",
+        actor=by.actor,
+        recorded_at_ms=1,
+        rationale=by.rationale,
+        ticket=by.ticket,
+        details=details,
+    )
+
+
+@pytest.mark.parametrize(
     "change",
     [
         {"kind": "x"},
@@ -75,7 +99,7 @@ def test_number_and_predecessor_count() -> None:
 
 
 def test_the_record_has_no_field_that_is_not_hashed() -> None:
-    """Whoever adds a field to an entry must decide how old links stay verifiable."""
+    """A developer who adds a field to an entry must decide how old links stay verifiable."""
     assert set(audit.entry_document(entry())) == set(GovernanceEntry.__struct_fields__)
     assert set(audit.entry_document(entry())) == verifier().ENTRY_FIELDS
 

@@ -101,7 +101,7 @@ def store() -> Ledger:
     made.set_switch(ledgers.switch(), entry("switch", f"dataset:{SECRET}"))
     made.append_governance(
         [
-            entry("switch", "all", rationale="Somebody wrote about the Gathering Places here."),
+            entry("switch", "all", rationale="A person wrote about the Gathering Places here."),
             entry("switch", "all", rationale="Use https://ada:hunter2hunter2@example.org/"),
             entry("gc", "test", rationale="kaw-sites-of-another-name are no match", details={"removed": 3}),
         ]
@@ -140,7 +140,7 @@ def valid(name: str, document: Any) -> None:
 
 @pytest.mark.parametrize("internal", [False, True])
 def test_every_file_is_valid_by_its_schema(exported: Any, internal: bool) -> None:
-    """Whoever reads the files can rely on their shapes, masked or not."""
+    """A reader of the files can rely on their shapes, masked or not."""
     folder, made = exported(internal=internal)
     assert sorted(path.name for path in folder.iterdir()) == sorted(
         [*(one.name for one in made.files), "export.json"]
@@ -179,7 +179,7 @@ def test_hidden_datasets_are_nowhere_in_a_public_export(exported: Any) -> None:
 
 
 def test_an_internal_export_shows_everything(exported: Any) -> None:
-    """With the very words that were recorded, because somebody has to be able to answer for them."""
+    """With the very words that were recorded, because a person has to be able to answer for them."""
     folder, made = exported(internal=True)
     assert made.withheld == 0
     links = [json.loads(line) for line in (folder / "audit-chain.jsonl").read_text().splitlines()]
@@ -228,7 +228,7 @@ def test_the_versioning_ledger_leads_to_the_chain(exported: Any, store: Ledger) 
 
 
 def test_reviews_and_postmortems_are_taken_from_the_chain(exported: Any) -> None:
-    """Shown with their words, or as a row that is withheld: nobody can say that there was none."""
+    """Shown with their words, or as a row that is withheld: no reader can say that there was none."""
     folder, _ = exported()
     for name, kinds in (("postmortems", ["postmortem"]), ("reviews", ["halt", "review"])):
         entries = json.loads((folder / f"{name}.json").read_text())["entries"]
@@ -330,7 +330,7 @@ def test_a_broken_chain_is_not_exported(store: Ledger, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_in_use_is_left_alone(store: Ledger, tmp_path: Path) -> None:
+def test_a_folder_that_is_in_use_is_not_written_to(store: Ledger, tmp_path: Path) -> None:
     """An empty one is taken; anything in it, and nothing is written."""
     (tmp_path / "empty").mkdir()
     export(store, SETTINGS, PosixFiles(), str(tmp_path / "empty"))
@@ -347,7 +347,7 @@ def test_a_folder_that_is_in_use_is_left_alone(store: Ledger, tmp_path: Path) ->
     assert not (tmp_path / "again.partial").exists()
 
 
-def test_a_dataset_that_nobody_describes_is_hidden(tmp_path: Path) -> None:
+def test_a_dataset_that_is_not_described_is_hidden(tmp_path: Path) -> None:
     """No rights, no name in public: forgetting to describe it does not publish it."""
     store = ledgers.memory_store(SystemClock())
     desk = Desk(store)

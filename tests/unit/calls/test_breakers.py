@@ -1,4 +1,4 @@
-"""A provider that fails is left alone: the circuits of one process, and the port to others."""
+"""A provider that fails repeatedly opens its circuit: the circuits of one process, and the port to others."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_a_wait_that_does_not_fit_is_handed_up(
 @pytest.mark.req("RET-5")
 @pytest.mark.parametrize("said", ["9" * 12, 1e12, float("inf")])
 def test_a_wait_beyond_all_clocks_is_handed_up(said: Any, kfm_time: DrivenTime) -> None:
-    """Whoever asks for centuries is not called again in a moment."""
+    """A provider that asks for a wait of centuries is not called again in a moment."""
     fetch, calls = failing(1, lambda: UpstreamUnavailable("busy", status=503, retry_after=said))
     with pytest.raises(UpstreamUnavailable) as caught:
         kfm.call(fetch, idempotent=True)
@@ -114,7 +114,7 @@ def test_a_wait_beyond_all_clocks_is_handed_up(said: Any, kfm_time: DrivenTime) 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
 def test_interrupts_pass(kind: str, stop: type[BaseException], kfm_time: DrivenTime) -> None:
-    """Ctrl-C is not an error of the call: it goes through at once, at any try, and nobody is told."""
+    """Ctrl-C is not an error of the call: it goes through at once, at any try, and no observer is told."""
     for kinds in ([stop], [ConnectionResetError, stop]):
         calls: list[int] = []
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kfm.calls.breakers import BreakerAccess, SharedBreakers, SharedCircuit
-from kfm.calls.circuit_guards import RENEW_MS, CircuitGuard, GuardedBucket, GuardedHttp
+from kfm.calls.guarded_clients import RENEW_MS, CircuitGuard, GuardedBucket, GuardedHttp
 from kfm.db.ledger import Ledger
 from kfm.model import breaker as rules
 from kfm.model.breaker import Breaker
@@ -199,7 +199,7 @@ def test_a_slow_probe_stays_the_only_one(
 
 
 def test_the_failure_that_opens_it_is_handed_up(http: GuardedHttp, wire: Wire) -> None:
-    """It carries how long the provider is left alone, so that no call waits for it; then nothing goes out."""
+    """It carries how long the circuit stays open, so that no call waits for it; then nothing goes out."""
     wire.error = UpstreamUnavailable("x", transient=True, cause="network", retry_after="5")
     for _ in range(rules.FAILURES_MAX):
         with pytest.raises(UpstreamUnavailable) as raised:

@@ -308,7 +308,7 @@ def test_neo4j(closed_port: int) -> None:
         ("Neo.TransientError.Transaction.DeadlockDetected", True),
         ("Neo.TransientError.General.DatabaseUnavailable", True),
         ("Neo.ClientError.Cluster.NotALeader", True),
-        ("Neo.TransientError.Transaction.Terminated", False),  # somebody ended it on purpose
+        ("Neo.TransientError.Transaction.Terminated", False),  # a person ended it on purpose
         ("Neo.ClientError.Statement.SyntaxError", False),
         ("Neo.ClientError.Schema.ConstraintValidationFailed", False),
         ("Neo.ClientError.Security.Unauthorized", False),

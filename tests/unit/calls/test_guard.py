@@ -124,7 +124,7 @@ def test_deadline_shrinks_the_timeout():
 
 
 def test_hook_hears_of_each_retry():
-    """Whoever keeps the telemetry is told of each attempt, its delay and its error."""
+    """The hook that keeps the telemetry is told of each attempt, its delay and its error."""
     heard = []
     call, _ = failing(2, BUSY)
     guarded(call, clock=FakeClock(), rng=FixedRng(), on_retry=heard.append)

@@ -1,4 +1,4 @@
-"""What it means for a run that somebody stopped the process."""
+"""What it means for a run that a person stopped the process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_who_stops_a_process_that_makes_what_is_due_means_no_run_of_it() -> None
 
 @pytest.mark.req("TRG-1")
 def test_who_stops_what_he_began_is_believed() -> None:
-    """Nobody but a person goes on with it."""
+    """Only a person goes on with it; no process does by itself."""
     state = ended(Cancelled(), automatic=False)
     assert (state.fate, state.reason) == ("spent", "stopped")
 

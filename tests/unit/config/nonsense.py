@@ -50,7 +50,7 @@ NONSENSE: dict[str, tuple[str, str]] = {
     ),
     "second document": (
         "version: 1\n---\nversion: 1\n",
-        "kfm.yml:3: a second document begins here; one file holds one configuration",
+        "kfm.yml:2: a second document begins here; one file holds one configuration",
     ),
     "huge number": (
         "limits: {versions_kept: 99999999999999999999}\n",

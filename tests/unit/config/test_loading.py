@@ -268,8 +268,8 @@ def test_the_actor_is_the_account_not_a_claim(monkeypatch: pytest.MonkeyPatch) -
     """No environment variable changes who asked."""
     truth = loader.actor()
     for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER"):
-        monkeypatch.setenv(name, "somebody-else")
-    assert loader.actor() == truth != "somebody-else"
+        monkeypatch.setenv(name, "another-account")
+    assert loader.actor() == truth != "another-account"
 
 
 def test_misspelt_variables_are_found() -> None:
@@ -289,3 +289,13 @@ def test_an_error_has_its_file_and_line_as_fields() -> None:
     both = gathered([ConfigError.at("a.yml", 3, "no"), ConfigError.at("a.yml", 9, "neither")])
     assert (both.file, both.line) == ("a.yml", 3)
     assert "line" not in ConfigError("There are two.").as_document()
+
+
+def test_an_error_about_a_whole_file_names_it_in_a_field() -> None:
+    """A file that is empty has no line to name; its name is a field all the same."""
+    from kfm.config.document import read_document
+
+    with pytest.raises(ConfigError) as raised:
+        read_document("kfm.yml", b"  \n")
+    document = raised.value.as_document()
+    assert (document["file"], "line" in document) == ("kfm.yml", False)

@@ -49,7 +49,7 @@ CASES: dict[str, tuple[dict[str, str], OpenLineage]] = {
 @pytest.mark.req("UPD-15")
 @pytest.mark.parametrize("case", CASES)
 def test_the_variables_are_honoured(case: str) -> None:
-    """An address, a whole transport, a wish for silence; what is meant for others is left alone."""
+    """An address, a whole transport, `disabled`; a transport that is meant for others is ignored."""
     environ, expected = CASES[case]
     assert openlineage(environ) == expected
 

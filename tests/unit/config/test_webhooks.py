@@ -108,7 +108,7 @@ def test_what_is_shown(tmp_path: Path) -> None:
 
 
 def test_the_older_form_is_warned_of(tmp_path: Path) -> None:
-    """Whoever starts a service that takes sha256(secret + body) is told by which source."""
+    """A person who starts a service that takes sha256(secret + body) is told by which source."""
     assert webhook_warnings(loaded(tmp_path).settings) == []
     old = loaded(tmp_path, RIGHT.replace("signature: hmac", "signature: legacy-concat"))
     (warning,) = webhook_warnings(old.settings)

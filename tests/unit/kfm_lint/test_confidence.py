@@ -36,7 +36,7 @@ def come_in(door):
             time.sleep(1)
 """,
     ),
-    "an answer that nobody takes": (
+    "an answer that no caller takes": (
         "KFM103",
         """
 def start(url):
@@ -193,5 +193,5 @@ def test_tests_are_never_sure(case: object) -> None:
     ],
 )
 def test_what_is_a_test(path: str, expected: bool) -> None:
-    """By the names that test runners look for; where somebody keeps a checkout says nothing."""
+    """By the names that test runners look for; where a checkout is kept says nothing."""
     assert is_test(path) is expected

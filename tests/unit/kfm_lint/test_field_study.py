@@ -27,7 +27,7 @@ def study() -> ModuleType:
 
 
 def test_the_tables_are_those_of_the_data(study: ModuleType) -> None:
-    """Nobody edits a figure by hand."""
+    """No figure on the page was edited by hand."""
     text = study.PAGE.read_text(encoding="utf-8")
     assert study.page_with(text, study.tables(study.verdicts())) == text
 

@@ -47,7 +47,7 @@ def test_a_queue_is_waited_for(call: str) -> None:
 
 
 def test_a_pipe_among_the_files_is_not_read(tmp_path: Path) -> None:
-    """Nobody may ever write to it: a check of a folder ends all the same."""
+    """No process may ever write to it: a check of a folder ends all the same."""
     os.mkfifo(tmp_path / "pipe.py")
     (tmp_path / "a.py").write_text("x = 1\n")
     os.symlink("nowhere.py", tmp_path / "broken.py")

@@ -1,4 +1,4 @@
-"""From the outbox to a collector: at least once, in order, and nobody's work is hindered."""
+"""From the outbox to a collector: at least once, in order, and without delay for any run."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_refused_message_waits_with_its_subject_and_hinders_no_other() -> None
 
 
 def test_a_pass_ends_at_its_deadline() -> None:
-    """A slow collector is left alone when the time is up, and the rest is due at once."""
+    """A slow collector gets nothing more when the time is up, and the rest is due at once."""
     clock = FakeClock()
     store = make_store(clock)
     post(store, 5)
@@ -136,7 +136,7 @@ def test_a_pass_ends_at_its_deadline() -> None:
 
 
 def test_a_deliverer_that_died_is_followed_by_another() -> None:
-    """A claim that nobody answers for lapses: the message goes out again, the same bytes."""
+    """The claim of a dead process lapses: the message goes out again, the same bytes."""
     clock = FakeClock()
     store, collector = make_store(clock), Scripted()
     ids = post(store, 1)

@@ -231,10 +231,8 @@ def test_a_unit_has_its_place_among_the_tags() -> None:
 @pytest.mark.req("TRG-8")
 @pytest.mark.parametrize(("outcome", "kind"), [("refused", "ABORT"), ("failed", "FAIL")])
 @pytest.mark.parametrize("run_id", [RUN_ID, None])
-def test_a_call_that_was_turned_away_has_a_start_and_an_end(
-    outcome: str, kind: str, run_id: str | None
-) -> None:
-    """A call that never became an attempt leaves both events, under an id that follows from the call's."""
+def test_a_refused_invocation_has_a_start_and_an_end(outcome: str, kind: str, run_id: str | None) -> None:
+    """An invocation that never became an attempt leaves both events, under an id made from its own."""
     call = invocation(
         outcome=outcome, reason="The policy gate: token=hunter22", run_id=run_id, gates=gates(False)
     )

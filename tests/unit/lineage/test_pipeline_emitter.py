@@ -1,4 +1,4 @@
-"""Passes tell what they did: the executed nodes one by one, those left alone all at once."""
+"""Pipeline runs tell what they did: the executed nodes one by one, those skipped all at once."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_executed_nodes_have_a_start_and_an_end_each() -> None:
 
 
 @pytest.mark.req("RS-3")
-def test_nodes_that_are_left_alone_are_named_by_their_pass_and_by_nothing_else() -> None:
+def test_skipped_nodes_are_named_by_their_pipeline_run_and_by_nothing_else() -> None:
     """Two events, however many nodes there are; the last names every one that was skipped."""
     workshop = Workshop()
     workshop.run(chain("a", "b"))
@@ -109,7 +109,7 @@ def test_a_nodes_facet_is_its_record() -> None:
 
 @pytest.mark.req("RS-8")
 def test_what_a_node_reads_bears_the_name_that_its_maker_gave_it() -> None:
-    """So that whoever draws the graph finds one dataset, and not two. Parameters are not told."""
+    """A reader who draws the graph finds one dataset, and not two. Parameters are not told."""
     document = {
         "inputs": [
             {"id": "soil.raw", "checksum": HASH},
@@ -241,7 +241,7 @@ def _made(start: int) -> int:
 
 @pytest.mark.req("TRG-8")
 def test_energy_is_told_where_one_node_runs_at_a_time() -> None:
-    """And is said to be modelled. Beside others nobody can tell whose time it was."""
+    """And is said to be modelled. Beside other nodes it can't be told whose time it was."""
 
     class Ticking:
         now_us = 0

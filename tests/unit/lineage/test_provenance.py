@@ -144,8 +144,8 @@ MUTATIONS: dict[str, Callable[[dict[str, Any]], None]] = {
     "unknown status": with_value("kfm:Run", "kfm:status", "fine"),
     "unknown ending": with_value("kfm:Attempt", "kfm:ending", "done"),
     "attempt of no run": without("kfm:Attempt", "dcterms:isPartOf"),
-    "attempt that nobody asked for": without("kfm:Attempt", "prov:wasStartedBy"),
-    "call by nobody": without("kfm:Invocation", "prov:wasAttributedTo"),
+    "attempt of no invocation": without("kfm:Attempt", "prov:wasStartedBy"),
+    "invocation by no agent": without("kfm:Invocation", "prov:wasAttributedTo"),
     "run without key": without("kfm:Run", "kfm:idempotencyKey"),
     "run without dataset": without("kfm:Run", "kfm:dataset"),
     "energy without assumption": no_assumption,
@@ -191,7 +191,7 @@ def test_outputs_lead_back_to_inputs() -> None:
 
 
 def test_a_retry_follows_on_what_it_retries() -> None:
-    """The second attempt is informed by the first, and whoever answered for it is its approver."""
+    """The second attempt is informed by the first, and the person who answered for it is its approver."""
     graph = parsed(prov_of(stories.retried(), stories.RUN_ID))
     first, second = (
         rdflib.URIRef(f"urn:kfm:attempt:{stories.attempt_id(stories.RUN_ID, number)}") for number in (1, 2)

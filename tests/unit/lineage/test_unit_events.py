@@ -153,7 +153,7 @@ def test_a_masked_dataset_is_not_named() -> None:
 
 
 def test_the_same_message_makes_the_same_bytes() -> None:
-    """Whoever delivers a message again sends the same bytes under the same ids."""
+    """A process that delivers a message again sends the same bytes under the same ids."""
     told = message(success(), failure(2))
     assert builder().messages(told) == builder().messages(told)
 

@@ -170,7 +170,7 @@ def test_what_is_told_names_whom_and_what() -> None:
 
 @pytest.mark.req("RS-13")
 def test_a_masked_name_can_not_be_guessed_from_anything() -> None:
-    """Name, message, cause and both ids: none is the same as for somebody who guesses the name."""
+    """Name, message, cause and both ids: none is the same as for a reader who guesses the name."""
     incident, change = met(None, trouble(), 1)
     guess = renderer(masked=False)
     ours = renderer(masked=True)

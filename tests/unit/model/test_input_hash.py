@@ -49,7 +49,7 @@ def test_same_inputs_in_other_clothes(inputs: Any) -> None:
     assert inputs_hash(inputs) == inputs_hash(PLAIN)
 
 
-def test_inputs_are_left_alone() -> None:
+def test_inputs_are_not_changed() -> None:
     """Hashing sorts a copy."""
     rows = [PLAIN[1], PLAIN[0]]
     inputs_hash(rows)
@@ -119,7 +119,7 @@ def test_fingerprint_of_an_object_without_signs() -> None:
 
 
 def test_bytes_are_one_document() -> None:
-    """The hashed bytes are plain canonical JSON, for whoever wants to check them."""
+    """The hashed bytes are plain canonical JSON, which other tools can check."""
     assert inputs_bytes(PLAIN[:1], {"x": 0.5}) == (
         b'{"inputs":[{"etag":"aa11","uri":"s3://b/1"}],"kfm":"inputs/1","params":{"x":{"$float":"0.5"}}}'
     )

@@ -39,7 +39,7 @@ def test_who_is_masked(level, consent, expected):
 
 
 def test_undeclared_rights_are_masked():
-    """Where nobody has declared rights, the careful answer is given."""
+    """Where no rights are declared, the careful answer is given."""
     assert is_masked(DatasetSettings(id="graves")) is True
 
 

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kfm.model.gates import switch_gate
+from kfm.model.gates import freeze_gate, switch_gate
 from kfm.model.next_steps import held_step, run_step
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
 from kfm.model.records import GateResult
+from kfm.model.settings import Freeze
 from tests.acceptance.cli.fakes import NOW_MS, RUN_ID, make_run, make_switch
 
 FAILED = make_run(status="failed", attempts=1, error_code="KFM600", start_time_ms=NOW_MS - 1000)
@@ -54,6 +55,10 @@ LAST_GRANT = RetryState(
     reason="attempts-spent",
     updated_at_ms=NOW_MS,
 )
+FIRST = replace(LAST_GRANT, attempt=1, grants=1, grant_attempts=1, fate="spent")
+APPROVED_ONCE = {"state": replace(FIRST, reason="needs-approval"), "held": HELD}
+ATTEMPT = replace(ASKED, kind="attempt", subject="base:1")
+FROZEN = freeze_gate([Freeze(start="2026-01-01", end="2026-01-03", reason="no")], "levels", "x", NOW_MS)
 THROWN = switch_gate([make_switch()], "levels", "hydrology", in_flight=False)
 OLD = GateResult(gate="switch", allowed=False, reason="Paused. Lift it with `kfm switch set running --all`.")
 
@@ -71,6 +76,11 @@ OLD = GateResult(gate="switch", allowed=False, reason="Paused. Lift it with `kfm
         ({"run": SPENT, "held": HELD}, "release", "kfm quarantine resume 01a1e3d0-8e4c "),
         ({"run": SPENT, "state": LAST_GRANT}, "force", "kfm run --source daily --window "),
         ({"blocker": THROWN}, "lift", "kfm switch set running --dataset levels --rationale TEXT"),
+        ({"blocker": FROZEN}, "lift", "kfm run --source daily --window 2"),
+        (APPROVED_ONCE, "request-approval", "kfm approvals request --run "),
+        ({**APPROVED_ONCE, "attempt": ATTEMPT}, "approve", "kfm approvals approve 01a1 --rationale TEXT"),
+        ({**APPROVED_ONCE, "attempt": replace(ATTEMPT, state="approved")}, "retry", "kfm run --source daily"),
+        ({**APPROVED_ONCE, "run": replace(FAILED, attempts=2)}, "correct", "kfm run --source daily"),
         ({"blocker": OLD}, "retry", "kfm run --source daily --window "),  # its sentence is not read
     ],
 )
@@ -81,6 +91,7 @@ def test_the_step_of_a_run(facts: dict[str, Any], code: str, beginning: str) -> 
     assert step.code == code
     assert step.command.startswith(beginning)
     assert step.line == f"{step.sentence}: `{step.command}`."
+    assert "…" not in step.command
 
 
 def test_what_is_done_needs_no_step() -> None:

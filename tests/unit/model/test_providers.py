@@ -38,7 +38,7 @@ def test_the_name_follows_from_the_address(fields: dict[str, Any], expected: str
 
 
 def test_a_sync_calls_whomever_its_members_call() -> None:
-    """Each provider once, in their order; members that call nobody add none."""
+    """Each provider once, in their order; members that call no provider add none."""
     members = {
         "a": source(url="https://one.example.org/a"),
         "b": source(kind="files", folder="x"),

@@ -39,7 +39,7 @@ def test_module_imports_nothing_impure(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.name)
-def test_module_asks_nobody_for_the_time(path: Path) -> None:
+def test_module_asks_no_clock_for_the_time(path: Path) -> None:
     """No module of the model calls now() or today()."""
     called = {
         node.func.attr

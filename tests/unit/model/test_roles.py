@@ -1,4 +1,4 @@
-"""Who somebody is, and what he may do."""
+"""Who a person is, and what that person may do."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_roles_do_not_include_each_other() -> None:
 
 @pytest.mark.req("GOV-3")
 def test_a_refusal_names_who_could() -> None:
-    """Whoever is refused learns by what he is known and whom to ask."""
+    """A person who is refused learns by what they are known and whom to ask."""
     access = decide(identify(PEOPLE, "cy"), "operate", PEOPLE, what="`kfm run`")
     assert access.reason == "`kfm run` needs the role operate; cy has read."
     assert access.others == ("ann",)
@@ -75,10 +75,10 @@ def test_a_refusal_names_who_could() -> None:
 @pytest.mark.req("GOV-3")
 def test_reading_is_asked_of_tokens_and_on_servers() -> None:
     """Here the file system decides who reads, unless a token is shown; a server always asks."""
-    stranger, nobody = identify(PEOPLE, "stranger"), identify(PEOPLE, "ann", "x" * 40)
+    stranger, unknown = identify(PEOPLE, "stranger"), identify(PEOPLE, "ann", "x" * 40)
     assert decide(stranger, "read").allowed
     assert not decide(stranger, "read", remote=True).allowed
-    assert not decide(nobody, "read").allowed
+    assert not decide(unknown, "read").allowed
 
 
 @pytest.mark.req("GOV-3")
@@ -128,7 +128,7 @@ def person(someone: Identity, token: str | None) -> str:
 def test_one_person_is_never_two(
     asked: tuple[str, str | None], agrees: tuple[str, str | None], people: tuple[KnownPerson, ...]
 ) -> None:
-    """By account or token, first and second: whoever asked is recognised."""
+    """By account or token, first and second: the requester is recognised."""
     first, second = identify(people, *asked), identify(people, *agrees)
     same = is_same_person(first.subject, first.names, second.names)
     if person(first, asked[1]) == person(second, agrees[1]) and first.declared and second.declared:

@@ -89,9 +89,9 @@ def test_jitter_delays_and_moves_no_window() -> None:
     assert book.look(schedule, begins_ms - 1) is None
     step = book.look(schedule, begins_ms)
     assert step is not None
-    assert step.instants[0].reason is None  # not made up for: on time
-    (wish,) = step.requests
-    assert (wish.window_start_ms, wish.window_end_ms) == (
+    assert step.instants[0].reason is None  # not caught up: on time
+    (request,) = step.requests
+    assert (request.window_start_ms, request.window_end_ms) == (
         request_for(schedule, SOURCE, at_ms, 0, "").window_start_ms,
         request_for(schedule, SOURCE, at_ms, 0, "").window_end_ms,
     )
@@ -129,7 +129,7 @@ def test_dropped_while_paused() -> None:
 
 
 def test_switched_off_in_the_file() -> None:
-    """While a schedule is off there are no instants: switched on again, it makes up for none of them."""
+    """While a schedule is off it has no scheduled times: switched on again, it catches up none of them."""
     schedule = every(HOUR_MS, missed=MissedPolicy(run="all"))
     book, end_ms = seen(schedule), NOW_MS + 5 * HOUR_MS + 30 * MINUTE_MS
     book.look(replace(schedule, enabled=False), NOW_MS + SECOND_MS)
@@ -163,7 +163,7 @@ def test_while_the_first_goes_on(overlap: Overlap, expected: list[str]) -> None:
     cancelled = [one.cancel is not None for one in book.requests.values()]
     assert cancelled == ([True, True, True, False] if overlap == "cancel-older" else [False] * len(cancelled))
     skipped = [row.reason or "" for row in book.rows if row.became == "skipped"]
-    assert all(any(wish in reason for wish in book.requests) for reason in skipped)
+    assert all(any(request_id in reason for request_id in book.requests) for reason in skipped)
 
 
 def test_several_on_time_at_once() -> None:
@@ -179,7 +179,7 @@ def test_several_on_time_at_once() -> None:
         assert book.became(schedule, NOW_MS + 1, NOW_MS + 3 * SECOND_MS + 1) == expected
 
 
-def test_made_up_for_although_another_goes_on() -> None:
+def test_caught_up_although_another_goes_on() -> None:
     """The policy for missed instants has its way whatever the one for overlaps, up to its cap in all."""
     schedule = every(HOUR_MS, missed=MissedPolicy(run="all", cap=3))
     book = seen(schedule)
@@ -225,7 +225,7 @@ def test_definition() -> None:
 
 
 def test_a_new_definition_begins_now() -> None:
-    """After a change, what the new pattern would have had before is told as redefined, not made up for."""
+    """After a change, what the new pattern would have had before is told as redefined, not caught up."""
     old, new = (
         every(HOUR_MS, missed=MissedPolicy(run="all")),
         every(HOUR_MS, anchor_ms=MINUTE_MS, missed=MissedPolicy(run="all")),
@@ -239,7 +239,7 @@ def test_a_new_definition_begins_now() -> None:
 
 
 def test_unaccounted_shows() -> None:
-    """An instant of which there is no row is shown as such; so is the past where nobody ever looked."""
+    """A scheduled time without a row is shown as such; so is the past where no process ever looked."""
     schedule = every(HOUR_MS)
     book = seen(schedule)
     first = next(iter(instants(schedule, NOW_MS + 1)))

@@ -110,5 +110,5 @@ def test_safe_paths_stay_inside(path):
 
 
 def test_equal_looking_names_are_one():
-    """Composed and decomposed letters are the same path."""
+    """Composed and decomposed characters are the same path."""
     assert safe_path("Cañon.csv") == safe_path("Can\u0303on.csv")

@@ -39,5 +39,5 @@ def test_file_of_a_family(name: str) -> None:
 
 
 def test_files_are_what_the_generator_writes() -> None:
-    """Nobody edited a vector by hand."""
+    """No vector was edited by hand."""
     assert main(["--check"]) == 0

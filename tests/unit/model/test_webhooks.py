@@ -172,7 +172,7 @@ def test_another_source_is_refused(sign: Any, other: Any) -> None:
 
 @pytest.mark.req("UPD-12")
 def test_which_request_it_is_stands_in_signed_bytes() -> None:
-    """By `request_uuid`, else by the signed id, else by the body; never by a header that nobody signed."""
+    """By `request_uuid`, else by the signed id, else by the body; never by an unsigned header."""
     plain, named = encoded({"a": 1}), encoded({"a": 1, "request_uuid": "u-1"})
     assert accepted(github(named), named).request_uuid == "u-1"
     assert accepted(standard(named), named).known_by == "request_uuid"
@@ -185,7 +185,7 @@ def test_which_request_it_is_stands_in_signed_bytes() -> None:
 
 @pytest.mark.req("UPD-12")
 def test_two_sources_may_get_the_same_body() -> None:
-    """What is known by its body is known for its source: nobody takes away another source's."""
+    """What is known by its body is known for its source: no source takes away another's."""
     body = encoded({"a": 1})
     webhook = Webhook(secrets=("env:NEW",))
     other = receiver(

@@ -102,7 +102,7 @@ def test_sidecar_is_an_asset_of_its_item() -> None:
 @pytest.mark.parametrize(
     ("bucket", "key", "code"),
     [
-        ("nobody-s-bucket", "a.nc", "BUCKET_UNKNOWN"),
+        ("no-such-bucket", "a.nc", "BUCKET_UNKNOWN"),
         ("noaa-goes16", "robots.txt", "KEY_UNKNOWN"),
         ("noaa-goes16", "a" * 1025, "KEY_TOO_LONG"),
         ("noaa-goes16", "", "RECORD_INVALID"),

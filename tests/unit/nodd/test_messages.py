@@ -207,7 +207,7 @@ def test_ambiguous_record_is_refused_alone(spoil: str) -> None:
     ],
 )
 def test_other_events(name: str, happened: type) -> None:
-    """Removals keep what they tell of the unit; other events are left alone, unknown ones are not."""
+    """Removals keep what they tell of the unit; other events are ignored, unknown ones are refused."""
     (outcome,) = outcomes(event(record(eventName=name)))
     assert isinstance(outcome, happened)
     if isinstance(outcome, Removal):

@@ -56,7 +56,7 @@ def test_an_offer_is_answered_by_what_came_of_it() -> None:
     assert (taken_in, said) == ([INTAKE], [IntakeReport(created=1)])
 
 
-def test_nobody_waits_for_a_worker_that_is_away() -> None:
+def test_the_poller_does_not_wait_for_a_worker_that_is_away() -> None:
     """One that has not begun, one that took nothing in time, one that ends: the poller does it by itself."""
     assert IntakeExchange(LONG_MS).offer(INTAKE) is None
     exchange = open_exchange(offer_ms=0)

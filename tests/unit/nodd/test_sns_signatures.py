@@ -29,7 +29,7 @@ from tests.sns_topic import (
 from tests.stand_ins import FakeClock
 
 pytestmark = pytest.mark.req("WAL-20")
-SILENCE = UpstreamUnavailable("nobody answers", transient=True)
+SILENCE = UpstreamUnavailable("no answer", transient=True)
 
 
 class Desk:
@@ -238,7 +238,7 @@ def test_a_certificate_that_expires_while_it_is_known() -> None:
 
 
 def test_silence_is_put_off() -> None:
-    """A message whose certificate can't be had stays in its queue, and its host is left alone for a while."""
+    """A message whose certificate can't be had stays in its queue, and its host is not asked for a while."""
     desk = Desk(Shelf({ADDRESS: SILENCE}))
     refusal = desk.verifier.check(body(signed(notification())))
     assert refusal is not None

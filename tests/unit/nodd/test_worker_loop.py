@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kfm.model.errors import BackendUnavailable, StoreBusy, StoreCorrupt, UpstreamUnavailable
 from kfm.model.units import IntakeBatch, IntakeReport
+from kfm.nodd.ingest import NoddIngest
 from kfm.nodd.poller import PollReport, ReceivedMessages
 from kfm.nodd.worker import StepReport
-from kfm.nodd.worker_loop import TROUBLE_MS_MAX, WorkerLoop, WorkerTotals, poll_until_stopped
+from kfm.nodd.worker_loop import TROUBLE_MS_MAX, WorkerLoop, WorkerThreads, WorkerTotals, poll_until_stopped
 from kfm.periodic import PeriodicTask, repeat
+from kfm.telemetry import log_records
 from tests.conformance.units.scene import taken
 from tests.stand_ins import FakeClock
 
@@ -114,7 +118,7 @@ def test_a_rate_is_held(mode: str) -> None:
     assert ended[-1] <= 30 / 5 * 1_000 + 30 * 20
 
 
-def test_idle_time_is_not_made_up_for() -> None:
+def test_idle_time_is_not_caught_up() -> None:
     """A rate is a limit, not an average over the day."""
     scene = Scene(lasts_ms=3_700_000, rate=1.0)
     scene.clock.sleep_ms(3_600_000)
@@ -282,3 +286,24 @@ def test_a_periodic_task_in_its_own_thread_is_repeated_after_a_failure(
     repeat(PeriodicTask("replicas", 5_000, do), stopping=stop_after(3), rest=rested.append)
     assert rested == [5_000] * 3
     assert caplog.messages[1] == "replicas: ValueError: odd"
+
+
+def test_threads_of_a_worker_keep_the_ids_of_who_started_them() -> None:
+    """Log records of units, pollers and deliveries have the correlation ids of the worker's caller."""
+    app: Any = SimpleNamespace(settings=SimpleNamespace(ingest=None), worker_id="w")
+    ingest, seen = NoddIngest(app, concurrency=2), list[str | None]()
+    threads = WorkerThreads(app, ingest, threading.Event())
+    units: Any = ("a", "b", "c")
+
+    def process(unit: Any) -> Any:
+        return unit, log_records.current().run_id
+
+    with log_records.correlated(run_id="r-1"):
+        threads._add("poll", lambda: seen.append(log_records.current().run_id), (), {})
+        found: list[Any] = list(ingest._map_units(process, units))
+    (thread,) = threads._threads
+    thread.start()
+    assert threads.join()
+    ingest.close()
+    assert found == [("a", "r-1"), ("b", "r-1"), ("c", "r-1")]
+    assert seen == ["r-1"]

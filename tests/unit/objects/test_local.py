@@ -242,7 +242,7 @@ def test_power_cut_at_any_point(seed):
             assert hashlib.sha256(read_all(survivors, sha256)).hexdigest() == sha256
         for body in committed:
             assert read_all(survivors, hashlib.sha256(body).hexdigest()) == body
-        scenario(after, ids, [])  # and what was left behind stands in nobody's way
+        scenario(after, ids, [])  # and what was left behind blocks nothing
         for body in (BODY, b"small", BODY[::-1], b""):
             assert read_all(survivors, hashlib.sha256(body).hexdigest()) == body
 
@@ -257,7 +257,7 @@ class DiesAfterItsRename(PowerCutFiles):
 
 
 def test_one_finds_what_another_did_not_finish():
-    """A commit that finds the object already there makes it durable itself, trusting nobody."""
+    """A commit that finds the object already there makes it durable itself, trusting no other process."""
     for seed in range(40):
         ids = CountedIds()
         disk = DiesAfterItsRename(random.Random(seed))

@@ -11,7 +11,7 @@ from kfm.pipelines.graph import ordered
 
 
 def test_nodes_that_are_declared_as_they_can_run_stay_in_that_order() -> None:
-    """Nobody is moved without need."""
+    """No node is moved without need."""
     reads: dict[str, tuple[str, ...]] = {"a": (), "b": ("a",), "c": (), "d": ("c", "b")}
     assert ordered(reads) == ["a", "b", "c", "d"]
 

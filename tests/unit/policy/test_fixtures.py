@@ -58,7 +58,14 @@ def test_the_deciding_policies_are_compared(policies: CedarPolicies, tmp_path: P
             "- {name: n, action: rn, dataset: {id: a}, expect: deny}",
             ":1: action must be one of run, publish, force",
         ),
-        ("- {name: n, action: run, dataset: {id: a, rihts: 1}, expect: deny}", "did you mean 'rights'?"),
+        (
+            "- {name: n, action: run, expect: deny,\n   dataset: {id: a, rihts: 1}}",
+            ":2: `rihts` is not a setting of `dataset`; did you mean `rights`?",
+        ),
+        (
+            "- &a {name: n, action: run, expect: deny, dataset: {id: a}}\n- {<<: *a, nme: m}",
+            ":2: 'nme' is not a word of a fixture",
+        ),
         ("- {name: n, action: run, dataset: 3, expect: deny}", "must be mappings"),
         ("- {name: n, action: run, dataset: {id: a}, expect: deny, by: x}", "by must be a list"),
         ("- {name: n, name: m}", ":1:"),
@@ -136,3 +143,18 @@ def test_a_missing_file_is_a_clear_error(policies: CedarPolicies, tmp_path: Path
     """A name that leads nowhere says so."""
     with pytest.raises(PolicyError, match="No such file"):
         policies.evaluate_fixtures(tmp_path / "none.yaml")
+
+
+def test_a_fixture_takes_over_members_of_another(policies: CedarPolicies, tmp_path: Path) -> None:
+    """`<<` merges mappings; what a fixture says itself holds, and a bomb of merges is refused."""
+    file = tmp_path / "f.yaml"
+    file.write_text(
+        "- &base {name: one, action: run, dataset: {id: a}, expect: deny}\n- {<<: *base, name: two}\n"
+        "- {<<: [{name: three}, *base]}\n"
+    )
+    found = policies.evaluate_fixtures(file)
+    assert [(result.name, result.line) for result in found] == [("one", 1), ("two", 2), ("three", 3)]
+    bomb = ["- &m0 {}"] + [f"- &m{n} {{<<: [{', '.join([f'*m{n - 1}'] * 30)}]}}" for n in range(1, 9)]
+    file.write_text("\n".join(bomb))
+    with pytest.raises(PolicyError, match="more than"):
+        policies.evaluate_fixtures(file)

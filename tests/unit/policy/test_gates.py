@@ -94,7 +94,7 @@ def test_without_a_force_every_denial_blocks(answers: list[GateResult]) -> None:
 @pytest.mark.req("UPD-10")
 @pytest.mark.parametrize("missing", ["actor", "rationale", "ticket"])
 def test_a_force_answers_for_itself(missing: str) -> None:
-    """A force without actor, rationale or ticket is refused even where nothing stands in the way."""
+    """A force without actor, rationale or ticket is refused even where no gate refuses."""
     given_fields = {"actor": "ann", "rationale": "why", "ticket": "T-1", missing: " "}
     with pytest.raises(RationaleRequired):
         combine([], ForceRequest(**given_fields))

@@ -363,7 +363,7 @@ def overwrite(files: PowerCutFiles, path: str, data: bytes) -> None:
 
 
 def test_bytes_edited_in_place_are_not_carried_on() -> None:
-    """A published file that somebody edited is copied anew from the store, not linked into new versions."""
+    """A published file that a person edited is copied anew from the store, not linked into new versions."""
     world = World()
     world.database.promote()
     world.projector().project(DATASET.id, world.database.head)

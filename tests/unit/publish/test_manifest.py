@@ -88,7 +88,7 @@ def test_the_order_of_assets_does_not_matter(history: list[tuple[Item, m.Mode]])
 @given(HISTORIES)
 @settings(max_examples=30)
 def test_a_manifest_matches_its_schema_and_its_bytes_are_its_id(history: list[tuple[Item, m.Mode]]) -> None:
-    """Whoever has manifest.json can check the version's id with sha256sum."""
+    """A reader who has manifest.json can check the version's id with sha256sum."""
     head = build(history)
     if head is None:
         return

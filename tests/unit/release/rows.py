@@ -14,7 +14,7 @@ from kfm.telemetry.aggregates import Aggregates, DatasetNames, TimeBounds, visit
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 SECRET = "burial-mounds"
 OPEN = DatasetNames(hidden=lambda _: False, mask=lambda name: name)
-VEILED = DatasetNames(hidden=lambda dataset: dataset == SECRET, mask=lambda name: f"masked-{len(name):012x}")
+MASKED = DatasetNames(hidden=lambda dataset: dataset == SECRET, mask=lambda name: f"masked-{len(name):012x}")
 
 
 class ListLedger:
@@ -125,7 +125,7 @@ class ListLedger:
                 trigger_type="manual",
                 idempotency_key="key",
                 outcome=outcome,
-                actor="somebody",
+                actor="a person",
                 requested_at_ms=at_ms,
             )
         )

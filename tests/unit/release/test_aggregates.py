@@ -17,7 +17,7 @@ from kfm.model.errors import LimitExceeded
 from kfm.telemetry import sequences
 from kfm.telemetry.aggregates import Aggregates, TimeBounds
 from kfm.telemetry.documents import NO_INGEST, document_bytes
-from tests.unit.release.rows import SECRET, START_MS, VEILED, ListLedger, counted
+from tests.unit.release.rows import MASKED, SECRET, START_MS, ListLedger, counted
 
 SCHEMAS = {
     "updater-telemetry.json": "telemetry-updater",
@@ -168,11 +168,11 @@ def test_a_call_that_was_tried_again_is_one_sequence() -> None:
 @pytest.mark.req("RS-13")
 def test_hidden_datasets_go_by_their_masks() -> None:
     """No document names a dataset, source or pipeline that may not be named; counts stay apart."""
-    documents = counted(busy_ledger(), VEILED).documents()
+    documents = counted(busy_ledger(), MASKED).documents()
     for document in documents.values():
         assert SECRET.encode() not in document_bytes(document)
-    rows = as_read(counted(busy_ledger(), VEILED), "updater-telemetry.json")["datasets"]
-    assert [row["dataset_id"] for row in rows] == ["levels", VEILED.mask(SECRET)]
+    rows = as_read(counted(busy_ledger(), MASKED), "updater-telemetry.json")["datasets"]
+    assert [row["dataset_id"] for row in rows] == ["levels", MASKED.mask(SECRET)]
 
 
 @pytest.mark.req("REL-2")

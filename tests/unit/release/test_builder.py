@@ -103,7 +103,7 @@ def test_archives_of_equal_files_are_equal(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
-    """Whoever comes second is told, and nothing of the first is touched."""
+    """The second caller is told, and nothing of the first is touched."""
     made, target = tmp_path / "made", tmp_path / "target"
     for one in (made, target):
         one.mkdir()

@@ -71,7 +71,7 @@ def test_markers_agree_with_the_reference() -> None:
 
 
 def test_extras() -> None:
-    """An extra's requirement counts for whoever asked for the extra, however it is spelt."""
+    """An extra's requirement counts for a package that asked for the extra, however it is spelt."""
     name, extras, marker = parse_requirement("psycopg[binary, pool] >=3.2,<4 ; extra == 'Post_gres'")
     assert (name, extras) == ("psycopg", frozenset({"binary", "pool"}))
     assert applies(marker, LINUX, frozenset({"post-gres"}))
@@ -151,7 +151,7 @@ def test_namespace_follows_from_content() -> None:
     assert one == same != other
 
 
-def test_no_checksum_is_claimed_for_an_archive_that_nobody_has() -> None:
+def test_no_checksum_is_claimed_for_an_archive_that_is_not_there() -> None:
     """The digest over RECORD is an annotation that says what it is."""
     (package,) = sbom([_package(files=3, files_sha256="ab" * 32)], 0, "1")["packages"]
     assert "checksums" not in package

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kfm.model.quarantine import Approval
+from kfm.model.next_steps import held_step
+from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import GateResult, Invocation, Switch
 from kfm.model.settings import DatasetSettings, Freeze, Settings
-from kfm.reports.blockers import blockers, failures, switched
+from kfm.reports.blockers import APPROVER, blockers, failures, switched
+from tests.unit.model.test_next_steps import ASKED, HELD
 
 NOW_MS = 1_794_823_468_000
 SETTINGS = Settings(environment="test", datasets=(DatasetSettings(id="burials", domain="heritage"),))
@@ -45,6 +47,8 @@ SWITCH = Switch(scope="all", position="paused", rationale="repairs", actor="ann"
 class Ledger:
     """What of a ledger is looked at here."""
 
+    halt: QuarantineEntry | None = None
+
     def __init__(self, *calls: Invocation, switches: tuple[Switch, ...] = (), asked: tuple[Any, ...] = ()):
         self._calls, self._switches, self._asked = calls, switches, asked
 
@@ -60,7 +64,10 @@ class Ledger:
     def breakers(self) -> list[Any]:
         return []
 
-    def halted(self, _dataset_id: str) -> None:
+    def halted(self, _dataset_id: str) -> QuarantineEntry | None:
+        return self.halt
+
+    def run(self, _run_id: str) -> None:
         return None
 
     def runs(self, **_: Any) -> list[Any]:
@@ -72,7 +79,7 @@ def found(ledger: Ledger, settings: Settings = SETTINGS) -> list[Any]:
 
 
 @pytest.mark.req("RS-12")
-def test_a_refusal_that_nobody_has_lifted_stands() -> None:
+def test_a_refusal_that_was_not_lifted_stands() -> None:
     """By what, since when, who can lift it and the command; the rule is named, the command told once."""
     (only,) = found(Ledger(CALL))
     assert only.kind == "refusal"
@@ -94,7 +101,7 @@ def test_a_refusal_of_an_old_row() -> None:
 
 
 def test_once_it_was_asked_for_the_command_approves() -> None:
-    """Whoever looks next is told to agree, not to ask again."""
+    """The next reader is told to approve, not to ask again."""
     asked = Approval(
         request_id="01a1",
         kind="attempt",
@@ -109,6 +116,19 @@ def test_once_it_was_asked_for_the_command_approves() -> None:
     assert only.command == "kfm approvals approve 01a1 --rationale TEXT"
     (other,) = found(Ledger(CALL, asked=(replace(asked, dataset_id="wells"),)))
     assert other.command.startswith("kfm approvals request")
+
+
+def test_a_halt_has_the_step_of_its_entry() -> None:
+    """Its release is requested; once that was done, another person approves it."""
+    ledger = Ledger()
+    ledger.halt = HELD
+    (only,) = found(ledger)
+    assert only.command == held_step(HELD).command  # type: ignore[union-attr]
+    assert only.command.startswith("kfm quarantine resume ")
+    ledger = Ledger(asked=(ASKED,))
+    ledger.halt = HELD
+    (only,) = found(ledger)
+    assert (only.command, only.who) == (held_step(HELD, ASKED).command, APPROVER)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +150,7 @@ def test_what_is_over_does_not_stand(calls: tuple[Invocation, ...]) -> None:
 
 
 def test_a_switch_is_told_once() -> None:
-    """A call that a switch turned away is no blocker beside the switch."""
+    """An invocation that a switch refused is no blocker beside the switch."""
     (only,) = found(Ledger(replace(CALL, gates=(THROWN,)), switches=(SWITCH,)))
     assert only.kind == "switch"
     assert only.command == "kfm switch set running --all --rationale TEXT"

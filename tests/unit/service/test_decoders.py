@@ -23,7 +23,7 @@ from kfm.service.runner import ServiceOptions, ServiceThreads
 from kfm.web.api.operation_table import request_bodies
 
 SOURCE = Path(kfm.__file__).parent
-# Functions that decode a type which they are given; whoever calls them is looked at instead.
+# Functions that decode a type which they are given; their callers are looked at instead.
 GIVEN = {"converted", "shaped", "_converted"}
 # Types that are known only when it runs: what functions of a pipeline take; in `config` plain numbers and
 # texts; a plan or its choice for `kfm replay`, which has no threads by then.
@@ -150,6 +150,28 @@ def test_whatever_starts_threads_prepares_decoders(module: str, function: str) -
         in ("prepare_decoders", "start", "run", "_run", "WebApplication", "open_project")
     ]
     assert min(calls)[1] == "prepare_decoders"
+
+
+def test_a_declared_call_has_read_the_table_of_circuits() -> None:
+    """Two providers whose circuits open at once in two threads decode nothing for the first time."""
+    script = """
+import kfm
+from kfm.model import contracts
+
+@kfm.call(idempotent=True)
+def plain(): ...
+
+before = contracts.machine.cache_info().currsize
+
+@kfm.call(provider="usgs", idempotent=True)
+def guarded(): ...
+
+info = contracts.machine.cache_info()
+contracts.machine("breaker")
+print(before, info.currsize, contracts.machine.cache_info().misses - info.misses)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "1", "0"]
 
 
 def test_records_of_nodes_are_prepared_by_the_thread_that_hands_out_work() -> None:

@@ -43,8 +43,8 @@ MIXED = Settings(
     [
         ("dataset", "open", False),
         ("dataset", "sacred", True),
-        ("dataset", "bare", True),  # nobody declared its rights
-        ("dataset", "gone", True),  # not configured any more: nobody knows them
+        ("dataset", "bare", True),  # its rights are not declared
+        ("dataset", "gone", True),  # not configured any more: its rights are unknown
         ("provider", "plain.example.org", False),
         ("provider", "shared.example.org", True),  # it tells where a masked dataset comes from
         ("provider", "made-up", True),  # named in code only: it may stand for a masked one
@@ -56,7 +56,7 @@ def test_who_may_be_named(about: Any, name: str, masked: bool) -> None:
 
 
 def test_where_nothing_is_masked_every_provider_may_be_named() -> None:
-    """There is nobody whom it could give away."""
+    """There is no masked dataset that a provider's name could give away."""
     settings = Settings(datasets=(dataset("open", "public"),))
     assert not _is_masked(settings, "provider", "made-up")
 
@@ -82,7 +82,7 @@ class Notifying:
 
 
 def test_one_change_is_told_at_a_time() -> None:
-    """So that each is noted before the next; and a close that fails harms nobody."""
+    """So that each is noted before the next; and a close that fails is ignored."""
     notifier = Notifying()
     collector = NotifierCollector(notifier, timeout_ms=5_000)
     assert collector.deliver([MESSAGE, MESSAGE]) == 1
@@ -91,7 +91,7 @@ def test_one_change_is_told_at_a_time() -> None:
 
 
 def test_a_notifier_that_never_returns_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever forgets a timeout costs no more than it."""
+    """A notifier without a timeout of its own costs no more than ours."""
     monkeypatch.setattr("kfm.sinks.incident_hooks.GRACE_MS", 10)
     never = threading.Event()
     with pytest.raises(BackendUnavailable, match="in time"):
@@ -124,7 +124,7 @@ def test_a_webhook_needs_a_secret_that_can_be_read() -> None:
 
 
 def test_two_plugins_of_one_name_are_told_with_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever has to remove one of them needs to know both."""
+    """A person who has to remove one of them needs to know both."""
     offered = [
         SimpleNamespace(name="pager", value="pager:make", dist=SimpleNamespace(name=package))
         for package in ("kfm-pager", "other-pager")

@@ -84,7 +84,7 @@ def test_reading(folder):
     ],
 )
 def test_patterns(folder, pattern, expected):
-    """Patterns choose by segment, the window may be part of them, hidden files are left alone."""
+    """Patterns choose by segment, the window may be part of them, hidden files are ignored."""
     assert paths(make(folder, pattern=pattern)) == expected
 
 

@@ -45,7 +45,7 @@ def discreet() -> tuple[RedactedSource, Upstream]:
 
 
 def test_what_is_found_is_shown_without_secrets():
-    """Address, path, ETag and version; what tells nothing is left alone."""
+    """Address, path, ETag and version; what has no secret is not changed."""
     plain, telling = discreet()[0].discover(WINDOW)
     assert plain == PLAIN
     assert telling.uri == "https://h/***/b.csv"

@@ -181,7 +181,7 @@ def test_forked_child_does_not_keep_it(holder, tmp_path):
 
 
 def test_unknown_is_not_dead(tmp_path):
-    """A worker that nobody here knows, or of another boot, is not declared dead."""
+    """A worker that is not known here, or of another boot, is not declared dead."""
     liveness = FlockLiveness(str(tmp_path / "workers"))
     assert not liveness.is_dead("never-seen")
     assert not liveness.is_dead("../../etc/passwd")

@@ -122,7 +122,7 @@ def test_no_secret_passes(kept: Kept, way: str, spelling: str) -> None:
     ("name", "value"), [("password", "abc"), ("api_token", "abc"), ("facts", {"secret": "abc"})]
 )
 def test_a_field_with_a_secret_name_is_masked(kept: Kept, name: str, value: Any) -> None:
-    """A value nobody declared is still kept back where its name tells what it is."""
+    """A value that is not declared is still kept back where its name tells what it is."""
     LOGGER.info("m", extra={name: value})
     assert "abc" not in repr(vars(kept.records[-1]))
     assert "abc" not in kept.json[-1]

@@ -1,4 +1,4 @@
-"""What became of a run is told by whoever ended it, and by nobody else."""
+"""What became of a run is told by the process that ended it, and by no other."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_run_that_ends_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_run_that_was_lost_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever lost its lease at the promotion says nothing of how the run ended."""
+    """A process that lost its lease at the promotion says nothing of how the run ended."""
     assert ended(tmp_path, monkeypatch, promote=PromoteResult(answer="lost")) == []
 
 

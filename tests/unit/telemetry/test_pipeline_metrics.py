@@ -14,7 +14,7 @@ from tests.workshop import Workshop
 
 
 class Killed(BaseException):
-    """As a SIGKILL: nobody hears of it."""
+    """As a SIGKILL: no code handles it."""
 
 
 def three(deadly: str = "") -> Pipeline:

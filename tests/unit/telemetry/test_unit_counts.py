@@ -29,7 +29,7 @@ class Halfway:
 @pytest.mark.req("WAL-16")
 @pytest.mark.parametrize("lineage", [True, False])
 def test_a_worked_batch_is_told(lineage: bool) -> None:
-    """A step leaves one span with its figures; where nobody takes events, no message is posted either."""
+    """A step leaves one span with its figures; without lineage, no message is posted."""
     clock, telemetry, registry = FakeClock(), Recording(), load_registry()
     store = make_store(clock)
     arrival = parse_key("noaa-mrms-pds", KEY, registry, clock.now_ms())

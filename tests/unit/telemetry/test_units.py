@@ -152,7 +152,7 @@ def test_a_batch_is_one_span_and_trouble_has_its_own() -> None:
 
 
 def test_a_lost_batch_and_a_bad_one_stay_bounded() -> None:
-    """Units that somebody else took over are told as lost, and of a large bad batch only some are named."""
+    """Units that another worker took over are told as lost, and of a large bad batch only some are named."""
     telemetry = Recording()
     watch = UnitObserver(telemetry, "w1", {})
     many = tuple(undone(claimed(f"unit {number}")) for number in range(NAMED_MAX + 50))

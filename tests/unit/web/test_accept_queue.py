@@ -143,7 +143,7 @@ def test_too_many_are_refused_at_once() -> None:
 
 
 def test_stopping_commits_what_waits_and_refuses_what_comes() -> None:
-    """Nobody is left without an answer, and none is answered before its commit."""
+    """No caller is left without an answer, and none is answered before its commit."""
     ledger = Ledger()
 
     async def scene(queue: AcceptQueue) -> tuple[list[Any], list[Any]]:
@@ -170,7 +170,7 @@ def test_stopping_commits_what_waits_and_refuses_what_comes() -> None:
     assert sorted(one.request_uuid or "" for one in ledger.kept.values()) == ["a", "b", "c"]
 
 
-def test_a_caller_who_left_disturbs_nobody() -> None:
+def test_a_caller_who_left_disturbs_no_other() -> None:
     """His request is accepted all the same: it may have been durable already."""
     ledger = Ledger()
 
@@ -191,7 +191,7 @@ def test_a_caller_who_left_disturbs_nobody() -> None:
 
 
 def test_a_ledger_that_does_not_answer() -> None:
-    """Nobody waits for ever: he is told to send the same again, and then learns that it was accepted."""
+    """No caller waits for ever: each is told to send the same again, and then learns that it was accepted."""
     ledger = Ledger()
     queue = AcceptQueue(ledger.open, seconds_max=1.0)
     queue.start()

@@ -51,7 +51,7 @@ def test_public_changes_are_named_up_to_a_number() -> None:
 
 @pytest.mark.parametrize("level", ["review", "restricted", "blocked", None])
 def test_names_of_other_data_stay_here(level: Any) -> None:
-    """Whoever may ask for an update need not know what is in it."""
+    """A caller who may ask for an update need not know what is in it."""
     declared = DatasetSettings(id="d") if level is None else dataset(level)
     shown = preview_document(report(2), declared)
     assert "burial" not in str(shown)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -10,7 +13,8 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from kfm.web.server import LOOPBACK, Named
+from kfm.web.listening import LOOPBACK
+from kfm.web.server import Named
 
 HOSTS = (*LOOPBACK, "data.example.org")
 
@@ -52,3 +56,15 @@ def test_a_proxy_tells_that_it_speaks_tls(client: TestClient, said: list[str], s
     """Links follow the one thing that a proxy may say, `https`; anything else is passed over."""
     answer = client.get("/x", headers=[("x-forwarded-proto", each) for each in said])
     assert answer.text == f"{scheme}://data.example.org/x"
+
+
+def test_commands_that_serve_nothing_need_no_web_framework() -> None:
+    """Without the extra `serve` the catalogue is read, metrics are served and addresses are checked."""
+    code = (
+        "import sys\n"
+        "for name in ('starlette', 'uvicorn', 'httptools', 'jinja2'):\n"
+        "    sys.modules[name] = None\n"
+        "import kfm.cli.catalogue, kfm.cli.doctor, kfm.cli.metrics, kfm.web.listening\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ UPDATE invocations SET outcome = :outcome, reason = :reason, reason_code = :reas
 WHERE run_id = :run_id AND invocation_id = :invocation_id AND outcome IS NULL
 
 -- name: invocations.interrupt
-UPDATE invocations SET outcome = 'failed', reason = :reason, reason_code = :reason
+UPDATE invocations SET outcome = 'failed', reason = :reason, reason_code = :reason_code
 WHERE run_id = :run_id AND outcome IS NULL
 
 -- name: invocations.list

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kfm.nodd.datasets import models
+from kfm.nodd.datasets import ncep_models
 from kfm.nodd.grammar import Dataset, Place, Rule
 from kfm.nodd.patterns import Pattern, Template
 from kfm.nodd.spans import named_forecast
@@ -21,23 +21,23 @@ DATASET = Dataset(
         "arn:aws:sns:us-east-1:123901341784:NewGfsWarmStartObject",
         "arn:aws:sns:us-east-1:104891172899:noaa-gfs-pds",
     ),
-    media_type=models.GRIB2,
-    sidecars=models.INDEX,
+    media_type=ncep_models.GRIB2,
+    sidecars=ncep_models.INDEX,
     rules=(
         Rule(
             pattern=Pattern(
                 "[{run:lower}.{ymd:ymd}/{d_cycle:hh}/[{folder:path}/]]{head:name}.t{hh:hh}z.{rest:name}"
             ),
-            product=models.product,
+            product=ncep_models.product,
             times=named_forecast,
-            folders=models.cycle_folder,
-            footprint=models.everywhere,
+            folders=ncep_models.cycle_folder,
+            footprint=ncep_models.everywhere,
         ),
         Rule(
             pattern=Pattern("{run:lower}.{ymd:ymd}/{d_cycle:hh}/[{folder:path}/]{file:name}"),
             product=Template("{file}"),
-            times=models.cycle_of_folder,
-            footprint=models.everywhere,
+            times=ncep_models.cycle_of_folder,
+            footprint=ncep_models.everywhere,
         ),
     ),
 )

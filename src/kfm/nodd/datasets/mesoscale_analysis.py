@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kfm.nodd.datasets import models
+from kfm.nodd.datasets import ncep_models
 from kfm.nodd.grammar import Rule
 from kfm.nodd.patterns import Fields, Pattern, Template, need
 from kfm.nodd.spans import HOUR_MS, Span, cycle, digits, shifted
@@ -32,13 +32,13 @@ RULES = (
             _FOLDER + "{system:system}.t{hh:cycle}z.{rest:name}",
             {"cycle": r"\d\d(?:\d\d)?"},
         ),
-        product=models.rest,
+        product=ncep_models.rest,
         platform=Template("{system}"),
         times=_analysis,
     ),
     Rule(
         pattern=Pattern(_FOLDER + "{system:system}.{stamp:ymdh}.{rest:pcp}", {"pcp": r"pcp[A-Za-z0-9_.-]*"}),
-        product=models.rest,
+        product=ncep_models.rest,
         platform=Template("{system}"),
         times=_precipitation,
     ),

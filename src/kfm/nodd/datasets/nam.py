@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kfm.nodd.datasets import models
+from kfm.nodd.datasets import ncep_models
 from kfm.nodd.grammar import Dataset, Place, Rule
 from kfm.nodd.patterns import Fields, Pattern, Template, need
 from kfm.nodd.spans import HOUR_MS, Span, cycle, cycle_only, shifted, valid_at
@@ -23,8 +23,8 @@ DATASET = Dataset(
     title="North American Mesoscale Forecast System",
     places=(Place(bucket="noaa-nam-pds"),),
     topics=("arn:aws:sns:us-east-1:123901341784:NewNCEPNAMObject",),
-    media_type=models.GRIB2,
-    sidecars=models.INDEX,
+    media_type=ncep_models.GRIB2,
+    sidecars=ncep_models.INDEX,
     rules=(
         Rule(
             pattern=Pattern(
@@ -36,7 +36,7 @@ DATASET = Dataset(
         ),
         Rule(
             pattern=Pattern(_FOLDER + "nam.t{hh:hh}z.{rest:name}"),
-            product=models.rest,
+            product=ncep_models.rest,
             times=cycle_only,
         ),
     ),

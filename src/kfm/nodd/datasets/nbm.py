@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kfm.nodd.datasets import models
+from kfm.nodd.datasets import ncep_models
 from kfm.nodd.grammar import Dataset, Place, Rule
 from kfm.nodd.patterns import Fields, Pattern, Template, need
 from kfm.nodd.spans import HOUR_MS, Span, at, cycle_only, forecast
@@ -38,15 +38,15 @@ DATASET = Dataset(
         "arn:aws:sns:us-east-1:123901341784:NewNBMCOGObject",
         "arn:aws:sns:us-east-1:123901341784:NewNBMParaObject",
     ),
-    media_type=models.GRIB2,
-    sidecars=models.INDEX,
+    media_type=ncep_models.GRIB2,
+    sidecars=ncep_models.INDEX,
     rules=(
         Rule(
             pattern=Pattern(_FOLDER + "blend.t{hh:hh}z.{product:system}.f{fh:hours}.{region:system}.grib2"),
             product=Template("{product}"),
             platform=Template("{region}"),
             times=forecast,
-            folders=models.cycle_folder,
+            folders=ncep_models.cycle_folder,
         ),
         Rule(
             pattern=Pattern(
@@ -60,7 +60,7 @@ DATASET = Dataset(
             pattern=Pattern(_FOLDER + "{head:system}.t{hh:hh}z[.{rest:name}]"),
             product=_text,
             times=cycle_only,
-            folders=models.cycle_folder,
+            folders=ncep_models.cycle_folder,
         ),
     ),
 )

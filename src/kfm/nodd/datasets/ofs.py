@@ -6,7 +6,7 @@ differs by system, so a key alone gives no valid time for it.
 
 from __future__ import annotations
 
-from kfm.nodd.datasets import models
+from kfm.nodd.datasets import ncep_models
 from kfm.nodd.grammar import Dataset, Place, Rule
 from kfm.nodd.patterns import Fields, Pattern, Template, need
 from kfm.nodd.spans import Span, cycle, cycle_only, valid_at
@@ -53,7 +53,7 @@ DATASET = Dataset(
         *(
             Rule(
                 pattern=Pattern(_OTHER + name, _STEP),
-                product=models.rest,
+                product=ncep_models.rest,
                 platform=Template("{system}"),
                 times=cycle_only,
             )

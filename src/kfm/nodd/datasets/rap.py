@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kfm.nodd.datasets import models
+from kfm.nodd.datasets import ncep_models
 from kfm.nodd.grammar import Dataset, Place, Rule
 from kfm.nodd.patterns import Pattern, Template
 from kfm.nodd.spans import cycle_only, forecast
@@ -14,8 +14,8 @@ DATASET = Dataset(
     title="Rapid Refresh",
     places=(Place(bucket="noaa-rap-pds"),),
     topics=("arn:aws:sns:us-east-1:123901341784:NewRAPObject",),
-    media_type=models.GRIB2,
-    sidecars=models.INDEX,
+    media_type=ncep_models.GRIB2,
+    sidecars=ncep_models.INDEX,
     rules=(
         Rule(
             pattern=Pattern(_FOLDER + "{head:run}.t{hh:hh}z.{product:product}f{fh:hours}.grib2", _RUN),
@@ -24,7 +24,7 @@ DATASET = Dataset(
         ),
         Rule(
             pattern=Pattern(_FOLDER + "{head:run}.t{hh:hh}z.{rest:name}", _RUN),
-            product=models.rest,
+            product=ncep_models.rest,
             times=cycle_only,
         ),
     ),

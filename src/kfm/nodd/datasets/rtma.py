@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kfm.nodd.datasets import mesoscale_analysis, models
+from kfm.nodd.datasets import mesoscale_analysis, ncep_models
 from kfm.nodd.grammar import Dataset, Place
 
 DATASET = Dataset(
@@ -10,7 +10,7 @@ DATASET = Dataset(
     title="Real-Time Mesoscale Analysis",
     places=(Place(bucket="noaa-rtma-pds"),),
     topics=("arn:aws:sns:us-east-1:123901341784:NewNCEPRTMAObject",),
-    media_type=models.GRIB2,
-    sidecars=models.INDEX,
+    media_type=ncep_models.GRIB2,
+    sidecars=ncep_models.INDEX,
     rules=mesoscale_analysis.RULES,
 )

@@ -155,11 +155,19 @@ class JsonStream:
 
     def _may_be_cut(self, error: json.JSONDecodeError) -> bool:
         held = len(self._buffer) - self._position
-        if not error.msg.startswith("Unterminated string") and error.pos < len(self._buffer) - _CUT_CHARS:
+        if error.pos < len(self._buffer) - _CUT_CHARS and not self._begins_text(error.pos):
             return False
         if held > self._chars_max:
             raise FileProblem(f"holds a value longer than {self._chars_max} characters")
         return self._more(max(CHUNK_BYTES, held))
+
+    def _begins_text(self, at: int) -> bool:
+        """A text that does not end is reported where it begins; another problem, never there."""
+        before = at - 1
+        while before >= self._position and self._buffer[before] in _BLANKS:
+            before -= 1
+        begins = before < self._position or self._buffer[before] in "[{,:"
+        return begins and self._buffer[at : at + 1] == '"'
 
     def members(self) -> Iterator[str]:
         """Names of the next object; after each the caller takes the value."""

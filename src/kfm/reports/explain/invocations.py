@@ -10,6 +10,7 @@ from kfm.model.gates import cause_and_remedy, combine, utc_text
 from kfm.model.quantities import counted, moment, span
 from kfm.model.records import GateResult, Invocation, Run
 from kfm.model.requests import UpdateRequest
+from kfm.model.retry_budgets import NOT_RETRIED
 from kfm.model.runs import ChainLink
 from kfm.reports.explain.sentences import (
     Explanation,
@@ -45,8 +46,7 @@ POLICY_CHARS_MAX = 2000
 # Where neither the gate nor a rule has a remedy.
 _REMEDIES = {
     "switch": "set the kill switch to running; `kfm switch list` shows it",
-    "freeze": "wait until the freeze window ends, or override it with "
-    "`kfm run … --force --rationale TEXT --ticket ID`",
+    "freeze": "wait until the freeze window ends, or override it with a force",
     "rights": "declare what is missing in the configuration; `kfm config show --origin` names the file",
     "contract": "correct the data or its contract",
     "care": "the community decides otherwise or a reviewer approves the release; then change rights.care in "
@@ -55,7 +55,7 @@ _REMEDIES = {
     "rights.sovereignty.consent in the configuration",
     "licence": "name an open licence in rights.license of the configuration",
     "policy": "do what the rule asks for, or change the policy",
-    "budget": "give a rationale and a ticket: `kfm run … --rationale TEXT --ticket ID`",
+    "budget": "give a rationale and a ticket",
     "plan": "make a new plan: `kfm diff --plan FILE`",
 }
 
@@ -177,6 +177,8 @@ def governed(links: Sequence[ChainLink]) -> list[Sentence]:
             continue  # they are part of the promotion and of the calls
         ticket = f" Ticket {entry.ticket}." if entry.ticket else ""
         given = entry.rationale or entry.details.get("reason")
+        if entry.kind in ("dead-letter", "quarantine"):
+            given = NOT_RETRIED.get(str(given), given)
         why = f" because: {stopped(str(given))}" if given else "; no evidence of why."
         what = _DEEDS.get(entry.kind)
         said = f"{entry.actor} {what}" if what else f"Governance recorded {entry.kind} by {entry.actor}"
@@ -206,16 +208,25 @@ def unblocking(gate: GateResult) -> str:
 
 
 def refusals(
-    ledger: LedgerReader, call: Invocation, links: Sequence[ChainLink], *, is_reason: bool = False
+    ledger: LedgerReader,
+    call: Invocation,
+    links: Sequence[ChainLink],
+    *,
+    is_reason: bool = False,
+    past: bool = False,
 ) -> list[Sentence]:
-    """All that refused a call, with the rules' texts. The first may already be the reason."""
+    """All that refused a call, with the rules' texts. The first may already be the reason.
+
+    `past`: of a call of a run, whose next step says what to do.
+    """
     bundle = bundle_of(call, links)
     texts = ledger.policy_texts(bundle) if bundle else None
     sentences = []
     for index, gate in enumerate(refused(call.gates)):
         if index or not is_reason:
-            sentences.append(of_call(f"Gate {gate.gate} refused it: {stopped(gate.reason)}", call))
-            sentences.append(of_call(unblocking(gate), call))
+            said = cause_and_remedy(gate)[0] if past else gate.reason
+            sentences.append(of_call(f"Gate {gate.gate} refused it: {stopped(said)}", call))
+            sentences += [] if past else [of_call(unblocking(gate), call)]
         sentences += [_rule(name, bundle, texts, call) for name in gate.policy_ids]
     passed = [gate for gate in call.gates if gate.overridden]
     sentences += [

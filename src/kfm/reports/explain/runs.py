@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kfm.model.errors import UsageError
+from kfm.model.gates import cause_and_remedy
 from kfm.model.next_steps import NextStep, work_command
 from kfm.model.quantities import counted, duration, moment, span
 from kfm.model.quarantine import RetryState
 from kfm.model.records import Invocation, Promotion, Record, Run, half
 from kfm.model.retry import policy_for, retry_rules
-from kfm.model.retry_budgets import budget_ends_ms, grant_usage
+from kfm.model.retry_budgets import budget_ends_ms, grant_usage, prospect
 from kfm.model.runs import Attempt, CallRetry, ChainLink, OutboxMessage
 from kfm.reports.explain import invocations
 from kfm.reports.explain.inputs import compared
@@ -108,7 +109,8 @@ def run_reason(ledger: LedgerReader, known: RunFacts, because: str | None) -> Se
     call = _last_refusal(known)
     if call is not None:
         blocker = invocations.refused(call.gates)[0]
-        return of_call(f"{name} was refused: {invocations.blocker_text(blocker)}", call)
+        cause, _ = cause_and_remedy(blocker)
+        return of_call(f"{name} was refused: {stopped(cause)} {_step(known)}".rstrip(), call)
     return _failed(known, name)
 
 
@@ -237,7 +239,7 @@ def _refusals(ledger: LedgerReader, known: RunFacts) -> list[Sentence]:
         if call.gates in seen or not any(not gate.allowed for gate in call.gates):
             continue
         seen.add(call.gates)
-        sentences += invocations.refusals(ledger, call, known.links, is_reason=call is last)
+        sentences += invocations.refusals(ledger, call, known.links, is_reason=call is last, past=True)
     return sentences[:SHOWN_MAX]
 
 
@@ -262,12 +264,9 @@ def _next(known: RunFacts) -> list[Sentence]:
     if run.status == "success":
         text = f"`{work_command(run)}` asks for the same again; while upstream is unchanged it does nothing."
         return [of_run(text, run)]
-    sentences = (
-        [of_run(_step(known), run)] if known.step and _last_refusal(known) else []
-    )  # else with the reason
     if run.error_code and run.error_code.startswith("KFM"):
-        sentences.append(of_run(f"`kfm explain {run.error_code}` says more about the error.", run))
-    return sentences
+        return [of_run(f"`kfm explain {run.error_code}` says more about the error.", run)]
+    return []
 
 
 def newest(rows: Sequence[Run]) -> Run | None:
@@ -392,31 +391,6 @@ def _message(message: OutboxMessage) -> Sentence:
 SHOWN_MAX = 20
 TRIES_SHOWN_MAX = 10
 REAPED = ("WORKER_DIED", "LEASE_EXPIRED")
-_WHY_THEN = {
-    "retry-after": "because upstream asked for that much time",
-    "circuit-open": "because its provider's circuit is open until then",
-    "granted": "because it was granted new attempts",
-    "next-run": "together with the next run of its schedule, which its retries never overlap",
-}
-_WHY_NOT = {
-    "non-retryable": "its error is of a class that trying again does not cure",
-    "attempts-spent": "its attempts are used up",
-    "budget-spent": "the time of its budget is over",
-    "retry-after-exceeds-budget": "upstream asked for more time than its budget has",
-    "not-idempotent": (
-        "its source is declared `idempotent: false`; where doing it twice does no more harm than doing it "
-        "once, say `idempotent: true`"
-    ),
-    "acted": (
-        "its pipeline made a call that is declared idempotent=False; where doing that twice does no more "
-        "harm than doing it once, say kfm.call(…, idempotent=True)"
-    ),
-    "stopped": "it was stopped by a person",
-    "superseded": "a newer revision of the same work has begun",
-    "source-gone": "its source is not in the configuration any more",
-    "code-changed": "its pipeline has changed since, and with the new code it is other work",
-    "dataset-changed": "its source feeds another dataset now",
-}
 
 
 def approved(ledger: LedgerReader, run: Run) -> list[Sentence]:
@@ -558,14 +532,5 @@ def _budget(run: Run, state: RetryState | None, now_ms: int) -> str:
 
 def _next_attempt(run: Run, state: RetryState | None, now_ms: int) -> str:
     if state is None or state.attempt < run.attempts:
-        return (
-            "It is not decided yet whether it is retried automatically; the next `kfm retry --due` decides."
-        )
-    if state.fate != "retry":
-        why = _WHY_NOT.get(state.reason, state.reason)
-        held = " It is quarantined: `kfm quarantine list`." if state.fate == "quarantine" else ""
-        return f"It is not retried automatically: {why}.{held}"
-    at_ms = state.not_before_ms or now_ms
-    why = _WHY_THEN.get(state.reason, "by the backoff of its trigger, with jitter")
-    due = "is due since" if at_ms <= now_ms else "is not made before"
-    return f"The next automatic attempt {due} {moment(at_ms)}, {why}; `kfm retry --due` makes it then."
+        return "It is not decided yet whether it is retried automatically; the next due retries decide."
+    return f"{prospect(state, now_ms)}."

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kfm.model.gates import cause_and_remedy, switch_gate
+from kfm.model.next_steps import unit_step
 from kfm.model.quantities import counted, duration, moment
 from kfm.model.records import GateResult, Switch
-from kfm.model.units import StoredUnit, UnitAttempt, UnitTransition, catalogued, replay_command, tries
+from kfm.model.units import StoredUnit, UnitAttempt, UnitTransition, catalogued, tries
 from kfm.reports.explain.sentences import Explanation, Ref, Sentence, stopped
 
 SHOWN_MAX = 20
@@ -94,12 +95,12 @@ class _Reason:
 
     def _way_out(self) -> str:
         unit = self._unit
-        command = replay_command(unit.wal_id, unit.status)
+        step = f"Next: {unit_step(unit.wal_id, unit.status).line}"
         if unit.status != "quarantined":
-            return f"An operator can bring it back with `{command}`."
+            return step
         return (
-            f"An operator can bring it back with `{command}`, if another agrees and the policy of "
-            f"{unit.dataset} has {unit.last_error_code} under `replay_quarantined`."
+            f"{step} Another person has to approve it, and the policy of {unit.dataset} to have "
+            f"{unit.last_error_code} under `replay_quarantined`."
         )
 
 

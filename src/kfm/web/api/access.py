@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from kfm.model.errors import KfmError, RoleMissing
 from kfm.model.roles import Identity, KnownPerson, Role, decide, identify, refusal_entry, who_could
+from kfm.web.listening import bearer_token
 from kfm.web.request_context import WebContext
 
 BEARER = {"WWW-Authenticate": 'Bearer realm="kfm"'}
@@ -29,11 +30,10 @@ def authenticate(request: Request, people: Sequence[KnownPerson]) -> Identity | 
         if not _is_local(request):
             return Unauthenticated("Without people in the configuration only this machine has access.")
         return identify((), ACCOUNT)
-    values = request.headers.getlist("authorization")
-    scheme, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
-    if scheme.lower() != "bearer":
+    token = bearer_token(request.headers.getlist("authorization"))
+    if token is None:
         return Unauthenticated("Send a token: Authorization: Bearer TOKEN.")
-    identity = identify(people, ACCOUNT, token.strip())
+    identity = identify(people, ACCOUNT, token)
     return identity if identity.declared else Unauthenticated("The token is not known.")
 
 

@@ -15,7 +15,7 @@ from kfm.reports.quarantine import approval_document, held_document
 from kfm.reports.requests import request_document
 from kfm.reports.schedules import backfill_document, state_document
 from kfm.reports.status import switch_document
-from kfm.runs import circuits
+from kfm.runs import breakers
 from kfm.service.schedule_changes import make_backfill, plan_backfill, set_paused
 from kfm.web.api.operations import ApiCall, Reply
 from kfm.web.api.reads import schedule_of
@@ -193,7 +193,7 @@ def reset_breaker(call: ApiCall) -> Any:
     app, body, provider = call.app, call.body, call.path["provider"]
     if provider not in [breaker.provider for breaker in app.ledger.breakers()]:
         raise missing("provider that had trouble")
-    before, after = circuits.reset_breaker(
+    before, after = breakers.reset_breaker(
         app,
         provider,
         rationale=body.rationale,

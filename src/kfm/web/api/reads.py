@@ -90,10 +90,9 @@ def nodes(call: ApiCall) -> Any:
 
 def _passes(app: Any) -> Any:
     """The store of pipeline runs."""
-    from kfm.pipelines.run_state_store import StoreParts, open_run_states
+    from kfm.pipelines.run_state_store import read_run_states
 
-    around = StoreParts(app.ledger, app.state, app.objects, app.loaded)
-    return open_run_states(around, app.settings.run_state, read_only=True)
+    return read_run_states(app)
 
 
 def lineage(call: ApiCall) -> Any:

@@ -25,10 +25,11 @@ from kfm.web.api.changes import key_reused
 from kfm.web.api.operation_table import OPERATIONS
 from kfm.web.api.operations import ID, ApiCall, Operation, Reply, read_query
 from kfm.web.api.visible_names import VisibleNames
+from kfm.web.listening import LOOPBACK
 from kfm.web.openapi import BASE, api_openapi
 from kfm.web.problems import JSON, Problem, answer, problem_of, render
 from kfm.web.request_context import WebContext
-from kfm.web.server import LOOPBACK, Named
+from kfm.web.server import Named
 
 BODY_BYTES_MAX = 64 * 1024
 HEADERS = {

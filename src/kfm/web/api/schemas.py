@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import kfm
+from kfm.web.problems import problem_schema
 
 _FOLDER = os.path.join(os.path.dirname(os.path.abspath(kfm.__file__)), "contracts", "schemas")
 _TEXT = {"type": "string"}
@@ -111,18 +112,7 @@ def shapes() -> dict[str, dict[str, Any]]:
             roles=_list({"enum": ["read", "operate", "approve"]}),
             people=_NUMBER,
         ),
-        "problem": {
-            "type": "object",
-            "required": ["detail", "status", "title", "type"],
-            "properties": {
-                "type": {**_TEXT, "format": "uri-reference", "description": "The page of the error."},
-                "title": _TEXT,
-                "status": {"type": "integer", "minimum": 400, "maximum": 599},
-                "detail": _TEXT,
-                "code": {**_TEXT, "pattern": "^KFM[0-9]{3}$"},
-                "remedy": {**_TEXT, "description": "What to do about it."},
-            },
-        },
+        "problem": problem_schema(),
     }
 
 

@@ -53,11 +53,13 @@ PAGES = (
     ConsolePage("", overview.view, "overview.html", "Overview", section="Overview"),
     ConsolePage("runs", runs.view, "runs.html", "Runs", runs.FILTERS, "Runs"),
     ConsolePage("runs/{run_id}", runs.view_one, "run.html", "Run", (), "Runs"),
-    ConsolePage("calls/{invocation_id}", runs.view_invocation, "call.html", "Invocation", (), "Runs"),
+    ConsolePage("calls/{invocation_id}", runs.view_invocation, "invocation.html", "Invocation", (), "Runs"),
     ConsolePage(
-        "pipelines", pipeline_runs.view, "passes.html", "Pipelines", pipeline_runs.FILTERS, "Pipelines"
+        "pipelines", pipeline_runs.view, "pipeline_runs.html", "Pipelines", pipeline_runs.FILTERS, "Pipelines"
     ),
-    ConsolePage("pipelines/{run_id}", pipeline_runs.view_one, "pass.html", "Pipeline run", (), "Pipelines"),
+    ConsolePage(
+        "pipelines/{run_id}", pipeline_runs.view_one, "pipeline_run.html", "Pipeline run", (), "Pipelines"
+    ),
     ConsolePage("schedules", schedules.view, "schedules.html", "Schedules", schedules.FILTERS, "Schedules"),
     ConsolePage(
         "schedules/{schedule_id}",
@@ -69,8 +71,10 @@ PAGES = (
     ),
     ConsolePage("requests", requests.view, "requests.html", "Requests", requests.FILTERS, "Requests"),
     ConsolePage("requests/{request_id}", requests.view_one, "request.html", "Request", (), "Requests"),
-    ConsolePage("held", quarantine.view, "held.html", "Quarantine", quarantine.FILTERS, "Quarantine"),
-    ConsolePage("held/{held_id}", quarantine.view_one, "held_one.html", "Quarantine entry", (), "Quarantine"),
+    ConsolePage("held", quarantine.view, "quarantine.html", "Quarantine", quarantine.FILTERS, "Quarantine"),
+    ConsolePage(
+        "held/{held_id}", quarantine.view_one, "quarantine_entry.html", "Quarantine entry", (), "Quarantine"
+    ),
     ConsolePage("units", units.view, "units.html", "Units", units.FILTERS, "Units"),
     ConsolePage("units/{wal_id}", units.view_one, "unit.html", "Unit", (), "Units"),
     ConsolePage("audit", audit.view, "audit.html", "Audit", audit.FILTERS, "Audit"),

@@ -53,7 +53,7 @@ def test_a_conflict_is_met_by_reading_again(backend: DeltaRunState) -> None:
     calls = iter(range(100))
 
     def late(**how: Any) -> Any:
-        """Sees the table, then somebody else commits before it does."""
+        """Sees the table, then another process commits before it does."""
         table = stale(**how)
         if next(calls) == 0:
             put(other, node("b", attempt=7))
@@ -135,7 +135,7 @@ def test_old_files_are_removed(backend: DeltaRunState) -> None:
 
 
 def test_what_was_reverted_is_not_found(backend: DeltaRunState) -> None:
-    """A reverted success is still on record, but satisfies nobody; recorded again, it does."""
+    """A reverted success is still on record, but satisfies no reader; recorded again, it does."""
     put(backend, node("tiles"), node("wind"))
     backend.revert("main", ["tiles"])
     assert backend.made("main", "tiles", node("x").inputs_hash, None) is None
@@ -146,7 +146,7 @@ def test_what_was_reverted_is_not_found(backend: DeltaRunState) -> None:
 
 
 def test_a_table_of_something_else_is_refused(tmp_path: Path) -> None:
-    """A table without the columns of run-state is left alone."""
+    """A table without the columns of run-state is not changed."""
     from arro3.core import Array, DataType, Table
 
     uri = str(tmp_path / "table")

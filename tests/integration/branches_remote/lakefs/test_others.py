@@ -31,7 +31,7 @@ def by_others(site: Site, path: str, text: str) -> str:
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_somebody_comes_between_with_another_path(site: Site, moment: str) -> None:
+def test_another_process_comes_between_with_another_path(site: Site, moment: str) -> None:
     """lakeFS takes no expected head: the commit lands on top of the other's, and both are there."""
     base = site.put("main", a="1").commit_id
     others: list[str] = []
@@ -50,8 +50,8 @@ def test_somebody_comes_between_with_another_path(site: Site, moment: str) -> No
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_somebody_comes_between_with_the_same_path(site: Site, moment: str) -> None:
-    """Then nothing is written, and whoever expected a head is told where the branch is."""
+def test_another_process_comes_between_with_the_same_path(site: Site, moment: str) -> None:
+    """Then nothing is written, and the caller that expected a head is told where the branch is."""
     base = site.put("main", a="1").commit_id
     others: list[str] = []
 
@@ -70,7 +70,7 @@ def test_somebody_comes_between_with_the_same_path(site: Site, moment: str) -> N
 
 
 def test_what_is_prepared_is_hidden(site: Site) -> None:
-    """Nobody who lists branches sees a change before it is there, and afterwards nothing is left of it."""
+    """No reader who lists branches sees a change before it is there; afterwards nothing is left of it."""
     seen: list[tuple[str, bool]] = []
 
     def look(operation: str) -> None:
@@ -83,8 +83,8 @@ def test_what_is_prepared_is_hidden(site: Site) -> None:
     assert [hidden for _name, hidden in sorted(seen)] == [True, False]
 
 
-def test_what_others_have_staged_is_left_alone(site: Site) -> None:
-    """It neither gets into a commit of ours nor is it lost; the branch waits for whoever staged it."""
+def test_what_others_have_staged_is_not_touched(site: Site) -> None:
+    """It neither gets into a commit of ours nor is it lost; the branch waits for those who staged it."""
     site.put("main", a="1")
     site.server.repository.stage("main", "half-done", Thing(b"x"))
     assert dict(site.branches.entries("main")).keys() == {"a"}
@@ -173,7 +173,7 @@ def test_protection_holds_for_everybody(site: Site) -> None:
 
 
 def test_a_rule_that_was_changed_meanwhile_is_kept(site: Site) -> None:
-    """The rules are replaced as a whole: only if nobody else has replaced them since they were read."""
+    """The rules are replaced as a whole: only if no other process has replaced them since they were read."""
     seen: list[str] = []
 
     def between(operation: str) -> None:

@@ -79,7 +79,7 @@ def reruns(known: dict[str, Head]) -> dict[str, str]:
 
 
 def test_a_record_is_committed_with_its_outputs(scene: Scene) -> None:
-    """In one commit: whoever has the one has the other."""
+    """A record and its outputs are in one commit: a reader who has the one has the other."""
     scene.on("main").go("r1", tiles="1")
     (changed, _created) = scene.server.repository.log("main", True)
     assert sorted(changed.tree) == ["_run_state/tiles/r1.json", "tiles/tiles.json"]
@@ -117,7 +117,7 @@ def test_a_reverted_merge_is_forgotten(scene: Scene) -> None:
 
 
 @pytest.mark.req("RS-10")
-def test_whoever_reads_from_what_was_reverted_runs_again(scene: Scene) -> None:
+def test_a_node_that_reads_from_what_was_reverted_runs_again(scene: Scene) -> None:
     """Directly: wind was taken back, so it and map run; tiles and page, which read none of it, do not."""
     main = scene.on("main")
     main.go("r1", tiles="1", wind="2", map="3", page="4")

@@ -16,7 +16,7 @@ from tests.lakefs_server import ACCESS_KEY, SECRET_KEY
 pytestmark = pytest.mark.req("RS-5")
 
 
-def test_nobody_there(site: Site) -> None:
+def test_a_server_that_is_away(site: Site) -> None:
     """A server that can't be reached is tried a few times; then it is a backend's fault: exit code 4."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
@@ -102,7 +102,7 @@ def test_a_lost_answer_to_a_merge_or_a_revert(site: Site) -> None:
 
 
 def test_a_change_that_fails_leaves_the_branch_as_it_was(site: Site) -> None:
-    """Half of it may be uploaded; nobody sees any of it."""
+    """Half of it may be uploaded; no reader sees any of it."""
     before = site.put("main", a="1")
     site.server.fail = lambda name: 400 if name == "commit" else None
     with pytest.raises(KfmError):

@@ -186,7 +186,7 @@ def test_values_of_several_kinds_become_text(tmp_path: Path) -> None:
 # --- whole or not at all -------------------------------------------------------------
 
 
-def test_a_folder_with_something_in_it_is_left_alone(model: ModelCatalogue, tmp_path: Path) -> None:
+def test_a_folder_with_something_in_it_is_not_touched(model: ModelCatalogue, tmp_path: Path) -> None:
     """Nothing of what is there is touched; an empty folder is taken."""
     (tmp_path / "kept").write_text("x")
     with pytest.raises(UsageError):

@@ -147,7 +147,7 @@ def test_an_item_without_geometry_is_refused(ask: Ask, collection: str) -> None:
 
 
 def test_an_item_of_an_unknown_collection_is_a_server_error(ask: Ask) -> None:
-    """Not a 404: whoever writes creates the collection first, and may meet this after somebody dropped it."""
-    assert ask("POST", "/collections/nobody/items", _item("nobody", "one", 1))[0] == 500
-    assert ask("PUT", "/collections/nobody/items/one", _item("nobody", "one", 1))[0] == 404
-    assert ask("DELETE", "/collections/nobody/items/one")[0] == 404
+    """Not a 404: a writer creates the collection first, and may meet this after another person dropped it."""
+    assert ask("POST", "/collections/absent/items", _item("absent", "one", 1))[0] == 500
+    assert ask("PUT", "/collections/absent/items/one", _item("absent", "one", 1))[0] == 404
+    assert ask("DELETE", "/collections/absent/items/one")[0] == 404

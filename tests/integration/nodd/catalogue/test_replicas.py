@@ -168,7 +168,7 @@ def test_comparing_repairs_what_others_left_behind(site: Site) -> None:
         assert site.far.put(f"{path}{items[hour]['id']}", json=items[hour]).status_code == 200
     assert site.far.post("/collections/hrrr/items", json=items[2]).status_code == 201
     assert site.far.delete(f"{path}{items[3]['id']}").status_code == 200
-    theirs = {**items[4], "id": "somebody-elses", "properties": {"datetime": "2024-01-01T00:00:00Z"}}
+    theirs = {**items[4], "id": "theirs-alone", "properties": {"datetime": "2024-01-01T00:00:00Z"}}
     assert site.far.post("/collections/hrrr/items", json=theirs).status_code == 201
     found = site.compared(code=1)
     assert {one: found[one] for one in ("items", "equal", "stale", "missing", "extra")} == {
@@ -179,7 +179,7 @@ def test_comparing_repairs_what_others_left_behind(site: Site) -> None:
         "extra": 1,
     }
     assert site.compared("--repair")["delivered"] == 4
-    assert site.far.delete(f"{path}somebody-elses").status_code == 200, "what others put there is theirs"
+    assert site.far.delete(f"{path}theirs-alone").status_code == 200, "what others put there is theirs"
     assert site.shown() == before
     assert site.compared()["equal"] == 4
 

@@ -219,8 +219,8 @@ def test_a_rejection_is_final(world: World) -> None:
 
 
 @pytest.mark.req("GOV-3")
-def test_nobody_approves_his_own(tmp_path: Path) -> None:
-    """Who may both operate and approve still needs another for what he has asked for."""
+def test_no_person_approves_their_own_request(tmp_path: Path) -> None:
+    """A person who may both operate and approve still needs another for what they asked for."""
     world = World(tmp_path / "p").past()
     config = (world.folder / "kfm.yml").read_text().replace("roles: [operate]", "roles: [operate, approve]")
     (world.folder / "kfm.yml").write_text(config)
@@ -253,7 +253,7 @@ def test_switches(world: World) -> None:
     assert len(world.entries("switch")) == 5
 
 
-def test_schedules_are_paused_and_made_up_for(world: World) -> None:
+def test_schedules_are_paused_and_backfilled(world: World) -> None:
     """A schedule is paused, resumed and backfilled, each with an entry; a dry run creates nothing."""
     path = "/schedules/river-daily"
     assert world.change(f"{path}/pause", rationale="the gauge is out").json()["changed"] is True
@@ -364,8 +364,8 @@ def test_odd_keys(world: World, key: str) -> None:
     assert world.entries("switch") == []
 
 
-def test_a_wish_becomes_a_run(world: World) -> None:
-    """What was asked for over HTTP is carried out through the door that every call passes."""
+def test_a_request_becomes_a_run(world: World) -> None:
+    """What was asked for over HTTP is carried out through the admission that every call passes."""
     from kfm.service.dispatcher import Dispatcher
     from kfm.service.runner import ClaimedRequest, ServedRuns
 

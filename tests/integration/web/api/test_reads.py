@@ -172,7 +172,7 @@ def test_a_long_ledger_is_told_in_pieces(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.req("RS-13", "GOV-3")
 def test_hidden_datasets_have_masks_for_readers(tmp_path: Path) -> None:
-    """Whoever may only read learns no name of a restricted dataset, nor of its source, nor by guessing."""
+    """A person who may only read learns no name of a restricted dataset or of its source, nor by guessing."""
     world = World(tmp_path / "p").past()
     app = world.opened()
     app.run(RunRequest(source_id="mound", actor="ann"))  # refused: it needs an approval

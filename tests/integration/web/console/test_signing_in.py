@@ -51,7 +51,7 @@ def test_the_cookie_is_not_the_token(guarded: Filled) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "x", "x" * 40, TOKENS["ann"][:-1], TOKENS["ann"] + "x"])
-def test_a_token_of_nobody_opens_nothing(guarded: Filled, token: str) -> None:
+def test_an_unknown_token_opens_nothing(guarded: Filled, token: str) -> None:
     """The form says so, sets nothing, and does not repeat what was typed."""
     reader = Reader(guarded.context)
     answer = reader.ask("sign-in", "POST", data={"token": token})
@@ -111,7 +111,7 @@ def test_a_form_from_elsewhere_is_refused(guarded: Filled) -> None:
         "a b",
     ],
 )
-def test_nobody_is_led_elsewhere(guarded: Filled, wanted: str) -> None:
+def test_no_reader_is_led_elsewhere(guarded: Filled, wanted: str) -> None:
     """After signing in one goes on to a page of ours, or to the overview."""
     reader = Reader(guarded.context)
     answer = reader.ask("sign-in", "POST", params={"next": wanted}, data={"token": TOKENS["ann"]})
@@ -142,7 +142,7 @@ def test_a_mask_can_be_filtered_by(guarded: Filled) -> None:
     assert chosen[1].startswith("masked-")
 
 
-def test_without_people_nobody_is_asked(reader: Reader) -> None:
+def test_without_people_no_reader_is_asked(reader: Reader) -> None:
     """The form leads to the overview where no people are declared."""
     assert reader.ask("sign-in").headers["location"] == "/console/"
     assert COOKIE not in reader.cookies

@@ -244,7 +244,7 @@ def test_a_body_without_an_end_is_cut_off(desk: Desk) -> None:
     assert [one["reason"] for one in desk.failures()] == ["too-large"]
 
 
-def test_a_length_that_lies_harms_nobody(desk: Desk) -> None:
+def test_a_length_that_lies_harms_no_other(desk: Desk) -> None:
     """More announced than sent: the caller leaves, and nothing happens. Far too much: refused unread."""
     host, port = desk.url.removeprefix("http://").split(":")
     head = (

@@ -173,7 +173,7 @@ def test_replaced_under_a_header(level: str) -> None:
     assert looked.error_code == "OBJECT_CHANGED"
 
 
-def test_headers_that_nobody_reads() -> None:
+def test_headers_that_are_not_read() -> None:
     """Formats without a reader, and headers beyond the budget, are noted; what the key tells stands."""
     looked = look("unidata-nexrad-level3", "TWX_N0B_2026_03_14_12_34_56", b"anything")
     assert (looked.metadata_status, looked.notes, looked.error_code) == ("unknown", ("HEADER_UNKNOWN",), None)

@@ -132,14 +132,14 @@ def test_endless_answers_are_left(keeper: tuple[str, str, list[str]]) -> None:
     assert trouble(HttpsCertificates(ca_file=trusted), f"{address}/endless.pem") is False
 
 
-def test_whoever_can_not_prove_who_he_is_is_not_believed(keeper: tuple[str, str, list[str]]) -> None:
+def test_a_host_that_can_not_prove_its_name_is_not_believed(keeper: tuple[str, str, list[str]]) -> None:
     """No request is sent to a host with an untrusted certificate; the message is not at fault."""
     address, _, asked = keeper
     assert trouble(HttpsCertificates(), f"{address}/good.pem") is True
     assert asked == []
 
 
-def test_nobody_there_passes() -> None:
+def test_a_refused_connection_passes() -> None:
     """A refused connection may be accepted next time."""
     assert trouble(HttpsCertificates(), f"https://127.0.0.1:{free_port()}/good.pem") is True
 

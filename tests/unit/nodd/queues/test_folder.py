@@ -66,7 +66,7 @@ def receipts(messages: list[QueueMessage]) -> list[str]:
 
 
 def test_messages_come_in_the_order_of_names(spool: Spool) -> None:
-    """Whatever is no message is left alone: hidden and unfinished files, folders, links, pipes."""
+    """Whatever is no message is ignored: hidden and unfinished files, folders, links, pipes."""
     for name in ("b", "a", "c.json"):
         spool.write(name, name.encode())
     spool.write(".hidden")
@@ -131,7 +131,7 @@ def test_what_was_written_after_reading_is_not_removed(spool: Spool, how: str) -
     assert spool.names() == []
 
 
-def test_whoever_dies_while_a_file_leaves_loses_nothing(
+def test_a_worker_that_dies_while_a_file_leaves_loses_nothing(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that was moved aside comes back to the next who looks, also if its name is taken meanwhile."""
@@ -156,7 +156,7 @@ def test_whoever_dies_while_a_file_leaves_loses_nothing(
     assert os.listdir(spool.folder) == []
 
 
-def test_somebody_taken_for_dead_does_no_harm(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_taken_for_dead_does_no_harm(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that another brought back while it was leaving comes again: once more, not never."""
     spool.write("a", b"1")
     slow, quick = spool.open("slow"), spool.open("quick")

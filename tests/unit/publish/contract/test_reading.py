@@ -104,8 +104,8 @@ def _with_line(text: str) -> bytes:
         (b"a: [1", "c.odcs.yaml:"),
         (b"\x00", "c.odcs.yaml:1:"),
         (b"\xff\xfe", "c.odcs.yaml:1:"),
-        (b"a: 1\nb: 2\na: 3\n", "c.odcs.yaml:3: found duplicate key"),
-        (b"a: 1\n---\nb: 2\n", "c.odcs.yaml:2:"),
+        (b"a: 1\nb: 2\na: 3\n", "c.odcs.yaml:3: `a` is given twice; the first is on line 1"),
+        (b"a: 1\n---\nb: 2\n", "c.odcs.yaml:2: a second document begins here"),
         (b"[" * 1500, "nested too deeply"),
         (b"kind: DataContract\n", "apiVersion is missing"),
         (

@@ -49,9 +49,10 @@ def test_attempts_and_budget_used_and_left() -> None:
         ({"reason": "circuit-open"}, "because its provider's circuit is open until then"),
         ({"reason": "retry", "not_before_ms": NOW_MS - 1}, "is due since"),
         ({"fate": "spent", "reason": "not-idempotent"}, "say `idempotent: true`"),
+        ({"fate": "spent", "reason": "needs-approval"}, ": it was approved for one attempt only; it is quar"),
         ({"fate": "spent", "reason": "acted"}, "kfm.call(…, idempotent=True)"),
         ({"fate": "spent", "reason": "retry-after-exceeds-budget"}, "more time than its budget has"),
-        ({"fate": "quarantine", "reason": "non-retryable"}, "It is quarantined: `kfm quarantine list`."),
+        ({"fate": "quarantine", "reason": "non-retryable"}, "does not cure; it is quarantined."),
     ],
 )
 def test_when_it_is_tried_again_and_why(state: dict[str, Any], sentence: str) -> None:

@@ -106,7 +106,7 @@ def test_who_forced_it_and_why():
 
 
 def test_idempotency_is_claimed_with_evidence_only():
-    """That it acts once is said where somebody asked again with the key and nothing was done."""
+    """That it acts once is said where an invocation came again with the key and nothing was done."""
     again = make_call(invocation_id="call-2", outcome="noop", requested_at_ms=NOW_MS + 1)
     _, claimed = told(FakeLedger(runs=[make_run()], invocations=[make_call(), again]))
     text = next(text for text in claimed if text.startswith("It acted once: 1 later call"))

@@ -48,7 +48,7 @@ def test_a_freeze():
 
 
 def test_missing_rights():
-    """Whoever keeps the configuration, and the command that names the file."""
+    """Missing rights name the person who keeps the configuration, and the command that names the file."""
     said = blocker_text(rights_gate(DatasetSettings(id="levels")))
     assert "declares no rights.license and no rights.care.label" in said
     assert "To unblock: " in said

@@ -81,8 +81,8 @@ CASES = {
     "quarantined": (
         stored("quarantined", last_error_code="MAGIC_WRONG", last_error_message="No GRIB"),
         "is quarantined after 1 attempt: MAGIC_WRONG: No GRIB.",
-        f"--unit {WAL_ID} --mode repair-and-replace --reason incident --rationale TEXT`, if another agrees "
-        "and the policy of hrrr has MAGIC_WRONG under `replay_quarantined`.",
+        f"--unit {WAL_ID} --mode repair-and-replace --reason incident --rationale TEXT`. Another person "
+        "has to approve it, and the policy of hrrr to have MAGIC_WRONG under `replay_quarantined`.",
     ),
     "done": (
         stored("succeeded", stac_item_id="i", stac_collection_id="c"),

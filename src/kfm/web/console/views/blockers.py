@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kfm.model.breaker import recovered_at_ms
 from kfm.model.incidents import SEVERITY, Incident
+from kfm.model.next_steps import approve_command
 from kfm.model.quantities import counted, moment
 from kfm.model.quarantine import Approval
 from kfm.model.records import Record
@@ -83,5 +84,5 @@ def approval(each: Approval) -> ShownTrouble:
         name=about,
         text=f"requested by {each.requested_by}: {each.rationale}",
         since_ms=each.requested_at_ms,
-        command=f"kfm approvals approve {each.request_id} --rationale TEXT",
+        command=approve_command(each.request_id),
     )

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from kfm.model.errors import PlanError
+from kfm.model.next_steps import approve_command
 from kfm.model.quantities import moment, span
 from kfm.model.records import Record
 from kfm.model.requests import UpdateRequest
@@ -130,6 +131,7 @@ class RequestView(Record, frozen=True):
     title: str
     row: RequestRow
     became: str
+    published: bool
     why: str
     facts: tuple[Fact, ...]
     preview: tuple[str, ...]
@@ -151,6 +153,7 @@ def view_one(visit: Visit) -> RequestView:
         title=f"Request {short(found.request_id)}",
         row=row(visit, found),
         became=_became(visit, found),
+        published=found.state == "done" and found.outcome == "success",
         why="" if found.state == "awaiting-approval" else found.reason or "",  # the commands say it
         facts=tuple(_facts(visit, found)),
         preview=tuple(lines[:PREVIEW_LINES_MAX]),
@@ -264,7 +267,7 @@ def _commands(visit: Visit, found: UpdateRequest) -> list[Next]:
     name, commands = short(found.request_id), []
     if found.state == "awaiting-approval":
         asked = visit.reader.approvals(state="requested", subject=found.request_id, limit=1)
-        command = f"kfm approvals approve {asked[0].request_id if asked else 'ID'} --rationale TEXT"
+        command = approve_command(asked[0].request_id if asked else "ID")
         commands.append(Next(command=command, why="by a second person, for exactly this preview"))
     if not found.is_settled:
         stops = "stops it at its next step" if found.state == "running" else "so that it never runs"

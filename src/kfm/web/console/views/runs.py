@@ -191,7 +191,7 @@ def view_one(visit: Visit) -> RunView:
         changes=changes,
         lineage=lineage,
         requests=tuple(_requests(visit, run)),
-        commands=tuple(_commands(visit, run, word)),
+        commands=tuple(_commands(visit, run)),
     )
 
 
@@ -281,14 +281,14 @@ def _requests(visit: Visit, run: Run) -> list[Link]:
     ]
 
 
-def _commands(visit: Visit, run: Run, word: Word) -> list[Next]:
+def _commands(visit: Visit, run: Run) -> list[Next]:
     """The next step, and commands that show more."""
     name = short(run.run_id)
     found = []
     step = step_of_run(visit.reader, run, visit.now_ms)
     if step is not None:
         found.append(Next(command=step.command, why=step.sentence))
-    if word.text == "refused":
+    if run.status != "success" and state_words.is_refusal(run.error_code):
         found.append(Next(command=f"kfm explain {name}", why="names the gate, and what would satisfy it"))
     elif run.status == "success":
         found.append(Next(command=f"kfm lineage show {name}", why="shows its lineage events"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kfm.calls.breakers import SharedBreakers
-from kfm.calls.circuit_guards import CircuitGuard, GuardedBucket, GuardedHttp
+from kfm.calls.guarded_clients import CircuitGuard, GuardedBucket, GuardedHttp
 from kfm.model.breaker import Breaker, provider_of, provider_of_target, reset
 from kfm.model.records import governance_entry, justified
 from kfm.model.settings import SourceSettings, Target
