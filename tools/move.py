@@ -821,7 +821,7 @@ class Mover:
     def classify_file(self, file: File) -> None:
         for one in file.imports:
             if one.source.startswith("."):
-                self.note("relative imports are left as it is", f"{file.path}:{one.statement.lineno}")
+                self.note("relative imports are left unchanged", f"{file.path}:{one.statement.lineno}")
                 continue
             if not one.name:
                 if self.is_module(one.source):
@@ -2035,7 +2035,7 @@ class Mover:
                 self.new_files.pop(path, None)
                 after.discard(path)
             else:
-                self.note("UNRESOLVED", f"{path} is left as it is in its folder")
+                self.note("UNRESOLVED", f"{path} is the only file left in its folder")
         for path in list(self.new_files):
             if not path.endswith(".py"):
                 continue

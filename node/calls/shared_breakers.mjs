@@ -1,4 +1,4 @@
-/** SharedCircuit breakers that all processes share: the state is a row of the ledger, read once a second. */
+/** Circuit breakers that all processes share: the state is a row of the ledger, read once a second. */
 
 import { PROBE_LEASE_MS, closedBreaker, mayCall, onFailure, onSuccess, probeGivenUp, probeRenewed, probeStarted, waitMs } from "../model/breaker.mjs";
 import { CircuitOpen, KfmError } from "../model/errors.mjs";
@@ -97,7 +97,7 @@ export class SharedCircuit {
 
   /** @param {(breaker: Breaker, nowMs: number) => Breaker} decide */
   #change(decide) {
-    if (!this.store) return; // a dry-run leaves no trace, here neither
+    if (!this.store) return; // a dry-run leaves no trace, not here either
     try {
       this.#keep(this.store.changeBreaker(this.provider, decide)[1]);
     } catch (error) {

@@ -158,7 +158,7 @@ export function reportDocument(report) {
   };
 }
 
-/** What a gate's refusal is message by. @param {import("../types.js").GateResult} gate */
+/** The facts that a gate's refusal is told by, without those that are undefined. @param {import("../types.js").GateResult} gate */
 function facts({ code, cause, remedy, command, until_ms }) {
   return Object.fromEntries(Object.entries({ code, cause, remedy, command, until_ms }).filter(([, value]) => value !== undefined));
 }

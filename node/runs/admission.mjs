@@ -12,7 +12,7 @@ import { again, forced, newRun } from "./subject.mjs";
 /** @typedef {import("../types.js").Run} Run */
 /** @typedef {{kind: "start" | "restart" | "compare" | "done" | "busy" | "stop", code: string, reason: string, revision: number, run: Run | null, governed?: boolean}} Verdict */
 
-/** Why work is opened again or was left: a code for programs, a sentence for readers. @typedef {{code: string, text: string}} Reason */
+/** Why work is opened again, or is not: a code for programs, a sentence for readers. @typedef {{code: string, text: string}} Reason */
 
 /** @type {Reason} */
 export const UPSTREAM_CHANGED = { code: "upstream-changed", text: "Upstream has changed." };
@@ -106,7 +106,7 @@ export class Admission {
       const answer = await this.#once(subject);
       if (answer) return answer;
     }
-    throw new Busy("The ledger kept changing while this call was being decided.");
+    throw new Busy("The ledger kept changing while this invocation was being decided.");
   }
 
   /** Refuse an invocation for a reason that the executor knows. @param {Subject} subject @param {KfmError} error @returns {never} */

@@ -295,7 +295,7 @@ class App:
     def projections(self) -> list[Projection]:
         from kfm.config.loader import github
         from kfm.publish.targets.target_kinds import TargetParts, build
-        from kfm.runs.breakers import guard_target
+        from kfm.runs.provider_breakers import guard_target
 
         job = github()
         return build(
@@ -384,7 +384,7 @@ class App:
     @cached_property
     def _source_tools(self) -> Tools:
         from kfm.objects.http_client import HttpxClient
-        from kfm.runs.breakers import guard_tools
+        from kfm.runs.provider_breakers import guard_tools
         from kfm.sources.source_kinds import Tools
 
         return Tools(
@@ -425,8 +425,8 @@ class App:
     def kernel(self) -> Kernel:
         from kfm.objects.scratch import ScratchObjects
         from kfm.periodic import LeaseHeartbeat
-        from kfm.runs.breakers import observe_calls
         from kfm.runs.kernel import Kernel
+        from kfm.runs.provider_breakers import observe_calls
 
         self._prepare_logging()
         return Kernel(
@@ -470,7 +470,7 @@ class App:
         self._on_retry = on_retry
 
     def _load_pipeline(self, reference: str) -> Callable[[Any], None] | Pipeline:
-        from kfm.runs.breakers import share_calls
+        from kfm.runs.provider_breakers import share_calls
         from kfm.runs.transform import load_function
 
         # A pipeline's own calls pass the same circuits as ours.

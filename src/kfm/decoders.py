@@ -64,7 +64,7 @@ _prepared: set[Any] = set()
 def prepare_decoders(more: Iterable[Any] = ()) -> frozenset[Any]:
     """Make the decoder of each record that kfm reads, and of `more`, before any thread starts.
 
-    All that are made. A test compares them with the calls of msgspec in the source.
+    Returns all that were made. A test compares them with the calls of msgspec in the source.
     """
     with _lock:
         for kind in {*(_records() if not _prepared else ()), *more} - _prepared:

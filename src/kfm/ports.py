@@ -121,7 +121,7 @@ class Emitter(Protocol):
     def started(self, attempt: Attempt, run: Run, known: Circumstances) -> LineageEvent | None: ...
     def ended(self, attempt: Attempt, run: Run, known: Circumstances) -> LineageEvent | None: ...
     def refused(self, invocation: Invocation, known: Circumstances, at_ms: int) -> tuple[LineageEvent, ...]:
-        """For a call that was refused or failed before there was an attempt: a start and an end."""
+        """For an invocation that was refused or failed before any attempt: a start and an end."""
 
 
 class Collector(Protocol):
@@ -183,7 +183,7 @@ class Reader(Protocol):
 
 
 class Files(Protocol):
-    """The few POSIX calls that durable writing needs; `tests` cut its power.
+    """The few POSIX calls that durable writing needs; tests simulate a power cut in it.
 
     Errors are the usual OSError subclasses.
     """

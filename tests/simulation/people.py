@@ -10,8 +10,8 @@ from kfm.model.keys import make_trigger
 from kfm.model.windows import resolve_window
 from kfm.runs import retry
 from kfm.runs.admission import RunSubject, describe
-from kfm.runs.breakers import reset_breaker
 from kfm.runs.kernel import Kernel, RunReport, RunRequest
+from kfm.runs.provider_breakers import reset_breaker
 from kfm.runs.retry import EVER_MS, AutomaticRetries
 from kfm.service import approvals
 from tests.simulation.judging import require

@@ -1,4 +1,4 @@
-"""Changes to branches, tags and protections on a lakeFS server."""
+"""Branches on a lakeFS server: commits, merges, reverts; names, tags and protections."""
 
 from __future__ import annotations
 

@@ -284,7 +284,7 @@ class Tries:
         )
 
     def _refuse(self, error: CallTimedOut | CircuitOpen, reason: str) -> NoReturn:
-        """A try is not made. If others were made before it, their story ends here."""
+        """Refuse a try. If others were made before it, the observers learn that the call gave up."""
         if self._last is None:
             raise error
         ending = _with_outcome(self._last, "gave-up", reason, error.facts.get("not_before_ms"))

@@ -58,7 +58,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def is_untrusted(error: BaseException) -> bool:
-    """Was the other side's certificate refused? Also where a library made another error of that."""
+    """Was the other side's certificate refused? Also where a library raised another error from that."""
     waiting = [error]
     for _ in range(2 * CAUSES_MAX):
         if not waiting:

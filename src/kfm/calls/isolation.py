@@ -20,7 +20,7 @@ _abandoned: list[Thread] = []
 
 
 def in_thread(tries: Tries, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run with the caller's context; at expiry leave it alone and say so."""
+    """Run with the caller's context; at expiry abandon the thread and raise."""
     from queue import Empty, SimpleQueue
 
     _abandoned[:] = [thread for thread in _abandoned if thread.is_alive()]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kfm.cli.options import session_options
+from kfm.cli.options import StateChoice, session_options
 from kfm.cli.output import clipped, one_line, short_id, table
 from kfm.cli.quarantine import NEEDS_APPROVAL
 from kfm.cli.run import choose, require_window
@@ -21,11 +21,11 @@ from kfm.model.quantities import moment
 from kfm.model.quarantine import Approval
 from kfm.reports.lookup import SHOWN_CHARS_MAX, Sought, find_run, only
 from kfm.reports.quarantine import approval_document, held_document, is_open
+from kfm.reports.state_words import APPROVALS, of_approval
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
 
-STATES = ("requested", "approved", "rejected")
 OPEN_MAX = 1000
 REMEDY = "`kfm approvals list` lists those that are open."
 BEGINNING_MIN = 8  # characters: a mistyped beginning approves nothing
@@ -111,7 +111,11 @@ def _subject(
 
 @command.command(name="list")
 @click.option(
-    "--state", type=click.Choice(STATES), default="requested", help="In this state.", show_default=True
+    "--state",
+    type=StateChoice(APPROVALS.values(), APPROVALS),
+    default="waiting-for-approval",
+    help="In this state.",
+    show_default=True,
 )
 @session_options
 def list_approvals(session: CommandSession, state: str) -> int:
@@ -168,7 +172,7 @@ def show(session: CommandSession, wanted: str) -> None:
 def _lines(one: Approval) -> list[str]:
     facts = [
         ("id", one.request_id),
-        ("state", one.status),
+        ("state", of_approval(one.status)),
         ("for", one.kind),
         ("of", one.about or one.subject),
         ("dataset", one.dataset_id),
@@ -217,7 +221,7 @@ def approve(session: CommandSession, request_id: str, actor: str | None, rationa
     --actor does not change that. Where people have roles, the approver needs the role approve. An approval
     is for exactly what was requested: if that has changed, or was approved or rejected already, it is
     refused. REQUEST is the id in `kfm approvals list`, or of what waits for it (`kfm requests list --state
-    awaiting-approval`); the beginning of one will do.
+    waiting-for-approval`); the beginning of one will do.
     """
     return _approve(session, request_id, actor, rationale)
 

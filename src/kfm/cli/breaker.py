@@ -41,7 +41,7 @@ def list_breakers(session: CommandSession) -> None:
         for each in documents
     ]
     header = ("PROVIDER", "STATE", "FAILURES", "DOWN SINCE", "NEXT TRY", "BACKLOG UNTIL")
-    lines = table(header, rows) if rows else ["no provider had trouble: everybody is called"]
+    lines = table(header, rows) if rows else ["no provider had trouble: no circuit is open"]
     session.emit({"breakers": documents}, lines, rows=documents)
 
 
@@ -68,7 +68,7 @@ def reset(session: CommandSession, provider: str, rationale: str | None, **optio
                 f"No provider `{provider}` had trouble{did_you_mean(provider, known)}",
                 remedy="`kfm breaker list` names them.",
             )
-        from kfm.runs.breakers import reset_breaker
+        from kfm.runs.provider_breakers import reset_breaker
 
         before, after = reset_breaker(
             app,

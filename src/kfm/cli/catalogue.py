@@ -17,7 +17,7 @@ from kfm.cli.session import CommandSession
 from kfm.model.errors import ExtraMissing, UsageError
 from kfm.model.quantities import counted, readable_size
 from kfm.nodd.grammar import Dataset
-from kfm.web.listening import LOOPBACK, address_of, is_private, listener, shown_host
+from kfm.web.listener import LOOPBACK, address_of, is_private, listener, shown_host
 
 if TYPE_CHECKING:
     from kfm.db.catalogue import CatalogueReader

@@ -574,7 +574,7 @@ def _replica(loaded: Any, replica: Any) -> DoctorFinding:
 
 def _service(loaded: Any) -> Iterator[DoctorFinding]:
     from kfm.config.schedules import load_schedules
-    from kfm.web.listening import address_of, is_private
+    from kfm.web.listener import address_of, is_private
 
     serve = loaded.settings.serve
     schedules = len(load_schedules(loaded))

@@ -25,9 +25,9 @@ def command(session: CommandSession, directory: str | None, what: str) -> None:
 
     ID is a code such as KFM204; a run, or the beginning of its id; one of its nodes (3fa9c2/fetch), also of
     an earlier attempt (3fa9c2#2/fetch); a pipeline run, or a node of it (3fa9c2/soil.map; of the newest
-    one: last/soil.map); a call that was refused or did nothing; a request of a schedule, a webhook or a
-    person; a unit (wal_id); a dataset or a source. The first line is the reason, the others what led to it;
-    each ends with the record that it was read from. Nothing is changed.
+    one: last/soil.map); an invocation that was refused or did nothing; a request of a schedule, a webhook
+    or a person; a unit (wal_id); a dataset or a source. The first line is the reason, the others what led to
+    it; each ends with the record that it was read from. Nothing is changed.
     """
     if is_code(what):
         page = error_page(what.upper())

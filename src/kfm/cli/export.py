@@ -41,8 +41,8 @@ def command(
     checksums and a verify.py that needs nothing but Python. It lists what is missing. The data itself
     is not part of it.
 
-    RUN may also be a call, or the beginning of its id: `kfm run --json` and `kfm explain DATASET` show it. Of
-    one that was refused and became no run there is a single document: its provenance.
+    RUN may also be an invocation, or the beginning of its id: `kfm run --json` and `kfm explain DATASET` show
+    it. Of one that was refused and became no run there is a single document: its provenance.
 
     Exit code of --verify: 0 if everything agrees, 1 if something does not, 2 if there is no bundle.
     """
@@ -75,7 +75,7 @@ def _write(app: Any, wanted: str, to: str | None, internal: bool) -> dict[str, A
     from kfm.evidence_bundle.bundle import export_call, export_run
 
     about = find_run_or_call(app.ledger, wanted)
-    refused = about.run_id is None  # of a call that became a run, the run is meant
+    refused = about.run_id is None  # of an invocation that became a run, the run is meant
     name = about.invocation_id if refused else about.run_id
     path = os.path.abspath(to or f"evidence-{name}.{'jsonld' if refused else 'zip'}")
     to_write = (app.ledger, app.files, app.settings, name, path)

@@ -53,7 +53,7 @@ def show(session: CommandSession, run: str, raw: bool, directory: str | None) ->
         about = _find(place, run)
         call_id = getattr(about, "invocation_id", None)
         messages = ledger.outbox_messages(call_id) if call_id else []
-        if not messages and about.run_id is not None:  # a call that was answered with a run
+        if not messages and about.run_id is not None:  # an invocation that was answered with a run
             messages = ledger.outbox_messages(about.run_id)
         now_ms = ledger.now_ms()
     subject = messages[0].subject if messages else about.run_id or call_id
@@ -145,7 +145,7 @@ def _attempt_row(events: list[dict[str, Any]]) -> tuple[str, ...]:
         f"  {what}" if first["kind"] in ("node", "pass-node") else what,
         _clock_time(first["event_time"]),
         _clock_time(end["event_time"]) if end else "-",
-        end["event_type"] if end else "under way",
+        end["event_type"] if end else "running",
         "yes" if not waiting else f"{waiting} of {len(events)} wait",
         first["lineage_id"],
     )

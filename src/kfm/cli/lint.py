@@ -1,4 +1,4 @@
-"""The JSON document of `kfm lint`, as the schema `cli-lint` declares it."""
+"""`kfm lint`: find forbidden retry behaviour; its JSON document is the schema `cli-lint`."""
 
 from __future__ import annotations
 

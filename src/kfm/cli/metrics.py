@@ -21,15 +21,7 @@ from kfm.config.loader import token
 from kfm.model.errors import UsageError
 from kfm.model.roles import KnownPerson, decide, identify
 from kfm.telemetry.exposition import CONTENT_TYPE, documents, exposition
-from kfm.web.listening import (
-    LOOPBACK,
-    address_of,
-    bearer_token,
-    is_named,
-    is_private,
-    listener,
-    shown_host,
-)
+from kfm.web.listener import LOOPBACK, address_of, bearer_token, is_named, is_private, listener, shown_host
 from kfm.web.metrics import Scrape
 
 LISTEN = "127.0.0.1:9464"

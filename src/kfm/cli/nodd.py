@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 import msgspec
 
-from kfm.cli.options import past_ms, session_options
+from kfm.cli.options import StateChoice, past_ms, session_options
 from kfm.cli.output import clipped, encode, instant, one_line, table, utc
 from kfm.cli.progress import watched
 from kfm.cli.session import CommandSession
@@ -19,6 +19,7 @@ from kfm.model.records import UNIT_STATUSES
 from kfm.model.times import parse_rfc3339, rfc3339
 from kfm.model.units import PROVIDERS, SCHEMES
 from kfm.reports.lookup import find_unit
+from kfm.reports.state_words import UNITS, of_quarantined, of_unit
 from kfm.reports.units import HASH_PREFIX, dead_document, find_dead
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ def command() -> None:
 
 @command.command(name="units")
 @click.option("--dataset", metavar="NAME", default="", help="Only of this dataset.")
-@click.option("--status", type=click.Choice(UNIT_STATUSES), default=None, help="Only with this status.")
+@click.option(
+    "--status", type=StateChoice(UNITS.values(), UNITS), default=None, help="Only with this status."
+)
 @click.option("--error-code", metavar="CODE", default="", help="Only those whose last error has this code.")
 @click.option("--since", metavar="TIME", help="Only those that changed since then: RFC 3339, or 2h, 3d.")
 @click.option(
@@ -159,7 +162,8 @@ def _open(stored: Any) -> dict[str, Any]:
 
 def stored_lines(document: dict[str, Any]) -> list[str]:
     unit, budget = document["unit"], document["budget"]
-    facts = [(name.replace("_", " "), _text(unit[name])) for name in unit if unit[name] not in (None, {})]
+    shown = {**unit, "status": of_unit(unit["status"])}
+    facts = [(name.replace("_", " "), _text(shown[name])) for name in unit if unit[name] not in (None, {})]
     facts += [
         (f"object {name}".replace("_", " "), _text(value))
         for name, value in document["object"].items()
@@ -172,7 +176,7 @@ def stored_lines(document: dict[str, Any]) -> list[str]:
         (
             utc(move["at"]).removesuffix(" UTC"),
             move["event"],
-            move["status"],
+            of_unit(move["status"]),
             str(move["attempts"]),
             move["worker_id"] or "-",
             _text(move["details"]) if move["details"] else "",
@@ -188,7 +192,7 @@ def unit_rows(units: Any) -> list[str]:
         (
             moment(unit.updated_at_ms).removesuffix(" UTC"),
             unit.dataset,
-            unit.status,
+            of_unit(unit.status),
             str(unit.attempts),
             unit.last_error_code or "-",
             unit.wal_id,
@@ -428,7 +432,7 @@ def show_dead(session: CommandSession, wanted: str, wants_body: bool) -> None:
             f"queue     {one_line(one.queue)}",
             f"error     {one.error_code}: {one_line(one.error)}",
             f"came      {counted(one.times, 'time')}, {moment(one.first_at_ms)} … {moment(one.last_at_ms)}",
-            f"state     {one.state}",
+            f"state     {of_quarantined('dead-letter', one.state)}",
         ]
     session.emit(document, lines, rows=document["records"])
 

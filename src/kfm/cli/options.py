@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # What people say is kept for good, in every copy of the ledger: a reason is not the place for a log.
 _SAID_CHARS_MAX = {"rationale": 4000, "ticket": 200, "actor": 200}
 
-log_option = click.option(  # read by `kfm.cli.command_line` before the parser sees it
+log_option = click.option(  # read by `kfm.cli.process` before the parser sees it
     "--log-format",
     type=click.Choice(("text", "json")),
     expose_value=False,
@@ -51,6 +51,28 @@ _OPTIONS = (
     ),
     click.option("--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Override a setting."),
 )
+
+
+class StateChoice(click.Choice[str]):
+    """One of the words that tables show; the stored value is taken as well, but not listed by help."""
+
+    def __init__(self, words: Iterable[str], stored: Mapping[str, str]) -> None:
+        """`stored`: the values that are taken, too, each with its word, which then means that value."""
+        super().__init__(tuple(dict.fromkeys(map(_typed, words))))
+        self._stored = {_typed(word): value for value, word in stored.items()} | {
+            each: each for each in stored
+        }
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The stored value; of a word that has none, the word."""
+        typed = _typed(str(value))
+        if typed in self._stored:
+            return self._stored[typed]
+        return super().convert(typed if typed in self.choices else value, param, ctx)
+
+
+def _typed(word: str) -> str:
+    return word.replace(" ", "-")
 
 
 def session_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -12,6 +12,7 @@ from kfm.model import quantities
 
 duration = quantities.duration
 FORMATS = ("text", "json", "jsonl")
+PAGE = 1000
 Level = Literal["info", "warning", "error"]
 instant = quantities.instant
 one_line = quantities.one_line
@@ -66,6 +67,24 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in every
     ]
+
+
+def matching(
+    read: Callable[[tuple[int, str] | None], list[Any]],
+    keep: Callable[[Any], bool],
+    position: Callable[[Any], tuple[int, str]],
+    limit: int,
+) -> list[Any]:
+    """The first rows that are wanted, where only their words tell them apart; read page by page of PAGE."""
+    found: list[Any] = []
+    before = None
+    while len(found) < limit:
+        page = read(before)
+        found += filter(keep, page)
+        if len(page) < PAGE:
+            break
+        before = position(page[-1])
+    return found[:limit]
 
 
 def clipped(text: str, chars_max: int = 80) -> str:

@@ -23,6 +23,7 @@ from kfm.cli.signals import masked
 from kfm.model.errors import Cancelled, KfmError, UsageError
 from kfm.model.quantities import counted, moment
 from kfm.reports.pipeline_runs import cells_of, find_pass, graph_document
+from kfm.reports.state_words import of_pipeline_run
 
 if TYPE_CHECKING:
     from kfm.model.records import NodeOutcome
@@ -295,7 +296,7 @@ class Live(logging.Handler):
 
     @contextmanager
     def attached(self, *, quiet: bool) -> Iterator[None]:
-        """While nodes run, what they log is shown, too; of each record this is the first handler."""
+        """While nodes run, show what they log, too; this handler gets each record before kfm's own."""
         from kfm.pipelines.context import logger
 
         before = logger.level
@@ -308,7 +309,7 @@ class Live(logging.Handler):
             logger.setLevel(before)
 
     def emit(self, record: logging.LogRecord) -> None:  # noqa: ARG002
-        """Make room for it: kfm's own handler writes it."""
+        """Clear the progress line; kfm's own handler writes the record."""
         self.clear()
 
     def clear(self) -> None:
@@ -478,7 +479,8 @@ def graph_command(
 
     cells = cells_of(found, records)
     reads = dict(found.graph)
-    title = f"{found.pipeline_id}, run {short_id(found.run_id)} on {found.branch}: {found.state}"
+    state = of_pipeline_run(found.state)
+    title = f"{found.pipeline_id}, run {short_id(found.run_id)} on {found.branch}: {state}"
     summary = _summary(found, cells)
     if svg is not None:
         from kfm.pipelines.draw import picture

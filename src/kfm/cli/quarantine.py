@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kfm.cli.options import session_options
+from kfm.cli.options import StateChoice, session_options
 from kfm.cli.output import one_line, short_id, table
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
@@ -15,6 +15,7 @@ from kfm.model.next_steps import approve_command, held_step
 from kfm.model.quantities import moment
 from kfm.reports.next_steps import step_of_held
 from kfm.reports.quarantine import approval_document, find_held, held_document
+from kfm.reports.state_words import QUARANTINE_KINDS, of_quarantined
 
 LIMIT_MAX = 10_000
 NEEDS_APPROVAL = 3
@@ -27,7 +28,9 @@ def command() -> None:
 
 @command.command(name="list")
 @click.option("--dataset", metavar="ID", help="Only of this dataset.")
-@click.option("--kind", type=click.Choice(("dead-letter", "quarantine")), help="Only of this kind.")
+@click.option(
+    "--kind", type=StateChoice(QUARANTINE_KINDS.values(), QUARANTINE_KINDS), help="Only of this kind."
+)
 @click.option("--all", "everything", is_flag=True, help="Also what was released, or done after all.")
 @click.option(
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=50, help="At most so many.", show_default=True
@@ -38,7 +41,7 @@ def list_held(
 ) -> None:
     """List quarantined work, newest first.
 
-    A dead letter has run out of attempts or time; it may well succeed later. What is in quarantine has met
+    A dead letter has run out of attempts or time; it may well succeed later. What is quarantined has met
     an error that trying again can't cure. Nothing of either is tried again by itself. Runs get another chance
     with `kfm quarantine resume`, units (announced objects) with `kfm replay`.
     """
@@ -52,7 +55,7 @@ def list_held(
     rows = [
         (
             moment(one.held_at_ms).removesuffix(" UTC"),
-            one.kind if one.state == "held" else f"{one.kind}, {one.state}",
+            _kind(one) if one.state == "held" else f"{_kind(one)}, {one.state}",
             one.dataset_id,
             one.source_id,
             str(one.attempts),
@@ -65,10 +68,10 @@ def list_held(
     ]
     header = ("SINCE (UTC)", "KIND", "DATASET", "SOURCE", "TRIED", "ERROR", "GIVEN UP", "ID", "NEXT")
     documents = [held_document(one, step) for one, step in zip(shown, steps, strict=True)]
-    lines = table(header, rows) if rows else ["nothing is held"]
+    lines = table(header, rows) if rows else ["nothing is quarantined"]
     session.emit({"held": documents, "more": more}, lines, rows=documents)
     if more and session.output == "text":
-        session.note(f"more is held than is shown: use --limit (now {limit})")
+        session.note(f"more is quarantined than is shown: use --limit (now {limit})")
 
 
 @command.command(name="show")
@@ -140,10 +143,11 @@ command.add_command(_older, "release")
 
 def _lines(held: Any, requests: list[Any], step: Any) -> list[str]:
     since = moment(held.held_at_ms)
-    state = f"held since {since}"
+    state = f"{_kind(held)} since {since}"
     if held.state != "held":
         state = (
-            f"{held.state} by {held.released_by} at {moment(held.released_at_ms or 0)}; held since {since}"
+            f"{held.state} by {held.released_by} at {moment(held.released_at_ms or 0)}; "
+            f"{_kind(held)} since {since}"
         )
     facts = [
         ("id", held.held_id),
@@ -151,7 +155,7 @@ def _lines(held: Any, requests: list[Any], step: Any) -> list[str]:
         (held.grain, held.subject),
         ("dataset", held.dataset_id),
         ("source", held.source_id),
-        ("quarantined", f"{held.kind}: {held.reason}"),
+        ("given up", held.reason),
         ("error", f"{held.error_code}: {held.error_message}"),
         ("attempts", f"{held.attempts} ({', '.join(held.error_classes)})"),
         ("payload hash", held.payload_hash or "nothing was discovered"),
@@ -169,6 +173,10 @@ def _lines(held: Any, requests: list[Any], step: Any) -> list[str]:
     return lines
 
 
+def _kind(held: Any) -> str:
+    return of_quarantined(held.kind, "held")
+
+
 def _request_line(approval: Any, state: str) -> str:
     asked = f"{approval.request_id} by {approval.requested_by}: {approval.rationale}"
     if approval.status == "rejected":
@@ -176,5 +184,5 @@ def _request_line(approval: Any, state: str) -> str:
     if approval.state == "requested" and state != "held":
         return f"{asked} (not approved before it was {state})"
     if approval.state == "requested":
-        return f"{asked} (open: another account runs {approve_command(approval.request_id)})"
+        return f"{asked} (waiting for approval: another account runs {approve_command(approval.request_id)})"
     return f"{asked} (approved by {approval.approved_by}: {approval.approval_rationale})"

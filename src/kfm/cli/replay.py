@@ -303,6 +303,7 @@ def inspect(session: CommandSession, replay_id: str | None, limit: int) -> None:
     """
     from kfm.cli import replay_options as lines_of
     from kfm.reports.quarantine import approval_document
+    from kfm.reports.state_words import UNITS, by_word
 
     with session.app(read_only=True) as app:
         reader = app.ledger.replay_reader()
@@ -328,7 +329,7 @@ def inspect(session: CommandSession, replay_id: str | None, limit: int) -> None:
         f"mode       {replay.mode}, reason {replay.reason}",
         f"by         {replay.requested_by}, {moment(replay.created_at_ms)}: {replay.rationale}",
         *(f"request    {one.request_id}: {_agreement(one)}" for one in requests),
-        f"since      {lines_of.amounts(since)}",
+        f"since      {lines_of.amounts(by_word(since, UNITS))}",
         "",
         *lines_of.receipt_table(receipts),
         *lines_of.difference_lines(receipts),
@@ -343,7 +344,7 @@ def _agreement(request: Any) -> str:
         return f"rejected by {request.rejected_by}: {request.rejection_rationale}"
     if request.status == "requested":
         way = approve_command(request.request_id)
-        return f"open, asked for by {request.requested_by}; another person runs {way}"
+        return f"waiting for approval, asked for by {request.requested_by}; another person runs {way}"
     return f"approved by {request.approved_by}: {request.approval_rationale}"
 
 

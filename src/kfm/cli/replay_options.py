@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from kfm.cli.options import past_ms
+from kfm.cli.options import StateChoice, past_ms
 from kfm.cli.output import clipped, instant, one_line, table
 from kfm.model.errors import UsageError
 from kfm.model.quantities import counted, moment
-from kfm.model.records import UNIT_STATUSES
 from kfm.model.replays import MODES, ReplayPlan, ReplaySpec, Selection, check_plan
 from kfm.reports.lookup import is_wal_id
+from kfm.reports.state_words import UNITS, by_word, of_unit
 
 FILE_BYTES_MAX = 64 * 1024 * 1024
 LIMIT_MAX = 1_000_000
@@ -28,7 +28,7 @@ _SELECTION = (
     click.option("--dataset-in", metavar="A,B,…", help="Of one of these datasets."),
     click.option("--unit", "units", multiple=True, metavar="WAL_ID", help="This unit. Repeatable."),
     click.option(
-        "--status", "statuses", multiple=True, type=click.Choice(UNIT_STATUSES),
+        "--status", "statuses", multiple=True, type=StateChoice(UNITS.values(), UNITS),
         help="With this status; else whatever the mode is about. Repeatable.",
     ),
     click.option(
@@ -222,7 +222,7 @@ def plan_lines(plan: Any, *, units_shown: int = UNITS_SHOWN) -> list[str]:
         ("units", str(len(plan.units))),
         ("by dataset", amounts(plan.by_dataset)),
         ("by error", amounts(plan.by_error_code)),
-        ("by status", amounts(plan.by_status)),
+        ("by status", amounts(by_word(plan.by_status, UNITS))),
         *(("left out", f"{counted(many, 'unit')}: {why}") for why, many in plan.left_out.items()),
     ]
     if plan.needs_approval:
@@ -240,7 +240,7 @@ def unit_table(units: list[tuple[Any, str | None]], *, verdicts: bool) -> list[s
     header = ["UNIT", "DATASET", "STATUS", "ERROR", "TRIED", "GRANTS"]
     rows = []
     for unit, why in units:
-        row = [unit.wal_id, unit.dataset, unit.status, unit.error_code or "-", str(unit.attempts)]
+        row = [unit.wal_id, unit.dataset, of_unit(unit.status), unit.error_code or "-", str(unit.attempts)]
         row.append(str(unit.grants))
         if verdicts:
             row.append("yes" if why is None else f"no: {why}")
@@ -308,7 +308,7 @@ def receipt_table(documents: list[dict[str, Any]]) -> list[str]:
         (
             one["wal_id"],
             one["receipt"] or "waiting",
-            one["now"]["status"] or "-",
+            of_unit(one["now"]["status"] or "-"),
             str(one["now"]["attempts"] if one["now"]["attempts"] is not None else "-"),
             one["now"]["error_code"] or "-",
             one["object_uri"] or "-",

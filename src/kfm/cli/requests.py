@@ -6,15 +6,17 @@ from typing import Any, get_args
 
 import click
 
-from kfm.cli.options import session_options
-from kfm.cli.output import between, instant, one_line, short_id, table, utc
+from kfm.cli.options import StateChoice, session_options
+from kfm.cli.output import PAGE, between, instant, matching, one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired
-from kfm.model.requests import RequestKind, RequestState, UpdateRequest
+from kfm.model.requests import RequestKind, UpdateRequest
 from kfm.reports.lookup import only, requests_in
 from kfm.reports.requests import request_document
+from kfm.reports.state_words import REQUESTS, of_request
 
 LIMIT_MAX = 10_000
+ENDINGS = ("published", "unchanged", "failed", "refused")  # of those that are done
 _TIMES = ("accepted_at", "not_before", "instant", "ended_at")
 _DETAILS = {"reason": "event", "sent_at_ms": "sent at"}
 
@@ -28,7 +30,9 @@ def command() -> None:
 
 
 @command.command(name="list")
-@click.option("--state", type=click.Choice(get_args(RequestState)), help="Only those in this state.")
+@click.option(
+    "--state", type=StateChoice((*REQUESTS.values(), *ENDINGS), REQUESTS), help="Only those in this state."
+)
 @click.option("--kind", type=click.Choice(get_args(RequestKind)), help="Only those that came like this.")
 @click.option("--source", metavar="ID", help="Only those for this source.")
 @click.option("--schedule", metavar="ID", help="Only those of this schedule.")
@@ -37,27 +41,31 @@ def command() -> None:
 )
 @session_options
 def list_requests(
-    session: CommandSession, limit: int, source: str | None, schedule: str | None, **chosen: Any
+    session: CommandSession,
+    limit: int,
+    state: str | None,
+    source: str | None,
+    schedule: str | None,
+    kind: Any,
 ) -> None:
     """List requests, newest first.
 
-    open: waits, with the reason why · running: has its run · awaiting-approval: another person has to approve
-    its preview · done: has its outcome · cancelled: it will not run.
+    waiting: it has not begun, `kfm requests show` has the reason · running: has its run · waiting for
+    approval: another person has to approve its preview · published, unchanged, failed, refused: how it ended,
+    `--state done` lists all of these · cancelled: it will not run.
     """
     with session.app(read_only=True) as app:
-        found = app.ledger.request_reader().requests(
-            source_id=source, schedule_id=schedule, limit=limit + 1, **chosen
-        )
+        wanted = {"source_id": source, "schedule_id": schedule, "kind": kind}
+        found = _find(app.ledger.request_reader(), state, wanted, limit + 1)
     documents = [request_document(one) for one in found[:limit]]
-    header = ("ACCEPTED (UTC)", "KIND", "STATE", "SOURCE", "WINDOW (UTC)", "OUTCOME", "RUN", "REQUEST")
+    header = ("ACCEPTED (UTC)", "KIND", "STATE", "SOURCE", "WINDOW (UTC)", "RUN", "REQUEST")
     rows = [
         (
             utc(each["accepted_at"]).removesuffix(" UTC"),
             each["kind"],
-            each["state"],
+            of_request(each["state"], each["outcome"]),
             each["source_id"],
             between(each["window_start"], each["window_end"]).removesuffix(" UTC"),
-            each["outcome"] or "-",
             short_id(each["run_id"]) if each["run_id"] else "-",
             short_id(each["request_id"]),
         )
@@ -68,6 +76,18 @@ def list_requests(
     session.emit({"requests": documents, "more": more}, lines, rows=documents)
     if more and session.output == "text":
         session.note(f"more requests are not shown: use --limit (now {limit})")
+
+
+def _find(reader: Any, state: str | None, wanted: dict[str, Any], limit: int) -> list[UpdateRequest]:
+    if state not in ENDINGS:
+        found: list[UpdateRequest] = reader.requests(state=state, limit=limit, **wanted)
+        return found
+    return matching(
+        lambda before: reader.requests(state="done", before=before, limit=PAGE, **wanted),
+        lambda one: of_request(one.state, one.outcome) == state,
+        lambda one: (one.accepted_at_ms, one.request_id),
+        limit,
+    )
 
 
 @command.command(name="show")
@@ -98,10 +118,12 @@ def _facts(document: dict[str, Any]) -> dict[str, str]:
     """What is known of a request, under names that nothing else has; times in UTC."""
     facts: dict[str, str] = {}
     for name, value in document.items():
-        if value in (None, False, {}) or name in ("window_end", "details"):
+        if value in (None, False, {}) or name in ("window_end", "details", "outcome"):
             continue
         if name == "window_start":
             facts["window"] = between(value, document["window_end"])
+        elif name == "state":
+            facts[name] = of_request(value, document["outcome"])
         elif name in _TIMES:
             facts[name.replace("_", " ")] = utc(value)
         else:

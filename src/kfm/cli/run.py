@@ -113,7 +113,7 @@ def attempt_all(
     """The reports, each shown as soon as it is known, and the exit code of them all.
 
     One source's failure does not keep the others from running. A signal does: it cancels the
-    whole call.
+    whole invocation.
     """
     reports: list[Any] = []
     codes: list[int] = []

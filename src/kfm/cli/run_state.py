@@ -9,13 +9,14 @@ from typing import Any
 
 import click
 
-from kfm.cli.options import directory_option, opened, session_options
+from kfm.cli.options import StateChoice, directory_option, opened, session_options
 from kfm.cli.output import duration, one_line, short_id, table
 from kfm.cli.pipeline import counted_words
 from kfm.cli.session import CommandSession
 from kfm.model.errors import UsageError
 from kfm.model.quantities import counted, moment, readable_size
-from kfm.reports.pipeline_runs import WORDS, find_pass, node_document, pass_document
+from kfm.reports.pipeline_runs import find_pass, node_document, pass_document
+from kfm.reports.state_words import NODES, by_word, of_node, of_pipeline_run
 
 LIMIT_MAX = 10_000
 NAMED_MAX = 5
@@ -63,7 +64,7 @@ def list_passes(
 @command.command()
 @click.argument("run")
 @click.argument("node", required=False)
-@click.option("--outcome", type=click.Choice(tuple(WORDS)), help="Only nodes that ended like this.")
+@click.option("--outcome", type=StateChoice(NODES.values(), NODES), help="Only nodes that ended like this.")
 @directory_option
 @session_options
 def show(
@@ -240,7 +241,7 @@ def _in_order(found: Any, records: Iterable[Any]) -> list[Any]:
 
 def words_of(counts: dict[str, int]) -> Counter[str]:
     """A pipeline run's counts by the words that people read."""
-    return Counter({WORDS.get(name, name): number for name, number in counts.items()})
+    return Counter(by_word(counts, NODES))
 
 
 def _pass_row(found: Any) -> tuple[str, ...]:
@@ -248,7 +249,7 @@ def _pass_row(found: Any) -> tuple[str, ...]:
     nodes = counted_words(words_of(found.counts)) if found.counts else "-"
     return (
         moment(found.started_at_ms).removesuffix(" UTC"),
-        found.state,
+        of_pipeline_run(found.state),
         found.pipeline_id,
         found.branch,
         took,
@@ -262,7 +263,7 @@ def _pass_lines(found: Any) -> list[str]:
         ("run", found.run_id),
         ("pipeline", found.pipeline_id),
         ("branch", found.branch),
-        ("state", found.state),
+        ("state", of_pipeline_run(found.state)),
         ("attempt", str(found.attempt)),
         ("started", moment(found.started_at_ms)),
         ("ended", moment(found.ended_at_ms) if found.ended_at_ms is not None else None),
@@ -276,7 +277,7 @@ def _pass_lines(found: Any) -> list[str]:
 def _node_row(node: Any) -> tuple[str, ...]:
     return (
         node.dataset_id,
-        WORDS[node.outcome],
+        of_node(node.outcome),
         duration(node.duration_ms) if node.duration_ms is not None else "-",
         node.reason or "-",
         short_id(node.skipped_because) if node.skipped_because else "-",
@@ -287,7 +288,7 @@ def _node_row(node: Any) -> tuple[str, ...]:
 def _history_row(node: Any) -> tuple[str, ...]:
     return (
         moment(node.recorded_at_ms).removesuffix(" UTC"),
-        WORDS[node.outcome],
+        of_node(node.outcome),
         node.lakefs_branch,
         duration(node.duration_ms) if node.duration_ms is not None else "-",
         node.reason or "-",
@@ -307,7 +308,7 @@ def _node_lines(node: Any) -> list[str]:
         ("run", node.run_id),
         ("pipeline", node.pipeline_id),
         ("branch", node.lakefs_branch),
-        ("outcome", f"{WORDS[node.outcome]} ({node.outcome})"),
+        ("outcome", of_node(node.outcome)),
         ("reason", node.reason),
         ("made by", node.skipped_because),
         ("recorded", moment(node.recorded_at_ms)),

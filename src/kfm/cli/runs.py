@@ -6,23 +6,28 @@ from typing import Any
 
 import click
 
-from kfm.cli.options import session_options
-from kfm.cli.output import between, duration, one_line, short_id, table, utc
+from kfm.cli.options import StateChoice, session_options
+from kfm.cli.output import PAGE, between, duration, matching, one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
 from kfm.model.quantities import counted, moment, span
 from kfm.reports.explain.invocations import refused
 from kfm.reports.lookup import is_wal_id
 from kfm.reports.runs import run_document, shown_run
+from kfm.reports.state_words import of_invocation, of_run
 
 LIMIT_MAX = 10_000
 EXPORT_MAX = 10_000_000
+WORDS = ("running", "published", "unchanged", "failed", "refused")
+_STORED = {"published": "success", "unchanged": "success", "refused": "failed"}  # as another word is, too
 
 
 @click.command()
 @click.option("--dataset", metavar="ID", help="Only runs of this dataset.")
 @click.option("--source", metavar="ID", help="Only runs of this source.")
 @click.option(
-    "--status", type=click.Choice(("running", "success", "failed")), help="Only runs in this state."
+    "--status",
+    type=StateChoice(WORDS, {"success": "success"}),
+    help="Only runs in this state; of failed runs also those that were refused.",
 )
 @click.option(
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=20, help="At most so many.", show_default=True
@@ -44,13 +49,13 @@ def command(
     """
     with session.app(read_only=True) as app:
         if to is not None:
-            found = app.ledger.runs(dataset_id=dataset, source_id=source, status=status, limit=EXPORT_MAX)
+            found = _find(app.ledger, dataset, source, status, EXPORT_MAX)
             from kfm.pipelines.record_export import export_runs
 
             export_runs(found, to)
             session.emit({"written": to, "runs": len(found)}, [f"{to}: {counted(len(found), 'run')}"])
             return
-        runs = app.ledger.runs(dataset_id=dataset, source_id=source, status=status, limit=limit + 1)
+        runs = _find(app.ledger, dataset, source, status, limit + 1)
     more = len(runs) > limit
     documents = [run_document(run) for run in runs[:limit]]
     header = (
@@ -80,11 +85,29 @@ def command(
         session.note(f"more runs are not shown: use --limit (now {limit})")
 
 
+def _find(ledger: Any, dataset: str | None, source: str | None, status: str | None, limit: int) -> list[Any]:
+    """A word that is stored by itself is a matter of the query; of others each run is looked at."""
+    wanted = {"dataset_id": dataset, "source_id": source}
+    if status not in _STORED:
+        found: list[Any] = ledger.runs(**wanted, status=status, limit=limit)
+        return found
+    return matching(
+        lambda before: ledger.runs(**wanted, status=_STORED[status], before=before, limit=PAGE),
+        lambda run: _word(run) == status,
+        lambda run: (run.start_time_ms, run.run_id),
+        limit,
+    )
+
+
+def _word(run: Any) -> str:
+    return of_run(run.status, version_id=run.version_id, error_code=run.error_code)
+
+
 def _row(run: Any) -> tuple[str, ...]:
     took = duration(run.end_time_ms - run.start_time_ms) if run.end_time_ms is not None else "-"
     return (
         moment(run.start_time_ms).removesuffix(" UTC"),
-        run.status,
+        _word(run),
         run.dataset_id,
         run.source_id,
         span(run.window_start_ms, run.window_end_ms).removesuffix(" UTC"),
@@ -129,11 +152,11 @@ def render(document: dict[str, Any]) -> list[str]:
         )
     if document["next_step"] is not None:
         lines.append(f"{'next'.ljust(width)}  {one_line(document['next_step'].line)}")
-    lines += ["", f"calls ({len(document['invocations'])}):"]
+    lines += ["", f"invocations ({len(document['invocations'])}):"]
     for call in document["invocations"]:
         claimed = f" for {one_line(call['claimed_actor'])}" if call["claimed_actor"] else ""
         why = f": {one_line(call['reason'])}" if call["reason"] else ""
-        outcome = call["outcome"] or "under way"
+        outcome = of_invocation(call["outcome"])
         asked = utc(call["requested_at"])
         lines.append(f"  {asked}  {outcome}  by {one_line(call['actor'])}{claimed}{why}")
         lines += [
@@ -149,6 +172,9 @@ def _facts(run: dict[str, Any], version: int | None) -> list[tuple[str, Any]]:
     for name, value in run.items():
         if name == "window_start":
             facts.append(("window", between(value, run["window_end"])))
+        elif name == "status":
+            word = of_run(value, version_id=run["version_id"], error_code=run["error_code"])
+            facts.append((name, word))
         elif name == "version_id" and version is not None:
             facts.append(("version", version))
         elif name == "force" and value:

@@ -13,6 +13,7 @@ from kfm.cli.output import between, clipped, instant, one_line, short_id, table,
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
 from kfm.model.quantities import counted, duration, moment
+from kfm.reports.state_words import of_request, of_scheduled_time
 
 DAY_MS = 86_400_000
 HISTORY_MAX = 1_000
@@ -330,23 +331,24 @@ def backfill(
         "made": len(made),
         "instants": documents,
     }
-    session.emit(document, _backfill_lines(documents), rows=documents)
+    words = [of_scheduled_time(one.fate, before_first_seen=one.before_first_seen) for one in planned]
+    session.emit(document, _backfill_lines(documents, words), rows=documents)
     if len(planned) >= BACKFILL_MAX:
         session.note(f"note: these are the first {BACKFILL_MAX:,}; ask again from the last one on")
     _say_next(session, makes, len(made), sum(not each["has_request"] for each in documents))
 
 
-def _backfill_lines(documents: list[dict[str, Any]]) -> list[str]:
+def _backfill_lines(documents: list[dict[str, Any]], words: list[str]) -> list[str]:
     rows = [
         (
             utc(each["instant"]).removesuffix(" UTC"),
-            each["fate"],
+            word,
             between(each["window_start"], each["window_end"]),
             "made" if each["made"] else "has one" if each["has_request"] else "-",
         )
-        for each in documents
+        for each, word in zip(documents, words, strict=True)
     ]
-    header = ("INSTANT (UTC)", "BECAME", "COVERS", "REQUEST")
+    header = ("SCHEDULED (UTC)", "BECAME", "COVERS", "REQUEST")
     return table(header, rows) if rows else ["nothing to catch up"]
 
 
@@ -379,14 +381,18 @@ def history(session: CommandSession, name: str, since: str | None, limit: int) -
     `unaccounted`.
 
     \b
-    success, noop, failed  its request has ended like this
-    open, running          its request has no end yet
+    published, unchanged,
+    failed, refused        its request has ended like this
+    running, waiting       its request has no end yet, or it is due just now
+    waiting for approval   another person has to approve its preview
+    cancelled              its request was cancelled
     skipped                an earlier one had no end (`overlap`)
     missed                 no service ran in time (`missed`)
-    dropped, held          the schedule was, or is, paused (`while_paused`)
-    not known yet          the schedule did not exist (`redefined` in JSON)
+    dropped, paused        the schedule was, or is, paused (`while_paused`)
+    not seen yet           no service had seen the schedule (`redefined` in JSON)
     redefined              the schedule was off or another
-    pending                it is due just now
+
+    JSON output has the stored values.
     """
     from kfm.model.windows import parse_instant
 
@@ -396,7 +402,7 @@ def history(session: CommandSession, name: str, since: str | None, limit: int) -
         since_ms = None if since is None else parse_instant(since, "UTC")
         documents = recent_documents(app, schedule, limit, since_ms)
     rows = history_rows(documents)
-    header = ("INSTANT (UTC)", "BECAME", "COVERS", "RUN", "WHY")
+    header = ("SCHEDULED (UTC)", "BECAME", "COVERS", "RUN", "WHY")
     session.emit(
         {"schedule_id": schedule.id, "since": since and instant(since_ms), "instants": documents},
         table(header, rows) if rows else ["no scheduled time has come"],
@@ -460,13 +466,16 @@ def _row(many: list[dict[str, Any]]) -> tuple[str, ...]:
 
 def fate_word(document: dict[str, Any]) -> str:
     """The outcome of a scheduled time, in one word: of its request, where it had one."""
-    if document["before_first_seen"]:
-        return "not known yet"
-    return str(document["outcome"] or document["state"] or document["fate"])
+    return of_scheduled_time(
+        document["fate"],
+        before_first_seen=document["before_first_seen"],
+        state=document["state"],
+        outcome=document["outcome"],
+    )
 
 
 def when(document: dict[str, Any]) -> str:
-    """The pattern."""
+    """The pattern of a schedule, for people: its cron expression, or its interval."""
     if document["cron"] is not None:
         return str(document["cron"])
     return f"every {duration(document['every_seconds'] * 1000)}"
@@ -500,7 +509,7 @@ def run_due(session: CommandSession) -> int:
 
     def told(request: Any) -> None:
         documents.append(request_document(request))
-        word = request.outcome or ("put off" if request.state == "open" else request.state)
+        word = of_request(request.state, request.outcome)
         covers = between(documents[-1]["window_start"], documents[-1]["window_end"])
         line = f"{word.ljust(9)}  {request.source_id}  {covers}  {clipped(request.reason or '')}".rstrip()
         if session.output != "json":

@@ -20,7 +20,7 @@ from kfm.cli.signals import GracefulStop
 from kfm.model.errors import Cancelled, ExtraMissing, UsageError
 from kfm.model.quantities import counted
 from kfm.service.runner import ServiceOptions, ServiceThreads
-from kfm.web.listening import address_of, is_private, listener, shown_host
+from kfm.web.listener import address_of, is_private, listener, shown_host
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded

@@ -9,7 +9,8 @@ from kfm.cli.output import between, duration, one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
 from kfm.model.quantities import counted
 from kfm.model.records import UNIT_STATUSES
-from kfm.reports.status import gather
+from kfm.reports.state_words import of_unit
+from kfm.reports.status import read_status
 
 
 def read_session(arguments: Sequence[str]) -> CommandSession | None:
@@ -28,7 +29,7 @@ def read_session(arguments: Sequence[str]) -> CommandSession | None:
 
 
 def quick_status(arguments: Sequence[str]) -> int | None:
-    """Run `status` and return its exit code; None: not for us."""
+    """Run `status` and return its exit code; None: the parser has to read these arguments."""
     session = read_session(arguments)
     if session is None:
         return None
@@ -39,12 +40,13 @@ def quick_status(arguments: Sequence[str]) -> int | None:
 
 def show_status(session: CommandSession) -> int:
     with session.app(read_only=True) as app:
-        document = gather(app)
-    session.emit(document, render(document))
+        document, words = read_status(app)
+    session.emit(document, render(document, words))
     return 0
 
 
-def render(document: dict[str, Any]) -> list[str]:
+def render(document: dict[str, Any], words: dict[str, str]) -> list[str]:
+    """`words`: of the newest run of each dataset."""
     head = document["headline"]
     first = head["sentence"]
     if head["state"] == "empty":
@@ -54,7 +56,7 @@ def render(document: dict[str, Any]) -> list[str]:
         if head["state"] != "blocked":
             first = f"{head['sentence']}: try `{head['command']}`"
     lines = [first, f"environment {document['environment']}, {utc(document['at'])}"]
-    if datasets := _dataset_rows(document):
+    if datasets := _dataset_rows(document, words):
         lines += ["", *table(("DATASET", "VERSION", "PROMOTED", "LAST RUN", "RUN ID"), datasets)]
     for title, rows in (
         ("needs attention", _attention_rows(document)),
@@ -74,7 +76,7 @@ def render(document: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _dataset_rows(document: dict[str, Any]) -> list[tuple[str, ...]]:
+def _dataset_rows(document: dict[str, Any], words: dict[str, str]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for dataset in document["datasets"]:
         last = dataset["last_run"]
@@ -83,7 +85,7 @@ def _dataset_rows(document: dict[str, Any]) -> list[tuple[str, ...]]:
                 dataset["dataset_id"],
                 str(dataset["version"] or "-"),
                 utc(dataset["promoted_at"]) if dataset["promoted_at"] else "-",
-                last["status"] if last else "-",
+                words[dataset["dataset_id"]] if last else "-",
                 short_id(last["run_id"]) if last else "-",
             )
         )
@@ -173,7 +175,7 @@ def _request_rows(document: dict[str, Any]) -> list[str]:
         for state, word in (
             ("running", "running"),
             ("open", "waiting"),
-            ("awaiting_approval", "waiting for an approval (`kfm approvals list`)"),
+            ("awaiting_approval", "waiting for approval (`kfm approvals list`)"),
         )
         if counts[state]
     ]
@@ -201,7 +203,9 @@ def ahead_rows(document: dict[str, Any]) -> list[str]:
     held, upcoming = document["held"], document["next_retry"]
     if held is not None:
         since = utc(held["oldest"])
-        rows.append(f"  {counted(held['count'], 'run')} held, the oldest since {since}: `{held['command']}`")
+        rows.append(
+            f"  {counted(held['count'], 'run')} quarantined, the oldest since {since}: `{held['command']}`"
+        )
     if upcoming is not None:
         more = f", {upcoming['waiting'] - 1} more after it" if upcoming["waiting"] > 1 else ""
         when = "due since" if upcoming["at"] <= document["at"] else "due at"
@@ -215,7 +219,7 @@ def ahead_rows(document: dict[str, Any]) -> list[str]:
 def unit_status_rows(document: dict[str, Any]) -> list[str]:
     rows = []
     for one in document["datasets"]:
-        parts = [f"{one[name]} {name.replace('_', ' ')}" for name in UNIT_STATUSES if one[name]]
+        parts = [f"{one[name]} {of_unit(name)}" for name in UNIT_STATUSES if one[name]]
         newest = f"; newest {utc(one['newest'])}" if one["newest"] else ""
         rows.append(f"  {one['dataset']}  {', '.join(parts) or 'nothing'}{newest}")
     given_up = [one for one in document["datasets"] if one["failed"] or one["quarantined"]]

@@ -1,4 +1,4 @@
-"""What `kfm webhook` needs of the world: the time, new ids, randomness, and one request."""
+"""`kfm webhook`: make a secret, sign a request, send it as a sender would."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Loaded:
         return self.discretion.hide(text)
 
     def known_secrets(self) -> list[str]:
-        """Read when first asked for. Most commands know none, and are spared the search."""
+        """All secrets that this process knows, read when first asked for: most commands need none."""
         if self._known is None:
             from kfm.config.secrets import environment_secrets
 
@@ -334,7 +334,7 @@ def wants_colour(choice: str, is_tty: bool, environ: Mapping[str, str] = os.envi
 
 
 def token(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Who is asking, where people have tokens; and what callers of our own servers must show."""
+    """The token of the caller, where people have tokens; also what callers of our own servers must show."""
     return environ.get("KFM_TOKEN") or None
 
 
@@ -472,7 +472,7 @@ def require_role(loaded: Loaded, role: Role, what: str, clock: Clock) -> None:
 
 
 class Otlp(msgspec.Struct, frozen=True):
-    """Header values may be references."""
+    """A collector of spans and metrics. Header values may be references."""
 
     endpoint: str
     headers: dict[str, str]
@@ -480,12 +480,12 @@ class Otlp(msgspec.Struct, frozen=True):
 
 
 def collector(settings: TelemetrySettings, environ: Mapping[str, str]) -> Otlp | None:
-    """None if neither names one, or OpenTelemetry is switched off."""
+    """The collector that the environment or the file names; None without one, or if OpenTelemetry is off."""
     named = environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     endpoint = named or settings.otlp
     if not endpoint or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
-    from urllib.parse import unquote  # late: only who has a collector needs it
+    from urllib.parse import unquote  # late: only needed with a collector
 
     # Another collector than the file's: the file's credentials are not for it.
     headers = {} if named else dict(settings.headers)

@@ -48,7 +48,7 @@ class StateFolder:
         return LocalObjects(self.files, f"{self.path}/objects", self.ids)
 
     def release(self, ledger: LedgerReader, worker_id: str) -> None:
-        """End this worker's sign of life, unless it holds a lock still.
+        """End this worker's sign of life, unless it still holds a lock.
 
         Then it stays until the process ends, and the lock can be taken over from then on.
         """

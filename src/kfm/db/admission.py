@@ -26,7 +26,7 @@ def admit(session: Session, request: Admit, dead: leases.Dead, journal: Journal)
         if held.holder is not None and not leases.is_gone(held, now_ms, dead):
             return AdmitResult(answer="locked", lock=held)
     if collecting.holder is not None:
-        leases.free(session, collecting, now_ms)  # should it wake up, it finds that it is none any more
+        leases.free(session, collecting, now_ms)  # should it wake up, its fence is outdated
     if not approvals.is_usable(session, request.approval, now_ms):
         return AdmitResult(answer="moved")
     if not requests.hold(session, request.claim):

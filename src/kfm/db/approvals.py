@@ -40,7 +40,7 @@ def approval_parameters(approval: Approval) -> dict[str, Any]:
 
 def approve(session: Session, request: Approve) -> ApproveResult:
     """Approve and carry out; nothing happens if anything is not as it was asked for."""
-    from kfm.model.roles import is_same_person  # late: those who only read need it not
+    from kfm.model.roles import is_same_person  # late: readers do not need it
 
     now_ms, by = session.now_ms(), rows.storable(request.approved_by)
     if request.held_id is not None:
@@ -68,7 +68,7 @@ def approve(session: Session, request: Approve) -> ApproveResult:
     if request.held_id is not None:
         session.one("held.release", held_id=request.held_id, released_at_ms=now_ms, released_by=by)
     quarantine.put_retry_state(session, request.grant)
-    from kfm.db import governance  # late: those who only read need it not
+    from kfm.db import governance  # late: readers do not need it
 
     governance.append(session, request.entries)
     return ApproveResult(answer="approved")
@@ -76,7 +76,7 @@ def approve(session: Session, request: Approve) -> ApproveResult:
 
 def reject(session: Session, request: Reject) -> bool:
     """Reject what was asked for; False: it was approved or rejected meanwhile, or is the asker's own."""
-    from kfm.model.roles import is_same_person  # late: those who only read need it not
+    from kfm.model.roles import is_same_person  # late: readers do not need it
 
     now_ms, by = session.now_ms(), rows.storable(request.rejected_by)
     row = session.one("approvals.get_for_update", request_id=request.request_id)
@@ -101,7 +101,7 @@ def reject(session: Session, request: Reject) -> bool:
             reason=f"Rejected by {by}.",
             ended_at_ms=now_ms,
         )
-    from kfm.db import governance  # late: those who only read need it not
+    from kfm.db import governance  # late: readers do not need it
 
     governance.append(session, request.entries)
     return True
@@ -115,7 +115,7 @@ def _let_run(session: Session, request_id: str, digest: str, by: str) -> None:
 
 def _not_as_asked(session: Session, request: Approve, held_id: str, now_ms: int) -> ApproveResult | None:
     """First the run, then what is held of it: the order in which a run's end takes them."""
-    from kfm.model.quarantine import release_digest  # late: those who only read need it not
+    from kfm.model.quarantine import release_digest  # late: readers do not need it
 
     grant = request.grant
     if grant is not None and not session.one("runs.ended", run_id=grant.run_id, attempts=grant.attempt):

@@ -32,7 +32,7 @@ def branch_in(session: Session, name: str) -> Branch | None:
 
 
 def take_part(session: Session) -> None:
-    """First of all in a transaction that moves or gives names: then none of it falls into a sweep."""
+    """Keep sweeps away; called first in a transaction that moves or creates branches and tags."""
     session.all("branches.take_part")
 
 

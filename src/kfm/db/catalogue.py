@@ -52,9 +52,9 @@ class Replicas:
         return self._database.write(change)
 
     def delivered(self, replica: str, done: Iterable[tuple[Owed, int]]) -> None:
-        """With the revision that was sent; what is wanted since then is due again.
+        """Record the revision that was sent; what was requested since then is due again.
 
-        Where the claim was over, a later one may have sent something newer before us: once more, then.
+        Where the claim was over, a later one may have sent something newer before us: it is sent once more.
         """
         kept = list(done)
 
@@ -73,7 +73,7 @@ class Replicas:
     ) -> None:
         """Release them, unless another process has claimed them by now. What was not tried is not charged.
 
-        What was tried may have landed for all that: where the claim was over, once more, then.
+        What was tried may have landed all the same: where the claim was over, it is sent once more.
         """
         kept = list(owed)
 

@@ -28,8 +28,8 @@ def incident_from(row: Row) -> Incident:
 class IncidentKeeper:
     """Keeps the incidents of one store.
 
-    The row of a cause is held while its subjects change, so that two who strike or mend at once agree on
-    how many there are.
+    The row of a cause is held while its subjects change, so that two transactions that add or remove some at
+    once agree on how many there are.
     """
 
     def __init__(self, renderer: IncidentRenderer | None = None) -> None:
@@ -232,7 +232,7 @@ def put_back(session: Session, hook: str, numbers: Sequence[int], not_before_ms:
 
 
 def settle(session: Session, hooks: Sequence[str]) -> int:
-    """Be done with the messages that each of these hooks has had; how many there were."""
+    """Mark as delivered the messages that each of these hooks has had; returns how many there were."""
     session.all("outbox.hold")
     had: dict[int, set[str]] = {}
     for number, hook in session.all("hook_deliveries.arrived", topic=TOPIC):

@@ -82,12 +82,12 @@ def take(
 
 
 def free(session: Session, lock: Lock, now_ms: int) -> None:
-    """The fence grows, so whatever the last holder still tries is refused."""
+    """Free the lock. The fence grows, so whatever the last holder still tries is refused."""
     take(session, lock, lock.fence + 1, None, None, now_ms, 0)
 
 
 def evict(session: Session, lock: Lock, now_ms: int, journal: Journal) -> Reaped:
-    """The run of a holder that is gone has failed."""
+    """Fail the run of a holder that is gone."""
     assert lock.holder is not None
     lapsed = _lapsed(lock, now_ms)
     code = LEASE_EXPIRED if lapsed else WORKER_DIED

@@ -70,7 +70,7 @@ class Ledger(LedgerReader):
         entries: Iterable[GovernanceEntry] = (),
         known: Circumstances | None = None,
     ) -> None:
-        """A call that started nothing: a no-op, a refusal, a busy answer.
+        """Record an invocation that started no run: a no-op, a refusal, a busy answer.
 
         With `known`, its lineage events are put in the outbox.
         """
@@ -188,7 +188,7 @@ class Ledger(LedgerReader):
         self, provider: str, decide: breakers.Change, entries: Iterable[GovernanceEntry] = ()
     ) -> tuple[Breaker, Breaker]:
         """Compare and set: the breaker as found, and as it is now. `decide` is pure, gets the
-        database's time and may be called more than once. A change to nothing takes no transaction."""
+        database's time and may be called more than once. Without a change there is no transaction."""
         provider, kept = rows.storable(provider), tuple(entries)
         if not kept:
             seen = self.breaker(provider)
@@ -232,7 +232,7 @@ class Ledger(LedgerReader):
         )
 
     def settle_hooks(self, names: Sequence[str]) -> int:
-        """Be done with the changes that each of these hooks has had; how many there were."""
+        """Mark as delivered the changes that each of these hooks has had; returns how many there were."""
         return self._database.write(lambda session: incidents.settle(session, names))
 
     # --- branches --------------------------------------------------------------------

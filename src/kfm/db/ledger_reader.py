@@ -214,7 +214,7 @@ class LedgerReader:
         return rows.invocation_from(row) if row else None
 
     def invocations_since(self, after: int, limit: int = 1000) -> list[tuple[int, Invocation]]:
-        """The calls whose row number is above, with it."""
+        """Invocations with a greater row number, each with that number."""
         found = self._session.all("invocations.since", after_number=after, row_limit=limit)
         return [(row[0], rows.invocation_from(row[1:])) for row in found]
 
@@ -223,7 +223,7 @@ class LedgerReader:
         return int(row[0]) if row else 0
 
     def troubled_runs(self, after: tuple[int, str], limit: int = 1000) -> list[Run]:
-        """Runs that were tried more than once, or whose calls were, by start and id, behind that place."""
+        """Runs that were tried more than once, or whose calls were, by start and id, after that place."""
         found = self._session.all("runs.troubled", after_ms=after[0], after_id=after[1], row_limit=limit)
         return [rows.run_from(row) for row in found]
 
@@ -232,7 +232,7 @@ class LedgerReader:
         return [rows.attempt_from(row) for row in self._session.all("attempts.of_run", run_id=run_id)]
 
     def attempts_since(self, after: int, limit: int = 1000) -> list[tuple[int, Attempt, Run]]:
-        """The attempts whose row number is above, with it and their run: for counting them all."""
+        """Attempts with a greater row number, each with that number and its run: for counting them all."""
         found = self._session.all("attempts.since", after_number=after, row_limit=limit)
         return [rows.attempt_and_run_from(row) for row in found]
 
@@ -309,7 +309,7 @@ class LedgerReader:
         return [quarantine.waiting_from(row) for row in found]
 
     def unjudged(self, limit: int = 100) -> list[Run]:
-        """Runs whose process died before anybody decided what becomes of them."""
+        """Runs whose process died before it was decided what becomes of them."""
         return [rows.run_from(row) for row in self._session.all("runs.unjudged", row_limit=limit)]
 
     def held(

@@ -192,7 +192,7 @@ def _take_back(session: Session, branch: str, dataset_id: str, brought_back: Row
 
 
 def begun(session: Session, branch: str, source: str) -> None:
-    """A branch for a pass, where there is none yet: as the other one is now."""
+    """Make the branch of a pipeline run, where there is none yet, from the other branch as it is now."""
     if branch_commits.branch_in(session, branch) is None:
         origin = branch_commits.ensure_in(session, source)
         branched(session, source, branch_commits.create_in(session, branch, origin.head))
@@ -231,7 +231,7 @@ def merged(session: Session, source: str, into: str, before: Branch, after: Comm
 
 
 def promoted(session: Session, branch: str, into: str, *, run_id: str, author: str) -> None:
-    """What a governed run made on its own branch becomes part of the other, and the branch is done with."""
+    """What a governed run made on its own branch becomes part of the other, and its own branch is deleted."""
     own = branch_commits.branch_in(session, branch)
     if own is None:
         return

@@ -175,7 +175,7 @@ class Journal:
         if self._emitter:
             self._post(session, self._emitter.started(attempt, run, known), attempt.started_at_ms)
 
-    # --- calls that became none ----------------------------------------------------------
+    # --- invocations that became no run --------------------------------------------------
 
     def refused(self, session: Session, invocation: Invocation, known: Circumstances, now_ms: int) -> None:
         if self._emitter is None:

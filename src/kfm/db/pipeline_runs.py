@@ -116,7 +116,7 @@ def post(session: Session, events: Sequence[LineageEvent], now_ms: int) -> None:
 
 
 def close_left(session: Session, run_id: str, now_ms: int, node: str = "") -> list[PassTry]:
-    """Those of a run, or of a node of it, that were open, with the governed run that they are a part of."""
+    """Close the open attempts of a run, or of a node of it; returns them, with their governed run."""
     closed = session.all("pass_attempts.close", run_id=run_id, node=node, state="aborted", ended_at_ms=now_ms)
     if not closed:
         return []
@@ -126,7 +126,7 @@ def close_left(session: Session, run_id: str, now_ms: int, node: str = "") -> li
 
 
 def fail_pass(session: Session, run_id: str, code: str, now_ms: int) -> None:
-    """The pipeline run itself: it has failed, until it is continued."""
+    """Mark the pipeline run itself as failed, until it is continued."""
     session.all("passes.interrupt", run_id=run_id, ended_at_ms=now_ms, error_code=code)
 
 
@@ -172,7 +172,8 @@ def _add_to_graph(session: Session, request: BeginPass, known_hash: str) -> None
 
 
 def leave(session: Session, request: EndPass, commit: str | None) -> bool:
-    """The lock is known to be held: `run_states.holds` was asked in this transaction."""
+    """End a node's part in a shared run. The lock is known to be held: `run_state.holds` was asked in this
+    transaction."""
     counts = {str(row[0]): int(row[1]) for row in session.all("run_states.outcomes", run_id=request.run_id)}
     counts = counts or request.counts  # the records lie elsewhere: the caller has counted them
     state = _state(counts, request.state, others_at_work(session, request))

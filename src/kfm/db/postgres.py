@@ -152,14 +152,14 @@ class PostgresDatabase:
         return sent.answers
 
     def send(self, sent: PendingStatement) -> PendingStatement:
-        """Sent without waiting; inside a transaction until an answer is needed, at the latest its end."""
+        """Send without waiting: at once; in a transaction when an answer is needed, or at its end."""
         self._outgoing.append(sent)
         if not self._changing:
             self.flush()
         return sent
 
     def flush(self) -> None:
-        """Everything that is on its way, in one journey."""
+        """Send everything that is queued, in one round trip."""
         outgoing, self._outgoing = self._outgoing, []
         if not outgoing:
             return

@@ -43,7 +43,7 @@ def judge(session: Session, request: Judge, watch: IncidentKeeper) -> bool:
     put_retry_state(session, request.retry)
     hold(session, request.held)
     watch.gave_up(session, request.held, request.retry, session.now_ms())
-    from kfm.db import governance  # late: those who only read need it not
+    from kfm.db import governance  # late: readers do not need it
 
     governance.append(session, request.entries)
     return True

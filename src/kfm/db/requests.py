@@ -158,7 +158,7 @@ class Requests(RequestReader):
         self, worker_id: str, claim_ms: int, dead: Callable[[str], bool], limit: int = 1
     ) -> list[UpdateRequest]:
         """Some that are due, ours from now on; also of those whose runner is dead or let its claim lapse.
-        None of a dataset that a request is running for: it would only find the door shut."""
+        None of a dataset that a request is running for: it would only be busy."""
         session = self._database.session
         now_ms = session.now_ms()
         left = [
@@ -235,7 +235,7 @@ class Requests(RequestReader):
     def await_approval(
         self, request: UpdateRequest, plan: tuple[str, str], approval: Approval, entry: GovernanceEntry
     ) -> bool:
-        """Keep the preview (digest, text) and ask for a second person; ours no more until he agrees."""
+        """Keep the preview (digest, text) and ask for a second person; the claim is released."""
 
         from kfm.model.next_steps import approve_command
 

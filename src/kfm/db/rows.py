@@ -63,7 +63,7 @@ def with_storable(parameters: dict[str, Any], free: tuple[str, ...]) -> dict[str
 
 def text_of(value: Any) -> str:
     """Canonical JSON text of a record or a plain document."""
-    from kfm.model.canonical import canonical_bytes  # late: those who only read need it not
+    from kfm.model.canonical import canonical_bytes  # late: readers do not need it
 
     return canonical_bytes(msgspec.to_builtins(value)).decode()
 

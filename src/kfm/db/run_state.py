@@ -460,7 +460,7 @@ class RunStateTables:
         """Lock what else a write needs; before a branch is locked, so that there is no deadlock."""
 
     def _took_back(self, session: Session, branch: str, dataset_ids: list[str]) -> None:
-        """The branch's commits were reverted; here the tables know it already."""
+        """Called after commits of the branch were reverted; the tables know it already."""
 
     def get(self, run_id: str) -> Pass | None:
         row = self._database.session.one("passes.get", run_id=run_id)
@@ -494,7 +494,7 @@ class RunStateTables:
 
 
 def switch(database: Database, fence: int, seen: str, value: str, entry: GovernanceEntry) -> bool:
-    """From one store to the other, and let everybody go on; False if the lock or the mark is not ours."""
+    """Switch to the other store and release the lock; False if the lock or the mark is not ours."""
 
     def change(session: Session) -> bool:
         lock = leases.lock_for_update(session, leases.COLLECTOR)

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Session(Protocol):
-    """Errors of the driver come out as ours: no caller needs to know which driver it was."""
+    """Named statements. Errors of the driver are raised as ours: no caller needs to know the driver."""
 
     def all(self, name: str, /, **parameters: Any) -> list[Row]: ...
     def one(self, name: str, /, **parameters: Any) -> Row | None: ...
@@ -18,15 +18,15 @@ class Session(Protocol):
         """One statement for each of many rows; what it returns is not read."""
 
     def bulk(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> int:
-        """The same for very many: the values stand in the order in which the statement names them.
-        How many rows that changed."""
+        """The same for very many: values are in the order in which the statement names them.
+        Returns how many rows were changed."""
 
     def gather(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> list[Row] | None:
-        """As `bulk` for rows to be inserted: what `{name}ed` tells of those that were, in no promised order.
-        None may be said of all: where nothing travels, reading them again would cost more than asking."""
+        """As `bulk` for rows to be inserted: what the statement returns for those that were, in no promised
+        order. None: all were, and reading them back would only cost time."""
 
     def expect(self, *names: str) -> None:
-        """These are asked next, and their parameters do not matter: a server gets them in one journey."""
+        """These are asked next, and their parameters do not matter: a server gets them in one round trip."""
 
     def send(self, name: str, /, **parameters: Any) -> None:
         """As `all`, without waiting for an answer: it is sent with the next statement."""

@@ -1,4 +1,4 @@
-"""A fair queue for the writers of one SQLite file.
+"""SQLite through apsw: connections, sessions, a reader, a ledger in memory, and a fair queue of writers.
 
 SQLite gives its write lock to the process that happens to ask at the right moment, so a process that
 writes back to back starves the others. Here a writer passes a gate before it asks for the write lock, and
@@ -51,7 +51,7 @@ _BUSY_MS = 5_000
 
 
 class WriteLock:
-    """`with lock: …` holds the gate; get the write lock in there, then leave."""
+    """The gate before SQLite's write lock. `with lock: …` holds it; get that lock in there, then leave."""
 
     def __init__(self, path: str, clock: Clock, wait_max_ms: int = WAIT_MAX_MS) -> None:
         self._path = path

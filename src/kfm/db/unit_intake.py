@@ -316,7 +316,7 @@ def _removed(session: Session, gone: IntakeRemoval, now_ms: int, tally: CountCha
 
 
 def _tombstone(session: Session, gone: IntakeRemoval, now_ms: int, tally: CountChanges) -> StoredUnit | None:
-    """A removal that overtook its object's announcement: whatever is older has nothing to say any more."""
+    """A unit for a removal that overtook its object's announcement: older messages no longer count."""
     if gone.unit is None or gone.removing != "remove" or not gone.sequencer:
         return None
     _insert(session, {gone.wal_id: IntakeUnit(gone.unit, Content(sequencer=gone.sequencer))}, now_ms, tally)
@@ -328,7 +328,7 @@ def _before(first_ms: int | None, second_ms: int | None) -> bool:
 
 
 def _advance(session: Session, seen: StoredUnit, sequencer: str | None) -> None:
-    """How far the key has come, also where nothing else changed: what is older has nothing to say."""
+    """Record how far the key has come, also where nothing else changed: older messages no longer count."""
     if sequencer and (not seen.sequencer or newer(sequencer, seen.sequencer)):
         session.all("units.advance", wal_id=seen.unit.wal_id, sequencer=sequencer)
 

@@ -68,7 +68,7 @@ def export_call(
     *,
     internal: bool = False,
 ) -> WrittenBundle:
-    """A call that never became a run leaves one document: its provenance."""
+    """An invocation that never became a run leaves one document: its provenance."""
     evidence = gather_call(ledger, invocation_id)
     dataset = _dataset(settings, evidence.invocation.dataset_id)
     rights = require_rights(dataset.id, dataset.rights)

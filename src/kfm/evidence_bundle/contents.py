@@ -1,4 +1,4 @@
-"""That an event stood in the ledger when the governance chain was sealed, shown without the other events."""
+"""Contents of a bundle: its documents, and proofs that its events were sealed in the governance chain."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def contents(
 
 
 def concerns(link: ChainLink, run_id: str, calls: Iterable[Invocation]) -> bool:
-    """Is this entry about the run, or about one of its calls?"""
+    """Is this entry about the run, or about one of its invocations?"""
     ids = {run_id, *(call.invocation_id for call in calls)}
     entry = link.entry
     return entry.subject in ids or any(entry.details.get(name) in ids for name in ("run_id", "invocation_id"))

@@ -23,7 +23,7 @@ TOPIC = "openlineage"
 
 
 class LineageEmitter:
-    """Makes OpenLineage events of attempts and calls. Pure: the same facts make the same bytes."""
+    """Makes OpenLineage events of attempts and invocations. Pure: the same facts make the same bytes."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class RunEventBuilder:
     def call(
         self, kind: EventType, lineage_id: str, invocation: Invocation, known: Circumstances, at_ms: int
     ) -> dict[str, Any]:
-        """An event about a call that never became an attempt: what it asked for, and why not."""
+        """An event about an invocation that never became an attempt: what it asked for, and why not."""
         facets, over = self._facets, kind != "START"
         at = instant(at_ms)
         run_facets: dict[str, Facet] = {

@@ -151,7 +151,7 @@ class Facets:
         )
 
     def pass_state(self, **state: Any) -> Facet:
-        """Of one attempt at a pass over a pipeline's nodes."""
+        """Of one attempt at a pipeline run."""
         return self._own("kfmRunState", kind="pass", **state)
 
     def node_record(self, **state: Any) -> Facet:
@@ -159,7 +159,7 @@ class Facets:
         return self._own("kfmRunState", kind="pass-node", **state)
 
     def call_state(self, invocation: Invocation, at: str, *, over: bool) -> Facet:
-        """Of a call that never became an attempt."""
+        """Of an invocation that never became an attempt."""
         return self._own(
             "kfmRunState",
             kind="call",

@@ -68,7 +68,7 @@ def prov_of_call(
     policies: str | None = None,
     producer: str | None = None,
 ) -> dict[str, Any]:
-    """The document of a call that was refused, or failed at the door."""
+    """The document of an invocation that was refused, or failed at admission."""
     evidence = gather_call(ledger, invocation_id, policies=policies, producer=producer)
     return call_document(evidence, mask=mask, environment=environment, rights=rights)
 
@@ -85,7 +85,7 @@ def prov_document(
     environment: str | None = None,
     rights: Rights | None = None,
 ) -> dict[str, Any]:
-    """A run with its attempts, nodes, calls, inputs, outputs, agents and plans."""
+    """A run with its attempts, nodes, invocations, inputs, outputs, agents and plans."""
     return {"@context": CONTEXT, "@graph": _Account(evidence, mask, environment, rights).graph()}
 
 
@@ -265,11 +265,11 @@ class _Account:
         }
 
 
-# --- calls ------------------------------------------------------------------
+# --- invocations ------------------------------------------------------------------
 
 
 def _unclaimed(call: Invocation, mask: Mask | None) -> Invocation:
-    """A masked call has no names, not even of whom it claims to act for."""
+    """A masked invocation has no names, not even of whom it claims to act for."""
     return call if mask is None else replace(call, claimed_actor=None, rationale=None)
 
 
@@ -289,7 +289,7 @@ def _invocation(call: Invocation) -> Thing:
 def _refused_call(
     call: Invocation, attempt_events: AttemptEvents, run: str | None, environment: str | None
 ) -> Thing:
-    """A call that never became an attempt still is something that was done, and by whom."""
+    """An invocation that never became an attempt still is something that was done, and by whom."""
     lineage_id = refused_call_id(call.invocation_id)
     return {
         "@id": keys.attempt_urn(lineage_id),

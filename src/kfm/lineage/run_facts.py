@@ -122,7 +122,7 @@ def gather(
 
 
 class CallEvidence(Record, frozen=True):
-    """A call that never became an attempt."""
+    """An invocation that never became an attempt."""
 
     invocation: Invocation
     messages: tuple[OutboxMessage, ...] = ()
@@ -180,7 +180,7 @@ def _completed(
     whole = {one.attempt: one.lineage_id for one in attempts if not one.node}
     promoted = next(iter(_bundles(entry for entry in entries if entry.kind == "promotion")), None)
     last = max(whole, default=0)
-    done = dict(attempt_events)  # also of refused calls
+    done = dict(attempt_events)  # also of refused invocations
     for one in attempts:
         mine, its = (
             attempt_events.get(one.lineage_id, AttemptEvents()),

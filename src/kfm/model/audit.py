@@ -73,7 +73,7 @@ class ChainVerdict(Record, frozen=True):
 
     @property
     def unanchored_since(self) -> int | None:
-        """From this row on, a cut or a new writing of everything would not be seen."""
+        """The first row that no anchor covers: from there on, a cut or a rewrite would not be seen."""
         return self.anchored_number + 1 if self.anchored_number < self.rows else None
 
 
@@ -235,7 +235,7 @@ class Walk:
         return ChainFinding(number=number, problem=problem, detail=detail, since=self._anchored + 1)
 
     def verdict(self) -> ChainVerdict:
-        """There is no more."""
+        """The verdict, once all links have been read."""
         return ChainVerdict(
             rows=self._rows,
             head_number=self._number,

@@ -165,7 +165,7 @@ def check_name(name: str) -> str:
 
 
 def moved_from(held: Branch, expected: str | None) -> Moved | None:
-    """None if the branch is where the caller saw it, or he did not look."""
+    """How the branch moved; None if it is where the caller saw it, or the caller did not look."""
     if expected is None or expected == held.head:
         return None
     return Moved(branch=held.name, expected=expected, actual=held.head)

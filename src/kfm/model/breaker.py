@@ -202,7 +202,7 @@ def provider_of_target(target: Target) -> str | None:
 
 
 def providers_of(source: SourceSettings, find: Callable[[str], SourceSettings]) -> tuple[str, ...]:
-    """Everybody who is called for a source: of a sync, those of its members, each once."""
+    """Every provider that is called for a source: of a sync, those of its members, each once."""
     members = [find(member) for member in source.members] if source.members else [source]
     named = [provider_of(member) for member in members]
     return tuple(dict.fromkeys(name for name in named if name is not None))

@@ -81,7 +81,7 @@ class Owed(Record, frozen=True):
 
     collection_id: str
     item_id: str
-    wanted: int  # how often it was requested; at least its revision
+    wanted: int  # counts the requests for its delivery; at least its revision
     sent: int
     tries: int
     until_ms: int  # the claim's end, and its fence

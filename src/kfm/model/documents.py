@@ -1,4 +1,4 @@
-"""Documents that people write: YAML 1.2 and JSON with lines, their shapes: known fields, checked types."""
+"""Documents that people write, as YAML 1.2 or JSON: values that know their lines, checked against a shape."""
 
 from __future__ import annotations
 

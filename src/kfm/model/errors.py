@@ -264,7 +264,7 @@ class Refused(KfmError):
 class GateDenied(Refused):
     """A policy gate refused this run.
 
-    The record of the call names the gate and the ids of the policies that
+    The record of the invocation names the gate and the ids of the policies that
     decided. A refusal consumes neither key nor budget: once the cause is
     lifted, the same command runs. A rule is lifted by declaring or recording
     what it asks for, never by a force; the page on policies lists every

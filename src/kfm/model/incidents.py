@@ -35,7 +35,7 @@ SEVERITY: dict[Kind, Severity] = {
     "halt": "critical",  # data that must not be shown came up to publication
 }
 RANK: dict[Kind, int] = {"circuit-open": 0, "dead-letter": 0, "quarantine": 1, "halt": 2}
-# It also gets worse each time that so many are affected: so a thousand runs are told of four times.
+# It also gets worse each time that so many are affected: so a thousand runs make four notifications.
 STEPS = tuple(10**power for power in range(1, 16))
 
 
@@ -86,7 +86,7 @@ class Notification(Record, frozen=True):
 
 
 def cause_of(trouble: IncidentCause) -> str:
-    """What makes two troubles the same: whom, and what."""
+    """The cause of an incident: the same for every trouble of one dataset or provider with one error."""
     return _cause(trouble.about, trouble.name, trouble.error_class, trouble.error_code)
 
 

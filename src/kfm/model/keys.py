@@ -193,7 +193,7 @@ def node_attempt_id(run_id: str, attempt: int, node: str) -> str:
 
 
 def refused_call_id(invocation_id: str) -> str:
-    """The lineage run of a call that never became an attempt."""
+    """The lineage run of an invocation that never became an attempt."""
     return uuid5(invocation_id, "0")
 
 
@@ -351,7 +351,7 @@ def agent_urn(name: str) -> str:
 
 
 def object_urn(wal_id: str, content_version: int) -> str:
-    """The bytes that were announced under a unit's key, the so-manieth time."""
+    """The bytes that were announced under a unit's key, by the number of their content version."""
     return _urn("object", wal_id, str(content_version))
 
 

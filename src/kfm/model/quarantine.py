@@ -77,7 +77,7 @@ class Approval(Record, frozen=True):
     """An approval request: what needs a second person."""
 
     request_id: str
-    # Of what is held; at work that the policies ask an approval for; of units that had ended; of a preview.
+    # Of quarantined work; at work that the policies ask an approval for; of ended units; of a preview.
     kind: Literal["release", "attempt", "replay", "update"]
     subject: str  # what it is about: a held id, the work's base key, a replay's id, or a request's
     digest: str  # of what was asked for, as it was then

@@ -11,7 +11,7 @@ from kfm.model.keys import coalesced
 from kfm.model.records import Record, Window
 
 RequestKind = Literal["cron", "webhook", "manual"]
-# open: waits, not before `not_before_ms` · running: claimed · awaiting-approval: its preview is, too ·
+# open: waits, not before `not_before_ms` · running: claimed · awaiting-approval: of its preview ·
 # done: it has its outcome · cancelled: it will not run
 RequestState = Literal["open", "running", "awaiting-approval", "done", "cancelled"]
 UNSETTLED: tuple[RequestState, ...] = ("open", "running", "awaiting-approval")

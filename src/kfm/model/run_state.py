@@ -119,7 +119,7 @@ class BeginPass(Record, frozen=True):
 
 
 class Begun(Record, frozen=True):
-    """Begun; or not, since another process holds the lock."""
+    """The start of a pipeline run; none if another process holds the lock (`held_by`)."""
 
     fence: int = 0
     attempt: int = 0
@@ -265,7 +265,7 @@ def decide(
     scope: SkipScope = "branch",
     asked: str | None = None,
 ) -> NodeDecision:
-    """Must this node run? `asked`: why it was requested to run in any case."""
+    """Must this node run? `asked`: the reason, if it is to run in any case."""
     if asked is not None:
         return NodeDecision("run", asked)
     gone = None

@@ -297,7 +297,6 @@ class _Step:
 COVERAGE_MAX = 10_000
 BACKFILL_MAX = 1_000
 EXAMINED_MAX = 100_000  # instants that one call looks at
-LET_GO: tuple[Became, ...] = ("skipped", "missed", "dropped", "redefined")
 
 # unaccounted: it is past, and there is no word of it · held: it waits for the schedule's resumption ·
 # pending: it is due just now, or its jitter is not over · coming: it lies ahead
@@ -326,6 +325,7 @@ class BackfillTime(Record, frozen=True):
     fate: Fate
     request_id: str  # the one that it has, or would get
     has_request: bool
+    before_first_seen: bool = False
 
 
 def coverage(
@@ -388,8 +388,8 @@ def backfill(
 ) -> list[BackfillTime]:
     """The instants of a span that have come, or only those that became no request; at most `limit`.
 
-    Those after the cursor are left to the schedule itself: it will account for them. A request is told, not
-    made again: an instant has one for good.
+    Those after the cursor are left to the schedule itself: it will account for them. A request that exists is
+    reported, not made again: an instant has one for good.
     """
     until_ms = now_ms if state is None else min(now_ms, state.cursor_ms)
     index = _Known(known)
@@ -414,6 +414,7 @@ def backfill(
                 fate=row.became if row else "unaccounted",
                 request_id=request_id(schedule_instant_key(schedule.id, instant_ms)),
                 has_request=row is not None and row.request_id is not None,
+                before_first_seen=row is not None and is_before_first_seen(row),
             )
         )
     return found

@@ -322,12 +322,12 @@ class Settings(Strict, frozen=True):
         return next(d for d in self.datasets if d.id == dataset_id)
 
     def declared(self, dataset_id: str | None) -> DatasetSettings | None:
-        """None for datasets that only the ledger knows, and for those of announced objects, which need no
-        declaration."""
+        """The dataset as declared; None for those that only the ledger knows, and for those of announced
+        objects, which need no declaration."""
         return next((one for one in self.datasets if one.id == dataset_id), None)
 
     def domain_of(self, dataset_id: str) -> str:
-        """What a switch or a freeze of a whole domain goes by, also where nothing is declared."""
+        """The domain of a dataset, for switches and freezes; the default one where nothing is declared."""
         return (self.declared(dataset_id) or DatasetSettings(id=dataset_id)).domain
 
     def source(self, source_id: str) -> SourceSettings:

@@ -42,7 +42,7 @@ def verify_kfm(
 ) -> Verification:
     """X-KFM-Signature. With `legacy_concat`, sha256(secret + body) passes too.
 
-    That older form can be extended with one valid message, so it
+    A sender that has one valid message of that older form can extend it, so it
     is only for a source that asks for it by name.
     """
     digests = [hmac.digest(secret, body, "sha256") for secret in secrets]

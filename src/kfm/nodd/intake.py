@@ -1,4 +1,4 @@
-"""Readings of keys, remembered between intake and work: in one process a key is read once."""
+"""Intake of messages: their records become an intake batch; readings of keys are remembered until work."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class KeyCache:
         self._readings[reading.wal_id] = reading
 
     def take(self, wal_id: str, object_uri: str) -> Reading:
-        """Raises Refusal where the dataset that the unit was taken in by is not known any more."""
+        """The reading of a unit's key. Raises RecordRefusal if the unit's dataset is not known any more."""
         known = self._readings.pop(wal_id, None)
         return known if known is not None else self._registry.read(*split(object_uri))
 

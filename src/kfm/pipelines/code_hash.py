@@ -97,7 +97,7 @@ class _Walk:
         elif isinstance(value, list | tuple):
             self._items(value, enumerate(value))
         elif isinstance(value, set | frozenset):
-            # Sorted: a set has no order of its own, and another one in each process.
+            # Sorted: the order of a set differs from process to process.
             texts = sorted(" ".join(_Walk(self._texts).through(each)) for each in value)
             self._parts += ["{", *texts, "}"]
         else:

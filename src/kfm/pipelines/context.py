@@ -171,5 +171,5 @@ class NodeContext:
 
 
 def log_node(node: str, text: str) -> None:
-    """What a node says, in this process or in a child. `kfm pipeline run` shows it without being asked."""
+    """Log a line of a node, of this process or of a child. `kfm pipeline run` shows it without --verbose."""
     logger.info("%s", one_line(text), extra={"node": node})

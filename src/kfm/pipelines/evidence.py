@@ -132,7 +132,7 @@ def add_pass(app: Any, document: dict[str, Any], run_id: str, public: Callable[[
 
 
 def _unconfigured(root: str) -> Loaded:
-    """A folder without a configuration is one in which everything is left as it comes."""
+    """The default settings, for a folder without a configuration."""
     from kfm.config.loader import Loaded
     from kfm.model.settings import Settings
 

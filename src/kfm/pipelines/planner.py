@@ -342,7 +342,7 @@ class PipelinePlanner:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No garbage collection: among many small objects that all stay it would look again and again."""
+    """Without Python's garbage collection, which would look at many small objects that all stay."""
     before = gc.isenabled()
     gc.disable()
     try:

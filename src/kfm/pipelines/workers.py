@@ -44,7 +44,7 @@ NOT_IN_A_FILE = (
 
 
 class NodeJob(msgspec.Struct, frozen=True, eq=False):
-    """Job: a node that must run, with its arguments."""
+    """A node that must run, with its arguments."""
 
     spec: NodeSpec
     reason: str
@@ -81,7 +81,7 @@ class Workers(Protocol):
     def full(self) -> bool: ...
     def start(self, job: NodeJob) -> None: ...
     def wait(self, cancelled: threading.Event) -> list[NodeResult]:
-        """At least one outcome; all that are there."""
+        """Wait for at least one result; returns all that are there."""
 
 
 class WorkerContext(msgspec.Struct, frozen=True, eq=False):

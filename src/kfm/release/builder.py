@@ -318,7 +318,7 @@ RUNS, ATTEMPTS, RETRIES, CALLS = "runs.jsonl", "attempts.jsonl", "retries.jsonl"
 
 
 class PublicInvocation(Record, frozen=True):
-    """A call without who made it and why: that is between them and the governance ledger."""
+    """An invocation without who made it and why: that is between them and the governance ledger."""
 
     invocation_id: str
     run_id: str | None

@@ -151,13 +151,13 @@ def blockers(settings: Settings, ledger: LedgerReader, now_ms: int) -> list[Bloc
     ]
 
 
-# --- refused calls -------------------------------------------------------------------
+# --- refused invocations -------------------------------------------------------------------
 
 
 def refused_calls(
     settings: Settings, ledger: LedgerReader, switches: Sequence[Switch], now_ms: int
 ) -> Iterator[Blocker]:
-    """Datasets whose last call was refused by a gate that still refuses; without switches and freezes."""
+    """Datasets whose last invocation a gate refused that still refuses; without switches and freezes."""
     calls = last_calls(ledger)
     for name in (dataset.id for dataset in settings.datasets if dataset.id in calls):
         call = calls[name]
@@ -171,7 +171,7 @@ def refused_calls(
 
 
 def last_calls(ledger: LedgerReader) -> Mapping[str, Invocation]:
-    """By dataset, the newest call, as far back as is looked."""
+    """By dataset, the newest invocation, as far back as is looked."""
     found: dict[str, Invocation] = {}
     for call in ledger.invocations(limit=CALLS_SEEN_MAX):
         held = found.setdefault(call.dataset_id, call)
@@ -183,7 +183,7 @@ def last_calls(ledger: LedgerReader) -> Mapping[str, Invocation]:
 def blocking_gate(
     call: Invocation, settings: Settings, switches: Sequence[Switch], now_ms: int
 ) -> GateResult | None:
-    """The gate that refused a call and would refuse it again, as far as is known; not of calls with a run."""
+    """The gate that refused an invocation without a run and would refuse it again, as far as is known."""
     if call.outcome != "refused" or call.run_id is not None:
         return None
     from kfm.model.gates import freeze_gate, switch_gate
@@ -196,7 +196,7 @@ def blocking_gate(
         elif gate.gate == "freeze":
             lifted = freeze_gate(settings.freezes, call.dataset_id, domain, now_ms).allowed
         else:
-            lifted = gate.gate == "plan"  # it was about that one call
+            lifted = gate.gate == "plan"  # it was about that one invocation
         if not lifted:
             return gate
     return None

@@ -1,4 +1,4 @@
-"""Find the run, or the call, that a person means."""
+"""Finds the run, invocation or unit that a person means."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def find_run(ledger: Any, wanted: str) -> Any:
 
 
 def find_run_or_call(ledger: Any, wanted: str) -> Any:
-    """A run or a call, by its id or by the beginning of it: a call that was refused became no run."""
+    """A run or an invocation, by its id or the beginning of it: a refused invocation became no run."""
     known = ledger.run(wanted) or ledger.invocation(wanted)
-    remedy = "`kfm runs` lists runs; `kfm explain DATASET` names its newest call."
+    remedy = "`kfm runs` lists runs; `kfm explain DATASET` names its newest invocation."
     return known or only(wanted, [runs_in(ledger), calls_in(ledger)], remedy)
 
 
@@ -86,8 +86,8 @@ def runs_in(ledger: Any) -> Sought:
 
 def calls_in(ledger: Any) -> Sought:
     return Sought(
-        "call",
-        "calls",
+        "invocation",
+        "invocations",
         lambda _start: ledger.invocations(limit=SEARCHED_MAX),
         lambda call: call.invocation_id,
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kfm.model.quantities import instant
 from kfm.reports.lookup import SEARCHED_MAX, Sought, only
+from kfm.reports.state_words import of_node
 
 if TYPE_CHECKING:
     from kfm.app import App
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 
 NODES_MAX = 20_000
-# What a record says, and the word that people read for it.
-WORDS = {"success": "ran", "skipped": "unchanged", "failed": "failed", "partial": "partial"}
 
 
 class PassSeen(NamedTuple):
@@ -82,7 +81,7 @@ def cells_of(found: Any, records: dict[str, Any]) -> list[NodeCell]:
         record = records.get(name)
         if record is not None:
             reason = record.error_code if record.outcome == "failed" else record.reason
-            cells[name] = NodeCell(name, WORDS[record.outcome], reason or "", record.duration_ms)
+            cells[name] = NodeCell(name, of_node(record.outcome), reason or "", record.duration_ms)
         elif found.state == "running":
             cells[name] = NodeCell(name, "running", "no record yet")
         else:

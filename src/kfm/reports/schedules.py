@@ -1,4 +1,4 @@
-"""Schedules, their instants, and what became of those, as documents."""
+"""Schedules, their scheduled times, and what became of those, as documents."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _goes_by(schedule: Schedule) -> str:
 
 
 def instant_document(schedule: Schedule, source: SourceSettings, at_ms: int) -> dict[str, Any]:
-    """The JSON shape of one instant."""
+    """The JSON shape of one scheduled time."""
     window = period_of(schedule, source, at_ms)
     return {
         "schedule_id": schedule.id,
@@ -85,7 +85,7 @@ def state_document(state: ScheduleState | None) -> dict[str, Any]:
 
 
 def expected_document(expected: Expected) -> dict[str, Any]:
-    """One instant that the schedule expects, and what it became."""
+    """One scheduled time that the schedule expects, and what it became."""
     return {
         "instant": instant(expected.instant_ms),
         "window_start": instant(expected.window_start_ms),

@@ -7,12 +7,18 @@ from typing import Any
 
 from kfm.model.quantities import instant, one_line, short_id
 from kfm.reports.blockers import OPERATOR, failures, frozen, switched
+from kfm.reports.state_words import of_run
 
 ATTENTION_MAX = 20  # works named; more are counted
 
 
 def gather(app: Any) -> dict[str, Any]:
     """All of it, as one document."""
+    return read_status(app)[0]
+
+
+def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """The document, and the word that people read for the newest run of each dataset."""
     settings, ledger, now_ms = app.settings, app.ledger, app.clock.now_ms()
     heads = {head.dataset_id: head for head in ledger.heads()}
     switches = [switch for switch in ledger.switches() if switch.position != "running"]
@@ -20,7 +26,12 @@ def gather(app: Any) -> dict[str, Any]:
     locks = [lock for lock in ledger.locks() if lock.holder is not None]
     gone = {lock.scope for lock in locks if app.liveness.is_dead(lock.holder.worker_id)}
     alive = [lock for lock in locks if lock.scope not in gone]
-    datasets = [_dataset(dataset.id, heads, ledger) for dataset in settings.datasets]
+    newest = {
+        dataset.id: run
+        for dataset in settings.datasets
+        for run in ledger.runs(dataset_id=dataset.id, limit=1)
+    }
+    datasets = [_dataset(dataset.id, heads, newest.get(dataset.id)) for dataset in settings.datasets]
     pending = _pending(settings, heads, ledger.projected())
     attention = failures(settings, ledger)
     document: dict[str, Any] = {
@@ -40,7 +51,11 @@ def gather(app: Any) -> dict[str, Any]:
         "requests": _requests(ledger),
         **_ahead(ledger),
     }
-    return {"headline": _headline(settings, switches, document, now_ms), **document}
+    words = {
+        name: of_run(run.status, version_id=run.version_id, error_code=run.error_code)
+        for name, run in newest.items()
+    }
+    return {"headline": _headline(settings, switches, document, now_ms), **document}, words
 
 
 def _breakers(ledger: Any) -> list[dict[str, Any]]:
@@ -141,15 +156,14 @@ def _line(state: str, sentence: str, who: str | None, command: str | None) -> di
 # --- the rest ------------------------------------------------------------------------
 
 
-def _dataset(dataset_id: str, heads: dict[str, Any], ledger: Any) -> dict[str, Any]:
+def _dataset(dataset_id: str, heads: dict[str, Any], run: Any) -> dict[str, Any]:
     head = heads.get(dataset_id)
-    runs = ledger.runs(dataset_id=dataset_id, limit=1)
     return {
         "dataset_id": dataset_id,
         "version": head.sequence if head else None,
         "version_id": head.version_id if head else None,
         "promoted_at": instant(head.promoted_at_ms) if head else None,
-        "last_run": _brief(runs[0]) if runs else None,
+        "last_run": _brief(run) if run is not None else None,
     }
 
 

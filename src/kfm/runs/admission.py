@@ -459,7 +459,7 @@ class Admission:
             answer = self._once(subject)
             if answer is not None:
                 return answer
-        raise Busy("The ledger kept changing while this call was being decided.")
+        raise Busy("The ledger kept changing while this invocation was being decided.")
 
     def refuse(self, subject: RunSubject, error: Refused) -> NoReturn:
         """Record a refusal for a reason that the executor has found."""
@@ -608,7 +608,7 @@ class Admission:
                 self._entry(kind, subject.dataset.id, subject, {"reason": reason, "policies": self._policies})
                 for kind in kinds
             ]
-        # A call that found its run busy did nothing that needs a lineage event.
+        # An invocation that found its run busy did nothing that needs a lineage event.
         known = self._known(subject, gates, run.revision if run else 0) if outcome != "busy" else None
         self._store.record_invocation(invocation, entries, known)
         raise NotAdmitted(error, invocation, run)

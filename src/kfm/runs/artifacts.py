@@ -102,7 +102,7 @@ class RunLog:
         self._write(name, canonical_bytes(plain) + b"\n")
 
     def _write(self, name: str, line: bytes) -> None:
-        """A copy of what the ledger knows: that it can't be written is told once and changes nothing."""
+        """A copy of what the ledger knows: that it can't be written is logged once and changes nothing."""
         writer = self._open.get(name)
         if writer is None:
             return
@@ -233,7 +233,7 @@ def idempotency_document(run: Run, subject: RunSubject, outcome: str, *, dry_run
 
 
 def provenance(app: LineageContext, wanted: str, *, internal: bool = False) -> bytes:
-    """The PROV-O document of a run, or of a call that never became one."""
+    """The PROV-O document of a run, or of an invocation that never became one."""
     run = app.ledger.run(wanted)
     call = None if run else app.ledger.invocation(wanted)
     about = run or call

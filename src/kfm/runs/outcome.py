@@ -97,7 +97,7 @@ class RunOutcomes:
         return step_of_run(store, run, store.now_ms()) if run is not None and failed else None
 
     def projected(self, report: RunReport) -> RunReport:
-        """The report of a call whose dataset's targets were brought up to date."""
+        """The report of an invocation, after its dataset's targets were brought up to date."""
         shown = tuple(project(self._kernel, self.subject.dataset.id))
         return replace(
             report, projections=shown, duration_ms=self._kernel.clock.monotonic_ms() - self._started_ms

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kfm.app import App
 
 
-BATCH_MAX = 100  # what one pass looks at
+BATCH_MAX = 100  # runs that one round looks at
 EVER_MS = 2**53 - 1
 
 
@@ -51,7 +51,7 @@ class RetriesMade(Record, frozen=True):
 
 
 class AutomaticRetries:
-    """Makes the retries that are due, once over."""
+    """Makes the retries that are due, one round at a time."""
 
     def __init__(self, kernel: Kernel, subject: Callable[[Run], RunSubject | None]) -> None:
         self._kernel = kernel
@@ -101,7 +101,7 @@ class AutomaticRetries:
             at = moment(overtaken_ms)
             return _passed(run, "blocked", f"It is tried with the next run of its schedule, at {at}.")
         assert subject is not None
-        # Asked before the front door, where each refusal goes on record: we come back every few seconds.
+        # Asked before admission, where each refusal goes on record: this is asked again every few seconds.
         if self._is_locked(subject):
             return _passed(run, "busy", f"{subject.scope} is held by another run.")
         decision = admission.at_admission(kernel, subject, dry_run=True)

@@ -25,7 +25,7 @@ def project(
     for head in kernel.ledger.heads():
         if dataset_id is not None and head.dataset_id != dataset_id:
             continue
-        # What is not configured any more is left in peace where it was shown.
+        # What is not configured any more stays where it was shown.
         looks = _is_configured(kernel, head.dataset_id)
         behind = [
             target

@@ -1,4 +1,4 @@
-"""The dispatcher: claims accepted requests and runs them, by the admission of any other call, to an end."""
+"""The dispatcher: claims accepted requests and runs them, through the same admission as any invocation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests: cancelled by a person."""
+"""Cancellation of requests by a person."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ class ServiceThreads:
         self._threads.append(threading.Thread(target=again, name=f"kfm-{name}", daemon=True))
 
     def _trouble(self, error: Exception) -> int:
-        """Of the part that calls: logged once, however long it lasts; how long to wait."""
+        """An error of the part that calls: logged once, however long it lasts; returns how long to wait."""
         name = _own_name()
         text = error.message if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
         last, failures = self._troubles.get(name, (None, 0))
@@ -241,7 +241,7 @@ class ServiceThreads:
             logger.info("%s: goes on", name, extra={"part": name})
 
     def _wait(self, wakes: int, delay_ms: int) -> int:
-        """Until there is something new, or so long; what the next wait counts from."""
+        """Wait until there is something new, or so long; returns what the next wait counts from."""
         with self._woken:
             if self._wakes == wakes and not self._stop.is_set():
                 self._woken.wait(delay_ms / 1000)

@@ -74,7 +74,7 @@ def set_paused(
 
 
 def _first_sight(app: App, schedule: Schedule) -> None:
-    """What is not known to the ledger can be neither paused nor backfilled in it."""
+    """Make the schedule known to the ledger: an unknown one can be neither paused nor backfilled."""
     store = app.kernel.store
     source = app.settings.source(schedule.source)
     step = account(
@@ -111,10 +111,10 @@ def make_backfill(
     claimed_actor: str | None = None,
     ticket: str | None = None,
 ) -> list[UpdateRequest]:
-    """Requests for those that have none; which ones were made."""
+    """Make requests for the planned times that have none; returns those that were made."""
     store = app.kernel.store
     if schedule.id not in store.schedule_states().states():
-        # First, or who sees it first may have looked before now, and would still account for these himself.
+        # First: else a scheduler that sees it later could account for these, too.
         _first_sight(app, schedule)
     cursor_ms = store.schedule_states().states()[schedule.id].cursor_ms
     now_ms = store.now_ms()
@@ -123,7 +123,7 @@ def make_backfill(
     wanted = [
         replace(
             request_for(schedule, source, one.instant_ms, now_ms, app.actor),
-            not_before_ms=now_ms,  # what is on time, and waits since ever, goes first
+            not_before_ms=now_ms,  # what is on time was due earlier, and goes first
             rationale=by.rationale,
             ticket=by.ticket,
             claimed_actor=by.claimed_actor or f"schedule:{schedule.id}",

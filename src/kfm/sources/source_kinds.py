@@ -108,7 +108,7 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     resolve_secret: Callable[[str], str]
     resolve_path: Callable[[str], str]
     limits: Limits = Limits()
-    circuit_guard: Any = None  # Callable[[Source, Tools], Tools]: the tools behind the provider's circuit
+    circuit_guard: Any = None  # Callable[[SourceSettings, Tools], Tools]: tools behind its circuit
 
 
 def make_source(source: SourceSettings, settings: Settings, tools: Tools) -> ports.Source:

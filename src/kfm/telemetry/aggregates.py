@@ -101,7 +101,7 @@ class Visitor(Protocol):
 
 
 class TimeBounds(Record, frozen=True):
-    """Half open; None is without end. What counts is when an attempt or a call began, or a try failed."""
+    """Half open; None is without end. Counted is when an attempt or an invocation began, or a try failed."""
 
     since_ms: int | None = None
     until_ms: int | None = None
@@ -137,7 +137,7 @@ def visit(ledger: LedgerReader, bounds: TimeBounds, names: DatasetNames, *visito
 
 
 def visit_passes(ledger: LedgerReader, bounds: TimeBounds, names: DatasetNames, counting: Aggregates) -> None:
-    """The same for passes, which are attempts of their own."""
+    """The same for pipeline runs, which have attempts of their own."""
     for _, figures in every(ledger.pass_attempts_since):
         if bounds.hold(figures.started_at_ms):
             counting.passed(names.of_pass(figures))

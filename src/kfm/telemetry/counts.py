@@ -141,7 +141,7 @@ class RunTally:
 
 
 class PassTally:
-    """The passes over one pipeline."""
+    """The runs of one pipeline."""
 
     def __init__(self) -> None:
         self._states: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Metrics in the text format of Prometheus."""
+"""Tallies of metrics, and their text in the format of Prometheus."""
 
 from __future__ import annotations
 

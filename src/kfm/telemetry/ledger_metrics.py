@@ -62,8 +62,8 @@ class Folding:
     ) -> Tallies:
         """Everything that has happened since the last time, and how things stand now.
 
-        `public` gives a dataset's public name. It must give the same each time: names are counted under.
-        `providers` does so for those whom sources call, `pipelines` for the pipelines of passes, `units` for
+        `public` gives a dataset's public name. It must give the same each time: counts are kept under it.
+        `providers` does so for those whom sources call, `pipelines` for those of pipeline runs, `units` for
         the datasets of announced objects.
         """
         self._public, self._providers = public, providers
@@ -258,7 +258,7 @@ class PassFolding:
         self._named: Callable[[PassFigures], str] = lambda figures: figures.pipeline_id
         self._place = TablePosition()
         self._open: set[tuple[str, int]] = set()
-        self._ratios: dict[str, tuple[int, float]] = {}  # pipeline → when its newest pass began, its ratio
+        self._ratios: dict[str, tuple[int, float]] = {}  # pipeline → when its newest run began, its ratio
 
     def fold(
         self, ledger: LedgerReader, tallies: Tallies, named: Callable[[PassFigures], str], now_ms: int

@@ -10,7 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from kfm.web.listening import is_named
+from kfm.web.listener import is_named
 from kfm.web.problems import problem
 
 HEAD_BYTES_MAX = 65_536  # of a head, beyond what came with its first bytes

@@ -23,7 +23,7 @@ from kfm.model.errors import KfmError
 from kfm.nodd.catalogue import stac_items
 from kfm.nodd.catalogue.search import find_page
 from kfm.nodd.grammar import Dataset
-from kfm.web.listening import LOOPBACK
+from kfm.web.listener import LOOPBACK
 from kfm.web.openapi import OPENAPI, stac_openapi
 from kfm.web.problems import answer, on_error, on_http
 from kfm.web.query_params import BODY_BYTES_MAX, ITEMS_FIELDS, SEARCH_FIELDS, Query, from_body, from_text

@@ -28,7 +28,7 @@ from kfm.web.accept_queue import AcceptQueue
 from kfm.web.api.access import BEARER, authenticate
 from kfm.web.api.routes import api_routes
 from kfm.web.console.pages import console_routes
-from kfm.web.listening import LOOPBACK
+from kfm.web.listener import LOOPBACK
 from kfm.web.metrics import Scrape
 from kfm.web.previews import preview_document
 from kfm.web.problems import answer, on_error, on_http, problem

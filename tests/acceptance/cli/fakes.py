@@ -160,6 +160,7 @@ class FakeLedger:
         dataset_id: str | None = None,
         source_id: str | None = None,
         status: str | None = None,
+        before: tuple[int, str] | None = None,
         limit: int = 50,
     ) -> list[Run]:
         chosen = [

@@ -145,7 +145,7 @@ def test_the_first_line_is_the_reason(kfm: Kfm, begun: Path) -> None:
     kfm("run")
     run_id = kfm("runs", "--json").document["runs"][0]["run_id"]
     same, *_ = kfm("explain", "example-readings").out.splitlines()
-    assert f"did nothing: its inputs equal those of run {run_id}, both are sha256:" in same
+    assert f"left it unchanged: its inputs equal those of run {run_id}, both are sha256:" in same
     config.write_text(config.read_text().replace("level: public", "level: blocked"))
     kfm("run")
     refused, *chain = kfm("explain", "example-readings").out.splitlines()

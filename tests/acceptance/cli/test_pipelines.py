@@ -356,7 +356,7 @@ def test_explain(kfm: Kfm, flow: Path, valid: Valid) -> None:
     assert "its inputs changed: parameter digits changed from 2 to 3." in reason
     assert "It reads from soil.samples" in all_of_it
     assert "which run first-run made." in all_of_it
-    assert "skipped: unchanged; run first-run made its result" in told("soil.samples")[0]
+    assert "is unchanged; run first-run made its result" in told("soil.samples")[0]
     assert "checksum of input soil.mean" not in told("soil.count")[1]
     (flow / "flow.py").write_text(FLOW.replace("return len(samples)", "return len(samples) + 0"))
     (flow / "broken").touch()

@@ -56,7 +56,7 @@ def test_runs(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
         ]
     )
     assert [cell.strip() for cell in first if cell.strip()] == [
-        *("2026-01-02 00:00:00", "success", "levels", "daily", "2026-01-01 00:00 … 2026-01-02 00:00"),
+        *("2026-01-02 00:00:00", "published", "levels", "daily", "2026-01-01 00:00 … 2026-01-02 00:00"),
         *("0", "1", "1.5 s", "-", RUN_ID[:13]),
     ]
     assert [cell.strip() for cell in second if cell.strip()][5:] == ["2", "3", "-", "KFM404", "ffff"]
@@ -78,6 +78,10 @@ def test_runs_can_be_chosen(kfm: Kfm, app: FakeApp) -> None:
         kfm("runs", "--status", "failed", "--limit", "2").err
         == "more runs are not shown: use --limit (now 2)\n"
     )
+    for stored_or_shown in ("success", "published"):
+        (one,) = kfm("runs", "--status", stored_or_shown, "--json").document["runs"]
+        assert (one["run_id"], one["status"]) == (RUN_ID, "success")
+    assert kfm("runs", "--status", "refused").out == "no runs\n"
     nothing = kfm("runs", "--dataset", "level")
     assert nothing.out == "no runs\n"
     assert nothing.err == "the configuration has no dataset `level`; did you mean `levels`?\n"
@@ -172,7 +176,7 @@ def test_a_run_is_explained_from_the_records(kfm: Kfm, app: FakeApp, valid: Vali
     app.ledger.lists = {"runs": [make_run()]}
     said = kfm("explain", RUN_ID).out
     assert "No evidence of a promotion" in said
-    assert "No evidence of a call that asked for it." in said
+    assert "No evidence of an invocation that asked for it." in said
 
 
 def test_the_account_says_what_became_of_each_call(kfm: Kfm, app: FakeApp) -> None:
@@ -201,9 +205,9 @@ def test_the_account_says_what_became_of_each_call(kfm: Kfm, app: FakeApp) -> No
     assert [line for line in said if line.startswith("At ") or " the same, last " in line] == [
         "At 2026-01-02 00:00:00 UTC ana asked for it, and was refused: A gate refused this. Frozen.",
         "2 more times the same, last at 2026-01-02 00:02:00 UTC.",
-        "At 2026-01-02 00:03:00 UTC ana (rationale: urgent, ticket T-1) asked for it, and it succeeded. "
+        "At 2026-01-02 00:03:00 UTC ana (rationale: urgent, ticket T-1) asked for it, and it was published. "
         "Why it ran: Attempt 1 failed with WORKER_DIED.",
-        "At 2026-01-02 00:04:00 UTC ana asked for it, and nothing had to be done: Unchanged.",
+        "At 2026-01-02 00:04:00 UTC ana asked for it, and it was unchanged: Unchanged.",
         "At 2026-01-02 00:05:00 UTC ana asked for it, and how that ended is not recorded.",
     ]
     assert said.count("Gate freeze refused it: Frozen.") == 1

@@ -83,7 +83,7 @@ def test_from_nothing_to_published(kfm: Kfm, begun: Path, valid: Valid) -> None:
     valid("show", kfm("show", run_id, "--json").document)
     account = kfm("explain", run_id).out
     assert "It was promoted as version 1" in account
-    assert "and nothing had to be done: Upstream is unchanged" in account
+    assert "and it was unchanged: Upstream is unchanged" in account
     valid("project", kfm("project", "--json").document)
 
 
@@ -210,7 +210,7 @@ def test_gate_test(kfm: Kfm, begun: Path, valid: Valid) -> None:
             "- {name: x, action: jump, dataset: {id: a}, expect: deny}",
             "fixtures.yaml:1: action must be one of ",
         ),
-        ("- [", "fixtures.yaml:1: expected the node content"),
+        ("- [", "fixtures.yaml:1: not YAML: expected the node content"),
     ],
 )
 def test_faulty_fixtures_are_named(kfm: Kfm, begun: Path, text: str, sentence: str) -> None:

@@ -26,7 +26,7 @@ def instant(second: int, fate: str = "redefined", **more: Any) -> dict[str, Any]
 
 def test_what_came_before_anybody_knew_the_schedule_is_called_so() -> None:
     """It was not redefined: there was nothing to redefine."""
-    assert [row[1] for row in history_rows([instant(1)])] == ["not known yet"]
+    assert [row[1] for row in history_rows([instant(1)])] == ["not seen yet"]
     assert history_rows([instant(1, before_first_seen=False)])[0][1] == "redefined"
 
 
@@ -47,4 +47,4 @@ def test_what_became_a_request_has_a_row_of_its_own() -> None:
     ]
     assert len(history_rows(many)) == 2 * TOGETHER_MIN
     mixed = [*(instant(second) for second in range(TOGETHER_MIN)), many[0], instant(50)]
-    assert [row[1] for row in history_rows(mixed)] == ["not known yet", "noop", "not known yet"]
+    assert [row[1] for row in history_rows(mixed)] == ["not seen yet", "unchanged", "not seen yet"]

@@ -97,7 +97,7 @@ def test_once_and_end(kfm: Kfm, valid: Valid, change: Callable[[str], list[Any]]
     runs = kfm("runs", "--json").document["runs"]
     assert [one["trigger_type"] for one in runs] == ["cron"]
     assert "schedule:days" in kfm("explain", runs[0]["run_id"]).out
-    assert "success" in kfm("schedule", "list").out
+    assert "published" in kfm("schedule", "list").out
 
 
 def test_backfill(kfm: Kfm, valid: Valid, change: Callable[[str], list[Any]]) -> None:

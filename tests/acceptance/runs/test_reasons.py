@@ -90,7 +90,8 @@ def test_no_approval_is_asked_for_what_is_over(project: Inside) -> None:
     with_pipeline(project, BROKEN)
     run = project.kfm("run", *WINDOW, "--json").result["run_id"]
     project.kfm("quarantine", "release", run, "--rationale", "look again")
-    assert "(open: another account runs kfm approvals approve" in project.kfm("quarantine", "show", run).out
+    shown = project.kfm("quarantine", "show", run).out
+    assert "(waiting for approval: another account runs kfm approvals approve" in shown
     project.configure()
     assert project.kfm("run", *WINDOW).code == 0
     shown = project.kfm("quarantine", "show", run).out

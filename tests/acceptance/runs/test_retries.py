@@ -369,7 +369,7 @@ def test_a_person_who_put_it_right_just_runs_it(quarantined: Inside) -> None:
     quarantined.write("pipeline.py", FINE)
     assert quarantined.run().code == 0
     assert quarantined.rows("SELECT state, released_by FROM held") == [("resolved", run_id(quarantined))]
-    assert quarantined.kfm("quarantine", "list").out == "nothing is held\n"
+    assert quarantined.kfm("quarantine", "list").out == "nothing is quarantined\n"
     assert quarantined.kfm("compliance").code == 0
 
 

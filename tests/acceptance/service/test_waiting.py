@@ -53,7 +53,7 @@ def test_from_the_list_of_requests_to_the_approval(tmp_path: Path, monkeypatch: 
         ended = served.settled(request)
         assert ended["outcome"] == "success"
         told = kfm(folder, "explain", request[:13]).stdout
-        assert told.startswith(f"Request {request} was done")
+        assert told.startswith(f"Request {request} was published")
         for part in ("webhook:river", "approved its preview", "looked at", ended["run_id"]):
             assert part in told
         of_run = kfm(folder, "explain", ended["run_id"]).stdout

@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from kfm.web.listening import LOOPBACK
+from kfm.web.listener import LOOPBACK
 from kfm.web.server import Named
 
 HOSTS = (*LOOPBACK, "data.example.org")
@@ -64,7 +64,7 @@ def test_commands_that_serve_nothing_need_no_web_framework() -> None:
         "import sys\n"
         "for name in ('starlette', 'uvicorn', 'httptools', 'jinja2'):\n"
         "    sys.modules[name] = None\n"
-        "import kfm.cli.catalogue, kfm.cli.doctor, kfm.cli.metrics, kfm.web.listening\n"
+        "import kfm.cli.catalogue, kfm.cli.doctor, kfm.cli.metrics, kfm.web.listener\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -71,7 +71,7 @@ def matches(document: dict[str, Any]) -> bool:
 def text_to_sign(document: dict[str, Any]) -> bytes:
     """The text that a topic signs: of a notification, these fields in this order.
 
-    SignatureVersion 1 signs it with SHA-1, 2 with SHA-256. Raises Refusal if a field is missing or no text.
+    SignatureVersion 1 signs it with SHA-1, 2 with SHA-256. Raises RecordRefusal if one is missing or no text.
     """
     signed = {name: document[name] for name in SIGNED if document.get(name) is not None}
     if signed.get("Type") != NOTIFICATION or not all(isinstance(value, str) for value in signed.values()):

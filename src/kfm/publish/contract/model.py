@@ -18,7 +18,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ValueBounds(Value, frozen=True, kw_only=True):
-    """Limits of a value; of text for numbers and lengths, of instants for dates."""
+    """Limits of a value: numbers for numbers and lengths, instants for dates."""
 
     minimum: Any = None
     maximum: Any = None

@@ -23,6 +23,7 @@ from kfm.reports.explain.sentences import (
     of_run,
     stopped,
 )
+from kfm.reports.state_words import of_run as shown_run
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 SHOWN_MAX = 20
 READ_MAX = 1000
 _ANSWERS = {
-    "success": "and it succeeded",
-    "noop": "and nothing had to be done",
+    "success": "and it was published",
+    "noop": "and it was unchanged",
     "refused": "and was refused",
     "busy": "and found it busy",
     "failed": "and it failed",
@@ -61,7 +62,7 @@ _REMEDIES = {
 
 
 def explain_invocation(ledger: LedgerReader, call: Invocation) -> Explanation:
-    """Of a call that started nothing: why it did not."""
+    """Of an invocation that started nothing: why it did not."""
     run = ledger.run(call.run_id) if call.run_id else None
     links = [
         link
@@ -77,21 +78,21 @@ def explain_invocation(ledger: LedgerReader, call: Invocation) -> Explanation:
 
 
 def call_reason(call: Invocation, run: Run | None) -> Sentence:
-    name = f"Call {call.invocation_id}"
+    name = f"Invocation {call.invocation_id}"
     said = stopped(call.reason or "no reason is recorded")
     blockers = refused(call.gates)
     if call.outcome == "refused" and blockers:
         return of_call(f"{name} was refused: {blocker_text(blockers[0])}", call)
     if call.outcome == "noop" and run is not None and run.fingerprint and is_unchanged(call):
-        text = f"{name} did nothing: its inputs equal those of run {run.run_id}, both are {run.fingerprint}."
-        return of_inputs(text, run.fingerprint)
+        same = f"its inputs equal those of run {run.run_id}, both are {run.fingerprint}"
+        return of_inputs(f"{name} left it unchanged: {same}.", run.fingerprint)
     words = {
-        "noop": "did nothing",
+        "noop": "left it unchanged",
         "refused": "was refused",
         "busy": "found the dataset busy",
         "failed": "failed",
-        "success": "ended well. Why it ran",
-        None: "is under way, or its end is not recorded. Why it began",
+        "success": "published it. Why it ran",
+        None: "is running, or its end is not recorded. Why it began",
     }
     ways = {"busy": " `kfm status` shows who holds it and until when."}
     return of_call(f"{name} {words[call.outcome]}: {said}{ways.get(call.outcome or '', '')}", call)
@@ -113,7 +114,8 @@ def call_chain(
     if run is None:
         sentences.append(of_call(f"No run was started (source: {call.source_id}).", call))
     else:
-        sentences.append(of_run(f"It was answered with run {run.run_id}, which is {run.status}.", run))
+        word = shown_run(run.status, version_id=run.version_id, error_code=run.error_code)
+        sentences.append(of_run(f"It was answered with run {run.run_id}: {word}.", run))
     return sentences + governed(links)
 
 
@@ -131,9 +133,9 @@ def asked(call: Invocation) -> Sentence:
 
 
 def all_asked(run: Run, calls: Sequence[Invocation]) -> list[Sentence]:
-    """The calls of a run in order; neighbours that ended alike are one sentence."""
+    """The invocations of a run in order; neighbours that ended alike are one sentence."""
     if not calls:
-        return [of_run("No evidence of a call that asked for it.", run)]
+        return [of_run("No evidence of an invocation that asked for it.", run)]
 
     def alike(call: Invocation) -> tuple[object, ...]:
         return call.outcome, call.reason, call.actor, call.claimed_actor, call.rationale, call.ticket
@@ -149,7 +151,9 @@ def all_asked(run: Run, calls: Sequence[Invocation]) -> list[Sentence]:
             )
     if len(groups) > SHOWN_MAX:
         more = sum(map(len, groups[SHOWN_MAX:]))
-        sentences.append(of_run(f"{counted(more, 'further call')} recorded: `kfm show {run.run_id}`.", run))
+        sentences.append(
+            of_run(f"{counted(more, 'further invocation')} recorded: `kfm show {run.run_id}`.", run)
+        )
     return sentences
 
 
@@ -162,7 +166,7 @@ def repeated(run: Run, calls: Sequence[Invocation]) -> Sentence:
             run,
         )
     return of_call(
-        f"It acted once: {counted(len(same), 'later call')} with its key {run.idempotency_key} "
+        f"It acted once: {counted(len(same), 'later invocation')} with its key {run.idempotency_key} "
         "started nothing.",
         same[-1],
     )
@@ -174,7 +178,7 @@ def governed(links: Sequence[ChainLink]) -> list[Sentence]:
     for link in sorted(links, key=lambda link: link.number):
         entry = link.entry
         if entry.kind in ("promotion", "gate-refused"):
-            continue  # they are part of the promotion and of the calls
+            continue  # they are part of the promotion and of the invocations
         ticket = f" Ticket {entry.ticket}." if entry.ticket else ""
         given = entry.rationale or entry.details.get("reason")
         if entry.kind in ("dead-letter", "quarantine"):
@@ -215,9 +219,9 @@ def refusals(
     is_reason: bool = False,
     past: bool = False,
 ) -> list[Sentence]:
-    """All that refused a call, with the rules' texts. The first may already be the reason.
+    """All that refused an invocation, with the rules' texts. The first may already be the reason.
 
-    `past`: of a call of a run, whose next step says what to do.
+    `past`: of an invocation of a run, whose next step says what to do.
     """
     bundle = bundle_of(call, links)
     texts = ledger.policy_texts(bundle) if bundle else None
@@ -236,7 +240,7 @@ def refusals(
 
 
 def bundle_of(call: Invocation, links: Sequence[ChainLink]) -> str | None:
-    """The policies that were in force at a call, if that is on record."""
+    """The policies that were in force at an invocation, if that is on record."""
     for link in links:
         details = link.entry.details
         if details.get("policies") and details.get("invocation_id") in (None, call.invocation_id):
@@ -262,12 +266,12 @@ REQUESTS_SHOWN_MAX = 5
 _STATES = {
     "open": "waits",
     "running": "is running",
-    "awaiting-approval": "waits for an approval",
+    "awaiting-approval": "waits for approval",
     "cancelled": "was cancelled",
 }
 _ENDED = {
-    "success": "was done",
-    "noop": "found nothing to do",
+    "success": "was published",
+    "noop": "was unchanged",
     "failed": "failed",
     "refused": "was refused",
 }

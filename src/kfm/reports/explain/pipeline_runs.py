@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from kfm.model.errors import UnhashableInput
 from kfm.model.quantities import counted, duration, moment, readable_size
 from kfm.model.records import Node, Run
-from kfm.model.run_state import Pass
+from kfm.model.run_state import UNCHANGED, Pass
 from kfm.ports import RunStates
+from kfm.reports import state_words
 from kfm.reports.explain.inputs import InputChange, changes, outside, upstream
 from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_run, stopped
+from kfm.reports.state_words import NODES, of_pipeline_run
 
 HISTORY_MAX = 1000
 SHOWN_MAX = 10
-WORDS = {"success": "ran", "skipped": "unchanged", "done": "done before"}
+WORDS = {**NODES, "done": "done before"}
 
 
 def explain_node(states: RunStates, found: Pass, name: str, run: Run | None = None) -> Explanation:
@@ -67,8 +69,8 @@ def explain_pipeline_run(states: RunStates, found: Pass) -> Explanation:
 def _reason(node: Node, before: Node | None, changed: list[InputChange]) -> Sentence:
     name = f"{node.dataset_id} in run {node.run_id}"
     if node.outcome == "skipped":
-        why = f"{node.reason or 'unchanged'}; run {node.skipped_because} made its result"
-        return _of(f"{name} was skipped: {why}.", node)
+        why = f": {node.reason}" if node.reason and not node.reason.startswith(UNCHANGED) else ""
+        return _of(f"{name} is unchanged{why}; run {node.skipped_because} made its result.", node)
     if node.outcome == "failed":
         return _of(_ending(node), node)
     word = "ran" if node.outcome == "success" else "ran, and was partly done"
@@ -109,14 +111,13 @@ def _without_record(
             else ""
         )
         return _about(
-            f"No record of {where} yet: the pipeline run is under way, or was killed.{waits}", found
+            f"No record of {where} yet: the pipeline run is running, or was killed.{waits}", found
         ), []
     if absent:
         why = f"{absent[0]}, from which it reads, has no record of success either"
         return _about(f"{where} was blocked: {why}.", found), []
-    return _about(
-        f"No record of {where}: the pipeline run ended ({found.state}) before this node did.", found
-    ), []
+    end = f"ended ({of_pipeline_run(found.state)}) before this node did"
+    return _about(f"No record of {where}: the pipeline run {end}.", found), []
 
 
 # --- what led to it ----------------------------------------------------------------------
@@ -236,17 +237,18 @@ def _of_pass(found: Pass) -> Sentence:
     what = f"Run {found.run_id} was a run of pipeline {found.pipeline_id} on {found.branch}"
     if found.state == "running":
         since = moment(found.started_at_ms)
-        return _about(f"{what}, under way since {since}, or killed: its end is not recorded.", found)
+        return _about(f"{what}, running since {since}, or killed: its end is not recorded.", found)
     counts = ", ".join(f"{count} {WORDS.get(name, name)}" for name, count in found.counts.items() if count)
     error = f" ({found.error_code})" if found.error_code else ""
-    return _about(f"{what}: {found.state}{error}; {counts or 'no nodes'}.", found)
+    return _about(f"{what}: {of_pipeline_run(found.state)}{error}; {counts or 'no nodes'}.", found)
 
 
 def _governed(run: Run | None) -> list[Sentence]:
     if run is None:
         return []
     what = f"which brings {run.source_id} into {run.dataset_id}"
-    text = f"It was a part of run {run.run_id}, {what}: {run.status}."
+    word = state_words.of_run(run.status, version_id=run.version_id, error_code=run.error_code)
+    text = f"It was a part of run {run.run_id}, {what}: {word}."
     return [of_run(text, run)]
 
 

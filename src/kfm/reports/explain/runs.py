@@ -146,7 +146,7 @@ def _step(known: RunFacts) -> str:
 
 
 def _last_refusal(known: RunFacts) -> Invocation | None:
-    """The call whose refusal ended the run, if that is what ended it."""
+    """The invocation whose refusal ended the run, if that is what ended it."""
     last = next(
         (call for call in reversed(known.calls) if call.outcome in ("refused", "failed", "success")), None
     )
@@ -200,7 +200,7 @@ def why_it_ran(ledger: LedgerReader, known: RunFacts) -> tuple[str | None, list[
         recorded = next((call for call in known.calls if call.outcome == "success" and call.reason), None)
         if recorded is not None and recorded.reason:
             because = half(recorded.reason_code) or f"its record says: {recorded.reason}"
-            sentences.append(of_call(f"The call's record says why it ran: {recorded.reason}", recorded))
+            sentences.append(of_call(f"The invocation's record says why it ran: {recorded.reason}", recorded))
     return because, sentences
 
 
@@ -322,9 +322,7 @@ def _reason(run: Run, row: Attempt) -> Sentence:
     what = f"Node {row.node} of attempt {row.attempt}" if row.node else f"Attempt {row.attempt}"
     name = f"{what} of run {run.run_id}"
     if row.ending is None:
-        return of_row(
-            f"{name} is under way, or its end is not recorded: `kfm status` shows who holds it.", row
-        )
+        return of_row(f"{name} is running, or its end is not recorded: `kfm status` shows who holds it.", row)
     if row.ending == "complete":
         return of_row(f"{name} completed.", row)
     if row.error_code in REAPED:
@@ -434,8 +432,8 @@ def _ending(row: Attempt, rows: Sequence[Attempt]) -> str:
         return "; no evidence of its end yet."
     took = f"after {duration(max(0, row.ended_at_ms - row.started_at_ms))}"
     if row.ending == "complete":
-        skipped = ", skipped" if row.outcome == "skipped" else ""
-        return f" and completed {took}{skipped}."
+        unchanged = ", unchanged" if row.outcome == "skipped" else ""
+        return f" and completed {took}{unchanged}."
     nodes = [each.node for each in rows if each.attempt == row.attempt and each.node]
     place = f" in node {nodes[-1]}" if row.node == "" and nodes else ""
     code = row.error_code or "no code"

@@ -30,7 +30,7 @@ _PASS = re.compile(r"last|[0-9a-fA-F-]{4,36}")  # the newest; an id, or the begi
 def explain_subject(
     ledger: LedgerReader, tables: Callable[[], Any], settings: Settings | None, what: str, now_ms: int
 ) -> Explanation:
-    """The explanation of a run, node, pipeline run, call, request, unit, dataset or source.
+    """The explanation of a run, node, pipeline run, invocation, request, unit, dataset or source.
 
     `tables` opens the pipeline runs of this environment; without settings it has nothing else.
     """
@@ -60,7 +60,7 @@ def explain_record(
     datasets: Collection[str] = (),
     sources: Collection[str] = (),
 ) -> Explanation:
-    """The explanation of a run, an attempt, a node, a call, a request, a dataset or a source. Reads only."""
+    """The explanation of a run, attempt, node, invocation, request, dataset or source. Reads only."""
     place = _PLACE.fullmatch(wanted)
     if place and (place["attempt"] or place["node"]):
         run = _one_run(ledger, place["run"])
@@ -87,7 +87,7 @@ def _of_request(ledger: LedgerReader, request: UpdateRequest, now_ms: int) -> Ex
 
 
 def _of_call(ledger: LedgerReader, call: Invocation, now_ms: int) -> Explanation:
-    """A call that began an attempt is explained with its run; any other by itself."""
+    """An invocation that began an attempt is explained with its run; any other by itself."""
     began = call.run_id and any(
         row.invocation_id == call.invocation_id for row in ledger.attempts(call.run_id)
     )
@@ -104,7 +104,7 @@ def _of_call(ledger: LedgerReader, call: Invocation, now_ms: int) -> Explanation
 def _now(
     ledger: LedgerReader, wanted: str, now_ms: int, datasets: Collection[str], sources: Collection[str]
 ) -> Explanation | None:
-    """Why it is as it is: by the newest call or run."""
+    """Why it is as it is: by the newest invocation or run."""
     of_dataset = wanted in datasets
     calls = [
         call
@@ -174,9 +174,9 @@ def _beginning_with(ledger: LedgerReader, wanted: str) -> Run | Invocation | Upd
         wanted,
         [runs_in(ledger), calls_in(ledger), requests_in(ledger.request_reader())],
         "`kfm runs` lists runs, `kfm requests list` requests, `kfm status` datasets; "
-        "`kfm show RUN --json` has the ids of calls.",
+        "`kfm show RUN --json` has the ids of invocations.",
         short=_short(wanted),
-        none=f"There is no run, call, request, dataset or source `{wanted[:SHOWN_CHARS_MAX]}`.",
+        none=f"There is no run, invocation, request, dataset or source `{wanted[:SHOWN_CHARS_MAX]}`.",
     )
     return found
 

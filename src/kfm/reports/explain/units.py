@@ -67,7 +67,7 @@ class _Reason:
 
     def _in_progress(self) -> str:
         unit, left_ms = self._unit, self._stored.lease_until_ms - self._now_ms
-        at = f"is worked on by {unit.worker_id}, attempt {unit.attempts}"
+        at = f"is running in {unit.worker_id}, attempt {unit.attempts}"
         if left_ms > 0:
             return f"{at}; its lease ends in {duration(left_ms)}."
         return f"{at}, but its lease has lapsed: the next worker takes it over, `{WORKER}`."

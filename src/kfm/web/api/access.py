@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from kfm.model.errors import KfmError, RoleMissing
 from kfm.model.roles import Identity, KnownPerson, Role, decide, identify, refusal_entry, who_could
-from kfm.web.listening import bearer_token
+from kfm.web.listener import bearer_token
 from kfm.web.request_context import WebContext
 
 BEARER = {"WWW-Authenticate": 'Bearer realm="kfm"'}

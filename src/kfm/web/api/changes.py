@@ -15,7 +15,7 @@ from kfm.reports.quarantine import approval_document, held_document
 from kfm.reports.requests import request_document
 from kfm.reports.schedules import backfill_document, state_document
 from kfm.reports.status import switch_document
-from kfm.runs import breakers
+from kfm.runs import provider_breakers
 from kfm.service.schedule_changes import make_backfill, plan_backfill, set_paused
 from kfm.web.api.operations import ApiCall, Reply
 from kfm.web.api.reads import schedule_of
@@ -165,7 +165,7 @@ def _set_paused(call: ApiCall, paused: bool) -> Any:
 
 
 def backfill(call: ApiCall) -> Any:
-    """Requests for scheduled times that became none; with `dry_run` only their list."""
+    """Requests for scheduled times that did not run; with `dry_run` only their list."""
     schedule, body, app = schedule_of(call), call.body, call.app
     start_ms, end_ms = parse_rfc3339(body.start), parse_rfc3339(body.end)
     planned = plan_backfill(app, schedule, start_ms, end_ms, only_missed=body.missed_only)
@@ -193,7 +193,7 @@ def reset_breaker(call: ApiCall) -> Any:
     app, body, provider = call.app, call.body, call.path["provider"]
     if provider not in [breaker.provider for breaker in app.ledger.breakers()]:
         raise missing("provider that had trouble")
-    before, after = breakers.reset_breaker(
+    before, after = provider_breakers.reset_breaker(
         app,
         provider,
         rationale=body.rationale,

@@ -25,7 +25,7 @@ from kfm.web.api.changes import key_reused
 from kfm.web.api.operation_table import OPERATIONS
 from kfm.web.api.operations import ID, ApiCall, Operation, Reply, read_query
 from kfm.web.api.visible_names import VisibleNames
-from kfm.web.listening import LOOPBACK
+from kfm.web.listener import LOOPBACK
 from kfm.web.openapi import BASE, api_openapi
 from kfm.web.problems import JSON, Problem, answer, problem_of, render
 from kfm.web.request_context import WebContext

@@ -1,18 +1,13 @@
-"""States as pages show them: one word each, with a sign and a tone, so that colour is never the only mark."""
+"""The sign and the tone of each word for a state, so that colour is never the only mark."""
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Literal
 
-from kfm.model.errors import Refused, all_errors
 from kfm.model.records import Record, Run
+from kfm.reports import state_words
 
 Tone = Literal["good", "quiet", "busy", "warn", "bad", "faint"]
-_INVOCATIONS = {"success": "published", "noop": "unchanged", None: "running"}
-_NODES = {"success": "ran", "skipped": "unchanged", None: "running"}
-_REQUESTS = {"open": "waiting", "awaiting-approval": "waiting for approval"}
-_UNITS = {"pending": "waiting", "in_progress": "running"}
 
 
 class Word(Record, frozen=True):
@@ -79,38 +74,36 @@ def word(text: str) -> Word:
 
 
 def of_run(run: Run) -> Word:
-    """A run that a gate refused has not failed, although it is stored as failed."""
-    if run.status == "success":
-        return word("published" if run.version_id is not None else "unchanged")
-    return word("refused" if is_refusal(run.error_code) else run.status)
-
-
-def is_refusal(error_code: str | None) -> bool:
-    return error_code in _refusals()
-
-
-@cache
-def _refusals() -> frozenset[str]:
-    return frozenset(error.code for error in all_errors() if issubclass(error, Refused))
+    return word(state_words.of_run(run.status, version_id=run.version_id, error_code=run.error_code))
 
 
 def of_invocation(outcome: str | None) -> Word:
-    return word(_INVOCATIONS.get(outcome) or outcome or "")
+    return word(state_words.of_invocation(outcome))
 
 
 def of_node(outcome: str | None) -> Word:
-    return word(_NODES.get(outcome) or outcome or "")
+    return word(state_words.of_node(outcome))
+
+
+def of_pipeline_run(state: str) -> Word:
+    return word(state_words.of_pipeline_run(state))
 
 
 def of_request(state: str, outcome: str | None) -> Word:
-    return of_invocation(outcome) if state == "done" and outcome else word(_REQUESTS.get(state, state))
+    return word(state_words.of_request(state, outcome))
 
 
 def of_unit(status: str) -> Word:
-    return word(_UNITS.get(status, status))
+    return word(state_words.of_unit(status))
 
 
 def of_quarantined(kind: str, state: str) -> Word:
-    if state != "held":
-        return word(state)
-    return word("dead letter" if kind == "dead-letter" else "quarantined")
+    return word(state_words.of_quarantined(kind, state))
+
+
+def of_approval(status: str) -> Word:
+    return word(state_words.of_approval(status))
+
+
+def of_scheduled_time(fate: str, *, before_first_seen: bool) -> Word:
+    return word(state_words.of_scheduled_time(fate, before_first_seen=before_first_seen))

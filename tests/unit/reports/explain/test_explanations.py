@@ -109,7 +109,7 @@ def test_idempotency_is_claimed_with_evidence_only():
     """That it acts once is said where an invocation came again with the key and nothing was done."""
     again = make_call(invocation_id="call-2", outcome="noop", requested_at_ms=NOW_MS + 1)
     _, claimed = told(FakeLedger(runs=[make_run()], invocations=[make_call(), again]))
-    text = next(text for text in claimed if text.startswith("It acted once: 1 later call"))
+    text = next(text for text in claimed if text.startswith("It acted once: 1 later invocation"))
     assert claimed[text] == "invocation:call-2"
     for other in (
         [make_call()],
@@ -148,7 +148,7 @@ def test_an_unchanged_call_names_the_run_that_it_equals():
     explanation = explain_record(ledger, "call-2", NOW_MS)
     assert explanation.kind == "invocation"
     assert explanation.reason.text == (
-        f"Call call-2 did nothing: its inputs equal those of run {RUN_ID}, both are sha256:same."
+        f"Invocation call-2 left it unchanged: its inputs equal those of run {RUN_ID}, both are sha256:same."
     )
     assert (explanation.reason.record.type, explanation.reason.record.id) == ("inputs", "sha256:same")
 
@@ -158,7 +158,7 @@ def test_an_unchanged_call_of_an_old_row():
     call = make_call(invocation_id="call-2", outcome="noop", reason="Upstream is unchanged since revision 0.")
     ledger = FakeLedger(runs=[make_run(fingerprint="sha256:same")], invocations=[call])
     said = explain_record(ledger, "call-2", NOW_MS).reason.text
-    assert said == "Call call-2 did nothing: Upstream is unchanged since revision 0."
+    assert said == "Invocation call-2 left it unchanged: Upstream is unchanged since revision 0."
 
 
 def test_a_node_and_an_attempt():
@@ -206,7 +206,7 @@ def test_a_dataset_now():
     ledger = FakeLedger(runs=[make_run()], invocations=[refused], heads=[PROMOTION], switches=[make_switch()])
     explanation = explain_record(ledger, "levels", NOW_MS, datasets=["levels"])
     assert explanation.kind == "dataset"
-    assert explanation.reason.text.startswith("Call call-9 found the dataset busy: Held.")
+    assert explanation.reason.text.startswith("Invocation call-9 found the dataset busy: Held.")
     texts = [sentence.text for sentence in explanation.chain]
     assert texts[0] == f"Readers see version 3, promoted at 2026-01-02 00:00:01 UTC by run {RUN_ID}."
     assert texts[1].startswith("A kill switch is set: dataset:levels is paused")

@@ -69,7 +69,7 @@ CASES = {
     ),
     "at work": (
         stored("in_progress", worker_id="w1", lease_until_ms=NOW_MS + 9_000),
-        "by w1",
+        "is running in w1",
         "ends in 9.0 s",
     ),
     "lapsed": (stored("in_progress", worker_id="w1"), "lapsed", "kfm worker"),

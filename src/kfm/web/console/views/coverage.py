@@ -11,7 +11,7 @@ from kfm.model.requests import UpdateRequest
 from kfm.model.scheduled_times import Expected, coverage
 from kfm.model.schedules import Schedule, ScheduleState, instants, latest_instants
 from kfm.web.console import state_words
-from kfm.web.console.state_words import Word, word
+from kfm.web.console.state_words import Word
 from kfm.web.console.views.requests import ended
 from kfm.web.console.visit import Visit
 
@@ -21,7 +21,6 @@ SINGLY_MAX = 100  # requests that are read one by one
 TOGETHER_MIN = 10  # consecutive scheduled times with the same outcome that share one row
 RECENT, COMING = 300, 60  # scheduled times that are shown of a frequent schedule
 DAY_MS = 86_400_000
-_FATES = {"coming": "upcoming", "pending": "waiting", "held": "paused"}
 _WITHOUT = {
     "unaccounted": "it is past, and no record says what became of it",
     "pending": "it is due now",
@@ -99,12 +98,14 @@ def _spot(visit: Visit, each: Expected, watched_ms: int | None, asked: dict[str,
     found = asked.get(each.request_id) if each.request_id else None
     if found is not None:
         mark, reason = state_words.of_request(found.state, found.outcome), ended(found) or each.reason or ""
-    elif each.before_first_seen or (
-        each.fate == "unaccounted" and (watched_ms is None or each.instant_ms < watched_ms)
-    ):
-        mark, reason = word("not seen yet"), "no service had seen the schedule"
     else:
-        mark, reason = word(_FATES.get(each.fate, each.fate)), each.reason or _WITHOUT.get(each.fate, "")
+        unseen = each.before_first_seen or (
+            each.fate == "unaccounted" and (watched_ms is None or each.instant_ms < watched_ms)
+        )
+        mark = state_words.of_scheduled_time(each.fate, before_first_seen=unseen)
+        reason = each.reason or _WITHOUT.get(each.fate, "")
+        if unseen:
+            reason = "no service had seen the schedule"
     return Spot(
         at_ms=each.instant_ms,
         word=mark,

@@ -15,7 +15,6 @@ from kfm.web.console.views import explanation
 from kfm.web.console.visit import ROWS, NotHere, Paging, Visit, paged, short
 
 FILTERS = ("page",)
-_STATES = {"success": "succeeded"}
 NODES_MAX = 200  # of more only the table is shown
 
 
@@ -62,7 +61,7 @@ def pipeline_run_view(visit: Visit, run_id: str) -> PipelineRunView | None:
         title=f"Pipeline {seen.found.pipeline_id}",
         pipeline_id=seen.found.pipeline_id,
         branch=seen.found.branch,
-        word=state_words.word(_STATES.get(seen.found.state, seen.found.state)),
+        word=state_words.of_pipeline_run(seen.found.state),
         started_ms=seen.found.started_at_ms,
         ended_ms=seen.found.ended_at_ms,
         attempt=seen.found.attempt,
@@ -97,7 +96,7 @@ def _row(visit: Visit, found: Pass) -> PipelineRunRow:
         href=visit.at("pipelines", found.run_id),
         pipeline_id=found.pipeline_id,
         branch=found.branch,
-        word=state_words.word(_STATES.get(found.state, found.state)),
+        word=state_words.of_pipeline_run(found.state),
         started_ms=found.started_at_ms,
         took_ms=ended - found.started_at_ms if ended is not None else None,
         counts=", ".join(

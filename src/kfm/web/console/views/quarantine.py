@@ -1,12 +1,13 @@
-"""Pages of the quarantine: runs, units and dead messages, and one entry."""
+"""Pages of the quarantine: runs, units and dead letters, and one entry."""
 
 from __future__ import annotations
 
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import Record
 from kfm.reports.next_steps import step_of_held
+from kfm.reports.state_words import QUARANTINE_KINDS
 from kfm.web.console import state_words
-from kfm.web.console.state_words import Word, word
+from kfm.web.console.state_words import Word
 from kfm.web.console.views.explanation import Fact, Next, allowed
 from kfm.web.console.visit import ROWS, Filter, NotHere, Paging, Visit, chosen, paged, short
 
@@ -14,7 +15,6 @@ FILTERS = ("kind", "state", "dataset", "page")
 KINDS = ("dead-letter", "quarantine")
 STATES = ("held", "released", "resolved")
 MESSAGES_SHOWN_MAX = 50
-_WORDS = {"requested": "waiting for approval", "approved": "approved", "rejected": "rejected"}
 
 
 class QuarantineRow(Record, frozen=True):
@@ -62,7 +62,7 @@ def view(visit: Visit) -> QuarantineView:
     states = chosen("state", "State", (*STATES, "any"), state, ("quarantined", *STATES[1:], "any"))
     return QuarantineView(
         filters=(
-            chosen("kind", "Kind", KINDS, kind, ("dead letter", "quarantined")),
+            chosen("kind", "Kind", KINDS, kind, tuple(QUARANTINE_KINDS[each] for each in KINDS)),
             Filter(name=states.name, label=states.label, value=state, options=states.options[1:]),
             chosen("dataset", "Dataset", [each.id for each in visit.context.settings.datasets], dataset),
         ),
@@ -168,7 +168,7 @@ def _asked(approval: Approval) -> ApprovalAsked:
     if approval.rejected_by:
         approved = f"rejected by {approval.rejected_by}: {approval.rejection_rationale}"
     return ApprovalAsked(
-        word=word(_WORDS[approval.status]),
+        word=state_words.of_approval(approval.status),
         request_id=approval.request_id,
         by=approval.requested_by,
         at_ms=approval.requested_at_ms,

@@ -12,6 +12,7 @@ from kfm.model.next_steps import approve_command
 from kfm.model.quantities import moment, span
 from kfm.model.records import Record
 from kfm.model.requests import UpdateRequest
+from kfm.reports.state_words import REQUESTS
 from kfm.runs.plan import read, render_text
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word
@@ -30,7 +31,6 @@ from kfm.web.console.visit import (
 
 FILTERS = ("state", "kind", "source", "schedule", "before")
 STATES = ("open", "running", "awaiting-approval", "done", "cancelled")
-STATE_WORDS = ("waiting", "running", "waiting for approval", "done", "cancelled")
 KINDS = ("cron", "webhook", "manual")
 PREVIEW_LINES_MAX = 400
 PROMOTIONS_SEEN_MAX = 500
@@ -88,7 +88,7 @@ def view(visit: Visit) -> RequestsView:
     last = (shown[-1].accepted_at_ms, shown[-1].request_id) if len(found) > ROWS else None
     return RequestsView(
         filters=(
-            chosen("state", "State", STATES, state, STATE_WORDS),
+            chosen("state", "State", STATES, state, [REQUESTS[each] for each in STATES]),
             chosen("kind", "Trigger", KINDS, kind, ("schedule", "webhook", "person")),
             chosen("source", "Source", [each.id for each in visit.context.settings.sources], source),
             chosen("schedule", "Schedule", [each.id for each in visit.context.schedules], schedule),

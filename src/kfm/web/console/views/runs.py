@@ -14,6 +14,7 @@ from kfm.reports.explain.runs import READ_MAX, explain_run
 from kfm.reports.explain.subjects import explain_record
 from kfm.reports.lookup import only, runs_in
 from kfm.reports.next_steps import step_of_run
+from kfm.reports.state_words import RUNS, is_refusal
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word
 from kfm.web.console.views import explanation
@@ -82,7 +83,7 @@ def view(visit: Visit) -> RunList:
     settings = visit.context.settings
     return RunList(
         filters=(
-            chosen("status", "Status", STATUSES, status, ("running", "published", "failed")),
+            chosen("status", "Status", STATUSES, status, [RUNS[each] for each in STATUSES]),
             chosen("dataset", "Dataset", _known(dataset, [each.id for each in settings.datasets]), dataset),
             chosen("source", "Source", _known(source, [each.id for each in settings.sources]), source),
         ),
@@ -288,7 +289,7 @@ def _commands(visit: Visit, run: Run) -> list[Next]:
     step = step_of_run(visit.reader, run, visit.now_ms)
     if step is not None:
         found.append(Next(command=step.command, why=step.sentence))
-    if run.status != "success" and state_words.is_refusal(run.error_code):
+    if run.status != "success" and is_refusal(run.error_code):
         found.append(Next(command=f"kfm explain {name}", why="names the gate, and what would satisfy it"))
     elif run.status == "success":
         found.append(Next(command=f"kfm lineage show {name}", why="shows its lineage events"))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kfm.model.quantities import counted, duration
 from kfm.model.records import Record
 from kfm.model.runs import Attempt, CallRetry
+from kfm.reports.state_words import is_refusal
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word
 
@@ -123,6 +124,6 @@ def word_of(each: Attempt) -> Word:
         return state_words.word("running")
     if each.ending == "abort":
         return state_words.word("interrupted")
-    if each.ending == "fail" and state_words.is_refusal(each.error_code):
+    if each.ending == "fail" and is_refusal(each.error_code):
         return state_words.word("refused")
     return state_words.of_node(each.outcome or ("success" if each.ending == "complete" else "failed"))
