@@ -173,7 +173,7 @@ def postgres_server(
                 "listen_addresses=127.0.0.1",
                 "unix_socket_directories=",
                 "shared_buffers=32MB",
-                "max_connections=60",
+                "max_connections=150",
                 *more_settings,
             ]
             command = [str(install / "bin" / "postgres"), "-D", str(data)]

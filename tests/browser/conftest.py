@@ -57,8 +57,9 @@ def _served(filled: Filled) -> Iterator[str]:
     thread.join(START_SECONDS_MAX)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(chromium_path: str) -> Iterator[Any]:
+    """Closed with its module: as long as it is open, this thread has a running event loop."""
     from playwright.sync_api import sync_playwright
 
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []

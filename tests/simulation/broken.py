@@ -31,7 +31,7 @@ PATCHES = (
             ),
         ),
         chances=STALLS,
-        first=256,
+        first=302,
     ),
     Patch(
         "a takeover does not raise the fence",
@@ -49,7 +49,7 @@ PATCHES = (
         "kfm.db.promotion",
         (("if governance.held_epoch(session) != request.policy_epoch:", "if False:"),),
         chances=STALLS,
-        first=183,
+        first=214,
     ),
     Patch(
         "a promotion leaves its run running",
@@ -129,7 +129,7 @@ PATCHES = (
         "kfm.publish.targets.s3",
         (("return self._bucket.put(key, body, if_match=etag)", "return self._bucket.put(key, body)"),),
         chances=SHOWN,
-        first=32,
+        first=108,
     ),
     Patch(
         "a target is recorded as up to date before it is",
@@ -175,7 +175,7 @@ PATCHES = (
         "kfm.runs.executor",
         (("        if drift:\n", "        if False:\n"),),
         chances=QUIET,
-        first=49,
+        first=79,
     ),
     Patch(
         "a force passes every gate",
@@ -187,7 +187,7 @@ PATCHES = (
             ),
         ),
         chances=QUIET,
-        first=1,
+        first=21,
     ),
     Patch(
         "freezes are not asked",

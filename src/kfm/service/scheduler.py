@@ -275,7 +275,8 @@ def _due(app: App) -> list[UpdateRequest]:
     for one in reader.requests(state="running", limit=PAGE):
         if one.claim_until_ms <= now_ms or app.liveness.is_dead(one.claimed_by or ""):
             found.append(one)
-    return sorted(found, key=lambda one: (one.not_before_ms, one.accepted_at_ms))
+    # The order in which they are claimed.
+    return sorted(found, key=lambda one: (one.not_before_ms, one.accepted_at_ms, one.instant_ms or 0))
 
 
 def _worked_off(
