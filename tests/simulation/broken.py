@@ -103,7 +103,7 @@ PATCHES = (
             ("if shown is not None and sequence_of(shown) >= promotion.sequence:", "if False:"),
         ),
         chances=SHOWN,
-        first=107,
+        first=897,
     ),
     Patch(
         "a projector does not remove the tickets of others",
