@@ -48,7 +48,7 @@ function approving(run, attempt, command) {
 
 /** At once, unless upstream or its circuit refuses calls until a time that is known. @param {any} state @param {number} nowMs */
 function again(state, nowMs) {
-  const reasons = /** @type {Record<string, string>} */ ({ "circuit-open": "Its provider's circuit is open", "retry-after": "Upstream asked to wait" });
+  const reasons = /** @type {Record<string, string>} */ ({ "circuit-open": "Its provider's circuit is open", "retry-after": "Its provider is not to be called" });
   const why = reasons[state?.reason];
   if (!why || (state.not_before_ms ?? 0) <= nowMs) return "Run the same work again";
   return `${why} until ${moment(state.not_before_ms)}; run the same work again after that`;

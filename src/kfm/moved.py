@@ -11,6 +11,8 @@ def forward(old: str, new: str, renamed: Mapping[str, str] | None = None) -> Cal
     """Names of the module `old`, looked up in `new` when they are first used; `renamed` is old → new name."""
 
     def look_up(name: str) -> object:
+        if name == "__all__":  # for `from … import *`
+            return [each for each in dir(import_module(new)) if not each.startswith("_")]
         if name.startswith("__"):
             raise AttributeError(f"module {old!r} has no attribute {name!r}")
         now = (renamed or {}).get(name, name)

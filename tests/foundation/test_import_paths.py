@@ -212,3 +212,14 @@ def test_documentation_uses_paths_of_today() -> None:
             for name in names.split(","):
                 word = name.strip().partition(" as ")[0]
                 assert getattr(there, word, None) is not None, f"{page}: {module} has no {word}"
+
+
+@pytest.mark.parametrize("old", ["kfm.core.errors", "kfm.core.records", "kfm.ingest.spans"])
+def test_star_imports_of_old_paths_go_on_working(old: str) -> None:
+    """`from kfm.core.errors import *` brings the names of the new module, and warns."""
+    names: dict[str, object] = {}
+    with pytest.warns(DeprecationWarning, match="is now kfm"):
+        exec(f"from {old} import *", names)
+    assert {"kfm.core.errors": "KfmError", "kfm.core.records": "Run", "kfm.ingest.spans": "Span"}[
+        old
+    ] in names

@@ -42,7 +42,7 @@ def pages(root: click.Group) -> list[tuple[str, str]]:
         if isinstance(command, click.Group):
             for child in command.list_commands(ctx):
                 found_child = command.get_command(ctx, child)
-                if found_child is not None:
+                if found_child is not None and not found_child.hidden:  # older spellings
                     visit(found_child, child, ctx)
 
     visit(root, "kfm", None)

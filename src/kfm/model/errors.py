@@ -73,7 +73,7 @@ class ConfigError(KfmError):
 
     code = "KFM201"
     exit_code = 2
-    remedy = "Correct the named line; `kfm config show --origin` prints what was read."
+    remedy = "Correct the named line; `kfm config check` reads it again."
 
     def __init__(
         self,

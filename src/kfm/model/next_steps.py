@@ -129,7 +129,10 @@ def _approving(run: Run, attempt: Approval | None) -> NextStep:
 
 def _again(state: RetryState | None, now_ms: int) -> str:
     """At once, unless upstream or its circuit refuses calls until a time that is known."""
-    reasons = {CIRCUIT_OPEN: "Its provider's circuit is open", "retry-after": "Upstream asked to wait"}
+    reasons = {
+        CIRCUIT_OPEN: "Its provider's circuit is open",
+        "retry-after": "Its provider is not to be called",
+    }
     why, at_ms = (reasons.get(state.reason), state.not_before_ms or 0) if state else (None, 0)
     if why is None or at_ms <= now_ms:
         return "Run the same work again"

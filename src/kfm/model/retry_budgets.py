@@ -24,7 +24,7 @@ NEEDS_APPROVAL = "needs-approval"
 # Why the next attempt is due then, and why there is none: half sentences. The twin reads them, too.
 RETRIED_THEN = {
     "retry": "by the backoff of its trigger, with jitter",
-    "retry-after": "because upstream asked for that much time",
+    "retry-after": "because its provider is not to be called before",
     CIRCUIT_OPEN: "because its provider's circuit is open until then",
     "granted": "because it was granted new attempts",
     "next-run": "together with the next run of its schedule, which its retries never overlap",
@@ -33,7 +33,7 @@ NOT_RETRIED = {
     "non-retryable": "its error is of a class that trying again does not cure",
     "attempts-spent": "its attempts are used up",
     "budget-spent": "the time of its budget is over",
-    "retry-after-exceeds-budget": "upstream asked for more time than its budget has",
+    "retry-after-exceeds-budget": "its provider is not to be called for more time than its budget has",
     "not-idempotent": (
         "its source is declared `idempotent: false`; where doing it twice does no more harm than doing it "
         "once, say `idempotent: true`"

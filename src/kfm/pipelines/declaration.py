@@ -106,8 +106,8 @@ class Pipeline:
         if callable(id):  # else a bare `@pipeline.node` would declare nothing
             name = getattr(id, "__name__", "name")
             raise PipelineError(
-                f"@pipeline.node is used on {name} without the node's name.",
-                remedy=f'Give it one: @pipeline.node("{name}").',
+                f"`@pipeline.node` is used on the function `{name}` without the name of the node.",
+                remedy=f'Give it one: `@pipeline.node("{name}")`.',
             )
 
         def declare(function: F) -> F:

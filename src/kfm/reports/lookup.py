@@ -49,6 +49,10 @@ class Sought(NamedTuple):
     id_of: Callable[[Any], str]
 
 
+def _article(word: str) -> str:
+    return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
+
+
 def only(wanted: str, sought: Sequence[Sought], remedy: str, *, short: str = "", none: str = "") -> Any:
     """The one record whose id is `wanted`, or begins so; UsageError if there is none, or several.
 
@@ -58,8 +62,8 @@ def only(wanted: str, sought: Sequence[Sought], remedy: str, *, short: str = "",
     shown = wanted[:SHOWN_CHARS_MAX]
     if len(start) < PREFIX_CHARS_MIN:
         raise UsageError(
-            f"`{shown}` is too short for a {sought[0].word}: give at least {PREFIX_CHARS_MIN} characters "
-            "of its id.",
+            f"`{shown}` is too short for {_article(sought[0].word)}: "
+            f"give at least {PREFIX_CHARS_MIN} characters of its id.",
             remedy=short or remedy,
         )
     found = [

@@ -150,7 +150,11 @@ def test_work_that_is_not_idempotent_is_not_retried() -> None:
     ("reason", "said", "step"),
     [
         ("retry", "by the backoff of its trigger", "Run the same work again"),
-        ("retry-after", "because upstream asked for that much time", "Upstream asked to wait until 2026"),
+        (
+            "retry-after",
+            "because its provider is not to be called before",
+            "Its provider is not to be called until 2026",
+        ),
         ("circuit-open", "its provider's circuit is open until then", "Its provider's circuit is open until"),
     ],
 )

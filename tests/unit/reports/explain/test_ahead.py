@@ -45,7 +45,7 @@ def test_attempts_and_budget_used_and_left() -> None:
     ("state", "sentence"),
     [
         ({"reason": "retry"}, "is not made before 2026-01-02 01:00:00 UTC, by the backoff of its trigger"),
-        ({"reason": "retry-after"}, "because upstream asked for that much time"),
+        ({"reason": "retry-after"}, "because its provider is not to be called before"),
         ({"reason": "circuit-open"}, "because its provider's circuit is open until then"),
         ({"reason": "retry", "not_before_ms": NOW_MS - 1}, "is due since"),
         ({"fate": "spent", "reason": "not-idempotent"}, "say `idempotent: true`"),
