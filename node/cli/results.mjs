@@ -53,7 +53,7 @@ export class Lineup {
     ];
     const widths = [Math.max(...[...this.names.values()].map((name) => name.length)), 39, 12, 17];
     const shown = this.aligned ? parts.map((part, at) => part.padEnd(/** @type {number} */ (widths[at]))) : parts;
-    return styled([report.word.padEnd(9), ...shown, duration(report.durationMs)].join("  "), COLOURS[report.word]);
+    return styled([shownWord(report.word).padEnd(9), ...shown, duration(report.durationMs)].join("  "), COLOURS[report.word]);
   }
 }
 
@@ -87,6 +87,9 @@ export function remarks(report, { verbose, quiet }) {
 
 /** @param {string[]} lines @returns {[Level, string][]} */
 const informed = (lines) => lines.map((line) => ["info", line]);
+
+/** The word of a report for people: `blocked` stands for a refusal. @param {string} word */
+export const shownWord = (word) => (word === "blocked" ? "refused" : word);
 
 /** Does the reason say more than the word does? @param {any} report */
 function saysMore(report) {

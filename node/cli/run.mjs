@@ -9,7 +9,7 @@ import { stepLine } from "../model/next_steps.mjs";
 import { rfc3339 } from "../model/times.mjs";
 import { resolveWindow } from "../model/windows.mjs";
 import { counted, moment, readableSize, oneLine } from "../model/wording.mjs";
-import { Lineup, colouredPlan, exitCode, remarks, reportDocument, worst } from "./results.mjs";
+import { Lineup, colouredPlan, exitCode, remarks, reportDocument, shownWord, worst } from "./results.mjs";
 
 /** @typedef {import("../config/loader.mjs").Loaded} Loaded */
 
@@ -67,7 +67,7 @@ export async function run(options, around) {
         around.out(clean(colour ? text : text.replace(/\x1b\[[0-9;]*m/g, "")));
       }
       for (const [level, line] of remarks(report, options)) log(line, level);
-      if (report.error) annotate(report.error, `${report.sourceId}: ${report.word}`, around, report.nextStep ? stepLine(report.nextStep) : undefined);
+      if (report.error) annotate(report.error, `${report.sourceId}: ${shownWord(report.word)}`, around, report.nextStep ? stepLine(report.nextStep) : undefined);
       if (report.error instanceof Cancelled) break;
     }
     const left = requests.slice(reports.length).map((request) => request.sourceId);
@@ -227,7 +227,7 @@ function summarise(reports, around) {
     }
   };
   if (job.summary) {
-    const rows = reports.map((report) => `| ${report.word} | ${report.datasetId} | ${report.sourceId} | ${report.sequence || "-"} |`);
+    const rows = reports.map((report) => `| ${shownWord(report.word)} | ${report.datasetId} | ${report.sourceId} | ${report.sequence || "-"} |`);
     append(job.summary, ["| result | dataset | source | version |", "|---|---|---|---|", ...rows, "", ""].join("\n"));
   }
   if (job.output) {

@@ -15,6 +15,7 @@ from kfm.cli.session import CommandSession
 from kfm.model.errors import BackendUnavailable, Cancelled, StoreCorrupt, StoreUnsafe, UsageError
 from kfm.model.quantities import counted, moment
 from kfm.reports.lookup import find_run
+from kfm.reports.state_words import of_report
 
 PAUSE_MAX_MS = 30_000  # how long a new failure of another process may go unseen
 PAUSE_MIN_MS = 1_000
@@ -160,7 +161,8 @@ def _pass(session: CommandSession, app: Any, progress: Any) -> tuple[list[Any], 
         else:
             passed.append(one)
             session.note(
-                f"{one.word}: run {short_id(one.run_id)} of {one.dataset_id}: {one_line(one.reason)}"
+                f"{of_report(one.word)}: run {short_id(one.run_id)} of {one.dataset_id}: "
+                f"{one_line(one.reason)}"
             )
 
     run_due_retries(app, actor=app.actor, on_report=report)

@@ -27,6 +27,7 @@ from kfm.model.errors import (
     WindowError,
 )
 from kfm.model.quantities import span
+from kfm.reports.state_words import of_report
 
 SEAL_EVENTS_MIN = 500  # so many events are worth an entry in the chain
 # With several sources the worst ending decides, in this order: something is wrong with us, with a
@@ -339,8 +340,8 @@ def summarise(reports: Sequence[Any]) -> None:
         return
     if job.step_summary:
         rows = [
-            f"| {report.word} | {report.dataset_id} | {report.source_id} | {report.sequence or '-'} |"
-            for report in reports
+            f"| {of_report(one.word)} | {one.dataset_id} | {one.source_id} | {one.sequence or '-'} |"
+            for one in reports
         ]
         text = "\n".join(("| result | dataset | source | version |", "|---|---|---|---|", *rows, "", ""))
         _append(job.step_summary, text)
@@ -382,7 +383,9 @@ class Lineup:
             name = name.ljust(max(map(len, self._names.values())))
             window, version = window.ljust(_WINDOW_CHARS), version.ljust(_VERSION_CHARS)
             run = run.ljust(_RUN_CHARS)
-        return "  ".join((report.word.ljust(9), name, window, version, run, duration(report.duration_ms)))
+        return "  ".join(
+            (of_report(report.word).ljust(9), name, window, version, run, duration(report.duration_ms))
+        )
 
 
 def _version(report: Any) -> str:
@@ -428,7 +431,7 @@ def _remark(session: CommandSession, report: Any) -> None:
     if report.error is not None:
         session.fail(*failure_lines(report))
         way = report.next_step.line if report.next_step else None
-        annotate(report.error, title=f"{report.source_id}: {report.word}", way=way)
+        annotate(report.error, title=f"{report.source_id}: {of_report(report.word)}", way=way)
     elif says_more(report) or session.verbose:
         session.note(f"  {one_line(report.reason)}")
     for projection in report.projections:

@@ -55,6 +55,11 @@ def of_invocation(outcome: str | None) -> str:
     return "running" if outcome is None else INVOCATIONS.get(outcome, outcome)
 
 
+def of_report(word: str) -> str:
+    """The word of a run's report, where `blocked` stands for a refusal."""
+    return "refused" if word == "blocked" else word
+
+
 def of_node(outcome: str | None) -> str:
     return "running" if outcome is None else NODES.get(outcome, outcome)
 

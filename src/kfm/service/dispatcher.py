@@ -14,6 +14,7 @@ from kfm.model.requests import RequestOutcome, UpdateRequest
 from kfm.model.retry import backoff_ms
 from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.model.times import rfc3339
+from kfm.reports.state_words import of_report
 from kfm.runs.kernel import RunReport, RunRequest
 from kfm.runs.plan import RunPlan
 
@@ -175,7 +176,7 @@ class Dispatcher:
             logger.info(
                 "%s: %s, asked for by %s%s",
                 request.source_id,
-                report.word,
+                of_report(report.word),
                 request.kind,
                 _named(run_id),
                 extra={**_about(request), "run_id": run_id},

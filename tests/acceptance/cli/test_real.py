@@ -210,7 +210,7 @@ def test_gate_test(kfm: Kfm, begun: Path, valid: Valid) -> None:
             "- {name: x, action: jump, dataset: {id: a}, expect: deny}",
             "fixtures.yaml:1: action must be one of ",
         ),
-        ("- [", "fixtures.yaml:1: not YAML: expected the node content"),
+        ("- [", "fixtures.yaml:1: not YAML: while parsing a flow node, expected the node content"),
     ],
 )
 def test_faulty_fixtures_are_named(kfm: Kfm, begun: Path, text: str, sentence: str) -> None:
