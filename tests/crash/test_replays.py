@@ -23,7 +23,7 @@ from kfm.nodd.replay import plan_of
 from tests.conformance.units.scene import Scene, taken, undone
 
 ROOT = Path(__file__).resolve().parents[2]
-UNITS = 240
+UNITS = 720
 KILLS = 5
 CONFIG = """\
 version: 1
@@ -65,6 +65,13 @@ def _pair(project: Path) -> list[subprocess.Popen[str]]:
         assert runner.stdout is not None
         assert runner.stdout.readline() == "ready\n", runner.communicate()[1]
     return runners
+
+
+def _rest(runner: subprocess.Popen[str]) -> tuple[str, str]:
+    """What it prints after "ready"; `communicate` would lose what was buffered together with that line."""
+    assert runner.stdout is not None
+    out = runner.stdout.read()
+    return out, runner.communicate(timeout=120)[1]
 
 
 def _given_up(scene: Scene) -> None:
@@ -109,7 +116,7 @@ def test_a_killed_replay_goes_on_when_its_plan_is_run_again(
                 runner.communicate()
             left = scene.store.replay_reader().tally(plan.replay_id)
             met += 0 < left.get("", 0) < UNITS
-        told = [runner.communicate(timeout=120) for runner in _pair(tmp_path)]
+        told = [_rest(runner) for runner in _pair(tmp_path)]
         assert [json.loads(out.splitlines()[-1]) for out, _ in told] == [{"replayed": UNITS}] * 2, told
         events = Counter(
             move.event for unit in plan.units for move in app.ledger.unit_reader().history_of(unit.wal_id)
