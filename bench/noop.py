@@ -127,7 +127,7 @@ class Pretence:
 
 
 def _kernel(place: PipelineProject) -> PipelineKernel:
-    return place.kernel(lambda _report: None, lambda _node, _line: None)
+    return place.kernel(lambda _report: None)
 
 
 def _fill(place: PipelineProject, pipeline: Pipeline) -> None:

@@ -13,7 +13,6 @@ from kfm.model.errors import PlanError, UsageError
 from kfm.model.records import Window
 from kfm.model.roles import Identity, Role
 from kfm.model.settings import SourceSettings
-from kfm.runs.kernel import ProjectionReport, RunReport, RunRequest
 from kfm.system import ProcessMeter, SystemClock
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from kfm.ports import Bucket, Clock, Guard, Objects, Progress, Projection, Retrying, Telemetry
     from kfm.ports import Source as Upstream
     from kfm.runs.admission import RunSubject
-    from kfm.runs.kernel import Kernel
+    from kfm.runs.kernel import Kernel, ProjectionReport, RunReport, RunRequest
     from kfm.runs.plan import RunPlan
     from kfm.service.incidents import HookPass
     from kfm.service.scheduler import Timetable

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfm.lineage.facets import NAME_CHARS_MAX, dataset_name
+from kfm.model.energy import Energy
 from kfm.model.records import Asset, Check, Found, GateResult, Invocation, Run, ValidationReport
-from kfm.model.runs import Attempt, Circumstances, Code, DataColumn, Energy
+from kfm.model.runs import Attempt, Circumstances, Code, DataColumn
 from tests.unit.lineage.samples import emitter, event, validator
 
 UUIDS = st.uuids().map(str)

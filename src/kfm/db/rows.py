@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kfm.db.session import Row
+from kfm.model.energy import Energy
 from kfm.model.errors import StoreCorrupt, UnhashableInput
 from kfm.model.records import (
     Found,
@@ -22,7 +23,7 @@ from kfm.model.records import (
     Run,
     Switch,
 )
-from kfm.model.runs import Attempt, CallRetry, ChainLink, Energy, OutboxMessage
+from kfm.model.runs import Attempt, CallRetry, ChainLink, OutboxMessage
 
 T = TypeVar("T")
 

@@ -8,8 +8,9 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
+from kfm.model.energy import Energy
 from kfm.model.records import Check, Found, GateResult, Invocation, Run
-from kfm.model.runs import Attempt, Code, DataColumn, Energy
+from kfm.model.runs import Attempt, Code, DataColumn
 from kfm.model.times import MS_MAX, MS_MIN, rfc3339
 
 Facet = dict[str, Any]

@@ -14,11 +14,12 @@ from kfm.lineage.masking import Mask, masked_invocation, masked_run
 from kfm.lineage.run_facts import AttemptEvents, CallEvidence, RunEvidence, gather, gather_call
 from kfm.model import keys
 from kfm.model.canonical import canonical_bytes
+from kfm.model.energy import Energy
 from kfm.model.errors import UnhashableInput
 from kfm.model.keys import TERMS, bare_hex, refused_call_id
 from kfm.model.records import Asset, Found, GateResult, Invocation, Manifest
 from kfm.model.redaction import redact_url
-from kfm.model.runs import Attempt, CallRetry, Energy
+from kfm.model.runs import Attempt, CallRetry
 from kfm.model.settings import Rights
 from kfm.model.times import MS_MAX, MS_MIN, rfc3339
 

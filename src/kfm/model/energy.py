@@ -14,14 +14,26 @@ and the same result in every language.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Literal
 
-from kfm.model.runs import Energy
+from kfm.model.records import Record
 from kfm.model.settings import EnergyModel
 
 UJ_PER_UWH = 3600
 # What a figure may be at most: ten years of a core stay within the whole numbers that JavaScript keeps.
 FIGURES_MAX = {"watts_per_core": 1_000, "overhead": 10, "carbon_g_per_kwh": 10_000}
 FIGURE_MIN = 1e-6  # only a grid may have less: none
+
+
+class Energy(Record, frozen=True):
+    """What work cost, in whole small units: microwatt-hours and micrograms of CO2 equivalent."""
+
+    cpu_us: int
+    energy_uwh: int
+    co2_ug: int
+    assumption: str  # with which figures it was computed
+    method: Literal["modelled"] = "modelled"
+    package_uwh: int | None = None  # read off the processor (RAPL), all other processes included
 
 
 def energy_of(cpu_us: int, model: EnergyModel, package_uj: int | None = None) -> Energy:

@@ -15,7 +15,6 @@ from kfm.model.input_hash import sha256_text
 from kfm.model.quantities import counted
 from kfm.model.quarantine import QuarantineEntry, RetryState
 from kfm.model.records import Record
-from kfm.model.redaction import mask
 from kfm.model.times import rfc3339
 
 About = Literal["dataset", "provider"]
@@ -257,6 +256,12 @@ class IncidentChange(Record, frozen=True):
     data: IncidentData
 
 
+def _mask(name: str) -> str:
+    from kfm.model.redaction import mask  # here: readers of the ledger start without its patterns
+
+    return mask(name, None)
+
+
 class IncidentRenderer:
     """Turns changes into what is told. Pure: a transaction that is tried again asks again."""
 
@@ -265,7 +270,7 @@ class IncidentRenderer:
         *,
         environment: str = "default",
         masked: Callable[[About, str], bool] = lambda _about, _name: True,
-        mask: Callable[[str], str] = lambda name: mask(name, None),
+        mask: Callable[[str], str] = lambda name: _mask(name),
         hide: Callable[[str], str] = lambda text: text,
     ) -> None:
         self._environment = environment
@@ -315,7 +320,7 @@ class IncidentRenderer:
             return cause
         hidden = self._mask(cause)
         # Without a key all would be one. Then nothing leaves: an environment that has hooks has a key.
-        return hidden if hidden != mask(cause, None) else cause
+        return hidden if hidden != _mask(cause) else cause
 
 
 def summary(incident: Incident, change: Change, held: int, name: str) -> str:

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from kfm.model import keys
 from kfm.model.canonical import canonical_bytes
 from kfm.model.input_hash import sha256_text
 from kfm.model.records import Found, Record, Run
@@ -125,6 +124,8 @@ def held_run(
     """The row for a run that is given up; None if it is not."""
     if state.fate == "retry" or state.reason in NOT_HELD:
         return None
+    from kfm.model import keys  # here: readers of the ledger start without them
+
     names = tuple(found.uri for found in inputs)[:SOURCE_IDS_MAX]
     return QuarantineEntry(
         held_id=keys.uuid5(run.run_id, f"held/{run.attempts}"),

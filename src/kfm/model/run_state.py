@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from kfm.model.canonical import canonical_bytes
+from kfm.model.energy import Energy
 from kfm.model.errors import SchemaViolation, UsageError
 from kfm.model.keys import node_attempt_id, uuid5, uuid_bytes
 from kfm.model.records import Lock, Node, NodeOutcome, Output, Record
-from kfm.model.runs import Energy, LineageEvent, check_summary
+from kfm.model.runs import LineageEvent, check_summary
 from kfm.model.times import parse_rfc3339, rfc3339
 
 STORE_MARK = "run_state"  # the ledger's mark that names the store of an environment

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from kfm.model import keys
 from kfm.model.contracts import check_transition
+from kfm.model.energy import Energy
 from kfm.model.errors import IllegalTransition, SchemaViolation
 from kfm.model.quarantine import QuarantineEntry, RetryState
 from kfm.model.records import (
@@ -41,6 +41,8 @@ def started(
     now_ms: int,
 ) -> Run:
     """The first attempt of a revision of some work. Its keys follow from what was asked."""
+    from kfm.model import keys  # here: readers of the ledger start without them
+
     check_transition("run", None, "running", "started")
     work_key = keys.work_key(work, revision)
     return Run(
@@ -129,17 +131,6 @@ def check_summary(summary: Mapping[str, Any]) -> None:
 
 
 Ending = Literal["complete", "fail", "abort"]
-
-
-class Energy(Record, frozen=True):
-    """What work cost, in whole small units: microwatt-hours and micrograms of CO2 equivalent."""
-
-    cpu_us: int
-    energy_uwh: int
-    co2_ug: int
-    assumption: str  # with which figures it was computed
-    method: Literal["modelled"] = "modelled"
-    package_uwh: int | None = None  # read off the processor (RAPL), all other processes included
 
 
 class Attempt(Record, frozen=True):

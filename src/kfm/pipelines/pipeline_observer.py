@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kfm.model.energy import energy_of
+from kfm.model.energy import Energy, energy_of
 from kfm.model.records import Node
 from kfm.model.run_state import Begun, NodeDone, PassEnd, PassTry, pass_id
-from kfm.model.runs import Energy, LineageEvent
+from kfm.model.runs import LineageEvent
 from kfm.telemetry.exporter import Off
 
 if TYPE_CHECKING:

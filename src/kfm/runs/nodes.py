@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from kfm.calls.guard import classify_call
 from kfm.model import keys
-from kfm.model.energy import energy_of
+from kfm.model.energy import Energy, energy_of
 from kfm.model.errors import KfmError, LostLease
 from kfm.model.records import Found, GateResult, Invocation, Run, ValidationReport
 from kfm.model.retry import Classification
-from kfm.model.runs import Attempt, AttemptRecord, CallRetry, Circumstances, Ending, Energy, Step
+from kfm.model.runs import Attempt, AttemptRecord, CallRetry, Circumstances, Ending, Step
 from kfm.ports import Guard, Retrying
 from kfm.runs.kernel import Kernel
 from kfm.runs.observers import OwnCalls, RunObserver

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from kfm.model.energy import Energy
 from kfm.model.records import UNIT_STATUSES, Invocation
 from kfm.model.run_state import PassFigures
-from kfm.model.runs import Attempt, CallRetry, Energy
+from kfm.model.runs import Attempt, CallRetry
 from kfm.telemetry.documents import (
     Calls,
     Cost,

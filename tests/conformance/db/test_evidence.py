@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from kfm.db.ledger import Ledger
 from kfm.model import keys
+from kfm.model.energy import Energy
 from kfm.model.records import Found, Run
-from kfm.model.runs import Attempt, AttemptRecord, CallRetry, Circumstances, Energy, Step
+from kfm.model.runs import Attempt, AttemptRecord, CallRetry, Circumstances, Step
 from tests.conformance.db import ledgers
 from tests.conformance.db.ledgers import Desk
 

@@ -12,9 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from kfm.db.ledger import Ledger
 from kfm.model import audit
 from kfm.model.breaker import on_failure
+from kfm.model.energy import Energy
 from kfm.model.records import Run
 from kfm.model.redaction import mask
-from kfm.model.runs import Attempt, AttemptRecord, CallRetry, ChainLink, Energy, Step
+from kfm.model.runs import Attempt, AttemptRecord, CallRetry, ChainLink, Step
 from kfm.model.settings import Care, DatasetSettings, Rights, Settings, SourceSettings
 from kfm.telemetry.exporter import PublicNames
 from kfm.telemetry.exposition import documents, exposition, told_by_ledger

@@ -11,9 +11,10 @@ from typing import Any
 import jsonschema_rs
 
 from kfm.lineage.emitter import LineageEmitter
+from kfm.model.energy import Energy
 from kfm.model.keys import attempt_id, key_of, uuid5
 from kfm.model.records import Asset, Check, Found, GateResult, Invocation, Run, ValidationReport
-from kfm.model.runs import Attempt, Circumstances, Code, DataColumn, Energy, LineageEvent
+from kfm.model.runs import Attempt, Circumstances, Code, DataColumn, LineageEvent
 
 ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = ROOT / "src/kfm/contracts/schemas/openlineage-event.schema.json"

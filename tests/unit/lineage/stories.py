@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from kfm.model.energy import Energy
 from kfm.model.keys import attempt_id, node_attempt_id
 from kfm.model.records import (
     Asset,
@@ -21,7 +22,7 @@ from kfm.model.records import (
     PublishedRun,
     Run,
 )
-from kfm.model.runs import Attempt, CallRetry, ChainLink, Energy, OutboxMessage
+from kfm.model.runs import Attempt, CallRetry, ChainLink, OutboxMessage
 from kfm.model.settings import Care, Rights
 from kfm.publish.manifest import version_id
 

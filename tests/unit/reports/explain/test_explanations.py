@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kfm.model.energy import Energy
 from kfm.model.errors import UsageError
 from kfm.model.records import Found, GovernanceEntry
-from kfm.model.runs import Attempt, CallRetry, Energy, OutboxMessage
+from kfm.model.runs import Attempt, CallRetry, OutboxMessage
 from kfm.reports.explain.subjects import explain_record
 from tests.acceptance.cli.fakes import NOW_MS, PROMOTION, RUN_ID, FakeLedger, make_call, make_run, make_switch
 
