@@ -12,7 +12,8 @@ def forward(old: str, new: str, renamed: Mapping[str, str] | None = None) -> Cal
 
     def look_up(name: str) -> object:
         if name == "__all__":  # for `from … import *`
-            return [each for each in dir(import_module(new)) if not each.startswith("_")]
+            now_there = [each for each in dir(import_module(new)) if not each.startswith("_")]
+            return [*now_there, *(renamed or {})]
         if name.startswith("__"):
             raise AttributeError(f"module {old!r} has no attribute {name!r}")
         now = (renamed or {}).get(name, name)

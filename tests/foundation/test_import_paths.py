@@ -220,6 +220,6 @@ def test_star_imports_of_old_paths_go_on_working(old: str) -> None:
     names: dict[str, object] = {}
     with pytest.warns(DeprecationWarning, match="is now kfm"):
         exec(f"from {old} import *", names)
-    assert {"kfm.core.errors": "KfmError", "kfm.core.records": "Run", "kfm.ingest.spans": "Span"}[
+    assert {"kfm.core.errors": "KfmError", "kfm.core.records": "RunState", "kfm.ingest.spans": "Span"}[
         old
     ] in names
