@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
     from kfm.model.gates import GateDecision
     from kfm.model.incidents import IncidentRenderer
-    from kfm.model.records import Switch
+    from kfm.model.records import Run, Switch
+    from kfm.model.requests import RequestPart
     from kfm.objects.local import LocalObjects
     from kfm.pipelines.declaration import Pipeline
     from kfm.pipelines.inputs import RemoteInputVersions
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from kfm.policy.cedar import CedarPolicies
     from kfm.ports import Bucket, Clock, Guard, Objects, Progress, Projection, Retrying, Telemetry
     from kfm.ports import Source as Upstream
-    from kfm.runs.admission import RunSubject
+    from kfm.runs.admission import RunSubject, Start
     from kfm.runs.kernel import Kernel, ProjectionReport, RunReport, RunRequest
     from kfm.runs.plan import RunPlan
     from kfm.service.incidents import HookPass
@@ -125,19 +126,21 @@ class App:
     def run(self, request: RunRequest) -> RunReport:
         from kfm.runs.executor import RunExecutor
 
-        return RunExecutor(
-            self.kernel,
-            self.subject(request),
-            force=request.force,
-            artifacts_dir=request.artifacts_dir,
-            plan=self._plan(request),
-        ).run()
+        return RunExecutor(self.kernel, self.subject(request), self._start(request)).run()
 
     def preview(self, request: RunRequest) -> RunReport:
         from kfm.runs.preview import preview
 
-        return preview(
-            self.kernel, self.subject(request), force=request.force, artifacts_dir=request.artifacts_dir
+        return preview(self.kernel, self.subject(request), self._start(request))
+
+    def _start(self, request: RunRequest) -> Start:
+        from kfm.runs.admission import Start
+
+        return Start(
+            by_person=request.by_person,
+            force=request.force,
+            artifacts_dir=request.artifacts_dir,
+            plan=self._plan(request),
         )
 
     def _plan(self, request: RunRequest) -> RunPlan | None:
@@ -240,6 +243,12 @@ class App:
         from kfm.service.incidents import deliver_incidents
 
         return deliver_incidents(self)
+
+    def dispatch_due(self, part: RequestPart, **more: Any) -> int:
+        """Work off the requests that are due; here for workers, which are below the service."""
+        from kfm.service.runner import dispatch_due
+
+        return dispatch_due(self, part, **more)
 
     # --- adapters, made when first needed --------------------------------------------
 
@@ -456,9 +465,21 @@ class App:
             public_name=self.public_name,
             observe_retries=self._observe_retries,
             observe_calls=observe_calls,
+            intend=self._intend,
             make_pipeline_kernel=self._pipeline_kernel,
             next_scheduled_ms=lambda run: self._timetable.next_run_ms(run),
         )
+
+    def _intend(self, run: Run, name: str) -> None:
+        """From whichever thread: with a connection of its own."""
+        from kfm.model.errors import LostLease
+
+        ledger = self._open_own_ledger()
+        try:
+            if not ledger.intend(run, name):
+                raise LostLease(f"Run {run.run_id} has passed to another.")
+        finally:
+            ledger.close()
 
     def _pipeline_kernel(self, objects: Objects, dry_run: bool) -> PipelineKernel:
         from kfm.pipelines.project import governed_kernel

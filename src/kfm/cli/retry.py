@@ -10,7 +10,17 @@ import click
 from kfm.cli.options import session_options
 from kfm.cli.output import instant, one_line, short_id, table
 from kfm.cli.progress import watched
-from kfm.cli.run import Lineup, exit_code, hand_over, report_document, show_report, summarise, worst
+from kfm.cli.run import (
+    Lineup,
+    asks_in_person,
+    exit_code,
+    hand_over,
+    now_option,
+    report_document,
+    show_report,
+    summarise,
+    worst,
+)
 from kfm.cli.session import CommandSession
 from kfm.model.errors import BackendUnavailable, Cancelled, StoreCorrupt, StoreUnsafe, UsageError
 from kfm.model.quantities import counted, moment
@@ -27,7 +37,8 @@ PAUSE_MIN_MS = 1_000
 @click.option("--watch", is_flag=True, help="With --due: go on, waiting for the next ones, until stopped.")
 @click.option("--list", "only_list", is_flag=True, help="Show which attempts are ahead; make none.")
 @click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
-@click.option("--rationale", metavar="TEXT", help="Why, once the budget of RUN is used up.")
+@now_option
+@click.option("--rationale", metavar="TEXT", help="Why: with --now, and once the budget of RUN is used up.")
 @click.option("--ticket", metavar="ID", help="The ticket that this belongs to; needed with --rationale.")
 @session_options
 def command(
@@ -75,7 +86,7 @@ def _require_one(run_id: str | None, due: bool, watch: bool, only_list: bool, ou
 
 def _require_no_person(run_id: str | None, options: dict[str, Any]) -> None:
     """What would be dropped without a word is refused."""
-    given = [f"--{name}" for name, value in options.items() if value is not None]
+    given = [f"--{name}" for name, value in options.items() if value not in (None, False)]
     if run_id is None and given:
         raise UsageError(
             f"{', '.join(given)} would be kept nowhere: automatic attempts have no person.",
@@ -100,6 +111,7 @@ def _one(session: CommandSession, app: Any, wanted: str, progress: Any, options:
         app,
         run,
         actor=app.actor,
+        by_person=asks_in_person(session, options["now"], options["rationale"]),
         claimed_actor=options["actor"],
         rationale=options["rationale"],
         ticket=options["ticket"],
@@ -145,28 +157,38 @@ def _turn(session: CommandSession, app: Any, progress: Any, *, is_first: bool) -
 
 
 def _pass(session: CommandSession, app: Any, progress: Any) -> tuple[list[Any], list[Any]]:
-    from kfm.runs.kernel import RunReport
-    from kfm.runs.retry import run_due_retries
-
+    """Work off every promised attempt that is due: the reports of those that were made, and the others."""
     reports: list[Any] = []
     passed: list[Any] = []
 
-    def report(one: Any) -> None:
+    def report(request: Any, one: Any) -> None:
         progress.done()
-        if isinstance(one, RunReport):
+        if one.decision is None and one.outcome != "busy":
             reports.append(one)
             show_report(session, Lineup(app.settings, [one.source_id]), one)
             if isinstance(one.error, Cancelled):
                 raise KeyboardInterrupt
         else:
-            passed.append(one)
+            passed.append(passed_document(request, one))
             session.note(
-                f"{of_report(one.word)}: run {short_id(one.run_id)} of {one.dataset_id}: "
+                f"{of_report(one.word)}: run {short_id(request.run_id or '')} of {one.dataset_id}: "
                 f"{one_line(one.reason)}"
             )
 
-    run_due_retries(app, actor=app.actor, on_report=report)
+    app.dispatch_due("retries", on_report=report)
     return reports, passed
+
+
+def passed_document(request: Any, report: Any) -> dict[str, Any]:
+    """A promised attempt that was not made now."""
+    return {
+        "run_id": request.run_id,
+        "request_id": request.request_id,
+        "source_id": report.source_id,
+        "dataset_id": report.dataset_id,
+        "word": report.word,
+        "reason": report.reason,
+    }
 
 
 def _pause_ms(app: Any) -> int:

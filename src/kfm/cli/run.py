@@ -67,8 +67,23 @@ def selection_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+now_option = click.option(
+    "--now",
+    is_flag=True,
+    help="A person answers: earlier than planned, or where a machine may not; needs --rationale.",
+)
+
+
+def asks_in_person(session: CommandSession, now: bool, rationale: str | None) -> bool:
+    """Does a person ask? At a terminal, or by saying so with a reason."""
+    if now and not (rationale or "").strip():
+        raise UsageError("--now needs --rationale: a person answers for it.")
+    return now or session.by_person
+
+
 @click.command()
 @selection_options
+@now_option
 @click.option("--dry-run", is_flag=True, help="Decide and fetch, but change nothing; print the plan.")
 @click.option(
     "--force", is_flag=True, help="Override a duplicate key, a spent budget or a freeze; needs reasons."
@@ -81,14 +96,19 @@ def command(session: CommandSession, force: bool, **options: Any) -> int:
     """Bring sources up to date and publish what changed.
 
     Without --source: every source that is not a member of a sync. One line is printed for each source:
-    published, unchanged, planned, blocked, busy or failed. With several, the exit code is that of the
-    worst: 2, 4, 3, 1, 5, then 0.
+    published, unchanged, planned, refused, waiting, busy or failed. With several, the exit code is that of
+    the worst: 2, 4, 3, 1, 5, then 0.
+
+    A failed run is tried again by itself. Asked for before that time, a person at a terminal starts it at
+    once; a machine (cron, CI, no terminal) waits: exit 5, unless --now --rationale TEXT says that a person
+    answers for it.
     """
     if force:
         require_reasons(options)
+    by_person = asks_in_person(session, options.pop("now"), options["rationale"])
     progress = watched(session)
     with session.app(read_only=options["dry_run"], progress=progress) as app:
-        requests = make_requests(app, force=force, **options)
+        requests = make_requests(app, force=force, by_person=by_person, **options)
         lineup = Lineup(app.settings, [request.source_id for request in requests])
         reports, code = attempt_all(
             session, app, requests, progress, lambda report: show_report(session, lineup, report)
@@ -190,6 +210,7 @@ def make_requests(app: Any, **options: Any) -> list[Any]:
             source_id=source_id,
             window_spec=window,
             dry_run=options.get("dry_run", False),
+            by_person=options.get("by_person", True),  # who only looks is a person
             force=options.get("force", False),
             correction=options["correction"],
             # Several sources must not write over each other's artifacts.

@@ -89,16 +89,21 @@ class CommandSession(NamedTuple):
 
         return self.output == "text" and wants_colour(self.color, sys.stdout.isatty())
 
+    @property
+    def at_terminal(self) -> bool:
+        """Is a person at an interactive terminal? Cron, CI and pipes are machines."""
+        return not self.no_input and sys.stdin is not None and sys.stdin.isatty()
+
+    @property
+    def by_person(self) -> bool:
+        """Does a person ask? Then what a machine has to wait for starts at once."""
+        return self.at_terminal
+
     def confirm(self, question: str) -> bool:
         """Ask for confirmation; --yes answers, --no-input and a missing terminal make it an error."""
         if self.yes:
             return True
-        if (
-            self.no_input
-            or sys.stdin is None
-            or not sys.stdin.isatty()
-            or getattr(sys.stderr, "is_json", False)
-        ):
+        if not self.at_terminal or getattr(sys.stderr, "is_json", False):
             raise UsageError(
                 "This asks for confirmation, and there is no terminal to ask.", remedy="Give --yes."
             )

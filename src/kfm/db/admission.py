@@ -44,6 +44,9 @@ def admit(session: Session, request: Admit, dead: leases.Dead, journal: Journal)
         session, lock, fence, request.worker_id, request.run.run_id, now_ms, now_ms + request.lease_ms
     )
     requests.begun(session, request.claim, stored.run_id)
+    if request.asked is not None:
+        requests.accept(session, [request.asked])
+    requests.keep_preview(session, request.plan)
     session.all("invocations.insert", **rows.invocation_parameters(request.invocation))
     if request.seen is not None:
         journal.abandon(session, stored.run_id, leases.LEASE_EXPIRED, leases.GONE, now_ms)

@@ -68,6 +68,8 @@ def approve(session: Session, request: Approve) -> ApproveResult:
     if request.held_id is not None:
         session.one("held.release", held_id=request.held_id, released_at_ms=now_ms, released_by=by)
     quarantine.put_retry_state(session, request.grant)
+    if request.revived is not None:
+        session.all("requests.revive", request_id=request.revived, reason=f"Released by {by}.")
     from kfm.db import governance  # late: readers do not need it
 
     governance.append(session, request.entries)

@@ -15,6 +15,7 @@ from kfm.db import (
     outbox,
     promotion,
     quarantine,
+    requests,
     rows,
 )
 from kfm.db.ledger_reader import LedgerReader
@@ -23,7 +24,7 @@ from kfm.model.audit import Seal
 from kfm.model.breaker import Breaker
 from kfm.model.incidents import IncidentRenderer
 from kfm.model.quarantine import Approval
-from kfm.model.records import GovernanceEntry, Invocation, Lock, Switch
+from kfm.model.records import GovernanceEntry, Invocation, Lock, Run, Switch
 from kfm.model.runs import (
     Admit,
     AdmitResult,
@@ -86,22 +87,40 @@ class Ledger(LedgerReader):
 
     # --- while a run is under way ----------------------------------------------------
 
-    def renew(self, scope: str, fence: int, lease_ms: int) -> int | None:
-        """The policy epoch if the lease still is ours, else None."""
+    def renew(self, scope: str, fence: int, lease_ms: int) -> tuple[int, str | None] | None:
+        """The policy epoch, and why its request is cancelled if it is; None if the lease is not ours.
 
-        def change(session: Session) -> int | None:
+        The claims of the requests that the run works for are renewed with it.
+        """
+
+        def change(session: Session) -> tuple[int, str | None] | None:
             until = session.now_ms() + lease_ms
-            if not session.one("locks.renew", scope=scope, fence=fence, lease_until_ms=until):
+            row = session.one("locks.renew", scope=scope, fence=fence, lease_until_ms=until)
+            if not row:
                 return None
-            row = session.one("policy.epoch")
-            assert row is not None
-            return int(row[0])
+            epoch, cancel = session.one("policy.epoch"), None
+            if row[1]:
+                session.all("requests.renew_of_run", run_id=row[1], until_ms=until)
+                cancel = session.one("requests.cancelled", run_id=row[1])
+            assert epoch is not None
+            return int(epoch[0]), cancel[0] if cancel else None
 
         return self._database.write(change)
 
     def step(self, request: Step) -> bool:
         """False if the run has passed to another."""
         return self._database.write(lambda session: self._journal.step(session, request))
+
+    def intend(self, run: Run, name: str) -> bool:
+        """It is durable that the run is about to act outside; False if the run has passed to another."""
+
+        def change(session: Session) -> bool:
+            if session.one("runs.held", run_id=run.run_id, fence=run.fence) is None:
+                return False
+            outbox.intend(session, run, name)
+            return True
+
+        return self._database.write(change)
 
     # --- the end of a run ------------------------------------------------------------
 
@@ -138,6 +157,9 @@ class Ledger(LedgerReader):
                 self._journal.discovered(session, request.fingerprint, request.inputs)
                 self._journal.end(session, request.closes, request.retries, rows.run_from(row), now_ms)
                 quarantine.ended(session, request.retry, request.held, now_ms)
+                if request.cancels is not None:
+                    requests.cancel(session, *request.cancels)
+                requests.settle_run(session, request.run_id, request.settle, now_ms)
                 if request.pause is not None:
                     governance.set_switch(session, request.pause)
                 self._journal.watch.gave_up(
@@ -197,6 +219,8 @@ class Ledger(LedgerReader):
 
         def change(session: Session) -> tuple[Breaker, Breaker]:
             answer = breakers.change(session, provider, decide)
+            if answer[0].state != "closed" == answer[1].state:
+                requests.wake(session, f"circuit:{provider}")
             self._journal.watch.circuit(session, *answer, session.now_ms())
             governance.append(session, kept)
             return answer
@@ -269,7 +293,7 @@ class Ledger(LedgerReader):
     def requests(self) -> Requests:
         from kfm.db.requests import Requests
 
-        return Requests(self._database)
+        return Requests(self._database, self._journal.watch)
 
     def schedule_states(self) -> ScheduleStates:
         from kfm.db.schedules import ScheduleStates
@@ -314,6 +338,8 @@ class Ledger(LedgerReader):
 
         def change(session: Session) -> int:
             epoch = governance.set_switch(session, switch)
+            if switch.position == "running":
+                requests.wake(session, "switch")
             governance.append(session, [entry])
             return epoch
 

@@ -303,6 +303,15 @@ class LedgerReader:
         row = self._session.one("retry_states.get", run_id=run_id)
         return quarantine.state_from(row) if row else None
 
+    def acts(self, run_id: str) -> tuple[str, ...]:
+        """What the attempts of a run may have done outside and must not be repeated, by name."""
+        return tuple(dict.fromkeys(row[1] for row in self._session.all("acts.of_run", run_id=run_id)))
+
+    def cancelled(self, run_id: str) -> str | None:
+        """Why a request of this run, which is under way, is cancelled; None: none is."""
+        row = self._session.one("requests.cancelled", run_id=run_id)
+        return row[0] if row else None
+
     def waiting(self, until_ms: int, limit: int = 100) -> list[Waiting]:
         """Failed runs whose automatic attempt is due by then, the earliest first."""
         found = self._session.all("retry_states.waiting", until_ms=until_ms, row_limit=limit)

@@ -74,6 +74,8 @@ class Journal:
         self.keep(session, request.retries)
         if request.closes is not None:
             self.close(session, request.closes, run)
+        if request.act is not None:
+            intend(session, run, request.act)
         if request.opens is not None:
             self._open(session, request.opens.attempt, request.opens.known, run)
         return True
@@ -195,6 +197,13 @@ class Journal:
             body=event.body,
             recorded_at_ms=now_ms,
         )
+
+
+def intend(session: Session, run: Run, name: str) -> None:
+    """An act that must not be repeated is about to be made."""
+    session.all(
+        "acts.add", run_id=run.run_id, attempt=run.attempts, name=rows.storable(name), at_ms=session.now_ms()
+    )
 
 
 def _begun_as(ended: Attempt, begun: Attempt, now_ms: int) -> Attempt:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kfm.db import governance, node_branches, quarantine, rows
+from kfm.db import governance, node_branches, quarantine, requests, rows
 from kfm.db.outbox import Journal
 from kfm.db.session import Session
 from kfm.model.run_state import MAIN
@@ -45,6 +45,9 @@ def promote(session: Session, request: Promote, journal: Journal) -> PromoteResu
     )
     if succeeded is None:
         return PromoteResult(answer="lost")  # taken over under another scope
+    answered = requests.end_with_run(session, request.run_id, "success", request.reason, now_ms)
+    if request.request_id not in answered and session.one("requests.cancelled", run_id=request.run_id):
+        raise Undo(PromoteResult(answer="cancelled"))
     if request.manifest is not None:
         sequence += 1
         _insert_version(session, request, sequence, now_ms)

@@ -1,30 +1,38 @@
-"""Requests: accepted in batches, claimed one by one, each with an outcome; bursts of arrivals."""
+"""Requests: accepted in batches, claimed one by one, each with an outcome; arrivals that become requests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kfm.db import governance, rows
+from kfm.db import governance, quarantine, rows
 from kfm.db.approvals import approval_parameters
 from kfm.db.queries import parameters_of
 from kfm.db.session import Database, Row, Session
-from kfm.model.quarantine import Approval
+from kfm.model.keys import request_id as request_id_of
+from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import GovernanceEntry, Window
 from kfm.model.requests import (
     Burst,
-    BurstState,
     Member,
+    PutOff,
     RequestKind,
     RequestOutcome,
+    RequestPart,
     RequestState,
+    Settlement,
     UpdateRequest,
     gathered,
+    spread_ms,
 )
 
+if TYPE_CHECKING:
+    from kfm.db.incidents import IncidentKeeper
+
 _FIELDS = UpdateRequest.__struct_fields__
+_FLAGS = ("needs_approval", "is_bound", "by_person")
 _FREE = ("actor", "claimed_actor", "rationale", "ticket", "correction", "reason", "request_uuid")
 _NEVER = 2**62
 
@@ -32,14 +40,16 @@ _NEVER = 2**62
 def request_from(row: Row) -> UpdateRequest:
     values = dict(zip(_FIELDS, row, strict=True))
     values["details"] = rows.value_of(values["details"])
-    values["needs_approval"] = bool(values["needs_approval"])
+    for name in _FLAGS:
+        values[name] = bool(values[name])
     return rows.converted(_FIELDS, tuple(values.values()), UpdateRequest)
 
 
 def request_parameters(request: UpdateRequest) -> dict[str, Any]:
     parameters = rows.with_storable(msgspec.structs.asdict(request), _FREE)
     parameters["details"] = rows.prose_of(request.details)
-    parameters["needs_approval"] = int(request.needs_approval)
+    for name in _FLAGS:
+        parameters[name] = int(parameters[name])
     return parameters
 
 
@@ -51,7 +61,7 @@ def accept(session: Session, wanted: Sequence[UpdateRequest]) -> set[str]:
 
 
 def hold(session: Session, claim: tuple[str, str] | None) -> bool:
-    """Is this request still this worker's, and not done? Then it stays so until the transaction ends."""
+    """Is this request still this worker's, and not cancelled? Then it stays so until the transaction ends."""
     return claim is None or bool(session.one("requests.hold", request_id=claim[0], worker_id=claim[1]))
 
 
@@ -61,10 +71,56 @@ def begun(session: Session, claim: tuple[str, str] | None, run_id: str) -> None:
         session.all("requests.begun", request_id=claim[0], worker_id=claim[1], run_id=run_id)
 
 
+def keep_preview(session: Session, plan: tuple[str, str] | None) -> None:
+    """The text of a plan, under its digest."""
+    if plan is not None:
+        session.all("previews.insert", digest=plan[0], plan=plan[1], made_at_ms=session.now_ms())
+
+
+def end_with_run(session: Session, run_id: str, outcome: str, reason: str, now_ms: int) -> set[str]:
+    """The requests of a run have their answer, all but those that are cancelled; the ids."""
+    found = session.all(
+        "requests.ended_with",
+        run_id=run_id,
+        outcome=outcome,
+        reason=rows.storable(reason),
+        ended_at_ms=now_ms,
+    )
+    return {row[0] for row in found}
+
+
+def settle_run(session: Session, run_id: str, settlement: Settlement | None, now_ms: int) -> None:
+    """An attempt of a run has ended without success: so do its requests, or they wait for the next one."""
+    if settlement is None:
+        return
+    session.all("requests.end_cancelled", run_id=run_id, ended_at_ms=now_ms)
+    if isinstance(settlement, RequestOutcome):
+        end_with_run(session, run_id, settlement.outcome or "failed", settlement.reason, now_ms)
+    else:
+        session.all(
+            "requests.put_off",
+            run_id=run_id,
+            not_before_ms=settlement.not_before_ms,
+            blocked_by=settlement.blocked_by,
+            reason=rows.storable(settlement.reason),
+        )
+
+
 def cancel(session: Session, request_id: str, reason: str) -> bool:
     at_ms, reason = session.now_ms(), rows.storable(reason)
     waited = session.one("requests.cancel_waiting", request_id=request_id, reason=reason, ended_at_ms=at_ms)
+    if waited and waited[0] is not None:
+        session.all("retry_states.unwanted", run_id=waited[0], now_ms=at_ms)
     return bool(waited) or bool(session.one("requests.cancel_running", request_id=request_id, reason=reason))
+
+
+def wake(session: Session, blocked_by: str) -> None:
+    """What waited for this is due, spread over some seconds."""
+    now_ms = session.now_ms()
+    for (request_id,) in session.all("requests.blocked", blocked_by=blocked_by):
+        at_ms = now_ms + spread_ms(request_id)
+        session.all("requests.wake", request_id=request_id, blocked_by=blocked_by, not_before_ms=at_ms)
+        session.all("retry_states.hasten", request_id=request_id, not_before_ms=at_ms)
 
 
 class RequestReader:
@@ -121,6 +177,33 @@ class RequestReader:
         row = self._database.session.one("previews.get", digest=digest)
         return None if row is None else row[0]
 
+    def bound_to(self, run_id: str) -> str | None:
+        """The digest of the plan that binds the attempts of a run, if one does."""
+        row = self._database.session.one("requests.binding", run_id=run_id)
+        return None if row is None else row[0]
+
+    def members(self, request_id: str, limit: int = 1000) -> list[Member]:
+        """What a request gathers."""
+        found = self._database.session.all("request_members.of", request_id=request_id, row_limit=limit)
+        return [
+            Member(member=row[0], dataset=row[1], start_ms=row[2], end_ms=row[3], at_ms=row[4])
+            for row in found
+        ]
+
+    def member_count(self, request_id: str) -> int:
+        row = self._database.session.one("request_members.count", request_id=request_id)
+        return int(row[0]) if row else 0
+
+    def asked_by(self, member: str, limit: int = 50) -> list[UpdateRequest]:
+        """The requests that a unit's content was a member of."""
+        found = self._database.session.all("request_members.asked_for", member=member, row_limit=limit)
+        return [one for (request_id,) in found if (one := self.request(request_id)) is not None]
+
+    def due(self, now_ms: int, limit: int) -> list[UpdateRequest]:
+        """Those that wait no longer, the longest due first."""
+        found = self._database.session.all("requests.all_due", now_ms=now_ms, row_limit=limit)
+        return [request_from(row) for row in found]
+
     def next_due_ms(self) -> int | None:
         """When the next request that waits may begin."""
         row = self._database.session.one("requests.next_due")
@@ -129,6 +212,10 @@ class RequestReader:
 
 class Requests(RequestReader):
     """Update requests: accepted, claimed, settled. Each method is one transaction."""
+
+    def __init__(self, database: Database, watch: IncidentKeeper) -> None:
+        super().__init__(database)
+        self._watch = watch
 
     def accept(
         self, wanted: Sequence[UpdateRequest], entry: GovernanceEntry | None = None
@@ -155,10 +242,10 @@ class Requests(RequestReader):
         return self._database.write(change)
 
     def claim(
-        self, worker_id: str, claim_ms: int, dead: Callable[[str], bool], limit: int = 1
-    ) -> list[UpdateRequest]:
-        """Some that are due, ours from now on; also of those whose runner is dead or let its claim lapse.
-        None of a dataset that a request is running for: it would only be busy."""
+        self, worker_id: str, claim_ms: int, dead: Callable[[str], bool], part: RequestPart = "all"
+    ) -> UpdateRequest | None:
+        """One that is due, ours from now on; also of those whose runner is dead or let its claim lapse.
+        None of a dataset that a request is running for: it would only be busy. Datasets take turns."""
         session = self._database.session
         now_ms = session.now_ms()
         left = [
@@ -166,23 +253,28 @@ class Requests(RequestReader):
             for request_id, by, until_ms in session.all("requests.claimed")
             if until_ms <= now_ms or dead(by)
         ]
-        if not left and session.one("requests.due", now_ms=now_ms) is None:
-            return []
+        if not left and session.one("requests.due", now_ms=now_ms, part=part) is None:
+            return None
 
-        def change(session: Session) -> list[UpdateRequest]:
+        def change(session: Session) -> UpdateRequest | None:
+            session.all("requests.turn")
             now_ms = session.now_ms()
             for request_id, by, until_ms in left:  # as it was seen: a runner that is back has renewed it
                 session.all("requests.release", request_id=request_id, claimed_by=by, until_ms=until_ms)
-            found = session.all(
-                "requests.claim",
-                worker_id=worker_id,
-                now_ms=now_ms,
-                until_ms=now_ms + claim_ms,
-                row_limit=limit,
+            row = session.one(
+                "requests.claim", worker_id=worker_id, now_ms=now_ms, until_ms=now_ms + claim_ms, part=part
             )
-            return [request_from(row) for row in found]
+            if row is None:
+                return None
+            request = request_from(row)
+            session.all("turns.take", dataset_id=request.dataset_id, now_ms=now_ms)
+            return request
 
         return self._database.write(change)
+
+    def give_back(self, worker_id: str) -> None:
+        """The claims of a worker id that is not used any more."""
+        self._database.write(lambda session: session.all("requests.give_back", worker_id=worker_id))
 
     def renew(self, request: UpdateRequest, claim_ms: int) -> UpdateRequest | None:
         """Ours for longer, as it stands now; None: it is not ours any more."""
@@ -200,37 +292,52 @@ class Requests(RequestReader):
 
     def settle(self, request: UpdateRequest, ending: RequestOutcome) -> bool:
         """The end of what we claimed; False: it was not ours any more."""
+        return self._database.write(lambda session: _settle(session, request, ending))
 
-        def change(session: Session) -> bool:
-            row = session.one(
-                "requests.settle",
-                request_id=request.request_id,
-                worker_id=request.claimed_by,
-                state=ending.state,
-                outcome=ending.outcome,
-                reason=rows.storable(ending.reason),
-                run_id=ending.run_id,
-                ended_at_ms=session.now_ms(),
-            )
-            return row is not None
-
-        return self._database.write(change)
-
-    def reopen(self, request: UpdateRequest, not_before_ms: int, reason: str, *, tried: bool = True) -> bool:
-        """Release our claim, for later. A request that was not tried is not charged an attempt."""
+    def reopen(
+        self, request: UpdateRequest, later: PutOff, *, run_id: str | None = None, tried: bool = True
+    ) -> bool:
+        """Release our claim, for later; with a run, it ends with that. What was not tried is not charged."""
 
         def change(session: Session) -> bool:
             row = session.one(
                 "requests.reopen",
                 request_id=request.request_id,
                 worker_id=request.claimed_by,
-                not_before_ms=not_before_ms,
-                reason=rows.storable(reason),
+                not_before_ms=later.not_before_ms,
+                blocked_by=later.blocked_by,
+                reason=rows.storable(later.reason),
+                run_id=run_id,
                 untried=0 if tried else 1,
             )
             return row is not None
 
         return self._database.write(change)
+
+    def give_up(
+        self,
+        request: UpdateRequest,
+        ending: RequestOutcome,
+        held: QuarantineEntry | None,
+        entries: Sequence[GovernanceEntry],
+    ) -> bool:
+        """The end of a request that became no run, with its entry in quarantine and its incident."""
+
+        def change(session: Session) -> bool:
+            if not _settle(session, request, ending):
+                return False
+            quarantine.hold(session, held)
+            self._watch.gave_up(session, held, None, session.now_ms())
+            governance.append(session, entries)
+            return True
+
+        return self._database.write(change)
+
+    def adopt(self, limit: int, make: Callable[[str, int, int], UpdateRequest | None]) -> int:
+        """A request for each promised attempt without one; how many. `make` gets run, time, attempt."""
+        found = self._database.session.all("requests.orphans", row_limit=limit)
+        wanted = [made for row in found if (made := make(row[0], row[1] or 0, row[2])) is not None]
+        return len(self._database.write(lambda session: accept(session, wanted))) if wanted else 0
 
     def await_approval(
         self, request: UpdateRequest, plan: tuple[str, str], approval: Approval, entry: GovernanceEntry
@@ -251,20 +358,19 @@ class Requests(RequestReader):
             )
             if row is None:
                 return False
-            session.all("previews.insert", digest=digest, plan=text, made_at_ms=session.now_ms())
+            keep_preview(session, (digest, text))
             session.all("approvals.insert", **approval_parameters(approval))
             governance.append(session, [entry])
             return True
 
         return self._database.write(change)
 
-    def keep_preview(self, request_id: str, plan: tuple[str, str]) -> None:
-        """What is about to be changed, before it is."""
+    def keep_preview(self, request_id: str, run_id: str, plan: tuple[str, str]) -> None:
+        """What is about to be changed, before it is: for this request, and for all that end with its run."""
 
         def change(session: Session) -> None:
-            digest, text = plan
-            session.all("previews.insert", digest=digest, plan=text, made_at_ms=session.now_ms())
-            session.all("requests.previewed", request_id=request_id, plan_digest=digest)
+            keep_preview(session, plan)
+            session.all("requests.previewed", request_id=request_id, run_id=run_id, plan_digest=plan[0])
 
         self._database.write(change)
 
@@ -280,18 +386,36 @@ class Requests(RequestReader):
         return self._database.write(change)
 
 
+def _settle(session: Session, request: UpdateRequest, ending: RequestOutcome) -> bool:
+    row = session.one(
+        "requests.settle",
+        request_id=request.request_id,
+        worker_id=request.claimed_by,
+        state=ending.state,
+        outcome=ending.outcome,
+        reason=rows.storable(ending.reason),
+        run_id=ending.run_id,
+        ended_at_ms=session.now_ms(),
+    )
+    if row is not None and ending.state == "cancelled" and request.run_id is not None:
+        session.all("retry_states.unwanted", run_id=request.run_id, now_ms=session.now_ms())
+    return row is not None
+
+
 MEMBERS_MAX = 100_000  # of one burst; what is beyond makes the next
-PeriodOf = Callable[[str, int], Window]  # of a source and an instant
+PeriodOf = Callable[[str, int], Window]  # of a source and a time
 
 
 class Bursts:
-    """Bursts of arrivals, gathered until their window closes. Each method is one transaction."""
+    """Arrivals that sources wait for, gathered until their window closes; then they are requests."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def close_due(self, window_ms: int, period: PeriodOf) -> int:
-        """Close the windows that have been open long enough; how many bursts that made."""
+    def close_due(
+        self, window_ms: int, period: PeriodOf, dataset_of: Callable[[str], str], actor: str
+    ) -> int:
+        """Close the windows that have been open long enough; how many requests that made."""
         session = self._database.session
         now_ms = session.now_ms()
         due = [
@@ -299,58 +423,46 @@ class Bursts:
             for source_id, oldest_ms in session.all("burst_members.waiting")
             if oldest_ms <= now_ms - window_ms
         ]
-        return sum(self._close(source_id, period) for source_id in due)
+        return sum(self._close(source_id, period, dataset_of(source_id), actor) for source_id in due)
 
-    def _close(self, source_id: str, period: PeriodOf) -> int:
+    def _close(self, source_id: str, period: PeriodOf, dataset_id: str, actor: str) -> int:
+        """One transaction: the members leave the gathering and become requests, or neither."""
+
         def change(session: Session) -> int:
-            rows = session.all("burst_members.take", source_id=source_id, row_limit=MEMBERS_MAX)
+            taken = session.all("burst_members.take", source_id=source_id, row_limit=MEMBERS_MAX)
             bursts = gathered(
-                source_id,
-                [Member(*row) for row in rows],
-                lambda at_ms: period(source_id, at_ms),
-                session.now_ms(),
+                source_id, [Member(*row) for row in taken], lambda at_ms: period(source_id, at_ms)
             )
-            for burst in bursts:
-                session.all(
-                    "bursts.insert",
-                    burst_id=burst.burst_id,
-                    source_id=source_id,
-                    dataset=burst.dataset,
-                    members=burst.members,
-                    start_ms=burst.start_ms,
-                    end_ms=burst.end_ms,
-                    closed_at_ms=burst.closed_at_ms,
-                )
-            return len(bursts)
-
-        return self._database.write(change)
-
-    def claim(self, limit: int, claim_ms: int) -> list[Burst]:
-        """Open ones; not handed out again before the claim ends."""
-        if not self._database.session.all("bursts.due", now_ms=self._database.session.now_ms()):
-            return []
-
-        def change(session: Session) -> list[Burst]:
             now_ms = session.now_ms()
-            rows = session.all("bursts.claim", now_ms=now_ms, until_ms=now_ms + claim_ms, row_limit=limit)
-            return [Burst(*row) for row in rows]
+            made = [_request_of(burst, source_id, dataset_id, actor, now_ms) for burst in bursts]
+            fresh = accept(session, made)
+            for request, burst in zip(made, bursts, strict=True):
+                if request.request_id in fresh:
+                    session.send_all(
+                        "request_members.add",
+                        [
+                            (request.request_id, one.member, one.dataset, one.start_ms, one.end_ms, one.at_ms)
+                            for one in burst.members
+                        ],
+                    )
+            return len(fresh)
 
         return self._database.write(change)
 
-    def settle(
-        self, burst: Burst, state: BurstState, run_id: str | None = None, not_before_ms: int = 0
-    ) -> None:
-        """What became of it; one that stays open comes again, not before that time."""
-        self._database.write(
-            lambda session: session.all(
-                "bursts.settle",
-                burst_id=burst.burst_id,
-                state=state,
-                run_id=run_id,
-                not_before_ms=not_before_ms,
-            )
-        )
 
-    def recent(self, limit: int = 50) -> list[Burst]:
-        """The newest first."""
-        return [Burst(*row) for row in self._database.session.all("bursts.list", row_limit=limit)]
+def _request_of(burst: Burst, source_id: str, dataset_id: str, actor: str, now_ms: int) -> UpdateRequest:
+    return UpdateRequest(
+        request_id=request_id_of(burst.key),
+        key=burst.key,
+        kind="upstream-event",
+        source_id=source_id,
+        dataset_id=dataset_id,
+        window_start_ms=burst.window.start_ms,
+        window_end_ms=burst.window.end_ms,
+        actor=actor,
+        accepted_at_ms=now_ms,
+        details={
+            "members": len(burst.members),
+            "datasets": sorted({one.dataset for one in burst.members}),
+        },
+    )

@@ -332,6 +332,29 @@ class PlanDrifted(Refused):
     remedy = "Make a new plan, with `kfm diff` or `kfm replay dry-run`, read it, apply that."
 
 
+class PersonNeeded(Refused):
+    """The last attempt may have acted outside; a person has to see what it did.
+
+    Its source is declared `idempotent: false`, or its pipeline made a call
+    that is declared idempotent=False, and the attempt did not succeed. Doing
+    that twice may do harm, so no machine tries it again.
+    """
+
+    code = "KFM314"
+    remedy = "See what it has done outside; then run it again with --now --rationale TEXT."
+
+
+class WorkQuarantined(Refused):
+    """The work is quarantined, and its inputs are unchanged.
+
+    A machine tries it again once upstream has changed. A person may do so
+    before, or request its release.
+    """
+
+    code = "KFM315"
+    remedy = "Correct the cause (`kfm quarantine list`); a person runs it again with --now --rationale TEXT."
+
+
 class SwitchThrown(Refused):
     """Blocked by a kill switch."""
 
@@ -583,6 +606,18 @@ class LockHeld(Busy):
     """The lock is held by another run."""
 
     code = "KFM501"
+
+
+class WaitsUntil(Busy):
+    """It waits: an attempt is promised for a later time.
+
+    A failed run is tried again by itself, not before the time that its
+    retry rules or its provider name. Without a terminal, `kfm run` is a
+    machine and obeys that time.
+    """
+
+    code = "KFM503"
+    remedy = "None is needed. A person who can't wait gives --now --rationale TEXT."
 
 
 class LostLease(Busy):

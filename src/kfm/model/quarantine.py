@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from kfm.model.canonical import canonical_bytes
 from kfm.model.input_hash import sha256_text
 from kfm.model.records import Found, Record, Run
+
+if TYPE_CHECKING:
+    from kfm.model.requests import UpdateRequest
 
 Fate = Literal["retry", "spent", "quarantine"]
 HeldKind = Literal["dead-letter", "quarantine"]
@@ -28,6 +31,8 @@ class RetryState(Record, frozen=True):
     error_class: str
     reason: str  # retry | retry-after | circuit-open | granted | non-retryable | attempts-spent | acted | …
     updated_at_ms: int
+    fingerprint: str | None = None  # of the inputs that the grant is for; None: they were not discovered
+    day_grants: int = 0  # on the UTC day of the present one
 
 
 class Waiting(Record, frozen=True):
@@ -53,8 +58,8 @@ class QuarantineEntry(Record, frozen=True):
 
     held_id: str
     kind: HeldKind  # dead-letter: it ran out of attempts; quarantine: trying again can't help
-    grain: Literal["run", "unit", "message"]
-    subject: str  # the run's id, the unit's, the message's
+    grain: Literal["run", "unit", "message", "request"]
+    subject: str  # the run's id, the unit's, the message's, the request's
     dataset_id: str
     source_id: str
     payload_hash: str | None  # the fingerprint of its inputs; None: nothing was discovered
@@ -108,7 +113,7 @@ class Approval(Record, frozen=True):
 SOURCE_IDS_MAX = 100  # the payload's hash stands for all of them
 REQUEST_TAG = "approval/1"
 # Not quarantined: a person stopped it, or a newer run has the work now.
-NOT_HELD = ("stopped", "superseded")
+NOT_HELD = ("stopped", "superseded", "drifted")
 
 
 def held_run(
@@ -144,6 +149,32 @@ def held_run(
         error_message=error_message,
         reason=state.reason,
         held_at_ms=state.updated_at_ms,
+    )
+
+
+def held_request(
+    request: UpdateRequest, *, error_class: str, error_code: str, error_message: str, reason: str, now_ms: int
+) -> QuarantineEntry:
+    """The row for a request that is given up before it became a run."""
+    from kfm.model import keys  # here: readers of the ledger start without them
+
+    return QuarantineEntry(
+        held_id=keys.uuid5(request.request_id, f"held/{request.tries}"),
+        kind="quarantine" if reason == "non-retryable" else "dead-letter",
+        grain="request",
+        subject=request.request_id,
+        dataset_id=request.dataset_id,
+        source_id=request.source_id,
+        payload_hash=request.envelope_hash,
+        source_ids=(request.source_id,),
+        code_sha="",
+        idempotency_key=request.key,
+        attempts=request.tries,
+        error_classes=(error_class,),
+        error_code=error_code,
+        error_message=error_message,
+        reason=reason,
+        held_at_ms=now_ms,
     )
 
 

@@ -1,4 +1,4 @@
-"""Requests: accepted triggers that become at most one run each; bursts of arrivals that share one."""
+"""Requests: accepted triggers that become at most one run each, with what they gather."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from kfm.model.input_hash import sha256_text
 from kfm.model.keys import coalesced
 from kfm.model.records import Record, Window
 
-RequestKind = Literal["cron", "webhook", "manual"]
+RequestKind = Literal["cron", "webhook", "manual", "upstream-event"]
 # open: waits, not before `not_before_ms` · running: claimed · awaiting-approval: of its preview ·
 # done: it has its outcome · cancelled: it will not run
 RequestState = Literal["open", "running", "awaiting-approval", "done", "cancelled"]
+RequestPart = Literal["all", "retries", "bursts"]  # that a dispatcher works off
 UNSETTLED: tuple[RequestState, ...] = ("open", "running", "awaiting-approval")
 
 
@@ -50,6 +51,10 @@ class UpdateRequest(Record, frozen=True):
     tries: int = 0
     cancel: str | None = None  # why it is to stop, while it runs
     ended_at_ms: int | None = None
+    blocked_by: str | None = None  # what it waits for: retry, circuit:NAME, switch:SCOPE, freeze, busy, …
+    is_bound: bool = False  # its plan's digest binds every attempt
+    by_person: bool = False  # a person asked, who may start earlier than a machine
+    tried_at_ms: int | None = None  # the first time
 
     @property
     def is_settled(self) -> bool:
@@ -57,7 +62,7 @@ class UpdateRequest(Record, frozen=True):
 
 
 class RequestOutcome(Record, frozen=True):
-    """What became of a request."""
+    """The end of a request."""
 
     state: Literal["done", "cancelled"]
     outcome: str | None
@@ -65,8 +70,24 @@ class RequestOutcome(Record, frozen=True):
     run_id: str | None = None
 
 
+class PutOff(Record, frozen=True):
+    """A request goes back, for later."""
+
+    not_before_ms: int
+    blocked_by: str
+    reason: str
+
+
+# What becomes of the requests of a run when one of its attempts has ended.
+Settlement = RequestOutcome | PutOff
+
+
 BURST_TAG = "burst/1"
-BurstState = Literal["open", "done", "refused"]
+SYNCHRONOUS_TAG = "synchronous/1"
+ADOPTED_TAG = "adopted/1"
+SYNCHRONOUS = "synchronous"  # in the details of a request that its own process works off at once
+ADOPTED = "adopted"  # in those of a request for a promised attempt that none asked for
+SPREAD_MS = 10_000  # what waited for one thing wakes over this time
 
 
 class Member(Record, frozen=True):
@@ -80,43 +101,47 @@ class Member(Record, frozen=True):
 
 
 class Burst(Record, frozen=True):
-    """Members of one period. Field order is column order."""
+    """Members of one period of a source: they share a request."""
 
-    burst_id: str  # a hash of the sorted members: the same members are the same burst
-    source_id: str
-    dataset: str
-    members: int
-    start_ms: int  # of the period
-    end_ms: int
-    closed_at_ms: int
-    state: BurstState = "open"
-    run_id: str | None = None
-    tries: int = 0
+    key: str  # a hash of the sorted members: the same members are the same burst
+    window: Window
+    members: tuple[Member, ...]
 
 
-def gathered(
-    source_id: str, members: Iterable[Member], period: Callable[[int], Window], now_ms: int
-) -> list[Burst]:
+def gathered(source_id: str, members: Iterable[Member], period: Callable[[int], Window]) -> list[Burst]:
     """One burst for each period that the members touch: data that comes late opens its own period again."""
     periods: dict[tuple[int, int], list[Member]] = {}
+    windows: dict[tuple[int, int], Window] = {}
     for member in members:
-        at_ms = member.start_ms if member.start_ms is not None else member.at_ms
-        window = period(at_ms)
-        periods.setdefault((window.start_ms, window.end_ms), []).append(member)
+        window = period(member.start_ms if member.start_ms is not None else member.at_ms)
+        span = (window.start_ms, window.end_ms)
+        windows[span] = window
+        periods.setdefault(span, []).append(member)
     return [
         Burst(
-            burst_id=burst_id(source_id, [one.member for one in found]),
-            source_id=source_id,
-            dataset=",".join(sorted({one.dataset for one in found})),
-            members=len(found),
-            start_ms=start_ms,
-            end_ms=end_ms,
-            closed_at_ms=now_ms,
+            key=burst_key(source_id, [one.member for one in found]),
+            window=windows[span],
+            members=tuple(found),
         )
-        for (start_ms, end_ms), found in sorted(periods.items())
+        for span, found in sorted(periods.items())
     ]
 
 
-def burst_id(source_id: str, members: Sequence[str]) -> str:
+def burst_key(source_id: str, members: Sequence[str]) -> str:
     document = {"kfm": BURST_TAG, "source_id": source_id, "member_keys": coalesced(members)}
     return sha256_text(canonical_bytes(document))
+
+
+def synchronous_key(invocation_id: str) -> str:
+    """The key of a request that its own process works off at once."""
+    return sha256_text(canonical_bytes({"kfm": SYNCHRONOUS_TAG, "invocation_id": invocation_id}))
+
+
+def adopted_key(run_id: str, attempt: int) -> str:
+    """The key of a request for a promised attempt that no request asked for."""
+    return sha256_text(canonical_bytes({"kfm": ADOPTED_TAG, "run_id": run_id, "attempt": attempt}))
+
+
+def spread_ms(key: str, over_ms: int = SPREAD_MS) -> int:
+    """A stable share of a span of time: what waited for one thing does not wake at one instant."""
+    return int(sha256_text(key.encode())[-8:], 16) % over_ms

@@ -11,6 +11,7 @@ from kfm.model.quarantine import NOT_HELD, Fate, RetryState
 from kfm.model.records import Record, Run
 from kfm.model.retry import (
     Classification,
+    RetryPolicy,
     before_next_run,
     budget_state,
     decide_retry,
@@ -20,6 +21,8 @@ from kfm.model.retry import (
 
 REAPED = Classification(retryable=True, error_class="lease")  # the process is gone, the work may be fine
 CIRCUIT_OPEN = "circuit-open"
+GRANTS_PER_DAY = 12
+DAY_MS = 86_400_000
 NEEDS_APPROVAL = "needs-approval"
 # Why the next attempt is due then, and why there is none: half sentences. The twin reads them, too.
 RETRIED_THEN = {
@@ -27,6 +30,8 @@ RETRIED_THEN = {
     "retry-after": "because its provider is not to be called before",
     CIRCUIT_OPEN: "because its provider's circuit is open until then",
     "granted": "because it was granted new attempts",
+    "switch": "because of a switch",
+    "freeze": "because of a freeze",
     "next-run": "together with the next run of its schedule, which its retries never overlap",
 }
 NOT_RETRIED = {
@@ -48,6 +53,8 @@ NOT_RETRIED = {
     "source-gone": "its source is not in the configuration any more",
     "code-changed": "its pipeline has changed since, and with the new code it is other work",
     "dataset-changed": "its source feeds another dataset now",
+    "refused": "a rule refuses it now",
+    "drifted": "what it would publish now is not what was approved",
     "": "it was given up",
 }
 
@@ -71,28 +78,60 @@ def grant_usage(run: Run, state: RetryState | None) -> GrantUsage:
     )
 
 
-def budget_ends_ms(run: Run, state: RetryState | None) -> int:
+class RetryLimits(Record, frozen=True):
+    """The limits of a source's runs; what is not set is the shipped matrix's."""
+
+    policy: RetryPolicy | None = None
+    grants: int | None = None  # for one content
+    per_day: int = GRANTS_PER_DAY  # for one piece of work, whatever its content
+
+    def of(self, trigger_type: str) -> RetryPolicy:
+        return self.policy or policy_for(trigger_type)
+
+
+DEFAULTS = RetryLimits()
+
+
+def budget_ends_ms(run: Run, state: RetryState | None, limits: RetryLimits = DEFAULTS) -> int:
     """Until when attempts need no person who answers for them; the calls' waiting is in it."""
-    return grant_usage(run, state).since_ms + policy_for(run.trigger_type).budget_ms
+    return grant_usage(run, state).since_ms + limits.of(run.trigger_type).budget_ms
 
 
-def is_spent(run: Run, state: RetryState | None, now_ms: int) -> bool:
+def is_spent(run: Run, state: RetryState | None, now_ms: int, limits: RetryLimits = DEFAULTS) -> bool:
     """Does the next attempt need a person who answers for it?"""
     now = grant_usage(run, state)
-    return budget_state(now.attempts, now.since_ms, now_ms, policy_for(run.trigger_type)) != "free"
+    return budget_state(now.attempts, now.since_ms, now_ms, limits.of(run.trigger_type)) != "free"
 
 
-def may_be_granted(run: Run, state: RetryState | None) -> bool:
+def has_attempts(run: Run, state: RetryState | None, limits: RetryLimits = DEFAULTS) -> bool:
+    """Has the present grant attempts left, whatever the time is?"""
+    return grant_usage(run, state).attempts < limits.of(run.trigger_type).attempts_max
+
+
+def may_be_granted(run: Run, state: RetryState | None, limits: RetryLimits = DEFAULTS) -> bool:
     """Grants are few: after the last one only a new revision goes on."""
-    return grant_usage(run, state).grants < retry_rules().grants_max
+    return grant_usage(run, state).grants < (limits.grants or retry_rules().grants_max)
 
 
-def granted(run: Run, state: RetryState | None, now_ms: int) -> RetryState:
-    """A new grant for a run that has ended: its attempts and its time begin anew, and it is due at once."""
+def may_be_granted_today(state: RetryState | None, now_ms: int, limits: RetryLimits = DEFAULTS) -> bool:
+    """One piece of work gets so many grants in a UTC day, whatever its inputs are."""
+    return _grants_of_day(state, now_ms) < limits.per_day
+
+
+def _grants_of_day(state: RetryState | None, now_ms: int) -> int:
+    today = state is not None and state.granted_at_ms // DAY_MS == now_ms // DAY_MS
+    return state.day_grants if state is not None and today else 0
+
+
+def granted(run: Run, state: RetryState | None, now_ms: int, *, fingerprint: str | None = None) -> RetryState:
+    """A new grant for a run that has ended: its attempts and its time begin anew, and it is due at once.
+
+    `fingerprint`: of other inputs than those of the last attempt; their grants are counted from one.
+    """
     return RetryState(
         run_id=run.run_id,
         attempt=run.attempts,
-        grants=grant_usage(run, state).grants + 1,
+        grants=1 if fingerprint is not None else grant_usage(run, state).grants + 1,
         grant_attempts=0,
         granted_at_ms=now_ms,
         not_before_ms=now_ms,
@@ -100,6 +139,8 @@ def granted(run: Run, state: RetryState | None, now_ms: int) -> RetryState:
         error_class=state.error_class if state else "unknown",
         reason="granted",
         updated_at_ms=now_ms,
+        fingerprint=fingerprint or (state.fingerprint if state else None),
+        day_grants=_grants_of_day(state, now_ms) + 1,
     )
 
 
@@ -117,6 +158,8 @@ def judge(
     stopped: bool = False,
     next_run_ms: int | None = None,
     lasts_ms: int = 0,
+    fingerprint: str | None = None,
+    limits: RetryLimits = DEFAULTS,
 ) -> RetryState:
     """What becomes of a run whose attempt has just ended without success.
 
@@ -124,10 +167,14 @@ def judge(
     must not be repeated. `counts`: False where a breaker refused the call, so that nothing was tried.
     `stopped`: a person ended it on purpose; only a person starts it again.
     `next_run_ms`: when the schedule begins its next run, with which what is left is tried.
+    `fingerprint`: of the inputs that the attempt saw; other ones than before have a budget of their own.
     """
-    now = grant_usage(run, prior)
+    now, day_grants = grant_usage(run, prior), prior.day_grants if prior else 0
+    if _has_other_inputs(prior, fingerprint) and may_be_granted_today(prior, now_ms, limits):
+        now = GrantUsage(grants=1, attempts=1, since_ms=now_ms - lasts_ms)
+        day_grants = _grants_of_day(prior, now_ms) + 1
     attempts = now.attempts if counts else now.attempts - 1
-    policy = policy_for(run.trigger_type)
+    policy = limits.of(run.trigger_type)
     decision = decide_retry(kind, policy, attempts, now.since_ms, now_ms, unit_random, asked_ms)
     decision = before_next_run(decision, next_run_ms, lasts_ms, now.since_ms + policy.budget_ms)
     fate: Fate = "retry" if decision.retry else "spent"
@@ -142,7 +189,7 @@ def judge(
         fate, reason = "spent", "not-idempotent"
     elif acted:
         fate, reason = "spent", "acted"
-    elif fate == "spent" and now.grants >= retry_rules().grants_max:
+    elif fate == "spent" and now.grants >= (limits.grants or retry_rules().grants_max):
         fate = "quarantine"
     return RetryState(
         run_id=run.run_id,
@@ -155,7 +202,14 @@ def judge(
         error_class=kind.error_class,
         reason=reason,
         updated_at_ms=now_ms,
+        fingerprint=fingerprint or (prior.fingerprint if prior else None),
+        day_grants=day_grants,
     )
+
+
+def _has_other_inputs(prior: RetryState | None, fingerprint: str | None) -> bool:
+    known = prior.fingerprint if prior else None
+    return known is not None and fingerprint is not None and known != fingerprint
 
 
 def given_up(state: RetryState, reason: str, now_ms: int) -> RetryState:

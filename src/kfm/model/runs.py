@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace
 
@@ -28,6 +28,9 @@ from kfm.model.records import (
     ValidationReport,
     Work,
 )
+
+if TYPE_CHECKING:
+    from kfm.model.requests import Settlement, UpdateRequest
 
 
 def started(
@@ -264,6 +267,8 @@ class Admit(Record, frozen=True):
     grant: RetryState | None = None  # a new one, for a retry past the budget with a rationale
     approval: tuple[str, str] | None = None  # request and digest of the approval that this attempt uses up
     claim: tuple[str, str] | None = None  # the request that asks, and the worker that has claimed it
+    asked: UpdateRequest | None = None  # a request that is made here: its own process works it off at once
+    plan: tuple[str, str] | None = None  # digest and text of the plan that binds it
 
 
 class AdmitResult(Record, frozen=True):
@@ -283,6 +288,7 @@ class Step(Record, frozen=True):
     retries: tuple[CallRetry, ...] = ()
     fingerprint: str | None = None  # with the inputs that it was made of
     inputs: tuple[Found, ...] = ()
+    act: str | None = None  # what the node that begins does outside, and must not be repeated
 
 
 class Promote(Record, frozen=True):
@@ -307,12 +313,13 @@ class Promote(Record, frozen=True):
     closes: tuple[AttemptRecord, ...] = ()  # the open node, then the run
     retries: tuple[CallRetry, ...] = ()
     branch: str | None = None  # where a pipeline's nodes worked: merged with the promotion
+    request_id: str | None = None  # the request that the attempt is for: not if it is cancelled
 
 
 class PromoteResult(Record, frozen=True):
     """Whether a version was promoted; if not, what has changed since it was prepared."""
 
-    answer: Literal["promoted", "unchanged", "lost", "epoch-moved", "head-moved"]
+    answer: Literal["promoted", "unchanged", "lost", "epoch-moved", "head-moved", "cancelled"]
     sequence: int | None = None
 
 
@@ -333,6 +340,8 @@ class Fail(Record, frozen=True):
     retries: tuple[CallRetry, ...] = ()
     fingerprint: str | None = None  # with the inputs that it was made of, if they were discovered
     inputs: tuple[Found, ...] = ()
+    settle: Settlement | None = None  # what becomes of the requests of the run
+    cancels: tuple[str, str] | None = None  # the request that ends as cancelled, and why
     retry: RetryState | None = None  # what becomes of the run
     held: QuarantineEntry | None = None  # with all that a replay needs, where it is not retried automatically
 
@@ -345,6 +354,7 @@ class Judge(Record, frozen=True):
     retry: RetryState
     held: QuarantineEntry | None = None
     entries: tuple[GovernanceEntry, ...] = ()
+    settle: Settlement | None = None  # what becomes of the requests of the run
 
 
 class Approve(Record, frozen=True):
@@ -356,6 +366,7 @@ class Approve(Record, frozen=True):
     rationale: str
     names: tuple[str, ...] = ()  # every name of the approver
     held_id: str | None = None  # what is released
+    revived: str | None = None  # the request that may be tried again
     update: str | None = None  # the request that may run now
     grant: RetryState | None = None
     valid_ms: int | None = None  # how long an attempt may be made

@@ -21,7 +21,7 @@ from kfm.model.errors import BackendUnavailable, KfmError, StoreCorrupt, StoreTo
 from kfm.model.records import Record
 from kfm.model.retry import backoff_ms
 from kfm.model.units import IntakeBatch, IntakeReport
-from kfm.nodd.downstream import FanOut
+from kfm.nodd.downstream import Followers
 from kfm.nodd.ingest import NoddIngest
 from kfm.nodd.poller import IntakeExchange, Poller, PollReport
 from kfm.nodd.unit_evidence import UnitDeliveries, deliver_events
@@ -325,6 +325,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     mode: Literal["once", "until-idle", "until-stopped"] = "until-stopped"
     stream: Any = None  # messages one a line, instead of the queues
     intake: bool = True
+    dispatches: bool = True  # runs the updates that follow arrivals
     concurrency: int = 1
     rate: float | None = None
     batch: int | None = None
@@ -357,7 +358,9 @@ def run_worker(
         pollers = ingest.pollers(options.stream) if options.intake else []
         began_ms = app.clock.monotonic_ms()
         threaded = options.mode == "until-stopped"
-        tasks = maintenance(app, ingest, stop, lambda: loop.drain(), deliveries=not threaded)
+        tasks = maintenance(
+            app, ingest, stop, lambda: loop.drain(), deliveries=not threaded, dispatches=options.dispatches
+        )
         exchange = IntakeExchange() if threaded and pollers else None
         if threaded:
             threads.start(pollers, totals, exchange)
@@ -462,13 +465,16 @@ def maintenance(
     drain: Callable[[], None],
     *,
     deliveries: bool,
+    dispatches: bool,
 ) -> list[PeriodicTask]:
     """Periodic tasks of the ledger. Every worker has them; the first to come does the work.
 
-    `deliveries`: also those of replicas and lineage of units, which otherwise have threads.
+    `deliveries`: also those of replicas and lineage of units, which otherwise have threads. `dispatches`: the
+    updates that follow arrivals are run here, not by the runners of a service.
     """
     wal, export = app.writer.units(), lineage_export(app.settings) != "none"
-    tasks = [PeriodicTask("bursts", FAN_OUT_MS, fan_out(app, drain).step)] if ingest.downstream else []
+    followers = Followers(app, drain, stop.is_set, dispatches=dispatches)
+    tasks = [PeriodicTask("arrivals", FAN_OUT_MS, followers.step)] if ingest.downstream else []
     if deliveries and ingest.settings.replicas:
         from kfm.nodd.replicas import ALL_BATCHES, Deliveries
 
@@ -498,18 +504,3 @@ def fold_counts(wal: Units) -> None:
     for _ in range(FOLDS_MAX):
         if wal.fold_counts(FOLDED) < FOLDED:
             break
-
-
-def fan_out(app: App, drain: Callable[[], None]) -> FanOut:
-    """Runs of the sources that follow arrivals. A run may take longer than the lease of a unit lasts."""
-    sources = {source.id: source for source in app.settings.sources}
-    store = app.writer
-    return FanOut(
-        store.bursts(),
-        sources.get,
-        app.run,
-        store.now_ms,
-        window_ms=round(app.settings.ingest.coalesce_seconds * 1000),
-        actor=app.actor,
-        before_run=drain,
-    )

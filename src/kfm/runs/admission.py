@@ -1,16 +1,28 @@
-"""Admission: subject, gates, circuit and lock decide on a request in one transaction."""
+"""Admission: facts for the decision on a request, and the transaction that carries it out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec.structs import replace
 
 from kfm.model import keys
+from kfm.model.admission import Asked, CircuitWait, StartDecision, StartFacts, may_start
 from kfm.model.approvals import attempt_digest, seen, usable, used_by
 from kfm.model.breaker import providers_of
-from kfm.model.errors import BudgetSpent, Busy, CircuitOpen, KfmError, LockHeld, LostLease, Refused
+from kfm.model.errors import (
+    BudgetSpent,
+    Busy,
+    CircuitOpen,
+    KfmError,
+    LockHeld,
+    LostLease,
+    PersonNeeded,
+    Refused,
+    WaitsUntil,
+    WorkQuarantined,
+)
 from kfm.model.gates import (
     HALTING_GATES,
     ForceRequest,
@@ -23,7 +35,7 @@ from kfm.model.gates import (
     switch_gate,
 )
 from kfm.model.next_steps import run_command
-from kfm.model.quarantine import Approval, QuarantineEntry, RetryState, Waiting
+from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
 from kfm.model.records import (
     GateResult,
     GovernanceEntry,
@@ -32,7 +44,6 @@ from kfm.model.records import (
     Justification,
     Lock,
     Promotion,
-    ReasonCode,
     Record,
     ReopenReason,
     Run,
@@ -42,19 +53,22 @@ from kfm.model.records import (
     Work,
     governance_entry,
 )
-from kfm.model.retry_budgets import grant_usage, granted, is_spent, may_be_granted
+from kfm.model.requests import SYNCHRONOUS, UpdateRequest, synchronous_key
+from kfm.model.retry_budgets import granted
 from kfm.model.runs import Admit, Circumstances, retried, started, taken_over
 from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.model.times import rfc3339
-from kfm.ports import Liveness, PolicyEngine
+from kfm.ports import PolicyEngine
 from kfm.publish.manifest import merge_items
+from kfm.runs import plan as plans
 from kfm.runs.kernel import Kernel
+from kfm.runs.plan import RunPlan
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
 
 APPROVALS_MAX = 1000  # of one piece of work
-UPSTREAM_CHANGED = ReopenReason(code="upstream-changed", text="Upstream has changed.")
+CIRCUIT_MS = 2_000  # a circuit that opens again at once is not asked at once
 ROUNDS_MAX = 10  # how often the ledger may change between a decision and its commit
 
 
@@ -114,44 +128,74 @@ def forced(subject: RunSubject, number: int) -> RunSubject:
     return replace(subject, trigger=replace(subject.trigger, force=number))
 
 
-class AdmissionVerdict(Record, frozen=True):
-    """What a request means now.
+class Start(Record, frozen=True):
+    """How a run is asked for."""
 
-    start: a new revision · restart: the same run again · compare: with upstream first · done: nothing to do ·
-    busy: another process runs it · stop: a person must give a rationale.
-    """
+    request: UpdateRequest | None = None  # stored and claimed; None: asked for by its own process, at once
+    by_person: bool = False
+    force: bool = False
+    plan: RunPlan | None = None  # what it may publish, and nothing else
+    artifacts_dir: str | None = None
 
-    kind: Literal["start", "restart", "compare", "done", "busy", "stop"]
-    code: ReasonCode
-    reason: str
-    revision: int = 0
-    run: Run | None = None
-    governed: bool = False  # past the budget, with a rationale and a ticket
+    @property
+    def is_promised(self) -> bool:
+        """Is it an attempt that was promised to the run of its request?"""
+        return self.request is not None and self.request.run_id is not None
+
+    @property
+    def binds(self) -> str | None:
+        """The digest that binds every attempt."""
+        return self.plan.header.digest if self.plan is not None else None
 
 
-def look(store: LedgerReader, liveness: Liveness, subject: RunSubject) -> AdmissionVerdict:
-    """The decision on a request, from the ledger. Reads only: a dry-run calls the same function."""
-    run = store.latest_run(subject.work_base)
-    correction = subject.trigger.correction
-    if correction is not None:
-        corrected = store.run_of_correction(subject.work_base, correction)
-        if corrected is not None and corrected.status == "success" and not subject.trigger.force:
-            reason = f"Correction {correction} was applied as revision {corrected.revision}."
-            return AdmissionVerdict(
-                kind="done",
-                code="correction-applied",
-                run=corrected,
-                revision=corrected.revision,
-                reason=reason,
-            )
-    now_ms = store.now_ms()
-    live = run is not None and any(
-        is_live(lock, run, now_ms, liveness.is_dead(lock.holder.worker_id))
-        for lock in store.locks()  # under whichever scope it began: the setting may have changed since
-        if lock.holder is not None and lock.holder.run_id == run.run_id
+def asked_for(subject: RunSubject, start: Start) -> Asked:
+    """What the decision is told of a request."""
+    request = start.request
+    return Asked(
+        trigger=subject.trigger,
+        name=request.request_id if request is not None else "",
+        by_person=start.by_person if request is None else request.by_person,
+        can_wait=request is not None,
+        plan=start.binds,
+        promised=start.is_promised,
     )
-    state = store.retry_state(run.run_id) if run is not None and run.status != "success" else None
-    return decide(run, subject.trigger, live=live, now_ms=now_ms, state=state)
+
+
+def facts_of_run(kernel: Kernel, subject: RunSubject, run: Run | None, gates: GateDecision) -> StartFacts:
+    """What the ledger knows about the newest run of the work. Reads only, as in a dry-run."""
+    ledger, correction = kernel.ledger, subject.trigger.correction
+    corrected = ledger.run_of_correction(subject.work_base, correction) if correction is not None else None
+    limits = kernel.limits(subject.source)
+    if run is None or run.status == "success":
+        return StartFacts(gates=gates, corrected=corrected, limits=limits)
+    now_ms = ledger.now_ms()
+    return StartFacts(
+        gates=gates,
+        corrected=corrected,
+        limits=limits,
+        is_live=any(
+            is_live(lock, run, now_ms, kernel.liveness.is_dead(lock.holder.worker_id))
+            for lock in ledger.locks()  # under whichever scope it began: the setting may have changed since
+            if lock.holder is not None and lock.holder.run_id == run.run_id
+        ),
+        state=ledger.retry_state(run.run_id),
+        acts=ledger.acts(run.run_id),
+        idempotent=subject.source.idempotent,
+        bound=ledger.request_reader().bound_to(run.run_id),
+        next_run_ms=_overtaking_ms(kernel, run),
+    )
+
+
+def _overtaking_ms(kernel: Kernel, run: Run) -> int | None:
+    """When its schedule begins the next run, if an attempt that begins now would still be at work then; the
+    last attempt says how long that takes."""
+    if run.trigger_type != "cron" or (next_ms := kernel.next_scheduled_ms(run)) is None:
+        return None
+    whole = [
+        one for one in kernel.ledger.attempts(run.run_id) if not one.node and one.ended_at_ms is not None
+    ]
+    lasts_ms = max(0, (whole[-1].ended_at_ms or 0) - whole[-1].started_at_ms) if whole else 0
+    return next_ms if kernel.ledger.now_ms() + lasts_ms >= next_ms else None
 
 
 def is_live(lock: Lock | None, run: Run, now_ms: int, dead: bool) -> bool:
@@ -163,71 +207,6 @@ def is_live(lock: Lock | None, run: Run, now_ms: int, dead: bool) -> bool:
         and lock.lease_until_ms > now_ms
         and not dead
     )
-
-
-def decide(
-    run: Run | None, trigger: Trigger, *, live: bool, now_ms: int, state: RetryState | None = None
-) -> AdmissionVerdict:
-    if run is None:
-        return AdmissionVerdict(kind="start", code="first-time", reason="This work has not been done yet.")
-    if run.status == "running" and live:
-        return AdmissionVerdict(kind="busy", code="running", run=run, reason="The same work is running.")
-    if trigger.force:
-        return _next(run, "forced", "Forced")
-    if run.dataset_id != trigger.dataset_id:
-        text = f"The source feeds {trigger.dataset_id} now, not {run.dataset_id}"
-        return _next(run, "dataset-changed", text)
-    if trigger.correction is not None and run.correction != trigger.correction:
-        return _next(run, "correction", f"Correction {trigger.correction}")
-    if run.status == "success":
-        reason = f"Done as revision {run.revision}."
-        return AdmissionVerdict(
-            kind="compare", code="compared", run=run, revision=run.revision, reason=reason
-        )
-    return _again(run, trigger, now_ms, state)
-
-
-def _next(run: Run, code: ReasonCode, why: str) -> AdmissionVerdict:
-    """A new revision of the same work."""
-    number = run.revision + 1
-    reason = f"{why}: revision {number} opens."
-    return AdmissionVerdict(kind="start", code=code, run=run, revision=number, reason=reason)
-
-
-def _again(run: Run, trigger: Trigger, now_ms: int, state: RetryState | None) -> AdmissionVerdict:
-    """A failed run, or one whose worker is gone: free within its budget, past it with a rationale."""
-    code: ReasonCode = "attempt-failed" if run.status == "failed" else "attempt-interrupted"
-    why = (
-        f"Attempt {run.attempts} failed with {run.error_code}."
-        if run.status == "failed"
-        else f"Attempt {run.attempts} was interrupted."
-    )
-    if not is_spent(run, state, now_ms):
-        return AdmissionVerdict(kind="restart", code=code, run=run, revision=run.revision, reason=why)
-    if trigger.rationale and trigger.ticket and may_be_granted(run, state):
-        return AdmissionVerdict(
-            kind="restart",
-            code="budget-spent",
-            run=run,
-            revision=run.revision,
-            governed=True,
-            reason=f"{why} Retried past its budget by {trigger.actor} ({trigger.ticket}).",
-        )
-    used = grant_usage(run, state)
-    spent = f"{why} {used.attempts} attempts since {rfc3339(used.since_ms)} have used up its budget."
-    if not may_be_granted(run, state):
-        spent += f" It was granted {used.grants} times; only a new revision (--force) goes on."
-    return AdmissionVerdict(kind="stop", code="budget-spent", run=run, revision=run.revision, reason=spent)
-
-
-def reopened(run: Run, why: ReopenReason) -> AdmissionVerdict:
-    """The next revision of work that was done."""
-    reason = f"{why.text.rstrip('.')}: revision {run.revision + 1} opens."
-    return AdmissionVerdict(kind="start", code=why.code, revision=run.revision + 1, reason=reason)
-
-
-def unchanged(run: Run) -> ReopenReason:
-    return ReopenReason(code="unchanged", text=f"Upstream is unchanged since revision {run.revision}.")
 
 
 def unsettled(ledger: LedgerReader, subject: RunSubject, run: Run) -> ReopenReason | None:
@@ -413,6 +392,7 @@ class Admitted(Record, frozen=True):
     policy_epoch: int
     reason: str
     known: Circumstances
+    request_id: str  # that the attempt is for
 
 
 class AlreadyDone(Record, frozen=True):
@@ -425,33 +405,32 @@ class AlreadyDone(Record, frozen=True):
 
 
 class NotAdmitted(Exception):
-    """The invocation was refused, found the work busy, or could not be decided; it is on record."""
+    """The invocation was refused, waits, found the work busy or done, or could not be decided."""
 
-    def __init__(self, error: KfmError, invocation: Invocation, run: Run | None = None) -> None:
+    def __init__(
+        self,
+        error: KfmError,
+        invocation: Invocation | None = None,
+        run: Run | None = None,
+        decision: StartDecision | None = None,
+    ) -> None:
         super().__init__(error.message)
         self.error = error
-        self.invocation = invocation
+        self.invocation = invocation  # None: a request that waits, which is on record itself
         self.run = run
+        self.decision = decision
 
 
 class Admission:
     """The admission of one invocation."""
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        *,
-        fingerprint: Callable[[], str],
-        force: bool = False,
-        due: Waiting | None = None,
-    ) -> None:
+    def __init__(self, kernel: Kernel, *, fingerprint: Callable[[], str], start: Start) -> None:
         self._kernel = kernel
         self._store = kernel.store
         self._invocation_id = kernel.ids.new()
         self._policies = kernel.policies.bundle_id  # in force while this is decided
         self._fingerprint = fingerprint  # of upstream now; read only where it decides
-        self._force = force
-        self._due = due  # an automatic attempt: of this run, after this attempt, or not at all
+        self._start = start
 
     def admit(self, subject: RunSubject) -> Admitted | AlreadyDone:
         """Decide, and commit the decision; NotAdmitted where no run may begin."""
@@ -467,57 +446,52 @@ class Admission:
 
     def _once(self, subject: RunSubject) -> Admitted | AlreadyDone | None:
         """One decision and one try to commit it; None if the ledger changed in between."""
-        if self._force:
+        if self._start.force:
             subject = forced(subject, self._store.forces(subject.work_base) + 1)
         epoch = self._store.policy_epoch()
-        verdict = look(self._store, self._kernel.liveness, subject)
-        if verdict.kind == "busy":
-            assert verdict.run is not None
-            self._not_admitted(subject, "busy", LockHeld(self._holder(subject.scope)), run=verdict.run)
-        self._refuse_overtaken(subject, verdict)
-        decision = at_admission(self._kernel, subject)
-        if not decision.allowed:
-            self._not_admitted(
-                subject, "refused", refusal(decision), gates=decision.results, halts=decision.halts
-            )
-        if verdict.kind == "stop":
-            self._not_admitted(subject, "refused", BudgetSpent(verdict.reason), run=verdict.run)
-        if verdict.kind == "done":
-            assert verdict.run is not None
-            why = ReopenReason(code=verdict.code, text=verdict.reason)
-            return self._already_done(subject, verdict.run, decision, why)
-        self._require_providers(subject, verdict)
-        if verdict.kind == "compare":
-            assert verdict.run is not None
-            changed: ReopenReason | None = UPSTREAM_CHANGED
-            if self._compared(subject, verdict.run) == verdict.run.fingerprint:
-                changed = unsettled(self._kernel.ledger, subject, verdict.run)
-            if changed is None:
-                return self._already_done(subject, verdict.run, decision, unchanged(verdict.run))
-            verdict = reopened(verdict.run, changed)
-        return self._commit(subject, verdict, decision, epoch)
+        gates = at_admission(self._kernel, subject)
+        decision = self._decided(subject, gates)
+        if decision.kind == "duplicate":
+            assert decision.run is not None
+            return self._already_done(subject, decision, gates)
+        if decision.kind != "admitted":
+            self._refused_or_put_off(subject, decision, gates)
+        return self._commit(subject, decision, gates, epoch)
 
-    def _refuse_overtaken(self, subject: RunSubject, verdict: AdmissionVerdict) -> None:
-        """A due retry is made once: a later process finds another attempt, and makes none."""
-        if self._due is None:
-            return
-        run, seen = verdict.run, self._due.run
-        same = run is not None and (run.run_id, run.attempts) == (seen.run_id, seen.attempts)
-        if not same or verdict.kind not in ("restart", "stop"):
-            error = Busy(
-                f"Run {seen.run_id} was retried by another process.", remedy="Nothing is left to do."
-            )
-            self._not_admitted(subject, "busy", error, run=run)
+    def _decided(self, subject: RunSubject, gates: GateDecision) -> StartDecision:
+        store, asked = self._store, asked_for(subject, self._start)
+        run = store.latest_run(subject.work_base)
+        facts = facts_of_run(self._kernel, subject, run, gates)
+        decision = may_start(asked, run, facts, store.now_ms())
+        if decision.kind in ("admitted", "compare"):
+            facts = replace(facts, circuit=self._circuit(subject, asked, decision))
+            decision = may_start(asked, run, facts, store.now_ms())
+        if decision.kind == "compare" and run is not None:
+            facts = compared(self._kernel.ledger, subject, run, facts, self._compared(subject, run))
+            decision = may_start(asked, run, facts, store.now_ms())
+        return decision
 
-    def _require_providers(self, subject: RunSubject, verdict: AdmissionVerdict) -> None:
-        """Nothing begins while a provider's circuit is open: no run, no key, no attempt."""
+    def _circuit(self, subject: RunSubject, asked: Asked, decision: StartDecision) -> CircuitWait | None:
+        """Nothing begins while a provider's circuit is open, and after an outage not all at once."""
         providers = self._kernel.providers
+        if providers is None:
+            return None
+        wanted, now_ms = providers_of(subject.source, self._kernel.settings.source), self._store.now_ms()
+        at_ms = providers.released_ms(wanted, asked.name) if asked.can_wait else 0
+        if at_ms > now_ms:
+            return CircuitWait(provider=wanted[0], until_ms=at_ms)
         try:
-            if providers is not None:
-                providers.ask(providers_of(subject.source, self._kernel.settings.source))
+            providers.ask(wanted)
         except CircuitOpen as error:
-            same = verdict.kind in ("restart", "compare")
-            self._not_admitted(subject, "failed", error, run=verdict.run if same else None)
+            if not asked.can_wait:
+                same = decision.run is not None and decision.revision == decision.run.revision
+                self._not_admitted(subject, "failed", error, run=decision.run if same else None)
+            until_ms = error.facts.get("not_before_ms")
+            return CircuitWait(
+                provider=str(error.facts.get("provider") or wanted[0]),
+                until_ms=max(until_ms if isinstance(until_ms, int) else 0, now_ms + CIRCUIT_MS),
+            )
+        return None
 
     def _compared(self, subject: RunSubject, run: Run) -> str:
         """Upstream's fingerprint now; where it can't be read, the invocation fails on record."""
@@ -526,24 +500,36 @@ class Admission:
         except KfmError as error:
             self._not_admitted(subject, "failed", error, run=run)
 
+    def _refused_or_put_off(
+        self, subject: RunSubject, decision: StartDecision, gates: GateDecision
+    ) -> NoReturn:
+        error = error_of(decision, gates, lambda: self._holder(subject.scope))
+        outcome: InvocationOutcome = "refused" if decision.kind == "refused" else "busy"
+        if decision.kind == "waits" and self._start.request is not None:
+            raise NotAdmitted(error, run=decision.run, decision=decision)
+        results = gates.results if decision.blocked_by.startswith("gate:") else ()
+        halts = gates.halts and bool(results)
+        self._not_admitted(
+            subject, outcome, error, run=decision.run, gates=results, halts=halts, decision=decision
+        )
+
     def _commit(
-        self, subject: RunSubject, verdict: AdmissionVerdict, decision: GateDecision, epoch: int
+        self, subject: RunSubject, decision: StartDecision, gates: GateDecision, epoch: int
     ) -> Admitted | None:
-        now_ms = self._store.now_ms()
-        if verdict.kind == "restart":
-            assert verdict.run is not None
-            seen: Run | None = verdict.run
-            again = retried if verdict.run.status == "failed" else taken_over
-            run = again(verdict.run, fence=verdict.run.fence + 1)  # at least; the lock decides
+        now_ms, start = self._store.now_ms(), self._start
+        seen: Run | None = None
+        if decision.how == "restart":
+            assert decision.run is not None
+            seen = decision.run
+            again = retried if seen.status == "failed" else taken_over
+            run = again(seen, fence=seen.fence + 1)  # at least; the lock decides
         else:
-            seen, run = None, subject.new_run(verdict.revision, now_ms)
-        why = ReopenReason(code=verdict.code, text=verdict.reason)
-        invocation = self._invocation(subject, None, run, why.text, why.code, decision.results)
-        entries = self._entries(subject, run, verdict, decision)
-        grant = None
-        if verdict.governed and seen is not None:
-            grant = granted(seen, self._store.retry_state(seen.run_id), now_ms)
-        known = self._known(subject, decision.results, run.revision)
+            run = subject.new_run(decision.revision, now_ms)
+        invocation = self._invocation(subject, None, run, decision.reason, decision.code, gates.results)
+        entries = self._entries(subject, run, decision, gates)
+        known = self._known(subject, gates.results, run.revision)
+        asked = self._synchronous(subject, run, now_ms) if start.request is None else None
+        plan = start.plan if asked is not None else None
         admitted = self._store.admit(
             Admit(
                 run=run,
@@ -555,15 +541,17 @@ class Admission:
                 policy_epoch=epoch,
                 entries=entries,
                 known=known,
-                grant=grant,
-                approval=decision.approval or None,
-                claim=self._kernel.claim,
+                grant=self._grant(decision, seen, now_ms),
+                approval=gates.approval or None,
+                claim=self._claim(),
+                asked=asked,
+                plan=(plan.header.digest, plans.write(plan).decode()) if plan is not None else None,
             ),
             self._kernel.liveness.is_dead,
         )
         if admitted.answer == "unclaimed":
             self._not_admitted(
-                subject, "busy", LostLease("The request has passed to another runner, or is done.")
+                subject, "busy", LostLease("The request has passed to another runner, is cancelled or done.")
             )
         if admitted.answer == "locked":
             assert admitted.lock is not None
@@ -576,18 +564,59 @@ class Admission:
             run=admitted.run,
             invocation=invocation,
             policy_epoch=epoch,
-            reason=verdict.reason,
+            reason=decision.reason,
             known=known,
+            request_id=(start.request or asked).request_id,  # type: ignore[union-attr]
+        )
+
+    def _claim(self) -> tuple[str, str] | None:
+        request = self._start.request
+        return (request.request_id, request.claimed_by or "") if request is not None else None
+
+    def _grant(self, decision: StartDecision, seen: Run | None, now_ms: int) -> RetryState | None:
+        if not decision.grant or seen is None:
+            return None
+        fingerprint = self._fingerprint() if decision.grant == "inputs" else None  # read before: kept
+        return granted(seen, self._store.retry_state(seen.run_id), now_ms, fingerprint=fingerprint)
+
+    def _synchronous(self, subject: RunSubject, run: Run, now_ms: int) -> UpdateRequest:
+        """The request of a run that its own process asks for: it exists with the run, and is claimed."""
+        start, trigger, key = self._start, subject.trigger, synchronous_key(self._invocation_id)
+        return UpdateRequest(
+            request_id=keys.request_id(key),
+            key=key,
+            kind="manual" if trigger.type == "retry" else trigger.type,
+            source_id=subject.source.id,
+            dataset_id=subject.dataset.id,
+            window_start_ms=subject.window.start_ms,
+            window_end_ms=subject.window.end_ms,
+            actor=trigger.actor,
+            accepted_at_ms=now_ms,
+            claimed_actor=trigger.claimed_actor,
+            rationale=trigger.rationale,
+            ticket=trigger.ticket,
+            correction=trigger.correction,
+            request_uuid=trigger.request_uuid,
+            state="running",
+            run_id=run.run_id,
+            plan_digest=start.binds,
+            is_bound=start.binds is not None,
+            by_person=start.by_person,
+            claimed_by=self._kernel.worker_id,
+            claim_until_ms=now_ms + self._kernel.lease_ms,
+            tries=1,
+            tried_at_ms=now_ms,
+            details={SYNCHRONOUS: True},
         )
 
     # --- without a run ---------------------------------------------------------------
 
-    def _already_done(
-        self, subject: RunSubject, run: Run, decision: GateDecision, why: ReopenReason
-    ) -> AlreadyDone:
-        invocation = self._invocation(subject, "noop", run, why.text, why.code, decision.results)
+    def _already_done(self, subject: RunSubject, decision: StartDecision, gates: GateDecision) -> AlreadyDone:
+        run = decision.run
+        assert run is not None
+        invocation = self._invocation(subject, "noop", run, decision.reason, decision.code, gates.results)
         self._store.record_invocation(invocation)
-        return AlreadyDone(subject=subject, run=run, invocation=invocation, reason=why.text)
+        return AlreadyDone(subject=subject, run=run, invocation=invocation, reason=decision.reason)
 
     def _not_admitted(
         self,
@@ -598,6 +627,7 @@ class Admission:
         run: Run | None = None,
         gates: tuple[GateResult, ...] = (),
         halts: bool = False,
+        decision: StartDecision | None = None,
     ) -> NoReturn:
         reason = self._kernel.redact(error.message)
         invocation = self._invocation(subject, outcome, run, reason, error.code, gates)
@@ -611,7 +641,7 @@ class Admission:
         # An invocation that found its run busy did nothing that needs a lineage event.
         known = self._known(subject, gates, run.revision if run else 0) if outcome != "busy" else None
         self._store.record_invocation(invocation, entries, known)
-        raise NotAdmitted(error, invocation, run)
+        raise NotAdmitted(error, invocation, run, decision)
 
     def _holder(self, scope: str) -> str:
         lock = self._store.lock(scope)
@@ -656,17 +686,17 @@ class Admission:
         return Circumstances(gates=gates, policies=self._policies, key_documents=documents)
 
     def _entries(
-        self, subject: RunSubject, run: Run, verdict: AdmissionVerdict, decision: GateDecision
+        self, subject: RunSubject, run: Run, decision: StartDecision, gates: GateDecision
     ) -> tuple[GovernanceEntry, ...]:
-        facts = {"reason": verdict.reason, "overridden": list(decision.overridden), "revision": run.revision}
+        facts = {"reason": decision.reason, "overridden": list(gates.overridden), "revision": run.revision}
         kinds = [
-            *(["force"] if self._force else []),
-            *(["correction"] if subject.trigger.correction and verdict.kind == "start" else []),
-            *(["governed-retry"] if verdict.governed else []),
+            *(["force"] if self._start.force else []),
+            *(["correction"] if subject.trigger.correction and decision.how == "start" else []),
+            *(["governed-retry"] if decision.grant == "governed" else []),
         ]
-        if decision.approval:
+        if gates.approval:
             kinds.append("approved-attempt")
-            facts["request_id"] = decision.approval[0]
+            facts["request_id"] = gates.approval[0]
         return tuple(self._entry(kind, run.run_id, subject, facts) for kind in kinds)
 
     def _entry(
@@ -682,6 +712,26 @@ def trigger_entry(
     """The governance entry of something that a trigger led to."""
     by = Justification(actor=trigger.actor, rationale=trigger.rationale, ticket=trigger.ticket)
     return governance_entry(kind, about, at_ms, by, **details)
+
+
+def compared(
+    ledger: LedgerReader, subject: RunSubject, run: Run, facts: StartFacts, fingerprint: str
+) -> StartFacts:
+    """The facts, once upstream's fingerprint is known."""
+    same = run.status == "success" and fingerprint == run.fingerprint
+    return replace(facts, fingerprint=fingerprint, reopens=unsettled(ledger, subject, run) if same else None)
+
+
+def error_of(decision: StartDecision, gates: GateDecision, holder: Callable[[], str]) -> KfmError:
+    """The error that tells a person of a decision against a start."""
+    if decision.kind == "busy":
+        return LockHeld(holder())
+    if decision.kind == "waits":
+        return WaitsUntil(decision.reason, not_before_ms=decision.until_ms, blocked_by=decision.blocked_by)
+    if decision.blocked_by.startswith("gate:"):
+        return refusal(gates)
+    kinds: dict[str, type[Refused]] = {"acts": PersonNeeded, "quarantine": WorkQuarantined}
+    return kinds.get(decision.blocked_by, BudgetSpent)(decision.reason)
 
 
 def held_by(lock: Lock) -> str:

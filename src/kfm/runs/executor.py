@@ -6,8 +6,7 @@ import logging
 
 from msgspec.structs import replace
 
-from kfm.model.errors import Busy, LostLease, PlanDrifted
-from kfm.model.quarantine import Waiting
+from kfm.model.errors import Busy, Cancelled, LostLease, PlanDrifted
 from kfm.model.records import GateResult, GovernanceEntry
 from kfm.model.retry_budgets import budget_ends_ms
 from kfm.model.run_state import Fence
@@ -15,6 +14,7 @@ from kfm.model.runs import Promote
 from kfm.ports import Source as Upstream
 from kfm.publish.manifest import diff
 from kfm.publish.publisher import StagingPublisher
+from kfm.runs import plan as plans
 from kfm.runs import preparation
 from kfm.runs.admission import (
     Admission,
@@ -22,6 +22,7 @@ from kfm.runs.admission import (
     AlreadyDone,
     NotAdmitted,
     RunSubject,
+    Start,
     at_promotion,
     in_flight,
 )
@@ -31,8 +32,9 @@ from kfm.runs.lease import HeldLease
 from kfm.runs.nodes import RecordedNodes
 from kfm.runs.observers import RunObserver
 from kfm.runs.outcome import Denied, RunOutcomes, ending, sweep
-from kfm.runs.plan import RunPlan, compare
+from kfm.runs.plan import compare
 from kfm.runs.preview import make_plan, trace_of
+from kfm.runs.retry import judge_reaped
 
 ROUNDS_MAX = 10
 logger = logging.getLogger(__name__)
@@ -45,19 +47,13 @@ class RunExecutor:
         self,
         kernel: Kernel,
         subject: RunSubject,
-        *,
-        force: bool,
-        artifacts_dir: str | None,
-        plan: RunPlan | None,
-        due: Waiting | None = None,
+        start: Start,
     ) -> None:
         self._kernel = kernel
         self._subject = subject
-        self._force = force
-        self._artifacts_dir = artifacts_dir
-        self._plan = plan
-        self._due = due
-        self._end = RunOutcomes(kernel, subject, automatic=due is not None)
+        self._start = start
+        self._plan = start.plan
+        self._end = RunOutcomes(kernel, subject, start)
         self._watch = RunObserver(kernel, subject)
         self._upstream: Upstream | None = None
         self._discovered: preparation.Discovered | None = None
@@ -79,9 +75,8 @@ class RunExecutor:
         sweep(kernel.store, kernel.liveness)
         if kernel.ledger.policy_texts(kernel.policies.bundle_id) is None:
             kernel.store.keep_policies(kernel.policies.bundle_id, kernel.policies.texts)
-        admission = Admission(
-            kernel, fingerprint=lambda: self._discover().fingerprint, force=self._force, due=self._due
-        )
+        judge_reaped(kernel)
+        admission = Admission(kernel, fingerprint=lambda: self._discover().fingerprint, start=self._start)
         try:
             self._refuse_drift(admission)
             answer = admission.admit(self._subject)
@@ -89,11 +84,12 @@ class RunExecutor:
             return self._end.report(
                 *ending(refused.error),
                 kernel.redact(refused.error.message),
-                invocation_id=refused.invocation.invocation_id,
+                invocation_id=refused.invocation.invocation_id if refused.invocation else None,
                 run=refused.run,
                 error=refused.error,
                 next_step=self._end.next_step(refused.run),
-                gates=refused.invocation.gates,
+                gates=refused.invocation.gates if refused.invocation else (),
+                decision=refused.decision,
             )
         if isinstance(answer, AlreadyDone):
             report = self._end.report(
@@ -149,7 +145,7 @@ class RunExecutor:
         log, nodes = self._log(entered, None), self._nodes(entered)
         kernel.observe_retries(nodes.retried)
         try:
-            folder = self._artifacts_dir or f"{kernel.runs_folder}/{run.run_id}/attempt-{run.attempts}"
+            folder = self._start.artifacts_dir or f"{kernel.runs_folder}/{run.run_id}/attempt-{run.attempts}"
             log = self._log(entered, folder)
             log.run_event(
                 "run.start",
@@ -197,8 +193,18 @@ class RunExecutor:
         # Of a first attempt nothing is on record yet.
         state = kernel.store.retry_state(run.run_id) if run.attempts > 1 else None
         return RecordedNodes(
-            kernel, run, entered.invocation, known, self._watch, budget_ends_ms=budget_ends_ms(run, state)
+            kernel,
+            run,
+            entered.invocation,
+            known,
+            self._watch,
+            budget_ends_ms=budget_ends_ms(run, state, kernel.limits(self._subject.source)),
+            acts_as=f"pipeline {self._subject.source.pipeline}" if self._acts() else None,
         )
+
+    def _acts(self) -> bool:
+        """Does the pipeline as a whole do what must not be repeated?"""
+        return bool(self._subject.source.pipeline) and not self._subject.source.idempotent
 
     def _attempt(self, entered: Admitted, log: RunLog, nodes: RecordedNodes) -> RunReport:
         kernel, run, subject = self._kernel, entered.run, self._subject
@@ -253,7 +259,7 @@ class RunExecutor:
             if not decision.allowed:
                 raise Denied(decision, prepared.report)
             gates = (*entered.invocation.gates, *decision.results)
-            self._require_plan(prepared, head, gates)
+            self._require_plan(entered, prepared, head, gates)
             manifest, version = preparation.merged(prepared, head, subject)
             if manifest is not None:
                 preparation.require_objects(manifest, kernel.objects)
@@ -278,9 +284,12 @@ class RunExecutor:
                     states=tuple((state.state_key, state.value) for state in prepared.staged.states),
                     events=tuple((event.event_type, event.payload) for event in prepared.staged.events),
                     branch=prepared.branch,
+                    request_id=entered.request_id,
                     **nodes.ending("complete"),
                 )
             )
+            if answer.answer == "cancelled":
+                raise Cancelled(kernel.store.cancelled(run.run_id) or "Its request was cancelled.")
             if answer.answer == "lost":
                 raise LostLease(f"{subject.scope} has passed to another run.")
             if answer.answer in ("promoted", "unchanged"):
@@ -302,17 +311,24 @@ class RunExecutor:
         raise Busy("Policies or the head kept changing while this run was being promoted.")
 
     def _require_plan(
-        self, prepared: preparation.PreparedVersion, head: preparation.Head, gates: tuple[GateResult, ...]
+        self,
+        entered: Admitted,
+        prepared: preparation.PreparedVersion,
+        head: preparation.Head,
+        gates: tuple[GateResult, ...],
     ) -> None:
-        keep = self._kernel.keep_plan
-        if self._plan is None and keep is None:
+        """What is promoted is what was approved; what a webhook changes is kept before it is changed."""
+        requests, run_id = self._kernel.store.requests(), entered.run.run_id
+        kept = any(one.kind == "webhook" for one in requests.of_run(run_id))
+        if self._plan is None and not kept:
             return
         actual = make_plan(self._kernel, self._subject, prepared, head, gates)
         drift = compare(self._plan, actual) if self._plan is not None else []
         if drift:
             raise PlanDrifted("; ".join(drift) + ".")
-        if keep is not None:
-            keep(actual)
+        if kept:
+            text = plans.write(actual).decode()
+            requests.keep_preview(entered.request_id, run_id, (actual.header.digest, text))
 
     def _promoted(self, entered: Admitted, version: str) -> GovernanceEntry:
         facts = {

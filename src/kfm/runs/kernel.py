@@ -13,6 +13,7 @@ from kfm.model.errors import KfmError
 from kfm.model.next_steps import NextStep
 from kfm.model.records import Check, GateResult, Run, TriggerType, Window
 from kfm.model.redaction import Discretion
+from kfm.model.retry_budgets import DEFAULTS, RetryLimits
 from kfm.model.settings import Settings, SourceSettings
 from kfm.ports import (
     Clock,
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
     from kfm.calls.breakers import SharedBreakers
     from kfm.db.ledger import Ledger
     from kfm.db.ledger_reader import LedgerReader
+    from kfm.model.admission import StartDecision
     from kfm.pipelines.declaration import Pipeline
     from kfm.pipelines.options import PipelineKernel
     from kfm.runs.observers import OwnCalls
-    from kfm.runs.plan import RunPlan
 
 
 class Unmetered:
@@ -97,15 +98,13 @@ class Kernel:
     observe_retries: Callable[[Callable[[Retrying], None] | None], None] = lambda _on_retry: None
     # Around a pipeline: its own calls are observed, and have this long until the run's budget ends.
     observe_calls: Callable[[OwnCalls, int], AbstractContextManager[None]] = _unobserved
+    # Makes it durable that a run is about to act outside, which must not be repeated; from any thread.
+    intend: Callable[[Run, str], None] = lambda _run, _name: None
     # When the schedule begins its next run, with which what a failed one leaves is tried; None: no schedule.
     next_scheduled_ms: Callable[[Run], int | None] = lambda _run: None
 
-    # Why the run is to stop, once it is cancelled.
-    cancelled: Callable[[], str | None] = lambda: None
-    # The request that asks for the run, and the worker that has claimed it.
-    claim: tuple[str, str] | None = None
-    # Keeps what is about to be published, before it is; None: it is not kept.
-    keep_plan: Callable[[RunPlan], None] | None = None
+    # How often and how long the runs of a source are retried.
+    limits: Callable[[SourceSettings], RetryLimits] = lambda _source: DEFAULTS
 
     # What the nodes of a pipeline run with, given where bytes go; None: there are no such pipelines here.
     make_pipeline_kernel: Callable[[Objects, bool], PipelineKernel] | None = None
@@ -139,6 +138,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     window_spec: str | None = None  # None: the source's own
     trigger_type: TriggerType = "manual"
     dry_run: bool = False
+    by_person: bool = False  # an interactive terminal, or a declared person's token
     force: bool = False
     correction: str | None = None
     artifacts_dir: str | None = None
@@ -185,4 +185,5 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     projections: tuple[ProjectionReport, ...] = ()
     artifacts_dir: str | None = None
     plan: Any = None  # kfm.runs.plan.RunPlan
+    decision: StartDecision | None = None  # where no attempt was made
     duration_ms: int = 0

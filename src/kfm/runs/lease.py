@@ -35,15 +35,16 @@ class HeldLease:
         self._epoch_seen = policy_epoch
         self._on_epoch = on_epoch
         self._lost = False
+        self._cancelled: str | None = None  # why, once a person or a newer request cancels it
         self._due_ms = kernel.clock.monotonic_ms() + kernel.heartbeat_ms
 
     def beat(self, store: Ledger) -> None:
         """Renew; called here between steps, and by a heartbeat beside long ones."""
-        epoch = store.renew(self._scope, self._fence, self._kernel.lease_ms)
-        if epoch is None:
+        renewed = store.renew(self._scope, self._fence, self._kernel.lease_ms)
+        if renewed is None:
             self._lost = True
         else:
-            self._epoch_seen = epoch
+            self._epoch_seen, self._cancelled = renewed
 
     def check(self) -> None:
         """Raise if the lock is lost, or a person or a switch cancels work in flight."""
@@ -51,9 +52,8 @@ class HeldLease:
         if self._kernel.heartbeat is None and clock.monotonic_ms() >= self._due_ms:
             self._due_ms = clock.monotonic_ms() + self._kernel.heartbeat_ms
             self.beat(self._kernel.store)
-        reason = self._kernel.cancelled()
-        if reason is not None:
-            raise Cancelled(reason)
+        if self._cancelled is not None:
+            raise Cancelled(self._cancelled)
         if self._lost:
             raise LostLease(f"{self._scope} has passed to another run.")
         if self._epoch_seen != self._epoch:

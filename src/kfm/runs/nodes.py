@@ -25,6 +25,7 @@ from kfm.runs.kernel import Kernel
 from kfm.runs.observers import OwnCalls, RunObserver
 
 T = TypeVar("T")
+TRANSFORM = "transform"  # the step in which a pipeline's own code runs
 
 
 class Nodes(Protocol):
@@ -67,6 +68,7 @@ class RecordedNodes:
         watch: RunObserver,
         *,
         budget_ends_ms: int,
+        acts_as: str | None = None,
     ) -> None:
         # When the run's budget ends, in which its calls' waiting counts: on the monotonic clock.
         self._until_ms = kernel.clock.monotonic_ms() + budget_ends_ms - kernel.store.now_ms()
@@ -90,6 +92,7 @@ class RecordedNodes:
         self._cpu_us = self._run_cpu_us = kernel.meter.cpu_us()
         self._package_uj = self._run_package_uj = kernel.meter.package_uj()
         self._span = ExitStack()
+        self._acts_as = acts_as  # what the transformation does outside, as one act
 
     # --- what the work says --------------------------------------------------------------
 
@@ -113,6 +116,7 @@ class RecordedNodes:
             retries=tuple(self._retries),
             fingerprint=self._fingerprint,
             inputs=self._found,
+            act=self._acts_as if node == TRANSFORM else None,
         )
         if not self._kernel.store.step(step):
             raise LostLease(f"Run {run.run_id} has passed to another.")
@@ -210,14 +214,10 @@ class RecordedNodes:
             take_number=lambda: next(self._calls),
             note=self._note,
             log_try=log_try,
+            intend=lambda name: kernel.intend(self._run, name),
         )
         with kernel.observe_calls(self._own, max(0, self._until_ms - kernel.clock.monotonic_ms())):
             yield
-
-    @property
-    def acted(self) -> bool:
-        """Was a call made that must not be repeated?"""
-        return self._own is not None and bool(self._own.acts)
 
     def retried(self, retrying: Retrying) -> None:
         """A try failed while upstream is being discovered: there one call is made after the other."""

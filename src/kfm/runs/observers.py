@@ -61,6 +61,7 @@ class OwnCalls:
         take_number: Callable[[], int],
         note: Note,
         log_try: Callable[[str, str], None],
+        intend: Callable[[str], None],
     ) -> None:
         self._run = run
         self._node = node
@@ -73,11 +74,15 @@ class OwnCalls:
         self._calls: dict[int, _Call] = {}
         self._home = threading.get_ident()
         self._turn = threading.Lock()
-        self.acts: set[str] = set()  # calls that must not be repeated
+        self._intend = intend  # makes it durable that a call is about to act, from any thread
+        self._intended: set[str] = set()
 
-    def acted(self, call: str) -> None:
-        """A call is being made that must not be repeated."""
-        self.acts.add(call)
+    def acts(self, call: str) -> None:
+        """A call that must not be repeated is about to be made: not before that is durable."""
+        with self._turn:
+            if call not in self._intended:
+                self._intend(call)
+                self._intended.add(call)
 
     def observe(self, tried: FailedTry) -> None:
         """A try failed, or a call succeeded after failures."""

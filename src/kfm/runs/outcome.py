@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from kfm.calls.guard import classify_call
 from kfm.calls.runtime import handed_up
+from kfm.model.admission import SWITCH_MS, settlement
 from kfm.model.errors import (
     BackendUnavailable,
     Busy,
@@ -24,6 +25,7 @@ from kfm.model.errors import (
     PlanDrifted,
     Refused,
     SwitchThrown,
+    WaitsUntil,
     WorkFailed,
 )
 from kfm.model.gates import GateDecision, refusal
@@ -32,6 +34,7 @@ from kfm.model.quantities import counted, moment
 from kfm.model.quarantine import QuarantineEntry, RetryState, facts_of, held_run
 from kfm.model.records import Check, GateResult, GovernanceEntry, Record, Run, Switch, ValidationReport
 from kfm.model.redaction import Discretion
+from kfm.model.requests import PutOff, Settlement
 from kfm.model.retry import (
     CAUSES_MAX,
     UNKNOWN,
@@ -41,12 +44,21 @@ from kfm.model.retry import (
     failure_of,
     policy_for,
 )
-from kfm.model.retry_budgets import REAPED, attended, grant_usage, judge, prospect
+from kfm.model.retry_budgets import (
+    DEFAULTS,
+    REAPED,
+    RetryLimits,
+    attended,
+    given_up,
+    grant_usage,
+    judge,
+    prospect,
+)
 from kfm.model.runs import Ending, Fail, Reaped
 from kfm.model.times import rfc3339
 from kfm.ports import Liveness
 from kfm.reports.next_steps import step_of_run
-from kfm.runs.admission import Admitted, RunSubject, approval_of, trigger_entry
+from kfm.runs.admission import Admitted, RunSubject, Start, approval_of, trigger_entry
 from kfm.runs.artifacts import RunLog
 from kfm.runs.kernel import Kernel, Outcome, RunReport
 from kfm.runs.nodes import RecordedNodes
@@ -69,10 +81,10 @@ class Denied(Exception):
 class RunOutcomes:
     """Records and reports the outcome of one invocation."""
 
-    def __init__(self, kernel: Kernel, subject: RunSubject, *, automatic: bool = False) -> None:
+    def __init__(self, kernel: Kernel, subject: RunSubject, start: Start) -> None:
         self._kernel = kernel
         self.subject = subject
-        self._automatic = automatic  # a due retry, not requested by a person
+        self._start = start
         self._started_ms = kernel.clock.monotonic_ms()
 
     # --- what is reported ------------------------------------------------------------
@@ -162,18 +174,20 @@ class RunOutcomes:
 
     def _judged(self, entered: Admitted, error: KfmError, nodes: RecordedNodes) -> RetryState:
         kernel, run = self._kernel, entered.run
-        now_ms = kernel.store.now_ms()
+        now_ms, (fingerprint, _) = kernel.store.now_ms(), nodes.payload()
         state = judged(
             run,
             error,
             kernel.store.retry_state(run.run_id),
             idempotent=self.subject.source.idempotent,
-            acted=nodes.acted,
-            automatic=self._automatic,
+            acted=bool(kernel.store.acts(run.run_id)),
+            automatic=self._start.is_promised,
             now_ms=now_ms,
             unit_random=kernel.rng.unit(),
             next_run_ms=next_run_ms(kernel, run),
             lasts_ms=max(0, now_ms - entered.invocation.requested_at_ms),  # as long as this one took
+            fingerprint=fingerprint,
+            limits=kernel.limits(self.subject.source),
         )
         return attended(state, approval_of(kernel.ledger, run) is not None, now_ms)
 
@@ -186,7 +200,7 @@ class RunOutcomes:
         state: RetryState,
     ) -> Fail:
         run = entered.run
-        code = "CANCELLED" if isinstance(error, Cancelled) else error.code
+        code = "CANCELLED" if isinstance(error, Cancelled | SwitchThrown) else error.code
         kind = kind_of(error)
         nodes.stopped_looking(kind, circuit_open=has_opened(error))
         held = self._held(run, state, nodes, code, self._kernel.redact(error.message))
@@ -210,9 +224,36 @@ class RunOutcomes:
             pause=self._pause(error),
             retry=state,
             held=held,
+            settle=self._settlement(error, state),
+            cancels=self._cancels(entered, error, state),
             **ending,
             **nodes.unsaved(),
         )
+
+    def _settlement(self, error: KfmError, state: RetryState) -> Settlement:
+        """What becomes of the requests of the run."""
+        reason, now_ms = self._kernel.redact(error.message), self._kernel.store.now_ms()
+        if isinstance(error, SwitchThrown) and self._start.request is not None:
+            return PutOff(not_before_ms=now_ms + SWITCH_MS, blocked_by="switch", reason=reason)
+        if isinstance(error, Cancelled) and state.fate != "retry":  # others that asked for it still do
+            return PutOff(
+                not_before_ms=now_ms, blocked_by="busy", reason="Another request for it was cancelled."
+            )
+        provider = next(
+            (each.facts.get("provider") for each in _causes(error) if isinstance(each, CircuitOpen)), None
+        )
+        return settlement(
+            state,
+            f"Not what was approved: {reason}" if isinstance(error, PlanDrifted) else reason,
+            outcome="refused" if isinstance(error, Refused) else "failed",
+            provider=provider if isinstance(provider, str) else None,
+        )
+
+    def _cancels(self, entered: Admitted, error: KfmError, state: RetryState) -> tuple[str, str] | None:
+        """The request that the attempt was for ends with it, where it was cancelled by a signal."""
+        if not isinstance(error, Cancelled) or state.fate == "retry":
+            return None
+        return entered.request_id, self._kernel.redact(error.message)
 
     def _held(
         self, run: Run, state: RetryState, nodes: RecordedNodes, code: str, message: str
@@ -280,6 +321,8 @@ def lineage_ending(error: KfmError) -> Ending:
 
 def ending(error: KfmError) -> tuple[Outcome, str]:
     """The outcome on record, and the word that people read."""
+    if isinstance(error, WaitsUntil):
+        return "busy", "waiting"
     if isinstance(error, Busy):
         return "busy", "busy"
     if isinstance(error, Refused):
@@ -352,26 +395,31 @@ def judged(
     automatic: bool = False,
     next_run_ms: int | None = None,
     lasts_ms: int = 0,
+    fingerprint: str | None = None,
+    limits: RetryLimits = DEFAULTS,
 ) -> RetryState:
     """What becomes of a run whose attempt has just ended with this error.
 
     Stopping a process that makes due retries ends that process; it says nothing about its runs.
     """
     ended_with_process = automatic and isinstance(error, Cancelled)
-    return judge(
+    state = judge(
         run,
         REAPED if ended_with_process else kind_of(error),
         prior,
         now_ms=now_ms,
         unit_random=unit_random,
-        asked_ms=_asked_ms(error, now_ms),
+        asked_ms=asked_ms(error, now_ms),
         idempotent=idempotent,
         counts=not any(isinstance(each, CircuitOpen) for each in _causes(error)),
         stopped=isinstance(error, STOPPED) and not ended_with_process,
         acted=acted,
         next_run_ms=next_run_ms,
         lasts_ms=lasts_ms,
+        fingerprint=fingerprint,
+        limits=limits,
     )
+    return given_up(state, "drifted", now_ms) if isinstance(error, PlanDrifted) else state
 
 
 def advise(run: Run, state: RetryState, now_ms: int) -> Advice:
@@ -392,7 +440,7 @@ def advise(run: Run, state: RetryState, now_ms: int) -> Advice:
     )
 
 
-def _asked_ms(error: BaseException, now_ms: int) -> int | None:
+def asked_ms(error: BaseException, now_ms: int) -> int | None:
     """How long upstream, or its breaker, wants us to stay away."""
     for each in _causes(error):
         handed = handed_up(each)

@@ -35,7 +35,7 @@ from kfm.runs.admission import RunSubject
 from kfm.runs.artifacts import RunLog
 from kfm.runs.fetch import fetch_all
 from kfm.runs.kernel import Kernel
-from kfm.runs.nodes import Nodes
+from kfm.runs.nodes import TRANSFORM, Nodes
 from kfm.runs.transform import Context, Input, conduct, own_branch, publish_as_fetched, run_pipeline
 
 Check = Callable[[], None]
@@ -84,7 +84,7 @@ def prepare(
     seen = tuple(replace(each.found, checksum=f"sha256:{each.sha256}", size=each.size) for each in fetched)
     nodes.learn(inputs=seen)
 
-    nodes.begin("transform", discovered.fingerprint)
+    nodes.begin(TRANSFORM, discovered.fingerprint)
     nodes.learn(inputs=seen)
     pipeline = subject.source.pipeline
     function = kernel.load_pipeline(pipeline) if pipeline else publish_as_fetched

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kfm import __version__
-from kfm.model.errors import BudgetSpent, KfmError
+from kfm.model.admission import may_start
 from kfm.model.gates import GateDecision, refusal
 from kfm.model.records import GateResult, Manifest, Promotion, Run, ValidationReport
 from kfm.ports import Source as Upstream
@@ -12,21 +12,22 @@ from kfm.publish.publisher import NoopPublisher, Trace
 from kfm.runs import admission as gating
 from kfm.runs import plan as plans
 from kfm.runs import preparation
-from kfm.runs.admission import UPSTREAM_CHANGED, RunSubject, forced, look, reopened, unchanged, unsettled
+from kfm.runs.admission import RunSubject, Start, error_of, forced
 from kfm.runs.artifacts import RunLog, fresh_file
 from kfm.runs.kernel import Kernel, RunReport
 from kfm.runs.nodes import Unrecorded
-from kfm.runs.outcome import failed_checks
+from kfm.runs.outcome import ending, failed_checks
 
 
-def preview(kernel: Kernel, subject: RunSubject, *, force: bool, artifacts_dir: str | None) -> RunReport:
-    started_ms = kernel.clock.monotonic_ms()
-    if force:
+def preview(kernel: Kernel, subject: RunSubject, start: Start) -> RunReport:
+    started_ms, artifacts_dir = kernel.clock.monotonic_ms(), start.artifacts_dir
+    if start.force:
         subject = forced(subject, kernel.ledger.forces(subject.work_base) + 1)
-    verdict = look(kernel.ledger, kernel.liveness, subject)
-    seen = verdict.run
-    run = seen or subject.new_run(verdict.revision, kernel.clock.now_ms())
     admission = gating.at_admission(kernel, subject, dry_run=True)
+    asked, seen = gating.asked_for(subject, start), kernel.ledger.latest_run(subject.work_base)
+    known = gating.facts_of_run(kernel, subject, seen, admission)
+    decision = may_start(asked, seen, known, kernel.ledger.now_ms())
+    run = seen or subject.new_run(decision.revision, kernel.clock.now_ms())
     head = kernel.ledger.head(subject.dataset.id)
     log = RunLog(
         kernel.files,
@@ -61,26 +62,25 @@ def preview(kernel: Kernel, subject: RunSubject, *, force: bool, artifacts_dir: 
 
     try:
         log.run_event(
-            "run.start", trigger=subject.trigger.type, window=subject.window.spec, verdict=verdict.kind
+            "run.start", trigger=subject.trigger.type, window=subject.window.spec, verdict=decision.kind
         )
-        if not admission.allowed:
-            error: KfmError = refusal(admission)
-            return report("refused", "blocked", error.message, error=error, gates=admission.results)
-        if verdict.kind == "stop":
-            error = BudgetSpent(verdict.reason)
-            return report("refused", "blocked", error.message, error=error, gates=admission.results)
-        if verdict.kind == "done":
-            return report("noop", "unchanged", verdict.reason, gates=admission.results)
         upstream = kernel.upstream(subject.source, subject.window)
-        discovered = preparation.discover(upstream, subject)
-        if verdict.kind == "compare" and verdict.run is not None:
-            same = discovered.fingerprint == verdict.run.fingerprint
-            why = unsettled(kernel.ledger, subject, verdict.run) if same else UPSTREAM_CHANGED
-            if why is None:
-                return report("noop", "unchanged", unchanged(verdict.run).text, gates=admission.results)
-            verdict = reopened(verdict.run, why)
-        plan, decision, checked = _plan(
-            kernel, subject, upstream, discovered, run, log, admission, revision=verdict.revision
+        discovered = None
+        if decision.kind == "compare" and seen is not None:
+            discovered = preparation.discover(upstream, subject)
+            known = gating.compared(kernel.ledger, subject, seen, known, discovered.fingerprint)
+            decision = may_start(asked, seen, known, kernel.ledger.now_ms())
+        if decision.kind == "duplicate":
+            return report("noop", "unchanged", decision.reason, gates=admission.results)
+        if decision.kind in ("refused", "waits"):
+            error = error_of(decision, admission, lambda: "")
+            outcome, word = ending(error)
+            return report(
+                outcome, word, error.message, error=error, gates=admission.results, decision=decision
+            )
+        discovered = discovered or preparation.discover(upstream, subject)
+        plan, allowed, checked = _plan(
+            kernel, subject, upstream, discovered, run, log, admission, revision=decision.revision
         )
         _write_plan(kernel, artifacts_dir, plan)
         facts = {
@@ -89,8 +89,8 @@ def preview(kernel: Kernel, subject: RunSubject, *, force: bool, artifacts_dir: 
             "changes": plan.changes,
             "version_id": plan.header.version_id,
         }
-        if not decision.allowed:
-            error = refusal(decision, in_flight=True)
+        if not allowed.allowed:
+            error = refusal(allowed, in_flight=True)
             return report(
                 "refused",
                 "blocked",
@@ -100,7 +100,7 @@ def preview(kernel: Kernel, subject: RunSubject, *, force: bool, artifacts_dir: 
                 checks_made=len(checked.checks) if checked else 0,
                 **facts,
             )
-        return report("planned", "planned", verdict.reason, **facts)
+        return report("planned", "planned", decision.reason, **facts)
     finally:
         log.close()
 

@@ -69,7 +69,7 @@ def observe_calls(by: OwnCalls, left_ms: int) -> Iterator[None]:
         if former is not None:
             former(tried)
 
-    with HERE.replaced(observer=observe, acting=by.acted), within(left_ms / 1000):
+    with HERE.replaced(observer=observe, acting=by.acts), within(left_ms / 1000):
         yield
 
 

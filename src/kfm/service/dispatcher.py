@@ -1,35 +1,37 @@
-"""The dispatcher: claims accepted requests and runs them, through the same admission as any invocation."""
+"""The dispatcher: claims requests that are due, has them worked off, and settles what no run has settled."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
-from kfm.model.errors import Cancelled, CircuitOpen, KfmError, PlanDrifted
-from kfm.model.gates import switch_command
+from kfm.model.errors import Busy, Cancelled, CircuitOpen, KfmError, PlanDrifted, Refused, SwitchThrown
 from kfm.model.quantities import short_id
-from kfm.model.records import Run, Switch
-from kfm.model.requests import RequestOutcome, UpdateRequest
-from kfm.model.retry import backoff_ms
+from kfm.model.quarantine import held_request
+from kfm.model.records import BY_KFM, Run, governance_entry
+from kfm.model.requests import ADOPTED, PutOff, RequestOutcome, RequestPart, UpdateRequest
+from kfm.model.retry import backoff_ms, decide_retry
+from kfm.model.retry_budgets import RetryLimits
 from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.model.times import rfc3339
 from kfm.reports.state_words import of_report
 from kfm.runs.kernel import RunReport, RunRequest
+from kfm.runs.outcome import asked_ms, kind_of
 from kfm.runs.plan import RunPlan
+from kfm.telemetry.compliance import AUTOMATIC
 
 if TYPE_CHECKING:
     from kfm.db.requests import Requests
 
 CLAIM_MS = 60_000
-BUSY_MS = 2_000  # another run of the dataset is under way
-BUSY_MS_MAX = 60_000
-PAUSED_MS = 15_000
+BUSY_MS = 5_000  # another run of the dataset is under way
 OTHERS_MS = 5 * 60_000  # for what one service does not know, and another may
+UNKNOWN_MS = 15_000
 TROUBLE_MS = 5_000
 TROUBLE_MS_MAX = 15 * 60_000
 ENVELOPE = ("signature", "reason")
-PREVIEWS_MAX = 20  # of one request; what has no run yet has no budget of attempts either
 TRIES_MAX = 100  # of a request that could not even be decided: more than a day
 logger = logging.getLogger(__name__)
 
@@ -37,18 +39,22 @@ logger = logging.getLogger(__name__)
 class DispatchedRuns(Protocol):
     """What a dispatcher needs of an application. Simulations have their own."""
 
-    def run(self, request: UpdateRequest, run_request: RunRequest, plan: RunPlan | None) -> RunReport: ...
-    def preview(self, run_request: RunRequest) -> RunReport: ...
+    def run(self, request: UpdateRequest, plan: RunPlan | None) -> RunReport: ...
+    def preview(self, request: UpdateRequest) -> RunReport: ...
     def ask_approval(self, request: UpdateRequest, plan: RunPlan) -> bool:
         """Keep the plan and ask for a second person; False if the request is not ours any more."""
 
-    def approved_plan(self, request: UpdateRequest) -> RunPlan:
-        """The plan that was approved."""
+    def plan(self, request: UpdateRequest) -> RunPlan:
+        """The plan that binds a request."""
 
-    def run_by_key(self, key: str) -> Run | None: ...
+    def hopeless(self, request: UpdateRequest, run: Run) -> str | None:
+        """Why the promised attempt of this run is never to be made, if so."""
+
+    def give_up(self, run: Run, reason: str) -> None: ...
     def run_by_id(self, run_id: str) -> Run | None: ...
-    def switches(self) -> Iterable[Switch]: ...
     def find(self, source_id: str) -> tuple[SourceSettings, DatasetSettings] | None: ...
+    def limits(self, source: SourceSettings) -> RetryLimits: ...
+    def redact(self, text: str) -> str: ...
 
 
 class Dispatcher:
@@ -61,29 +67,37 @@ class Dispatcher:
         worker_id: str,
         *,
         now_ms: Callable[[], int],
+        unit_random: Callable[[], float],
         dead: Callable[[str], bool],
+        part: RequestPart = "all",
+        holding: Callable[[UpdateRequest], AbstractContextManager[object]] = lambda _request: nullcontext(),
+        on_report: Callable[[UpdateRequest, RunReport], None] = lambda _request, _report: None,
     ) -> None:
         self._requests = requests
         self._runs = runs
         self._worker_id = worker_id
         self._now_ms = now_ms
+        self._unit_random = unit_random
         self._dead = dead
+        self._part = part
+        self._holding = holding  # renews the claim as long as anything works for it
+        self._on_report = on_report
 
     def step(self) -> UpdateRequest | None:
         """One request that is due, worked off; None: there is none."""
-        claimed = self._requests.claim(self._worker_id, CLAIM_MS, self._dead)
-        if not claimed:
+        request = self._requests.claim(self._worker_id, CLAIM_MS, self._dead, self._part)
+        if request is None:
             return None
-        request = claimed[0]
         logger.debug(
             "%s: request %s is claimed", request.source_id, request.request_id, extra=_about(request)
         )
         try:
-            self._work_off(request)
+            with self._holding(request):
+                self._work_off(request)
         except KfmError as error:
-            self._trouble(request, error.message)
+            self._undecided(request, error.message)
         except Exception as error:  # noqa: BLE001 - a defect in one request is no reason to lose the others
-            self._trouble(request, f"{type(error).__name__}: {error}")
+            self._undecided(request, f"{type(error).__name__}: {error}")
         return request
 
     def _work_off(self, request: UpdateRequest) -> None:
@@ -94,93 +108,150 @@ class Dispatcher:
         if found is None and self._now_ms() - request.accepted_at_ms < OTHERS_MS:
             # Another service knows the source: while services are replaced, some have an older file.
             reason = f"A service that runs requests has no source {request.source_id}; another one may."
-            self._requests.reopen(request, self._now_ms() + PAUSED_MS, reason, tried=False)
+            self._put_off(request, UNKNOWN_MS, "trouble", reason)
+            return
+        run = self._runs.run_by_id(request.run_id) if request.run_id is not None else None
+        if run is not None and run.status == "success":
+            self._end(request, "success", "Done before its runner was lost.", run.run_id)
             return
         if found is None:
             self._end(request, "refused", f"There is no source {request.source_id} any more.")
+            self._give_up(run, "source-gone")
             return
-        done = self._done_before(request)
-        if done is not None:
-            self._end(request, "success", "Done before its runner was lost.", done.run_id)
-            return
-        paused = self._pause(found[1])
-        if paused is not None:
-            self._requests.reopen(request, self._now_ms() + PAUSED_MS, paused, tried=False)
-            return
-        run_request = run_request_of(request)
-        plan = None
-        if request.needs_approval:
-            if request.plan_digest is None and request.tries > PREVIEWS_MAX:
-                # Its process died each time: the next one would die, too.
-                self._end(request, "failed", f"Stopped: {PREVIEWS_MAX} previews did not end.")
-                return
-            if request.plan_digest is None:
-                self._ask(request, run_request)
-                return
-            plan = self._runs.approved_plan(request)
-        self._settle(request, self._runs.run(request, run_request, plan))
+        hopeless = self._runs.hopeless(request, run) if run is not None and run.status == "failed" else None
+        if hopeless is not None:
+            self._end(request, "failed", f"Its promised attempt is not made: {hopeless}.")
+            self._give_up(run, hopeless)
+        elif request.needs_approval and request.plan_digest is None:
+            self._ask(request, found[0])
+        else:
+            plan = self._runs.plan(request) if request.is_bound else None
+            report = self._runs.run(request, plan)
+            self._settle(request, found[0], report, run)
+            self._on_report(request, report)
 
-    def _done_before(self, request: UpdateRequest) -> Run | None:
-        """What was asked for once is never done twice, whatever has moved upstream since.
-
-        A run that began for a request is on record with it; of a webhook the key is its run's, too.
-        """
-        run = self._runs.run_by_id(request.run_id) if request.run_id is not None else None
-        if run is None and request.kind == "webhook":
-            run = self._runs.run_by_key(request.key)
-        return run if run is not None and run.status == "success" else None
-
-    def _pause(self, dataset: DatasetSettings) -> str | None:
-        """A switch that says `paused` delays; one that says `stopped` is admission's to refuse."""
-        scopes = {"all", f"domain:{dataset.domain}", f"dataset:{dataset.id}"}
-        thrown = [one for one in self._runs.switches() if one.scope in scopes]
-        paused = next((one for one in thrown if one.position == "paused"), None)
-        if paused is None or any(one.position == "stopped" for one in thrown):
-            return None
-        return (
-            f"The switch {paused.scope} is paused since {rfc3339(paused.set_at_ms)}. "
-            f"An operator lifts it with `{switch_command(paused.scope)}`."
-        )
-
-    def _ask(self, request: UpdateRequest, run_request: RunRequest) -> None:
+    def _ask(self, request: UpdateRequest, source: SourceSettings) -> None:
         """The preview first; another person decides whether it is run."""
-        report = self._runs.preview(run_request)
-        if report.plan is None or report.outcome != "planned":
-            self._settle(request, report)
+        try:
+            report = self._runs.preview(request)
+        except (KfmError, OSError) as error:
+            self._in_vain(request, source, error)
             return
-        if self._runs.ask_approval(request, report.plan):
+        if report.plan is None or report.outcome != "planned":
+            self._settle(request, source, report, None)
+        elif self._runs.ask_approval(request, report.plan):
             logger.info(
                 "%s: request %s waits for an approval",
                 request.source_id,
                 request.request_id,
                 extra=_about(request),
             )
-
-    # --- endings -----------------------------------------------------------------------
-
-    def _settle(self, request: UpdateRequest, report: RunReport) -> None:
-        now_ms, run_id = self._now_ms(), report.run.run_id if report.run is not None else None
-        if report.outcome == "busy":
-            later_ms = backoff_ms(BUSY_MS, BUSY_MS_MAX, request.tries)
-            self._requests.reopen(request, now_ms + later_ms, report.reason)
-        elif isinstance(report.error, CircuitOpen):
-            at_ms = report.error.facts.get("not_before_ms")
-            later = at_ms if isinstance(at_ms, int) else now_ms + BUSY_MS_MAX
-            self._requests.reopen(request, max(later, now_ms + BUSY_MS), report.reason)
-        elif isinstance(report.error, Cancelled):
-            self._cancelled(request, report.reason, run_id)
-        elif isinstance(report.error, PlanDrifted) and request.needs_approval:
-            self._end(request, "refused", f"Not what was approved: {report.reason}", run_id)
         else:
-            self._end(request, report.outcome, report.reason, run_id)
-            logger.info(
-                "%s: %s, asked for by %s%s",
-                request.source_id,
-                of_report(report.word),
-                request.kind,
-                _named(run_id),
-                extra={**_about(request), "run_id": run_id},
+            now = self._requests.request(request.request_id)
+            if now is not None and now.cancel is not None:
+                self._cancelled(request, now.cancel)
+
+    # --- endings: of what is settled with its run already, nothing is changed ---------------
+
+    def _settle(
+        self, request: UpdateRequest, source: SourceSettings, report: RunReport, run: Run | None
+    ) -> None:
+        decision, error = report.decision, report.error
+        run_id = report.run.run_id if report.run is not None else None
+        if decision is not None and decision.kind == "waits":
+            later = PutOff(
+                not_before_ms=decision.until_ms, blocked_by=decision.blocked_by, reason=decision.reason
             )
+            tied = decision.run.run_id if decision.run is not None and not request.is_bound else None
+            self._requests.reopen(request, later, run_id=tied, tried=False)
+            return
+        if isinstance(error, Busy):
+            self._put_off(request, BUSY_MS, "busy", report.reason)
+            return
+        if isinstance(error, Cancelled):
+            self._cancelled(request, report.reason, run_id)
+        elif isinstance(error, PlanDrifted):
+            self._end(request, "refused", f"Not what was approved: {report.reason}", run_id)
+            self._give_up(run, "drifted")
+        elif isinstance(error, Refused) and not isinstance(error, SwitchThrown):
+            self._end(request, "refused", report.reason, run_id)
+            self._give_up(run, "refused")
+        elif report.outcome == "failed" and error is not None:
+            self._in_vain(request, source, error)
+        elif report.outcome != "refused":
+            self._end(request, report.outcome, report.reason, run_id)
+        logger.info(
+            "%s: %s, asked for by %s%s",
+            request.source_id,
+            of_report(report.word),
+            request.kind,
+            f", run {short_id(run_id)}" if run_id is not None else "",
+            extra={**_about(request), "run_id": run_id},
+        )
+
+    def _in_vain(self, request: UpdateRequest, source: SourceSettings, error: KfmError | OSError) -> None:
+        """It was tried and became no run: its preview failed, or upstream could not be compared. The rules of
+        its trigger decide, as they do for a run."""
+        now_ms, message = self._now_ms(), self._runs.redact(str(error))
+        kind, wait_ms = kind_of(error), asked_ms(error, now_ms)
+        if isinstance(error, CircuitOpen):
+            later = PutOff(
+                not_before_ms=now_ms + max(wait_ms or 0, BUSY_MS),
+                blocked_by=f"circuit:{error.facts.get('provider')}",
+                reason=message,
+            )
+            self._requests.reopen(request, later, tried=False)
+            return
+        decision = decide_retry(
+            kind,
+            self._runs.limits(source).of(request.kind),
+            request.tries,
+            request.tried_at_ms or request.accepted_at_ms,
+            now_ms,
+            self._unit_random(),
+            wait_ms,
+        )
+        if decision.retry:
+            self._requests.reopen(
+                request,
+                PutOff(
+                    not_before_ms=decision.not_before_ms or now_ms,
+                    blocked_by="retry" if wait_ms is None else "retry-after",
+                    reason=message,
+                ),
+            )
+            return
+        held = held_request(
+            request,
+            error_class=kind.error_class,
+            error_code=error.code if isinstance(error, KfmError) else "KFM400",
+            error_message=message,
+            reason=decision.reason,
+            now_ms=now_ms,
+        )
+        entry = governance_entry(
+            held.kind,
+            request.request_id,
+            now_ms,
+            BY_KFM,
+            held_id=held.held_id,
+            dataset_id=request.dataset_id,
+            attempts=request.tries,
+            error_classes=[kind.error_class],
+            reason=decision.reason,
+        )
+        self._requests.give_up(
+            request, RequestOutcome(state="done", outcome="failed", reason=message), held, [entry]
+        )
+
+    def _give_up(self, run: Run | None, reason: str) -> None:
+        """The request of a promised attempt has ended: nothing is ahead of its run any more."""
+        if run is not None and run.status == "failed":
+            self._runs.give_up(run, reason)
+
+    def _put_off(self, request: UpdateRequest, delay_ms: int, blocked_by: str, reason: str) -> None:
+        later = PutOff(not_before_ms=self._now_ms() + delay_ms, blocked_by=blocked_by, reason=reason)
+        self._requests.reopen(request, later, tried=False)
 
     def _end(self, request: UpdateRequest, outcome: str, reason: str, run_id: str | None = None) -> None:
         self._requests.settle(
@@ -191,16 +262,16 @@ class Dispatcher:
         ending = RequestOutcome(state="cancelled", outcome="cancelled", reason=reason, run_id=run_id)
         self._requests.settle(request, ending)
 
-    def _trouble(self, request: UpdateRequest, message: str) -> None:
-        """It could not be decided: later, and not for ever."""
+    def _undecided(self, request: UpdateRequest, message: str) -> None:
+        """It could not even be decided: later, and not for ever."""
         logger.warning(
             "%s: %s", request.source_id, message, extra={**_about(request), "tries": request.tries}
         )
         if request.tries >= TRIES_MAX:
             self._end(request, "failed", f"Stopped after {request.tries} tries: {message}")
             return
-        later_ms = backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, request.tries)
-        self._requests.reopen(request, self._now_ms() + later_ms, message)
+        at_ms = self._now_ms() + backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, request.tries)
+        self._requests.reopen(request, PutOff(not_before_ms=at_ms, blocked_by="trouble", reason=message))
 
 
 def _about(request: UpdateRequest) -> dict[str, object]:
@@ -208,21 +279,19 @@ def _about(request: UpdateRequest) -> dict[str, object]:
     return {"request_id": request.request_id, "source": request.source_id, "dataset": request.dataset_id}
 
 
-def _named(run_id: str | None) -> str:
-    return f", run {short_id(run_id)}" if run_id is not None else ""
-
-
 def run_request_of(request: UpdateRequest) -> RunRequest:
+    # Of a burst the request is the message, unless it was made for an attempt of an earlier one's run.
+    is_message = request.kind == "upstream-event" and ADOPTED not in request.details
     return RunRequest(
         source_id=request.source_id,
         window_spec=f"{rfc3339(request.window_start_ms)}/{rfc3339(request.window_end_ms)}",
         trigger_type=request.kind,
         correction=request.correction,
         actor=request.actor,
-        claimed_actor=request.claimed_actor,
+        claimed_actor=AUTOMATIC if request.run_id is not None else request.claimed_actor,
         rationale=request.rationale,
         ticket=request.ticket,
-        # Of a webhook the request is the message: its key names nothing else.
+        message_id=request.key if is_message else None,
         request_uuid=request.request_uuid,
         envelope=envelope_of(request),
     )

@@ -1,4 +1,4 @@
-"""The threads of the service: the scheduler, the runners of requests, retries, maintenance, the worker.
+"""The threads of the service: the scheduler, the runners of requests, recovery, maintenance, the worker.
 
 Each thread has an application of its own: a store is not shared. A ledger that is away is waited for.
 """
@@ -8,27 +8,27 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kfm.audit.chain import seal_all
 from kfm.db.connection import place_of
 from kfm.decoders import prepare_decoders
 from kfm.lineage.collectors import deliver
 from kfm.model.errors import BackendUnavailable, KfmError
-from kfm.model.records import Record, Run, Switch
-from kfm.model.requests import UpdateRequest
+from kfm.model.records import Record, Run
+from kfm.model.requests import RequestPart, UpdateRequest
 from kfm.model.retry import backoff_ms
+from kfm.model.retry_budgets import RetryLimits
 from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.periodic import PeriodicTask, run_due
 from kfm.runs import plan as plans
 from kfm.runs.artifacts import leave_provenance
-from kfm.runs.kernel import RunReport, RunRequest
-from kfm.service.dispatcher import CLAIM_MS, Dispatcher
+from kfm.runs.kernel import RunReport
+from kfm.service.dispatcher import CLAIM_MS, Dispatcher, run_request_of
 from kfm.service.incidents import deliver_incidents
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ KEEP_MS = 5_000
 IDLE_MS_MAX = 1_000
 TROUBLE_MS = 1_000
 TROUBLE_MS_MAX = 30_000
-RETRY_MS = 2_000
+RECOVER_MS = 2_000
 DELIVER_MS = 5_000
 SEAL_MS = 60_000
 SEAL_MIN = 100
@@ -54,6 +54,7 @@ class ServiceOptions(Record, frozen=True):
     schedules: bool = True
     runs: bool = True
     worker: bool = True
+    part: RequestPart = "all"  # of the requests, that its runners work off
 
 
 class ClaimedRequest:
@@ -62,12 +63,11 @@ class ClaimedRequest:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._request: UpdateRequest | None = None
-        self._cancel: str | None = None
 
     @contextmanager
     def holding(self, request: UpdateRequest) -> Iterator[None]:
         with self._lock:
-            self._request, self._cancel = request, request.cancel
+            self._request = request
         try:
             yield
         finally:
@@ -79,72 +79,106 @@ class ClaimedRequest:
         with self._lock:
             return self._request
 
-    def seen(self, request: UpdateRequest) -> None:
-        with self._lock:
-            if self._request is not None and self._request.request_id == request.request_id:
-                self._cancel = request.cancel
-
-    def cancelled(self) -> str | None:
-        with self._lock:
-            return self._cancel
-
 
 class ServedRuns:
     """The runs of a dispatcher, by one thread's application."""
 
-    def __init__(self, app: App, held: ClaimedRequest) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
-        self._held = held
 
-    def run(self, request: UpdateRequest, run_request: RunRequest, plan: plans.RunPlan | None) -> RunReport:
+    def run(self, request: UpdateRequest, plan: plans.RunPlan | None) -> RunReport:
+        from kfm.runs.admission import Start
         from kfm.runs.executor import RunExecutor
 
         app = self._app
-        requests = app.kernel.store.requests()
-
-        def keep(made: plans.RunPlan) -> None:
-            requests.keep_preview(request.request_id, (made.header.digest, plans.write(made).decode()))
-
-        kernel = replace(
-            app.kernel,
-            keep_plan=keep if request.kind == "webhook" else None,
-            cancelled=self._held.cancelled,
-            claim=(request.request_id, request.claimed_by or ""),
-        )
-        with self._held.holding(request):
-            report = RunExecutor(
-                kernel, app.subject(run_request), force=False, artifacts_dir=None, plan=plan
-            ).run()
+        subject = app.subject(run_request_of(request))
+        report = RunExecutor(app.kernel, subject, Start(request=request, plan=plan)).run()
         with contextlib.suppress(KfmError, OSError):  # the copy beside the artifacts; the ledger has it all
             leave_provenance(app, report)
         return report
 
-    def preview(self, run_request: RunRequest) -> RunReport:
-        with self._app.another(read_only=True, what="kfm serve") as app:
-            return app.preview(run_request)
+    def preview(self, request: UpdateRequest) -> RunReport:
+        from kfm.runs.admission import Start
+        from kfm.runs.preview import preview
+
+        app = self._app  # which counts in the circuits what a preview's calls meet
+        return preview(app.kernel, app.subject(run_request_of(request)), Start(request=request))
 
     def ask_approval(self, request: UpdateRequest, plan: plans.RunPlan) -> bool:
         from kfm.service.approvals import request_update
 
         return request_update(self._app, request, plan)
 
-    def approved_plan(self, request: UpdateRequest) -> plans.RunPlan:
+    def plan(self, request: UpdateRequest) -> plans.RunPlan:
         text = self._app.ledger.request_reader().preview(request.plan_digest or "")
         return plans.read((text or "").encode())
 
-    def run_by_key(self, key: str) -> Run | None:
-        return self._app.ledger.run_by_key(key)
+    def hopeless(self, request: UpdateRequest, run: Run) -> str | None:
+        subject = self._app.subject(run_request_of(request))
+        latest = self._app.ledger.latest_run(run.work_base)
+        if subject.work_base != run.work_base:
+            return "code-changed"
+        if subject.dataset.id != run.dataset_id:
+            return "dataset-changed"
+        return "superseded" if latest is not None and latest.run_id != run.run_id else None
+
+    def give_up(self, run: Run, reason: str) -> None:
+        from kfm.runs.retry import give_up
+
+        give_up(self._app.kernel, run, reason)
 
     def run_by_id(self, run_id: str) -> Run | None:
         return self._app.ledger.run(run_id)
-
-    def switches(self) -> Iterable[Switch]:
-        return self._app.ledger.switches()
 
     def find(self, source_id: str) -> tuple[SourceSettings, DatasetSettings] | None:
         settings = self._app.settings
         source = next((one for one in settings.sources if one.id == source_id), None)
         return None if source is None else (source, settings.dataset(source.dataset))
+
+    def limits(self, source: SourceSettings) -> RetryLimits:
+        return self._app.kernel.limits(source)
+
+    def redact(self, text: str) -> str:
+        return self._app.loaded.discretion(text)
+
+
+def recover(app: App) -> None:
+    """End what dead processes left, decide about it, and see that each promised attempt has its request."""
+    from kfm.runs.outcome import sweep
+    from kfm.runs.retry import adopt, judge_reaped
+
+    kernel = app.kernel
+    kernel.liveness.claim(kernel.worker_id)
+    sweep(kernel.store, kernel.liveness)
+    judge_reaped(kernel)
+    adopt(kernel)
+
+
+def make_dispatcher(app: App, part: RequestPart = "all", **more: Any) -> Dispatcher:
+    """A dispatcher with an application of its own."""
+    kernel = app.kernel
+    app.liveness.claim(kernel.worker_id)
+    return Dispatcher(
+        kernel.store.requests(),
+        ServedRuns(app),
+        kernel.worker_id,
+        now_ms=kernel.store.now_ms,
+        unit_random=kernel.rng.unit,
+        dead=app.liveness.is_dead,
+        part=part,
+        **more,
+    )
+
+
+def dispatch_due(
+    app: App, part: RequestPart, *, stopping: Callable[[], bool] = lambda: False, **more: Any
+) -> int:
+    """Work off what is due, one request after the other; how many."""
+    recover(app)
+    dispatcher, count = make_dispatcher(app, part, **more), 0
+    while not stopping() and dispatcher.step() is not None:
+        count += 1
+    return count
 
 
 class ServiceThreads:
@@ -161,6 +195,7 @@ class ServiceThreads:
         self._open_app = open_app
         self._schedules = tuple(schedules)
         self._options = options
+        self._part = options.part
         self._troubles: dict[str, tuple[str, int]] = {}  # by part: last error, failures in a row
         self._places: dict[str, tuple[int, int] | None] = {}  # of which part, and which ledger it has open
         self._stop = threading.Event()
@@ -178,7 +213,7 @@ class ServiceThreads:
                 self._held.append(ClaimedRequest())
                 self._thread(f"runner-{number + 1}", self._runner(self._held[-1]))
             self._thread("claims", self._keeper)
-            self._thread("retries", self._retrier)
+            self._thread("recovery", self._recovery)
             self._thread("evidence", self._maintenance)
         if self._options.schedules and self._schedules:
             self._thread("schedules", self._scheduler)
@@ -248,16 +283,15 @@ class ServiceThreads:
             return self._wakes
 
     def _runner(self, held: ClaimedRequest) -> Callable[[App], None]:
+        former: list[str] = []  # worker ids of this thread, before its application was opened anew
+
         def work(app: App) -> None:
-            kernel = app.kernel
-            app.liveness.claim(kernel.worker_id)
-            dispatcher = Dispatcher(
-                kernel.store.requests(),
-                ServedRuns(app, held),
-                kernel.worker_id,
-                now_ms=kernel.store.now_ms,
-                dead=app.liveness.is_dead,
-            )
+            requests = app.kernel.store.requests()
+            while former:
+                requests.give_back(former[-1])
+                former.pop()
+            former.append(app.kernel.worker_id)
+            dispatcher = make_dispatcher(app, self._part, holding=held.holding)
             wakes = self._wakes
             while not self._stop.is_set():
                 worked = dispatcher.step() is not None
@@ -268,15 +302,20 @@ class ServiceThreads:
         return work
 
     def _keeper(self, app: App) -> None:
-        """Renews the claims of the runners, and reads which requests are to stop."""
+        """Renews the claims of the runners, previews included."""
         requests = app.kernel.store.requests()
         while not self._stop.wait(KEEP_MS / 1000):
             for held in self._held:
                 request = held.request
-                renewed = requests.renew(request, CLAIM_MS) if request is not None else None
-                if renewed is not None:
-                    held.seen(renewed)
+                if request is not None:
+                    requests.renew(request, CLAIM_MS)
             self._well()
+
+    def _recovery(self, app: App) -> None:
+        while not self._stop.is_set():
+            recover(app)
+            self._well()
+            self._stop.wait(RECOVER_MS / 1000)
 
     def _scheduler(self, app: App) -> None:
         from kfm.service.scheduler import make_scheduler
@@ -289,14 +328,6 @@ class ServiceThreads:
             due_ms = scheduler.next_due_ms()
             rest_ms = IDLE_MS_MAX if due_ms is None else due_ms - app.kernel.store.now_ms()
             self._wait(self._wakes, max(10, min(IDLE_MS_MAX, rest_ms)))
-
-    def _retrier(self, app: App) -> None:
-        """Makes the automatic attempts whose time has come."""
-        from kfm.runs.retry import run_due_retries
-
-        while not self._stop.wait(RETRY_MS / 1000):
-            run_due_retries(app, actor=app.actor, on_report=lambda _report: None)
-            self._well()
 
     def _maintenance(self, app: App) -> None:
         tasks = [
@@ -314,7 +345,8 @@ class ServiceThreads:
         from kfm.nodd.worker_loop import WorkerOptions, run_worker
 
         self._well()
-        run_worker(app, WorkerOptions(mode="until-stopped"), _Stop(self._stop))
+        options = WorkerOptions(mode="until-stopped", dispatches=False)  # the runners do
+        run_worker(app, options, _Stop(self._stop))
 
 
 def _own_name() -> str:

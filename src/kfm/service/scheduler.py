@@ -261,9 +261,12 @@ def _asks_for(schedule: Schedule, source: SourceSettings, run: Run) -> bool:
 def run_due(
     app: App, schedules: Sequence[Schedule], on_ended: Callable[[UpdateRequest], None]
 ) -> list[UpdateRequest]:
-    """Account for the scheduled times that have come, run the requests that are due, and return when each
-    of these has ended or was put off. `on_ended` gets each as it ends."""
+    """Account for the scheduled times that have come, work off the requests that are due, promised attempts
+    included, and return when each of these has ended or was put off. `on_ended` gets each as it ends."""
+    from kfm.service.runner import recover
+
     make_scheduler(app, schedules).step()
+    recover(app)
     due = _due(app)
     return _worked_off(app, due, on_ended) if due else []
 
@@ -271,7 +274,7 @@ def run_due(
 def _due(app: App) -> list[UpdateRequest]:
     """Also those whose runner has died."""
     reader, now_ms = app.ledger.request_reader(), app.ledger.now_ms()
-    found = [one for one in reader.requests(state="open", limit=PAGE) if one.not_before_ms <= now_ms]
+    found = reader.due(now_ms, PAGE)
     for one in reader.requests(state="running", limit=PAGE):
         if one.claim_until_ms <= now_ms or app.liveness.is_dead(one.claimed_by or ""):
             found.append(one)

@@ -117,3 +117,11 @@ def valid() -> Callable[[str, Any], None]:
         jsonschema_rs.validator_for(schema, validate_formats=True).validate(document)
 
     return check
+
+
+@pytest.fixture(autouse=True)
+def _person(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person asks, as at a terminal; what machines may is tested in `tests/acceptance/starting`."""
+    from kfm.cli.session import CommandSession
+
+    monkeypatch.setattr(CommandSession, "by_person", True)

@@ -125,3 +125,11 @@ def http_source(upstream: Upstream, more: str = "") -> str:
     """A source whose bodies can be held back."""
     extra = f", {more}" if more else ""
     return f'{{id: notes, dataset: levels, kind: http, url: "{upstream.url}/levels.csv"{extra}}}'
+
+
+@pytest.fixture(autouse=True)
+def _person(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person asks, as at a terminal; what machines may is tested in `tests/acceptance/starting`."""
+    from kfm.cli.session import CommandSession
+
+    monkeypatch.setattr(CommandSession, "by_person", True)

@@ -29,7 +29,7 @@ RETURNING fence
 -- name: locks.renew
 UPDATE locks SET lease_until_ms = :lease_until_ms
 WHERE scope = :scope AND fence = :fence AND worker_id IS NOT NULL
-RETURNING fence
+RETURNING fence, run_id
 
 -- name: locks.release
 UPDATE locks SET worker_id = NULL, run_id = NULL, lease_until_ms = 0

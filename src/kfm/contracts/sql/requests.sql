@@ -3,12 +3,12 @@ INSERT INTO requests (
   request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
   not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
   envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
-  claim_until_ms, tries, cancel, ended_at_ms
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
 ) VALUES (
   :request_id, :key, :kind, :source_id, :dataset_id, :window_start_ms, :window_end_ms, :actor, :accepted_at_ms,
   :not_before_ms, :claimed_actor, :rationale, :ticket, :correction, :schedule_id, :instant_ms, :request_uuid,
   :envelope_hash, :needs_approval, :details, :state, :outcome, :reason, :run_id, :plan_digest, :claimed_by,
-  :claim_until_ms, :tries, :cancel, :ended_at_ms
+  :claim_until_ms, :tries, :cancel, :ended_at_ms, :blocked_by, :is_bound, :by_person, :tried_at_ms
 ) ON CONFLICT (request_id) DO NOTHING
 RETURNING request_id
 
@@ -17,7 +17,7 @@ SELECT
   request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
   not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
   envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
-  claim_until_ms, tries, cancel, ended_at_ms
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
 FROM requests WHERE request_id = :request_id
 
 -- name: requests.list
@@ -25,7 +25,7 @@ SELECT
   request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
   not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
   envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
-  claim_until_ms, tries, cancel, ended_at_ms
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
 FROM requests
 WHERE (CAST(:state AS TEXT) IS NULL OR state = :state)
   AND (CAST(:kind AS TEXT) IS NULL OR kind = :kind)
@@ -39,7 +39,7 @@ SELECT
   request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
   not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
   envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
-  claim_until_ms, tries, cancel, ended_at_ms
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
 FROM requests WHERE run_id = :run_id
 ORDER BY accepted_at_ms, request_id LIMIT :row_limit
 
@@ -48,7 +48,7 @@ SELECT
   request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
   not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
   envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
-  claim_until_ms, tries, cancel, ended_at_ms
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
 FROM requests WHERE substr(request_id, 1, :chars) = :start
 ORDER BY request_id LIMIT :row_limit
 
@@ -57,13 +57,22 @@ SELECT
   request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
   not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
   envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
-  claim_until_ms, tries, cancel, ended_at_ms
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
 FROM requests
 WHERE schedule_id = :schedule_id AND state IN ('open', 'running', 'awaiting-approval')
 ORDER BY accepted_at_ms, request_id
 
 -- name: requests.unsettled
 SELECT state, COUNT(*) FROM requests WHERE state IN ('open', 'running', 'awaiting-approval') GROUP BY state
+
+-- name: requests.all_due
+SELECT
+  request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
+  not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
+  envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
+FROM requests WHERE state = 'open' AND not_before_ms <= :now_ms
+ORDER BY not_before_ms, accepted_at_ms, request_id LIMIT :row_limit
 
 -- name: requests.next_due
 SELECT MIN(not_before_ms) FROM requests WHERE state = 'open'
@@ -75,21 +84,39 @@ SELECT request_id, claimed_by, claim_until_ms FROM requests WHERE state = 'runni
 UPDATE requests SET state = 'open', claimed_by = NULL, claim_until_ms = 0, not_before_ms = 0
 WHERE request_id = :request_id AND state = 'running' AND claimed_by = :claimed_by AND claim_until_ms = :until_ms
 
+-- name: requests.give_back
+UPDATE requests SET state = 'open', claimed_by = NULL, claim_until_ms = 0, not_before_ms = 0
+WHERE state = 'running' AND claimed_by = :worker_id
+
 -- name: requests.due
-SELECT 1 FROM requests WHERE state = 'open' AND not_before_ms <= :now_ms LIMIT 1
+SELECT 1 FROM requests WHERE state = 'open' AND not_before_ms <= :now_ms
+  AND (:part = 'all' OR (:part = 'retries' AND run_id IS NOT NULL) OR (:part = 'bursts' AND kind = 'upstream-event'))
+LIMIT 1
+
+-- name: requests.turn
+SELECT 1
 
 -- name: requests.claim
-UPDATE requests SET state = 'running', claimed_by = :worker_id, claim_until_ms = :until_ms, tries = tries + 1
+-- The dataset whose last turn is longest ago, then what is due longest.
+UPDATE requests SET state = 'running', claimed_by = :worker_id, claim_until_ms = :until_ms, tries = tries + 1,
+  tried_at_ms = COALESCE(tried_at_ms, :now_ms), blocked_by = NULL
 WHERE request_id IN (
-  SELECT request_id FROM requests WHERE state = 'open' AND not_before_ms <= :now_ms
-    AND dataset_id NOT IN (SELECT dataset_id FROM requests WHERE state = 'running')
-  ORDER BY not_before_ms, accepted_at_ms, instant_ms LIMIT :row_limit
+  SELECT due.request_id FROM requests due LEFT JOIN turns ON turns.dataset_id = due.dataset_id
+  WHERE due.state = 'open' AND due.not_before_ms <= :now_ms
+    AND (:part = 'all' OR (:part = 'retries' AND due.run_id IS NOT NULL)
+      OR (:part = 'bursts' AND due.kind = 'upstream-event'))
+    AND due.dataset_id NOT IN (SELECT dataset_id FROM requests WHERE state = 'running')
+  ORDER BY COALESCE(turns.claimed_at_ms, 0), due.not_before_ms, due.accepted_at_ms, due.instant_ms LIMIT 1
 )
 RETURNING
   request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
   not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
   envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
-  claim_until_ms, tries, cancel, ended_at_ms
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
+
+-- name: turns.take
+INSERT INTO turns (dataset_id, claimed_at_ms) VALUES (:dataset_id, :now_ms)
+ON CONFLICT (dataset_id) DO UPDATE SET claimed_at_ms = excluded.claimed_at_ms
 
 -- name: requests.renew
 UPDATE requests SET claim_until_ms = :until_ms
@@ -98,12 +125,19 @@ RETURNING
   request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
   not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
   envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
-  claim_until_ms, tries, cancel, ended_at_ms
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
+
+-- name: requests.renew_of_run
+UPDATE requests SET claim_until_ms = :until_ms
+WHERE run_id = :run_id AND state = 'running' AND claim_until_ms < :until_ms
+
+-- name: requests.binding
+SELECT plan_digest FROM requests WHERE run_id = :run_id AND is_bound = 1
+ORDER BY accepted_at_ms, request_id LIMIT 1
 
 -- name: requests.hold
 UPDATE requests SET claimed_by = claimed_by
-WHERE request_id = :request_id AND state = 'running' AND claimed_by = :worker_id
-  AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.run_id = requests.run_id AND runs.status = 'success')
+WHERE request_id = :request_id AND state = 'running' AND claimed_by = :worker_id AND cancel IS NULL
 RETURNING request_id
 
 -- name: requests.begun
@@ -111,21 +145,57 @@ UPDATE requests SET run_id = :run_id
 WHERE request_id = :request_id AND state = 'running' AND claimed_by = :worker_id
 
 -- name: requests.settle
-UPDATE requests SET state = :state, outcome = :outcome, reason = :reason, run_id = :run_id, claimed_by = NULL,
-  claim_until_ms = 0, ended_at_ms = :ended_at_ms
+UPDATE requests SET state = :state, outcome = :outcome, reason = :reason, run_id = COALESCE(CAST(:run_id AS TEXT), run_id),
+  blocked_by = NULL, claimed_by = NULL, claim_until_ms = 0, ended_at_ms = :ended_at_ms
 WHERE request_id = :request_id AND state = 'running' AND claimed_by = :worker_id
 RETURNING request_id
 
 -- name: requests.reopen
-UPDATE requests SET state = 'open', not_before_ms = :not_before_ms, reason = :reason, claimed_by = NULL,
-  claim_until_ms = 0, tries = tries - CAST(:untried AS BIGINT)
+UPDATE requests SET state = 'open', not_before_ms = :not_before_ms, reason = :reason, blocked_by = :blocked_by,
+  run_id = COALESCE(CAST(:run_id AS TEXT), run_id), claimed_by = NULL, claim_until_ms = 0,
+  tries = tries - CAST(:untried AS BIGINT),
+  tried_at_ms = CASE WHEN tries - CAST(:untried AS BIGINT) = 0 THEN NULL ELSE tried_at_ms END
 WHERE request_id = :request_id AND state = 'running' AND claimed_by = :worker_id
 RETURNING request_id
 
+-- name: requests.ended_with
+-- With its run: whatever asked for it is answered.
+UPDATE requests SET state = 'done', outcome = :outcome, reason = :reason, blocked_by = NULL, claimed_by = NULL,
+  claim_until_ms = 0, ended_at_ms = :ended_at_ms
+WHERE run_id = :run_id AND state IN ('open', 'running') AND cancel IS NULL
+RETURNING request_id
+
+-- name: requests.put_off
+-- An attempt of its run has failed, and another one is ahead.
+UPDATE requests SET state = 'open', not_before_ms = :not_before_ms, reason = :reason, blocked_by = :blocked_by,
+  claimed_by = NULL, claim_until_ms = 0
+WHERE run_id = :run_id AND state IN ('open', 'running') AND cancel IS NULL
+
+-- name: requests.end_cancelled
+UPDATE requests SET state = 'cancelled', outcome = 'cancelled', reason = cancel, blocked_by = NULL,
+  claimed_by = NULL, claim_until_ms = 0, ended_at_ms = :ended_at_ms
+WHERE run_id = :run_id AND state IN ('open', 'running') AND cancel IS NOT NULL
+
+-- name: requests.orphans
+-- Runs with an attempt ahead that no request asks for.
+SELECT r.run_id, s.not_before_ms, s.attempt
+FROM retry_states s JOIN runs r ON r.run_id = s.run_id
+WHERE s.fate = 'retry' AND r.status = 'failed' AND r.attempts = s.attempt AND NOT EXISTS (
+  SELECT 1 FROM requests q WHERE q.run_id = s.run_id AND q.state IN ('open', 'running', 'awaiting-approval')
+)
+ORDER BY s.not_before_ms, s.run_id LIMIT :row_limit
+
+-- name: requests.wake
+UPDATE requests SET not_before_ms = :not_before_ms WHERE request_id = :request_id AND state = 'open'
+  AND blocked_by = :blocked_by
+
+-- name: requests.blocked
+SELECT request_id FROM requests WHERE state = 'open' AND blocked_by = :blocked_by
+
 -- name: requests.await_approval
-UPDATE requests SET state = 'awaiting-approval', plan_digest = :plan_digest, reason = :reason, claimed_by = NULL,
-  claim_until_ms = 0
-WHERE request_id = :request_id AND state = 'running' AND claimed_by = :worker_id
+UPDATE requests SET state = 'awaiting-approval', plan_digest = :plan_digest, is_bound = 1, reason = :reason,
+  claimed_by = NULL, claim_until_ms = 0
+WHERE request_id = :request_id AND state = 'running' AND claimed_by = :worker_id AND cancel IS NULL
 RETURNING request_id
 
 -- name: requests.approved
@@ -134,16 +204,60 @@ WHERE request_id = :request_id AND state = 'awaiting-approval' AND plan_digest =
 RETURNING request_id
 
 -- name: requests.previewed
-UPDATE requests SET plan_digest = :plan_digest WHERE request_id = :request_id
+UPDATE requests SET plan_digest = :plan_digest
+WHERE is_bound = 0 AND (request_id = :request_id OR (run_id = :run_id AND state IN ('open', 'running')))
 
 -- name: requests.cancel_waiting
-UPDATE requests SET state = 'cancelled', outcome = 'cancelled', reason = :reason, ended_at_ms = :ended_at_ms
+UPDATE requests SET state = 'cancelled', outcome = 'cancelled', reason = :reason, cancel = :reason,
+  blocked_by = NULL, ended_at_ms = :ended_at_ms
 WHERE request_id = :request_id AND state IN ('open', 'awaiting-approval')
-RETURNING request_id
+RETURNING run_id
 
 -- name: requests.cancel_running
 UPDATE requests SET cancel = :reason WHERE request_id = :request_id AND state = 'running'
 RETURNING request_id
+
+-- name: requests.cancelled
+SELECT cancel FROM requests WHERE run_id = :run_id AND state IN ('open', 'running') AND cancel IS NOT NULL LIMIT 1
+
+-- name: retry_states.unwanted
+-- No request asks for it any more: nothing is ahead of the run.
+UPDATE retry_states SET fate = 'spent', reason = 'stopped', updated_at_ms = :now_ms
+WHERE run_id = :run_id AND fate = 'retry' AND NOT EXISTS (
+  SELECT 1 FROM requests q WHERE q.run_id = retry_states.run_id AND q.state IN ('open', 'running', 'awaiting-approval')
+)
+
+-- name: retry_states.hasten
+UPDATE retry_states SET not_before_ms = :not_before_ms
+WHERE fate = 'retry' AND reason = 'circuit-open'
+  AND run_id IN (SELECT run_id FROM requests WHERE request_id = :request_id)
+
+-- name: requests.revive
+UPDATE requests SET state = 'open', outcome = NULL, reason = :reason, not_before_ms = 0, tries = 0, tried_at_ms = NULL,
+  ended_at_ms = NULL
+WHERE request_id = :request_id AND state = 'done'
+
+-- name: request_members.add
+INSERT INTO request_members (request_id, member, dataset, start_ms, end_ms, at_ms)
+VALUES (:request_id, :member, :dataset, :start_ms, :end_ms, :at_ms)
+ON CONFLICT (request_id, member) DO NOTHING
+
+-- name: request_members.of
+SELECT member, dataset, start_ms, end_ms, at_ms FROM request_members WHERE request_id = :request_id
+ORDER BY member LIMIT :row_limit
+
+-- name: request_members.count
+SELECT COUNT(*) FROM request_members WHERE request_id = :request_id
+
+-- name: request_members.asked_for
+-- The requests that this unit's content was a member of.
+SELECT request_id FROM request_members WHERE member = :member ORDER BY request_id LIMIT :row_limit
+
+-- name: acts.add
+INSERT INTO acts (run_id, attempt, name, at_ms) VALUES (:run_id, :attempt, :name, :at_ms) ON CONFLICT DO NOTHING
+
+-- name: acts.of_run
+SELECT attempt, name, at_ms FROM acts WHERE run_id = :run_id ORDER BY attempt, at_ms, name
 
 -- name: previews.insert
 INSERT INTO previews (digest, plan, made_at_ms) VALUES (:digest, :plan, :made_at_ms)
