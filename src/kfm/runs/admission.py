@@ -114,6 +114,25 @@ def forced(subject: RunSubject, number: int) -> RunSubject:
     return replace(subject, trigger=replace(subject.trigger, force=number))
 
 
+def key_documents(
+    ledger: LedgerReader, subject: RunSubject, revision: int, begun: Run | None = None
+) -> dict[str, Any]:
+    """What the keys of a run are made of; of a run that has begun, as its first attempt kept it."""
+    documents: dict[str, Any] = {"work": keys.work_document(subject.work, revision)}
+    kept = ledger.run_documents(begun.run_id) if begun is not None else None
+    if kept is not None:
+        return documents | kept
+    trigger = subject.trigger
+    if keys.names_itself(trigger):
+        named = keys.trigger_document(trigger, subject.work, revision)
+        # Runs of earlier versions kept none: what asks now may be another trigger than theirs.
+        if begun is None or keys.key_of(named) == begun.idempotency_key:
+            documents["trigger"] = named
+            if trigger.envelope:
+                documents["envelope"] = trigger.envelope
+    return documents
+
+
 class AdmissionVerdict(Record, frozen=True):
     """What a request means now.
 
@@ -543,7 +562,7 @@ class Admission:
         grant = None
         if verdict.governed and seen is not None:
             grant = granted(seen, self._store.retry_state(seen.run_id), now_ms)
-        known = self._known(subject, decision.results, run.revision)
+        known = self._known(subject, decision.results, run.revision, seen)
         admitted = self._store.admit(
             Admit(
                 run=run,
@@ -647,12 +666,10 @@ class Admission:
             gates=gates,
         )
 
-    def _known(self, subject: RunSubject, gates: tuple[GateResult, ...], revision: int) -> Circumstances:
-        documents: dict[str, Any] = {"work": keys.work_document(subject.work, revision)}
-        if keys.names_itself(subject.trigger):
-            documents["trigger"] = keys.trigger_document(subject.trigger, subject.work, revision)
-        if subject.trigger.envelope:
-            documents["envelope"] = subject.trigger.envelope
+    def _known(
+        self, subject: RunSubject, gates: tuple[GateResult, ...], revision: int, begun: Run | None = None
+    ) -> Circumstances:
+        documents = key_documents(self._store, subject, revision, begun)
         return Circumstances(gates=gates, policies=self._policies, key_documents=documents)
 
     def _entries(

@@ -169,7 +169,8 @@ class RunExecutor:
         try:
             log.run_event("run.end", outcome=report.outcome, reason=report.reason, word=report.word)
             if not isinstance(report.error, LostLease):  # then the folder may be the successor's, too
-                log.ledger_record(kernel.store.run(run.run_id) or run, self._subject, report.outcome)
+                stored = kernel.store.run(run.run_id) or run
+                log.ledger_record(stored, entered.known.key_documents, report.outcome)
         except OSError as error:
             # The ledger has it; that the copy beside it can't be written changes nothing.
             logger.warning("artifacts: %s", error)

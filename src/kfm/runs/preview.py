@@ -12,7 +12,16 @@ from kfm.publish.publisher import NoopPublisher, Trace
 from kfm.runs import admission as gating
 from kfm.runs import plan as plans
 from kfm.runs import preparation
-from kfm.runs.admission import UPSTREAM_CHANGED, RunSubject, forced, look, reopened, unchanged, unsettled
+from kfm.runs.admission import (
+    UPSTREAM_CHANGED,
+    RunSubject,
+    forced,
+    key_documents,
+    look,
+    reopened,
+    unchanged,
+    unsettled,
+)
 from kfm.runs.artifacts import RunLog, fresh_file
 from kfm.runs.kernel import Kernel, RunReport
 from kfm.runs.nodes import Unrecorded
@@ -28,6 +37,7 @@ def preview(kernel: Kernel, subject: RunSubject, *, force: bool, artifacts_dir: 
     run = seen or subject.new_run(verdict.revision, kernel.clock.now_ms())
     admission = gating.at_admission(kernel, subject, dry_run=True)
     head = kernel.ledger.head(subject.dataset.id)
+    documents = key_documents(kernel.ledger, subject, run.revision, seen)
     log = RunLog(
         kernel.files,
         artifacts_dir,
@@ -42,7 +52,7 @@ def preview(kernel: Kernel, subject: RunSubject, *, force: bool, artifacts_dir: 
 
     def report(outcome: str, word: str, reason: str, **more: object) -> RunReport:
         log.run_event("run.end", outcome=outcome, reason=reason)
-        log.ledger_record(run, subject, outcome)
+        log.ledger_record(run, documents, outcome)
         return RunReport(
             outcome=outcome,  # type: ignore[arg-type]
             word=word,
