@@ -175,7 +175,8 @@ class App:
         )
         return describe(
             source,
-            self.settings.dataset(source.dataset),
+            # One that is declared no more is refused by the gates, by its name.
+            self.loaded.current().declared(source.dataset) or self.settings.dataset(source.dataset),
             window,
             output_version(source, members, self._read),
             trigger,
@@ -458,6 +459,7 @@ class App:
             observe_calls=observe_calls,
             make_pipeline_kernel=self._pipeline_kernel,
             next_scheduled_ms=lambda run: self._timetable.next_run_ms(run),
+            settings_now=self.loaded.current,
         )
 
     def _pipeline_kernel(self, objects: Objects, dry_run: bool) -> PipelineKernel:

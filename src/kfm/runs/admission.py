@@ -21,6 +21,7 @@ from kfm.model.gates import (
     refusal,
     rights_gate,
     switch_gate,
+    undeclared_gate,
 )
 from kfm.model.next_steps import run_command
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState, Waiting
@@ -267,8 +268,17 @@ def unsettled(ledger: LedgerReader, subject: RunSubject, run: Run) -> ReopenReas
     return None
 
 
-def at_admission(kernel: Kernel, subject: RunSubject, *, dry_run: bool = False) -> GateDecision:
-    """The gates of an admission. Reads only."""
+def as_configured(kernel: Kernel, subject: RunSubject) -> RunSubject | None:
+    """The subject with its dataset as it is declared now; None: it is declared no more."""
+    dataset = kernel.dataset_now(subject.dataset.id)
+    return None if dataset is None else replace(subject, dataset=dataset)
+
+
+def at_admission(kernel: Kernel, asked: RunSubject, *, dry_run: bool = False) -> GateDecision:
+    """The gates of an admission, by the rights of now. Reads only."""
+    subject = as_configured(kernel, asked)
+    if subject is None:
+        return combine([undeclared_gate(asked.dataset.id)])
     dataset, approval = subject.dataset, _usable(kernel, subject)
     results = [
         switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=False),
@@ -282,13 +292,17 @@ def at_admission(kernel: Kernel, subject: RunSubject, *, dry_run: bool = False) 
 
 def at_promotion(
     kernel: Kernel,
-    subject: RunSubject,
+    admitted: RunSubject,
     report: ValidationReport | None,
     *,
     run: Run | None = None,
     dry_run: bool = False,
 ) -> GateDecision:
-    """The gates of a promotion, with the approval that the attempt used; in a dry-run with a usable one."""
+    """The gates of a promotion, by the rights of now, with the approval that the attempt used; in a dry-run
+    with a usable one."""
+    subject = as_configured(kernel, admitted)
+    if subject is None:
+        return combine([undeclared_gate(admitted.dataset.id)])
     dataset = subject.dataset
     used = approval_of(kernel.ledger, run) if run is not None else _usable(kernel, subject)
     approval = _still(used, dataset, subject.work_base)

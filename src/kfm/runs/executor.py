@@ -22,6 +22,7 @@ from kfm.runs.admission import (
     AlreadyDone,
     NotAdmitted,
     RunSubject,
+    as_configured,
     at_promotion,
     in_flight,
 )
@@ -250,12 +251,13 @@ class RunExecutor:
             # In this order: a switch thrown after the epoch was read moves the epoch.
             epoch = kernel.store.policy_epoch()
             head = kernel.store.head(subject.dataset.id)
+            described = as_configured(kernel, subject) or subject  # the gates refuse what is gone
             decision = at_promotion(kernel, subject, prepared.report, run=run)
             if not decision.allowed:
                 raise Denied(decision, prepared.report)
             gates = (*entered.invocation.gates, *decision.results)
-            self._require_plan(prepared, head, gates)
-            manifest, version = preparation.merged(prepared, head, subject)
+            self._require_plan(described, prepared, head, gates)
+            manifest, version = preparation.merged(prepared, head, described)
             if manifest is not None:
                 preparation.require_objects(manifest, kernel.objects)
             nodes.decided(gates)
@@ -303,12 +305,16 @@ class RunExecutor:
         raise Busy("Policies or the head kept changing while this run was being promoted.")
 
     def _require_plan(
-        self, prepared: preparation.PreparedVersion, head: preparation.Head, gates: tuple[GateResult, ...]
+        self,
+        subject: RunSubject,
+        prepared: preparation.PreparedVersion,
+        head: preparation.Head,
+        gates: tuple[GateResult, ...],
     ) -> None:
         keep = self._kernel.keep_plan
         if self._plan is None and keep is None:
             return
-        actual = make_plan(self._kernel, self._subject, prepared, head, gates)
+        actual = make_plan(self._kernel, subject, prepared, head, gates)
         drift = compare(self._plan, actual) if self._plan is not None else []
         if drift:
             raise PlanDrifted("; ".join(drift) + ".")
