@@ -53,6 +53,7 @@ export class Ledger extends LedgerReader {
     leases.take(session, lock, fence, request.worker_id, request.run.run_id, nowMs, nowMs + request.lease_ms);
     session.all("invocations.insert", rows.invocationParameters(request.invocation));
     if (request.seen) this.journal.abandon(session, stored.run_id, leases.LEASE_EXPIRED, leases.GONE, nowMs);
+    else session.all("run_documents.insert", { run_id: stored.run_id, documents: kept(request) });
     this.journal.admitted(session, request, stored, nowMs);
     if (request.grant) session.all("retry_states.put", request.grant);
     if (request.approval) session.one("approvals.use", { request_id: request.approval[0], used_by: stored.run_id, used_attempt: stored.attempts, used_at_ms: nowMs });
@@ -202,6 +203,12 @@ export class Ledger extends LedgerReader {
 /** @param {import("../types.js").Breaker} one @param {import("../types.js").Breaker} other */
 function sameBreaker(one, other) {
   return Object.keys(one).every((name) => /** @type {any} */ (one)[name] === /** @type {any} */ (other)[name]);
+}
+
+/** What later attempts tell of the first: the document of the run's key, its envelope, what asked. @param {any} request @returns {string} */
+function kept({ known, invocation }) {
+  const { work: _work, ...documents } = known.key_documents;
+  return rows.proseOf({ ...documents, first: { type: invocation.trigger_type, actor: invocation.actor } });
 }
 
 /** May an attempt begin with this approval? @param {Session} session @param {[string, string] | null} approval @param {number} now_ms */

@@ -25,6 +25,11 @@ export class LedgerReader {
     return this.#one("runs.latest_of_work", { work_base }, rows.runFrom);
   }
 
+  /** What the first attempt of a run kept of its trigger; null: it began before any was kept. @param {string} run_id @returns {Record<string, any> | null} */
+  runDocuments(run_id) {
+    return this.#one("run_documents.get", { run_id }, (row) => rows.valueOf(row[0]));
+  }
+
   /** @param {import("../types.js").Work} work */
   latestSuccess(work) {
     const { source_id, window, partition } = work;

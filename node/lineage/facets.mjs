@@ -1,5 +1,6 @@
 /** The facets of an event: small documents that say which schema they follow. */
 
+import { canonicalText } from "../model/canonical.mjs";
 import { contract } from "../model/contracts.mjs";
 import { redact, redactUrl } from "../model/redaction.mjs";
 import { MS_MAX, MS_MIN, rfc3339 } from "../model/times.mjs";
@@ -12,6 +13,7 @@ export const NAMED_MAX = 500;
 const MESSAGE_CHARS_MAX = 2000;
 const TEXT_CHARS_MAX = 1000;
 const OWN_TEXTS = new Set(["kfm", "trigger_type", "source_id", "dataset_id", "window_start", "window_end"]);
+const ENVELOPE_TEXTS = ["envelope_sha256", "signature", "reason", "etag", "md5", "watermark_time"];
 const GIVEN_TEXTS = new Set("partition output_version pipeline_version code_sha request_uuid message_id source_uri content_tag correction".split(" "));
 
 /** Always with milliseconds, so that times of one run sort as text. @param {number} ms */
@@ -122,10 +124,15 @@ export class Facets {
     /** @type {Facet} */
     const asked = { type: invocation.trigger_type, actor: invocation.actor };
     if (invocation.ticket !== null) asked.ticket = short(invocation.ticket);
-    const key = documents.trigger;
-    if (key)
+    const { first, trigger: key } = documents;
+    // Of an attempt made again: what asked for the run.
+    if (first) Object.assign(asked, { first_type: first.type, first_actor: first.actor });
+    if (key) {
       for (const name of ["request_uuid", "message_id", "source_uri", "content_tag"])
         if (typeof key[name] === "string") asked[name] = name === "source_uri" ? short(redactUrl(key[name])) : short(key[name]);
+      if (Array.isArray(key.member_keys)) asked.members = key.member_keys.length;
+    }
+    for (const name of ENVELOPE_TEXTS) if (typeof documents.envelope?.[name] === "string") asked[name] = short(documents.envelope[name]);
     return this.#own("kfmTrigger", asked);
   }
 
@@ -224,6 +231,5 @@ function keyDocument(document) {
     else if (["window", "period"].includes(name) && value && typeof value === "object") shown[name] = Object.fromEntries(["start", "end"].filter((edge) => edge in value).map((edge) => [edge, String(/** @type {any} */ (value)[edge])]));
     else if (name === "member_keys" && Array.isArray(value)) shown[name] = value.slice(0, NAMED_MAX).map(String);
   }
-  const same = (/** @type {any} */ one) => JSON.stringify(Object.entries(one).sort(([a], [b]) => (a < b ? -1 : 1)));
-  return { complete: same(shown) === same(document), document: shown };
+  return { complete: canonicalText(shown) === canonicalText(document), document: shown };
 }

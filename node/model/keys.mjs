@@ -14,6 +14,7 @@ import { head, repr } from "./wording.mjs";
 /** @typedef {import("../types.js").Work} Work */
 
 export const TRIGGER_TAG = "trigger/1";
+const WEBHOOK_TAG = "trigger/2";
 export const WORK_TAG = "work/1";
 export const SCHEDULE_TAG = "schedule/1";
 export const RUN_TAG = "run/1";
@@ -78,8 +79,13 @@ export function cronDocument(trigger, work) {
   };
 }
 
-/** @param {Trigger} trigger */
+/** The source and the request alone: its id is good for one use there. @param {Trigger} trigger */
 export function webhookDocument(trigger) {
+  return { ...formerWebhookDocument(trigger), kfm: WEBHOOK_TAG, source_id: trigger.source_id };
+}
+
+/** As earlier versions made it, without the source. @param {Trigger} trigger */
+export function formerWebhookDocument(trigger) {
   return {
     kfm: TRIGGER_TAG,
     trigger_type: "webhook",

@@ -3,7 +3,7 @@
 import { circumstances } from "../model/attempts.mjs";
 import { BudgetSpent, Busy, CircuitOpen, KfmError, LockHeld } from "../model/errors.mjs";
 import { overridden, refusal } from "../model/gates.mjs";
-import { namesItself, triggerDocument, triggerKey, workDocument } from "../model/keys.mjs";
+import { keyOf, namesItself, triggerDocument, triggerKey, workDocument } from "../model/keys.mjs";
 import { granted, isSpent, mayBeGranted, standing } from "../model/retry_budgets.mjs";
 import { rfc3339 } from "../model/times.mjs";
 import { again, forced, newRun } from "./subject.mjs";
@@ -80,6 +80,17 @@ export function reopened(run, why) {
 
 /** @param {Run} run @returns {Reason} */
 export const unchanged = (run) => ({ code: "unchanged", text: `Upstream is unchanged since revision ${run.revision}.` });
+
+/** What the keys of a run are made of; of a run that has begun, as its first attempt kept it. @param {any} ledger @param {Subject} subject @param {number} revision @param {Run | null} [begun] @returns {Record<string, any>} */
+export function keyDocuments(ledger, { trigger, work }, revision, begun = null) {
+  const documents = { work: workDocument(work, revision) };
+  const kept = begun ? ledger.runDocuments(begun.run_id) : null;
+  if (kept !== null) return { ...documents, ...kept };
+  if (!namesItself(trigger)) return documents;
+  const named = triggerDocument(trigger, work, revision);
+  // Runs of earlier versions kept none: what asks now may be another trigger than theirs.
+  return begun === null || keyOf(named) === begun.idempotency_key ? { ...documents, trigger: named } : documents;
+}
 
 /** @param {import("../types.js").Lock} lock */
 function heldBy(lock) {
@@ -166,7 +177,7 @@ export class Admission {
     const seen = verdict.kind === "restart" ? verdict.run : null;
     const run = seen ? again(seen) : newRun(subject, verdict.revision, nowMs);
     const invocation = this.#invocation(subject, null, run, verdict.reason, verdict.code, decision.results);
-    const known = this.#known(subject, decision.results, run.revision);
+    const known = this.#known(subject, decision.results, run.revision, seen);
     const admitted = store.admit(
       {
         run,
@@ -233,12 +244,9 @@ export class Admission {
     };
   }
 
-  /** @param {Subject} subject @param {any[]} gates @param {number} revision */
-  #known(subject, gates, revision) {
-    const { trigger, work } = subject;
-    /** @type {Record<string, any>} */
-    const key_documents = { work: workDocument(work, revision) };
-    if (namesItself(trigger)) key_documents.trigger = triggerDocument(trigger, work, revision);
+  /** @param {Subject} subject @param {any[]} gates @param {number} revision @param {Run | null} [begun] */
+  #known(subject, gates, revision, begun = null) {
+    const key_documents = keyDocuments(this.store, subject, revision, begun);
     return circumstances({ gates, policies: this.kernel.policies.bundleId, key_documents });
   }
 

@@ -2,7 +2,7 @@
 
 import { INT_MAX, canonicalText, pythonFloat } from "../model/canonical.mjs";
 import { isSystemError, strerror } from "../model/errors.mjs";
-import { attemptId, namesItself, triggerDocument, workDocument } from "../model/keys.mjs";
+import { attemptId } from "../model/keys.mjs";
 import { within } from "../model/redaction.mjs";
 import { requireValid } from "../model/schemas.mjs";
 import { rfc3339 } from "../model/times.mjs";
@@ -76,10 +76,10 @@ export class RunLog {
     this.#write("publisher_trace.jsonl", line);
   }
 
-  /** idempotency.json: the ledger's row, and what its keys were made of. @param {Run} run @param {any} subject @param {string} outcome */
-  ledgerRecord(run, subject, outcome) {
+  /** idempotency.json: the ledger's row, and what its keys were made of. @param {Run} run @param {Record<string, any>} documents @param {string} outcome */
+  ledgerRecord(run, documents, outcome) {
     if (this.folder === null) return;
-    const document = idempotencyDocument(run, subject, outcome, this.dryRun);
+    const document = idempotencyDocument(run, documents, outcome, this.dryRun);
     requireValid("idempotency", document);
     const path = `${this.folder}/idempotency.json`;
     const writer = files.fresh(`${path}.tmp`);
@@ -104,8 +104,8 @@ function loggable(value) {
   return whole(String(value));
 }
 
-/** @param {Run} run @param {any} subject @param {string} outcome @param {boolean} dryRun */
-function idempotencyDocument(run, subject, outcome, dryRun) {
+/** @param {Run} run @param {Record<string, any>} documents @param {string} outcome @param {boolean} dryRun */
+function idempotencyDocument(run, documents, outcome, dryRun) {
   return {
     run_id: run.run_id,
     dataset_id: run.dataset_id,
@@ -128,9 +128,6 @@ function idempotencyDocument(run, subject, outcome, dryRun) {
     version_id: run.version_id,
     error_code: run.error_code,
     dry_run: dryRun,
-    key_documents: {
-      ...(namesItself(subject.trigger) ? { trigger: triggerDocument(subject.trigger, subject.work, run.revision) } : {}),
-      work: workDocument(subject.work, run.revision),
-    },
+    key_documents: { ...("trigger" in documents ? { trigger: documents.trigger } : {}), work: documents.work },
   };
 }

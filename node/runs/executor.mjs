@@ -159,7 +159,7 @@ export class RunExecutor {
     try {
       log.runEvent("run.end", { outcome: report.outcome, reason: report.reason, word: report.word });
       // Of a lost one the folder may be the successor's, too.
-      if (!(isA(report.error, "LostLease"))) log.ledgerRecord(kernel.store.run(run.run_id) ?? run, this.subject, report.outcome);
+      if (!(isA(report.error, "LostLease"))) log.ledgerRecord(kernel.store.run(run.run_id) ?? run, admitted.known.key_documents, report.outcome);
     } catch (error) {
       if (!isSystemError(error)) throw error;
       kernel.warn(`artifacts: ${strerror(error)}`); // the ledger has it

@@ -6,7 +6,7 @@ import * as files from "../objects/files.mjs";
 import { mergeItems } from "../publish/manifest.mjs";
 import { NoopPublisher } from "../publish/publisher.mjs";
 import { Trace } from "../publish/publisher_trace.mjs";
-import { UPSTREAM_CHANGED, look, reopened, unchanged } from "./admission.mjs";
+import { UPSTREAM_CHANGED, keyDocuments, look, reopened, unchanged } from "./admission.mjs";
 import { RunLog } from "./artifacts.mjs";
 import * as runGates from "./gates.mjs";
 import { Unrecorded } from "./nodes.mjs";
@@ -26,10 +26,11 @@ export async function preview(kernel, given, { force, artifactsDir }) {
   const run = seen ?? newRun(subject, verdict.revision, kernel.clock.nowMs());
   const admission = runGates.atAdmission(kernel, subject, true);
   const head = kernel.ledger.head(subject.dataset.id);
+  const documents = keyDocuments(kernel.ledger, subject, run.revision, seen);
   const log = new RunLog(artifactsDir, kernel, run, true);
   const report = (/** @type {string} */ outcome, /** @type {string} */ word, /** @type {string} */ reason, /** @type {any} */ more) => {
     log.runEvent("run.end", { outcome, reason });
-    log.ledgerRecord(run, subject, outcome);
+    log.ledgerRecord(run, documents, outcome);
     return {
       outcome,
       word,

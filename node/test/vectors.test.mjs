@@ -44,6 +44,7 @@ const FAMILIES = {
   },
   trigger_keys: (given) => {
     if ("schedule_id" in given) return keyed(keys.scheduleInstantDocument(given.schedule_id, given.utc_instant_ms));
+    if (given.tag === "trigger/1") return keyed(keys.formerWebhookDocument(given.trigger));
     if ("code_sha" in given) return keyed(keys.upstreamEventDocument(given.trigger, given.code_sha));
     return keyed(keys.triggerDocument(given.trigger, given.work, given.revision ?? 0));
   },

@@ -178,7 +178,8 @@ class App:
         )
         return describe(
             source,
-            self.settings.dataset(source.dataset),
+            # One that is declared no more is refused by the gates, by its name.
+            self.loaded.current().declared(source.dataset) or self.settings.dataset(source.dataset),
             window,
             output_version(source, members, self._read),
             trigger,
@@ -468,6 +469,7 @@ class App:
             intend=self._intend,
             make_pipeline_kernel=self._pipeline_kernel,
             next_scheduled_ms=lambda run: self._timetable.next_run_ms(run),
+            settings_now=self.loaded.current,
         )
 
     def _intend(self, run: Run, name: str) -> None:

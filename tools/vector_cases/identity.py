@@ -47,9 +47,16 @@ def _trigger_key(given: dict[str, Any]) -> Any:
     if "schedule_id" in given:
         return _of(keys.schedule_instant_document(given["schedule_id"], given["utc_instant_ms"]))
     trigger = msgspec.convert(given["trigger"], Trigger)
+    if given.get("tag") == "trigger/1":
+        return _of(keys.former_webhook_document(trigger))
     if "code_sha" in given:
         return _of(keys.upstream_event_document(trigger, given["code_sha"]))
     return _of(keys.trigger_document(trigger, msgspec.convert(given["work"], Work), given.get("revision", 0)))
+
+
+def _formerly(given: dict[str, Any]) -> dict[str, Any]:
+    """The webhook under the version of its key that names no source."""
+    return {**given, "tag": "trigger/1"}
 
 
 def _asked(kind: str, revision: int = 0, work: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
@@ -68,7 +75,13 @@ _CRON = (
     + _PERIOD
     + ',"source_id":"usgs-daily","trigger_type":"cron"}'
 )
-_HOOK = '{"kfm":"trigger/1","request_uuid":"4f9c2f2e-0000-4000-8000-000000000001","trigger_type":"webhook"}'
+_OLD_HOOK = (
+    '{"kfm":"trigger/1","request_uuid":"4f9c2f2e-0000-4000-8000-000000000001","trigger_type":"webhook"}'
+)
+_HOOK = (
+    '{"kfm":"trigger/2","request_uuid":"4f9c2f2e-0000-4000-8000-000000000001","source_id":"usgs-daily",'
+    '"trigger_type":"webhook"}'
+)
 _UUID = "4f9c2f2e-0000-4000-8000-000000000001"
 _MEMBERS = '{"kfm":"trigger/1","member_keys":["sha256:aa","sha256:bb"],"source_id":"usgs-daily","trigger_type":"upstream-event"}'
 _MESSAGE = '{"kfm":"trigger/1","message_id":"m-1","source_id":"usgs-daily","trigger_type":"upstream-event"}'
@@ -147,6 +160,37 @@ TRIGGER_KEYS = Family(
         ),
         _key("webhook, revision does not count", _asked("webhook", 4, request_uuid=_UUID), _HOOK),
         _key("webhook, force", _asked("webhook", request_uuid=_UUID, force=1), '{"force":1,' + _HOOK[1:]),
+        _key(
+            "webhook, correction",
+            _asked("webhook", request_uuid=_UUID, correction="C-7"),
+            '{"correction":"C-7",' + _HOOK[1:],
+        ),
+        _key(
+            "webhook at another source",
+            _asked("webhook", request_uuid=_UUID, source_id="b"),
+            _HOOK.replace("usgs-daily", "b"),
+        ),
+        _key("webhook, trigger/1", _formerly(_asked("webhook", request_uuid=_UUID)), _OLD_HOOK),
+        _key(
+            "webhook, trigger/1, another window is the same request",
+            _formerly(_asked("webhook", work=_work(output_version="v9"), request_uuid=_UUID)),
+            _OLD_HOOK,
+        ),
+        _key(
+            "webhook, trigger/1, revision does not count",
+            _formerly(_asked("webhook", 4, request_uuid=_UUID)),
+            _OLD_HOOK,
+        ),
+        _key(
+            "webhook, trigger/1, force",
+            _formerly(_asked("webhook", request_uuid=_UUID, force=1)),
+            '{"force":1,' + _OLD_HOOK[1:],
+        ),
+        _key(
+            "webhook, trigger/1, at another source is the same request",
+            _formerly(_asked("webhook", request_uuid=_UUID, source_id="b")),
+            _OLD_HOOK,
+        ),
         _no("webhook without a request", _asked("webhook")),
         _no("webhook with an empty request", _asked("webhook", request_uuid="")),
         _key("message", _asked("upstream-event", message_id="m-1"), _MESSAGE),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
@@ -49,7 +49,14 @@ class Loaded:
     """Settings, the file they came from, and where each value was said."""
 
     def __init__(
-        self, settings: Settings, path: str, name: str, lines: dict[str, int], said: dict[str, str]
+        self,
+        settings: Settings,
+        path: str,
+        name: str,
+        lines: dict[str, int],
+        said: dict[str, str],
+        data: bytes = b"",
+        reread: Callable[[bytes], Settings] | None = None,
     ) -> None:
         self.settings = settings
         self.path = path
@@ -57,8 +64,24 @@ class Loaded:
         self.folder = path.rpartition("/")[0] or "/"
         self.lines = lines
         self._said = said
+        self._newest = (data, settings)
+        self._reread = reread
         self._discretion: Discretion | None = None
         self._known: list[str] | None = None
+
+    def current(self) -> Settings:
+        """The settings as the file says now; a ConfigError that may pass, where it can't be used."""
+        if self._reread is None or not _is_regular(self.path):
+            return self.settings  # there is no file, or one that can be read once only
+        try:
+            data = _read(self.path)
+            # By its bytes: two edits within one tick of a clock have the same time.
+            if data != self._newest[0]:
+                self._newest = (data, self._reread(data))
+        except ConfigError as error:
+            error.facts |= {"transient": True, "cause": "configuration"}
+            raise
+        return self._newest[1]
 
     @property
     def discretion(self) -> Discretion:
@@ -136,18 +159,16 @@ def load(
     name = find(path, environ)
     absolute = os.path.abspath(name)
     data = _read(name)
-    settings, lines = _parsed(name, absolute, data, cache_folder(environ))
-    said: dict[str, str] = {}
-    for variable, field in VARIABLES.items():
-        if environ.get(variable):
-            origin = f"environment {variable}"
-            settings = _override(settings, field, _placed(field, environ[variable], variable), origin)
-            said[field] = origin
-    for field, text in overrides.items():
-        origin = f"flag --set {field}"
-        settings = _override(settings, field, _placed(field, text, None), origin)
-        said[field] = origin
-    loaded = Loaded(settings, absolute, name, lines, said)
+
+    folder = cache_folder(environ)
+
+    def reread(data: bytes) -> Settings:
+        settings, _lines = _parsed(name, absolute, data, folder)
+        return _overridden(settings, overrides, environ)[0]
+
+    parsed, lines = _parsed(name, absolute, data, folder)
+    settings, said = _overridden(parsed, overrides, environ)
+    loaded = Loaded(settings, absolute, name, lines, said, data, reread)
     _require_files(loaded, lines)
     return loaded
 
@@ -199,7 +220,31 @@ def _parsed(name: str, absolute: str, data: bytes, folder: str | None) -> tuple[
     return settings, document.lines
 
 
+def _is_regular(path: str) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return True  # reading it says why not
+
+
 # --- overrides -----------------------------------------------------------------------
+
+
+def _overridden(
+    settings: Settings, overrides: Mapping[str, str], environ: Mapping[str, str]
+) -> tuple[Settings, dict[str, str]]:
+    """The settings with what the environment and flags say, and where each of those was said."""
+    said: dict[str, str] = {}
+    for variable, field in VARIABLES.items():
+        if environ.get(variable):
+            origin = f"environment {variable}"
+            settings = _override(settings, field, _placed(field, environ[variable], variable), origin)
+            said[field] = origin
+    for field, text in overrides.items():
+        origin = f"flag --set {field}"
+        settings = _override(settings, field, _placed(field, text, None), origin)
+        said[field] = origin
+    return settings, said
 
 
 def _placed(field: str, text: str, variable: str | None) -> str:

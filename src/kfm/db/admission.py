@@ -48,13 +48,22 @@ def admit(session: Session, request: Admit, dead: leases.Dead, journal: Journal)
         requests.accept(session, [request.asked])
     requests.keep_preview(session, request.plan)
     session.all("invocations.insert", **rows.invocation_parameters(request.invocation))
-    if request.seen is not None:
+    if request.seen is None:
+        session.send("run_documents.insert", run_id=stored.run_id, documents=_kept(request))
+    else:
         journal.abandon(session, stored.run_id, leases.LEASE_EXPIRED, leases.GONE, now_ms)
     journal.admitted(session, request, stored, now_ms)
     quarantine.put_retry_state(session, request.grant)
     approvals.use(session, request.approval, stored.run_id, stored.attempts, now_ms)
     governance.append(session, request.entries)
     return AdmitResult(answer="admitted", run=stored)
+
+
+def _kept(request: Admit) -> str:
+    """What later attempts tell of the first: the document of the run's key, its envelope, what asked."""
+    documents = {name: one for name, one in request.known.key_documents.items() if name != "work"}
+    first = {"type": request.invocation.trigger_type, "actor": request.invocation.actor}
+    return rows.prose_of({**documents, "first": first})
 
 
 def _in_the_way(session: Session, run: Run) -> Run | None:

@@ -75,6 +75,11 @@ class LedgerReader:
         row = self._session.one("runs.latest_of_work", work_base=work_base)
         return rows.run_from(row) if row else None
 
+    def run_documents(self, run_id: str) -> dict[str, Any] | None:
+        """What the first attempt of a run kept of its trigger; None: it began before any was kept."""
+        row = self._session.one("run_documents.get", run_id=run_id)
+        return rows.value_of(row[0]) if row else None
+
     def latest_success(self, work: Work) -> Run | None:
         """The run that published this source's window last, whatever its pipeline's version."""
         row = self._session.one(

@@ -27,6 +27,7 @@ from kfm.model.requests import (
     gathered,
     spread_ms,
 )
+from kfm.model.webhooks import former_request_id
 
 if TYPE_CHECKING:
     from kfm.db.incidents import IncidentKeeper
@@ -58,6 +59,16 @@ def accept(session: Session, wanted: Sequence[UpdateRequest]) -> set[str]:
     order = parameters_of("requests.accept")
     lines = [tuple(map(request_parameters(one).__getitem__, order)) for one in wanted]
     return {row[0] for row in session.gather("requests.accept", lines) or ()}
+
+
+def accepted_formerly(session: Session, wanted: Sequence[UpdateRequest]) -> dict[str, str]:
+    """Messages that their source was sent before, under the former key: their id → the id of the first."""
+    named = [(former, one) for one in wanted if (former := former_request_id(one)) is not None]
+    if not named:
+        return {}
+    lines = [(former, one.source_id) for former, one in named]
+    found = {tuple(row) for row in session.gather("requests.formerly", lines) or ()}
+    return {one.request_id: former for former, one in named if (former, one.source_id) in found}
 
 
 def hold(session: Session, claim: tuple[str, str] | None) -> bool:
@@ -226,14 +237,16 @@ class Requests(RequestReader):
         """
 
         def change(session: Session) -> list[UpdateRequest | None]:
-            fresh = accept(session, wanted)
+            former = accepted_formerly(session, wanted)
+            fresh = accept(session, [one for one in wanted if one.request_id not in former])
             answers: list[UpdateRequest | None] = []
             for one in wanted:
                 if one.request_id in fresh:
                     fresh.discard(one.request_id)  # of two in one batch the second finds the first
                     answers.append(None)
                     continue
-                row = session.one("requests.get", request_id=one.request_id)
+                known_as = former.get(one.request_id, one.request_id)
+                row = session.one("requests.get", request_id=known_as)
                 answers.append(one if row is None else request_from(row))
             if entry is not None and None in answers:
                 governance.append(session, [entry])

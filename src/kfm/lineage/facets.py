@@ -197,6 +197,9 @@ class Facets:
         asked: Facet = {"type": invocation.trigger_type, "actor": invocation.actor}
         if invocation.ticket is not None:
             asked["ticket"] = short(invocation.ticket)
+        first = documents.get("first")
+        if isinstance(first, Mapping):  # of an attempt made again: what asked for the run
+            asked |= {f"first_{name}": first[name] for name in ("type", "actor")}
         key = documents.get("trigger")
         if isinstance(key, Mapping):
             for name in ("request_uuid", "message_id", "source_uri", "content_tag"):

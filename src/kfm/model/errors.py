@@ -454,8 +454,8 @@ class WebhookReused(Refused):
     """Duplicate request: it was accepted before.
 
     A `request_uuid` (or the id of a Standard Webhook, or the body itself) is
-    good for one use. The answer names the request that used it and, once
-    there is one, its run.
+    good for one use at its source. The answer names the request that used it
+    and, once there is one, its run.
     """
 
     code = "KFM321"

@@ -252,6 +252,16 @@ def rights_gate(dataset: DatasetSettings) -> GateResult:
     )
 
 
+def undeclared_gate(dataset_id: str) -> GateResult:
+    """The refusal of a dataset that the configuration has lost since the work was asked for."""
+    return denied(
+        "policy",
+        "dataset-unknown",
+        f"The dataset {dataset_id} is not in the configuration any more.",
+        remedy="Declare the dataset again, then the same command runs.",
+    )
+
+
 def contract_gate(report: ValidationReport | None) -> GateResult:
     """Did the staged bytes keep their contract? None: the source declares no contract."""
     if report is None:

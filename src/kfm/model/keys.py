@@ -16,6 +16,7 @@ from kfm.model.settings import SourceSettings
 from kfm.model.times import rfc3339
 
 TRIGGER_TAG = "trigger/1"
+WEBHOOK_TAG = "trigger/2"
 WORK_TAG = "work/1"
 SCHEDULE_TAG = "schedule/1"
 RUN_TAG = "run/1"
@@ -91,7 +92,13 @@ def cron_document(trigger: Trigger, work: Work) -> dict[str, Any]:
 
 
 def webhook_document(trigger: Trigger) -> dict[str, Any]:
-    """The request alone: its id is good for one use, whatever it asks for."""
+    """The source and the request alone: its id is good for one use there, whatever it asks for."""
+    former = former_webhook_document(trigger)
+    return {**former, "kfm": WEBHOOK_TAG, "source_id": trigger.source_id}
+
+
+def former_webhook_document(trigger: Trigger) -> dict[str, Any]:
+    """As earlier versions made it, without the source: their requests are still found by it."""
     return {
         "kfm": TRIGGER_TAG,
         "trigger_type": "webhook",
@@ -130,6 +137,10 @@ def schedule_instant_document(schedule_id: str, utc_instant_ms: int) -> dict[str
 
 def webhook_key(trigger: Trigger) -> str:
     return key_of(webhook_document(trigger))
+
+
+def former_webhook_key(trigger: Trigger) -> str:
+    return key_of(former_webhook_document(trigger))
 
 
 def schedule_instant_key(schedule_id: str, utc_instant_ms: int) -> str:

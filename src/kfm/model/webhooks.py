@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from kfm.model.canonical import canonical_hashed, strict_loads
 from kfm.model.errors import KfmError, UsageError, WebhookMalformed, WebhookRefused, WindowError
-from kfm.model.keys import request_id, webhook_key
+from kfm.model.keys import former_webhook_key, request_id, webhook_key
 from kfm.model.records import Record, Trigger, Window
 from kfm.model.requests import UpdateRequest
 from kfm.model.settings import SourceSettings
@@ -199,14 +199,7 @@ def not_for_us() -> WebhookRefusal:
 
 def as_request(envelope: WebhookEnvelope, source: SourceSettings, now_ms: int) -> UpdateRequest:
     """The request that an envelope asks for; its window is absolute from now on."""
-    key = webhook_key(
-        Trigger(
-            type="webhook",
-            source_id=envelope.source_id,
-            dataset_id=source.dataset,
-            request_uuid=envelope.request_uuid,
-        )
-    )
+    key = webhook_key(_trigger(envelope.source_id, source.dataset, envelope.request_uuid))
     details: dict[str, Any] = {
         "scheme": envelope.scheme,
         "secret_index": envelope.secret_index,
@@ -239,6 +232,19 @@ def as_request(envelope: WebhookEnvelope, source: SourceSettings, now_ms: int) -
         needs_approval=source.webhook is not None and source.webhook.approval == "required",
         details=details,
     )
+
+
+def former_request_id(request: UpdateRequest) -> str | None:
+    """The id that an earlier version, whose keys named no source, gave to the same message."""
+    if request.kind != "webhook" or not request.request_uuid:
+        return None
+    return request_id(
+        former_webhook_key(_trigger(request.source_id, request.dataset_id, request.request_uuid))
+    )
+
+
+def _trigger(source_id: str, dataset_id: str, request_uuid: str) -> Trigger:
+    return Trigger(type="webhook", source_id=source_id, dataset_id=dataset_id, request_uuid=request_uuid)
 
 
 KFM = "x-kfm-signature"

@@ -196,7 +196,14 @@ class NoddIngest:
 
     def _gate(self, ledger: Ledger, dataset: str, in_flight: bool) -> GateResult:
         """Switches and freezes for every dataset; policies for those whose rights are declared here."""
-        from kfm.model.gates import combine, denied, freeze_gate, rights_gate, switch_gate
+        from kfm.model.gates import (
+            combine,
+            denied,
+            freeze_gate,
+            rights_gate,
+            switch_gate,
+            undeclared_gate,
+        )
         from kfm.runs.admission import facts
 
         if not in_flight and dataset not in self._known:
@@ -204,7 +211,13 @@ class NoddIngest:
             cause = f"This worker knows no dataset {dataset}: its bucket is not under `ingest.generic`."
             return denied("policy", "dataset-unknown", cause)
         app = self._app
-        declared, domain = app.settings.declared(dataset), app.settings.domain_of(dataset)
+        try:
+            settings = app.loaded.current()
+        except ConfigError as error:
+            return denied("policy", "policies-failed", error.message)
+        declared, domain = settings.declared(dataset), settings.domain_of(dataset)
+        if declared is None and app.settings.declared(dataset) is not None:
+            return undeclared_gate(dataset)
         results = [switch_gate(ledger.switches(), dataset, domain, in_flight=in_flight)]
         if not in_flight:
             results.append(freeze_gate(app.settings.freezes, dataset, domain, ledger.now_ms(), work=None))

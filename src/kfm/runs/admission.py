@@ -33,6 +33,7 @@ from kfm.model.gates import (
     refusal,
     rights_gate,
     switch_gate,
+    undeclared_gate,
 )
 from kfm.model.next_steps import run_command
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
@@ -126,6 +127,25 @@ def describe(
 def forced(subject: RunSubject, number: int) -> RunSubject:
     """The same subject, requested with --force for the n-th time."""
     return replace(subject, trigger=replace(subject.trigger, force=number))
+
+
+def key_documents(
+    ledger: LedgerReader, subject: RunSubject, revision: int, begun: Run | None = None
+) -> dict[str, Any]:
+    """What the keys of a run are made of; of a run that has begun, as its first attempt kept it."""
+    documents: dict[str, Any] = {"work": keys.work_document(subject.work, revision)}
+    kept = ledger.run_documents(begun.run_id) if begun is not None else None
+    if kept is not None:
+        return documents | kept
+    trigger = subject.trigger
+    if keys.names_itself(trigger):
+        named = keys.trigger_document(trigger, subject.work, revision)
+        # Runs of earlier versions kept none: what asks now may be another trigger than theirs.
+        if begun is None or keys.key_of(named) == begun.idempotency_key:
+            documents["trigger"] = named
+            if trigger.envelope:
+                documents["envelope"] = trigger.envelope
+    return documents
 
 
 class Start(Record, frozen=True):
@@ -227,8 +247,17 @@ def unsettled(ledger: LedgerReader, subject: RunSubject, run: Run) -> ReopenReas
     return None
 
 
-def at_admission(kernel: Kernel, subject: RunSubject, *, dry_run: bool = False) -> GateDecision:
-    """The gates of an admission. Reads only."""
+def as_configured(kernel: Kernel, subject: RunSubject) -> RunSubject | None:
+    """The subject with its dataset as it is declared now; None: it is declared no more."""
+    dataset = kernel.dataset_now(subject.dataset.id)
+    return None if dataset is None else replace(subject, dataset=dataset)
+
+
+def at_admission(kernel: Kernel, asked: RunSubject, *, dry_run: bool = False) -> GateDecision:
+    """The gates of an admission, by the rights of now. Reads only."""
+    subject = as_configured(kernel, asked)
+    if subject is None:
+        return combine([undeclared_gate(asked.dataset.id)])
     dataset, approval = subject.dataset, _usable(kernel, subject)
     results = [
         switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=False),
@@ -242,13 +271,17 @@ def at_admission(kernel: Kernel, subject: RunSubject, *, dry_run: bool = False) 
 
 def at_promotion(
     kernel: Kernel,
-    subject: RunSubject,
+    admitted: RunSubject,
     report: ValidationReport | None,
     *,
     run: Run | None = None,
     dry_run: bool = False,
 ) -> GateDecision:
-    """The gates of a promotion, with the approval that the attempt used; in a dry-run with a usable one."""
+    """The gates of a promotion, by the rights of now, with the approval that the attempt used; in a dry-run
+    with a usable one."""
+    subject = as_configured(kernel, admitted)
+    if subject is None:
+        return combine([undeclared_gate(admitted.dataset.id)])
     dataset = subject.dataset
     used = approval_of(kernel.ledger, run) if run is not None else _usable(kernel, subject)
     approval = _still(used, dataset, subject.work_base)
@@ -527,7 +560,7 @@ class Admission:
             run = subject.new_run(decision.revision, now_ms)
         invocation = self._invocation(subject, None, run, decision.reason, decision.code, gates.results)
         entries = self._entries(subject, run, decision, gates)
-        known = self._known(subject, gates.results, run.revision)
+        known = self._known(subject, gates.results, run.revision, seen)
         asked = self._synchronous(subject, run, now_ms) if start.request is None else None
         plan = start.plan if asked is not None else None
         admitted = self._store.admit(
@@ -677,12 +710,10 @@ class Admission:
             gates=gates,
         )
 
-    def _known(self, subject: RunSubject, gates: tuple[GateResult, ...], revision: int) -> Circumstances:
-        documents: dict[str, Any] = {"work": keys.work_document(subject.work, revision)}
-        if keys.names_itself(subject.trigger):
-            documents["trigger"] = keys.trigger_document(subject.trigger, subject.work, revision)
-        if subject.trigger.envelope:
-            documents["envelope"] = subject.trigger.envelope
+    def _known(
+        self, subject: RunSubject, gates: tuple[GateResult, ...], revision: int, begun: Run | None = None
+    ) -> Circumstances:
+        documents = key_documents(self._store, subject, revision, begun)
         return Circumstances(gates=gates, policies=self._policies, key_documents=documents)
 
     def _entries(

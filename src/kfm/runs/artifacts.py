@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -14,14 +15,13 @@ from kfm.lineage.provenance import prov_bytes, prov_of, prov_of_call
 from kfm.model.canonical import INT_MAX, canonical_bytes
 from kfm.model.contracts import require_valid
 from kfm.model.errors import UsageError
-from kfm.model.keys import attempt_id, names_itself, trigger_document, work_document
+from kfm.model.keys import attempt_id
 from kfm.model.records import Record, Run
 from kfm.model.redaction import MASK_KEY, Discretion, is_masked, within
 from kfm.model.settings import DatasetSettings, Rights
 from kfm.model.times import rfc3339
 from kfm.pipelines.evidence import add_pass
 from kfm.ports import Clock, Files, Writer
-from kfm.runs.admission import RunSubject
 from kfm.telemetry import log_records
 
 if TYPE_CHECKING:
@@ -156,11 +156,11 @@ class RunLog:
         """The sink of the publisher's trace."""
         self._write("publisher_trace.jsonl", line)
 
-    def ledger_record(self, run: Run, subject: RunSubject, outcome: str) -> None:
+    def ledger_record(self, run: Run, documents: Mapping[str, Any], outcome: str) -> None:
         """idempotency.json: the ledger's row, and what its keys were made of."""
         if self.folder is None:
             return
-        document = idempotency_document(run, subject, outcome, dry_run=self._dry_run)
+        document = idempotency_document(run, documents, outcome, dry_run=self._dry_run)
         require_valid("idempotency", document)
         writer = fresh_file(self._files, f"{self.folder}/idempotency.json.tmp")
         writer.write(canonical_bytes(document) + b"\n")
@@ -198,7 +198,9 @@ def fresh_file(files: Files, path: str) -> Writer:
     return files.create(path)
 
 
-def idempotency_document(run: Run, subject: RunSubject, outcome: str, *, dry_run: bool) -> dict[str, Any]:
+def idempotency_document(
+    run: Run, documents: Mapping[str, Any], outcome: str, *, dry_run: bool
+) -> dict[str, Any]:
     return {
         "run_id": run.run_id,
         "dataset_id": run.dataset_id,
@@ -221,14 +223,7 @@ def idempotency_document(run: Run, subject: RunSubject, outcome: str, *, dry_run
         "version_id": run.version_id,
         "error_code": run.error_code,
         "dry_run": dry_run,
-        "key_documents": {
-            **(
-                {"trigger": trigger_document(subject.trigger, subject.work, run.revision)}
-                if names_itself(subject.trigger)
-                else {}
-            ),
-            "work": work_document(subject.work, run.revision),
-        },
+        "key_documents": {name: documents[name] for name in ("trigger", "work") if name in documents},
     }
 
 

@@ -23,6 +23,7 @@ from kfm.runs.admission import (
     NotAdmitted,
     RunSubject,
     Start,
+    as_configured,
     at_promotion,
     in_flight,
 )
@@ -165,7 +166,8 @@ class RunExecutor:
         try:
             log.run_event("run.end", outcome=report.outcome, reason=report.reason, word=report.word)
             if not isinstance(report.error, LostLease):  # then the folder may be the successor's, too
-                log.ledger_record(kernel.store.run(run.run_id) or run, self._subject, report.outcome)
+                stored = kernel.store.run(run.run_id) or run
+                log.ledger_record(stored, entered.known.key_documents, report.outcome)
         except OSError as error:
             # The ledger has it; that the copy beside it can't be written changes nothing.
             logger.warning("artifacts: %s", error)
@@ -255,12 +257,13 @@ class RunExecutor:
             # In this order: a switch thrown after the epoch was read moves the epoch.
             epoch = kernel.store.policy_epoch()
             head = kernel.store.head(subject.dataset.id)
+            described = as_configured(kernel, subject) or subject  # the gates refuse what is gone
             decision = at_promotion(kernel, subject, prepared.report, run=run)
             if not decision.allowed:
                 raise Denied(decision, prepared.report)
             gates = (*entered.invocation.gates, *decision.results)
-            self._require_plan(entered, prepared, head, gates)
-            manifest, version = preparation.merged(prepared, head, subject)
+            self._require_plan(entered, described, prepared, head, gates)
+            manifest, version = preparation.merged(prepared, head, described)
             if manifest is not None:
                 preparation.require_objects(manifest, kernel.objects)
             nodes.decided(gates)
@@ -313,6 +316,7 @@ class RunExecutor:
     def _require_plan(
         self,
         entered: Admitted,
+        subject: RunSubject,
         prepared: preparation.PreparedVersion,
         head: preparation.Head,
         gates: tuple[GateResult, ...],
@@ -322,7 +326,7 @@ class RunExecutor:
         kept = any(one.kind == "webhook" for one in requests.of_run(run_id))
         if self._plan is None and not kept:
             return
-        actual = make_plan(self._kernel, self._subject, prepared, head, gates)
+        actual = make_plan(self._kernel, subject, prepared, head, gates)
         drift = compare(self._plan, actual) if self._plan is not None else []
         if drift:
             raise PlanDrifted("; ".join(drift) + ".")

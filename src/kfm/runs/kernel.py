@@ -14,7 +14,7 @@ from kfm.model.next_steps import NextStep
 from kfm.model.records import Check, GateResult, Run, TriggerType, Window
 from kfm.model.redaction import Discretion
 from kfm.model.retry_budgets import DEFAULTS, RetryLimits
-from kfm.model.settings import Settings, SourceSettings
+from kfm.model.settings import DatasetSettings, Settings, SourceSettings
 from kfm.ports import (
     Clock,
     Files,
@@ -103,6 +103,8 @@ class Kernel:
     # When the schedule begins its next run, with which what a failed one leaves is tried; None: no schedule.
     next_scheduled_ms: Callable[[Run], int | None] = lambda _run: None
 
+    # The settings as the configuration says now; None: it does not change.
+    settings_now: Callable[[], Settings] | None = None
     # How often and how long the runs of a source are retried.
     limits: Callable[[SourceSettings], RetryLimits] = lambda _source: DEFAULTS
 
@@ -112,6 +114,11 @@ class Kernel:
     def pipeline_kernel(self, objects: Objects, *, dry_run: bool) -> PipelineKernel:
         assert self.make_pipeline_kernel is not None, "this kernel runs no pipelines of nodes"
         return self.make_pipeline_kernel(objects, dry_run)
+
+    def dataset_now(self, dataset_id: str) -> DatasetSettings | None:
+        """The dataset as it is declared now, with its rights; None: it is declared no more."""
+        settings = self.settings if self.settings_now is None else self.settings_now()
+        return settings.declared(dataset_id)
 
     @property
     def store(self) -> Ledger:

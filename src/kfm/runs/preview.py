@@ -12,7 +12,7 @@ from kfm.publish.publisher import NoopPublisher, Trace
 from kfm.runs import admission as gating
 from kfm.runs import plan as plans
 from kfm.runs import preparation
-from kfm.runs.admission import RunSubject, Start, error_of, forced
+from kfm.runs.admission import RunSubject, Start, error_of, forced, key_documents
 from kfm.runs.artifacts import RunLog, fresh_file
 from kfm.runs.kernel import Kernel, RunReport
 from kfm.runs.nodes import Unrecorded
@@ -29,6 +29,7 @@ def preview(kernel: Kernel, subject: RunSubject, start: Start) -> RunReport:
     decision = may_start(asked, seen, known, kernel.ledger.now_ms())
     run = seen or subject.new_run(decision.revision, kernel.clock.now_ms())
     head = kernel.ledger.head(subject.dataset.id)
+    documents = key_documents(kernel.ledger, subject, run.revision, seen)
     log = RunLog(
         kernel.files,
         artifacts_dir,
@@ -43,7 +44,7 @@ def preview(kernel: Kernel, subject: RunSubject, start: Start) -> RunReport:
 
     def report(outcome: str, word: str, reason: str, **more: object) -> RunReport:
         log.run_event("run.end", outcome=outcome, reason=reason)
-        log.ledger_record(run, subject, outcome)
+        log.ledger_record(run, documents, outcome)
         return RunReport(
             outcome=outcome,  # type: ignore[arg-type]
             word=word,

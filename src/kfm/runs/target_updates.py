@@ -57,13 +57,15 @@ def _is_configured(kernel: Kernel, dataset_id: str) -> bool:
 
 def _refusal(kernel: Kernel, head: Promotion) -> KfmError | None:
     """Why nothing of this dataset may be shown now; None if it may."""
-    if not _is_configured(kernel, head.dataset_id):
-        return ConfigError(
-            f"The dataset {head.dataset_id} is promoted but not configured any more, so it is not projected.",
-            remedy="Configure the dataset again, and its targets are brought up to date.",
-        )
     try:
-        decision = admission.at_projection(kernel, kernel.settings.dataset(head.dataset_id), head)
+        dataset = kernel.dataset_now(head.dataset_id)
+        if dataset is None:
+            return ConfigError(
+                f"The dataset {head.dataset_id} is promoted but not configured any more, so it is not "
+                "projected.",
+                remedy="Configure the dataset again, and its targets are brought up to date.",
+            )
+        decision = admission.at_projection(kernel, dataset, head)
     except KfmError as error:
         return error  # a gate that can't be asked does not let anything pass
     return None if decision.allowed else refusal(decision)

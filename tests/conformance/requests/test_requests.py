@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from kfm.db.ledger import Ledger
-from kfm.model.keys import request_id
-from kfm.model.records import GovernanceEntry
+from kfm.model.keys import former_webhook_key, request_id
+from kfm.model.records import GovernanceEntry, Trigger
 from kfm.model.requests import RequestOutcome, UpdateRequest
 from kfm.model.schedules import Accounting, Instant, ScheduleState
 
@@ -50,6 +50,20 @@ def test_accepted_once(open_store: Open) -> None:
     assert again.rationale == "first"
     assert requests.request(first.request_id) == first
     assert requests.request("nowhere") is None
+
+
+@pytest.mark.req("TRG-2")
+def test_each_source_is_compared_with_its_own_past(open_store: Open) -> None:
+    """What a source was sent under the former key of webhooks, which named none, is new to other sources."""
+    requests = open_store().requests()
+    message = Trigger(type="webhook", source_id="river", dataset_id="rivers", request_uuid="u")
+    key = former_webhook_key(message)
+    old = made("old", key=key, request_id=request_id(key), request_uuid="u")
+    assert requests.accept([old]) == [None]
+    again, lakes = made("a", request_uuid="u"), made("b", request_uuid="u", source_id="lakes")
+    assert requests.accept([again, lakes, made("c", request_uuid="v")]) == [old, None, None]
+    assert requests.accept([lakes, again]) == [lakes, old]
+    assert requests.request(again.request_id) is None
 
 
 def test_who_asked_is_on_record_with_it(open_store: Open) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -299,3 +300,43 @@ def test_an_error_about_a_whole_file_names_it_in_a_field() -> None:
         read_document("kfm.yml", b"  \n")
     document = raised.value.as_document()
     assert (document["file"], "line" in document) == ("kfm.yml", False)
+
+
+def test_current_settings_are_read_again_only_where_the_file_changed(tmp_path: Path) -> None:
+    """The same bytes are the same settings; other bytes are read with the flags of the first time."""
+    path = tmp_path / "kfm.yml"
+    path.write_text("version: 1\nenvironment: one\ndatasets: []\nsources: []\n")
+    loaded = load(str(path), {"lease.seconds": "7"}, {})
+    assert loaded.current() is loaded.settings
+    path.write_text("version: 1\nenvironment: two\ndatasets: []\nsources: []\n")
+    now = loaded.current()
+    assert (now.environment, now.lease.seconds) == ("two", 7)
+    assert loaded.current() is now
+    assert loaded.settings.environment == "one"
+
+
+def test_current_settings_of_a_broken_file_are_an_error_that_passes(tmp_path: Path) -> None:
+    """A file that is being edited is no reason to give up, and none to go on with what it said before."""
+    path = tmp_path / "kfm.yml"
+    path.write_text("version: 1\ndatasets: []\nsources: []\n")
+    loaded = load(str(path), {}, {})
+    for broken in ("datasets: [", None):
+        path.unlink()
+        if broken is not None:
+            path.write_text(broken)
+        with pytest.raises(ConfigError) as raised:
+            loaded.current()
+        assert raised.value.facts["transient"] is True
+        path.write_text("version: 1\ndatasets: []\nsources: []\n")
+        assert loaded.current() == loaded.settings
+
+
+def test_configuration_from_a_pipe_is_read_once(tmp_path: Path) -> None:
+    """What can't be read twice stays as it was."""
+    pipe = tmp_path / "kfm.yml"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("version: 1\ndatasets: []\nsources: []\n",))
+    writer.start()
+    loaded = load(str(pipe), {}, {})
+    writer.join(10)
+    assert loaded.current() is loaded.settings

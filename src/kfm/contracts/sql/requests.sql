@@ -12,6 +12,9 @@ INSERT INTO requests (
 ) ON CONFLICT (request_id) DO NOTHING
 RETURNING request_id
 
+-- name: requests.formerly
+SELECT request_id, source_id FROM requests WHERE request_id = :former_id AND source_id = :source_id
+
 -- name: requests.get
 SELECT
   request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,

@@ -12,12 +12,14 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
 from kfm.db.connection import open_store
 from kfm.db.ledger import Ledger
 from kfm.db.requests import Requests
+from kfm.model import keys
 from kfm.model.errors import (
     BackendUnavailable,
     GateDenied,
@@ -27,8 +29,10 @@ from kfm.model.errors import (
     UpstreamUnavailable,
     WindowError,
 )
+from kfm.model.records import Trigger
 from kfm.model.requests import UpdateRequest
 from kfm.model.settings import SourceSettings, Webhook
+from kfm.model.webhooks import WebhookEnvelope, as_request, read_webhook, receiver
 from kfm.web.accept_queue import AcceptQueue
 from kfm.web.problems import on_error, on_http
 from kfm.web.webhooks import NAME, Failures, Webhooks, hook_routes
@@ -172,6 +176,50 @@ def test_a_second_use_is_refused_also_after_a_restart(desk: Desk, tmp_path: Path
         document = told(again.post(kfm(body), body), 409, "KFM321")
         assert (document["request_id"], document["run_id"]) == (first, "run-1")
     assert [one["reason"] for one in desk.failures()] == ["reused", "reused"]
+
+
+@pytest.mark.req("TRG-2")
+def test_another_source_has_request_ids_of_its_own(desk: Desk) -> None:
+    """One `request_uuid` at two sources is two requests; each of them is good for one use."""
+    body, other = (
+        encoded(payload(request_uuid="u-1")),
+        encoded(payload(source_id="wells", request_uuid="u-1")),
+    )
+    signed = kfm(other, "the secret of the wells")
+    first = desk.post(kfm(body), body).json()["request_id"]
+    second = desk.post(signed, other, "wells").json()["request_id"]
+    assert first != second
+    assert told(desk.post(kfm(body), body), 409, "KFM321")["request_id"] == first
+    assert told(desk.post(signed, other, "wells"), 409, "KFM321")["request_id"] == second
+
+
+def accepted_formerly(desk: Desk, request_uuid: str) -> UpdateRequest:
+    """A request for the gauges, under the key of earlier versions, which names no source."""
+    body = encoded(payload(request_uuid=request_uuid))
+    read = read_webhook(receiver(source(), SECRETS), kfm(body), body, NOW_MS)
+    assert isinstance(read, WebhookEnvelope)
+    request = as_request(read, source(), NOW_MS)
+    key = keys.former_webhook_key(
+        Trigger(type="webhook", source_id="gauges", dataset_id="rivers", request_uuid=request_uuid)
+    )
+    old = replace(request, key=key, request_id=keys.request_id(key))
+    with desk.store() as store:
+        assert store.requests().accept([old]) == [None]
+    return old
+
+
+@pytest.mark.req("TRG-2")
+def test_what_an_earlier_version_accepted_is_not_accepted_again(desk: Desk) -> None:
+    """A request under the former key counts for its own source, and for no other."""
+    old = accepted_formerly(desk, "u-1")
+    body, other = (
+        encoded(payload(request_uuid="u-1")),
+        encoded(payload(source_id="wells", request_uuid="u-1")),
+    )
+    assert told(desk.post(kfm(body), body), 409, "KFM321")["request_id"] == old.request_id
+    accepted = desk.post(kfm(other, "the secret of the wells"), other, "wells")
+    assert accepted.status_code == 202
+    assert {one.request_id for one in desk.kept()} == {old.request_id, accepted.json()["request_id"]}
 
 
 @pytest.mark.req("TRG-9")
