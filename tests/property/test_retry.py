@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kfm.model import breaker as breakers
 from kfm.model.contracts import MACHINES, check_transition, machine
@@ -22,6 +23,7 @@ from kfm.model.retry import (
     policy_for,
     run_delay_ms,
 )
+from kfm.model.settings import RetryLimits, RetrySettings
 
 TRIGGERS = ("cron", "manual", "webhook", "upstream-event")
 CHANCE = st.floats(0, 1, exclude_max=True)
@@ -39,6 +41,46 @@ def test_run_backoff_is_bounded(trigger: str, index: int, chance: float) -> None
     delay_ms = run_delay_ms(policy, index, chance)
     assert nominal_ms * 0.5 - 1 <= delay_ms <= nominal_ms * 1.5
     assert 7_500 <= delay_ms <= policy.cap_ms * 1.5
+
+
+SECONDS = st.none() | st.floats(0.1, 604_800)
+LIMITS = {
+    "attempts": st.none() | st.integers(1, 100),
+    "base_seconds": SECONDS,
+    "cap_seconds": SECONDS,
+    "ladder_seconds": st.none() | st.lists(st.floats(0.1, 604_800), max_size=5).map(tuple),
+    "budget_seconds": SECONDS,
+}
+
+
+@pytest.mark.req("TRG-1")
+@given(
+    st.sampled_from(TRIGGERS),
+    st.builds(RetrySettings, **LIMITS),
+    st.builds(RetrySettings, **LIMITS, grants=st.none() | st.integers(1, 9)),
+    st.builds(RetryLimits, **LIMITS),
+)
+def test_the_nearest_value_is_the_one_in_force(
+    trigger: str, project: RetrySettings, source: RetrySettings, own: RetryLimits
+) -> None:
+    """Of a source's trigger, the source and the project the nearest that says something, else the matrix."""
+    source = replace(source, **{trigger.replace("-", "_"): own})
+    policy, shipped = policy_for(trigger, (project, source)), policy_for(trigger)
+
+    def nearest(field: str) -> float | None:
+        said = (getattr(one, field, None) for one in (own, source, project))
+        return next((value for value in said if value is not None), None)
+
+    assert policy.attempts_max == (nearest("attempts") or shipped.attempts_max)
+    assert policy.grants_max == (nearest("grants") or shipped.grants_max)
+    for field in ("base", "cap", "budget"):
+        seconds = nearest(f"{field}_seconds")
+        expected = getattr(shipped, f"{field}_ms") if seconds is None else round(seconds * 1000)
+        assert getattr(policy, f"{field}_ms") == expected
+    ladder, paced = own.ladder_seconds, own.base_seconds is not None or own.cap_seconds is not None
+    if ladder is not None or paced:
+        assert policy.ladder_ms == tuple(round(step * 1000) for step in ladder or ())
+    assert policy.dead_letter == shipped.dead_letter
 
 
 @pytest.mark.req("RET-3")

@@ -11,12 +11,14 @@ from kfm.model.quarantine import NOT_HELD, Fate, RetryState
 from kfm.model.records import Record, Run
 from kfm.model.retry import (
     Classification,
+    RetryPolicy,
     before_next_run,
     budget_state,
     decide_retry,
     policy_for,
     retry_rules,
 )
+from kfm.model.settings import Settings
 
 REAPED = Classification(retryable=True, error_class="lease")  # the process is gone, the work may be fine
 CIRCUIT_OPEN = "circuit-open"
@@ -71,20 +73,25 @@ def grant_usage(run: Run, state: RetryState | None) -> GrantUsage:
     )
 
 
-def budget_ends_ms(run: Run, state: RetryState | None) -> int:
+def policy_of(run: Run, settings: Settings | None = None) -> RetryPolicy:
+    """The retry policy of a run: what is configured now for its source and trigger, else the matrix."""
+    return policy_for(run.trigger_type, settings.retry_of(run.source_id) if settings is not None else ())
+
+
+def budget_ends_ms(run: Run, state: RetryState | None, policy: RetryPolicy | None = None) -> int:
     """Until when attempts need no person who answers for them; the calls' waiting is in it."""
-    return grant_usage(run, state).since_ms + policy_for(run.trigger_type).budget_ms
+    return grant_usage(run, state).since_ms + (policy or policy_of(run)).budget_ms
 
 
-def is_spent(run: Run, state: RetryState | None, now_ms: int) -> bool:
+def is_spent(run: Run, state: RetryState | None, now_ms: int, policy: RetryPolicy | None = None) -> bool:
     """Does the next attempt need a person who answers for it?"""
     now = grant_usage(run, state)
-    return budget_state(now.attempts, now.since_ms, now_ms, policy_for(run.trigger_type)) != "free"
+    return budget_state(now.attempts, now.since_ms, now_ms, policy or policy_of(run)) != "free"
 
 
-def may_be_granted(run: Run, state: RetryState | None) -> bool:
+def may_be_granted(run: Run, state: RetryState | None, policy: RetryPolicy | None = None) -> bool:
     """Grants are few: after the last one only a new revision goes on."""
-    return grant_usage(run, state).grants < retry_rules().grants_max
+    return grant_usage(run, state).grants < (policy or policy_of(run)).grants_max
 
 
 def granted(run: Run, state: RetryState | None, now_ms: int) -> RetryState:
@@ -117,6 +124,7 @@ def judge(
     stopped: bool = False,
     next_run_ms: int | None = None,
     lasts_ms: int = 0,
+    policy: RetryPolicy | None = None,
 ) -> RetryState:
     """What becomes of a run whose attempt has just ended without success.
 
@@ -127,7 +135,7 @@ def judge(
     """
     now = grant_usage(run, prior)
     attempts = now.attempts if counts else now.attempts - 1
-    policy = policy_for(run.trigger_type)
+    policy = policy or policy_of(run)
     decision = decide_retry(kind, policy, attempts, now.since_ms, now_ms, unit_random, asked_ms)
     decision = before_next_run(decision, next_run_ms, lasts_ms, now.since_ms + policy.budget_ms)
     fate: Fate = "retry" if decision.retry else "spent"
@@ -142,7 +150,7 @@ def judge(
         fate, reason = "spent", "not-idempotent"
     elif acted:
         fate, reason = "spent", "acted"
-    elif fate == "spent" and now.grants >= retry_rules().grants_max:
+    elif fate == "spent" and now.grants >= policy.grants_max:
         fate = "quarantine"
     return RetryState(
         run_id=run.run_id,

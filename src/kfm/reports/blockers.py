@@ -103,7 +103,7 @@ def halted(settings: Settings, ledger: LedgerReader, now_ms: int) -> Iterator[Bl
         if held is not None:
             from kfm.reports.next_steps import step_of_held
 
-            step = step_of_held(ledger, held, now_ms)
+            step = step_of_held(ledger, held, now_ms, settings)
             asked = step is not None and step.code == "approve"
             yield Blocker(
                 kind="halt",

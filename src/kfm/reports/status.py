@@ -38,7 +38,7 @@ def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
         "environment": settings.environment,
         "at": instant(now_ms),
         "datasets": datasets,
-        "needs_attention": [_needing(run, ledger, now_ms) for run in attention[:ATTENTION_MAX]],
+        "needs_attention": [_needing(run, ledger, now_ms, settings) for run in attention[:ATTENTION_MAX]],
         "needs_attention_more": max(len(attention) - ATTENTION_MAX, 0),
         "running": [_running(run, alive, now_ms) for run in running],
         "locks": [_lock(lock, now_ms, lock.scope in gone) for lock in locks],
@@ -181,10 +181,10 @@ def _brief(run: Any) -> dict[str, Any]:
     }
 
 
-def _needing(run: Any, ledger: Any, now_ms: int) -> dict[str, Any]:
+def _needing(run: Any, ledger: Any, now_ms: int, settings: Any) -> dict[str, Any]:
     from kfm.reports.next_steps import step_of_run
 
-    step = step_of_run(ledger, run, now_ms)
+    step = step_of_run(ledger, run, now_ms, settings)
     return {
         "dataset_id": run.dataset_id,
         **_brief(run),

@@ -42,9 +42,10 @@ from kfm.model.records import (
     Work,
     governance_entry,
 )
-from kfm.model.retry_budgets import grant_usage, granted, is_spent, may_be_granted
+from kfm.model.retry import RetryPolicy
+from kfm.model.retry_budgets import grant_usage, granted, is_spent, may_be_granted, policy_of
 from kfm.model.runs import Admit, Circumstances, retried, started, taken_over
-from kfm.model.settings import DatasetSettings, SourceSettings
+from kfm.model.settings import DatasetSettings, Settings, SourceSettings
 from kfm.model.times import rfc3339
 from kfm.ports import Liveness, PolicyEngine
 from kfm.publish.manifest import merge_items
@@ -129,7 +130,9 @@ class AdmissionVerdict(Record, frozen=True):
     governed: bool = False  # past the budget, with a rationale and a ticket
 
 
-def look(store: LedgerReader, liveness: Liveness, subject: RunSubject) -> AdmissionVerdict:
+def look(
+    store: LedgerReader, liveness: Liveness, subject: RunSubject, settings: Settings | None = None
+) -> AdmissionVerdict:
     """The decision on a request, from the ledger. Reads only: a dry-run calls the same function."""
     run = store.latest_run(subject.work_base)
     correction = subject.trigger.correction
@@ -151,7 +154,8 @@ def look(store: LedgerReader, liveness: Liveness, subject: RunSubject) -> Admiss
         if lock.holder is not None and lock.holder.run_id == run.run_id
     )
     state = store.retry_state(run.run_id) if run is not None and run.status != "success" else None
-    return decide(run, subject.trigger, live=live, now_ms=now_ms, state=state)
+    policy = policy_of(run, settings) if run is not None else None
+    return decide(run, subject.trigger, live=live, now_ms=now_ms, state=state, policy=policy)
 
 
 def is_live(lock: Lock | None, run: Run, now_ms: int, dead: bool) -> bool:
@@ -166,7 +170,13 @@ def is_live(lock: Lock | None, run: Run, now_ms: int, dead: bool) -> bool:
 
 
 def decide(
-    run: Run | None, trigger: Trigger, *, live: bool, now_ms: int, state: RetryState | None = None
+    run: Run | None,
+    trigger: Trigger,
+    *,
+    live: bool,
+    now_ms: int,
+    state: RetryState | None = None,
+    policy: RetryPolicy | None = None,
 ) -> AdmissionVerdict:
     if run is None:
         return AdmissionVerdict(kind="start", code="first-time", reason="This work has not been done yet.")
@@ -184,7 +194,7 @@ def decide(
         return AdmissionVerdict(
             kind="compare", code="compared", run=run, revision=run.revision, reason=reason
         )
-    return _again(run, trigger, now_ms, state)
+    return _again(run, trigger, now_ms, state, policy)
 
 
 def _next(run: Run, code: ReasonCode, why: str) -> AdmissionVerdict:
@@ -194,7 +204,9 @@ def _next(run: Run, code: ReasonCode, why: str) -> AdmissionVerdict:
     return AdmissionVerdict(kind="start", code=code, run=run, revision=number, reason=reason)
 
 
-def _again(run: Run, trigger: Trigger, now_ms: int, state: RetryState | None) -> AdmissionVerdict:
+def _again(
+    run: Run, trigger: Trigger, now_ms: int, state: RetryState | None, policy: RetryPolicy | None
+) -> AdmissionVerdict:
     """A failed run, or one whose worker is gone: free within its budget, past it with a rationale."""
     code: ReasonCode = "attempt-failed" if run.status == "failed" else "attempt-interrupted"
     why = (
@@ -202,9 +214,9 @@ def _again(run: Run, trigger: Trigger, now_ms: int, state: RetryState | None) ->
         if run.status == "failed"
         else f"Attempt {run.attempts} was interrupted."
     )
-    if not is_spent(run, state, now_ms):
+    if not is_spent(run, state, now_ms, policy):
         return AdmissionVerdict(kind="restart", code=code, run=run, revision=run.revision, reason=why)
-    if trigger.rationale and trigger.ticket and may_be_granted(run, state):
+    if trigger.rationale and trigger.ticket and may_be_granted(run, state, policy):
         return AdmissionVerdict(
             kind="restart",
             code="budget-spent",
@@ -215,7 +227,7 @@ def _again(run: Run, trigger: Trigger, now_ms: int, state: RetryState | None) ->
         )
     used = grant_usage(run, state)
     spent = f"{why} {used.attempts} attempts since {rfc3339(used.since_ms)} have used up its budget."
-    if not may_be_granted(run, state):
+    if not may_be_granted(run, state, policy):
         spent += f" It was granted {used.grants} times; only a new revision (--force) goes on."
     return AdmissionVerdict(kind="stop", code="budget-spent", run=run, revision=run.revision, reason=spent)
 
@@ -470,7 +482,7 @@ class Admission:
         if self._force:
             subject = forced(subject, self._store.forces(subject.work_base) + 1)
         epoch = self._store.policy_epoch()
-        verdict = look(self._store, self._kernel.liveness, subject)
+        verdict = look(self._store, self._kernel.liveness, subject, self._kernel.settings)
         if verdict.kind == "busy":
             assert verdict.run is not None
             self._not_admitted(subject, "busy", LockHeld(self._holder(subject.scope)), run=verdict.run)

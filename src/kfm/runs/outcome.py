@@ -36,12 +36,12 @@ from kfm.model.retry import (
     CAUSES_MAX,
     UNKNOWN,
     Classification,
+    RetryPolicy,
     classify,
     classify_exception,
     failure_of,
-    policy_for,
 )
-from kfm.model.retry_budgets import REAPED, attended, grant_usage, judge, prospect
+from kfm.model.retry_budgets import REAPED, attended, grant_usage, judge, policy_of, prospect
 from kfm.model.runs import Ending, Fail, Reaped
 from kfm.model.times import rfc3339
 from kfm.ports import Liveness
@@ -94,7 +94,9 @@ class RunOutcomes:
         """What a person does next about a run that has ended without success."""
         store = self._kernel.store
         failed = run is not None and run.status == "failed"
-        return step_of_run(store, run, store.now_ms()) if run is not None and failed else None
+        if run is None or not failed:
+            return None
+        return step_of_run(store, run, store.now_ms(), self._kernel.settings)
 
     def projected(self, report: RunReport) -> RunReport:
         """The report of an invocation, after its dataset's targets were brought up to date."""
@@ -119,7 +121,7 @@ class RunOutcomes:
         kernel, run = self._kernel, entered.run
         error = _as_error(problem, log, kernel.redact)
         state = self._judged(entered, error, nodes)
-        advice = advise(run, state, kernel.store.now_ms())
+        advice = advise(run, state, kernel.store.now_ms(), policy_of(run, kernel.settings))
         log.step(log.phase, error.message, level="error", code=error.code, error_class=advice.error_class)
         decided = problem.decision.results if isinstance(problem, Denied) else ()
         gates = (*entered.invocation.gates, *decided)
@@ -174,6 +176,7 @@ class RunOutcomes:
             unit_random=kernel.rng.unit(),
             next_run_ms=next_run_ms(kernel, run),
             lasts_ms=max(0, now_ms - entered.invocation.requested_at_ms),  # as long as this one took
+            policy=policy_of(run, kernel.settings),
         )
         return attended(state, approval_of(kernel.ledger, run) is not None, now_ms)
 
@@ -352,6 +355,7 @@ def judged(
     automatic: bool = False,
     next_run_ms: int | None = None,
     lasts_ms: int = 0,
+    policy: RetryPolicy | None = None,
 ) -> RetryState:
     """What becomes of a run whose attempt has just ended with this error.
 
@@ -371,12 +375,13 @@ def judged(
         acted=acted,
         next_run_ms=next_run_ms,
         lasts_ms=lasts_ms,
+        policy=policy,
     )
 
 
-def advise(run: Run, state: RetryState, now_ms: int) -> Advice:
+def advise(run: Run, state: RetryState, now_ms: int, policy: RetryPolicy | None = None) -> Advice:
     """What happens by itself, and what is left of the budget; what a person does is the next step's."""
-    policy = policy_for(run.trigger_type)
+    policy = policy or policy_of(run)
     used = grant_usage(run, state)
     left = max(0, policy.attempts_max - used.attempts)
     ends_ms = used.since_ms + policy.budget_ms

@@ -23,7 +23,7 @@ def preview(kernel: Kernel, subject: RunSubject, *, force: bool, artifacts_dir: 
     started_ms = kernel.clock.monotonic_ms()
     if force:
         subject = forced(subject, kernel.ledger.forces(subject.work_base) + 1)
-    verdict = look(kernel.ledger, kernel.liveness, subject)
+    verdict = look(kernel.ledger, kernel.liveness, subject, kernel.settings)
     seen = verdict.run
     run = seen or subject.new_run(verdict.revision, kernel.clock.now_ms())
     admission = gating.at_admission(kernel, subject, dry_run=True)

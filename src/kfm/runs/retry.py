@@ -22,6 +22,7 @@ from kfm.model.retry_budgets import (
     given_up,
     is_spent,
     judge,
+    policy_of,
 )
 from kfm.model.runs import Judge
 from kfm.model.times import rfc3339
@@ -73,6 +74,7 @@ class AutomaticRetries:
                 unit_random=kernel.rng.unit(),
                 idempotent=source is None or source.idempotent,
                 next_run_ms=next_run_ms(kernel, run),
+                policy=policy_of(run, kernel.settings),
             )
             approved = admission.approval_of(kernel.store, run) is not None
             self._keep(run, seen, attended(state, approved, kernel.store.now_ms()))
@@ -90,7 +92,8 @@ class AutomaticRetries:
             return _passed(run, "blocked", kernel.redact(str(error)))
         hopeless = self._hopeless(waiting, subject)
         overtaken_ms = self._overtaken_ms(waiting) if hopeless is None else None
-        if overtaken_ms is not None and overtaken_ms >= budget_ends_ms(run, waiting.state):
+        policy = policy_of(run, kernel.settings)
+        if overtaken_ms is not None and overtaken_ms >= budget_ends_ms(run, waiting.state, policy):
             hopeless = "budget-spent"
         if hopeless is not None:
             state, why = given_up(waiting.state, hopeless, kernel.store.now_ms()), NOT_RETRIED[hopeless]
@@ -140,7 +143,7 @@ class AutomaticRetries:
             return "superseded"
         if not subject.source.idempotent:
             return "not-idempotent"
-        if is_spent(run, waiting.state, store.now_ms()):
+        if is_spent(run, waiting.state, store.now_ms(), policy_of(run, self._kernel.settings)):
             return "budget-spent"
         return None
 

@@ -18,9 +18,10 @@ from kfm.model.errors import (
 from kfm.model.next_steps import run_step
 from kfm.model.quarantine import NOT_HELD, RetryState, held_run, release_digest
 from kfm.model.records import Run
-from kfm.model.retry import Classification, RetryDecision, before_next_run
+from kfm.model.retry import Classification, RetryDecision, before_next_run, policy_for
 from kfm.model.retry_budgets import (
     NOT_RETRIED,
+    budget_ends_ms,
     grant_usage,
     granted,
     is_spent,
@@ -28,6 +29,7 @@ from kfm.model.retry_budgets import (
     may_be_granted,
     prospect,
 )
+from kfm.model.settings import RetryLimits, RetrySettings
 from kfm.runs.outcome import advise, judged, kind_of
 from tests.conformance.db.ledgers import START_MS, digest, new_run
 
@@ -85,6 +87,28 @@ def test_time_spent_counts() -> None:
     """However few attempts were made: once the budget's time is over, calls and all, it is spent."""
     state = decided(run_at(1), after_ms=6 * HOUR_MS - 1)
     assert (state.fate, state.reason) == ("spent", "budget-spent")
+
+
+@pytest.mark.req("TRG-1")
+def test_a_configured_budget_decides() -> None:
+    """Attempts, delays, time and grants are those of the policy that is handed in, not of the matrix."""
+    chosen = RetrySettings(attempts=2, budget_seconds=600, grants=1, manual=RetryLimits(base_seconds=100))
+    policy = policy_for("manual", [chosen])
+    first = decided(run_at(1), policy=policy)
+    assert (first.fate, first.not_before_ms) == ("retry", START_MS + 1000 + 100_000)
+    assert decided(run_at(2), first, policy=policy).fate == "quarantine", "the only grant is used up"
+    assert decided(run_at(1), after_ms=550_000, policy=policy).reason == "budget-spent"
+    run, late_ms = run_at(1, status="failed"), START_MS + 600_000
+    assert budget_ends_ms(run, None, policy) == late_ms
+    assert is_spent(run, first, late_ms, policy)
+    assert not is_spent(run, first, late_ms)
+    assert may_be_granted(run, first)
+    assert not may_be_granted(run, first, policy)
+    step = run_step(run, state=first, now_ms=late_ms, policy=policy)
+    assert step is not None
+    assert step.code == "force"
+    advice = advise(run, first, START_MS + 2000, policy)
+    assert advice.attempts_left == 1
 
 
 @pytest.mark.req("TRG-1")
