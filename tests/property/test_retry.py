@@ -175,36 +175,52 @@ def test_every_illegal_change_is_refused(name: Any) -> None:
 
 
 _STEPS = st.lists(
-    st.tuples(st.sampled_from(["failure", "success", "probe"]), st.integers(0, 200_000), st.integers(0, 4)),
+    st.tuples(
+        st.sampled_from(["failure", "success", "probe", "put off"]),
+        st.integers(0, 200_000),
+        st.integers(0, 4),
+    ),
     max_size=25,
+)
+
+
+_LIMITS = st.just(breakers.USUAL_LIMITS) | st.builds(
+    breakers.BreakerLimits, failures_max=st.integers(1, 10), cool_down_ms=st.integers(1_000, 10**6)
 )
 
 
 @pytest.mark.req("RET-7")
 @settings(max_examples=200)
-@given(_STEPS)
-def test_breaker_never_allows_two_probes(steps: list[tuple[str, int, int]]) -> None:
+@given(_STEPS, _LIMITS)
+def test_breaker_never_allows_two_probes(
+    steps: list[tuple[str, int, int]], limits: breakers.BreakerLimits
+) -> None:
     """Fences only rise, one probe holds at a time, and an open breaker is silent for its whole cool-down."""
     current, now_ms = breakers.Breaker(provider="p"), 0
     for event, pause_ms, fence in steps:
         now_ms += pause_ms
         before = current
         if event == "probe":
-            if breakers.may_call(before, now_ms) != "probe":
+            if breakers.may_call(before, now_ms, limits) != "probe":
                 with pytest.raises(IllegalTransition):
-                    breakers.probe_started(before, now_ms)
+                    breakers.probe_started(before, now_ms, limits=limits)
                 continue
-            current = breakers.probe_started(before, now_ms)
+            current = breakers.probe_started(before, now_ms, limits=limits)
             assert current.fence == before.fence + 1
-            assert breakers.may_call(current, now_ms) == "refuse"
+            assert breakers.may_call(current, now_ms, limits) == "refuse"
+        elif event == "put off":
+            current = breakers.probe_put_off(before, now_ms, fence, pause_ms)
+            assert replace(current, probe_until_ms=before.probe_until_ms) == before, "nothing is counted"
+            if current != before:
+                assert breakers.wait_ms(current, now_ms, limits) == pause_ms
         elif event == "failure":
-            current = breakers.on_failure(before, now_ms, fence)
+            current = breakers.on_failure(before, now_ms, fence, limits)
         else:
             current = breakers.on_success(before, fence)
         assert current.fence >= before.fence
         if before.state == "half-open" and fence != before.fence and event != "probe":
             assert current == before
         if current.state == "open":
-            assert current.failures >= breakers.FAILURES_MAX
+            assert current.failures >= limits.failures_max
             if before.state != "open":
-                assert breakers.wait_ms(current, now_ms) == breakers.COOLDOWN_MS
+                assert breakers.wait_ms(current, now_ms, limits) == limits.cool_down_ms

@@ -43,7 +43,7 @@ def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
         "running": [_running(run, alive, now_ms) for run in running],
         "locks": [_lock(lock, now_ms, lock.scope in gone) for lock in locks],
         "switches": [switch_document(switch) for switch in switches],
-        "breakers": _breakers(ledger),
+        "breakers": _breakers(settings, ledger),
         "incidents": _incidents(ledger),
         "pending_projections": pending,
         "lineage": _lineage(ledger),
@@ -58,14 +58,14 @@ def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
     return {"headline": _headline(settings, switches, document, now_ms), **document}, words
 
 
-def _breakers(ledger: Any) -> list[dict[str, Any]]:
+def _breakers(settings: Any, ledger: Any) -> list[dict[str, Any]]:
     """The circuits that are not as usual."""
     found = [each for each in ledger.breakers() if each.state != "closed" or each.closed_at_ms is not None]
     if not found:
         return []
     from kfm.reports.breakers import breaker_document
 
-    documents = [breaker_document(breaker, ledger.now_ms()) for breaker in found]
+    documents = [breaker_document(breaker, ledger.now_ms(), settings) for breaker in found]
     return [each for each in documents if each["state"] != "closed" or each["recovered_at"]]
 
 

@@ -202,7 +202,7 @@ def reset_breaker(call: ApiCall) -> Any:
         claimed_actor=body.actor,
         ticket=body.ticket,
     )
-    return {"breaker": breaker_document(after, app.ledger.now_ms()), "was": before.state}
+    return {"breaker": breaker_document(after, app.ledger.now_ms(), app.settings), "was": before.state}
 
 
 def release(call: ApiCall) -> Any:

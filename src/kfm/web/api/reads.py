@@ -191,7 +191,9 @@ def status(call: ApiCall) -> Any:
 def breakers(call: ApiCall) -> Any:
     ledger = call.app.ledger
     now_ms = ledger.now_ms()
-    return {"breakers": [breaker_document(breaker, now_ms) for breaker in ledger.breakers()]}
+    return {
+        "breakers": [breaker_document(breaker, now_ms, call.app.settings) for breaker in ledger.breakers()]
+    }
 
 
 def switches(call: ApiCall) -> Any:
