@@ -160,7 +160,7 @@ def two():
 def test_inputs_of_nodes_pass_the_circuit(
     project: Inside, provider: Provider, monkeypatch: pytest.MonkeyPatch, governed: bool
 ) -> None:
-    """An address is asked once a pipeline run; in trouble its circuit opens, and the next run asks nothing."""
+    """An address is asked once a pipeline run; its trouble opens a circuit, and the next run asks nothing."""
     monkeypatch.setattr(SystemClock, "sleep_ms", lambda _self, _delay_ms: None)
     project.write("nodes.py", NODES.replace("{url}", f"http://127.0.0.1:{provider.port}/levels.csv"))
     project.configure(extra='pipeline: "nodes.py:p", output_version: "1"')
