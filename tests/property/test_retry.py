@@ -23,7 +23,7 @@ from kfm.model.retry import (
     policy_for,
     run_delay_ms,
 )
-from kfm.model.settings import RetryLimits, RetrySettings
+from kfm.model.settings import RetrySettings, TriggerRetrySettings
 
 TRIGGERS = ("cron", "manual", "webhook", "upstream-event")
 CHANCE = st.floats(0, 1, exclude_max=True)
@@ -58,10 +58,10 @@ LIMITS = {
     st.sampled_from(TRIGGERS),
     st.builds(RetrySettings, **LIMITS),
     st.builds(RetrySettings, **LIMITS, grants=st.none() | st.integers(1, 9)),
-    st.builds(RetryLimits, **LIMITS),
+    st.builds(TriggerRetrySettings, **LIMITS),
 )
 def test_the_nearest_value_is_the_one_in_force(
-    trigger: str, project: RetrySettings, source: RetrySettings, own: RetryLimits
+    trigger: str, project: RetrySettings, source: RetrySettings, own: TriggerRetrySettings
 ) -> None:
     """Of a source's trigger, the source and the project the nearest that says something, else the matrix."""
     source = replace(source, **{trigger.replace("-", "_"): own})

@@ -16,10 +16,10 @@ from kfm.model.settings import (
     TRIGGERS,
     PersonSettings,
     ProviderSettings,
-    RetryLimits,
     RetrySettings,
     Settings,
     SourceSettings,
+    TriggerRetrySettings,
 )
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def _retry(retry: RetrySettings, path: str) -> Iterator[Problem]:
             yield from _retry_limits(limits, f"{path}.{trigger}")
 
 
-def _retry_limits(limits: RetryLimits, path: str) -> Iterator[Problem]:
+def _retry_limits(limits: TriggerRetrySettings, path: str) -> Iterator[Problem]:
     yield from _within_bounds(limits, path)
     base, cap, ladder = limits.base_seconds, limits.cap_seconds, limits.ladder_seconds
     if base is not None and cap is not None and base > cap:
@@ -275,7 +275,7 @@ def _retry_limits(limits: RetryLimits, path: str) -> Iterator[Problem]:
             yield here, f"a step of `ladder_seconds` must be from {least} to {most}"
 
 
-def _within_bounds(limits: RetryLimits | ProviderSettings, path: str) -> Iterator[Problem]:
+def _within_bounds(limits: TriggerRetrySettings | ProviderSettings, path: str) -> Iterator[Problem]:
     for field, (least, most) in _FIGURES.items():
         figure = getattr(limits, field, None)
         if figure is not None and not least <= figure <= most:  # NaN compares with nothing

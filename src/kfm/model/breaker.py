@@ -162,7 +162,7 @@ def recovered_at_ms(breaker: Breaker) -> int:
     """When all that waited for the last outage has been released; 0 if there was none."""
     if breaker.tripped_at_ms is None or breaker.closed_at_ms is None:
         return 0
-    return breaker.closed_at_ms + _recovery_ms(breaker.tripped_at_ms, breaker.closed_at_ms)
+    return breaker.closed_at_ms + _spread_ms(breaker.tripped_at_ms, breaker.closed_at_ms)
 
 
 def release_at_ms(
@@ -184,7 +184,7 @@ def release_at_ms(
     if tripped_ms is None or closed_ms is None or due_ms >= closed_ms or closed_ms <= tripped_ms:
         return due_ms
     place = (due_ms - tripped_ms) / (closed_ms - tripped_ms) if due_ms > tripped_ms else share
-    return closed_ms + math.floor(place * _recovery_ms(tripped_ms, closed_ms))
+    return closed_ms + math.floor(place * _spread_ms(tripped_ms, closed_ms))
 
 
 def share_of(name: str) -> float:
@@ -192,12 +192,7 @@ def share_of(name: str) -> float:
     return int.from_bytes(hashlib.sha256(name.encode("utf-8", "replace")).digest()[:6]) / 2**48
 
 
-def spread_ms(key: str, over_ms: int) -> int:
-    """The place of a piece of work in a span of time, the same for the same key, and even over many."""
-    return math.floor(share_of(key) * over_ms)
-
-
-def _recovery_ms(tripped_ms: int, closed_ms: int) -> int:
+def _spread_ms(tripped_ms: int, closed_ms: int) -> int:
     return min(RECOVERY_MAX_MS, math.floor(RECOVERY_STRETCH * max(0, closed_ms - tripped_ms)))
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kfm.model.contracts import contract
 from kfm.model.errors import KfmError
-from kfm.model.settings import RetryLimits, RetrySettings
+from kfm.model.settings import RetrySettings, TriggerRetrySettings
 from kfm.model.times import parse_http_date
 
 DOUBLINGS_MAX = 40  # beyond it every cap is long reached
@@ -51,7 +51,7 @@ def _shipped_policy(trigger_type: str) -> RetryPolicy:
     )
 
 
-def _configured(limits: RetryLimits) -> dict[str, Any]:
+def _configured(limits: TriggerRetrySettings) -> dict[str, Any]:
     """The fields of a policy that these limits set."""
     spans = {"base_ms": limits.base_seconds, "cap_ms": limits.cap_seconds, "budget_ms": limits.budget_seconds}
     found: dict[str, Any] = {name: _ms(seconds) for name, seconds in spans.items() if seconds is not None}

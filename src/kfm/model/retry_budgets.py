@@ -18,7 +18,7 @@ from kfm.model.retry import (
     policy_for,
     retry_rules,
 )
-from kfm.model.settings import Settings
+from kfm.model.settings import RetrySettings, Settings
 
 REAPED = Classification(retryable=True, error_class="lease")  # the process is gone, the work may be fine
 CIRCUIT_OPEN = "circuit-open"
@@ -73,25 +73,47 @@ def grant_usage(run: Run, state: RetryState | None) -> GrantUsage:
     )
 
 
-def policy_of(run: Run, settings: Settings | None = None) -> RetryPolicy:
-    """The retry policy of a run: what is configured now for its source and trigger, else the matrix."""
-    return policy_for(run.trigger_type, settings.retry_of(run.source_id) if settings is not None else ())
+class RetryLimits(Record, frozen=True):
+    """The limits of a source's runs: what is configured, the nearest last, else the shipped matrix."""
+
+    chosen: tuple[RetrySettings, ...] = ()
+
+    def of(self, trigger_type: str) -> RetryPolicy:
+        return policy_for(trigger_type, self.chosen)
+
+    @property
+    def grants(self) -> int:
+        """Grants for one content."""
+        return self.of("manual").grants_max
+
+    @property
+    def per_day(self) -> int:
+        """Grants of one piece of work in a day, whatever its content."""
+        return self.of("manual").grants_per_day_max
 
 
-def budget_ends_ms(run: Run, state: RetryState | None, policy: RetryPolicy | None = None) -> int:
+DEFAULTS = RetryLimits()
+
+
+def limits_of(settings: Settings | None, source_id: str) -> RetryLimits:
+    """The limits of a source as configured now; of one that is not declared any more the project's."""
+    return DEFAULTS if settings is None else RetryLimits(chosen=settings.retry_of(source_id))
+
+
+def budget_ends_ms(run: Run, state: RetryState | None, limits: RetryLimits = DEFAULTS) -> int:
     """Until when attempts need no person who answers for them; the calls' waiting is in it."""
-    return grant_usage(run, state).since_ms + (policy or policy_of(run)).budget_ms
+    return grant_usage(run, state).since_ms + limits.of(run.trigger_type).budget_ms
 
 
-def is_spent(run: Run, state: RetryState | None, now_ms: int, policy: RetryPolicy | None = None) -> bool:
+def is_spent(run: Run, state: RetryState | None, now_ms: int, limits: RetryLimits = DEFAULTS) -> bool:
     """Does the next attempt need a person who answers for it?"""
     now = grant_usage(run, state)
-    return budget_state(now.attempts, now.since_ms, now_ms, policy or policy_of(run)) != "free"
+    return budget_state(now.attempts, now.since_ms, now_ms, limits.of(run.trigger_type)) != "free"
 
 
-def may_be_granted(run: Run, state: RetryState | None, policy: RetryPolicy | None = None) -> bool:
+def may_be_granted(run: Run, state: RetryState | None, limits: RetryLimits = DEFAULTS) -> bool:
     """Grants are few: after the last one only a new revision goes on."""
-    return grant_usage(run, state).grants < (policy or policy_of(run)).grants_max
+    return grant_usage(run, state).grants < limits.grants
 
 
 def granted(run: Run, state: RetryState | None, now_ms: int) -> RetryState:
@@ -124,7 +146,7 @@ def judge(
     stopped: bool = False,
     next_run_ms: int | None = None,
     lasts_ms: int = 0,
-    policy: RetryPolicy | None = None,
+    limits: RetryLimits = DEFAULTS,
 ) -> RetryState:
     """What becomes of a run whose attempt has just ended without success.
 
@@ -135,7 +157,7 @@ def judge(
     """
     now = grant_usage(run, prior)
     attempts = now.attempts if counts else now.attempts - 1
-    policy = policy or policy_of(run)
+    policy = limits.of(run.trigger_type)
     decision = decide_retry(kind, policy, attempts, now.since_ms, now_ms, unit_random, asked_ms)
     decision = before_next_run(decision, next_run_ms, lasts_ms, now.since_ms + policy.budget_ms)
     fate: Fate = "retry" if decision.retry else "spent"
@@ -150,7 +172,7 @@ def judge(
         fate, reason = "spent", "not-idempotent"
     elif acted:
         fate, reason = "spent", "acted"
-    elif fate == "spent" and now.grants >= policy.grants_max:
+    elif fate == "spent" and now.grants >= limits.grants:
         fate = "quarantine"
     return RetryState(
         run_id=run.run_id,

@@ -67,7 +67,7 @@ class Webhook(Strict, frozen=True):
 TRIGGERS = ("cron", "manual", "webhook", "upstream-event")
 
 
-class RetryLimits(Strict, frozen=True):
+class TriggerRetrySettings(Strict, frozen=True):
     """How often, how far apart and for how long a run is tried. Left out: as configured further out."""
 
     attempts: int | None = None  # the first one included
@@ -77,19 +77,19 @@ class RetryLimits(Strict, frozen=True):
     budget_seconds: float | None = None
 
 
-class RetrySettings(RetryLimits, frozen=True):
+class RetrySettings(TriggerRetrySettings, frozen=True):
     """The retry budget of runs: for every trigger, and for single ones, which win."""
 
     grants: int | None = None  # of one content version
     grants_per_day: int | None = None  # of one piece of work, in a day of UTC
-    cron: RetryLimits | None = None
-    manual: RetryLimits | None = None
-    webhook: RetryLimits | None = None
-    upstream_event: RetryLimits | None = msgspec.field(name="upstream-event", default=None)
+    cron: TriggerRetrySettings | None = None
+    manual: TriggerRetrySettings | None = None
+    webhook: TriggerRetrySettings | None = None
+    upstream_event: TriggerRetrySettings | None = msgspec.field(name="upstream-event", default=None)
 
-    def of(self, trigger_type: str) -> RetryLimits | None:
+    def of(self, trigger_type: str) -> TriggerRetrySettings | None:
         """What is said for runs of this trigger alone."""
-        found: RetryLimits | None = getattr(self, trigger_type.replace("-", "_"))
+        found: TriggerRetrySettings | None = getattr(self, trigger_type.replace("-", "_"))
         return found
 
 

@@ -10,7 +10,7 @@ from kfm.model.errors import Refused, all_errors
 from kfm.model.next_steps import NextStep, held_step, run_step
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import GateResult, Run
-from kfm.model.retry_budgets import NEEDS_APPROVAL, policy_of
+from kfm.model.retry_budgets import NEEDS_APPROVAL, limits_of
 from kfm.model.settings import Settings
 from kfm.reports.explain.invocations import refused
 
@@ -36,7 +36,7 @@ def step_of_run(
         attempt=_attempt(ledger, run, now_ms) if state and state.reason == NEEDS_APPROVAL else None,
         blocker=_blocker(ledger, run),
         now_ms=now_ms,
-        policy=policy_of(run, settings),
+        limits=limits_of(settings, run.source_id),
     )
 
 

@@ -42,8 +42,15 @@ from kfm.model.records import (
     Work,
     governance_entry,
 )
-from kfm.model.retry import RetryPolicy
-from kfm.model.retry_budgets import grant_usage, granted, is_spent, may_be_granted, policy_of
+from kfm.model.retry_budgets import (
+    DEFAULTS,
+    RetryLimits,
+    grant_usage,
+    granted,
+    is_spent,
+    limits_of,
+    may_be_granted,
+)
 from kfm.model.runs import Admit, Circumstances, retried, started, taken_over
 from kfm.model.settings import DatasetSettings, Settings, SourceSettings
 from kfm.model.times import rfc3339
@@ -154,8 +161,8 @@ def look(
         if lock.holder is not None and lock.holder.run_id == run.run_id
     )
     state = store.retry_state(run.run_id) if run is not None and run.status != "success" else None
-    policy = policy_of(run, settings) if run is not None else None
-    return decide(run, subject.trigger, live=live, now_ms=now_ms, state=state, policy=policy)
+    limits = limits_of(settings, subject.source.id)
+    return decide(run, subject.trigger, live=live, now_ms=now_ms, state=state, limits=limits)
 
 
 def is_live(lock: Lock | None, run: Run, now_ms: int, dead: bool) -> bool:
@@ -176,7 +183,7 @@ def decide(
     live: bool,
     now_ms: int,
     state: RetryState | None = None,
-    policy: RetryPolicy | None = None,
+    limits: RetryLimits = DEFAULTS,
 ) -> AdmissionVerdict:
     if run is None:
         return AdmissionVerdict(kind="start", code="first-time", reason="This work has not been done yet.")
@@ -194,7 +201,7 @@ def decide(
         return AdmissionVerdict(
             kind="compare", code="compared", run=run, revision=run.revision, reason=reason
         )
-    return _again(run, trigger, now_ms, state, policy)
+    return _again(run, trigger, now_ms, state, limits)
 
 
 def _next(run: Run, code: ReasonCode, why: str) -> AdmissionVerdict:
@@ -205,7 +212,7 @@ def _next(run: Run, code: ReasonCode, why: str) -> AdmissionVerdict:
 
 
 def _again(
-    run: Run, trigger: Trigger, now_ms: int, state: RetryState | None, policy: RetryPolicy | None
+    run: Run, trigger: Trigger, now_ms: int, state: RetryState | None, limits: RetryLimits
 ) -> AdmissionVerdict:
     """A failed run, or one whose worker is gone: free within its budget, past it with a rationale."""
     code: ReasonCode = "attempt-failed" if run.status == "failed" else "attempt-interrupted"
@@ -214,9 +221,9 @@ def _again(
         if run.status == "failed"
         else f"Attempt {run.attempts} was interrupted."
     )
-    if not is_spent(run, state, now_ms, policy):
+    if not is_spent(run, state, now_ms, limits):
         return AdmissionVerdict(kind="restart", code=code, run=run, revision=run.revision, reason=why)
-    if trigger.rationale and trigger.ticket and may_be_granted(run, state, policy):
+    if trigger.rationale and trigger.ticket and may_be_granted(run, state, limits):
         return AdmissionVerdict(
             kind="restart",
             code="budget-spent",
@@ -227,7 +234,7 @@ def _again(
         )
     used = grant_usage(run, state)
     spent = f"{why} {used.attempts} attempts since {rfc3339(used.since_ms)} have used up its budget."
-    if not may_be_granted(run, state, policy):
+    if not may_be_granted(run, state, limits):
         spent += f" It was granted {used.grants} times; only a new revision (--force) goes on."
     return AdmissionVerdict(kind="stop", code="budget-spent", run=run, revision=run.revision, reason=spent)
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from kfm.model.errors import Busy, LostLease, PlanDrifted
 from kfm.model.quarantine import Waiting
 from kfm.model.records import GateResult, GovernanceEntry
-from kfm.model.retry_budgets import budget_ends_ms, policy_of
+from kfm.model.retry_budgets import budget_ends_ms, limits_of
 from kfm.model.run_state import Fence
 from kfm.model.runs import Promote
 from kfm.ports import Source as Upstream
@@ -196,7 +196,7 @@ class RunExecutor:
         kernel, run = self._kernel, entered.run
         # Of a first attempt nothing is on record yet.
         state = kernel.store.retry_state(run.run_id) if run.attempts > 1 else None
-        ends_ms = budget_ends_ms(run, state, policy_of(run, kernel.settings))
+        ends_ms = budget_ends_ms(run, state, limits_of(kernel.settings, run.source_id))
         return RecordedNodes(kernel, run, entered.invocation, known, self._watch, budget_ends_ms=ends_ms)
 
     def _attempt(self, entered: Admitted, log: RunLog, nodes: RecordedNodes) -> RunReport:

@@ -36,12 +36,20 @@ from kfm.model.retry import (
     CAUSES_MAX,
     UNKNOWN,
     Classification,
-    RetryPolicy,
     classify,
     classify_exception,
     failure_of,
 )
-from kfm.model.retry_budgets import REAPED, attended, grant_usage, judge, policy_of, prospect
+from kfm.model.retry_budgets import (
+    DEFAULTS,
+    REAPED,
+    RetryLimits,
+    attended,
+    grant_usage,
+    judge,
+    limits_of,
+    prospect,
+)
 from kfm.model.runs import Ending, Fail, Reaped
 from kfm.model.times import rfc3339
 from kfm.ports import Liveness
@@ -121,7 +129,7 @@ class RunOutcomes:
         kernel, run = self._kernel, entered.run
         error = _as_error(problem, log, kernel.redact)
         state = self._judged(entered, error, nodes)
-        advice = advise(run, state, kernel.store.now_ms(), policy_of(run, kernel.settings))
+        advice = advise(run, state, kernel.store.now_ms(), limits_of(kernel.settings, run.source_id))
         log.step(log.phase, error.message, level="error", code=error.code, error_class=advice.error_class)
         decided = problem.decision.results if isinstance(problem, Denied) else ()
         gates = (*entered.invocation.gates, *decided)
@@ -176,7 +184,7 @@ class RunOutcomes:
             unit_random=kernel.rng.unit(),
             next_run_ms=next_run_ms(kernel, run),
             lasts_ms=max(0, now_ms - entered.invocation.requested_at_ms),  # as long as this one took
-            policy=policy_of(run, kernel.settings),
+            limits=limits_of(kernel.settings, run.source_id),
         )
         return attended(state, approval_of(kernel.ledger, run) is not None, now_ms)
 
@@ -355,7 +363,7 @@ def judged(
     automatic: bool = False,
     next_run_ms: int | None = None,
     lasts_ms: int = 0,
-    policy: RetryPolicy | None = None,
+    limits: RetryLimits = DEFAULTS,
 ) -> RetryState:
     """What becomes of a run whose attempt has just ended with this error.
 
@@ -375,13 +383,13 @@ def judged(
         acted=acted,
         next_run_ms=next_run_ms,
         lasts_ms=lasts_ms,
-        policy=policy,
+        limits=limits,
     )
 
 
-def advise(run: Run, state: RetryState, now_ms: int, policy: RetryPolicy | None = None) -> Advice:
+def advise(run: Run, state: RetryState, now_ms: int, limits: RetryLimits = DEFAULTS) -> Advice:
     """What happens by itself, and what is left of the budget; what a person does is the next step's."""
-    policy = policy or policy_of(run)
+    policy = limits.of(run.trigger_type)
     used = grant_usage(run, state)
     left = max(0, policy.attempts_max - used.attempts)
     ends_ms = used.since_ms + policy.budget_ms

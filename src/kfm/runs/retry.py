@@ -22,7 +22,7 @@ from kfm.model.retry_budgets import (
     given_up,
     is_spent,
     judge,
-    policy_of,
+    limits_of,
 )
 from kfm.model.runs import Judge
 from kfm.model.times import rfc3339
@@ -74,7 +74,7 @@ class AutomaticRetries:
                 unit_random=kernel.rng.unit(),
                 idempotent=source is None or source.idempotent,
                 next_run_ms=next_run_ms(kernel, run),
-                policy=policy_of(run, kernel.settings),
+                limits=limits_of(kernel.settings, run.source_id),
             )
             approved = admission.approval_of(kernel.store, run) is not None
             self._keep(run, seen, attended(state, approved, kernel.store.now_ms()))
@@ -92,8 +92,8 @@ class AutomaticRetries:
             return _passed(run, "blocked", kernel.redact(str(error)))
         hopeless = self._hopeless(waiting, subject)
         overtaken_ms = self._overtaken_ms(waiting) if hopeless is None else None
-        policy = policy_of(run, kernel.settings)
-        if overtaken_ms is not None and overtaken_ms >= budget_ends_ms(run, waiting.state, policy):
+        limits = limits_of(kernel.settings, run.source_id)
+        if overtaken_ms is not None and overtaken_ms >= budget_ends_ms(run, waiting.state, limits):
             hopeless = "budget-spent"
         if hopeless is not None:
             state, why = given_up(waiting.state, hopeless, kernel.store.now_ms()), NOT_RETRIED[hopeless]
@@ -143,7 +143,7 @@ class AutomaticRetries:
             return "superseded"
         if not subject.source.idempotent:
             return "not-idempotent"
-        if is_spent(run, waiting.state, store.now_ms(), policy_of(run, self._kernel.settings)):
+        if is_spent(run, waiting.state, store.now_ms(), limits_of(self._kernel.settings, run.source_id)):
             return "budget-spent"
         return None
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from kfm.db.ledger_reader import every_from
 from kfm.model.records import GovernanceEntry, Record, Run
 from kfm.model.retry import call_policy
-from kfm.model.retry_budgets import policy_of
+from kfm.model.retry_budgets import limits_of
 from kfm.model.runs import Attempt, CallRetry
 from kfm.model.settings import Settings
 from kfm.telemetry.documents import Sequence
@@ -132,7 +132,7 @@ def _excessive(
 ) -> Iterator[ComplianceFinding]:
     if run.trigger_type == "retry":
         return
-    limit = policy_of(run, settings).attempts_max
+    limit = limits_of(settings, run.source_id).of(run.trigger_type).attempts_max
     refused = sum(one.error_class == CIRCUIT_OPEN for one in attempts)
     if run.attempts - refused <= limit:
         return

@@ -7,7 +7,7 @@ from typing import Literal
 
 from kfm.model.errors import LimitExceeded
 from kfm.model.records import Run
-from kfm.model.retry_budgets import policy_of
+from kfm.model.retry_budgets import limits_of
 from kfm.model.runs import Attempt, CallRetry
 from kfm.model.settings import Settings
 from kfm.telemetry.counts import CostTally
@@ -106,7 +106,8 @@ class Sequences:
         for attempt in attempts:
             if attempt.attempt > 1:
                 added.add(attempt.energy)
-        ladder = run.trigger_type != "retry" and policy_of(run, self._settings).ladder_ms
+        limits = limits_of(self._settings, run.source_id)
+        ladder = run.trigger_type != "retry" and limits.of(run.trigger_type).ladder_ms
         compliance = Compliance(
             pipeline_id=run.pipeline_id,
             stage=WHOLE_RUN,

@@ -11,8 +11,7 @@ from kfm.model.next_steps import NextStep, work_command
 from kfm.model.quantities import counted, duration, moment, span
 from kfm.model.quarantine import RetryState
 from kfm.model.records import Invocation, Promotion, Record, Run, half
-from kfm.model.retry import RetryPolicy
-from kfm.model.retry_budgets import budget_ends_ms, grant_usage, policy_of, prospect
+from kfm.model.retry_budgets import RetryLimits, budget_ends_ms, grant_usage, limits_of, prospect
 from kfm.model.runs import Attempt, CallRetry, ChainLink, OutboxMessage
 from kfm.model.settings import Settings
 from kfm.reports.explain import invocations
@@ -503,24 +502,24 @@ def cost(run: Run, rows: Sequence[Attempt]) -> list[Sentence]:
 def ahead(ledger: LedgerReader, run: Run, now_ms: int, settings: Settings | None = None) -> list[Sentence]:
     if run.status == "success":
         return []
-    state, policy = ledger.retry_state(run.run_id), policy_of(run, settings)
-    sentences = [_attempts(run, state, policy), _budget(run, state, now_ms, policy)]
+    state, limits = ledger.retry_state(run.run_id), limits_of(settings, run.source_id)
+    sentences = [_attempts(run, state, limits), _budget(run, state, now_ms, limits)]
     if run.status == "failed":
         sentences.append(_next_attempt(run, state, now_ms))
     return [of_run(text, run) for text in sentences]
 
 
-def _attempts(run: Run, state: RetryState | None, policy: RetryPolicy) -> str:
-    used, limit = grant_usage(run, state), policy.attempts_max
+def _attempts(run: Run, state: RetryState | None, limits: RetryLimits) -> str:
+    used, limit = grant_usage(run, state), limits.of(run.trigger_type).attempts_max
     left = max(0, limit - used.attempts)
     return (
-        f"Of grant {used.grants} (at most {policy.grants_max} are given) {used.attempts} of "
+        f"Of grant {used.grants} (at most {limits.grants} are given) {used.attempts} of "
         f"{counted(limit, 'attempt')} are used and {left} left; what a breaker refused is not counted."
     )
 
 
-def _budget(run: Run, state: RetryState | None, now_ms: int, policy: RetryPolicy) -> str:
-    since_ms, ends_ms = grant_usage(run, state).since_ms, budget_ends_ms(run, state, policy)
+def _budget(run: Run, state: RetryState | None, now_ms: int, limits: RetryLimits) -> str:
+    since_ms, ends_ms = grant_usage(run, state).since_ms, budget_ends_ms(run, state, limits)
     used_ms = max(0, min(now_ms, ends_ms) - since_ms)
     left = f"{duration(ends_ms - now_ms)} left" if now_ms < ends_ms else "nothing left"
     return (
