@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import apsw
 import pytest
 from msgspec.structs import replace
 
 from kfm.db.ledger import Ledger
-from kfm.model.breaker import COOLDOWN_MS, Breaker
+from kfm.model.breaker import COOLDOWN_MS, Breaker, on_failure
 from kfm.model.times import rfc3339
 from kfm.system import SystemClock
 from tests.acceptance.runs.conftest import Ended, Inside
@@ -291,6 +293,29 @@ def test_a_reset_needs_a_reason_and_is_on_record(
     assert down.kfm("audit", "verify").code == 0
 
 
+def test_a_reset_wakes_what_waited(down: Inside, provider: Provider) -> None:
+    """A request that was put off until the circuit's next try is due within seconds of a reset."""
+    hour = (datetime.now(UTC).hour + 12) % 24  # nothing fires while the test looks on
+    down.write(
+        "cron.yml", f'version: 1\nschedules:\n  - {{id: days, source: notes, cron: "0 {hour} * * *"}}\n'
+    )
+    down.kfm("schedule", "run-due")
+    store = ledger(down)
+    for _ in range(3):
+        store.change_breaker("gauges", on_failure)
+    store.close()
+    database = apsw.Connection(str(down.state / "kfm.db"))
+    database.execute("UPDATE schedules SET cursor_ms = cursor_ms - 86400000; DELETE FROM instants")
+    database.close()
+    down.kfm("schedule", "run-due")
+    ((put_off_ms,),) = down.rows("SELECT not_before_ms FROM requests WHERE state = 'open'")
+    assert put_off_ms > SystemClock().now_ms() + COOLDOWN_MS - 60_000
+    assert provider.asked == []
+    assert down.kfm("breaker", "reset", "gauges", "--rationale", "it is well").code == 0
+    ((due_ms,),) = down.rows("SELECT not_before_ms FROM requests WHERE state = 'open'")
+    assert due_ms <= SystemClock().now_ms() + 10_000
+
+
 def test_a_pipeline_s_own_calls_pass_shared_circuits(project: Inside) -> None:
     """`kfm.call` inside a pipeline counts in the ledger, not in the process that ends with the run."""
     project.write("look.py", PIPELINE)
@@ -312,8 +337,6 @@ def test_a_pipeline_s_own_calls_pass_shared_circuits(project: Inside) -> None:
 @pytest.mark.req("WAL-14")
 def test_automatic_retries_wait_for_the_circuit_without_a_trace(down: Inside, provider: Provider) -> None:
     """What is due while the circuit is open is put off to the next trial; no invocation is recorded."""
-    import apsw
-
     down.run()
     database = apsw.Connection(str(down.folder / ".kfm" / "kfm.db"))
     database.execute("UPDATE retry_states SET not_before_ms = 0")
