@@ -10,7 +10,7 @@ from kfm.model.next_steps import work_command
 from kfm.model.quarantine import QuarantineEntry, RetryState, Waiting, facts_of, held_run
 from kfm.model.records import BY_KFM, GovernanceEntry, Run, governance_entry
 from kfm.model.requests import ADOPTED, UpdateRequest, adopted_key
-from kfm.model.retry_budgets import DEFAULTS, REAPED, attended, given_up, judge
+from kfm.model.retry_budgets import REAPED, attended, given_up, judge, limits_of
 from kfm.model.runs import Judge
 from kfm.model.times import rfc3339
 from kfm.runs.admission import RunSubject, Start, approval_of
@@ -41,7 +41,7 @@ def judge_reaped(kernel: Kernel) -> None:
             acted=bool(store.acts(run.run_id)),
             stopped=store.cancelled(run.run_id) is not None,
             next_run_ms=next_run_ms(kernel, run),
-            limits=kernel.limits(source) if source is not None else DEFAULTS,
+            limits=limits_of(kernel.settings, run.source_id),
         )
         _keep(kernel, run, seen, attended(state, approval_of(store, run) is not None, now_ms))
 

@@ -54,7 +54,7 @@ def _source(call: ApiCall, source_id: str) -> SourceSettings:
 
 def retry(call: ApiCall) -> Any:
     """One more attempt at a failed run, as a request for its work."""
-    from kfm.model.retry_budgets import is_spent
+    from kfm.model.retry_budgets import is_spent, limits_of
     from kfm.runs.retry import require_retriable
 
     app, run = call.app, call.app.ledger.run(call.path["run_id"])
@@ -67,7 +67,8 @@ def retry(call: ApiCall) -> Any:
         require_retriable(app, run)
     except OSError as error:  # its pipeline's file
         raise UsageError(f"The files of its pipeline can't be read: {error.strerror}.") from None
-    spent = is_spent(run, app.ledger.retry_state(run.run_id), app.store.now_ms())
+    state, limits = app.ledger.retry_state(run.run_id), limits_of(app.settings, run.source_id)
+    spent = is_spent(run, state, app.store.now_ms(), limits)
     if spent and call.body.ticket is None:
         raise BudgetSpent("A new retry budget needs a rationale and a ticket.")
     window = Window(start_ms=run.window_start_ms, end_ms=run.window_end_ms, spec=run.window_spec)
@@ -201,7 +202,7 @@ def reset_breaker(call: ApiCall) -> Any:
         claimed_actor=body.actor,
         ticket=body.ticket,
     )
-    return {"breaker": breaker_document(after, app.ledger.now_ms()), "was": before.state}
+    return {"breaker": breaker_document(after, app.ledger.now_ms(), app.settings), "was": before.state}
 
 
 def release(call: ApiCall) -> Any:
