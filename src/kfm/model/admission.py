@@ -23,6 +23,7 @@ from kfm.model.retry_budgets import (
     is_spent,
     may_be_granted,
     may_be_granted_today,
+    prospect,
 )
 from kfm.model.times import rfc3339
 
@@ -245,10 +246,11 @@ def blocker_of(state: RetryState) -> str:
 
 
 def settlement(
-    state: RetryState, reason: str, *, outcome: str = "failed", provider: str | None = None
+    state: RetryState, reason: str, now_ms: int, *, outcome: str = "failed", provider: str | None = None
 ) -> Settlement:
     """What becomes of the requests of a run whose attempt has ended without success: they wait for the next
     one, or end with it."""
+    reason = f"{reason} {prospect(state, now_ms)}."
     if state.fate != "retry":
         return RequestOutcome(state="done", outcome=outcome, reason=reason)
     blocked_by = blocker_of(state)

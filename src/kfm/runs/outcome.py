@@ -247,6 +247,7 @@ class RunOutcomes:
         return settlement(
             state,
             f"Not what was approved: {reason}" if isinstance(error, PlanDrifted) else reason,
+            now_ms,
             outcome="refused" if isinstance(error, Refused) else "failed",
             provider=provider if isinstance(provider, str) else None,
         )

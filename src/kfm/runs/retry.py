@@ -92,7 +92,7 @@ def _keep(kernel: Kernel, run: Run, seen: RetryState | None, state: RetryState) 
     """Another process may be faster; then its decision holds."""
     held = _held(kernel, run, state)
     entries = (_entry(kernel, run, held),) if held is not None else ()
-    settle = settlement(state, run.error_message or "Its process is gone.")
+    settle = settlement(state, run.error_message or "Its process is gone.", kernel.store.now_ms())
     kernel.store.judge(Judge(run=run, seen=seen, retry=state, held=held, entries=entries, settle=settle))
 
 
