@@ -76,6 +76,7 @@ class Told:
     effects: int = 0  # of sources that must not be repeated
     repeated: int = 0  # effects of the one that may, beyond the first of each work
     persons: int = 0
+    by_persons: int = 0  # effects that persons repeated
     published: int = 0  # works that may be repeated
     waiting: int = 0  # works that wait for a person
     untouched: int = 0  # of these without any effect
@@ -159,8 +160,9 @@ class Child:
         return ""
 
     def __str__(self) -> str:
-        strike = f" ({self.start.strike})" if self.start.strike and self.code != 0 else ""
-        return f"{self.start.kind}{strike}"
+        strike = self.start.strike
+        hit = strike is not None and self.code == (-signal.SIGKILL if strike.how == "kill" else 1)
+        return f"{self.start.kind} ({strike})" if hit else self.start.kind
 
 
 class World:
@@ -515,6 +517,7 @@ class World:
             if work[0] == CONTROL:
                 continue
             told.effects += count
+            told.by_persons += sum(child.start.kind == "person" for child in by[work][1:])
             if count > 1 + self._persons[work]:
                 told.doubled += 1
                 machines = Counter(child.start.kind for child in by[work][1:] if child.start.kind != "person")
