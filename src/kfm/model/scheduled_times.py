@@ -116,6 +116,11 @@ def account(
     return step.accounting(others)
 
 
+def _waits_for_attempt(request: UpdateRequest) -> bool:
+    """Has its run failed, so that it waits for the next attempt? That is made beside the next run."""
+    return request.state == "open" and request.run_id is not None
+
+
 def _first_sight(schedule: Schedule, now_ms: int) -> Accounting:
     """Nothing before this was promised."""
     state = ScheduleState(
@@ -229,7 +234,7 @@ class _Step:
             for instant_ms in found[-1:]:
                 self._open(instant_ms)
         else:
-            ahead = [one.request_id for one in others]
+            ahead = [one.request_id for one in others if not _waits_for_attempt(one)]
             places = 1 if overlap == "skip" else 2
             for instant_ms in found:
                 if len(ahead) < places:

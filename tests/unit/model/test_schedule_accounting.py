@@ -193,6 +193,19 @@ def test_caught_up_although_another_goes_on() -> None:
     assert len(book.requests) == 3
 
 
+@pytest.mark.req("TRG-3")
+def test_a_failed_run_leaves_its_place() -> None:
+    """A request that waits for the next attempt of its run keeps no scheduled time from being a request: that
+    attempt is made beside the next run."""
+    schedule = every(HOUR_MS)
+    book = seen(schedule)
+    book.look(schedule, NOW_MS + HOUR_MS)
+    (first,) = book.requests
+    book.requests[first] = replace(book.requests[first], run_id="run", blocked_by="next-run")
+    book.look(schedule, NOW_MS + 2 * HOUR_MS)
+    assert book.became(schedule, NOW_MS + HOUR_MS, NOW_MS + 2 * HOUR_MS + 1) == ["request", "request"]
+
+
 def test_a_backfill_is_in_nobodys_way() -> None:
     """Requests that a person made for the past neither skip nor are cancelled by what is on time."""
     for overlap in get_args(Overlap):
