@@ -99,7 +99,7 @@ def attempts(plan: CallPlan) -> Iterator[LoopAttempt]:
         yield attempt
         if not _again(attempt):
             return
-        HERE.clock.sleep_ms(attempt.delay_ms)
+        HERE.sleep_ms(attempt.delay_ms)
 
 
 async def attempts_async(plan: CallPlan) -> AsyncIterator[LoopAttempt]:
@@ -110,7 +110,7 @@ async def attempts_async(plan: CallPlan) -> AsyncIterator[LoopAttempt]:
         yield attempt
         if not _again(attempt):
             return
-        await HERE.pause(attempt.delay_ms)
+        await HERE.sleep_async(attempt.delay_ms)
 
 
 def _again(attempt: LoopAttempt) -> bool:
@@ -122,6 +122,7 @@ def _again(attempt: LoopAttempt) -> bool:
     return attempt.state == "again"
 
 
+STOPPED = Classification(retryable=False, error_class="cancelled")  # a try under way when its run is stopped
 _SEQUENCES = count(1)  # only calls that meet trouble take a number
 
 # An error of one of these classes is an answer: the provider is up, and does not like what we ask.
@@ -173,8 +174,10 @@ class Tries:
         self._deadline_ms = _earlier(began_ms + plan.timeout_ms, outer_ms) if plan.timed else outer_ms
 
     def open(self) -> None:
-        """Begin a try: there must be time left, and the circuit must let it pass."""
+        """Begin a try: the run goes on, there is time left, and the circuit lets it pass."""
         plan = self.plan
+        if (stop := HERE.stop) is not None:
+            self._refuse(stop, "stopped")
         if self._deadline_ms is not None:
             now_ms = HERE.clock.monotonic_ms()
             self.limit_ms = self._deadline_ms - now_ms
@@ -208,7 +211,7 @@ class Tries:
     def failed(self, error: Exception) -> int | None:
         """After a try failed: how long to wait, in ms; None if the error is to be raised."""
         plan = self.plan
-        kind = classify_error(error)
+        kind = STOPPED if HERE.stop is not None else classify_error(error)
         if kind == UNKNOWN and isinstance(error, plan.retry_on):
             kind = Classification(retryable=True, error_class="declared")
         now_ms = HERE.clock.now_ms()
@@ -283,7 +286,7 @@ class Tries:
             abandoned=abandoned,
         )
 
-    def _refuse(self, error: CallTimedOut | CircuitOpen, reason: str) -> NoReturn:
+    def _refuse(self, error: KfmError, reason: str) -> NoReturn:
         """Refuse a try. If others were made before it, the observers learn that the call gave up."""
         if self._last is None:
             raise error

@@ -11,9 +11,13 @@ from typing import Any, Literal
 import msgspec
 
 from kfm.calls.breakers import Breakers, Circuit, LocalBreakers, NoCircuit
+from kfm.model.errors import KfmError
 from kfm.ports import Clock, Rng
 
 DEADLINE_MS: ContextVar[int | None] = ContextVar("kfm_deadline_ms", default=None)  # monotonic
+STOP_POLL_MS = 200  # how often a wait in a run looks whether the run was stopped
+Check = Callable[[], None]  # raises once the run was stopped
+_CHECK: ContextVar[Check | None] = ContextVar("kfm_check", default=None)
 
 
 def deadline() -> float | None:
@@ -32,6 +36,31 @@ def within(seconds: float) -> Iterator[None]:
         yield
     finally:
         DEADLINE_MS.reset(token)
+
+
+def own_check() -> Check | None:
+    """The check of the run in whose context this is called."""
+    return _CHECK.get()
+
+
+def stop_in(check: Check | None) -> KfmError | None:
+    """What has stopped the run of this check."""
+    if check is not None:
+        try:
+            check()
+        except KfmError as error:
+            return error
+    return None
+
+
+def parts_ms(delay_ms: int, check: Check | None) -> Iterator[int]:
+    """The parts of a wait, which ends early after a stop."""
+    if check is None:
+        yield delay_ms
+        return
+    while delay_ms > 0 and stop_in(check) is None:
+        yield min(delay_ms, STOP_POLL_MS)
+        delay_ms -= STOP_POLL_MS
 
 
 _MARK = "__kfm_handed_up__"
@@ -115,6 +144,7 @@ class CallRuntime:
 
     def __init__(self) -> None:
         self._lines: dict[str | None, Line] = {}
+        self.runs: list[Check] = []  # those at work in this process
 
     def equip(self, clock: Clock, rng: Rng) -> None:
         """Real time and chance, unless others have been set before."""
@@ -132,6 +162,37 @@ class CallRuntime:
             circuit = NoCircuit() if provider is None else self.breakers.circuit(provider)
             found = self._lines.setdefault(provider, Line(provider, circuit))
         return found
+
+    @contextmanager
+    def stopped_by(self, check: Check) -> Iterator[None]:
+        """Make no further try inside once `check` raises; it is called from any thread."""
+        token = _CHECK.set(check)
+        self.runs.append(check)
+        try:
+            yield
+        finally:
+            self.runs.remove(check)
+            _CHECK.reset(token)
+
+    @property
+    def check(self) -> Check | None:
+        """That of the run around the code that asks.
+
+        A thread that was started without the run's context belongs to the only run, if there is one.
+        """
+        return own_check() or (self.runs[0] if len(self.runs) == 1 else None)
+
+    @property
+    def stop(self) -> KfmError | None:
+        return stop_in(self.check) if self.runs else None
+
+    def sleep_ms(self, delay_ms: int) -> None:
+        for part_ms in parts_ms(delay_ms, self.check):
+            self.clock.sleep_ms(part_ms)
+
+    async def sleep_async(self, delay_ms: int) -> None:
+        for part_ms in parts_ms(delay_ms, self.check):
+            await self.pause(part_ms)
 
     def replace(self, **changes: Any) -> dict[str, Any]:
         """Set some of them for good; what they were is returned."""

@@ -90,21 +90,38 @@ def evict(session: Session, lock: Lock, now_ms: int, journal: Journal) -> Reaped
     """Fail the run of a holder that is gone."""
     assert lock.holder is not None
     lapsed = _lapsed(lock, now_ms)
-    code = LEASE_EXPIRED if lapsed else WORKER_DIED
-    session.one(
-        "runs.fail",
-        run_id=lock.holder.run_id,
-        fence=lock.fence,
-        end_time_ms=now_ms,
-        error_code=code,
-        error_message=GONE,
-    )
-    session.all("invocations.interrupt", run_id=lock.holder.run_id, reason=GONE, reason_code=code)
-    journal.abandon(session, lock.holder.run_id, code, GONE, now_ms, _lone_node(lock.scope))
+    fail_holder(session, lock, LEASE_EXPIRED if lapsed else WORKER_DIED, GONE, now_ms, journal)
     return Reaped(run_id=lock.holder.run_id, scope=lock.scope, worker_id=lock.holder.worker_id, lapsed=lapsed)
 
 
-def _lone_node(scope: str) -> str:
+def fail_holder(
+    session: Session,
+    lock: Lock,
+    code: str,
+    message: str,
+    now_ms: int,
+    journal: Journal,
+    error_class: str = "lease",
+    *,
+    retryable: bool = True,
+) -> None:
+    """Fail the run that a lock is held for, without a word from its process."""
+    assert lock.holder is not None
+    run_id = lock.holder.run_id
+    session.one(
+        "runs.fail",
+        run_id=run_id,
+        fence=lock.fence,
+        end_time_ms=now_ms,
+        error_code=code,
+        error_message=message,
+    )
+    session.all("invocations.interrupt", run_id=run_id, reason=message, reason_code=code)
+    lone = lone_node(lock.scope)
+    journal.abandon(session, run_id, code, message, now_ms, lone, error_class, retryable=retryable)
+
+
+def lone_node(scope: str) -> str:
     """The node that is at work under this lock by itself, while others of its run may be, too."""
     return scope.removeprefix("node:").rpartition("@")[0] if scope.startswith("node:") else ""
 

@@ -14,6 +14,7 @@ from kfm.model.next_steps import NextStep
 from kfm.model.records import Check, GateResult, Run, TriggerType, Window
 from kfm.model.redaction import Discretion
 from kfm.model.settings import Settings, SourceSettings
+from kfm.periodic import GRACE_MS
 from kfm.ports import (
     Clock,
     Files,
@@ -101,7 +102,8 @@ class Kernel:
     next_scheduled_ms: Callable[[Run], int | None] = lambda _run: None
 
     # Why the run is to stop, once it is cancelled.
-    cancelled: Callable[[], str | None] = lambda: None
+    cancelled: Callable[[], str | None] = lambda: None  # called from any thread
+    grace_ms: int = GRACE_MS  # in which a function has to end after a stop
     # The request that asks for the run, and the worker that has claimed it.
     claim: tuple[str, str] | None = None
     # Keeps what is about to be published, before it is; None: it is not kept.
@@ -122,6 +124,10 @@ class Kernel:
     @property
     def lease_ms(self) -> int:
         return round(self.settings.lease.seconds * 1000)
+
+    def run_ms(self, source: SourceSettings) -> int:
+        """How long one attempt of this source may take."""
+        return (source.run_seconds or self.settings.limits.run_seconds) * 1000
 
     @property
     def heartbeat_ms(self) -> int:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
+from kfm.db.leases import LEASE_EXPIRED, WORKER_DIED
 from kfm.model.breaker import providers_of
 from kfm.model.errors import CircuitOpen, KfmError, UsageError
 from kfm.model.next_steps import work_command
 from kfm.model.quantities import moment
 from kfm.model.quarantine import QuarantineEntry, RetryState, Waiting, facts_of, held_run
 from kfm.model.records import BY_KFM, GovernanceEntry, Record, Run, governance_entry
+from kfm.model.retry import Failure, classify
 from kfm.model.retry_budgets import (
     CIRCUIT_OPEN,
     NOT_RETRIED,
@@ -65,13 +67,16 @@ class AutomaticRetries:
         for run in kernel.store.unjudged(BATCH_MAX):
             seen = kernel.store.retry_state(run.run_id)
             source = next((one for one in kernel.settings.sources if one.id == run.source_id), None)
+            # Abandoned after a stop, or gone with its process.
+            kind = classify(Failure(code=run.error_code))
             state = judge(
                 run,
-                REAPED,
+                REAPED if run.error_code in (WORKER_DIED, LEASE_EXPIRED) else kind,
                 seen,
                 now_ms=kernel.store.now_ms(),
                 unit_random=kernel.rng.unit(),
                 idempotent=source is None or source.idempotent,
+                stopped=run.error_code == "CANCELLED",
                 next_run_ms=next_run_ms(kernel, run),
             )
             approved = admission.approval_of(kernel.store, run) is not None
