@@ -254,7 +254,10 @@ class HeldLease:
                 kind.error_class,
                 retryable=kind.retryable,
             )
-        self._error = LostLease(f"Run {self._run_id} was abandoned: {text}.")
+        self._error = LostLease(
+            f"Run {self._run_id} was abandoned: {text}.",
+            remedy="Let long work call the context's check(); `kfm explain RUN` says what stopped it.",
+        )
         self._abandoned = True
         logger.warning("run %s was abandoned: %s", self._run_id, text, extra={"run_id": self._run_id})
         if self._home is threading.main_thread() and self._home.ident is not None:

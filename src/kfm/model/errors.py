@@ -586,7 +586,11 @@ class LockHeld(Busy):
 
 
 class LostLease(Busy):
-    """The lease was lost to a successor; nothing this run did after that is visible."""
+    """The lease was lost; nothing this run did after that is visible.
+
+    Another run has taken over, or the run was abandoned, since its function
+    did not end in time after a stop; then the ledger has the run as cancelled.
+    """
 
     code = "KFM502"
     remedy = "None is needed: the successor continues. `kfm runs` shows it."

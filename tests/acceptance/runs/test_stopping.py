@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +24,7 @@ from kfm.model.records import Switch, governance_entry, justified
 from kfm.ports import Clock
 from kfm.runs.kernel import RunReport, RunRequest
 from tests.acceptance.runs.conftest import Inside
+from tests.crash.project import Ended, finish
 
 pytestmark = pytest.mark.req("GOV-1")
 WINDOW = "2026-01-01/2026-01-02"
@@ -436,5 +441,99 @@ def test_nodes_of_a_governed_run_are_told(project: Inside, own: Bench) -> None:
     report = own.run(pipeline)  # type: ignore[arg-type]
     assert began == ["first"]
     assert isinstance(report.error, SwitchThrown)
+    assert stored(project) == ("failed", "CANCELLED")
+    unpublished(project)
+
+
+# --- pipeline runs -------------------------------------------------------------------------
+
+FLOW = """\
+import os, time
+import kfm
+
+pipeline = kfm.Pipeline("flow", workers="processes")
+
+@pipeline.node("stubborn")
+def stubborn():
+    with open("pid", "w") as file:
+        file.write(str(os.getpid()))
+    while True:
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("position", ["paused", "stopped"])
+def test_a_pipeline_run_is_refused_by_a_switch(project: Inside, position: str) -> None:
+    """Before anything is begun, with the switch's code and its reason."""
+    project.write("flow.py", FLOW)
+    assert project.kfm("switch", "set", position, "--all", "--rationale", "flood").code == 0
+    ended = project.kfm("pipeline", "run", "flow.py", "--json")
+    assert ended.code == 3
+    assert json.loads(ended.out)["code"] == "KFM307"
+    assert project.rows("SELECT * FROM passes") == []
+    assert not (project.folder / "pid").exists()
+
+
+def test_a_stop_kills_the_processes_of_a_pipeline_run(
+    project: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that never looks is ended with its process; the pipeline run is cancelled."""
+    monkeypatch.setattr("kfm.periodic.LOOK_MS", 20)
+    project.write("flow.py", FLOW)
+    pid = project.folder / "pid"
+    ends = time.monotonic() + 20
+
+    def stop() -> None:
+        while time.monotonic() < ends and not (pid.exists() and pid.read_text()):
+            time.sleep(0.005)
+        thrown.append(finish(project.start("switch", "set", "stopped", "--all", "--rationale", "flood")))
+
+    thrown: list[Ended] = []
+    helper = threading.Thread(target=stop)
+    helper.start()
+    ended = project.kfm("pipeline", "run", "flow.py", "--json")
+    helper.join()
+    assert thrown[0].code == 0, thrown
+    document = json.loads(ended.out)
+    assert (ended.code, document["state"], document["error"]["code"]) == (3, "cancelled", "KFM307")
+    assert not Path(f"/proc/{pid.read_text()}").exists()
+    assert project.rows("SELECT state, error_code, commit_id FROM passes") == [
+        ("cancelled", "CANCELLED", None)
+    ]
+    unpublished(project)
+
+
+STUBBORN = """\
+import time
+
+def publish(context):
+    open("began", "w").close()
+    while True:
+        time.sleep(0.01)
+"""
+IMPATIENT = """\
+import sys
+import kfm.periodic
+
+kfm.periodic.GRACE_MS = kfm.periodic.LOOK_MS = 50
+from kfm.cli import main
+
+main(sys.argv[1:])
+"""
+
+
+def test_a_process_ends_although_its_function_does_not(project: Inside) -> None:
+    """`kfm run` ends after the grace period, and the next run finds the lock free."""
+    project.write("pipeline.py", STUBBORN)
+    project.configure(extra='pipeline: "pipeline.py:publish", output_version: "1"')
+    arguments = ("run", "--json", "--window", WINDOW)
+    running = project.start(command=[sys.executable, "-c", IMPATIENT, *arguments])
+    ends = time.monotonic() + 20
+    while time.monotonic() < ends and not (project.folder / "began").exists():
+        time.sleep(0.005)
+    assert project.kfm("switch", "set", "stopped", "--all", "--rationale", "flood").code == 0
+    ended = finish(running)
+    assert ended.result["error"]["code"] == "KFM502", ended
+    assert "was abandoned" in ended.err
     assert stored(project) == ("failed", "CANCELLED")
     unpublished(project)

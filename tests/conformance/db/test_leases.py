@@ -107,7 +107,7 @@ def test_collection_evicts_the_gone_first(desk: Desk) -> None:
 
 @pytest.mark.req("GOV-1")
 def test_an_abandoned_run_has_failed_and_its_lock_is_free(desk: Desk) -> None:
-    """With the code and the words that it is given; what its process tries later is refused, once and again."""
+    """With the code and the words that it is given; what its process tries later is refused."""
     run = desk.admitted("a")
     assert desk.store.abandon(
         SCOPE, run.fence, run.run_id, "CANCELLED", "Stopped.", "cancelled", retryable=False
