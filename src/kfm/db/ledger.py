@@ -177,7 +177,7 @@ class Ledger(LedgerReader):
             )
             if not leases.lone_node(scope):
                 fail_pass(session, run_id, code, now_ms)
-            leases.free(session, lock, now_ms)
+            session.all("locks.release", scope=scope, fence=fence)  # given up by its holder, as by `fail`
             return True
 
         return self._database.write(change)

@@ -19,7 +19,6 @@ from kfm.model.errors import (
     RunTimedOut,
     code_on_record,
 )
-from kfm.model.gates import combine, general_gate, refusal
 from kfm.model.input_hash import INPUTS_TAG, sha256_text
 from kfm.model.records import Node
 from kfm.model.run_state import (
@@ -389,7 +388,12 @@ class ReadyNodes:
 
 def _stopped(ledger: LedgerReader, *, in_flight: bool) -> KfmError | None:
     """The switch that keeps pipeline runs from starting, or from going on."""
-    decision = combine([general_gate(ledger.switches(), in_flight=in_flight)])
+    switches = ledger.switches()
+    if not switches:
+        return None
+    from kfm.model.gates import combine, general_gate, refusal  # late: most environments have thrown none
+
+    decision = combine([general_gate(switches, in_flight=in_flight)])
     return None if decision.allowed else refusal(decision, in_flight=in_flight)
 
 
