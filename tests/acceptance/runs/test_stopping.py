@@ -25,6 +25,7 @@ from kfm.ports import Clock
 from kfm.runs.kernel import RunReport, RunRequest
 from tests.acceptance.runs.conftest import Inside
 from tests.crash.project import Ended, finish
+from tests.stand_ins import FixedRng
 
 pytestmark = pytest.mark.req("GOV-1")
 WINDOW = "2026-01-01/2026-01-02"
@@ -226,7 +227,7 @@ def test_a_call_does_not_wait_out_its_back_off(project: Inside, own: Bench) -> N
     clock = Waiting(own.app.clock)
 
     def publish(_context: Any) -> None:
-        with HERE.replaced(clock=clock):
+        with HERE.replaced(clock=clock, rng=FixedRng(0.9)):
             kfm.call(flaky, provider="gauges", idempotent=True, base=1.0)
 
     assert isinstance(own.run(publish).error, Cancelled)
