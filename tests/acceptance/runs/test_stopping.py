@@ -72,7 +72,6 @@ class Bench:
         self.app = app
         self.beats = beats
         self.clock = clock
-        self.cancel: str | None = None
 
     def throw(self, position: str = "stopped") -> None:
         ledger, at_ms = self.beats.ledger, self.beats.ledger.now_ms()
@@ -80,12 +79,18 @@ class Bench:
         why = justified(lambda text: text, "ada", "flood", None, None)
         ledger.set_switch(switch, governance_entry("switch", "all", at_ms, why))
 
+    def cancel(self, reason: str) -> None:
+        """A person cancels its request, and the next beat sees it."""
+        requests = self.beats.ledger.requests()
+        for request in requests.requests(state="running"):
+            assert requests.cancel(request.request_id, reason)
+        self.beats()
+
     def run(self, function: Callable[[Any], None], **kernel: Any) -> RunReport:
         loads = self.app._load_pipeline  # so that its calls have a clock and circuits
         changed = {
             "heartbeat": self.beats,
             "clock": self.clock,
-            "cancelled": lambda: self.cancel,
             "load_pipeline": lambda reference: loads(reference) and function,
             **kernel,
         }
@@ -196,7 +201,7 @@ def test_whatever_a_function_makes_of_the_stop_it_is_a_stop(project: Inside, own
     """An error that the function raises after the stop does not hide it."""
 
     def publish(context: Any) -> None:
-        own.cancel = "A person cancelled it."
+        own.cancel("A person cancelled it.")
         try:
             context.check()
         except Cancelled as error:
@@ -222,7 +227,7 @@ def test_a_call_does_not_wait_out_its_back_off(project: Inside, own: Bench) -> N
     class Waiting(Ahead):
         def sleep_ms(self, delay_ms: int) -> None:
             super().sleep_ms(delay_ms)
-            own.cancel = "A person cancelled it."
+            own.cancel("A person cancelled it.")
 
     clock = Waiting(own.app.clock)
 
@@ -243,7 +248,7 @@ def test_threads_that_a_function_starts_are_refused_too(project: Inside, own: Be
     seen: list[KfmError | None] = []
 
     def publish(context: Any) -> None:
-        own.cancel = "enough"
+        own.cancel("enough")
 
         def work() -> None:
             seen.append(caught(context.check))
@@ -331,7 +336,7 @@ def test_an_abandoned_run_of_the_main_thread_is_interrupted(project: Inside, own
     after: list[int] = []
 
     def publish(_context: Any) -> None:
-        own.cancel = "enough"
+        own.cancel("enough")
         own.beats()
         own.beats()
         for _ in range(100):
@@ -347,19 +352,16 @@ def test_an_abandoned_run_of_the_main_thread_is_interrupted(project: Inside, own
 @pytest.mark.req("RET-2")
 def test_an_abandoned_run_is_not_retried(project: Inside) -> None:
     """It was stopped on purpose: no process tries it again by itself, a person can."""
-    from kfm.runs.retry import run_due_retries
-
     project.configure(extra='pipeline: "pipeline.py:publish", output_version: "1"')
 
     def run(own: Bench) -> RunReport:
         def publish(_context: Any) -> None:
-            own.cancel = "enough"
+            own.cancel("enough")
             own.beats()
             own.beats()
 
         report = own.run(publish, grace_ms=0)
-        own.cancel = None
-        assert run_due_retries(own.app, actor="ada", on_report=lambda _one: None) == []
+        assert own.app.dispatch_due("retries") == 0
         return report
 
     elsewhere(project, run)
@@ -396,8 +398,6 @@ def test_a_run_has_a_bound_in_time(project: Inside) -> None:
 @pytest.mark.req("RET-3")
 def test_a_run_that_outlasts_its_bound_is_abandoned_and_tried_again(project: Inside) -> None:
     """The attempt has failed with the limit's code, and the next one is due in its time."""
-    from kfm.runs.retry import run_due_retries
-
     project.configure(
         extra='pipeline: "pipeline.py:publish", output_version: "1"', more="limits: {run_seconds: 60}"
     )
@@ -409,7 +409,7 @@ def test_a_run_that_outlasts_its_bound_is_abandoned_and_tried_again(project: Ins
             own.beats()
 
         report = own.run(publish, grace_ms=0)
-        run_due_retries(own.app, actor="ada", on_report=lambda _one: None)
+        own.app.dispatch_due("retries")
         return report
 
     assert isinstance(elsewhere(project, run).error, LostLease)

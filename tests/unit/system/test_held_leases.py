@@ -20,14 +20,18 @@ class Ledger:
 
     def __init__(self) -> None:
         self.epoch = 1
+        self.reason: str | None = None  # of a cancellation
         self.is_lost = False
         self.is_away = False
         self.asked: list[str] = []
         self.abandoned: list[tuple[Any, ...]] = []
 
-    def renew(self, _scope: str, _fence: int, _lease_ms: int) -> int | None:
+    def renew(self, _scope: str, _fence: int, _lease_ms: int) -> tuple[int, str | None] | None:
         self._ask("renew")
-        return None if self.is_lost else self.epoch
+        return None if self.is_lost else (self.epoch, self.reason)
+
+    def cancelled(self, _run_id: str) -> str | None:
+        return self.reason
 
     def policy_epoch(self) -> int:
         self._ask("look")
@@ -64,7 +68,6 @@ class Beats:
 class Desk:
     def __init__(self) -> None:
         self.clock, self.ledger, self.beats = FakeClock(), Ledger(), Beats()
-        self.reason: str | None = None
         self.stopped: KfmError | None = None
 
     def lease(self, **changes: Any) -> HeldLease:
@@ -75,7 +78,6 @@ class Desk:
             "policy_epoch": 1,
             "gate": lambda _ledger: self.stopped,
             "heartbeat": self.beats,
-            "cancelled": lambda: self.reason,
         }
         return HeldLease("dataset:levels", 7, "run-1", **{**options, **changes})
 
@@ -140,7 +142,8 @@ def test_without_a_heartbeat_the_thread_itself_renews(desk: Desk) -> None:
 def test_a_lost_lease_outweighs_a_stop(desk: Desk) -> None:
     """The run is another's: nothing about it is recorded, and nothing is abandoned."""
     lease = desk.lease(grace_ms=0)
-    desk.reason = "enough"
+    desk.ledger.reason = "enough"
+    lease.look(desk.ledger)  # type: ignore[arg-type]
     with pytest.raises(Cancelled):
         lease.check()
     desk.ledger.is_lost = True
@@ -153,9 +156,10 @@ def test_a_lost_lease_outweighs_a_stop(desk: Desk) -> None:
 def test_a_ledger_that_is_away_keeps_no_one_from_stopping(desk: Desk) -> None:
     """A cancellation that is known here is noticed; what needs the ledger is tried again."""
     lease = desk.lease(grace_ms=0)
-    desk.ledger.is_away, desk.reason = True, "enough"
+    desk.ledger.reason = "enough"
     with lease.beating():
         desk.beats.beat(desk.ledger)
+        desk.ledger.is_away = True
         assert isinstance(elsewhere(lease.check), Cancelled)
         desk.beats.beat(desk.ledger)
         desk.ledger.is_away = False
@@ -179,7 +183,7 @@ def test_a_ledger_that_is_away_keeps_no_one_from_stopping(desk: Desk) -> None:
 def test_an_interruption_of_ours_is_told_from_a_persons(desk: Desk) -> None:
     """Ctrl-C stays Ctrl-C; after an abandonment the lease is lost."""
     lease = desk.lease(grace_ms=0)
-    desk.reason = "enough"
+    desk.ledger.reason = "enough"
     with pytest.raises(KeyboardInterrupt), lease.beating():
         desk.beats.beat(desk.ledger)
         raise KeyboardInterrupt
