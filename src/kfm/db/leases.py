@@ -96,20 +96,38 @@ def evict(session: Session, lock: Lock, now_ms: int, journal: Journal) -> Reaped
     if cancelled is not None:  # its process was told to stop, and did
         code, reason = CANCELLED, str(cancelled[0])
         session.all("requests.end_cancelled", run_id=run_id, ended_at_ms=now_ms)
+    fail_holder(session, lock, code, reason, now_ms, journal)
+    return Reaped(run_id=run_id, scope=lock.scope, worker_id=lock.holder.worker_id, lapsed=lapsed)
+
+
+def fail_holder(
+    session: Session,
+    lock: Lock,
+    code: str,
+    message: str,
+    now_ms: int,
+    journal: Journal,
+    error_class: str = "lease",
+    *,
+    retryable: bool = True,
+) -> None:
+    """Fail the run that a lock is held for, without a word from its process."""
+    assert lock.holder is not None
+    run_id = lock.holder.run_id
     session.one(
         "runs.fail",
         run_id=run_id,
         fence=lock.fence,
         end_time_ms=now_ms,
         error_code=code,
-        error_message=reason,
+        error_message=message,
     )
-    session.all("invocations.interrupt", run_id=run_id, reason=reason, reason_code=code)
-    journal.abandon(session, run_id, code, reason, now_ms, _lone_node(lock.scope))
-    return Reaped(run_id=run_id, scope=lock.scope, worker_id=lock.holder.worker_id, lapsed=lapsed)
+    session.all("invocations.interrupt", run_id=run_id, reason=message, reason_code=code)
+    lone = lone_node(lock.scope)
+    journal.abandon(session, run_id, code, message, now_ms, lone, error_class, retryable=retryable)
 
 
-def _lone_node(scope: str) -> str:
+def lone_node(scope: str) -> str:
     """The node that is at work under this lock by itself, while others of its run may be, too."""
     return scope.removeprefix("node:").rpartition("@")[0] if scope.startswith("node:") else ""
 

@@ -104,7 +104,7 @@ def account(
     late_until_ms = _late_until_ms(schedule, state.cursor_ms, now_ms - late_ms)
     on_time = _on_time(schedule, max(late_until_ms, state.cursor_ms), now_ms)
     redefined = state.definition != definition_of(schedule)
-    others = [one for one in unsettled if not one.details.get(BACKFILL)]
+    others = [one for one in unsettled if not one.details.get(BACKFILL) and not one.awaits_retry]
     if redefined:
         if late_until_ms > state.cursor_ms:
             step.leave_out("redefined", state.cursor_ms + 1, late_until_ms, REDEFINED)
@@ -114,11 +114,6 @@ def account(
     if not step.rows and not redefined:
         return None
     return step.accounting(others)
-
-
-def _waits_for_attempt(request: UpdateRequest) -> bool:
-    """Has its run failed, so that it waits for the next attempt? That is made beside the next run."""
-    return request.state == "open" and request.run_id is not None
 
 
 def _first_sight(schedule: Schedule, now_ms: int) -> Accounting:
@@ -234,7 +229,7 @@ class _Step:
             for instant_ms in found[-1:]:
                 self._open(instant_ms)
         else:
-            ahead = [one.request_id for one in others if not _waits_for_attempt(one)]
+            ahead = [one.request_id for one in others]
             places = 1 if overlap == "skip" else 2
             for instant_ms in found:
                 if len(ahead) < places:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
+from kfm.model.admission import may_preview
 from kfm.model.errors import (
     Busy,
     Cancelled,
@@ -141,7 +142,7 @@ class Dispatcher:
 
     def _ask(self, request: UpdateRequest, source: SourceSettings) -> None:
         """The preview first; another person decides whether it is run."""
-        if request.tries > self._runs.limits(source).of(request.kind).attempts_max:
+        if not may_preview(request, self._runs.limits(source)):
             # Its process died each time: the next one would die, too.
             self._in_vain(request, source, WorkFailed("Its preview ended its process each time."))
             return

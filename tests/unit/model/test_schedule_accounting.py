@@ -166,6 +166,20 @@ def test_while_the_first_goes_on(overlap: Overlap, expected: list[str]) -> None:
     assert all(any(request_id in reason for request_id in book.requests) for reason in skipped)
 
 
+@pytest.mark.parametrize("overlap", ["skip", "queue-one", "cancel-older"])
+def test_while_each_waits_for_a_retry(overlap: Overlap) -> None:
+    """A request whose attempt failed, and that waits for the next one, keeps no scheduled time from coming."""
+    schedule = every(HOUR_MS, overlap=overlap)
+    book = seen(schedule)
+    first = next(iter(instants(schedule, NOW_MS + 1)))
+    for hour in range(4):
+        book.look(schedule, first + hour * HOUR_MS)
+        for request_id, request in book.requests.items():
+            book.requests[request_id] = replace(request, run_id=f"run of {request_id}")
+    assert book.became(schedule, first, first + 4 * HOUR_MS) == ["request"] * 4
+    assert [one.cancel for one in book.requests.values()] == [None] * 4
+
+
 def test_several_on_time_at_once() -> None:
     """After a hiccup of some seconds, overlap holds among what comes together, too."""
     for overlap, expected in [
@@ -191,19 +205,6 @@ def test_caught_up_although_another_goes_on() -> None:
     )
     book.look(schedule, first + 8 * HOUR_MS + 30 * MINUTE_MS)
     assert len(book.requests) == 3
-
-
-@pytest.mark.req("TRG-3")
-def test_a_failed_run_leaves_its_place() -> None:
-    """A request that waits for the next attempt of its run keeps no scheduled time from being a request: that
-    attempt is made beside the next run."""
-    schedule = every(HOUR_MS)
-    book = seen(schedule)
-    book.look(schedule, NOW_MS + HOUR_MS)
-    (first,) = book.requests
-    book.requests[first] = replace(book.requests[first], run_id="run", blocked_by="next-run")
-    book.look(schedule, NOW_MS + 2 * HOUR_MS)
-    assert book.became(schedule, NOW_MS + HOUR_MS, NOW_MS + 2 * HOUR_MS + 1) == ["request", "request"]
 
 
 def test_a_backfill_is_in_nobodys_way() -> None:
