@@ -233,8 +233,9 @@ def _gated(asked: Asked, run: Run | None, facts: StartFacts, now_ms: int) -> Sta
         return _waits("blocked", "switch", until_ms, blocker.reason)
     if asked.can_wait and blocker.gate == "freeze" and isinstance(blocker.until_ms, int):
         return _waits("blocked", "freeze", blocker.until_ms + spread_ms(asked.name), blocker.reason)
+    # It answers with no run: what was done before is not what was asked for.
     return StartDecision(
-        kind="refused", code="blocked", run=run, reason=blocker.reason, blocked_by=f"gate:{blocker.gate}"
+        kind="refused", code="blocked", reason=blocker.reason, blocked_by=f"gate:{blocker.gate}"
     )
 
 
