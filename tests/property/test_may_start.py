@@ -162,7 +162,7 @@ def test_an_act_is_not_repeated_without_a_person(asked: Asked, run: Run | None, 
 @given(asking, runs, knowing)
 @pytest.mark.req("TRG-3", "RET-5")
 def test_a_machine_waits_for_its_time(asked: Asked, run: Run | None, facts: StartFacts) -> None:
-    """Before the time of a promised attempt only a person begins it; from then on it is made, however late."""
+    """Before the time of a promised attempt only a person begins it; from then on it is made."""
     decision, state = may_start(asked, run, facts, NOW_MS), judged(run, facts)
     if state is None or state.fate != "retry" or state.reason == "stopped":
         return
