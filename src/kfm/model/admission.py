@@ -183,7 +183,8 @@ def _as_promised(
 def _by_person(
     asked: Asked, run: Run, state: RetryState, facts: StartFacts, now_ms: int, why: str
 ) -> StartDecision:
-    """Freely within the budget; once its attempts are used up, with a rationale and a ticket."""
+    """Freely within the budget; once its attempts are used up, at other inputs, or with a rationale and a
+    ticket."""
     code: ReasonCode = "attempt-failed"
     if not is_spent(run, state, now_ms, facts.limits):
         return _restarted(run, code, why)
@@ -200,6 +201,10 @@ def _by_person(
     if trigger.rationale and trigger.ticket and may_be_granted(run, state, facts.limits):
         reason = f"{why} Retried past its budget by {trigger.actor} ({trigger.ticket})."
         return _at(run, "admitted", "budget-spent", reason, how="restart", grant="governed")
+    if facts.fingerprint is None:
+        return _at(run, "compare", "compared", why)
+    if facts.fingerprint != state.fingerprint and may_be_granted_today(state, now_ms, facts.limits):
+        return _at_other_inputs(run, why)
     spent = f"{why} {counted(used.attempts, 'attempt')} since {rfc3339(used.since_ms)} used up its budget."
     if not may_be_granted(run, state, facts.limits):
         spent += f" It was granted {counted(used.grants, 'time')}; only a new revision (--force) goes on."
@@ -219,9 +224,13 @@ def _quarantined(run: Run, state: RetryState, facts: StartFacts, now_ms: int, wh
             f"{why} Upstream has changed, and the work had all grants of the day ({facts.limits.per_day})."
         )
         return _at(run, "refused", "budget-spent", reason, blocked_by="budget")
-    return _at(
-        run, "admitted", "inputs-changed", f"{why} Upstream has changed since.", how="restart", grant="inputs"
-    )
+    return _at_other_inputs(run, why)
+
+
+def _at_other_inputs(run: Run, why: str) -> StartDecision:
+    """A budget is for one content."""
+    reason = f"{why} Upstream has changed since."
+    return _at(run, "admitted", "inputs-changed", reason, how="restart", grant="inputs")
 
 
 def _gated(asked: Asked, run: Run | None, facts: StartFacts, now_ms: int) -> StartDecision:
