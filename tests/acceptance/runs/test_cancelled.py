@@ -10,7 +10,6 @@ import pytest
 from kfm.app import open_app
 from kfm.config.loader import load
 from kfm.runs.kernel import RunReport, RunRequest
-from kfm.runs.retry import run_due_retries
 from tests.acceptance.runs.conftest import Inside
 from tests.acceptance.runs.test_retries import FINE
 
@@ -27,7 +26,7 @@ def run(project: Inside, answers: Iterator[str | None]) -> RunReport:
                 source_id="notes", window_spec="2026-01-01/2026-01-02", trigger_type="cron", actor="ada"
             )
         )
-        assert run_due_retries(app, actor="ada", on_report=lambda _one: None) == []
+        assert app.dispatch_due("retries") == 0
     return made
 
 
