@@ -283,11 +283,15 @@ class App:
     def breakers(self) -> SharedBreakers:
         """The circuits of all providers, shared through the ledger."""
         from kfm.calls.breakers import BreakerAccess, SharedBreakers
+        from kfm.model.breaker import limits_of
 
         another: Callable[[], LedgerReader] = self._open_own_ledger
         if self.read_only:
             another = self.state_folder.open_reader
-        return SharedBreakers(BreakerAccess(self.ledger, self.store, another), self.clock)
+        access = BreakerAccess(self.ledger, self.store, another)
+        return SharedBreakers(
+            access, self.clock, limits=lambda provider: limits_of(provider, self.settings.providers)
+        )
 
     def _bucket(self, address: str, options: Mapping[str, str]) -> Bucket:
         from kfm.objects.bucket_client import open_bucket
@@ -342,7 +346,8 @@ class App:
         return Timetable(self.loaded, self.ledger, self.clock)
 
     def input_versions(self) -> RemoteInputVersions:
-        """Versions of remote inputs, asked for as sources do: with the same retries and credentials."""
+        """Versions of remote inputs, asked for as sources do: the same retries, circuits and credentials."""
+        from kfm.calls.guarded_clients import CircuitGuard
         from kfm.pipelines.inputs import RemoteInputVersions
 
         return RemoteInputVersions(
@@ -350,6 +355,7 @@ class App:
             self._guard,
             lambda address: self._bucket(address, {}),
             self.ledger.branch_reader,
+            lambda provider: CircuitGuard(self.breakers.circuit(provider), self.clock),
         )
 
     def _read(self, path: str) -> bytes:

@@ -135,7 +135,7 @@ _WHY = {
     "attempts-spent": "Not tried again: {attempts} attempts were made.",
     "deadline-spent": "Not tried again: the next try would begin after the deadline{asked}.",
     "retry-after-for-run-tier": "Not tried again now{asked}, which is too long to wait inside a step.",
-    "circuit-open": "Not tried again now: {provider} failed three times in a row, and its circuit is open.",
+    "circuit-open": "Not tried again now: {provider} failed repeatedly, and its circuit is open{asked}.",
     "retried-inside": "Not tried again: a call inside {call} has done so already.",
     "abandoned": "Not tried again: the try that was abandoned may still be running.",
 }
@@ -217,7 +217,7 @@ class Tries:
         if self._deadline_ms is None or (self.attempt == 1 and not plan.timed):
             # What takes no limit could not have been cut short, so its limit counts from the first failure.
             self._deadline_ms = _earlier(monotonic_ms + plan.timeout_ms, self._outer_ms)
-        open_ms = self._tell_circuit(error, kind)
+        open_ms = self._tell_circuit(error, kind, asked_ms)
         decision = decide_call_retry(
             kind,
             plan.policy,
@@ -293,13 +293,20 @@ class Tries:
                 observe(ending)
         raise error from self._last.error
 
-    def _tell_circuit(self, error: Exception, kind: Classification) -> int:
+    def _tell_circuit(self, error: Exception, kind: Classification, asked_ms: int | None) -> int:
         """Blame or thank the provider; what is neither (a defect of ours, say) is not told.
+
+        A provider that says when to come back is obeyed, and its circuit is spared.
 
         Returns how long the provider's circuit is now open. A refusal by the circuit itself does not count.
         """
         circuit = self.plan.line.circuit
         if isinstance(error, CircuitOpen) or handed_up_inside(error, self.plan.origin) is not None:
+            return 0
+        if kind.retryable and asked_ms:
+            if self._fence is not None:
+                circuit.put_off(self._fence, asked_ms)
+            self._fence = None
             return 0
         if kind.retryable:
             circuit.after(False, self._fence)

@@ -15,6 +15,7 @@ Dead = Callable[[str], bool]
 LEASE_MAX_MS = 2 * 86_400_000  # twice what a configuration may ask for
 LEASE_EXPIRED = "LEASE_EXPIRED"
 WORKER_DIED = "WORKER_DIED"
+CANCELLED = "CANCELLED"
 GONE = "The process that ran it is gone."
 COLLECTOR = "gc"  # the lock that garbage collection holds; no run starts while it is held
 
@@ -89,19 +90,23 @@ def free(session: Session, lock: Lock, now_ms: int) -> None:
 def evict(session: Session, lock: Lock, now_ms: int, journal: Journal) -> Reaped:
     """Fail the run of a holder that is gone."""
     assert lock.holder is not None
-    lapsed = _lapsed(lock, now_ms)
-    code = LEASE_EXPIRED if lapsed else WORKER_DIED
+    run_id, lapsed = lock.holder.run_id, _lapsed(lock, now_ms)
+    code, reason = LEASE_EXPIRED if lapsed else WORKER_DIED, GONE
+    cancelled = session.one("requests.cancelled", run_id=run_id)
+    if cancelled is not None:  # its process was told to stop, and did
+        code, reason = CANCELLED, str(cancelled[0])
+        session.all("requests.end_cancelled", run_id=run_id, ended_at_ms=now_ms)
     session.one(
         "runs.fail",
-        run_id=lock.holder.run_id,
+        run_id=run_id,
         fence=lock.fence,
         end_time_ms=now_ms,
         error_code=code,
-        error_message=GONE,
+        error_message=reason,
     )
-    session.all("invocations.interrupt", run_id=lock.holder.run_id, reason=GONE, reason_code=code)
-    journal.abandon(session, lock.holder.run_id, code, GONE, now_ms, _lone_node(lock.scope))
-    return Reaped(run_id=lock.holder.run_id, scope=lock.scope, worker_id=lock.holder.worker_id, lapsed=lapsed)
+    session.all("invocations.interrupt", run_id=run_id, reason=reason, reason_code=code)
+    journal.abandon(session, run_id, code, reason, now_ms, _lone_node(lock.scope))
+    return Reaped(run_id=run_id, scope=lock.scope, worker_id=lock.holder.worker_id, lapsed=lapsed)
 
 
 def _lone_node(scope: str) -> str:

@@ -545,10 +545,10 @@ class CollectorRefused(BackendUnavailable):
 class CircuitOpen(BackendUnavailable):
     """Circuit open: the provider failed repeatedly.
 
-    After three failures in a row the provider is not called for 300 seconds;
-    then a single probe tests whether it has recovered. A call that is refused
-    here was not made and counts as no attempt. `not_before_ms` is the time
-    from which the next one may be made.
+    After several failures in a row (three, unless `providers` says otherwise) the
+    provider is not called for its cool-down (300 seconds); then a single probe tests
+    whether it has recovered. A call that is refused here was not made and counts as
+    no attempt. `not_before_ms` is the time from which the next one may be made.
     """
 
     code = "KFM408"

@@ -55,7 +55,7 @@ from kfm.model.records import (
     governance_entry,
 )
 from kfm.model.requests import SYNCHRONOUS, UpdateRequest, synchronous_key
-from kfm.model.retry_budgets import granted
+from kfm.model.retry_budgets import granted, limits_of
 from kfm.model.runs import Admit, Circumstances, retried, started, taken_over
 from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.model.times import rfc3339
@@ -185,7 +185,7 @@ def facts_of_run(kernel: Kernel, subject: RunSubject, run: Run | None, gates: Ga
     """What the ledger knows about the newest run of the work. Reads only, as in a dry-run."""
     ledger, correction = kernel.ledger, subject.trigger.correction
     corrected = ledger.run_of_correction(subject.work_base, correction) if correction is not None else None
-    limits = kernel.limits(subject.source)
+    limits = limits_of(kernel.settings, subject.source.id)
     if run is None or run.status == "success":
         return StartFacts(gates=gates, corrected=corrected, limits=limits)
     now_ms = ledger.now_ms()

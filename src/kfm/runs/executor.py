@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kfm.model.errors import Busy, Cancelled, LostLease, PlanDrifted
 from kfm.model.records import GateResult, GovernanceEntry
-from kfm.model.retry_budgets import budget_ends_ms
+from kfm.model.retry_budgets import budget_ends_ms, limits_of
 from kfm.model.run_state import Fence
 from kfm.model.runs import Promote
 from kfm.ports import Source as Upstream
@@ -200,7 +200,7 @@ class RunExecutor:
             entered.invocation,
             known,
             self._watch,
-            budget_ends_ms=budget_ends_ms(run, state, kernel.limits(self._subject.source)),
+            budget_ends_ms=budget_ends_ms(run, state, limits_of(kernel.settings, run.source_id)),
             acts_as=f"pipeline {self._subject.source.pipeline}" if self._acts() else None,
         )
 

@@ -13,7 +13,6 @@ from kfm.model.errors import KfmError
 from kfm.model.next_steps import NextStep
 from kfm.model.records import Check, GateResult, Run, TriggerType, Window
 from kfm.model.redaction import Discretion
-from kfm.model.retry_budgets import DEFAULTS, RetryLimits
 from kfm.model.settings import DatasetSettings, Settings, SourceSettings
 from kfm.ports import (
     Clock,
@@ -105,9 +104,6 @@ class Kernel:
 
     # The settings as the configuration says now; None: it does not change.
     settings_now: Callable[[], Settings] | None = None
-    # How often and how long the runs of a source are retried.
-    limits: Callable[[SourceSettings], RetryLimits] = lambda _source: DEFAULTS
-
     # What the nodes of a pipeline run with, given where bytes go; None: there are no such pipelines here.
     make_pipeline_kernel: Callable[[Objects, bool], PipelineKernel] | None = None
 

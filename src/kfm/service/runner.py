@@ -22,7 +22,7 @@ from kfm.model.errors import BackendUnavailable, KfmError
 from kfm.model.records import Record, Run
 from kfm.model.requests import RequestPart, UpdateRequest
 from kfm.model.retry import backoff_ms
-from kfm.model.retry_budgets import RetryLimits
+from kfm.model.retry_budgets import RetryLimits, limits_of
 from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.periodic import PeriodicTask, run_due
 from kfm.runs import plan as plans
@@ -136,7 +136,7 @@ class ServedRuns:
         return None if source is None else (source, settings.dataset(source.dataset))
 
     def limits(self, source: SourceSettings) -> RetryLimits:
-        return self._app.kernel.limits(source)
+        return limits_of(self._app.settings, source.id)
 
     def redact(self, text: str) -> str:
         return self._app.loaded.discretion(text)
