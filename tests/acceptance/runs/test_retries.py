@@ -92,7 +92,7 @@ def test_a_source_may_have_a_budget_of_its_own(project: Inside) -> None:
     make_due(project)
     project.kfm("retry", "--due")
     assert project.rows("SELECT fate, reason FROM retry_states") == [("spent", "attempts-spent")]
-    assert "have used up its budget" in project.run().result["reason"]
+    assert "used up its budget" in project.run().result["reason"]
     assert project.kfm("compliance").code == 0
     change(project, "UPDATE runs SET attempts = 3")
     assert "2 are free" in project.kfm("compliance").out
@@ -214,7 +214,7 @@ def test_what_cannot_be_meant(failing: Inside, arguments: tuple[str, ...]) -> No
     assert failing.kfm("retry", *arguments).code == 2
 
 
-def test_new_code_is_other_work(project: Inside) -> None:
+def test_new_code_is_other_work(project: Inside, valid: Callable[[str, Any], None]) -> None:
     """A run is not retried with code that it was not begun with; the way out is named. Its promised attempt
     is given up, on record."""
     project.write("pipeline.py", SLOW)
@@ -224,8 +224,10 @@ def test_new_code_is_other_work(project: Inside) -> None:
     told = project.kfm("retry", run_id(project), "--json")
     assert (told.code, "kfm run --source notes --window" in told.document["remedy"]) == (2, True)
     make_due(project)
-    ended = project.kfm("retry", "--due")
-    assert (ended.code, "nothing is due" in ended.err) == (0, False), ended
+    ended = project.kfm("retry", "--due", "--json")
+    assert ended.code == 0, ended
+    valid("cli-retry", ended.document)
+    assert [one["word"] for one in ended.document["passed"]] == ["given-up"]
     assert project.rows("SELECT attempts FROM runs") == [(1,)]
     assert project.rows("SELECT kind, reason FROM held") == [("dead-letter", "code-changed")]
     assert project.rows("SELECT state, outcome FROM requests") == [("done", "failed")]
@@ -233,7 +235,7 @@ def test_new_code_is_other_work(project: Inside) -> None:
     assert project.rows("SELECT state FROM held") == [("resolved",)]
 
 
-def test_a_switch_keeps_retries_from_starting(failing: Inside) -> None:
+def test_a_switch_keeps_retries_from_starting(failing: Inside, valid: Callable[[str, Any], None]) -> None:
     """What is due waits, without a line in the ledger for each look, and is charged for none. Lifting the
     switch wakes it."""
     failing.kfm("switch", "set", "paused", "--all", "--rationale", "storm")
@@ -241,6 +243,7 @@ def test_a_switch_keeps_retries_from_starting(failing: Inside) -> None:
         make_due(failing)
         ended = failing.kfm("retry", "--due", "--json")
         assert (ended.code, [one["word"] for one in ended.document["passed"]]) == (0, ["waiting"])
+        valid("cli-retry", ended.document)
         assert failing.rows("SELECT state, blocked_by, tries FROM requests") == [("open", "switch", 1)]
     assert failing.rows("SELECT count(*) FROM invocations") == [(1,)]
     change(failing, f"UPDATE requests SET not_before_ms = {2**53}")

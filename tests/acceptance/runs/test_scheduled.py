@@ -14,7 +14,7 @@ from kfm.config.loader import load
 from kfm.model.records import Run
 from kfm.runs.kernel import RunReport, RunRequest
 from tests.acceptance.runs.conftest import Inside
-from tests.acceptance.runs.test_retries import FINE, SLOW, make_due
+from tests.acceptance.runs.test_retries import FINE, SLOW, change, make_due
 
 pytestmark = pytest.mark.req("TRG-3")
 
@@ -74,20 +74,27 @@ def test_what_would_overlap_is_left_to_the_next_run(hourly: Inside) -> None:
     assert made.word == "published"
 
 
-def test_a_retry_that_came_due_too_late_is_not_made(hourly: Inside) -> None:
-    """It was to be made before the next run; no process made it, and now that run is about to begin."""
+def test_a_retry_that_came_due_too_late_is_left_to_the_next_run(hourly: Inside) -> None:
+    """It was to be made before the next run; no process made it, and now that run is about to begin. It is
+    tried with that one, and is not left to the one after it."""
     with scheduled(hourly, FAR_MS) as app:
         run(app)
     assert hourly.rows("SELECT fate FROM retry_states") == [("retry",)]
+    change(hourly, "UPDATE attempts SET started_at_ms = ended_at_ms - 60000")
     make_due(hourly)
-    with scheduled(hourly, 0) as app:
+    with scheduled(hourly, 10_000) as app:
         (passed,) = retried(app)
     assert passed.word == "waiting"
     assert "the next run of its schedule" in passed.reason
-    assert hourly.rows("SELECT fate FROM retry_states") == [("retry",)]
     assert hourly.rows("SELECT state, blocked_by FROM requests") == [("open", "next-run")]
+    assert hourly.rows("SELECT fate, reason FROM retry_states") == [("retry", "next-run")]
     assert hourly.rows("SELECT attempts FROM runs") == [(1,)]
     assert hourly.rows("SELECT * FROM held") == []
+    hourly.write("pipeline.py", FINE)
+    make_due(hourly)
+    with scheduled(hourly, 10_000) as app:
+        (made,) = retried(app)
+    assert made.word == "published"
 
 
 def test_a_retry_with_time_enough_is_made(hourly: Inside) -> None:
