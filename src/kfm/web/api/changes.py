@@ -99,6 +99,7 @@ def _accepted(
         ticket=body.ticket and redact(body.ticket),
         correction=correction,
         envelope_hash=call.digest,
+        by_person=call.identity.declared,
         details=about,
     )
     facts = {
