@@ -99,7 +99,6 @@ def _accepted(
         ticket=body.ticket and redact(body.ticket),
         correction=correction,
         envelope_hash=call.digest,
-        by_person=call.identity.declared,
         details=about,
     )
     facts = {
