@@ -311,7 +311,7 @@ export class RunExecutor {
   #fail(admitted, error, gates, nodes, state) {
     const { kernel, subject } = this;
     const { run } = admitted;
-    const code = isA(error, "Cancelled") ? "CANCELLED" : error.code;
+    const code = isA(error, "Cancelled") || isA(error, "SwitchThrown") ? "CANCELLED" : error.code;
     const message = kernel.redact(error.message);
     const kind = kindOf(error);
     nodes.discoveryFailed(kind, hasOpened(error));

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kfm.pipelines.inputs import RemoteInputVersions
     from kfm.pipelines.options import PipelineKernel
     from kfm.policy.cedar import CedarPolicies
-    from kfm.ports import Bucket, Clock, Guard, Objects, Progress, Projection, Retrying, Telemetry
+    from kfm.ports import Bucket, Clock, Emitter, Guard, Objects, Progress, Projection, Retrying, Telemetry
     from kfm.ports import Source as Upstream
     from kfm.runs.admission import RunSubject, Start
     from kfm.runs.kernel import Kernel, ProjectionReport, RunReport, RunRequest
@@ -59,6 +59,7 @@ class App:
         self.progress = progress or Quiet()
         self._on_retry: Callable[[Retrying], None] | None = None
         self._leave_calls: Callable[[], None] = lambda: None
+        self._emitter: Emitter | None = None
         self._renderer: IncidentRenderer | None = None
         if not read_only:
             self._prepare_logging()
@@ -76,11 +77,9 @@ class App:
         from kfm.service.incidents import make_incident_renderer
 
         key = MaskKey()
-        emitter, self._renderer = (
-            make_emitter(self.loaded, key),
-            make_incident_renderer(self.loaded, key.mask),
-        )
-        store = self.state_folder.open_ledger(emitter, self._renderer)
+        self._emitter = make_emitter(self.loaded, key)
+        self._renderer = make_incident_renderer(self.loaded, key.mask)
+        store = self.state_folder.open_ledger(self._emitter, self._renderer)
         key.take(store, self.settings, lambda: self.ids.new() + self.ids.new())
         return store
 
@@ -509,7 +508,7 @@ class App:
 
     def _open_own_ledger(self) -> Ledger:
         """Another connection to the ledger, for another thread."""
-        return self.state_folder.open_ledger(renderer=self._renderer)
+        return self.state_folder.open_ledger(self._emitter, self._renderer)
 
 
 @contextmanager

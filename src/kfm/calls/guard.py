@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kfm import ports
+from kfm.calls.runtime import own_check, parts_ms, stop_in
 from kfm.model.errors import KfmError
 from kfm.model.retry import (
     CallPolicy,
@@ -72,6 +73,8 @@ def guarded(
     policy = policy or call_policy()
     ends_ms = min((each for each in (deadline_ms, until_ms) if each is not None), default=None)
     for attempt in range(1, policy.attempts_max + 1):
+        if (stop := stop_in(own_check())) is not None:
+            raise stop
         try:
             return call(_left_ms(timeout_ms, clock, deadline_ms))
         except Exception as error:
@@ -97,7 +100,8 @@ def guarded(
                         attempt=attempt, delay_ms=delay_ms, error_class=decision.error_class, error=error
                     )
                 )
-            clock.sleep_ms(delay_ms)
+            for part_ms in parts_ms(delay_ms, own_check()):
+                clock.sleep_ms(part_ms)
     raise AssertionError("attempts_max is at least 1")
 
 

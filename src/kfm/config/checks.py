@@ -360,6 +360,8 @@ def _numbers(settings: Settings) -> Iterator[Problem]:
     if lease.heartbeat_seconds is not None and not 0 < lease.heartbeat_seconds < lease.seconds:
         yield "lease.heartbeat_seconds", "`heartbeat_seconds` must be more than 0 and less than `seconds`"
     for index, source in enumerate(settings.sources):
+        if source.run_seconds is not None and source.run_seconds < 1:
+            yield f"sources[{index}].run_seconds", "`run_seconds` must be at least 1"
         if source.pagination is not None:
             for field in ("page_size", "pages_max"):
                 if getattr(source.pagination, field) < 1:

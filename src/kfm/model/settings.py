@@ -117,6 +117,7 @@ class SourceSettings(Strict, frozen=True):
     path: str | None = None  # template of the published path, see the reference
     provider: str | None = None  # whose circuit its calls pass; None: by the address
     retry: RetrySettings | None = None  # None: the project's
+    run_seconds: int | None = None  # how long an attempt may take; None: limits.run_seconds
     # files
     folder: str | None = None
     pattern: str = "**/*"
@@ -162,6 +163,7 @@ class Limits(Strict, frozen=True):
     run_bytes_max: int = 50 * 1024**3
     call_timeout_ms: int = 60_000
     versions_kept: int = 10
+    run_seconds: int = 86_400
 
 
 class Lease(Strict, frozen=True):

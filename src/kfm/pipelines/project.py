@@ -127,6 +127,8 @@ class PipelineProject:
             workers=_local_workers(WorkerContext(self.objects, self.files, self.clock)),
             actor=_who(self.loaded),
             heartbeat=LeaseHeartbeat(self._folder.open_ledger),
+            ledger=self.store,
+            run_ms=self.loaded.settings.limits.run_seconds * 1000 if self.loaded else None,
             redact=self.loaded.discretion.hide if self.loaded else str,
             on_node=on_node,
             **({} if evidence is None else evidence.fields()),

@@ -324,10 +324,10 @@ def at_projection(kernel: Kernel, dataset: DatasetSettings, head: Promotion) -> 
     return combine(results)
 
 
-def in_flight(kernel: Kernel, subject: RunSubject) -> GateDecision:
+def in_flight(ledger: LedgerReader, subject: RunSubject) -> GateDecision:
     """The switches alone: checked when the policy epoch has moved under a running run."""
     dataset = subject.dataset
-    return combine([switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=True)])
+    return combine([switch_gate(ledger.switches(), dataset.id, dataset.domain, in_flight=True)])
 
 
 def beyond_approval(policies: PolicyEngine, dataset: DatasetSettings, actor: str) -> GateResult | None:

@@ -27,6 +27,7 @@ from kfm.model.errors import (
     SwitchThrown,
     WaitsUntil,
     WorkFailed,
+    code_on_record,
 )
 from kfm.model.gates import GateDecision, refusal
 from kfm.model.next_steps import NextStep
@@ -135,7 +136,7 @@ class RunOutcomes:
         state = self._judged(entered, error, nodes)
         advice = advise(run, state, kernel.store.now_ms(), limits_of(kernel.settings, run.source_id))
         log.step(log.phase, error.message, level="error", code=error.code, error_class=advice.error_class)
-        decided = problem.decision.results if isinstance(problem, Denied) else ()
+        decided = problem.decision.results if isinstance(problem, Denied) else error.facts.get("gates", ())
         gates = (*entered.invocation.gates, *decided)
         if isinstance(error, LostLease):
             nodes.disown()
@@ -202,7 +203,7 @@ class RunOutcomes:
         state: RetryState,
     ) -> Fail:
         run = entered.run
-        code = "CANCELLED" if isinstance(error, Cancelled | SwitchThrown) else error.code
+        code = code_on_record(error)
         kind = kind_of(error)
         nodes.stopped_looking(kind, circuit_open=has_opened(error))
         held = self._held(run, state, nodes, code, self._kernel.redact(error.message))
@@ -247,6 +248,7 @@ class RunOutcomes:
         return settlement(
             state,
             f"Not what was approved: {reason}" if isinstance(error, PlanDrifted) else reason,
+            now_ms,
             outcome="refused" if isinstance(error, Refused) else "failed",
             provider=provider if isinstance(provider, str) else None,
         )

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kfm.config.loader import Loaded
     from kfm.model.schedules import Schedule
 
-KEEP_MS = 5_000
+KEEP_MS = 2_000  # also how soon a cancellation is noticed
 IDLE_MS_MAX = 1_000
 TROUBLE_MS = 1_000
 TROUBLE_MS_MAX = 30_000

@@ -55,7 +55,7 @@ def test_its_request_does_not_repeat_it(project: Starting, starter: Starter) -> 
     kill_after_the_effect(project, "act", *starter.command)
     look_again(project, starter.command)
     assert len(project.effects) == 1
-    assert starter.request().ended == ("done", "refused")
+    assert starter.request().ended == ("done", "failed")
     assert project.promoted == []
 
 
@@ -65,7 +65,7 @@ def test_its_request_does_not_repeat_a_call(project: Starting, starter: Starter)
     kill_after_the_effect(project, "mail", *starter.command)
     look_again(project, starter.command)
     assert len(project.effects) == 1
-    assert starter.request().ended == ("done", "refused")
+    assert starter.request().ended == ("done", "failed")
     assert project.promoted == []
 
 
@@ -115,7 +115,7 @@ def test_a_person_is_told(project: Starting, acting: str) -> None:
     """What may have acted is quarantined, with an incident."""
     request = killed_by_webhook(project, acting)
     look_again(project)
-    assert project.request(request).ended == ("done", "refused")
+    assert project.request(request).ended == ("done", "failed")
     ((run_id,),) = project.rows("SELECT run_id FROM runs")
     assert project.rows("SELECT subject FROM held WHERE state = 'held'") == [(run_id,)]
     assert project.rows("SELECT count(*) FROM incidents WHERE state = 'open'") == [(1,)]

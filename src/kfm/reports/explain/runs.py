@@ -133,7 +133,8 @@ def _failed(known: RunFacts, name: str) -> Sentence:
         cause = "its process was gone" if run.error_code == "WORKER_DIED" else "its lease had run out"
         text = f"{name} was interrupted: {cause} ({run.error_code}). {way}"
     elif run.error_code == "CANCELLED":
-        text = f"{name} was cancelled. {way}"
+        cause = f": {stopped(run.error_message)}" if run.error_message else "."
+        text = f"{name} was cancelled{cause} {way}"
     else:
         said = stopped(run.error_message or "No message was kept.")
         text = f"{name} failed: {run.error_code or 'no code'}: {said} {way}"
