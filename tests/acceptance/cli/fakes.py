@@ -211,7 +211,7 @@ class FakeLedger:
 
     def request_reader(self) -> Any:
         """Nothing came by a service."""
-        return SimpleNamespace(of_run=lambda *_: [], find=lambda *_: [])
+        return SimpleNamespace(of_run=lambda *_: [], find=lambda *_: [], announced=lambda *_: [])
 
     def approvals(
         self, *, state: str | None = None, subject: str | None = None, limit: int = 50
