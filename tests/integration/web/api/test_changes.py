@@ -164,7 +164,8 @@ def test_a_failed_run_is_tried_again(world: World) -> None:
 
 def test_a_budget_that_is_spent_needs_a_ticket(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Past its budget a run is tried again only for a reason and a ticket."""
-    monkeypatch.setattr("kfm.model.retry_budgets.is_spent", lambda *_: True)
+    monkeypatch.setattr("kfm.model.admission.is_spent", lambda *_: True)
+    monkeypatch.setattr("kfm.model.admission.has_attempts", lambda *_: False)
     answer = world.change(f"/runs/{world.failed_id}/retry")
     assert (answer.status_code, answer.json()["code"]) == (422, "KFM305")
     assert world.change(f"/runs/{world.failed_id}/retry", ticket="T-3").status_code == 202
