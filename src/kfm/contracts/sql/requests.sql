@@ -66,7 +66,8 @@ WHERE schedule_id = :schedule_id AND state IN ('open', 'running', 'awaiting-appr
 ORDER BY accepted_at_ms, request_id
 
 -- name: requests.unsettled
-SELECT state, COUNT(*) FROM requests WHERE state IN ('open', 'running', 'awaiting-approval') GROUP BY state
+SELECT state, blocked_by, COUNT(*) FROM requests WHERE state IN ('open', 'running', 'awaiting-approval')
+GROUP BY state, blocked_by
 
 -- name: requests.all_due
 SELECT
