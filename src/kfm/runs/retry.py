@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kfm.db.leases import CANCELLED, LEASE_EXPIRED, WORKER_DIED
-from kfm.model.admission import SWITCH_MS, StartDecision, may_start, settlement
+from kfm.model.admission import SWITCH_MS, settlement
 from kfm.model.errors import UsageError
 from kfm.model.next_steps import work_command
 from kfm.model.quarantine import QuarantineEntry, RetryState, Waiting, facts_of, held_run
@@ -15,7 +15,7 @@ from kfm.model.retry import Failure, classify
 from kfm.model.retry_budgets import REAPED, attended, given_up, judge, limits_of
 from kfm.model.runs import Judge
 from kfm.model.times import rfc3339
-from kfm.runs.admission import RunSubject, Start, approval_of, asked_for, at_admission, facts_of_run
+from kfm.runs.admission import RunSubject, Start, approval_of
 from kfm.runs.kernel import Kernel, RunReport, RunRequest
 from kfm.runs.outcome import next_run_ms
 
@@ -147,17 +147,6 @@ def retry_run(
     digest = reader.bound_to(run.run_id)
     plan = plans.read((reader.preview(digest) or "").encode()) if digest is not None else None
     return RunExecutor(app.kernel, subject, Start(by_person=by_person, plan=plan)).run()
-
-
-def may_retry(
-    app: App, run: Run, *, actor: str, by_person: bool, rationale: str | None, ticket: str | None
-) -> StartDecision:
-    """Would another attempt at this run begin now? Reads only."""
-    subject = require_current(app, run, _subject(app, run, actor, None, rationale, ticket))
-    gates = at_admission(app.kernel, subject, dry_run=True)
-    facts = facts_of_run(app.kernel, subject, run, gates)
-    asked = asked_for(subject, Start(by_person=by_person))
-    return may_start(asked, run, facts, app.ledger.now_ms())
 
 
 def require_retriable(app: App, run: Run) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from kfm.model.errors import WaitsUntil
 from kfm.model.gates import cause_and_remedy, combine, utc_text
 from kfm.model.quantities import counted, moment, span
 from kfm.model.records import GateResult, Invocation, Run
