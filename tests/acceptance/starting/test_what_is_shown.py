@@ -304,6 +304,7 @@ def test_a_request_in_quarantine_is_shown_as_one(given_up: tuple[Starting, str])
     held = project.kfm("quarantine", "show", request, "--json").document["held"]
     assert (held["grain"], held["subject"]) == ("request", request)
     assert held["next_step"]["command"].startswith("kfm quarantine resume ")
+    assert "  1 quarantined, the oldest since" in project.kfm("status").out
     assert api(project, "GET", f"/quarantine/{held['held_id']}")["held"] == held
 
 
