@@ -353,6 +353,12 @@ class Requests(RequestReader):
                 run_id=run_id,
                 untried=0 if tried else 1,
             )
+            if row is not None and later.blocked_by == "next-run":
+                session.all(
+                    "retry_states.leave",
+                    run_id=run_id or request.run_id,
+                    not_before_ms=later.not_before_ms,
+                )
             return row is not None
 
         return self._database.write(change)

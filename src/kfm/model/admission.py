@@ -91,7 +91,7 @@ def may_start(asked: Asked, run: Run | None, facts: StartFacts, now_ms: int) -> 
             kind="busy", code="running", run=run, revision=run.revision, reason="The same work is running."
         )
     if not facts.gates.allowed:
-        return _gated(asked, run, facts, now_ms)
+        return _gated(asked, facts, now_ms)
     decision = _by_run(asked, run, facts, now_ms)
     if decision.kind in ("admitted", "compare") and facts.circuit is not None:
         return _waits(decision.code, f"circuit:{facts.circuit.provider}", facts.circuit.until_ms)
@@ -233,7 +233,7 @@ def _at_other_inputs(run: Run, why: str) -> StartDecision:
     return _at(run, "admitted", "inputs-changed", reason, how="restart", grant="inputs")
 
 
-def _gated(asked: Asked, run: Run | None, facts: StartFacts, now_ms: int) -> StartDecision:
+def _gated(asked: Asked, facts: StartFacts, now_ms: int) -> StartDecision:
     """A switch and a freeze are waited for, where waiting is possible; every other gate refuses."""
     blocker = facts.gates.first_blocker
     assert blocker is not None, "what is not allowed has a blocker"
@@ -242,8 +242,9 @@ def _gated(asked: Asked, run: Run | None, facts: StartFacts, now_ms: int) -> Sta
         return _waits("blocked", "switch", until_ms, blocker.reason)
     if asked.can_wait and blocker.gate == "freeze" and isinstance(blocker.until_ms, int):
         return _waits("blocked", "freeze", blocker.until_ms + spread_ms(asked.name), blocker.reason)
+    # It answers with no run: what was done before is not what was asked for.
     return StartDecision(
-        kind="refused", code="blocked", run=run, reason=blocker.reason, blocked_by=f"gate:{blocker.gate}"
+        kind="refused", code="blocked", reason=blocker.reason, blocked_by=f"gate:{blocker.gate}"
     )
 
 

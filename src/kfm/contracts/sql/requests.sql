@@ -231,6 +231,11 @@ WHERE run_id = :run_id AND fate = 'retry' AND NOT EXISTS (
   SELECT 1 FROM requests q WHERE q.run_id = retry_states.run_id AND q.state IN ('open', 'running', 'awaiting-approval')
 )
 
+-- name: retry_states.leave
+-- To the next run of its schedule: it is not left to the one after that.
+UPDATE retry_states SET reason = 'next-run', not_before_ms = :not_before_ms
+WHERE fate = 'retry' AND run_id = :run_id
+
 -- name: retry_states.hasten
 UPDATE retry_states SET not_before_ms = :not_before_ms
 WHERE fate = 'retry' AND reason = 'circuit-open'
