@@ -291,13 +291,17 @@ export class App {
 
   /** @param {any} request */
   run(request) {
-    const plan = request.planPath === null ? null : openPlan(request.planPath);
-    return new RunExecutor(this.kernel, this.subject(request), { force: request.force, artifactsDir: request.artifactsDir, plan }).run();
+    return new RunExecutor(this.kernel, this.subject(request), this.#start(request)).run();
   }
 
   /** @param {any} request */
   preview(request) {
-    return preview(this.kernel, this.subject(request), { force: request.force, artifactsDir: request.artifactsDir });
+    return preview(this.kernel, this.subject(request), this.#start(request));
+  }
+
+  /** How a request is asked for. @param {any} request @returns {import("./runs/admission.mjs").Start} */
+  #start({ byPerson, force, artifactsDir, planPath }) {
+    return { byPerson, force, artifactsDir, plan: planPath === null ? null : openPlan(planPath) };
   }
 
   close() {

@@ -18,13 +18,15 @@ export class HeldLease {
     this.epochSeen = epoch;
     this.onEpoch = onEpoch;
     this.lost = false;
+    /** Why, once a person or a newer request cancels it. @type {string | null} */
+    this.cancelled = null;
     this.dueMs = kernel.clock.monotonicMs() + kernel.heartbeatMs;
   }
 
   renew() {
-    const epoch = this.kernel.store.renew(this.scope, this.fence, this.kernel.leaseMs);
-    if (epoch === null) this.lost = true;
-    else this.epochSeen = epoch;
+    const renewed = this.kernel.store.renew(this.scope, this.fence, this.kernel.leaseMs);
+    if (renewed === null) this.lost = true;
+    else [this.epochSeen, this.cancelled] = renewed;
   }
 
   /** Renew if it is due; an error is left to the next heartbeat, or the fence. */
@@ -39,10 +41,11 @@ export class HeldLease {
     }
   }
 
-  /** Raise if the lock is lost, or a signal or a switch cancels work in flight. */
+  /** Raise if the lock is lost, or a signal, a person or a switch cancels work in flight. */
   check() {
     this.tick();
     if (this.kernel.cancelled()) throw new Cancelled();
+    if (this.cancelled !== null) throw new Cancelled(this.cancelled);
     if (this.lost) throw new LostLease(`${this.scope} has passed to another run.`);
     if (this.epochSeen !== this.epoch) {
       this.epoch = this.epochSeen;

@@ -6,6 +6,7 @@ import { fingerprint as fingerprintOf } from "../model/input_hash.mjs";
 import { shapeless } from "../model/redaction.mjs";
 import { itemId, mergeItems, versionId } from "../publish/manifest.mjs";
 import { fetchAll } from "./fetch.mjs";
+import { TRANSFORM } from "./nodes.mjs";
 import { inputOf, loadPipeline } from "./transform.mjs";
 
 /** @typedef {import("./subject.mjs").Subject} Subject */
@@ -39,7 +40,7 @@ export async function prepare(kernel, subject, upstream, discovered, objects, pu
   const fetched = await fetch(kernel, upstream, discovered.found, objects, log, check, nodes);
   const seen = fetched.map((each) => ({ ...each.found, checksum: `sha256:${each.sha256}`, size: each.size }));
   nodes.learn({ inputs: seen });
-  nodes.begin("transform", discovered.fingerprint);
+  nodes.begin(TRANSFORM, discovered.fingerprint);
   nodes.learn({ inputs: seen });
   const { pipeline } = subject.source;
   const run = pipeline ? await loadPipeline(kernel, pipeline) : publishAsFetched;
