@@ -131,13 +131,16 @@ def _annotations(cls: type) -> dict[str, str]:
     import inspect
     import textwrap
 
-    tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
-    (body,) = (node.body for node in tree.body if isinstance(node, ast.ClassDef))
-    return {
-        node.target.id: ast.unparse(node.annotation)
-        for node in body
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
-    }
+    found: dict[str, str] = {}
+    for each in [base for base in reversed(cls.__mro__) if base.__module__ == cls.__module__]:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(each)))
+        (body,) = (node.body for node in tree.body if isinstance(node, ast.ClassDef))
+        found |= {
+            node.target.id: ast.unparse(node.annotation)
+            for node in body
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        }
+    return found
 
 
 def _default(field: Any) -> str:

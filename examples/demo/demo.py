@@ -145,7 +145,7 @@ class Demo:
 
     def killed(self) -> None:
         teller, project, provider = self.teller, self.project, self.provider
-        teller.heading("Killed half-way, taken over by the next run")
+        teller.heading("Killed half-way: machines wait, a person goes on")
         before, since = project.digest("published"), len(provider.heard)
         provider.misbehave("/rainfall.asc", Fault("hang", after=HANG_AFTER))
         with project.in_background("run", "--source", "rainfall", "--window", NEXT) as process:
@@ -157,7 +157,11 @@ class Demo:
             "it died in the middle of a download: readers see nothing of it",
             (code, left["status"]) == (-signal.SIGKILL, "running") and project.digest("published") == before,
         )
-        project.run("run", "--source", "rainfall", "--window", NEXT)
+        again = ("run", "--source", "rainfall", "--window", NEXT)
+        teller.say("The next attempt has its time. A script, as this one, is told to wait for it:")
+        project.run(*again, expect=5)
+        teller.say("A person need not, and says why.")
+        project.run(*again, "--now", "--rationale", "the power is back")
         self.show_server(since)
         after = project.runs("rainfall")[0]
         grid = project.current("ks-rainfall") / "data/2026/03/2026-03-15-rain.asc"

@@ -63,11 +63,16 @@ function judge(circuit, clock, fence, error) {
     else undecided();
     return undefined;
   }
+  const asked = parseRetryAfter(error.facts.retry_after ?? "", clock.nowMs());
+  if (asked) {
+    // The provider is up and says when to come back: that is obeyed, and its circuit is spared.
+    if (fence !== null) circuit.putOff(fence, asked);
+    return undefined;
+  }
   circuit.after(false, fence);
   const waitS = Math.ceil(circuit.waitMs() / 1000);
   if (waitS <= 0) return undefined;
   error.facts.circuit_open = true;
-  const asked = parseRetryAfter(error.facts.retry_after ?? "", clock.nowMs());
-  if (asked === null || asked < waitS * 1000) error.facts.retry_after = String(waitS);
+  error.facts.retry_after = String(waitS);
   return undefined;
 }

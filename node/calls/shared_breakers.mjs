@@ -1,6 +1,6 @@
 /** Circuit breakers that all processes share: the state is a row of the ledger, read once a second. */
 
-import { PROBE_LEASE_MS, closedBreaker, mayCall, onFailure, onSuccess, probeGivenUp, probeRenewed, probeStarted, waitMs } from "../model/breaker.mjs";
+import { PROBE_LEASE_MS, closedBreaker, mayCall, onFailure, onSuccess, probeGivenUp, probePutOff, probeRenewed, probeStarted, waitMs } from "../model/breaker.mjs";
 import { CircuitOpen, KfmError } from "../model/errors.mjs";
 import { moment } from "../model/wording.mjs";
 
@@ -46,6 +46,11 @@ export class SharedCircuit {
     this.#change((breaker, now) => probeGivenUp(breaker, now, fence));
   }
 
+  /** @param {number} fence @param {number} askedMs */
+  putOff(fence, askedMs) {
+    this.#change((breaker, now) => probePutOff(breaker, now, fence, askedMs));
+  }
+
   reserve() {
     this.reserved ??= this.before();
   }
@@ -76,7 +81,8 @@ export class SharedCircuit {
     const now = this.clock.nowMs();
     const at = now + waitMs(this.state, now);
     let when = `is tried again at ${moment(at)}`;
-    if (this.state.state === "half-open") when = `is being tried by another call, until ${moment(at)} at most`;
+    if (this.state.state === "half-open" && at - now > PROBE_LEASE_MS) when = `has asked not to be called before ${moment(at)}`;
+    else if (this.state.state === "half-open") when = `is being tried by another call, until ${moment(at)} at most`;
     else if (at === now) when = "is tried by the next run that is no dry-run";
     return new CircuitOpen(`${this.provider} ${when}; this call was not made.`, { provider: this.provider, not_before_ms: at, circuit_open: true, transient: false, cause: "circuit-open" });
   }

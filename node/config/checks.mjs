@@ -266,7 +266,7 @@ function* freezes(settings) {
   }
 }
 
-const LIMITS = ["objects_per_run_max", "object_bytes_max", "run_bytes_max", "call_timeout_ms", "versions_kept"];
+const LIMITS = ["objects_per_run_max", "object_bytes_max", "run_bytes_max", "call_timeout_ms", "versions_kept", "run_seconds"];
 
 /** @param {any} settings @returns {Generator<Problem>} */
 function* numbers(settings) {
@@ -275,10 +275,12 @@ function* numbers(settings) {
   if (!(lease.seconds >= 1 && lease.seconds <= 86_400)) yield ["lease.seconds", "`seconds` must be from 1 to 86400"];
   if (lease.heartbeat_seconds !== null && !(lease.heartbeat_seconds > 0 && lease.heartbeat_seconds < lease.seconds))
     yield ["lease.heartbeat_seconds", "`heartbeat_seconds` must be more than 0 and less than `seconds`"];
-  for (const [index, source] of settings.sources.entries())
+  for (const [index, source] of settings.sources.entries()) {
+    if (source.run_seconds !== null && source.run_seconds < 1) yield [`sources[${index}].run_seconds`, "`run_seconds` must be at least 1"];
     if (source.pagination)
       for (const field of ["page_size", "pages_max"])
         if (source.pagination[field] < 1) yield [`sources[${index}].pagination.${field}`, `\`${field}\` must be at least 1`];
+  }
   if (settings.store !== null && !STORES.some((start) => settings.store.startsWith(start)))
     yield ["store", "`store` must be `sqlite:PATH`, a `postgresql://` address, `env:NAME` or `file:PATH`"];
 }

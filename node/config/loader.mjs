@@ -26,6 +26,7 @@ const VARIABLES = /** @type {Record<string, string>} */ ({
   KFM_LIMITS_RUN_BYTES_MAX: "limits.run_bytes_max",
   KFM_LIMITS_CALL_TIMEOUT_MS: "limits.call_timeout_ms",
   KFM_LIMITS_VERSIONS_KEPT: "limits.versions_kept",
+  KFM_LIMITS_RUN_SECONDS: "limits.run_seconds",
 });
 
 /** @typedef {Record<string, string | undefined>} Environ */

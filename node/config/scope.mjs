@@ -24,12 +24,15 @@ export function requireInScope(loaded, sourceIds) {
   if (store !== null && !store.startsWith("sqlite:")) throw outOfScope("The ledger is in PostgreSQL");
   if (settings.objects !== null) throw outOfScope("The objects are in a bucket");
   if (settings.people.length) throw outOfScope("The configuration gives people roles");
+  if (Object.keys(settings.providers).length) throw outOfScope("The configuration sets limits of providers");
+  if (Object.values(settings.retry).some((value) => value !== null)) throw outOfScope("The configuration sets retry budgets");
   const collector = environ.OTEL_EXPORTER_OTLP_ENDPOINT || settings.telemetry.otlp;
   if (collector && environ.OTEL_SDK_DISABLED?.toLowerCase() !== "true") throw outOfScope("Spans and metrics go to an OpenTelemetry collector");
   for (const target of settings.publish) if (target.kind === "s3") throw outOfScope(`The target ${target.name || target.kind} is a bucket`);
   for (const id of sourceIds) {
     const source = loaded.source(id);
     for (const each of [source, ...source.members.map((/** @type {string} */ member) => loaded.source(member))]) {
+      if (each.retry) throw outOfScope(`The source ${each.id} has a retry budget of its own`);
       if (each.kind === "bucket") throw outOfScope(`The source ${each.id} is a bucket`);
       if (each.pipeline && !rpartition(each.pipeline, ":")[0].endsWith(".mjs")) throw outOfScope(`The pipeline ${each.pipeline} is written in Python`);
     }

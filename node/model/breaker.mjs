@@ -8,6 +8,7 @@ import { splitUrl } from "./urls.mjs";
 
 export const FAILURES_MAX = 3;
 export const COOLDOWN_MS = 300_000;
+const ASKED_MAX_MS = 86_400_000;
 export const PROBE_LEASE_MS = 60_000;
 const RECOVERY_STRETCH = 1.5;
 const RECOVERY_MAX_MS = 86_400_000;
@@ -45,6 +46,11 @@ export function probeRenewed(breaker, nowMs, fence, leaseMs = PROBE_LEASE_MS) {
 /** @param {Breaker} breaker @param {number} nowMs @param {number} fence @returns {Breaker} */
 export function probeGivenUp(breaker, nowMs, fence) {
   return breaker.state !== "half-open" || fence !== breaker.fence ? breaker : { ...breaker, probe_until_ms: nowMs };
+}
+
+/** The provider said when to come back: the next probe is due then. @param {Breaker} breaker @param {number} nowMs @param {number} fence @param {number} askedMs @returns {Breaker} */
+export function probePutOff(breaker, nowMs, fence, askedMs) {
+  return breaker.state !== "half-open" || fence !== breaker.fence ? breaker : { ...breaker, probe_until_ms: nowMs + Math.min(askedMs, ASKED_MAX_MS) };
 }
 
 /** @param {Breaker} breaker @param {number | null} [fence] @param {number | null} [nowMs] @returns {Breaker} */

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kfm.pipelines.inputs import RemoteInputVersions
     from kfm.pipelines.options import PipelineKernel
     from kfm.policy.cedar import CedarPolicies
-    from kfm.ports import Bucket, Clock, Guard, Objects, Progress, Projection, Retrying, Telemetry
+    from kfm.ports import Bucket, Clock, Emitter, Guard, Objects, Progress, Projection, Retrying, Telemetry
     from kfm.ports import Source as Upstream
     from kfm.runs.admission import RunSubject, Start
     from kfm.runs.kernel import Kernel, ProjectionReport, RunReport, RunRequest
@@ -59,6 +59,7 @@ class App:
         self.progress = progress or Quiet()
         self._on_retry: Callable[[Retrying], None] | None = None
         self._leave_calls: Callable[[], None] = lambda: None
+        self._emitter: Emitter | None = None
         self._renderer: IncidentRenderer | None = None
         if not read_only:
             self._prepare_logging()
@@ -76,11 +77,9 @@ class App:
         from kfm.service.incidents import make_incident_renderer
 
         key = MaskKey()
-        emitter, self._renderer = (
-            make_emitter(self.loaded, key),
-            make_incident_renderer(self.loaded, key.mask),
-        )
-        store = self.state_folder.open_ledger(emitter, self._renderer)
+        self._emitter = make_emitter(self.loaded, key)
+        self._renderer = make_incident_renderer(self.loaded, key.mask)
+        store = self.state_folder.open_ledger(self._emitter, self._renderer)
         key.take(store, self.settings, lambda: self.ids.new() + self.ids.new())
         return store
 
@@ -283,11 +282,15 @@ class App:
     def breakers(self) -> SharedBreakers:
         """The circuits of all providers, shared through the ledger."""
         from kfm.calls.breakers import BreakerAccess, SharedBreakers
+        from kfm.model.breaker import limits_of
 
         another: Callable[[], LedgerReader] = self._open_own_ledger
         if self.read_only:
             another = self.state_folder.open_reader
-        return SharedBreakers(BreakerAccess(self.ledger, self.store, another), self.clock)
+        access = BreakerAccess(self.ledger, self.store, another)
+        return SharedBreakers(
+            access, self.clock, limits=lambda provider: limits_of(provider, self.settings.providers)
+        )
 
     def _bucket(self, address: str, options: Mapping[str, str]) -> Bucket:
         from kfm.objects.bucket_client import open_bucket
@@ -342,7 +345,8 @@ class App:
         return Timetable(self.loaded, self.ledger, self.clock)
 
     def input_versions(self) -> RemoteInputVersions:
-        """Versions of remote inputs, asked for as sources do: with the same retries and credentials."""
+        """Versions of remote inputs, asked for as sources do: the same retries, circuits and credentials."""
+        from kfm.calls.guarded_clients import CircuitGuard
         from kfm.pipelines.inputs import RemoteInputVersions
 
         return RemoteInputVersions(
@@ -350,6 +354,7 @@ class App:
             self._guard,
             lambda address: self._bucket(address, {}),
             self.ledger.branch_reader,
+            lambda provider: CircuitGuard(self.breakers.circuit(provider), self.clock),
         )
 
     def _read(self, path: str) -> bytes:
@@ -503,7 +508,7 @@ class App:
 
     def _open_own_ledger(self) -> Ledger:
         """Another connection to the ledger, for another thread."""
-        return self.state_folder.open_ledger(renderer=self._renderer)
+        return self.state_folder.open_ledger(self._emitter, self._renderer)
 
 
 @contextmanager

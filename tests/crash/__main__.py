@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,15 @@ from tests import services
 from tests.crash import passes
 from tests.crash.campaign import every_tick, histogram, memory_disk, shortfalls, worlds
 from tests.crash.fleet import Told, fleets
+from tests.crash.project import environment
 from tests.crash.scenarios import NAMES
 from tests.crash.trial import Outcome, Plan, plan_trial
 
 PASSES_MINUTES_MAX = 20
 WORKERS_MINUTES_MAX = 20
+EFFECT_KILLS = 500
+EFFECT_KILLS_EACH = 25  # in one project
+EFFECTS_MINUTES_MAX = 20
 
 
 def main() -> int:
@@ -40,12 +45,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="decides every trial")
     parser.add_argument("--workers", type=int, default=2, help="trials side by side")
     parser.add_argument("--serves", action="store_true", help="instead: only the services")
+    parser.add_argument("--effects", type=int, metavar="KILLS", help="instead: only work that acts outside")
     parser.add_argument("--only", metavar="KIND-N", help="one trial of this seed, such as kill-17")
     parser.add_argument("--every", choices=NAMES, help="instead: a kill at every operation of one scenario")
     parser.add_argument("--scratch", metavar="DIR", help="where; memory, if there is such a place")
     options = parser.parse_args()
     if options.serves:
         return _serves(options)
+    if options.effects is not None:
+        return _effects(options, options.effects)
     began = time.monotonic()
     deadline = began + options.minutes * 60
     names = (options.every,) if options.every else NAMES
@@ -59,7 +67,65 @@ def main() -> int:
     code = _summary(options, plans, outcomes, time.monotonic() - began)
     if options.only or options.every:
         return code
-    return max(code, _fleets(options, deadline), _passes(options), _workers(options), _serves(options))
+    return max(
+        code,
+        _fleets(options, deadline),
+        _passes(options),
+        _workers(options),
+        _serves(options),
+        _effects(options, EFFECT_KILLS),
+    )
+
+
+def _effects(options: argparse.Namespace, kills: int) -> int:
+    """Work that acts outside, killed around its effects, in several projects side by side."""
+    print(flush=True)
+    until = time.monotonic() + EFFECTS_MINUTES_MAX * 60
+    count = -(-kills // EFFECT_KILLS_EACH)
+    scratch = options.scratch or memory_disk()
+
+    def world(number: int) -> dict[str, Any]:
+        seed, each = options.seed * 1000 + number, kills // count + (number < kills % count)
+        with tempfile.TemporaryDirectory(dir=scratch) as folder:
+            command = [sys.executable, "-m", "tests.crash.effects", folder, "--kills", str(each)]
+            command += ["--seed", str(seed), "--seconds", str(max(1.0, until - time.monotonic()))]
+            ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=environment())
+        told: dict[str, Any] = json.loads(ended.stdout or "{}")
+        problems = told.setdefault("problems", ["it ended without a word"])
+        for problem in problems[:PROBLEMS_TOLD_MAX]:
+            print(f"effects, seed {seed}: {problem}", file=sys.stderr, flush=True)
+        return told
+
+    with ThreadPoolExecutor(options.workers) as pool:
+        done = list(pool.map(world, range(count)))
+    print(acted(done))
+    made = sum(told.get("kills", 0) for told in done)
+    if made < kills:
+        print(f"not proven: {kills - made} kills around effects were not made: the time was up")
+    return 1 if made < kills or any(told["problems"] for told in done) else 0
+
+
+def acted(done: list[dict[str, Any]]) -> str:
+    count: Counter[str] = Counter()
+    starts: Counter[str] = Counter()
+    places: Counter[str] = Counter()
+    doublers: Counter[str] = Counter()
+    for told in done:
+        count.update({name: value for name, value in told.items() if isinstance(value, int)})
+        starts.update(told.get("starts", {}))
+        places.update(told.get("places", {}))
+        doublers.update(told.get("doublers", {}))
+    return (
+        f"effects: {count['kills']} kills {dict(places)}, {count['inside']} of them inside a run; "
+        f"{count['failures']} failures after an effect\n"
+        f"  started: {dict(sorted(starts.items()))}\n"
+        f"  {count['works']} works, {count['effects']} effects that must not be repeated, {count['persons']} "
+        f"persons who repeated {count['by_persons']}; {count['waiting']} works wait for a person, "
+        f"{count['untouched']} of them without an effect; "
+        f"{count['published']} works that may be repeated are published, {count['repeated']} repetitions\n"
+        f"  {count['doubled']} works with an effect too many {dict(doublers)}; "
+        f"{sum(len(told['problems']) for told in done)} violations"
+    )
 
 
 def _serves(options: argparse.Namespace) -> int:

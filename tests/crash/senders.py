@@ -146,7 +146,7 @@ class Senders:
         while not self._given_up.is_set():
             ports = self._ports()
             if ports:
-                answer = _post(rng.choice(ports), message)
+                answer = post(rng.choice(ports), message)
                 with self._lock:
                     if answer is None:
                         message.unanswered += 1
@@ -157,7 +157,7 @@ class Senders:
             time.sleep(0.05)
 
 
-def _post(port: int, message: Message) -> tuple[int, str | None] | None:
+def post(port: int, message: Message) -> tuple[int, str | None] | None:
     """What it was told; None if the answer did not come."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_SECONDS_MAX)
     try:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kfm.model import breaker as breakers
 from kfm.model.contracts import MACHINES, check_transition, machine
@@ -22,6 +23,7 @@ from kfm.model.retry import (
     policy_for,
     run_delay_ms,
 )
+from kfm.model.settings import RetrySettings, TriggerRetrySettings
 
 TRIGGERS = ("cron", "manual", "webhook", "upstream-event")
 CHANCE = st.floats(0, 1, exclude_max=True)
@@ -39,6 +41,46 @@ def test_run_backoff_is_bounded(trigger: str, index: int, chance: float) -> None
     delay_ms = run_delay_ms(policy, index, chance)
     assert nominal_ms * 0.5 - 1 <= delay_ms <= nominal_ms * 1.5
     assert 7_500 <= delay_ms <= policy.cap_ms * 1.5
+
+
+SECONDS = st.none() | st.floats(0.1, 604_800)
+LIMITS = {
+    "attempts": st.none() | st.integers(1, 100),
+    "base_seconds": SECONDS,
+    "cap_seconds": SECONDS,
+    "ladder_seconds": st.none() | st.lists(st.floats(0.1, 604_800), max_size=5).map(tuple),
+    "budget_seconds": SECONDS,
+}
+
+
+@pytest.mark.req("TRG-1")
+@given(
+    st.sampled_from(TRIGGERS),
+    st.builds(RetrySettings, **LIMITS),
+    st.builds(RetrySettings, **LIMITS, grants=st.none() | st.integers(1, 9)),
+    st.builds(TriggerRetrySettings, **LIMITS),
+)
+def test_the_nearest_value_is_the_one_in_force(
+    trigger: str, project: RetrySettings, source: RetrySettings, own: TriggerRetrySettings
+) -> None:
+    """Of a source's trigger, the source and the project the nearest that says something, else the matrix."""
+    source = replace(source, **{trigger.replace("-", "_"): own})
+    policy, shipped = policy_for(trigger, (project, source)), policy_for(trigger)
+
+    def nearest(field: str) -> float | None:
+        said = (getattr(one, field, None) for one in (own, source, project))
+        return next((value for value in said if value is not None), None)
+
+    assert policy.attempts_max == (nearest("attempts") or shipped.attempts_max)
+    assert policy.grants_max == (nearest("grants") or shipped.grants_max)
+    for field in ("base", "cap", "budget"):
+        seconds = nearest(f"{field}_seconds")
+        expected = getattr(shipped, f"{field}_ms") if seconds is None else round(seconds * 1000)
+        assert getattr(policy, f"{field}_ms") == expected
+    ladder, paced = own.ladder_seconds, own.base_seconds is not None or own.cap_seconds is not None
+    if ladder is not None or paced:
+        assert policy.ladder_ms == tuple(round(step * 1000) for step in ladder or ())
+    assert policy.dead_letter == shipped.dead_letter
 
 
 @pytest.mark.req("RET-3")
@@ -133,36 +175,52 @@ def test_every_illegal_change_is_refused(name: Any) -> None:
 
 
 _STEPS = st.lists(
-    st.tuples(st.sampled_from(["failure", "success", "probe"]), st.integers(0, 200_000), st.integers(0, 4)),
+    st.tuples(
+        st.sampled_from(["failure", "success", "probe", "put off"]),
+        st.integers(0, 200_000),
+        st.integers(0, 4),
+    ),
     max_size=25,
+)
+
+
+_LIMITS = st.just(breakers.USUAL_LIMITS) | st.builds(
+    breakers.BreakerLimits, failures_max=st.integers(1, 10), cool_down_ms=st.integers(1_000, 10**6)
 )
 
 
 @pytest.mark.req("RET-7")
 @settings(max_examples=200)
-@given(_STEPS)
-def test_breaker_never_allows_two_probes(steps: list[tuple[str, int, int]]) -> None:
+@given(_STEPS, _LIMITS)
+def test_breaker_never_allows_two_probes(
+    steps: list[tuple[str, int, int]], limits: breakers.BreakerLimits
+) -> None:
     """Fences only rise, one probe holds at a time, and an open breaker is silent for its whole cool-down."""
     current, now_ms = breakers.Breaker(provider="p"), 0
     for event, pause_ms, fence in steps:
         now_ms += pause_ms
         before = current
         if event == "probe":
-            if breakers.may_call(before, now_ms) != "probe":
+            if breakers.may_call(before, now_ms, limits) != "probe":
                 with pytest.raises(IllegalTransition):
-                    breakers.probe_started(before, now_ms)
+                    breakers.probe_started(before, now_ms, limits=limits)
                 continue
-            current = breakers.probe_started(before, now_ms)
+            current = breakers.probe_started(before, now_ms, limits=limits)
             assert current.fence == before.fence + 1
-            assert breakers.may_call(current, now_ms) == "refuse"
+            assert breakers.may_call(current, now_ms, limits) == "refuse"
+        elif event == "put off":
+            current = breakers.probe_put_off(before, now_ms, fence, pause_ms)
+            assert replace(current, probe_until_ms=before.probe_until_ms) == before, "nothing is counted"
+            if current != before:
+                assert breakers.wait_ms(current, now_ms, limits) == pause_ms
         elif event == "failure":
-            current = breakers.on_failure(before, now_ms, fence)
+            current = breakers.on_failure(before, now_ms, fence, limits)
         else:
             current = breakers.on_success(before, fence)
         assert current.fence >= before.fence
         if before.state == "half-open" and fence != before.fence and event != "probe":
             assert current == before
         if current.state == "open":
-            assert current.failures >= breakers.FAILURES_MAX
+            assert current.failures >= limits.failures_max
             if before.state != "open":
-                assert breakers.wait_ms(current, now_ms) == breakers.COOLDOWN_MS
+                assert breakers.wait_ms(current, now_ms, limits) == limits.cool_down_ms

@@ -217,7 +217,12 @@ PATCHES = (
     Patch(
         "a breaker does not wait",
         "kfm.model.breaker",
-        (("(breaker.opened_at_ms or 0) + COOLDOWN_MS - now_ms", "(breaker.opened_at_ms or 0) - now_ms"),),
+        (
+            (
+                "(breaker.opened_at_ms or 0) + limits.cool_down_ms - now_ms",
+                "(breaker.opened_at_ms or 0) - now_ms",
+            ),
+        ),
         chances=QUIET,
     ),
     Patch(

@@ -68,7 +68,7 @@ RETRIES = (
     Patch(
         "one failure opens a circuit",
         "kfm.model.breaker",
-        (("        if failures < FAILURES_MAX:\n", "        if failures < 1:\n"),),
+        (("        if failures < limits.failures_max:\n", "        if failures < 1:\n"),),
         chances=TROUBLED,
         rule="it opens after so many failures",
     ),

@@ -8,6 +8,7 @@ from kfm.calls.breakers import FRESH_MS
 from kfm.db.ledger_reader import LedgerReader
 from kfm.model.breaker import COOLDOWN_MS, FAILURES_MAX, PROBE_LEASE_MS, Breaker
 from tests.simulation.judging import require
+from tests.simulation.outages import ASKED_MAX_S
 
 if TYPE_CHECKING:
     from tests.simulation.scheduler import Process
@@ -46,7 +47,9 @@ class CircuitChecks:
             self._probers[after.provider, after.fence] = process
         if after.state == "half-open":
             lease_ms = (after.probe_until_ms or 0) - now_ms
-            require(lease_ms <= PROBE_LEASE_MS, "a probe's lease is bounded", **facts)
+            asked = after.fence == before.fence and self._world.outages.is_troubled  # a time to come back
+            bound_ms = ASKED_MAX_S * 1000 if asked else PROBE_LEASE_MS
+            require(lease_ms <= bound_ms, "a probe's lease is bounded", **facts)
         if before.state == "closed" and after.state == "closed":
             require(after.failures in (0, before.failures + 1), "failures are counted one by one", **facts)
             require(after.failures < FAILURES_MAX, "it opens after so many failures", **facts)

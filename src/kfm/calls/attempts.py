@@ -99,7 +99,7 @@ def attempts(plan: CallPlan) -> Iterator[LoopAttempt]:
         yield attempt
         if not _again(attempt):
             return
-        HERE.clock.sleep_ms(attempt.delay_ms)
+        HERE.sleep_ms(attempt.delay_ms)
 
 
 async def attempts_async(plan: CallPlan) -> AsyncIterator[LoopAttempt]:
@@ -110,7 +110,7 @@ async def attempts_async(plan: CallPlan) -> AsyncIterator[LoopAttempt]:
         yield attempt
         if not _again(attempt):
             return
-        await HERE.pause(attempt.delay_ms)
+        await HERE.sleep_async(attempt.delay_ms)
 
 
 def _again(attempt: LoopAttempt) -> bool:
@@ -122,6 +122,7 @@ def _again(attempt: LoopAttempt) -> bool:
     return attempt.state == "again"
 
 
+STOPPED = Classification(retryable=False, error_class="cancelled")  # a try under way when its run is stopped
 _SEQUENCES = count(1)  # only calls that meet trouble take a number
 
 # An error of one of these classes is an answer: the provider is up, and does not like what we ask.
@@ -135,7 +136,7 @@ _WHY = {
     "attempts-spent": "Not tried again: {attempts} attempts were made.",
     "deadline-spent": "Not tried again: the next try would begin after the deadline{asked}.",
     "retry-after-for-run-tier": "Not tried again now{asked}, which is too long to wait inside a step.",
-    "circuit-open": "Not tried again now: {provider} failed three times in a row, and its circuit is open.",
+    "circuit-open": "Not tried again now: {provider} failed repeatedly, and its circuit is open{asked}.",
     "retried-inside": "Not tried again: a call inside {call} has done so already.",
     "abandoned": "Not tried again: the try that was abandoned may still be running.",
 }
@@ -173,8 +174,10 @@ class Tries:
         self._deadline_ms = _earlier(began_ms + plan.timeout_ms, outer_ms) if plan.timed else outer_ms
 
     def open(self) -> None:
-        """Begin a try: there must be time left, and the circuit must let it pass."""
+        """Begin a try: the run goes on, there is time left, and the circuit lets it pass."""
         plan = self.plan
+        if (stop := HERE.stop) is not None:
+            self._refuse(stop, "stopped")
         if self._deadline_ms is not None:
             now_ms = HERE.clock.monotonic_ms()
             self.limit_ms = self._deadline_ms - now_ms
@@ -195,20 +198,20 @@ class Tries:
             except CircuitOpen as error:
                 self._refuse(error, "circuit-open")
         self.attempt += 1
-        if plan.acts and HERE.acting is not None:
-            HERE.acting(plan.name)
+        if plan.acts:
+            HERE.acts(plan.name)
 
     def succeeded(self) -> None:
         circuit = self.plan.line.circuit
         if not circuit.quiet:
             circuit.after(True, self._fence)
-        if self._last is not None and HERE.observer is not None:
-            HERE.observer(_with_outcome(self._last, "recovered", "recovered"))
+        if self._last is not None:
+            HERE.observe(_with_outcome(self._last, "recovered", "recovered"))
 
     def failed(self, error: Exception) -> int | None:
         """After a try failed: how long to wait, in ms; None if the error is to be raised."""
         plan = self.plan
-        kind = classify_error(error)
+        kind = STOPPED if HERE.stop is not None else classify_error(error)
         if kind == UNKNOWN and isinstance(error, plan.retry_on):
             kind = Classification(retryable=True, error_class="declared")
         now_ms = HERE.clock.now_ms()
@@ -217,7 +220,7 @@ class Tries:
         if self._deadline_ms is None or (self.attempt == 1 and not plan.timed):
             # What takes no limit could not have been cut short, so its limit counts from the first failure.
             self._deadline_ms = _earlier(monotonic_ms + plan.timeout_ms, self._outer_ms)
-        open_ms = self._tell_circuit(error, kind)
+        open_ms = self._tell_circuit(error, kind, asked_ms)
         decision = decide_call_retry(
             kind,
             plan.policy,
@@ -257,7 +260,7 @@ class Tries:
         hook = plan.on_retry if retry else plan.on_give_up
         if not retry:
             self._hand_up(error, self._last, asked_ms)
-        for observe in (hook, HERE.observer):
+        for observe in (hook, HERE.observe):
             if observe is not None:
                 observe(self._last)
         return self._last.delay_ms if retry else None
@@ -283,23 +286,30 @@ class Tries:
             abandoned=abandoned,
         )
 
-    def _refuse(self, error: CallTimedOut | CircuitOpen, reason: str) -> NoReturn:
+    def _refuse(self, error: KfmError, reason: str) -> NoReturn:
         """Refuse a try. If others were made before it, the observers learn that the call gave up."""
         if self._last is None:
             raise error
         ending = _with_outcome(self._last, "gave-up", reason, error.facts.get("not_before_ms"))
-        for observe in (self.plan.on_give_up, HERE.observer):
+        for observe in (self.plan.on_give_up, HERE.observe):
             if observe is not None:
                 observe(ending)
         raise error from self._last.error
 
-    def _tell_circuit(self, error: Exception, kind: Classification) -> int:
+    def _tell_circuit(self, error: Exception, kind: Classification, asked_ms: int | None) -> int:
         """Blame or thank the provider; what is neither (a defect of ours, say) is not told.
+
+        A provider that says when to come back is obeyed, and its circuit is spared.
 
         Returns how long the provider's circuit is now open. A refusal by the circuit itself does not count.
         """
         circuit = self.plan.line.circuit
         if isinstance(error, CircuitOpen) or handed_up_inside(error, self.plan.origin) is not None:
+            return 0
+        if kind.retryable and asked_ms:
+            if self._fence is not None:
+                circuit.put_off(self._fence, asked_ms)
+            self._fence = None
             return 0
         if kind.retryable:
             circuit.after(False, self._fence)

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kfm.model.breaker import (
     PROBE_LEASE_MS,
+    USUAL_LIMITS,
     Breaker,
+    BreakerLimits,
     may_call,
     on_failure,
     on_success,
     probe_given_up,
+    probe_put_off,
     probe_renewed,
     probe_started,
     release_at_ms,
@@ -44,6 +47,9 @@ class Circuit(Protocol):
     def after(self, ok: bool, fence: int | None = None) -> None:
         """How the try went, as far as the provider is to be thanked or blamed for it."""
 
+    def put_off(self, fence: int, asked_ms: int) -> None:
+        """The probe was answered with a time to come back: the next one is due then."""
+
     def wait_ms(self) -> int:
         """How long until the next trial call; 0 if now."""
 
@@ -54,13 +60,21 @@ class Breakers(Protocol):
     def circuit(self, provider: str) -> Circuit: ...
 
 
+Limits = Callable[[str], BreakerLimits]  # of a provider's circuit
+
+
+def usual_limits(_provider: str) -> BreakerLimits:
+    return USUAL_LIMITS
+
+
 class LocalCircuit:
     """A circuit that this process alone knows of."""
 
-    __slots__ = ("_clock", "_guard", "_state", "quiet")
+    __slots__ = ("_clock", "_guard", "_limits", "_state", "quiet")
 
-    def __init__(self, provider: str, clock: Clock) -> None:
+    def __init__(self, provider: str, clock: Clock, limits: BreakerLimits = USUAL_LIMITS) -> None:
         self._clock = clock
+        self._limits = limits
         self._guard = Lock()
         self._state = Breaker(provider=provider)
         self.quiet = True
@@ -68,12 +82,13 @@ class LocalCircuit:
     def before(self) -> int | None:
         with self._guard:
             now_ms = self._clock.now_ms()
-            permission = may_call(self._state, now_ms)
+            permission = may_call(self._state, now_ms, self._limits)
             if permission == "refuse":
-                raise circuit_open(self._state.provider, now_ms, wait_ms(self._state, now_ms))
+                left_ms = wait_ms(self._state, now_ms, self._limits)
+                raise circuit_open(self._state.provider, now_ms, left_ms)
             if permission == "call":
                 return None
-            self._state = probe_started(self._state, now_ms)
+            self._state = probe_started(self._state, now_ms, limits=self._limits)
             return self._state.fence
 
     def after(self, ok: bool, fence: int | None = None) -> None:
@@ -81,22 +96,28 @@ class LocalCircuit:
             if ok:
                 self._state = on_success(self._state, fence)
             else:
-                self._state = on_failure(self._state, self._clock.now_ms(), fence)
+                self._state = on_failure(self._state, self._clock.now_ms(), fence, self._limits)
             self.quiet = self._state.state == "closed" and not self._state.failures
 
+    def put_off(self, fence: int, asked_ms: int) -> None:
+        with self._guard:
+            self._state = probe_put_off(self._state, self._clock.now_ms(), fence, asked_ms)
+
     def wait_ms(self) -> int:
-        return wait_ms(self._state, self._clock.now_ms())
+        return wait_ms(self._state, self._clock.now_ms(), self._limits)
 
 
 class LocalBreakers:
     """The default: circuits of this process."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, limits: Limits = usual_limits) -> None:
         self._clock = clock
+        self._limits = limits
         self._circuits: dict[str, LocalCircuit] = {}
 
     def circuit(self, provider: str) -> LocalCircuit:
-        return self._circuits.setdefault(provider, LocalCircuit(provider, self._clock))
+        made = LocalCircuit(provider, self._clock, self._limits(provider))
+        return self._circuits.setdefault(provider, made)
 
 
 class NoCircuit:
@@ -111,6 +132,9 @@ class NoCircuit:
         return None
 
     def after(self, ok: bool, fence: int | None = None) -> None:
+        pass
+
+    def put_off(self, fence: int, asked_ms: int) -> None:
         pass
 
     def wait_ms(self) -> int:
@@ -181,12 +205,18 @@ class SharedCircuit:
     """One provider's shared circuit; implements `kfm.calls.breakers.Circuit`."""
 
     def __init__(
-        self, provider: str, access: BreakerAccess, clock: Clock, lease_ms: int = PROBE_LEASE_MS
+        self,
+        provider: str,
+        access: BreakerAccess,
+        clock: Clock,
+        lease_ms: int = PROBE_LEASE_MS,
+        limits: BreakerLimits = USUAL_LIMITS,
     ) -> None:
         self._provider = provider
         self._access = access
         self._clock = clock
         self._lease_ms = lease_ms
+        self._limits = limits
         self._guard = threading.RLock()
         self._state = Breaker(provider=provider)
         self._seen_ms: int | None = None  # when it was last read, on the monotonic clock
@@ -217,12 +247,12 @@ class SharedCircuit:
         """How the try went, as far as the provider is to be thanked or blamed for it."""
         with self._guard:
             if not ok:
-                self._change(partial(on_failure, fence=fence))
+                self._change(partial(on_failure, fence=fence, limits=self._limits))
             elif fence is not None or not self.quiet:
                 self._change(lambda breaker, now_ms: on_success(breaker, fence, now_ms))
 
     def wait_ms(self) -> int:
-        return wait_ms(self._state, self._now_ms())
+        return wait_ms(self._state, self._now_ms(), self._limits)
 
     # --- of probes ---------------------------------------------------------------------
 
@@ -244,6 +274,11 @@ class SharedCircuit:
         with self._guard:
             self._change(lambda breaker, now_ms: probe_given_up(breaker, now_ms, fence))
 
+    def put_off(self, fence: int, asked_ms: int) -> None:
+        """The probe was answered with a time to come back."""
+        with self._guard:
+            self._change(lambda breaker, now_ms: probe_put_off(breaker, now_ms, fence, asked_ms))
+
     def renew(self, fence: int) -> None:
         """The probe takes its time, and is still under way."""
         with self._guard:
@@ -253,14 +288,15 @@ class SharedCircuit:
         """When a piece of waiting work may begin; see `kfm.model.breaker.release_at_ms`."""
         with self._guard:
             self._look()
-            return release_at_ms(self._state, due_ms, share_of(name), self._now_ms())
+            return release_at_ms(self._state, due_ms, share_of(name), self._now_ms(), self._limits)
 
     def _probe(self) -> int:
         """Claim the probe, or raise."""
-        if may_call(self._state, self._now_ms()) == "refuse" or not self._access.can_write:
+        if may_call(self._state, self._now_ms(), self._limits) == "refuse" or not self._access.can_write:
             raise self._refusal()
+        claimed = partial(_claimed, lease_ms=self._lease_ms, limits=self._limits)
         with self._access.writing() as store:
-            seen, kept = store.change_breaker(self._provider, partial(_claimed, lease_ms=self._lease_ms))
+            seen, kept = store.change_breaker(self._provider, claimed)
             self._keep(kept, store)
         if kept.fence > seen.fence:
             return kept.fence
@@ -268,9 +304,11 @@ class SharedCircuit:
 
     def _refusal(self) -> CircuitOpen:
         now_ms = self._now_ms()
-        at_ms = now_ms + wait_ms(self._state, now_ms)
+        at_ms = now_ms + wait_ms(self._state, now_ms, self._limits)
         when = f"is tried again at {moment(at_ms)}"
-        if self._state.state == "half-open":
+        if self._state.state == "half-open" and at_ms - now_ms > self._lease_ms:  # no probe's lease
+            when = f"has asked not to be called before {moment(at_ms)}"
+        elif self._state.state == "half-open":
             when = f"is being tried by another call, until {moment(at_ms)} at most"
         elif at_ms == now_ms:
             when = "is tried by the next run that is no dry-run"
@@ -317,17 +355,26 @@ class SharedCircuit:
             self._state = decide(self._state, self._now_ms())
 
 
-def _claimed(breaker: Breaker, now_ms: int, lease_ms: int) -> Breaker:
-    return probe_started(breaker, now_ms, lease_ms) if may_call(breaker, now_ms) == "probe" else breaker
+def _claimed(breaker: Breaker, now_ms: int, lease_ms: int, limits: BreakerLimits) -> Breaker:
+    if may_call(breaker, now_ms, limits) != "probe":
+        return breaker
+    return probe_started(breaker, now_ms, lease_ms, limits)
 
 
 class SharedBreakers:
     """The circuits of all providers, shared through the ledger: `kfm.calls.breakers.Breakers`."""
 
-    def __init__(self, access: BreakerAccess, clock: Clock, lease_ms: int = PROBE_LEASE_MS) -> None:
+    def __init__(
+        self,
+        access: BreakerAccess,
+        clock: Clock,
+        lease_ms: int = PROBE_LEASE_MS,
+        limits: Limits = usual_limits,
+    ) -> None:
         self._access = access
         self._clock = clock
         self._lease_ms = lease_ms
+        self._limits = limits
         self._circuits: dict[str, SharedCircuit] = {}
 
     def circuit(self, provider: str) -> SharedCircuit:
@@ -335,7 +382,8 @@ class SharedBreakers:
         if found is None:
             if len(self._circuits) >= CIRCUITS_MAX:
                 self._circuits.clear()  # names that vary without end: their state is in the ledger
-            found = SharedCircuit(provider, self._access, self._clock, self._lease_ms)
+            limits = self._limits(provider)
+            found = SharedCircuit(provider, self._access, self._clock, self._lease_ms, limits)
             found = self._circuits.setdefault(provider, found)
         return found
 

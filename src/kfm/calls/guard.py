@@ -10,8 +10,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from kfm import ports
+from kfm.calls.runtime import own_check, parts_ms, stop_in
 from kfm.model.errors import KfmError
 from kfm.model.retry import (
     CallPolicy,
@@ -71,6 +73,8 @@ def guarded(
     policy = policy or call_policy()
     ends_ms = min((each for each in (deadline_ms, until_ms) if each is not None), default=None)
     for attempt in range(1, policy.attempts_max + 1):
+        if (stop := stop_in(own_check())) is not None:
+            raise stop
         try:
             return call(_left_ms(timeout_ms, clock, deadline_ms))
         except Exception as error:
@@ -81,8 +85,11 @@ def guarded(
                 None if ends_ms is None else clock.now_ms() + ends_ms - clock.monotonic_ms(),
                 clock.now_ms(),
                 rng.unit(),
-                _asked_ms(error, clock.now_ms()),
+                asked_ms(error, clock.now_ms()),
             )
+            if decision.retry and isinstance(error, KfmError) and error.facts.get("circuit_open"):
+                # However short the cool-down is: to wait for a circuit is the run's business.
+                decision = replace(decision, retry=False, reason="circuit-open")
             if not decision.retry:
                 _hand_up(error, decision, clock.now_ms())
                 raise
@@ -93,7 +100,8 @@ def guarded(
                         attempt=attempt, delay_ms=delay_ms, error_class=decision.error_class, error=error
                     )
                 )
-            clock.sleep_ms(delay_ms)
+            for part_ms in parts_ms(delay_ms, own_check()):
+                clock.sleep_ms(part_ms)
     raise AssertionError("attempts_max is at least 1")
 
 
@@ -121,7 +129,8 @@ def _left_ms(timeout_ms: int, clock: Clock, deadline_ms: int | None) -> int:
     return timeout_ms if deadline_ms is None else max(1, min(timeout_ms, deadline_ms - clock.monotonic_ms()))
 
 
-def _asked_ms(error: Exception, now_ms: int) -> int | None:
+def asked_ms(error: Exception, now_ms: int) -> int | None:
+    """How long upstream's Retry-After asks to wait; None without one."""
     header = error.facts.get("retry_after") if isinstance(error, KfmError) else None
     return parse_retry_after(header, now_ms) if isinstance(header, str) else None
 
@@ -130,11 +139,11 @@ def _hand_up(error: Exception, decision: RetryDecision, now_ms: int) -> None:
     """Tell the run tier when to come back, and people why we stopped."""
     if decision.reason == "non-retryable":
         return
-    asked_ms = _asked_ms(error, now_ms)
-    not_before_ms = decision.not_before_ms or (now_ms + asked_ms if asked_ms else None)
+    wanted_ms = asked_ms(error, now_ms)
+    not_before_ms = decision.not_before_ms or (now_ms + wanted_ms if wanted_ms else None)
     if isinstance(error, KfmError):
         error.facts["error_class"] = decision.error_class
         if not_before_ms is not None:
             error.facts["not_before_ms"] = not_before_ms
-    wait = f"; upstream asks us to wait {asked_ms // 1000} s" if asked_ms else ""
+    wait = f"; upstream asks us to wait {wanted_ms // 1000} s" if wanted_ms else ""
     error.add_note(f"Not tried again now: {decision.reason}{wait}.")

@@ -7,11 +7,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Literal, TypeVar
 
 from kfm.calls.breakers import SharedCircuit
-from kfm.calls.guard import classify_call
+from kfm.calls.guard import asked_ms, classify_call
 from kfm.model.breaker import PROBE_LEASE_MS
 from kfm.model.errors import BackendUnavailable, ChecksumMismatch, KfmError, UpstreamUnavailable
 from kfm.model.records import ObjectStat
-from kfm.model.retry import parse_retry_after
 from kfm.model.units import PROVIDERS
 from kfm.ports import Bucket, Clock, Http, Response, Upstream
 
@@ -96,6 +95,10 @@ class GuardedRequest:
             self.undecided()
         elif isinstance(error, ChecksumMismatch) or not kind.retryable:
             self._answered(error)
+        elif wanted_ms := asked_ms(error, self._clock.now_ms()):
+            # The provider is up and says when to come back: that is obeyed, and its circuit is spared.
+            if self._fence is not None:
+                self._circuit.put_off(self._fence, wanted_ms)
         else:
             self._circuit.after(False, self._fence)
             self._hand_up(error)
@@ -118,9 +121,7 @@ class GuardedRequest:
         if wait_s <= 0 or not isinstance(error, BackendUnavailable):
             return
         error.facts["circuit_open"] = True
-        asked_ms = parse_retry_after(error.facts.get("retry_after") or "", self._clock.now_ms())
-        if asked_ms is None or asked_ms < wait_s * 1000:
-            error.facts["retry_after"] = str(wait_s)
+        error.facts["retry_after"] = str(wait_s)
 
 
 class GuardedHttp:

@@ -7,10 +7,13 @@ import pickle
 from collections.abc import Callable
 from contextvars import copy_context
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
 
 from kfm.calls.attempts import Tries
+from kfm.calls.runtime import HERE, parts_ms
 from kfm.model.errors import KfmError, LimitExceeded, UsageError, WorkFailed
+
+T = TypeVar("T")
 
 ABANDONED_MAX = 16  # threads that are no longer waited for, in this process
 _JOIN_S = 5.0
@@ -40,17 +43,25 @@ def in_thread(tries: Tries, fn: Callable[..., Any], args: tuple[Any, ...], kwarg
 
     thread = Thread(target=work, name=f"kfm.call {tries.plan.name}", daemon=True)
     thread.start()
-    try:
-        ok, answer = answers.get(timeout=tries.limit_ms / 1000)
-    except Empty:
+
+    def answered(wait_s: float) -> tuple[bool, Any] | None:
+        with contextlib.suppress(Empty):
+            return answers.get(timeout=wait_s)
+        return None
+
+    found = _within(tries, answered)
+    if found is None:
         _abandoned.append(thread)
-        raise tries.timed_out("its thread was abandoned and may still be at work", abandoned=True) from None
+        raise HERE.stop or tries.timed_out(
+            "its thread was abandoned and may still be at work", abandoned=True
+        )
+    ok, answer = found
     if ok:
         return answer
     try:
         raise answer
     finally:
-        del answer  # the frame and the error would hold each other
+        del answer, found  # the frame and the error would hold each other
 
 
 def in_process(tries: Tries, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -66,8 +77,8 @@ def in_process(tries: Tries, fn: Callable[..., Any], args: tuple[Any, ...], kwar
     try:
         process.start()
         theirs.close()
-        if not ours.poll(tries.limit_ms / 1000):
-            raise tries.timed_out("its process was killed")
+        if not _within(tries, ours.poll):
+            raise HERE.stop or tries.timed_out("its process was killed")
         how, answer = pickle.loads(ours.recv_bytes())
     except EOFError:
         process.join(_JOIN_S)
@@ -84,6 +95,14 @@ def in_process(tries: Tries, fn: Callable[..., Any], args: tuple[Any, ...], kwar
     if isinstance(answer, KfmError):
         answer.args = (answer.message,)  # made from its message once more on the way
     raise answer
+
+
+def _within(tries: Tries, look: Callable[[float], T]) -> T | None:
+    """What `look` finds, in so many seconds, before the limit or a stop of the run."""
+    for part_ms in parts_ms(tries.limit_ms, HERE.check):
+        if found := look(part_ms / 1000):
+            return found
+    return None
 
 
 def _errand(name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:

@@ -6,14 +6,18 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from kfm.calls.breakers import Breakers, Circuit, LocalBreakers, NoCircuit
+from kfm.model.errors import KfmError
 from kfm.ports import Clock, Rng
 
 DEADLINE_MS: ContextVar[int | None] = ContextVar("kfm_deadline_ms", default=None)  # monotonic
+STOP_POLL_MS = 200  # how often a wait in a run looks whether the run was stopped
+Check = Callable[[], None]  # raises once the run was stopped
+_CHECK: ContextVar[Check | None] = ContextVar("kfm_check", default=None)
 
 
 def deadline() -> float | None:
@@ -32,6 +36,31 @@ def within(seconds: float) -> Iterator[None]:
         yield
     finally:
         DEADLINE_MS.reset(token)
+
+
+def own_check() -> Check | None:
+    """The check of the run in whose context this is called."""
+    return _CHECK.get()
+
+
+def stop_in(check: Check | None) -> KfmError | None:
+    """What has stopped the run of this check."""
+    if check is not None:
+        try:
+            check()
+        except KfmError as error:
+            return error
+    return None
+
+
+def parts_ms(delay_ms: int, check: Check | None) -> Iterator[int]:
+    """The parts of a wait, which ends early after a stop."""
+    if check is None:
+        yield delay_ms
+        return
+    while delay_ms > 0 and stop_in(check) is None:
+        yield min(delay_ms, STOP_POLL_MS)
+        delay_ms -= STOP_POLL_MS
 
 
 _MARK = "__kfm_handed_up__"
@@ -103,6 +132,17 @@ class Line:
         self.circuit = circuit
 
 
+class CallWatch(Protocol):
+    """What a run sees of the calls of its pipeline, from any thread."""
+
+    def observe(self, tried: FailedTry) -> None: ...
+    def acts(self, call: str) -> None:
+        """A call that must not be repeated is about to be made; raises if that can't be made durable."""
+
+
+_WATCH: ContextVar[CallWatch | None] = ContextVar("kfm_call_watch", default=None)
+
+
 class CallRuntime:
     """What calls are made with; `HERE` is the only one."""
 
@@ -111,10 +151,11 @@ class CallRuntime:
     breakers: Breakers
     pause: Callable[[int], Awaitable[None]]
     observer: Callable[[FailedTry], None] | None  # of every failed try and every recovery
-    acting: Callable[[str], None] | None  # told before each try of a call that says idempotent=False
 
     def __init__(self) -> None:
         self._lines: dict[str | None, Line] = {}
+        self.runs: list[Check] = []  # those at work in this process
+        self._watches: list[CallWatch] = []  # of their pipelines
 
     def equip(self, clock: Clock, rng: Rng) -> None:
         """Real time and chance, unless others have been set before."""
@@ -122,7 +163,7 @@ class CallRuntime:
             self.clock, self.rng = clock, rng
             self.breakers = LocalBreakers(clock)
             self.pause = _pause
-            self.observer = self.acting = None
+            self.observer = None
 
     def line(self, provider: str | None) -> Line:
         if not hasattr(self, "clock"):
@@ -132,6 +173,68 @@ class CallRuntime:
             circuit = NoCircuit() if provider is None else self.breakers.circuit(provider)
             found = self._lines.setdefault(provider, Line(provider, circuit))
         return found
+
+    @contextmanager
+    def watched_by(self, watch: CallWatch) -> Iterator[None]:
+        """Let a run see every call inside: several runs share a process."""
+        token = _WATCH.set(watch)
+        self._watches.append(watch)
+        try:
+            yield
+        finally:
+            self._watches.remove(watch)
+            _WATCH.reset(token)
+
+    @property
+    def watches(self) -> list[CallWatch]:
+        """That of the run around the code that asks. A thread that was started without the run's context may
+        belong to any run at work."""
+        own = _WATCH.get() if self._watches else None
+        return [own] if own is not None else list(self._watches)
+
+    def acts(self, call: str) -> None:
+        """Before each try of a call that says idempotent=False."""
+        for watch in self.watches:
+            watch.acts(call)
+
+    def observe(self, tried: FailedTry) -> None:
+        """A try failed, or a call succeeded after failures."""
+        watches = self.watches
+        if len(watches) == 1:
+            watches[0].observe(tried)
+        if self.observer is not None:
+            self.observer(tried)
+
+    @contextmanager
+    def stopped_by(self, check: Check) -> Iterator[None]:
+        """Make no further try inside once `check` raises; it is called from any thread."""
+        token = _CHECK.set(check)
+        self.runs.append(check)
+        try:
+            yield
+        finally:
+            self.runs.remove(check)
+            _CHECK.reset(token)
+
+    @property
+    def check(self) -> Check | None:
+        """That of the run around the code that asks.
+
+        A thread that was started without the run's context belongs to the only run, if there is one.
+        """
+        return own_check() or (self.runs[0] if len(self.runs) == 1 else None)
+
+    @property
+    def stop(self) -> KfmError | None:
+        return stop_in(self.check) if self.runs else None
+
+    def sleep_ms(self, delay_ms: int) -> None:
+        for part_ms in parts_ms(delay_ms, self.check):
+            self.clock.sleep_ms(part_ms)
+
+    async def sleep_async(self, delay_ms: int) -> None:
+        for part_ms in parts_ms(delay_ms, self.check):
+            await self.pause(part_ms)
 
     def replace(self, **changes: Any) -> dict[str, Any]:
         """Set some of them for good; what they were is returned."""

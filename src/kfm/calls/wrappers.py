@@ -1,7 +1,7 @@
 """Wrappers of declared functions. Everything that can be decided at declaration, is.
 
-The wrapper for the commonest case (no limit asked for, none around, the circuit quiet) adds two
-looks to the function's own call; all else is behind them, in `carry_on`.
+The wrapper for the commonest case (no limit asked for, none around, the circuit quiet, no run that
+could be stopped) adds three looks to the function's own call; all else is behind them, in `carry_on`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _plain(fn: Callable[P, T], plan: CallPlan, invoke: Invoke) -> Callable[P, T]
     @functools.wraps(fn)
     def plain(*args: P.args, **kwargs: P.kwargs) -> T:
         answer: T
-        if line.circuit.quiet and around() is None:
+        if line.circuit.quiet and around() is None and not HERE.runs:
             try:
                 answer = direct(*args, **kwargs)
             except Exception as error:
@@ -58,7 +58,7 @@ def _plain(fn: Callable[P, T], plan: CallPlan, invoke: Invoke) -> Callable[P, T]
                 if not circuit.quiet:  # another thread's failure was counted meanwhile
                     circuit.after(True)
                 return answer
-            HERE.clock.sleep_ms(delay_ms)
+            HERE.sleep_ms(delay_ms)
         else:
             tries = Tries(plan)
         answer = carry_on(tries, invoke, args, kwargs)
@@ -78,7 +78,7 @@ def _timed(fn: Callable[P, T], plan: CallPlan, handing: Handing | None, invoke: 
         answer: T
         began_ms, outer_ms = HERE.clock.monotonic_ms(), around()
         until_ms = began_ms + limit_ms
-        if line.circuit.quiet and (outer_ms is None or until_ms <= outer_ms):
+        if line.circuit.quiet and (outer_ms is None or until_ms <= outer_ms) and not HERE.runs:
             handed: Any = args, kwargs
             if handing is not None:
                 handed = handing.into(args, kwargs, limit_ms)
@@ -97,7 +97,7 @@ def _timed(fn: Callable[P, T], plan: CallPlan, handing: Handing | None, invoke: 
                 return answer
             finally:
                 leave(token)
-            HERE.clock.sleep_ms(delay_ms)
+            HERE.sleep_ms(delay_ms)
         else:
             tries = Tries(plan)
         answer = carry_on(tries, invoke, args, kwargs)
@@ -122,7 +122,7 @@ def carry_on(tries: Tries, invoke: Invoke, args: tuple[Any, ...], kwargs: dict[s
             return answer
         finally:
             DEADLINE_MS.reset(token)
-        HERE.clock.sleep_ms(delay_ms)
+        HERE.sleep_ms(delay_ms)
 
 
 def wrap_async(
@@ -167,7 +167,7 @@ def wrap_async(
                 return answer
             finally:
                 DEADLINE_MS.reset(token)
-            await HERE.pause(delay_ms)
+            await HERE.sleep_async(delay_ms)
 
     return wrapper
 

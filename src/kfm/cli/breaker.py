@@ -23,12 +23,13 @@ def command() -> None:
 def list_breakers(session: CommandSession) -> None:
     """List every provider that had trouble, and whether it is called now.
 
-    After three failures in a row the circuit is open: no process calls the provider for 300 seconds. Then a
-    single trial call of the whole environment is made. What waits meanwhile spends no attempt.
+    After so many failures in a row (`providers` in the configuration; three) the circuit is open: no process
+    calls the provider for its cool-down (300 seconds). Then a single trial call of the whole environment is
+    made. What waits meanwhile spends no attempt.
     """
     with session.app(read_only=True) as app:
         now_ms = app.ledger.now_ms()
-        documents = [breaker_document(breaker, now_ms) for breaker in app.ledger.breakers()]
+        documents = [breaker_document(breaker, now_ms, app.settings) for breaker in app.ledger.breakers()]
     rows = [
         (
             each["provider"],
@@ -55,7 +56,7 @@ def reset(session: CommandSession, provider: str, rationale: str | None, **optio
     """Close the circuit of PROVIDER: call it again at once, because you know that it is well.
 
     Only needed where the next try is too far away: a circuit closes by itself. The reset is kept in the
-    governance ledger. If the provider still fails, three calls open the circuit again.
+    governance ledger. If the provider still fails, a few calls open the circuit again.
     """
     if not (rationale or "").strip():
         raise RationaleRequired("A circuit is reset with --rationale TEXT.")
@@ -78,7 +79,7 @@ def reset(session: CommandSession, provider: str, rationale: str | None, **optio
             claimed_actor=options["actor"],
             ticket=options["ticket"],
         )
-        shown = breaker_document(after, app.ledger.now_ms())
+        shown = breaker_document(after, app.ledger.now_ms(), app.settings)
         document = {"breaker": shown, "was": before.state}
         session.emit(document, [f"{breaker_text(shown)}; it was {before.state}"])
         from kfm.cli.run import notify_hooks

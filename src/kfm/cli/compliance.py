@@ -42,7 +42,7 @@ def command(session: CommandSession, since: str | None) -> int:
     count = 0
     with session.app(read_only=True) as app:
         runs = app.ledger.count_runs(since_ms)
-        for checked in check(app.ledger, since_ms):
+        for checked in check(app.ledger, since_ms, app.settings):
             count += len(checked.sequences)
             findings += [finding_document(one) for one in checked.findings]
             if session.output == "json":  # there may be many, and only JSON shows them

@@ -374,11 +374,12 @@ def failure_lines(report: Any, again: str, *, verbose: bool) -> Iterable[tuple[L
             yield "info", "  fix: Mend the function; with --verbose the traceback is printed."
     if len(failed) > FAILURES_SHOWN_MAX:
         yield "info", f"… and {len(failed) - FAILURES_SHOWN_MAX} more: kfm graph {short_id(report.run_id)}"
-    if report.state == "cancelled":
-        yield "info", "cancelled: what was finished is kept"
-    elif not failed and report.error is not None:
+    stopped = report.error is not None and not isinstance(report.error, Cancelled)
+    if stopped and (report.state == "cancelled" or not failed):
         yield "error", f"error {report.error.code}: {_text(report.error)}"
         yield "info", f"fix: {report.error.way_out}"
+    if report.state == "cancelled":
+        yield "info", "cancelled: what was finished is kept"
     yield "info", f"go on with: {again}"
 
 

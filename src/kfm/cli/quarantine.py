@@ -49,7 +49,7 @@ def list_held(
         found = app.ledger.held(
             state=None if everything else "held", kind=kind, dataset_id=dataset, limit=limit + 1
         )
-        steps = [step_of_held(app.ledger, one, app.clock.now_ms()) for one in found[:limit]]
+        steps = [step_of_held(app.ledger, one, app.clock.now_ms(), app.settings) for one in found[:limit]]
     more = len(found) > limit
     shown = found[:limit]
     rows = [
@@ -85,7 +85,7 @@ def show_held(session: CommandSession, wanted: str) -> None:
     with session.app(read_only=True) as app:
         held = find_held(app.ledger, wanted)
         requests = app.ledger.approvals(subject=held.held_id)
-        step = step_of_held(app.ledger, held, app.clock.now_ms())
+        step = step_of_held(app.ledger, held, app.clock.now_ms(), app.settings)
     document = {"held": held_document(held, step), "requests": [approval_document(one) for one in requests]}
     session.emit(document, _lines(held, requests, step))
 

@@ -137,7 +137,7 @@ def show_command(session: CommandSession, run: str) -> None:
         show_unit(session, run)
         return
     with session.app(read_only=True) as app:
-        document = shown_run(app.ledger, run)
+        document = shown_run(app.ledger, run, app.settings)
     session.emit(document, render(document))
 
 

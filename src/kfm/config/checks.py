@@ -21,7 +21,13 @@ from kfm.config.document import (
     is_web_address,
 )
 from kfm.config.secrets import inline_secrets, is_reference
-from kfm.config.section_checks import ingest_problems, people_problems, serve_problems, webhook_problems
+from kfm.config.section_checks import (
+    ingest_problems,
+    people_problems,
+    retry_problems,
+    serve_problems,
+    webhook_problems,
+)
 from kfm.model.breaker import PROVIDER_CHARS_MAX, is_provider_name
 from kfm.model.energy import FIGURE_MIN, FIGURES_MAX
 from kfm.model.errors import ConfigError, WindowError
@@ -61,6 +67,7 @@ def check(document: Document, settings: Settings) -> None:
         *ingest_problems(settings),
         *people_problems(settings),
         *webhook_problems(settings),
+        *retry_problems(settings),
         *serve_problems(settings),
         *inline_secrets(settings),
     ]
@@ -353,6 +360,8 @@ def _numbers(settings: Settings) -> Iterator[Problem]:
     if lease.heartbeat_seconds is not None and not 0 < lease.heartbeat_seconds < lease.seconds:
         yield "lease.heartbeat_seconds", "`heartbeat_seconds` must be more than 0 and less than `seconds`"
     for index, source in enumerate(settings.sources):
+        if source.run_seconds is not None and source.run_seconds < 1:
+            yield f"sources[{index}].run_seconds", "`run_seconds` must be at least 1"
         if source.pagination is not None:
             for field in ("page_size", "pages_max"):
                 if getattr(source.pagination, field) < 1:

@@ -29,8 +29,8 @@ def leaves(settings: Settings) -> list[tuple[str, Any]]:
 
 def _walk(value: Any, path: str, found: list[tuple[str, Any]]) -> None:
     if isinstance(value, msgspec.Struct):
-        for name in value.__struct_fields__:
-            _walk(getattr(value, name), f"{path}.{name}" if path else name, found)
+        for name, item in _named(value):
+            _walk(item, f"{path}.{name}" if path else name, found)
     elif isinstance(value, dict) and value:
         for name, item in value.items():
             _walk(item, f"{path}.{name}", found)
@@ -39,6 +39,12 @@ def _walk(value: Any, path: str, found: list[tuple[str, Any]]) -> None:
             _walk(item, f"{path}[{index}]", found)
     else:
         found.append((path, public(path, value)))
+
+
+def _named(value: msgspec.Struct) -> Iterator[tuple[str, Any]]:
+    """Every field under the name that it has in a file."""
+    for field, name in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
+        yield name, getattr(value, field)
 
 
 def _plain(value: tuple[Any, ...]) -> bool:
@@ -64,7 +70,7 @@ def public_document(settings: Settings) -> dict[str, Any]:
 
     def plain(value: Any, path: str) -> Any:
         if isinstance(value, msgspec.Struct):
-            return {n: plain(getattr(value, n), f"{path}.{n}") for n in value.__struct_fields__}
+            return {n: plain(item, f"{path}.{n}") for n, item in _named(value)}
         if isinstance(value, dict):
             return {n: plain(item, f"{path}.{n}") for n, item in value.items()}
         if isinstance(value, tuple):

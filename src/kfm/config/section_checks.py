@@ -1,4 +1,4 @@
-"""Checks of `ingest:`, `webhook`, `serve` and `people:`: names agree, numbers and roles make sense."""
+"""Checks of `ingest`, `webhook`, `retry`, `providers`, `serve` and `people`: names and numbers make sense."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING
 
 from kfm.config.document import NAME, NAME_RULE, Problem, is_web_address
 from kfm.config.secrets import WAY_OUT, is_reference
+from kfm.model.breaker import PROVIDER_CHARS_MAX, is_provider_name
 from kfm.model.errors import ConfigError
 from kfm.model.quantities import did_you_mean
 from kfm.model.roles import KnownPerson, read_hash
-from kfm.model.settings import PersonSettings, Settings, SourceSettings
+from kfm.model.settings import (
+    TRIGGERS,
+    PersonSettings,
+    ProviderSettings,
+    RetrySettings,
+    Settings,
+    SourceSettings,
+    TriggerRetrySettings,
+)
 
 if TYPE_CHECKING:
     from kfm.model.settings import Ingest, IngestQueue
@@ -209,6 +218,68 @@ def webhook_problems(settings: Settings) -> Iterator[Problem]:
     for index, source in enumerate(settings.sources):
         if source.webhook is not None:
             yield from _webhook(source, f"sources[{index}].webhook")
+
+
+_COUNTS = (1, 1_000)
+_SPAN_S = (0.1, 7 * DAY_S)
+LADDER_MAX = 20  # steps
+_FIGURES: dict[str, tuple[float, float]] = {
+    "attempts": (1, 100),
+    "base_seconds": _SPAN_S,
+    "cap_seconds": _SPAN_S,
+    "budget_seconds": (1, 90 * DAY_S),
+    "grants": _COUNTS,
+    "grants_per_day": _COUNTS,
+    "failures": _COUNTS,
+    "cool_down_seconds": (1, DAY_S),
+}
+
+
+def retry_problems(settings: Settings) -> Iterator[Problem]:
+    """Path and sentence of whatever is wrong with the budgets of runs and the breakers of providers."""
+    yield from _retry(settings.retry, "retry")
+    for index, source in enumerate(settings.sources):
+        if source.retry is not None:
+            yield from _retry(source.retry, f"sources[{index}].retry")
+    for name, provider in settings.providers.items():
+        if not is_provider_name(name):
+            rule = f"one word of plain characters, at most {PROVIDER_CHARS_MAX}"
+            yield f"providers.{name}", f"the provider `{name[:40]}` can't be called: its name is {rule}"
+        yield from _within_bounds(provider, f"providers.{name}")
+
+
+def _retry(retry: RetrySettings, path: str) -> Iterator[Problem]:
+    yield from _retry_limits(retry, path)
+    for trigger in TRIGGERS:
+        limits = retry.of(trigger)
+        if limits is not None:
+            yield from _retry_limits(limits, f"{path}.{trigger}")
+
+
+def _retry_limits(limits: TriggerRetrySettings, path: str) -> Iterator[Problem]:
+    yield from _within_bounds(limits, path)
+    base, cap, ladder = limits.base_seconds, limits.cap_seconds, limits.ladder_seconds
+    if base is not None and cap is not None and base > cap:
+        yield f"{path}.cap_seconds", "`cap_seconds` must not be less than `base_seconds`"
+    if ladder and (base is not None or cap is not None):
+        yield (
+            f"{path}.ladder_seconds",
+            "`ladder_seconds` takes the place of `base_seconds` and `cap_seconds`: leave those out",
+        )
+    least, most = _SPAN_S
+    if ladder is not None and len(ladder) > LADDER_MAX:
+        yield f"{path}.ladder_seconds", f"`ladder_seconds` has at most {LADDER_MAX} steps"
+    for position, seconds in enumerate(ladder or ()):
+        if not least <= seconds <= most:
+            here = f"{path}.ladder_seconds[{position}]"
+            yield here, f"a step of `ladder_seconds` must be from {least} to {most}"
+
+
+def _within_bounds(limits: TriggerRetrySettings | ProviderSettings, path: str) -> Iterator[Problem]:
+    for field, (least, most) in _FIGURES.items():
+        figure = getattr(limits, field, None)
+        if figure is not None and not least <= figure <= most:  # NaN compares with nothing
+            yield f"{path}.{field}", f"`{field}` must be from {least} to {most}"
 
 
 def serve_problems(settings: Settings) -> Iterator[Problem]:

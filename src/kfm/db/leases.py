@@ -15,6 +15,7 @@ Dead = Callable[[str], bool]
 LEASE_MAX_MS = 2 * 86_400_000  # twice what a configuration may ask for
 LEASE_EXPIRED = "LEASE_EXPIRED"
 WORKER_DIED = "WORKER_DIED"
+CANCELLED = "CANCELLED"
 GONE = "The process that ran it is gone."
 COLLECTOR = "gc"  # the lock that garbage collection holds; no run starts while it is held
 
@@ -89,22 +90,44 @@ def free(session: Session, lock: Lock, now_ms: int) -> None:
 def evict(session: Session, lock: Lock, now_ms: int, journal: Journal) -> Reaped:
     """Fail the run of a holder that is gone."""
     assert lock.holder is not None
-    lapsed = _lapsed(lock, now_ms)
-    code = LEASE_EXPIRED if lapsed else WORKER_DIED
+    run_id, lapsed = lock.holder.run_id, _lapsed(lock, now_ms)
+    code, reason = LEASE_EXPIRED if lapsed else WORKER_DIED, GONE
+    cancelled = session.one("requests.cancelled", run_id=run_id)
+    if cancelled is not None:  # its process was told to stop, and did
+        code, reason = CANCELLED, str(cancelled[0])
+        session.all("requests.end_cancelled", run_id=run_id, ended_at_ms=now_ms)
+    fail_holder(session, lock, code, reason, now_ms, journal)
+    return Reaped(run_id=run_id, scope=lock.scope, worker_id=lock.holder.worker_id, lapsed=lapsed)
+
+
+def fail_holder(
+    session: Session,
+    lock: Lock,
+    code: str,
+    message: str,
+    now_ms: int,
+    journal: Journal,
+    error_class: str = "lease",
+    *,
+    retryable: bool = True,
+) -> None:
+    """Fail the run that a lock is held for, without a word from its process."""
+    assert lock.holder is not None
+    run_id = lock.holder.run_id
     session.one(
         "runs.fail",
-        run_id=lock.holder.run_id,
+        run_id=run_id,
         fence=lock.fence,
         end_time_ms=now_ms,
         error_code=code,
-        error_message=GONE,
+        error_message=message,
     )
-    session.all("invocations.interrupt", run_id=lock.holder.run_id, reason=GONE, reason_code=code)
-    journal.abandon(session, lock.holder.run_id, code, GONE, now_ms, _lone_node(lock.scope))
-    return Reaped(run_id=lock.holder.run_id, scope=lock.scope, worker_id=lock.holder.worker_id, lapsed=lapsed)
+    session.all("invocations.interrupt", run_id=run_id, reason=message, reason_code=code)
+    lone = lone_node(lock.scope)
+    journal.abandon(session, run_id, code, message, now_ms, lone, error_class, retryable=retryable)
 
 
-def _lone_node(scope: str) -> str:
+def lone_node(scope: str) -> str:
     """The node that is at work under this lock by itself, while others of its run may be, too."""
     return scope.removeprefix("node:").rpartition("@")[0] if scope.startswith("node:") else ""
 

@@ -171,6 +171,39 @@ class Ledger(LedgerReader):
 
         return self._database.write(change)
 
+    def abandon(
+        self,
+        scope: str,
+        fence: int,
+        run_id: str,
+        code: str,
+        message: str,
+        error_class: str,
+        *,
+        retryable: bool,
+    ) -> bool:
+        """Fail a run whose function does not end after a stop, and free its lock; False if that is lost.
+
+        What the function still does meets a lost lease."""
+        from kfm.db.pipeline_runs import fail_pass  # late: most commands abandon nothing
+
+        message = rows.storable(message)
+
+        def change(session: Session) -> bool:
+            now_ms = session.now_ms()
+            lock = leases.lock_for_update(session, scope)
+            if lock.fence != fence or lock.holder is None or lock.holder.run_id != run_id:
+                return False
+            leases.fail_holder(
+                session, lock, code, message, now_ms, self._journal, error_class, retryable=retryable
+            )
+            if not leases.lone_node(scope):
+                fail_pass(session, run_id, code, now_ms)
+            session.all("locks.release", scope=scope, fence=fence)  # given up by its holder, as by `fail`
+            return True
+
+        return self._database.write(change)
+
     # --- recovery --------------------------------------------------------------------
 
     def reap(self, dead: leases.Dead) -> list[Reaped]:

@@ -118,9 +118,18 @@ class Journal:
             self.close(session, account, run)
 
     def abandon(
-        self, session: Session, run_id: str, code: str, message: str, now_ms: int, lone: str = ""
+        self,
+        session: Session,
+        run_id: str,
+        code: str,
+        message: str,
+        now_ms: int,
+        lone: str = "",
+        error_class: str = "lease",
+        *,
+        retryable: bool = True,
     ) -> None:
-        """Close whatever a process that is gone has left open, nodes before their run.
+        """Close whatever a process that is gone, or was given up, has left open, nodes before their run.
 
         `lone` is a node that it ran by itself: others of the run may still be at work.
         """
@@ -138,9 +147,9 @@ class Journal:
                 ending="abort",
                 outcome="failed" if attempt.node else None,
                 error_code=code,
-                error_class="lease",
+                error_class=error_class,
                 error_message=message,
-                retryable=True,
+                retryable=retryable,
             )
             self.close(session, AttemptRecord(attempt=ended), run)
 

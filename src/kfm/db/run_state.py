@@ -435,6 +435,8 @@ class RunStateTables:
         def change(session: Session) -> EndedPass:
             if not holds(session, Fence(request.scope, request.fence)):
                 return EndedPass(landed=False)
+            if request.commits and request.policy_epoch not in (None, governance.held_epoch(session)):
+                return EndedPass(landed=False, epoch_moved=True)
             self._claim(session)
             for head in skips.restored if skips is not None else ():
                 restore(session, request.branch, head)

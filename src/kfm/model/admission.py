@@ -12,7 +12,7 @@ from kfm.model.gates import GateDecision
 from kfm.model.quantities import counted, moment
 from kfm.model.quarantine import RetryState
 from kfm.model.records import ReasonCode, Record, ReopenReason, Run, Trigger
-from kfm.model.requests import PutOff, RequestOutcome, Settlement, spread_ms
+from kfm.model.requests import PutOff, RequestOutcome, Settlement, UpdateRequest, spread_ms
 from kfm.model.retry_budgets import (
     CIRCUIT_OPEN,
     NOT_RETRIED,
@@ -23,6 +23,7 @@ from kfm.model.retry_budgets import (
     is_spent,
     may_be_granted,
     may_be_granted_today,
+    prospect,
 )
 from kfm.model.times import rfc3339
 
@@ -90,10 +91,10 @@ def may_start(asked: Asked, run: Run | None, facts: StartFacts, now_ms: int) -> 
             kind="busy", code="running", run=run, revision=run.revision, reason="The same work is running."
         )
     if not facts.gates.allowed:
-        return _gated(asked, run, facts, now_ms)
+        return _gated(asked, facts, now_ms)
     decision = _by_run(asked, run, facts, now_ms)
     if decision.kind in ("admitted", "compare") and facts.circuit is not None:
-        return _waits(asked, run, decision.code, f"circuit:{facts.circuit.provider}", facts.circuit.until_ms)
+        return _waits(decision.code, f"circuit:{facts.circuit.provider}", facts.circuit.until_ms)
     return decision
 
 
@@ -142,16 +143,16 @@ def _again(asked: Asked, run: Run, facts: StartFacts, now_ms: int) -> StartDecis
     code: ReasonCode = "attempt-failed" if failed else "attempt-interrupted"
     ended = f"failed with {run.error_code}" if failed else "was interrupted"
     why = f"Attempt {run.attempts} {ended}."
-    if facts.acts and not (person and (asked.trigger.rationale or facts.gates.approval)):
-        made = ", ".join(facts.acts)
+    state = facts.state if facts.state is not None and facts.state.attempt == run.attempts else None
+    released = state is not None and state.reason == "granted"  # two persons have answered for it
+    if facts.acts and not (released or (person and (asked.trigger.rationale or facts.gates.approval))):
         reason = (
-            f"{why} It may have acted outside ({made}): a person has to see, and answer for another attempt."
+            f"{why} It may have acted outside ({', '.join(facts.acts)}): a person has to see what it did."
         )
         return _at(run, "refused", "acted", reason, blocked_by="acts")
-    if not facts.idempotent and not person:
+    if not facts.idempotent and not (released or person):
         reason = f"{why} Nothing retries it automatically: {NOT_RETRIED['not-idempotent']}."
         return _at(run, "refused", "not-idempotent", reason, blocked_by="acts")
-    state = facts.state if facts.state is not None and facts.state.attempt == run.attempts else None
     if state is None or state.reason == "stopped":  # nothing was decided against it
         return _restarted(run, code, why)
     if state.fate == "retry":
@@ -172,17 +173,18 @@ def _as_promised(
     """An attempt is ahead of the run: made when it is due, also late; a person may be earlier."""
     due_ms = state.not_before_ms or 0
     if due_ms > now_ms and not is_answered(asked, facts):
-        return _waits(asked, run, admitted.code, blocker_of(state), due_ms)
+        return _waits(admitted.code, blocker_of(state), due_ms, run=run)
     overtaken = asked.promised and state.reason != "next-run" and facts.next_run_ms is not None
     if overtaken and facts.next_run_ms is not None and facts.next_run_ms > now_ms:
-        return _waits(asked, run, admitted.code, "next-run", facts.next_run_ms)
+        return _waits(admitted.code, "next-run", facts.next_run_ms, run=run)
     return admitted
 
 
 def _by_person(
     asked: Asked, run: Run, state: RetryState, facts: StartFacts, now_ms: int, why: str
 ) -> StartDecision:
-    """Freely within the budget; once its attempts are used up, with a rationale and a ticket."""
+    """Freely within the budget; once its attempts are used up, at other inputs, or with a rationale and a
+    ticket."""
     code: ReasonCode = "attempt-failed"
     if not is_spent(run, state, now_ms, facts.limits):
         return _restarted(run, code, why)
@@ -199,6 +201,10 @@ def _by_person(
     if trigger.rationale and trigger.ticket and may_be_granted(run, state, facts.limits):
         reason = f"{why} Retried past its budget by {trigger.actor} ({trigger.ticket})."
         return _at(run, "admitted", "budget-spent", reason, how="restart", grant="governed")
+    if facts.fingerprint is None:
+        return _at(run, "compare", "compared", why)
+    if facts.fingerprint != state.fingerprint and may_be_granted_today(state, now_ms, facts.limits):
+        return _at_other_inputs(run, why)
     spent = f"{why} {counted(used.attempts, 'attempt')} since {rfc3339(used.since_ms)} used up its budget."
     if not may_be_granted(run, state, facts.limits):
         spent += f" It was granted {counted(used.grants, 'time')}; only a new revision (--force) goes on."
@@ -218,24 +224,27 @@ def _quarantined(run: Run, state: RetryState, facts: StartFacts, now_ms: int, wh
             f"{why} Upstream has changed, and the work had all grants of the day ({facts.limits.per_day})."
         )
         return _at(run, "refused", "budget-spent", reason, blocked_by="budget")
-    return _at(
-        run, "admitted", "inputs-changed", f"{why} Upstream has changed since.", how="restart", grant="inputs"
-    )
+    return _at_other_inputs(run, why)
 
 
-def _gated(asked: Asked, run: Run | None, facts: StartFacts, now_ms: int) -> StartDecision:
+def _at_other_inputs(run: Run, why: str) -> StartDecision:
+    """A budget is for one content."""
+    reason = f"{why} Upstream has changed since."
+    return _at(run, "admitted", "inputs-changed", reason, how="restart", grant="inputs")
+
+
+def _gated(asked: Asked, facts: StartFacts, now_ms: int) -> StartDecision:
     """A switch and a freeze are waited for, where waiting is possible; every other gate refuses."""
     blocker = facts.gates.first_blocker
     assert blocker is not None, "what is not allowed has a blocker"
     if asked.can_wait and blocker.gate == "switch":
         until_ms = now_ms + SWITCH_MS + spread_ms(asked.name, SWITCH_MS)
-        return _waits(asked, run, "blocked", "switch", until_ms, blocker.reason)
+        return _waits("blocked", "switch", until_ms, blocker.reason)
     if asked.can_wait and blocker.gate == "freeze" and isinstance(blocker.until_ms, int):
-        return _waits(
-            asked, run, "blocked", "freeze", blocker.until_ms + spread_ms(asked.name), blocker.reason
-        )
+        return _waits("blocked", "freeze", blocker.until_ms + spread_ms(asked.name), blocker.reason)
+    # It answers with no run: what was done before is not what was asked for.
     return StartDecision(
-        kind="refused", code="blocked", run=run, reason=blocker.reason, blocked_by=f"gate:{blocker.gate}"
+        kind="refused", code="blocked", reason=blocker.reason, blocked_by=f"gate:{blocker.gate}"
     )
 
 
@@ -244,11 +253,17 @@ def blocker_of(state: RetryState) -> str:
     return state.reason if state.reason in RETRIED_THEN else "retry"
 
 
+def may_preview(request: UpdateRequest, limits: RetryLimits) -> bool:
+    """May its preview be made once more? Not where each try so far has ended its process."""
+    return request.tries <= limits.of(request.kind).attempts_max
+
+
 def settlement(
-    state: RetryState, reason: str, *, outcome: str = "failed", provider: str | None = None
+    state: RetryState, reason: str, now_ms: int, *, outcome: str = "failed", provider: str | None = None
 ) -> Settlement:
     """What becomes of the requests of a run whose attempt has ended without success: they wait for the next
     one, or end with it."""
+    reason = f"{reason} {prospect(state, now_ms)}."
     if state.fate != "retry":
         return RequestOutcome(state="done", outcome=outcome, reason=reason)
     blocked_by = blocker_of(state)
@@ -260,18 +275,17 @@ def settlement(
 
 
 def _waits(
-    asked: Asked, run: Run | None, code: ReasonCode, blocked_by: str, until_ms: int, reason: str = ""
+    code: ReasonCode, blocked_by: str, until_ms: int, reason: str = "", *, run: Run | None = None
 ) -> StartDecision:
-    kind = "circuit-open" if blocked_by.startswith("circuit:") else blocked_by
+    """`run`: what it waits for is that run's promised attempt; it ends with that run."""
+    kind = CIRCUIT_OPEN if blocked_by.startswith("circuit:") else blocked_by
     because = RETRIED_THEN.get(kind, RETRIED_THEN["retry"])
-    text = reason or f"It waits until {moment(until_ms)}, {because}."
-    tied = run if run is not None and run.status == "failed" and not asked.trigger.force else None
     return StartDecision(
         kind="waits",
         code=code,
-        run=tied,
-        revision=tied.revision if tied else 0,
-        reason=text,
+        run=run,
+        revision=run.revision if run else 0,
+        reason=reason or f"It waits until {moment(until_ms)}, {because}.",
         until_ms=until_ms,
         blocked_by=blocked_by,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -14,16 +14,27 @@ from msgspec.structs import replace
 
 from kfm.model.contracts import check_transition
 from kfm.model.errors import IllegalTransition
-from kfm.model.settings import SourceSettings, Target
+from kfm.model.settings import ProviderSettings, SourceSettings, Target
 
 FAILURES_MAX = 3
 COOLDOWN_MS = 300_000
+ASKED_MAX_MS = 86_400_000  # a provider that asks for more is probed once a day
 PROBE_LEASE_MS = 60_000
 RECOVERY_STRETCH = 1.5  # what waited comes back at two thirds of the rate at which it piled up
 RECOVERY_MAX_MS = 86_400_000
 
 BreakerState = Literal["closed", "open", "half-open"]
 Permission = Literal["call", "probe", "refuse"]
+
+
+class BreakerLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How many failures in a row open a circuit, and for how long."""
+
+    failures_max: int = FAILURES_MAX
+    cool_down_ms: int = COOLDOWN_MS
+
+
+USUAL_LIMITS = BreakerLimits()
 
 
 class Breaker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -37,25 +48,27 @@ class Breaker(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     closed_at_ms: int | None = None  # when the last outage ended
 
 
-def may_call(breaker: Breaker, now_ms: int) -> Permission:
+def may_call(breaker: Breaker, now_ms: int, limits: BreakerLimits = USUAL_LIMITS) -> Permission:
     """`call` freely; `probe` only after `probe_started` was stored; `refuse` without spending an attempt."""
     if breaker.state == "closed":
         return "call"
-    return "refuse" if wait_ms(breaker, now_ms) > 0 else "probe"
+    return "refuse" if wait_ms(breaker, now_ms, limits) > 0 else "probe"
 
 
-def wait_ms(breaker: Breaker, now_ms: int) -> int:
+def wait_ms(breaker: Breaker, now_ms: int, limits: BreakerLimits = USUAL_LIMITS) -> int:
     """How long until the provider may be tried again."""
     if breaker.state == "open":
-        return max(0, (breaker.opened_at_ms or 0) + COOLDOWN_MS - now_ms)
+        return max(0, (breaker.opened_at_ms or 0) + limits.cool_down_ms - now_ms)
     if breaker.state == "half-open":
         return max(0, (breaker.probe_until_ms or 0) - now_ms)
     return 0
 
 
-def probe_started(breaker: Breaker, now_ms: int, lease_ms: int = PROBE_LEASE_MS) -> Breaker:
+def probe_started(
+    breaker: Breaker, now_ms: int, lease_ms: int = PROBE_LEASE_MS, limits: BreakerLimits = USUAL_LIMITS
+) -> Breaker:
     """Claim the single probe. The process whose write lands holds its fence; a dead prober's lease lapses."""
-    if may_call(breaker, now_ms) != "probe":
+    if may_call(breaker, now_ms, limits) != "probe":
         raise IllegalTransition(f"breaker {breaker.provider}: no probe is due while it is {breaker.state}.")
     event = "probe_started" if breaker.state == "open" else "probe_taken_over"
     check_transition("breaker", breaker.state, "half-open", event)
@@ -74,6 +87,13 @@ def probe_given_up(breaker: Breaker, now_ms: int, fence: int) -> Breaker:
     if breaker.state != "half-open" or fence != breaker.fence:
         return breaker
     return replace(breaker, probe_until_ms=now_ms)
+
+
+def probe_put_off(breaker: Breaker, now_ms: int, fence: int, asked_ms: int) -> Breaker:
+    """The provider answered, and said when to come back: the next probe is due then."""
+    if breaker.state != "half-open" or fence != breaker.fence:
+        return breaker
+    return replace(breaker, probe_until_ms=now_ms + min(asked_ms, ASKED_MAX_MS))
 
 
 def reset(breaker: Breaker, now_ms: int) -> Breaker:
@@ -109,11 +129,13 @@ def _closed(breaker: Breaker, now_ms: int | None) -> Breaker:
     )
 
 
-def on_failure(breaker: Breaker, now_ms: int, fence: int | None = None) -> Breaker:
+def on_failure(
+    breaker: Breaker, now_ms: int, fence: int | None = None, limits: BreakerLimits = USUAL_LIMITS
+) -> Breaker:
     """A call failed. A late failure of an older call neither re-opens nor prolongs."""
     if breaker.state == "closed":
         failures = breaker.failures + 1
-        if failures < FAILURES_MAX:
+        if failures < limits.failures_max:
             return replace(breaker, failures=failures)
         check_transition("breaker", "closed", "open", "tripped")
         again = now_ms < recovered_at_ms(breaker)  # work of the last outage still waits: it is the same one
@@ -143,7 +165,9 @@ def recovered_at_ms(breaker: Breaker) -> int:
     return breaker.closed_at_ms + _spread_ms(breaker.tripped_at_ms, breaker.closed_at_ms)
 
 
-def release_at_ms(breaker: Breaker, due_ms: int, share: float, now_ms: int) -> int:
+def release_at_ms(
+    breaker: Breaker, due_ms: int, share: float, now_ms: int, limits: BreakerLimits = USUAL_LIMITS
+) -> int:
     """When work of this provider that fell due at `due_ms` may begin. Not for what a person starts.
 
     While the circuit is open: when to look again. After an outage what fell due in it begins in
@@ -154,7 +178,7 @@ def release_at_ms(breaker: Breaker, due_ms: int, share: float, now_ms: int) -> i
     if breaker.state != "closed":
         # Where a probe is due it may begin at once: a time that is only just now would be later than what
         # was read from a clock a moment ago.
-        left_ms = wait_ms(breaker, now_ms)
+        left_ms = wait_ms(breaker, now_ms, limits)
         return max(due_ms, now_ms + left_ms) if left_ms else due_ms
     tripped_ms, closed_ms = breaker.tripped_at_ms, breaker.closed_at_ms
     if tripped_ms is None or closed_ms is None or due_ms >= closed_ms or closed_ms <= tripped_ms:
@@ -180,6 +204,14 @@ def is_provider_name(text: str) -> bool:
     return len(text) <= PROVIDER_CHARS_MAX and _NAME.fullmatch(text) is not None
 
 
+def limits_of(provider: str, providers: Mapping[str, ProviderSettings]) -> BreakerLimits:
+    """The configured limits of a provider's circuit, else the usual ones."""
+    chosen = providers.get(provider)
+    if chosen is None:
+        return USUAL_LIMITS
+    return BreakerLimits(failures_max=chosen.failures, cool_down_ms=round(chosen.cool_down_seconds * 1000))
+
+
 def provider_of(source: SourceSettings) -> str | None:
     """Its own `provider`, else the host of its URL or its bucket; None where no provider is called.
 
@@ -187,11 +219,12 @@ def provider_of(source: SourceSettings) -> str | None:
     """
     if source.provider is not None:
         return source.provider
-    if source.url:
-        return _host(source.url)
-    if source.bucket:
-        return _bucket(source.bucket)
-    return None
+    return provider_of_address(source.url or source.bucket or "")
+
+
+def provider_of_address(address: str) -> str | None:
+    """The host of a web address, or the bucket that an address is in."""
+    return _host(address) if address.startswith(("http://", "https://")) else _bucket(address)
 
 
 def provider_of_target(target: Target) -> str | None:

@@ -545,10 +545,10 @@ class CollectorRefused(BackendUnavailable):
 class CircuitOpen(BackendUnavailable):
     """Circuit open: the provider failed repeatedly.
 
-    After three failures in a row the provider is not called for 300 seconds;
-    then a single probe tests whether it has recovered. A call that is refused
-    here was not made and counts as no attempt. `not_before_ms` is the time
-    from which the next one may be made.
+    After several failures in a row (three, unless `providers` says otherwise) the
+    provider is not called for its cool-down (300 seconds); then a single probe tests
+    whether it has recovered. A call that is refused here was not made and counts as
+    no attempt. `not_before_ms` is the time from which the next one may be made.
     """
 
     code = "KFM408"
@@ -621,7 +621,11 @@ class WaitsUntil(Busy):
 
 
 class LostLease(Busy):
-    """The lease was lost to a successor; nothing this run did after that is visible."""
+    """The lease was lost; nothing this run did after that is visible.
+
+    Another run has taken over, or the run was abandoned, since its function
+    did not end in time after a stop; then the ledger has the run as cancelled.
+    """
 
     code = "KFM502"
     remedy = "None is needed: the successor continues. `kfm runs` shows it."
@@ -702,6 +706,18 @@ class NodesFailed(KfmError):
     remedy = "`kfm graph RUN` shows which; correct the cause and run again: completed nodes are not repeated."
 
 
+class RunTimedOut(KfmError, TimeoutError):
+    """The run took longer than it may.
+
+    The limit is `limits.run_seconds`, or `run_seconds` of the source. Its
+    functions were told, as by a stop; the attempt has failed and is retried
+    within its budget.
+    """
+
+    code = "KFM613"
+    remedy = "Find out what takes so long; where it has to, raise `run_seconds` of the source."
+
+
 class DryRunViolated(KfmError):
     """Something changed during a dry-run.
 
@@ -755,6 +771,11 @@ class Cancelled(KfmError):
     code = "KFM930"
     exit_code = 130
     remedy = "Run it again when you are ready; finished work is not repeated."
+
+
+def code_on_record(error: KfmError) -> str:
+    """The code that a run keeps: one for every run that was stopped on purpose."""
+    return "CANCELLED" if isinstance(error, Cancelled | SwitchThrown) else error.code
 
 
 def all_errors() -> list[type[KfmError]]:

@@ -106,6 +106,11 @@ def switch_gate(switches: Sequence[Switch], dataset_id: str, domain: str, in_fli
     return _switches_of(switches, ("all", f"domain:{domain}", f"dataset:{dataset_id}"), in_flight)
 
 
+def general_gate(switches: Sequence[Switch], *, in_flight: bool) -> GateResult:
+    """Is work that belongs to no dataset allowed to start, or to go on? The switch for everything decides."""
+    return _switches_of(switches, ("all",), in_flight)
+
+
 def replay_gate(switches: Sequence[Switch], dataset_id: str, domain: str) -> GateResult:
     """May units of this dataset be brought back? What stops new work stops that, and a switch of its own."""
     general = switch_gate(switches, dataset_id, domain, in_flight=False)

@@ -13,7 +13,14 @@ from kfm.model.gates import force_command
 from kfm.model.quantities import moment, short_id
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
 from kfm.model.records import GateResult, Record, Run
-from kfm.model.retry_budgets import CIRCUIT_OPEN, NEEDS_APPROVAL, is_spent, may_be_granted
+from kfm.model.retry_budgets import (
+    CIRCUIT_OPEN,
+    DEFAULTS,
+    NEEDS_APPROVAL,
+    RetryLimits,
+    is_spent,
+    may_be_granted,
+)
 from kfm.model.times import rfc3339
 from kfm.model.units import replay_command
 
@@ -68,6 +75,7 @@ def run_step(
     attempt: Approval | None = None,
     blocker: GateResult | None = None,
     now_ms: int,
+    limits: RetryLimits = DEFAULTS,
 ) -> NextStep | None:
     """Of one run; None: nothing has to be done.
 
@@ -82,7 +90,7 @@ def run_step(
         return NextStep(
             code="take-over", sentence="Should its process be gone, take it over", command=command
         )
-    spent = is_spent(run, state, now_ms)
+    spent = is_spent(run, state, now_ms, limits)
     if held is not None and (approval is not None or spent or held.error_code == Halted.code):
         return held_step(held, approval)
     if blocker is not None and blocker.command:
@@ -96,7 +104,7 @@ def run_step(
         return NextStep(code="correct", sentence=f"{cause}, then run the same work again", command=command)
     if not spent:
         return NextStep(code="retry", sentence=_again(judged, now_ms), command=command)
-    if may_be_granted(run, state):
+    if may_be_granted(run, state, limits):
         sentence = "Its retry budget is used up; run it again with a rationale and a ticket"
         return NextStep(code="answer", sentence=sentence, command=f"{command} --rationale TEXT --ticket ID")
     return NextStep(

@@ -57,6 +57,11 @@ class UpdateRequest(Record, frozen=True):
     tried_at_ms: int | None = None  # the first time
 
     @property
+    def awaits_retry(self) -> bool:
+        """Has an attempt been made, and another one is ahead? Then it keeps nothing else waiting."""
+        return self.state == "open" and self.run_id is not None
+
+    @property
     def is_settled(self) -> bool:
         return self.state not in UNSETTLED
 

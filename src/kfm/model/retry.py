@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 import math
+from collections.abc import Sequence
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from kfm.model.contracts import contract
 from kfm.model.errors import KfmError
+from kfm.model.settings import RetrySettings, TriggerRetrySettings
 from kfm.model.times import parse_http_date
 
 DOUBLINGS_MAX = 40  # beyond it every cap is long reached
@@ -31,9 +34,39 @@ class RetryDecision(msgspec.Struct, frozen=True, kw_only=True):
     not_before_ms: int | None = None
 
 
-def policy_for(trigger_type: str) -> RetryPolicy:
-    """The trigger's line of the matrix. A person's run uses the schedule's line."""
-    return retry_rules().matrix[trigger_type]
+def policy_for(trigger_type: str, settings_of_source: Sequence[RetrySettings] = ()) -> RetryPolicy:
+    """The trigger's line of the matrix, with what is configured (`Settings.retry_of`), the nearest last."""
+    policy = _shipped_policy(trigger_type)
+    for settings in settings_of_source:
+        for limits in (settings, settings.of(trigger_type)):
+            policy = policy if limits is None else replace(policy, **_configured(limits))
+    return policy
+
+
+@cache
+def _shipped_policy(trigger_type: str) -> RetryPolicy:
+    rules = retry_rules()
+    return replace(
+        rules.matrix[trigger_type], grants_max=rules.grants_max, grants_per_day_max=rules.grants_per_day_max
+    )
+
+
+def _configured(limits: TriggerRetrySettings) -> dict[str, Any]:
+    """The fields of a policy that these limits set."""
+    spans = {"base_ms": limits.base_seconds, "cap_ms": limits.cap_seconds, "budget_ms": limits.budget_seconds}
+    found: dict[str, Any] = {name: _ms(seconds) for name, seconds in spans.items() if seconds is not None}
+    if limits.ladder_seconds is not None:
+        found["ladder_ms"] = tuple(_ms(seconds) for seconds in limits.ladder_seconds)
+    elif "base_ms" in found or "cap_ms" in found:
+        found["ladder_ms"] = ()  # a ladder from further out would hide them
+    counts = {"attempts_max": limits.attempts}
+    if isinstance(limits, RetrySettings):
+        counts |= {"grants_max": limits.grants, "grants_per_day_max": limits.grants_per_day}
+    return found | {name: count for name, count in counts.items() if count is not None}
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
 
 
 def call_policy() -> CallPolicy:
@@ -179,6 +212,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     cap_ms: int
     ladder_ms: tuple[int, ...] = ()
     dead_letter: bool = False
+    grants_max: int = 5  # for one content
+    grants_per_day_max: int = 12  # of one piece of work
 
 
 class CallPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -210,6 +245,7 @@ class RetryRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     matrix: dict[str, RetryPolicy]
     call: CallPolicy
     grants_max: int
+    grants_per_day_max: int
     http_retryable: tuple[int, ...]
     codes: dict[str, Family]
     code_prefixes: dict[str, RetryVerdict]

@@ -18,10 +18,10 @@ from kfm.model.retry import (
     policy_for,
     retry_rules,
 )
+from kfm.model.settings import RetrySettings, Settings
 
 REAPED = Classification(retryable=True, error_class="lease")  # the process is gone, the work may be fine
 CIRCUIT_OPEN = "circuit-open"
-GRANTS_PER_DAY = 12
 DAY_MS = 86_400_000
 NEEDS_APPROVAL = "needs-approval"
 # Why the next attempt is due then, and why there is none: half sentences. The twin reads them, too.
@@ -79,17 +79,30 @@ def grant_usage(run: Run, state: RetryState | None) -> GrantUsage:
 
 
 class RetryLimits(Record, frozen=True):
-    """The limits of a source's runs; what is not set is the shipped matrix's."""
+    """The limits of a source's runs: what is configured, the nearest last, else the shipped matrix."""
 
-    policy: RetryPolicy | None = None
-    grants: int | None = None  # for one content
-    per_day: int = GRANTS_PER_DAY  # for one piece of work, whatever its content
+    chosen: tuple[RetrySettings, ...] = ()
 
     def of(self, trigger_type: str) -> RetryPolicy:
-        return self.policy or policy_for(trigger_type)
+        return policy_for(trigger_type, self.chosen)
+
+    @property
+    def grants(self) -> int:
+        """Grants for one content."""
+        return self.of("manual").grants_max
+
+    @property
+    def per_day(self) -> int:
+        """Grants of one piece of work in a day, whatever its content."""
+        return self.of("manual").grants_per_day_max
 
 
 DEFAULTS = RetryLimits()
+
+
+def limits_of(settings: Settings | None, source_id: str) -> RetryLimits:
+    """The limits of a source as configured now; of one that is not declared any more the project's."""
+    return DEFAULTS if settings is None else RetryLimits(chosen=settings.retry_of(source_id))
 
 
 def budget_ends_ms(run: Run, state: RetryState | None, limits: RetryLimits = DEFAULTS) -> int:
@@ -110,7 +123,7 @@ def has_attempts(run: Run, state: RetryState | None, limits: RetryLimits = DEFAU
 
 def may_be_granted(run: Run, state: RetryState | None, limits: RetryLimits = DEFAULTS) -> bool:
     """Grants are few: after the last one only a new revision goes on."""
-    return grant_usage(run, state).grants < (limits.grants or retry_rules().grants_max)
+    return grant_usage(run, state).grants < limits.grants
 
 
 def may_be_granted_today(state: RetryState | None, now_ms: int, limits: RetryLimits = DEFAULTS) -> bool:
@@ -189,7 +202,7 @@ def judge(
         fate, reason = "spent", "not-idempotent"
     elif acted:
         fate, reason = "spent", "acted"
-    elif fate == "spent" and now.grants >= (limits.grants or retry_rules().grants_max):
+    elif fate == "spent" and now.grants >= limits.grants:
         fate = "quarantine"
     return RetryState(
         run_id=run.run_id,

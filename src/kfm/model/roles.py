@@ -40,6 +40,11 @@ class Identity(Record, frozen=True):
     open: bool = False  # no person has a role, so all have all
 
 
+def is_person(identity: Identity) -> bool:
+    """Is it a declared person's token? An account alone may be a machine's."""
+    return identity.declared and identity.known_by == "token"
+
+
 class AccessDecision(Record, frozen=True):
     """May this be done? If not: why, and who could."""
 

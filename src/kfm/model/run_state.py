@@ -141,6 +141,7 @@ class EndPass(Record, frozen=True):
     error_code: str | None = None
     commits: bool = True  # what its nodes made goes onto the branch
     releases: bool = True  # the lock; a governed run keeps its own
+    policy_epoch: int | None = None  # nothing is committed if it has moved since
     lone: str = ""
     emit: EndEvents | None = None  # asked inside the transaction
 
@@ -148,6 +149,7 @@ class EndPass(Record, frozen=True):
 class EndedPass(Record, frozen=True):
     landed: bool
     commit: str | None = None
+    epoch_moved: bool = False
 
 
 # --- the document --------------------------------------------------------------------------

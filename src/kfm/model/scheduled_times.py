@@ -104,7 +104,7 @@ def account(
     late_until_ms = _late_until_ms(schedule, state.cursor_ms, now_ms - late_ms)
     on_time = _on_time(schedule, max(late_until_ms, state.cursor_ms), now_ms)
     redefined = state.definition != definition_of(schedule)
-    others = [one for one in unsettled if not one.details.get(BACKFILL)]
+    others = [one for one in unsettled if not one.details.get(BACKFILL) and not one.awaits_retry]
     if redefined:
         if late_until_ms > state.cursor_ms:
             step.leave_out("redefined", state.cursor_ms + 1, late_until_ms, REDEFINED)

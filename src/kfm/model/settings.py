@@ -64,6 +64,42 @@ class Webhook(Strict, frozen=True):
     approval: Literal["none", "required"] = "none"  # required: a second person approves the preview
 
 
+TRIGGERS = ("cron", "manual", "webhook", "upstream-event")
+
+
+class TriggerRetrySettings(Strict, frozen=True):
+    """How often, how far apart and for how long a run is tried. Left out: as configured further out."""
+
+    attempts: int | None = None  # the first one included
+    base_seconds: float | None = None
+    cap_seconds: float | None = None
+    ladder_seconds: tuple[float, ...] | None = None  # in place of base and cap; empty: none
+    budget_seconds: float | None = None
+
+
+class RetrySettings(TriggerRetrySettings, frozen=True):
+    """The retry budget of runs: for every trigger, and for single ones, which win."""
+
+    grants: int | None = None  # of one content version
+    grants_per_day: int | None = None  # of one piece of work, in a day of UTC
+    cron: TriggerRetrySettings | None = None
+    manual: TriggerRetrySettings | None = None
+    webhook: TriggerRetrySettings | None = None
+    upstream_event: TriggerRetrySettings | None = msgspec.field(name="upstream-event", default=None)
+
+    def of(self, trigger_type: str) -> TriggerRetrySettings | None:
+        """What is said for runs of this trigger alone."""
+        found: TriggerRetrySettings | None = getattr(self, trigger_type.replace("-", "_"))
+        return found
+
+
+class ProviderSettings(Strict, frozen=True):
+    """The circuit breaker of one provider."""
+
+    failures: int = 3  # in a row
+    cool_down_seconds: float = 300.0
+
+
 class SourceSettings(Strict, frozen=True):
     """One place that data comes from. Which fields apply depends on `kind`."""
 
@@ -80,6 +116,8 @@ class SourceSettings(Strict, frozen=True):
     idempotent: bool = True  # False: the pipeline acts on the outside by itself, so it is not retried
     path: str | None = None  # template of the published path, see the reference
     provider: str | None = None  # whose circuit its calls pass; None: by the address
+    retry: RetrySettings | None = None  # None: the project's
+    run_seconds: int | None = None  # how long an attempt may take; None: limits.run_seconds
     # files
     folder: str | None = None
     pattern: str = "**/*"
@@ -125,6 +163,7 @@ class Limits(Strict, frozen=True):
     run_bytes_max: int = 50 * 1024**3
     call_timeout_ms: int = 60_000
     versions_kept: int = 10
+    run_seconds: int = 86_400
 
 
 class Lease(Strict, frozen=True):
@@ -306,6 +345,8 @@ class Settings(Strict, frozen=True):
     freezes: tuple[Freeze, ...] = ()
     limits: Limits = Limits()
     lease: Lease = Lease()
+    retry: RetrySettings = RetrySettings()
+    providers: dict[str, ProviderSettings] = {}  # by the provider's name
     lineage: LineageSettings = LineageSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     energy: EnergyModel = EnergyModel()
@@ -332,6 +373,11 @@ class Settings(Strict, frozen=True):
 
     def source(self, source_id: str) -> SourceSettings:
         return next(s for s in self.sources if s.id == source_id)
+
+    def retry_of(self, source_id: str) -> tuple[RetrySettings, ...]:
+        """The retry settings of a source, the nearest last; of an undeclared one only the project's."""
+        own = next((source.retry for source in self.sources if source.id == source_id), None)
+        return (self.retry,) if own is None else (self.retry, own)
 
 
 STATE = "state folder"

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kfm.model.canonical import canonical_bytes
-from kfm.model.errors import Busy, Cancelled, KfmError, LostLease, NodesFailed
+from kfm.model.errors import (
+    Busy,
+    Cancelled,
+    KfmError,
+    LostLease,
+    NodesFailed,
+    RunTimedOut,
+    code_on_record,
+)
 from kfm.model.input_hash import INPUTS_TAG, sha256_text
 from kfm.model.records import Node
 from kfm.model.run_state import (
     NOTHING_CHECKED,
     BeginPass,
+    EndedPass,
     EndPass,
     Fence,
     PassState,
@@ -24,26 +33,34 @@ from kfm.model.run_state import (
     outputs_text,
 )
 from kfm.model.runs import LineageEvent
+from kfm.periodic import HeldLease
 from kfm.pipelines.declaration import NodeSpec
 from kfm.pipelines.options import NodeReport, PipelineOptions, PipelineReport
 from kfm.pipelines.pipeline_observer import PipelineObserver
 from kfm.pipelines.planner import INPUTS_UNKNOWN, UNKNOWN_INPUTS, PipelinePlanner, uncollected
-from kfm.pipelines.workers import NodeJob, NodeResult, Workers
+from kfm.pipelines.workers import Cancellation, NodeJob, NodeResult, Workers
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 DOCUMENT_BYTES_MAX = 256 * 1024  # what a hash was made of is kept up to this size
+ROUNDS_MAX = 10  # how often a switch may be set between the last look and the commit
 logger = logging.getLogger(__name__)
 
 
 class PipelineExecutor:
     """One pipeline run under way."""
 
-    def __init__(self, planner: PipelinePlanner) -> None:
+    def __init__(self, planner: PipelinePlanner, check: Callable[[], None] = lambda: None) -> None:
+        """`check` raises once the governed run that it is a part of was stopped."""
         self._planner = planner
         self._kernel = planner.kernel
         self._options = planner.options
         self._report = planner.report
         self._failures = 0
-        self._cancel = threading.Event()
+        self._cancel = Cancellation(check)
+        self._lease: HeldLease | None = None  # of a governed run: its own
+        self._epoch: int | None = None
         self._fence = Fence(planner.options.scope, 0)
         self._branch_head: str | None = None
         self._observer = PipelineObserver(planner.kernel, planner.options)
@@ -54,6 +71,7 @@ class PipelineExecutor:
 
     def run(self) -> PipelineReport:
         kernel, options, planner = self._kernel, self._options, self._planner
+        self._refuse_if_stopped()
         kernel.liveness.claim(kernel.worker_id)
         reads = planner.graph.reads
         begun = kernel.pipeline_runs.begin(
@@ -78,17 +96,18 @@ class PipelineExecutor:
         self._report.attempt = begun.attempt
         self._branch_head = begun.branch_head
         self._observer.begun(begun)
-        stop = self._start_heartbeat()
+        self._lease = self._held_lease()
         with self._observer.span(self._report):
-            self._work(stop)
+            self._work()
         return self._report
 
-    def _work(self, stop: Callable[[], None]) -> None:
+    def _work(self) -> None:
         options, report = self._options, self._report
         try:
-            pending = self._planner.pending()
-            if pending:
-                self._execute(pending)
+            with self._lease.beating() if self._lease is not None else nullcontext():
+                pending = self._planner.pending()
+                if pending:
+                    self._execute(pending)
             report.state, report.error = self._verdict()
         except KeyboardInterrupt:
             self.cancel()
@@ -97,30 +116,57 @@ class PipelineExecutor:
             report.state, report.error = "failed", error
             if isinstance(error, LostLease):
                 raise
-        finally:
-            stop()
         with uncollected():
             self._end()
 
-    def _start_heartbeat(self) -> Callable[[], None]:
-        """Renews the lease until the function that it returns is called."""
-        heartbeat = self._kernel.heartbeat
-        if heartbeat is None or self._options.fence is not None:
-            return lambda: None
-        fence, lease_ms = self._fence, self._kernel.lease_ms
+    # --- stops -----------------------------------------------------------------------------
 
-        def renew(store: Any) -> None:
-            if store.renew(fence.scope, fence.fence, lease_ms) is None:
-                self.cancel()
+    def _refuse_if_stopped(self) -> None:
+        ledger = self._kernel.ledger
+        if ledger is not None:
+            self._epoch = ledger.policy_epoch()  # first: a switch that is set after the look moves it
+            error = _stopped(ledger, in_flight=False)
+            if error is not None:
+                raise error
 
-        return heartbeat.start(renew, max(1, lease_ms // 3))
+    def _held_lease(self) -> HeldLease | None:
+        kernel, options = self._kernel, self._options
+        if kernel.heartbeat is None or options.fence is not None:
+            return None
+        lease = HeldLease(
+            options.scope,
+            self._fence.fence,
+            options.run_id,
+            clock=kernel.clock,
+            lease_ms=kernel.lease_ms,
+            renew_ms=max(1, kernel.lease_ms // 3),
+            policy_epoch=self._epoch or 0,
+            gate=partial(_stopped, in_flight=True),
+            heartbeat=kernel.heartbeat,
+            run_ms=kernel.run_ms,
+            grace_ms=kernel.grace_ms,
+            redact=kernel.redact,
+        )
+        self._cancel = Cancellation(lease.check)
+        return lease
+
+    def _look_again(self) -> None:
+        """The policy epoch has moved since the last look."""
+        ledger = self._kernel.ledger
+        assert ledger is not None, "else no epoch is compared"
+        self._epoch = ledger.policy_epoch()
+        error = _stopped(ledger, in_flight=True)
+        if error is not None:
+            self._report.state, self._report.error = "cancelled", error
 
     # --- nodes -----------------------------------------------------------------------------
 
     def _execute(self, pending: list[str]) -> None:
         """Run what must run, never more than `jobs` at a time, each after what it reads from."""
+        from kfm.calls.runtime import HERE  # late: a run that executes nothing does not need it
+
         queue = ReadyNodes(pending, self._planner.graph.reads, self._planner.hashes)
-        with self._kernel.workers(self._options.jobs) as workers:
+        with HERE.stopped_by(self._cancel.check), self._kernel.workers(self._options.jobs) as workers:
             while True:
                 try:
                     while queue.ready and not workers.full and not self._stopping():
@@ -244,7 +290,7 @@ class PipelineExecutor:
             code_sha=done.job.code_sha,
             pipeline_id=self._options.pipeline_id,
             duration_ms=done.duration_ms,
-            error_code=_code_of(error) if error else None,
+            error_code=code_on_record(error) if error else None,
             error_message=self._kernel.redact(error.message) if error else None,
             reason=done.job.reason,
         )
@@ -254,6 +300,9 @@ class PipelineExecutor:
     def _verdict(self) -> tuple[PassState, KfmError | None]:
         reports = self._report.nodes.values()
         outcomes = {each.outcome for each in reports}
+        stopped = self._cancel.error
+        if stopped is not None:
+            return ("failed" if isinstance(stopped, RunTimedOut) else "cancelled"), stopped
         if self._cancel.is_set():
             return "cancelled", Cancelled(f"Pipeline run {self._options.run_id}.")
         if "failed" in outcomes:
@@ -272,7 +321,18 @@ class PipelineExecutor:
                 if node not in report.nodes:
                     report.nodes[node] = NodeReport(node, None, self._blocked_by(node))
         self._planner.checksums.keep()
-        ended = self._kernel.pipeline_runs.end(
+        for _ in range(ROUNDS_MAX):
+            ended = self._ended()
+            if not ended.epoch_moved:
+                break
+            self._look_again()
+        if not ended.landed:
+            raise LostLease(f"{options.scope} has passed to another process.")
+        report.commit = ended.commit
+
+    def _ended(self) -> EndedPass:
+        options, report = self._options, self._report
+        return self._kernel.pipeline_runs.end(
             EndPass(
                 run_id=options.run_id,
                 pipeline_id=options.pipeline_id,
@@ -282,16 +342,14 @@ class PipelineExecutor:
                 state=report.state,
                 counts=report.counts,
                 author=self._kernel.actor,
-                error_code=_code_of(report.error) if report.error else None,
+                error_code=code_on_record(report.error) if report.error else None,
+                policy_epoch=self._epoch,
                 commits=report.state in ("success", "partial"),
                 releases=options.fence is None,
                 emit=partial(self._observer.ended, report),
             ),
             self._planner.skips(self._branch_head),
         )
-        if not ended.landed:
-            raise LostLease(f"{options.scope} has passed to another process.")
-        report.commit = ended.commit
 
     def _blocked_by(self, node: str) -> str:
         for each in self._planner.graph.reads[node]:
@@ -328,8 +386,15 @@ class ReadyNodes:
                 self.ready.append(each)
 
 
-def _code_of(error: KfmError) -> str:
-    return "CANCELLED" if isinstance(error, Cancelled) else error.code
+def _stopped(ledger: LedgerReader, *, in_flight: bool) -> KfmError | None:
+    """The switch that keeps pipeline runs from starting, or from going on."""
+    switches = ledger.switches()
+    if not switches:
+        return None
+    from kfm.model.gates import combine, general_gate, refusal  # late: most environments have thrown none
+
+    decision = combine([general_gate(switches, in_flight=in_flight)])
+    return None if decision.allowed else refusal(decision, in_flight=in_flight)
 
 
 def _busy(lock: Any, options: PipelineOptions) -> Busy:

@@ -9,12 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kfm.model.errors import RefNotFound, UnhashableInput, UpstreamUnavailable
+from kfm.model.errors import (
+    BackendUnavailable,
+    KfmError,
+    RefNotFound,
+    UnhashableInput,
+    UpstreamUnavailable,
+)
 from kfm.model.redaction import redact
 from kfm.pipelines.declaration import CONTEXT_NAMES
 from kfm.pipelines.node_values import NodeFiles, StoredFile
 
 if TYPE_CHECKING:
+    from kfm.calls.breakers import SharedBreakers
+    from kfm.calls.guarded_clients import CircuitGuard
     from kfm.ports import BranchReader, Bucket, Clock, Guard, Http, InputVersions, PipelineRuns, ProjectFiles
 
 INPUTS_PER_NODE_MAX = 1_000_000
@@ -226,7 +234,10 @@ def plain(value: Any, where: str, depth: int = 0) -> Any:
 
 
 class RemoteInputVersions:
-    """Implements `ports.InputVersions`: each address is asked once for each run; nothing is fetched."""
+    """Implements `ports.InputVersions`: each address is asked once for each run; nothing is fetched.
+
+    Every request passes the circuit of its provider, as a source's do.
+    """
 
     def __init__(
         self,
@@ -234,16 +245,25 @@ class RemoteInputVersions:
         guard: Guard,
         open_bucket: Callable[[str], Bucket],
         branches: Callable[[], BranchReader],
+        circuit_guard: Callable[[str], CircuitGuard],
     ) -> None:
         self._http = http
         self._guard = guard
         self._open_bucket = open_bucket
         self._branches = branches
+        self._circuit_guard = circuit_guard  # by provider
         self._known: dict[str, Mapping[str, Any]] = {}
+        self._failed: dict[str, KfmError] = {}
 
     def of(self, uri: str) -> Mapping[str, Any]:
+        if uri in self._failed:
+            raise self._failed[uri]
         if uri not in self._known:
-            self._known[uri] = self._asked(uri)
+            try:
+                self._known[uri] = self._asked(uri)
+            except BackendUnavailable as error:  # its tries are spent: no second round in the same run
+                self._failed[uri] = error
+                raise
         return self._known[uri]
 
     def _asked(self, uri: str) -> Mapping[str, Any]:
@@ -268,8 +288,16 @@ class RemoteInputVersions:
         return {"uri": uri, "checksum": f"sha256:{entry.sha256}"}
 
     def _on_web(self, uri: str) -> Mapping[str, Any]:
+        # Late imports: most pipelines have no remote input.
+        from kfm.calls.guarded_clients import GuardedHttp
+        from kfm.model.breaker import provider_of_address
+
+        http, provider = self._http(), provider_of_address(uri)
+        if provider is not None:
+            http = GuardedHttp(http, self._circuit_guard(provider))
+
         def ask(timeout_ms: int) -> Mapping[str, str]:
-            with self._http().open("HEAD", uri, {}, timeout_ms) as response:
+            with http.open("HEAD", uri, {}, timeout_ms) as response:
                 if response.status != 200:
                     raise UpstreamUnavailable(
                         f"{redact(uri)} answered {response.status}.",
@@ -289,11 +317,16 @@ class RemoteInputVersions:
         return {"uri": uri, **validators}
 
     def _in_bucket(self, uri: str) -> Mapping[str, Any]:
+        from kfm.calls.guarded_clients import GuardedBucket
+        from kfm.model.breaker import provider_of_address
+
         scheme, _, rest = uri.partition("://")
         name, _, key = rest.partition("/")
         if not name or not key:
             raise UnhashableInput(f"{uri} names no object.", field=uri)
-        bucket = self._open_bucket(f"{scheme}://{name}")
+        bucket, provider = self._open_bucket(f"{scheme}://{name}"), provider_of_address(uri)
+        if provider is not None:
+            bucket = GuardedBucket(bucket, self._circuit_guard(provider))
         found = self._guard(lambda _timeout_ms: bucket.head(key))
         if found is None:
             raise UnhashableInput(f"{uri} is not there.", field=uri)
@@ -301,11 +334,14 @@ class RemoteInputVersions:
         return {"uri": uri, "size": found.size, **{name: value for name, value in facts.items() if value}}
 
 
-def unconfigured_input_versions(clock: Clock, branches: Callable[[], BranchReader]) -> RemoteInputVersions:
+def unconfigured_input_versions(
+    clock: Clock, branches: Callable[[], BranchReader], breakers: SharedBreakers
+) -> RemoteInputVersions:
     """Without a configuration: public addresses, and buckets by the environment's credentials."""
     from functools import partial
 
     from kfm.calls.guard import guarded
+    from kfm.calls.guarded_clients import CircuitGuard
     from kfm.objects.bucket_client import open_bucket
     from kfm.system import SystemRng
 
@@ -319,4 +355,5 @@ def unconfigured_input_versions(clock: Clock, branches: Callable[[], BranchReade
         partial(guarded, clock=clock, rng=SystemRng(), timeout_ms=CALL_TIMEOUT_MS),
         lambda address: open_bucket(address, {}, timeout_ms=CALL_TIMEOUT_MS),
         branches,
+        lambda provider: CircuitGuard(breakers.circuit(provider), clock),
     )

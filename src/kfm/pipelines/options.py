@@ -14,9 +14,11 @@ from kfm.model.errors import KfmError
 from kfm.model.records import NodeOutcome
 from kfm.model.run_state import NO_OUTPUTS, Parent, PassState
 from kfm.model.settings import EnergyModel
+from kfm.periodic import GRACE_MS
 from kfm.telemetry.exporter import Off
 
 if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
     from kfm.lineage.pipeline_emitter import PipelineEmitter
     from kfm.pipelines.declaration import WorkersKind
     from kfm.pipelines.workers import Workers
@@ -50,6 +52,9 @@ class PipelineKernel(msgspec.Struct, frozen=True, eq=False):
     actor: str
     lease_ms: int = 60_000
     heartbeat: Heartbeat | None = None
+    ledger: LedgerReader | None = None  # whose switches it obeys; None: those of the governed run
+    run_ms: int | None = None  # how long it may take
+    grace_ms: int = GRACE_MS  # in which functions have to end after a stop
     redact: Callable[[str], str] = lambda text: text
     on_node: Callable[[NodeReport], None] = lambda _report: None
     emitter: PipelineEmitter | None = None

@@ -28,6 +28,7 @@ from kfm.pipelines.workers import InlineWorker, ThreadWorkers, WorkerContext, Wo
 
 if TYPE_CHECKING:
     from kfm.app import App
+    from kfm.calls.breakers import SharedBreakers
     from kfm.config.loader import Loaded
     from kfm.db.run_state import RunStateTables
     from kfm.objects.local import DiskProject, LocalObjects
@@ -80,6 +81,17 @@ class PipelineProject:
     def objects(self) -> LocalObjects:
         return self._folder.local_objects()
 
+    @cached_property
+    def breakers(self) -> SharedBreakers:
+        """The circuits of all providers, shared through the ledger."""
+        from kfm.calls.breakers import BreakerAccess, SharedBreakers
+        from kfm.model.breaker import limits_of
+
+        folder, providers = self._folder, self.loaded.settings.providers if self.loaded else {}
+        another = folder.open_reader if self._read_only else folder.open_ledger
+        access = BreakerAccess(self.store, None if self._read_only else self.store, another)
+        return SharedBreakers(access, self.clock, limits=lambda provider: limits_of(provider, providers))
+
     def store_parts(self) -> StoreParts:
         from kfm.pipelines.run_state_store import StoreParts
 
@@ -108,13 +120,15 @@ class PipelineProject:
             objects=self.objects,
             object_size=_sizes(f"{self.state}/objects/sha256/"),
             files=self.files,
-            input_versions=LazyInputVersions(self.clock, self.store.branch_reader),
+            input_versions=LazyInputVersions(self.clock, self.store.branch_reader, lambda: self.breakers),
             clock=self.clock,
             liveness=self.liveness,
             worker_id=self.worker_id,
             workers=_local_workers(WorkerContext(self.objects, self.files, self.clock)),
             actor=_who(self.loaded),
             heartbeat=LeaseHeartbeat(self._folder.open_ledger),
+            ledger=self.store,
+            run_ms=self.loaded.settings.limits.run_seconds * 1000 if self.loaded else None,
             redact=self.loaded.discretion.hide if self.loaded else str,
             on_node=on_node,
             **({} if evidence is None else evidence.fields()),
@@ -132,6 +146,8 @@ class PipelineProject:
         if self._evidence is not None:
             self._evidence.hand_over()
         self._folder.release(self.store, self.worker_id)
+        if "breakers" in self.__dict__:
+            self.breakers.close()
         self.store.close()
 
 
@@ -336,16 +352,19 @@ def _sizes(folder: str) -> Callable[[str], int | None]:
 class LazyInputVersions:
     """Implements `ports.InputVersions`; loads the clients once there is a remote input."""
 
-    def __init__(self, clock: Clock, branches: Callable[[], BranchReader]) -> None:
+    def __init__(
+        self, clock: Clock, branches: Callable[[], BranchReader], breakers: Callable[[], SharedBreakers]
+    ) -> None:
         self._clock = clock
         self._branches = branches
+        self._breakers = breakers
         self._versions: InputVersions | None = None
 
     def of(self, uri: str) -> Mapping[str, Any]:
         if self._versions is None:
             from kfm.pipelines.inputs import unconfigured_input_versions
 
-            self._versions = unconfigured_input_versions(self._clock, self._branches)
+            self._versions = unconfigured_input_versions(self._clock, self._branches, self._breakers())
         return self._versions.of(uri)
 
 

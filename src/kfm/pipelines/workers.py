@@ -80,8 +80,32 @@ class Workers(Protocol):
     @property
     def full(self) -> bool: ...
     def start(self, job: NodeJob) -> None: ...
-    def wait(self, cancelled: threading.Event) -> list[NodeResult]:
+    def wait(self, cancelled: Cancellation) -> list[NodeResult]:
         """Wait for at least one result; returns all that are there."""
+
+
+class Cancellation:
+    """Whether a pipeline run is to end early: by Ctrl-C, or by a stop. Asked from any thread."""
+
+    def __init__(self, check: Callable[[], None] = lambda: None) -> None:
+        """`check` raises once the run was stopped."""
+        self.check = check
+        self._asked = threading.Event()
+
+    def set(self) -> None:
+        self._asked.set()
+
+    def is_set(self) -> bool:
+        return self._asked.is_set() or self.error is not None
+
+    @property
+    def error(self) -> KfmError | None:
+        """What has stopped the run; after Ctrl-C alone nothing has."""
+        try:
+            self.check()
+        except KfmError as error:
+            return error
+        return None
 
 
 class WorkerContext(msgspec.Struct, frozen=True, eq=False):
@@ -117,7 +141,7 @@ class InlineWorker:
     def start(self, job: NodeJob) -> None:
         self._job = job
 
-    def wait(self, cancelled: threading.Event) -> list[NodeResult]:
+    def wait(self, cancelled: Cancellation) -> list[NodeResult]:
         assert self._job is not None
         job, self._job = self._job, None
         return [perform(job, self._worker, cancelled.is_set)]
@@ -165,7 +189,7 @@ class ThreadWorkers:
         own = contextvars.copy_context()
         self._running[self._pool.submit(own.run, perform, job, self._worker, self._cancelled.is_set)] = job
 
-    def wait(self, cancelled: threading.Event) -> list[NodeResult]:
+    def wait(self, cancelled: Cancellation) -> list[NodeResult]:
         while True:
             from concurrent.futures import FIRST_COMPLETED, wait
 
@@ -410,7 +434,7 @@ class ProcessWorkers:
         child.job, child.cancelled = job, False
         child.send({"job": _references(job)})
 
-    def wait(self, cancelled: threading.Event) -> list[NodeResult]:
+    def wait(self, cancelled: Cancellation) -> list[NodeResult]:
         while True:
             done: list[NodeResult] = []
             for key, _ in self._selector.select(POLL_S):
@@ -418,10 +442,17 @@ class ProcessWorkers:
             if done:
                 return done
             if cancelled.is_set():
-                for child in self._children:
-                    if child.job is not None and not child.cancelled:
-                        child.cancelled = True
-                        child.send({"cancel": True})
+                self._cancel(killing=cancelled.error is not None)
+
+    def _cancel(self, *, killing: bool) -> None:
+        """Ctrl-C lets nodes at work end; a stop does not."""
+        for child in self._children:
+            if child.job is not None and killing:
+                child.cancelled = child.killed = True
+                _kill(child)
+            elif child.job is not None and not child.cancelled:
+                child.cancelled = True
+                child.send({"cancel": True})
 
     # --- children ----------------------------------------------------------------------
 
@@ -477,6 +508,9 @@ class ProcessWorkers:
         job = child.job
         if job is None:
             return []
+        if child.killed:
+            stop = Cancelled(f"{job.spec.id} was stopped: its process was killed.")
+            return [NodeResult(job, "failed", (), dict(NOTHING_CHECKED), stop, 0)]
         tries = self._tries[job.spec.id] = self._tries.get(job.spec.id, 0) + 1
         if tries < TRIES_MAX and not child.cancelled:
             node = job.spec.id
@@ -499,6 +533,7 @@ class _Child:
     frames: Frames = field(default_factory=Frames)
     job: NodeJob | None = None
     cancelled: bool = False
+    killed: bool = False
 
     def send(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None
@@ -522,6 +557,12 @@ def _visible() -> int | None:
         return sys.stdout.fileno()
     except (AttributeError, OSError, ValueError):
         return None
+
+
+def _kill(child: _Child) -> None:
+    """Kill it with all that it has started."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.process.pid, signal.SIGKILL)
 
 
 def _ended(child: _Child) -> int:

@@ -103,8 +103,17 @@ class Publisher(ABC):
 class _Collecting(Publisher):
     """What both publishers share: checks, bounds, the trace, and the collection."""
 
-    def __init__(self, trace: Trace, *, limits: Limits | None = None, leaks: Leaks | None = None) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        *,
+        limits: Limits | None = None,
+        leaks: Leaks | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`check` raises once the run was stopped: from then on nothing is taken in."""
         self._trace = trace
+        self._check = check
         self._limits = limits or Limits()
         self._leaks = leaks or (lambda _value: False)
         self._assets: dict[str, Asset] = {}
@@ -201,6 +210,7 @@ class _Collecting(Publisher):
     def _require_open(self, operation: str) -> None:
         if self._closed:
             raise IllegalTransition(f"{operation} was called after the run had ended.")
+        self._check()
 
     def _require_discretion(self, detail: str, *values: Any) -> None:
         if any(self._leaks(dict(each) if isinstance(each, Mapping) else each) for each in values):
@@ -210,6 +220,7 @@ class _Collecting(Publisher):
         """The data in bounded pieces; stops a file that is larger than allowed while it arrives."""
         size = 0
         for chunk in _pieces(data):
+            self._check()
             size += len(chunk)
             if size > self._limits.object_bytes_max:
                 raise LimitExceeded(f"object_bytes_max is {self._limits.object_bytes_max}.")
@@ -243,9 +254,15 @@ class StagingPublisher(_Collecting):
     dry_run = False
 
     def __init__(
-        self, objects: Objects, trace: Trace, *, limits: Limits | None = None, leaks: Leaks | None = None
+        self,
+        objects: Objects,
+        trace: Trace,
+        *,
+        limits: Limits | None = None,
+        leaks: Leaks | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(trace, limits=limits, leaks=leaks)
+        super().__init__(trace, limits=limits, leaks=leaks, check=check)
         self._objects = objects
 
     def _take(self, data: Data) -> tuple[str, int]:

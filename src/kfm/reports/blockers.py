@@ -103,7 +103,7 @@ def halted(settings: Settings, ledger: LedgerReader, now_ms: int) -> Iterator[Bl
         if held is not None:
             from kfm.reports.next_steps import step_of_held
 
-            step = step_of_held(ledger, held, now_ms)
+            step = step_of_held(ledger, held, now_ms, settings)
             asked = step is not None and step.code == "approve"
             yield Blocker(
                 kind="halt",
@@ -116,17 +116,18 @@ def halted(settings: Settings, ledger: LedgerReader, now_ms: int) -> Iterator[Bl
             )
 
 
-def open_circuits(breakers: Iterable[Breaker], now_ms: int) -> Iterator[Blocker]:
+def open_circuits(settings: Settings, breakers: Iterable[Breaker], now_ms: int) -> Iterator[Blocker]:
     """Providers whose circuit is open."""
     for breaker in breakers:
         if breaker.state == "closed":
             continue
-        from kfm.model.breaker import wait_ms
+        from kfm.model.breaker import limits_of, wait_ms
         from kfm.reports.breakers import breaker_document, breaker_headline
 
         tried = breaker.state == "half-open"
-        again = "" if tried else f"; tried again at {moment(now_ms + wait_ms(breaker, now_ms))}"
-        sentence, command = breaker_headline(breaker_document(breaker, now_ms))
+        left_ms = wait_ms(breaker, now_ms, limits_of(breaker.provider, settings.providers))
+        again = "" if tried else f"; tried again at {moment(now_ms + left_ms)}"
+        sentence, command = breaker_headline(breaker_document(breaker, now_ms, settings))
         yield Blocker(
             kind="breaker",
             how="circuit half-open" if tried else "circuit open",
@@ -146,7 +147,7 @@ def blockers(settings: Settings, ledger: LedgerReader, now_ms: int) -> list[Bloc
         *switched(switches),
         *frozen(settings, now_ms),
         *halted(settings, ledger, now_ms),
-        *open_circuits(ledger.breakers(), now_ms),
+        *open_circuits(settings, ledger.breakers(), now_ms),
         *refused_calls(settings, ledger, switches, now_ms),
     ]
 

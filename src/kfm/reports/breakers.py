@@ -8,17 +8,18 @@ from typing import Any
 from kfm.model.quantities import instant, one_line, utc
 
 
-def breaker_document(breaker: Any, now_ms: int) -> dict[str, Any]:
-    from kfm.model.breaker import recovered_at_ms, wait_ms
+def breaker_document(breaker: Any, now_ms: int, settings: Any) -> dict[str, Any]:
+    from kfm.model.breaker import limits_of, recovered_at_ms, wait_ms
 
     is_open = breaker.state != "closed"
     back_ms = recovered_at_ms(breaker)
+    left_ms = wait_ms(breaker, now_ms, limits_of(breaker.provider, settings.providers))
     return {
         "provider": breaker.provider,
         "state": breaker.state,
         "failures": breaker.failures,
         "since": instant(breaker.tripped_at_ms) if is_open else None,
-        "next_try": instant(now_ms + wait_ms(breaker, now_ms)) if is_open else None,
+        "next_try": instant(now_ms + left_ms) if is_open else None,
         # Until then what waited for the last outage is released, bit by bit.
         "recovered_at": instant(back_ms) if not is_open and back_ms > now_ms else None,
     }

@@ -10,7 +10,8 @@ from kfm.model.errors import Refused, all_errors
 from kfm.model.next_steps import NextStep, held_step, run_step
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import GateResult, Run
-from kfm.model.retry_budgets import NEEDS_APPROVAL
+from kfm.model.retry_budgets import NEEDS_APPROVAL, limits_of
+from kfm.model.settings import Settings
 from kfm.reports.explain.invocations import refused
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 CALLS_MAX = 20
 
 
-def step_of_run(ledger: LedgerReader, run: Run, now_ms: int) -> NextStep | None:
+def step_of_run(
+    ledger: LedgerReader, run: Run, now_ms: int, settings: Settings | None = None
+) -> NextStep | None:
     """What a person does next about this run; None: nothing."""
     if run.status == "success":
         return None
@@ -33,14 +36,17 @@ def step_of_run(ledger: LedgerReader, run: Run, now_ms: int) -> NextStep | None:
         attempt=_attempt(ledger, run, now_ms) if state and state.reason == NEEDS_APPROVAL else None,
         blocker=_blocker(ledger, run),
         now_ms=now_ms,
+        limits=limits_of(settings, run.source_id),
     )
 
 
-def step_of_held(ledger: LedgerReader, held: QuarantineEntry, now_ms: int) -> NextStep | None:
+def step_of_held(
+    ledger: LedgerReader, held: QuarantineEntry, now_ms: int, settings: Settings | None = None
+) -> NextStep | None:
     """What a person does next about an entry in quarantine: the step of its run, where it has one."""
     run = ledger.run(held.subject) if held.grain == "run" and held.state == "held" else None
     if run is not None and run.status == "failed":
-        return step_of_run(ledger, run, now_ms)
+        return step_of_run(ledger, run, now_ms, settings)
     return held_step(held, waiting(ledger, held))
 
 

@@ -39,7 +39,7 @@ def run_document(run: Any) -> dict[str, Any]:
     }
 
 
-def shown_run(ledger: Any, wanted: str) -> dict[str, Any]:
+def shown_run(ledger: Any, wanted: str, settings: Any = None) -> dict[str, Any]:
     from kfm.reports.next_steps import step_of_run
 
     run = find_run(ledger, wanted)
@@ -59,7 +59,7 @@ def shown_run(ledger: Any, wanted: str) -> dict[str, Any]:
             for promotion in promotions
             if promotion.run_id == run.run_id
         ],
-        "next_step": step_of_run(ledger, run, ledger.now_ms()),
+        "next_step": step_of_run(ledger, run, ledger.now_ms(), settings),
     }
 
 

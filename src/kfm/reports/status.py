@@ -38,12 +38,12 @@ def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
         "environment": settings.environment,
         "at": instant(now_ms),
         "datasets": datasets,
-        "needs_attention": [_needing(run, ledger, now_ms) for run in attention[:ATTENTION_MAX]],
+        "needs_attention": [_needing(run, ledger, now_ms, settings) for run in attention[:ATTENTION_MAX]],
         "needs_attention_more": max(len(attention) - ATTENTION_MAX, 0),
         "running": [_running(run, alive, now_ms) for run in running],
         "locks": [_lock(lock, now_ms, lock.scope in gone) for lock in locks],
         "switches": [switch_document(switch) for switch in switches],
-        "breakers": _breakers(ledger),
+        "breakers": _breakers(settings, ledger),
         "incidents": _incidents(ledger),
         "pending_projections": pending,
         "lineage": _lineage(ledger),
@@ -58,14 +58,14 @@ def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
     return {"headline": _headline(settings, switches, document, now_ms), **document}, words
 
 
-def _breakers(ledger: Any) -> list[dict[str, Any]]:
+def _breakers(settings: Any, ledger: Any) -> list[dict[str, Any]]:
     """The circuits that are not as usual."""
     found = [each for each in ledger.breakers() if each.state != "closed" or each.closed_at_ms is not None]
     if not found:
         return []
     from kfm.reports.breakers import breaker_document
 
-    documents = [breaker_document(breaker, ledger.now_ms()) for breaker in found]
+    documents = [breaker_document(breaker, ledger.now_ms(), settings) for breaker in found]
     return [each for each in documents if each["state"] != "closed" or each["recovered_at"]]
 
 
@@ -181,10 +181,10 @@ def _brief(run: Any) -> dict[str, Any]:
     }
 
 
-def _needing(run: Any, ledger: Any, now_ms: int) -> dict[str, Any]:
+def _needing(run: Any, ledger: Any, now_ms: int, settings: Any) -> dict[str, Any]:
     from kfm.reports.next_steps import step_of_run
 
-    step = step_of_run(ledger, run, now_ms)
+    step = step_of_run(ledger, run, now_ms, settings)
     return {
         "dataset_id": run.dataset_id,
         **_brief(run),

@@ -55,7 +55,7 @@ from kfm.model.records import (
     governance_entry,
 )
 from kfm.model.requests import SYNCHRONOUS, UpdateRequest, synchronous_key
-from kfm.model.retry_budgets import granted
+from kfm.model.retry_budgets import granted, limits_of
 from kfm.model.runs import Admit, Circumstances, retried, started, taken_over
 from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.model.times import rfc3339
@@ -185,7 +185,7 @@ def facts_of_run(kernel: Kernel, subject: RunSubject, run: Run | None, gates: Ga
     """What the ledger knows about the newest run of the work. Reads only, as in a dry-run."""
     ledger, correction = kernel.ledger, subject.trigger.correction
     corrected = ledger.run_of_correction(subject.work_base, correction) if correction is not None else None
-    limits = kernel.limits(subject.source)
+    limits = limits_of(kernel.settings, subject.source.id)
     if run is None or run.status == "success":
         return StartFacts(gates=gates, corrected=corrected, limits=limits)
     now_ms = ledger.now_ms()
@@ -324,10 +324,10 @@ def at_projection(kernel: Kernel, dataset: DatasetSettings, head: Promotion) -> 
     return combine(results)
 
 
-def in_flight(kernel: Kernel, subject: RunSubject) -> GateDecision:
+def in_flight(ledger: LedgerReader, subject: RunSubject) -> GateDecision:
     """The switches alone: checked when the policy epoch has moved under a running run."""
     dataset = subject.dataset
-    return combine([switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=True)])
+    return combine([switch_gate(ledger.switches(), dataset.id, dataset.domain, in_flight=True)])
 
 
 def beyond_approval(policies: PolicyEngine, dataset: DatasetSettings, actor: str) -> GateResult | None:

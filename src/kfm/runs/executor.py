@@ -6,9 +6,10 @@ import logging
 
 from msgspec.structs import replace
 
+from kfm.calls.runtime import HERE
 from kfm.model.errors import Busy, Cancelled, LostLease, PlanDrifted
 from kfm.model.records import GateResult, GovernanceEntry
-from kfm.model.retry_budgets import budget_ends_ms
+from kfm.model.retry_budgets import budget_ends_ms, limits_of
 from kfm.model.run_state import Fence
 from kfm.model.runs import Promote
 from kfm.ports import Source as Upstream
@@ -25,11 +26,10 @@ from kfm.runs.admission import (
     Start,
     as_configured,
     at_promotion,
-    in_flight,
 )
 from kfm.runs.artifacts import RunLog
 from kfm.runs.kernel import Kernel, RunReport
-from kfm.runs.lease import HeldLease
+from kfm.runs.lease import hold
 from kfm.runs.nodes import RecordedNodes
 from kfm.runs.observers import RunObserver
 from kfm.runs.outcome import Denied, RunOutcomes, ending, sweep
@@ -194,13 +194,16 @@ class RunExecutor:
         kernel, run = self._kernel, entered.run
         # Of a first attempt nothing is on record yet.
         state = kernel.store.retry_state(run.run_id) if run.attempts > 1 else None
+        limit_ms = kernel.store.now_ms() + kernel.run_ms(self._subject.source)
         return RecordedNodes(
             kernel,
             run,
             entered.invocation,
             known,
             self._watch,
-            budget_ends_ms=budget_ends_ms(run, state, kernel.limits(self._subject.source)),
+            budget_ends_ms=min(
+                budget_ends_ms(run, state, limits_of(kernel.settings, run.source_id)), limit_ms
+            ),
             acts_as=f"pipeline {self._subject.source.pipeline}" if self._acts() else None,
         )
 
@@ -210,19 +213,17 @@ class RunExecutor:
 
     def _attempt(self, entered: Admitted, log: RunLog, nodes: RecordedNodes) -> RunReport:
         kernel, run, subject = self._kernel, entered.run, self._subject
-
-        def on_epoch() -> None:
-            decision = in_flight(kernel, subject)
-            if not decision.allowed:
-                raise Denied(decision)
-
-        lease = HeldLease(kernel, subject.scope, run.fence, entered.policy_epoch, on_epoch)
+        lease = hold(kernel, subject, run, entered.policy_epoch)
         trace = trace_of(kernel, subject, log, run, dry_run=False)
         publisher = StagingPublisher(
-            kernel.objects, trace, limits=kernel.settings.limits, leaks=kernel.redact.leaks
+            kernel.objects,
+            trace,
+            limits=kernel.settings.limits,
+            leaks=kernel.redact.leaks,
+            check=lease.check,
         )
         try:
-            with lease.beating():
+            with lease.beating(), HERE.stopped_by(lease.check):
                 nodes.begin("fetch")
                 log.step("discover", subject.source.id)
                 discovered = self._discover()

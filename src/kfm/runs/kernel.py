@@ -13,8 +13,8 @@ from kfm.model.errors import KfmError
 from kfm.model.next_steps import NextStep
 from kfm.model.records import Check, GateResult, Run, TriggerType, Window
 from kfm.model.redaction import Discretion
-from kfm.model.retry_budgets import DEFAULTS, RetryLimits
 from kfm.model.settings import DatasetSettings, Settings, SourceSettings
+from kfm.periodic import GRACE_MS
 from kfm.ports import (
     Clock,
     Files,
@@ -105,9 +105,7 @@ class Kernel:
 
     # The settings as the configuration says now; None: it does not change.
     settings_now: Callable[[], Settings] | None = None
-    # How often and how long the runs of a source are retried.
-    limits: Callable[[SourceSettings], RetryLimits] = lambda _source: DEFAULTS
-
+    grace_ms: int = GRACE_MS  # in which a function has to end after a stop
     # What the nodes of a pipeline run with, given where bytes go; None: there are no such pipelines here.
     make_pipeline_kernel: Callable[[Objects, bool], PipelineKernel] | None = None
 
@@ -128,6 +126,10 @@ class Kernel:
     @property
     def lease_ms(self) -> int:
         return round(self.settings.lease.seconds * 1000)
+
+    def run_ms(self, source: SourceSettings) -> int:
+        """How long one attempt of this source may take."""
+        return (source.run_seconds or self.settings.limits.run_seconds) * 1000
 
     @property
     def heartbeat_ms(self) -> int:

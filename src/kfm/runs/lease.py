@@ -1,80 +1,43 @@
-"""The lease of a run: renewed by a heartbeat while work goes on, and checked between steps."""
+"""The lease of a run, which kill switches, a cancellation and the run's time stop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kfm.model.errors import BackendUnavailable, Cancelled, LostLease
+from kfm.model.errors import KfmError
+from kfm.model.gates import refusal
+from kfm.model.records import Run
+from kfm.periodic import HeldLease
+from kfm.runs.admission import RunSubject, in_flight
 from kfm.runs.kernel import Kernel
 
 if TYPE_CHECKING:
     from kfm.db.ledger import Ledger
 
 
-class HeldLease:
-    """A held lock with its fence, until the ledger reports that it is lost.
+def hold(kernel: Kernel, subject: RunSubject, run: Run, policy_epoch: int) -> HeldLease:
+    """The lease that the admission of this run took."""
 
-    `check` is called between any two steps. Safety does not depend on it: the fence is compared
-    where the promotion commits. It only stops work that has become pointless.
-    """
+    def stopped(ledger: Ledger) -> KfmError | None:
+        decision = in_flight(ledger, subject)
+        if decision.allowed:
+            return None
+        error = refusal(decision, in_flight=True)
+        error.facts["gates"] = decision.results
+        return error
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        scope: str,
-        fence: int,
-        policy_epoch: int,
-        on_epoch: Callable[[], None],
-    ) -> None:
-        self._kernel = kernel
-        self._scope = scope
-        self._fence = fence
-        self._epoch = policy_epoch
-        self._epoch_seen = policy_epoch
-        self._on_epoch = on_epoch
-        self._lost = False
-        self._cancelled: str | None = None  # why, once a person or a newer request cancels it
-        self._due_ms = kernel.clock.monotonic_ms() + kernel.heartbeat_ms
-
-    def beat(self, store: Ledger) -> None:
-        """Renew; called here between steps, and by a heartbeat beside long ones."""
-        renewed = store.renew(self._scope, self._fence, self._kernel.lease_ms)
-        if renewed is None:
-            self._lost = True
-        else:
-            self._epoch_seen, self._cancelled = renewed
-
-    def check(self) -> None:
-        """Raise if the lock is lost, or a person or a switch cancels work in flight."""
-        clock = self._kernel.clock
-        if self._kernel.heartbeat is None and clock.monotonic_ms() >= self._due_ms:
-            self._due_ms = clock.monotonic_ms() + self._kernel.heartbeat_ms
-            self.beat(self._kernel.store)
-        if self._cancelled is not None:
-            raise Cancelled(self._cancelled)
-        if self._lost:
-            raise LostLease(f"{self._scope} has passed to another run.")
-        if self._epoch_seen != self._epoch:
-            self._epoch = self._epoch_seen
-            self._on_epoch()
-
-    @contextmanager
-    def beating(self) -> Iterator[None]:
-        """Renew in the background, where the kernel has a heartbeat."""
-        if self._kernel.heartbeat is None:
-            yield
-            return
-
-        def beat(store: Ledger) -> None:
-            try:
-                self.beat(store)
-            except BackendUnavailable:
-                return  # the next beat tries again; if the lease lapses meanwhile, the fence decides
-
-        stop = self._kernel.heartbeat.start(beat, self._kernel.heartbeat_ms)
-        try:
-            yield
-        finally:
-            stop()
+    return HeldLease(
+        subject.scope,
+        run.fence,
+        run.run_id,
+        clock=kernel.clock,
+        lease_ms=kernel.lease_ms,
+        renew_ms=kernel.heartbeat_ms,
+        policy_epoch=policy_epoch,
+        gate=stopped,
+        heartbeat=kernel.heartbeat,
+        store=kernel.store,
+        run_ms=kernel.run_ms(subject.source),
+        grace_ms=kernel.grace_ms,
+        redact=kernel.redact,
+    )

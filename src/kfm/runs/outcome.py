@@ -27,6 +27,7 @@ from kfm.model.errors import (
     SwitchThrown,
     WaitsUntil,
     WorkFailed,
+    code_on_record,
 )
 from kfm.model.gates import GateDecision, refusal
 from kfm.model.next_steps import NextStep
@@ -42,7 +43,6 @@ from kfm.model.retry import (
     classify,
     classify_exception,
     failure_of,
-    policy_for,
 )
 from kfm.model.retry_budgets import (
     DEFAULTS,
@@ -52,6 +52,7 @@ from kfm.model.retry_budgets import (
     given_up,
     grant_usage,
     judge,
+    limits_of,
     prospect,
 )
 from kfm.model.runs import Ending, Fail, Reaped
@@ -106,7 +107,9 @@ class RunOutcomes:
         """What a person does next about a run that has ended without success."""
         store = self._kernel.store
         failed = run is not None and run.status == "failed"
-        return step_of_run(store, run, store.now_ms()) if run is not None and failed else None
+        if run is None or not failed:
+            return None
+        return step_of_run(store, run, store.now_ms(), self._kernel.settings)
 
     def projected(self, report: RunReport) -> RunReport:
         """The report of an invocation, after its dataset's targets were brought up to date."""
@@ -131,9 +134,9 @@ class RunOutcomes:
         kernel, run = self._kernel, entered.run
         error = _as_error(problem, log, kernel.redact)
         state = self._judged(entered, error, nodes)
-        advice = advise(run, state, kernel.store.now_ms())
+        advice = advise(run, state, kernel.store.now_ms(), limits_of(kernel.settings, run.source_id))
         log.step(log.phase, error.message, level="error", code=error.code, error_class=advice.error_class)
-        decided = problem.decision.results if isinstance(problem, Denied) else ()
+        decided = problem.decision.results if isinstance(problem, Denied) else error.facts.get("gates", ())
         gates = (*entered.invocation.gates, *decided)
         if isinstance(error, LostLease):
             nodes.disown()
@@ -187,7 +190,7 @@ class RunOutcomes:
             next_run_ms=next_run_ms(kernel, run),
             lasts_ms=max(0, now_ms - entered.invocation.requested_at_ms),  # as long as this one took
             fingerprint=fingerprint,
-            limits=kernel.limits(self.subject.source),
+            limits=limits_of(kernel.settings, run.source_id),
         )
         return attended(state, approval_of(kernel.ledger, run) is not None, now_ms)
 
@@ -200,7 +203,7 @@ class RunOutcomes:
         state: RetryState,
     ) -> Fail:
         run = entered.run
-        code = "CANCELLED" if isinstance(error, Cancelled | SwitchThrown) else error.code
+        code = code_on_record(error)
         kind = kind_of(error)
         nodes.stopped_looking(kind, circuit_open=has_opened(error))
         held = self._held(run, state, nodes, code, self._kernel.redact(error.message))
@@ -245,6 +248,7 @@ class RunOutcomes:
         return settlement(
             state,
             f"Not what was approved: {reason}" if isinstance(error, PlanDrifted) else reason,
+            now_ms,
             outcome="refused" if isinstance(error, Refused) else "failed",
             provider=provider if isinstance(provider, str) else None,
         )
@@ -422,9 +426,9 @@ def judged(
     return given_up(state, "drifted", now_ms) if isinstance(error, PlanDrifted) else state
 
 
-def advise(run: Run, state: RetryState, now_ms: int) -> Advice:
+def advise(run: Run, state: RetryState, now_ms: int, limits: RetryLimits = DEFAULTS) -> Advice:
     """What happens by itself, and what is left of the budget; what a person does is the next step's."""
-    policy = policy_for(run.trigger_type)
+    policy = limits.of(run.trigger_type)
     used = grant_usage(run, state)
     left = max(0, policy.attempts_max - used.attempts)
     ends_ms = used.since_ms + policy.budget_ms

@@ -98,23 +98,28 @@ def prepare(
         source_id=subject.source.id,
         partition=subject.work.partition,
         dry_run=publisher.dry_run,
+        check=check,
     )
 
     def log_try(sentence: str, error_class: str) -> None:
         log.step("pipeline", sentence, level="warning", error_class=error_class)
 
-    with nodes.own_calls(log_try) if pipeline else nullcontext():
-        if isinstance(function, Pipeline):
-            conduct(
-                kernel.pipeline_kernel(objects, dry_run=fence is None),
-                function,
-                context,
-                publisher,
-                run_id=run_id,
-                fence=fence,
-            )
-        else:
-            run_pipeline(function, context)
+    try:
+        with nodes.own_calls(log_try) if pipeline else nullcontext():
+            if isinstance(function, Pipeline):
+                conduct(
+                    kernel.pipeline_kernel(objects, dry_run=fence is None),
+                    function,
+                    context,
+                    publisher,
+                    run_id=run_id,
+                    fence=fence,
+                )
+            else:
+                run_pipeline(function, context)
+    except Exception:
+        check()  # after a stop that is what ended it, whatever the function raised
+        raise
     check()
     staged = publisher.staged()
     nodes.learn(outputs=staged.assets)

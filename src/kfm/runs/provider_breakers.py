@@ -18,7 +18,6 @@ from kfm.sources.source_kinds import Tools
 
 if TYPE_CHECKING:
     from kfm.app import App
-    from kfm.calls.runtime import FailedTry
     from kfm.runs.observers import OwnCalls
 
 
@@ -59,17 +58,10 @@ def share_calls(breakers: SharedBreakers, clock: Clock, rng: Rng) -> Callable[[]
 
 @contextmanager
 def observe_calls(by: OwnCalls, left_ms: int) -> Iterator[None]:
-    """Let an observer see every `kfm.call` inside, with this long until its deadline; observers nest."""
+    """Let a run see every `kfm.call` inside, with this long until its deadline."""
     from kfm.calls.runtime import HERE, within
 
-    former = HERE.observer
-
-    def observe(tried: FailedTry) -> None:
-        by.observe(tried)
-        if former is not None:
-            former(tried)
-
-    with HERE.replaced(observer=observe, acting=by.acts), within(left_ms / 1000):
+    with HERE.watched_by(by), within(left_ms / 1000):
         yield
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kfm.model.admission import settlement
+from kfm.db.leases import CANCELLED, LEASE_EXPIRED, WORKER_DIED
+from kfm.model.admission import SWITCH_MS, StartDecision, may_start, settlement
 from kfm.model.errors import UsageError
 from kfm.model.next_steps import work_command
 from kfm.model.quarantine import QuarantineEntry, RetryState, Waiting, facts_of, held_run
 from kfm.model.records import BY_KFM, GovernanceEntry, Run, governance_entry
-from kfm.model.requests import ADOPTED, UpdateRequest, adopted_key
-from kfm.model.retry_budgets import DEFAULTS, REAPED, attended, given_up, judge
+from kfm.model.requests import ADOPTED, PutOff, UpdateRequest, adopted_key
+from kfm.model.retry import Failure, classify
+from kfm.model.retry_budgets import REAPED, attended, given_up, judge, limits_of
 from kfm.model.runs import Judge
 from kfm.model.times import rfc3339
-from kfm.runs.admission import RunSubject, Start, approval_of
+from kfm.runs.admission import RunSubject, Start, approval_of, asked_for, at_admission, facts_of_run
 from kfm.runs.kernel import Kernel, RunReport, RunRequest
 from kfm.runs.outcome import next_run_ms
 
@@ -31,17 +33,19 @@ def judge_reaped(kernel: Kernel) -> None:
     for run in store.unjudged(BATCH_MAX):
         seen, now_ms = store.retry_state(run.run_id), store.now_ms()
         source = next((one for one in kernel.settings.sources if one.id == run.source_id), None)
+        # Gone with its process, or abandoned after a stop.
+        gone = run.error_code in (WORKER_DIED, LEASE_EXPIRED)
         state = judge(
             run,
-            REAPED,
+            REAPED if gone else classify(Failure(code=run.error_code)),
             seen,
             now_ms=now_ms,
             unit_random=kernel.rng.unit(),
             idempotent=source is None or source.idempotent,
             acted=bool(store.acts(run.run_id)),
-            stopped=store.cancelled(run.run_id) is not None,
+            stopped=run.error_code == CANCELLED or store.cancelled(run.run_id) is not None,
             next_run_ms=next_run_ms(kernel, run),
-            limits=kernel.limits(source) if source is not None else DEFAULTS,
+            limits=limits_of(kernel.settings, run.source_id),
         )
         _keep(kernel, run, seen, attended(state, approval_of(store, run) is not None, now_ms))
 
@@ -92,7 +96,10 @@ def _keep(kernel: Kernel, run: Run, seen: RetryState | None, state: RetryState) 
     """Another process may be faster; then its decision holds."""
     held = _held(kernel, run, state)
     entries = (_entry(kernel, run, held),) if held is not None else ()
-    settle = settlement(state, run.error_message or "Its process is gone.")
+    now_ms, why = kernel.store.now_ms(), run.error_message or "Its process is gone."
+    settle = settlement(state, why, now_ms)
+    if state.reason == "stopped" and run.error_code == CANCELLED:  # other requests for it still wait
+        settle = PutOff(not_before_ms=now_ms + SWITCH_MS, blocked_by="switch", reason=why)
     kernel.store.judge(Judge(run=run, seen=seen, retry=state, held=held, entries=entries, settle=settle))
 
 
@@ -140,6 +147,17 @@ def retry_run(
     digest = reader.bound_to(run.run_id)
     plan = plans.read((reader.preview(digest) or "").encode()) if digest is not None else None
     return RunExecutor(app.kernel, subject, Start(by_person=by_person, plan=plan)).run()
+
+
+def may_retry(
+    app: App, run: Run, *, actor: str, by_person: bool, rationale: str | None, ticket: str | None
+) -> StartDecision:
+    """Would another attempt at this run begin now? Reads only."""
+    subject = require_current(app, run, _subject(app, run, actor, None, rationale, ticket))
+    gates = at_admission(app.kernel, subject, dry_run=True)
+    facts = facts_of_run(app.kernel, subject, run, gates)
+    asked = asked_for(subject, Start(by_person=by_person))
+    return may_start(asked, run, facts, app.ledger.now_ms())
 
 
 def require_retriable(app: App, run: Run) -> None:

@@ -65,7 +65,7 @@ class Input:
 
 
 class Context:
-    """The context of a pipeline function: inputs, window, publisher, log."""
+    """The context of a pipeline function: inputs, window, publisher, log, check."""
 
     def __init__(
         self,
@@ -78,6 +78,7 @@ class Context:
         source_id: str,
         partition: str | None,
         dry_run: bool,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self.inputs = inputs
         self.window = window
@@ -87,6 +88,11 @@ class Context:
         self.source_id = source_id
         self.partition = partition
         self.dry_run = dry_run
+        self._check = check
+
+    def check(self) -> None:
+        """For long work, from any thread: raises once the run was stopped. In a dry-run it does nothing."""
+        self._check()
 
 
 def publish_as_fetched(context: Context) -> None:
@@ -221,7 +227,7 @@ def conduct(
         parent=Parent(context.source_id, context.dataset_id),
     )
     planner = PipelinePlanner(kernel, pipeline, options, GovernedRun(context, publisher))
-    report = PipelineExecutor(planner).run()
+    report = PipelineExecutor(planner, context.check).run()
     if report.error is not None:
         failed = next((each.error for each in report.nodes.values() if each.error is not None), None)
         raise failed or report.error

@@ -370,12 +370,13 @@ def _require_approvable(app: App, dataset_id: str, actor: str) -> None:
 
 
 def _require_held(app: App, held: QuarantineEntry) -> None:
-    from kfm.model.retry_budgets import may_be_granted
+    from kfm.model.retry_budgets import limits_of, may_be_granted
 
     if held.state != "held":
         raise UsageError(f"It is not held any more: it was {held.state} by {held.released_by}.")
     run = app.ledger.run(held.subject) if held.grain == "run" else None
-    if run is not None and not may_be_granted(run, app.ledger.retry_state(run.run_id)):
+    state = app.ledger.retry_state(run.run_id) if run is not None else None
+    if run is not None and not may_be_granted(run, state, limits_of(app.settings, run.source_id)):
         raise NotApproved(
             "It was granted as often as anything is; trying the same once more is no way out.",
             remedy=f"Open a new revision: {force_command(work_command(run))}",

@@ -7,7 +7,17 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
-from kfm.model.errors import Busy, Cancelled, CircuitOpen, KfmError, PlanDrifted, Refused, SwitchThrown
+from kfm.model.admission import may_preview
+from kfm.model.errors import (
+    Busy,
+    Cancelled,
+    CircuitOpen,
+    KfmError,
+    PlanDrifted,
+    Refused,
+    SwitchThrown,
+    WorkFailed,
+)
 from kfm.model.quantities import short_id
 from kfm.model.quarantine import held_request
 from kfm.model.records import BY_KFM, Run, governance_entry
@@ -132,6 +142,10 @@ class Dispatcher:
 
     def _ask(self, request: UpdateRequest, source: SourceSettings) -> None:
         """The preview first; another person decides whether it is run."""
+        if not may_preview(request, self._runs.limits(source)):
+            # Its process died each time: the next one would die, too.
+            self._in_vain(request, source, WorkFailed("Its preview ended its process each time."))
+            return
         try:
             report = self._runs.preview(request)
         except (KfmError, OSError) as error:

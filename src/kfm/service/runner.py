@@ -22,7 +22,7 @@ from kfm.model.errors import BackendUnavailable, KfmError
 from kfm.model.records import Record, Run
 from kfm.model.requests import RequestPart, UpdateRequest
 from kfm.model.retry import backoff_ms
-from kfm.model.retry_budgets import RetryLimits
+from kfm.model.retry_budgets import RetryLimits, limits_of
 from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.periodic import PeriodicTask, run_due
 from kfm.runs import plan as plans
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kfm.config.loader import Loaded
     from kfm.model.schedules import Schedule
 
-KEEP_MS = 5_000
+KEEP_MS = 2_000  # also how soon a cancellation is noticed
 IDLE_MS_MAX = 1_000
 TROUBLE_MS = 1_000
 TROUBLE_MS_MAX = 30_000
@@ -136,7 +136,7 @@ class ServedRuns:
         return None if source is None else (source, settings.dataset(source.dataset))
 
     def limits(self, source: SourceSettings) -> RetryLimits:
-        return self._app.kernel.limits(source)
+        return limits_of(self._app.settings, source.id)
 
     def redact(self, text: str) -> str:
         return self._app.loaded.discretion(text)

@@ -110,7 +110,9 @@ class Scheduler:
                 )
                 if step is None:
                     break
-                if not any(LEFT_TO in one.details for one in unsettled):  # no more than are worked off
+                if not any(
+                    LEFT_TO in one.details and not one.awaits_retry for one in unsettled
+                ):  # no more than are worked off
                     step = self._with_left(schedule, source, step)
                 if not self._states.account(step):
                     # Another process was faster: the next step sees its decision.

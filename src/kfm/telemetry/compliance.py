@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Literal
 
 from kfm.db.ledger_reader import every_from
 from kfm.model.records import GovernanceEntry, Record, Run
-from kfm.model.retry import call_policy, policy_for
+from kfm.model.retry import call_policy
+from kfm.model.retry_budgets import limits_of
 from kfm.model.runs import Attempt, CallRetry
+from kfm.model.settings import Settings
 from kfm.telemetry.documents import Sequence
 from kfm.telemetry.sequences import CIRCUIT_OPEN, Sequences
 
@@ -48,20 +50,20 @@ class CheckedRun(Record, frozen=True):
     findings: tuple[ComplianceFinding, ...]
 
 
-def check(ledger: LedgerReader, since_ms: int = 0) -> Iterator[CheckedRun]:
+def check(ledger: LedgerReader, since_ms: int = 0, settings: Settings | None = None) -> Iterator[CheckedRun]:
     """Every retry sequence of the runs that began since then, one run at a time: there may be many."""
 
     def place(run: Run) -> tuple[int, str]:
         return run.start_time_ms, run.run_id
 
     for run in every_from((since_ms, ""), ledger.troubled_runs, place):
-        yield _checked(ledger, run)
+        yield _checked(ledger, run, settings)
 
 
-def _checked(ledger: LedgerReader, run: Run) -> CheckedRun:
+def _checked(ledger: LedgerReader, run: Run, settings: Settings | None) -> CheckedRun:
     retries = ledger.retries(run.run_id)
     attempts = [one for one in ledger.attempts(run.run_id) if not one.node]
-    sequences = Sequences(TELEMETRY_REF)
+    sequences = Sequences(TELEMETRY_REF, settings)
     for attempt in attempts:
         sequences.add_attempt(attempt, run)
     for retry in retries:
@@ -69,7 +71,7 @@ def _checked(ledger: LedgerReader, run: Run) -> CheckedRun:
     findings = (
         *_silent(run, attempts),
         *_forbidden(ledger, run, attempts),
-        *_excessive(ledger, run, attempts),
+        *_excessive(ledger, run, attempts, settings),
         *_of_calls(run, retries),
     )
     return CheckedRun(run_id=run.run_id, sequences=sequences.documents(), findings=findings)
@@ -125,10 +127,12 @@ def _forbidden(ledger: LedgerReader, run: Run, attempts: list[Attempt]) -> Itera
             )
 
 
-def _excessive(ledger: LedgerReader, run: Run, attempts: list[Attempt]) -> Iterator[ComplianceFinding]:
+def _excessive(
+    ledger: LedgerReader, run: Run, attempts: list[Attempt], settings: Settings | None
+) -> Iterator[ComplianceFinding]:
     if run.trigger_type == "retry":
         return
-    limit = policy_for(run.trigger_type).attempts_max
+    limit = limits_of(settings, run.source_id).of(run.trigger_type).attempts_max
     refused = sum(one.error_class == CIRCUIT_OPEN for one in attempts)
     if run.attempts - refused <= limit:
         return

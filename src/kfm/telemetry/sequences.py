@@ -7,8 +7,9 @@ from typing import Literal
 
 from kfm.model.errors import LimitExceeded
 from kfm.model.records import Run
-from kfm.model.retry import policy_for
+from kfm.model.retry_budgets import limits_of
 from kfm.model.runs import Attempt, CallRetry
+from kfm.model.settings import Settings
 from kfm.telemetry.counts import CostTally
 from kfm.telemetry.documents import Compliance, Sequence, SequenceTry, amount
 
@@ -29,8 +30,9 @@ class Sequences:
     This is the one part of a telemetry document that grows with what is in it, so it has a limit.
     """
 
-    def __init__(self, telemetry_ref: str) -> None:
+    def __init__(self, telemetry_ref: str, settings: Settings | None = None) -> None:
         self._ref = telemetry_ref
+        self._settings = settings
         self._found: dict[tuple[str, ...], list[Attempt] | list[CallRetry]] = {}
         self._runs: dict[str, Run] = {}
         self._tries = 0
@@ -104,7 +106,8 @@ class Sequences:
         for attempt in attempts:
             if attempt.attempt > 1:
                 added.add(attempt.energy)
-        ladder = run.trigger_type != "retry" and policy_for(run.trigger_type).ladder_ms
+        limits = limits_of(self._settings, run.source_id)
+        ladder = run.trigger_type != "retry" and limits.of(run.trigger_type).ladder_ms
         compliance = Compliance(
             pipeline_id=run.pipeline_id,
             stage=WHOLE_RUN,

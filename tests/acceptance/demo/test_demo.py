@@ -24,7 +24,7 @@ SCENES = (
     "3  Late data opens a revision",
     "4  A broken contract is stopped at the gate",
     "5  Look first, then apply exactly that",
-    "6  Killed half-way, taken over by the next run",
+    "6  Killed half-way: machines wait, a person goes on",
     "7  A pipeline: only what a change or a revert reaches runs again",
     "8  Governance: a refusal, and a kill switch",
     "9  Evidence: what a stranger can check",

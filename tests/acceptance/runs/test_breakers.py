@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import apsw
 import pytest
 from msgspec.structs import replace
 
 from kfm.db.ledger import Ledger
-from kfm.model.breaker import COOLDOWN_MS, Breaker
+from kfm.model.breaker import COOLDOWN_MS, Breaker, on_failure
+from kfm.model.times import rfc3339
 from kfm.system import SystemClock
-from tests.acceptance.runs.conftest import Inside
+from tests.acceptance.runs.conftest import Ended, Inside
 from tests.conformance.db.ledgers import sqlite_store
 
 pytestmark = pytest.mark.req("RET-7")
+
+FORCED = ("--actor", "ann", "--rationale", "again", "--ticket", "OPS-1")
 
 PIPELINE = """\
 import kfm
@@ -36,6 +42,7 @@ class Provider:
     def __init__(self) -> None:
         self.status = 503
         self.head_status: int | None = None  # where it differs
+        self.retry_after: str | None = None
         self.asked: list[str] = []
         self.port = 0
 
@@ -57,6 +64,8 @@ class _Handler(BaseHTTPRequestHandler):
         heading = self.command == "HEAD" and provider.head_status is not None
         self.send_response_only((provider.head_status or 0) if heading else provider.status)
         self.send_header("ETag", '"one"')
+        if provider.retry_after is not None:
+            self.send_header("Retry-After", provider.retry_after)
         self.send_header("Content-Type", "text/csv")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -111,6 +120,78 @@ def cool_down(project: Inside, span_ms: int = COOLDOWN_MS) -> None:
     store = ledger(project)
     store.change_breaker("gauges", older)
     store.close()
+
+
+def test_a_provider_may_have_limits_of_its_own(down: Inside, provider: Provider) -> None:
+    """Two failures open it, for twenty seconds: every place that tells of it says so."""
+    text = (down.folder / "kfm.yml").read_text()
+    down.write("kfm.yml", f"{text}\nproviders:\n  gauges: {{failures: 2, cool_down_seconds: 20}}\n")
+    assert down.run().code == 4
+    assert len(provider.asked) == 2
+    assert stored(down).state == "open"
+    next_try = rfc3339((stored(down).opened_at_ms or 0) + 20_000)
+    (listed,) = down.kfm("breaker", "list", "--json").document["breakers"]
+    assert listed["next_try"] == next_try
+    assert down.kfm("status", "--json").document["breakers"][0]["next_try"] == next_try
+    refused = down.run().result["error"]
+    assert refused["code"] == "KFM408"
+    provider.status = 200
+    cool_down(down, 20_000)
+    assert down.run().code == 0
+    shown = down.kfm("config", "show", "--origin").out
+    assert re.search(r"providers\.gauges\.cool_down_seconds +20(\.0)? +kfm\.yml:\d+", shown), shown
+
+
+NODES = """\
+import kfm
+
+p = kfm.Pipeline("levels")
+
+@p.node("one", inputs=["{url}"])
+def one():
+    return 1
+
+@p.node("two", inputs=["{url}"])
+def two():
+    return 2
+"""
+
+
+@pytest.mark.req("RET-3")
+@pytest.mark.parametrize("governed", [False, True])
+def test_inputs_of_nodes_pass_the_circuit(
+    project: Inside, provider: Provider, monkeypatch: pytest.MonkeyPatch, governed: bool
+) -> None:
+    """An address is asked once a pipeline run; its trouble opens a circuit, and the next run asks nothing."""
+    monkeypatch.setattr(SystemClock, "sleep_ms", lambda _self, _delay_ms: None)
+    project.write("nodes.py", NODES.replace("{url}", f"http://127.0.0.1:{provider.port}/levels.csv"))
+    project.configure(extra='pipeline: "nodes.py:p", output_version: "1"')
+
+    def run() -> Ended:
+        return project.run("--force", *FORCED) if governed else project.kfm("pipeline", "run", "nodes.py")
+
+    for _ in range(2):
+        assert run().code != 0
+        assert provider.asked == ["HEAD"] * 3
+    listed = project.kfm("breaker", "list").out
+    assert re.search(rf"127\.0\.0\.1:{provider.port} +open +3 ", listed), listed
+    reset = project.kfm("breaker", "reset", f"127.0.0.1:{provider.port}", "--rationale", "it is well")
+    assert reset.code == 0, reset
+    provider.status = 200
+    ended = run()
+    assert ended.code == 0, ended
+    assert provider.asked == ["HEAD"] * 4
+
+
+@pytest.mark.req("RET-5")
+def test_upstreams_own_time_spares_the_circuit(down: Inside, provider: Provider) -> None:
+    """A provider that answers 429 with Retry-After is asked again then; no circuit opens."""
+    provider.status, provider.retry_after = 429, "100"
+    for _ in range(4):
+        ended = down.run()
+        assert (ended.code, ended.result["error"]["code"]) == (4, "KFM404"), ended
+    assert len(provider.asked) == 4
+    assert "no circuit is open" in down.kfm("breaker", "list").out
 
 
 @pytest.mark.req("WAL-14")
@@ -212,6 +293,29 @@ def test_a_reset_needs_a_reason_and_is_on_record(
     assert down.kfm("audit", "verify").code == 0
 
 
+def test_a_reset_wakes_what_waited(down: Inside, provider: Provider) -> None:
+    """A request that was put off until the circuit's next try is due within seconds of a reset."""
+    hour = (datetime.now(UTC).hour + 12) % 24  # nothing fires while the test looks on
+    down.write(
+        "cron.yml", f'version: 1\nschedules:\n  - {{id: days, source: notes, cron: "0 {hour} * * *"}}\n'
+    )
+    down.kfm("schedule", "run-due")
+    store = ledger(down)
+    for _ in range(3):
+        store.change_breaker("gauges", on_failure)
+    store.close()
+    database = apsw.Connection(str(down.state / "kfm.db"))
+    database.execute("UPDATE schedules SET cursor_ms = cursor_ms - 86400000; DELETE FROM instants")
+    database.close()
+    down.kfm("schedule", "run-due")
+    ((put_off_ms,),) = down.rows("SELECT not_before_ms FROM requests WHERE state = 'open'")
+    assert put_off_ms > SystemClock().now_ms() + COOLDOWN_MS - 60_000
+    assert provider.asked == []
+    assert down.kfm("breaker", "reset", "gauges", "--rationale", "it is well").code == 0
+    ((due_ms,),) = down.rows("SELECT not_before_ms FROM requests WHERE state = 'open'")
+    assert due_ms <= SystemClock().now_ms() + 10_000
+
+
 def test_a_pipeline_s_own_calls_pass_shared_circuits(project: Inside) -> None:
     """`kfm.call` inside a pipeline counts in the ledger, not in the process that ends with the run."""
     project.write("look.py", PIPELINE)
@@ -233,8 +337,6 @@ def test_a_pipeline_s_own_calls_pass_shared_circuits(project: Inside) -> None:
 @pytest.mark.req("WAL-14")
 def test_automatic_retries_wait_for_the_circuit_without_a_trace(down: Inside, provider: Provider) -> None:
     """What is due while the circuit is open is put off to the next trial; no invocation is recorded."""
-    import apsw
-
     down.run()
     database = apsw.Connection(str(down.folder / ".kfm" / "kfm.db"))
     database.execute("UPDATE retry_states SET not_before_ms = 0")

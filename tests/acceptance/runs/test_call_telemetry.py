@@ -231,4 +231,4 @@ def test_no_observer_is_left_after_the_run(calling: Callable[..., Inside], elsew
 
     elsewhere.answers = [(200, {})]
     assert calling().run().code == 0
-    assert (HERE.observer, HERE.acting, deadline()) == (None, None, None)
+    assert (HERE.observer, HERE.watches, deadline()) == (None, [], None)

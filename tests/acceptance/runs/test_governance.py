@@ -151,7 +151,7 @@ def test_a_switch_thrown_in_flight(project: Inside, upstream: Upstream, position
     assert project.published.exists() == (position == "paused")
     if position == "stopped":
         assert ended.result["error"]["code"] == "KFM307"
-        assert project.rows("SELECT status, error_code FROM runs") == [("failed", "KFM307")]
+        assert project.rows("SELECT status, error_code FROM runs") == [("failed", "CANCELLED")]
         assert project.rows("SELECT * FROM locks WHERE worker_id IS NOT NULL") == []
         project.kfm("switch", "set", "running", "--all", "--rationale", "over")
         assert project.run().result["word"] == "published"

@@ -75,6 +75,24 @@ def test_the_failure_says_when_it_is_tried_again(failing: Inside, valid: Callabl
     assert not_before_ms > 0
 
 
+@pytest.mark.req("TRG-1", "RET-11")
+def test_a_source_may_have_a_budget_of_its_own(project: Inside) -> None:
+    """Two attempts where the matrix has six: told, kept, explained, and held to."""
+    project.write("pipeline.py", SLOW)
+    own = "retry: {budget_seconds: 600, manual: {attempts: 2, base_seconds: 1}}"
+    project.configure(extra=f'pipeline: "pipeline.py:publish", output_version: "1", {own}')
+    assert "1 attempt is free until" in project.run().result["advice"]
+    assert "1 of 2 attempts are used and 1 left" in project.kfm("explain", run_id(project)).out
+    assert "Its budget of 10 min" in project.kfm("explain", run_id(project)).out
+    make_due(project)
+    project.kfm("retry", "--due")
+    assert project.rows("SELECT fate, reason FROM retry_states") == [("spent", "attempts-spent")]
+    assert "have used up its budget" in project.run().result["reason"]
+    assert project.kfm("compliance").code == 0
+    change(project, "UPDATE runs SET attempts = 3")
+    assert "2 are free" in project.kfm("compliance").out
+
+
 @pytest.mark.req("TRG-1", "RET-3")
 def test_what_is_due_is_tried(failing: Inside, valid: Callable[[str, Any], None]) -> None:
     """The same run, the next attempt, as a retry; once it succeeds nothing is ahead."""

@@ -105,6 +105,43 @@ def test_collection_evicts_the_gone_first(desk: Desk) -> None:
     assert desk.promote(run).answer == "lost"
 
 
+@pytest.mark.req("GOV-1")
+def test_an_abandoned_run_has_failed_and_its_lock_is_free(desk: Desk) -> None:
+    """With the code and the words that it is given; what its process tries later is refused."""
+    run = desk.admitted("a")
+    assert desk.store.abandon(
+        SCOPE, run.fence, run.run_id, "CANCELLED", "Stopped.", "cancelled", retryable=False
+    )
+    found = desk.store.run(run.run_id)
+    assert found is not None
+    assert (found.status, found.error_code, found.error_message) == ("failed", "CANCELLED", "Stopped.")
+    lock = desk.store.lock(SCOPE)
+    assert lock is not None
+    assert lock.holder is None
+    assert desk.store.renew(SCOPE, run.fence, MINUTE_MS) is None
+    assert desk.promote(run).answer == "lost"
+    assert not desk.fail(run)
+    again = desk.store.abandon(
+        SCOPE, run.fence, run.run_id, "CANCELLED", "Again.", "cancelled", retryable=False
+    )
+    assert not again
+    assert desk.admit(new_run("b")).answer == "admitted"
+
+
+@pytest.mark.req("GOV-1")
+def test_a_run_that_has_passed_to_another_is_not_abandoned(desk: Desk) -> None:
+    """The successor's lock and run stay as they are."""
+    first = desk.admitted("a", lease_ms=0)
+    second = desk.admitted("b", worker_id="worker-2")
+    assert not desk.store.abandon(
+        SCOPE, first.fence, first.run_id, "CANCELLED", "x", "cancelled", retryable=False
+    )
+    lock = desk.store.lock(SCOPE)
+    assert lock is not None
+    assert lock.holder is not None
+    assert lock.holder.run_id == second.run_id
+
+
 @pytest.mark.parametrize("by", ["run", "reaper", "collector"])
 def test_a_gone_collector_is_replaced(desk: Desk, by: str) -> None:
     """A collector that died or stalled blocks no other, and learns at its next heartbeat that it is none."""

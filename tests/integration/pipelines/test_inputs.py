@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from kfm.calls.breakers import BreakerAccess, SharedBreakers
+from kfm.db.ledger import Ledger
 from kfm.model.branches import Commit, NewCommit, TreeEntry
-from kfm.model.errors import UnhashableInput, UpstreamUnavailable
+from kfm.model.errors import CircuitOpen, UnhashableInput, UpstreamUnavailable
 from kfm.pipelines.inputs import RemoteInputVersions, unconfigured_input_versions
+from tests.conformance.db.ledgers import memory_store
 from tests.stand_ins import FakeClock
 from tests.workshop import Workshop
 
@@ -32,7 +35,7 @@ class Answers(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    Answers.asked = []
+    Answers.asked, Answers.headers_by_path = [], {}
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -47,8 +50,17 @@ def shop() -> Workshop:
 
 
 @pytest.fixture
-def versions(shop: Workshop) -> RemoteInputVersions:
-    return unconfigured_input_versions(FakeClock(), lambda: shop.branches)
+def store() -> Iterator[Ledger]:
+    made = memory_store(FakeClock())
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def versions(shop: Workshop, store: Ledger) -> RemoteInputVersions:
+    clock = FakeClock()
+    breakers = SharedBreakers(BreakerAccess(store, store, lambda: store), clock)
+    return unconfigured_input_versions(clock, lambda: shop.branches, breakers)
 
 
 @pytest.mark.req("RS-6")
@@ -68,6 +80,33 @@ def test_an_address_without_validators_fails_closed(versions: RemoteInputVersion
         versions.of(f"{url}/plain")
     with pytest.raises(UpstreamUnavailable):
         versions.of(f"{url}/down")
+
+
+@pytest.mark.req("RET-3", "RET-7")
+def test_an_address_in_trouble_is_asked_once(versions: RemoteInputVersions, url: str, store: Ledger) -> None:
+    """Its provider's circuit opens as a source's does, and no second round is made in the same run."""
+    for _ in range(2):
+        with pytest.raises(UpstreamUnavailable):
+            versions.of(f"{url}/down")
+    assert Answers.asked == ["HEAD /down"] * 3
+    (breaker,) = store.breakers()
+    assert (breaker.provider, breaker.state) == (url.removeprefix("http://"), "open")
+    with pytest.raises(CircuitOpen):
+        versions.of(f"{url}/other")
+    assert len(Answers.asked) == 3
+
+
+@pytest.mark.req("RET-3", "RET-5")
+def test_upstreams_own_time_is_waited_for_within_the_calls_attempts(
+    versions: RemoteInputVersions, url: str, store: Ledger
+) -> None:
+    """Five tries at most, and the circuit is spared."""
+    Answers.headers_by_path = {"/down": {"Retry-After": "1"}}
+    for _ in range(2):
+        with pytest.raises(UpstreamUnavailable):
+            versions.of(f"{url}/down")
+    assert Answers.asked == ["HEAD /down"] * 5
+    assert store.breakers() == []
 
 
 @pytest.mark.req("RS-6")

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import kfm
+from kfm.calls.breakers import LocalBreakers
 from kfm.calls.runtime import HERE
+from kfm.model.breaker import BreakerLimits
 from kfm.model.errors import CircuitOpen, UpstreamUnavailable
 from kfm.testing.driven_time import START_MS, DrivenTime
 from tests.unit.calls.forms import KINDS, declared, failing
@@ -211,6 +213,53 @@ def test_failures_between_successes_open_nothing(kind: str, kfm_time: DrivenTime
             call()
         call()
     assert len(calls) == 10
+
+
+@pytest.mark.req("RET-5", "RET-7")
+@pytest.mark.parametrize("kind", KINDS)
+def test_upstreams_own_time_spares_the_circuit(kind: str, kfm_time: DrivenTime) -> None:
+    """Retry-After is obeyed at each of the call's attempts, which are spent; the circuit counts none."""
+    fetch, calls = failing(99, lambda: UpstreamUnavailable("busy", status=503, retry_after="6"))
+    with pytest.raises(UpstreamUnavailable) as caught:
+        declared(kind, fetch, provider="usgs", idempotent=True)()
+    assert (len(calls), kfm_time.delays) == (5, [6.0] * 4)
+    handed = kfm.handed_up(caught.value)
+    assert handed is not None
+    assert handed.reason == "attempts-spent"
+    assert HERE.breakers.circuit("usgs").quiet
+
+
+@pytest.mark.req("RET-5", "RET-7")
+def test_a_probe_waits_for_upstreams_own_time(kfm_time: DrivenTime) -> None:
+    """A trial call that is answered with a time is made again then, and by no other call before."""
+    circuit = HERE.breakers.circuit("usgs")
+    for _ in range(3):
+        circuit.after(False)
+    kfm_time.advance(300)
+    fetch, calls = failing(2, lambda: UpstreamUnavailable("busy", status=503, retry_after="7"))
+    with pytest.raises(UpstreamUnavailable):
+        kfm.call(fetch, provider="usgs")
+    assert circuit.wait_ms() == 7_000
+    with pytest.raises(CircuitOpen):
+        kfm.call(fetch, provider="usgs")
+    kfm_time.advance(7)
+    assert kfm.call(fetch, provider="usgs", idempotent=True) == "done"
+    assert (len(calls), kfm_time.delays) == (3, [7.0])
+    assert circuit.quiet
+
+
+@pytest.mark.req("RET-7")
+def test_a_circuit_has_the_limits_of_its_provider(kfm_time: DrivenTime) -> None:
+    """The configured number of failures opens it, for the configured time."""
+    limits = BreakerLimits(failures_max=1, cool_down_ms=5_000)
+    with HERE.replaced(breakers=LocalBreakers(kfm_time, lambda _: limits)):
+        fetch, calls = failing(1, ConnectionResetError)
+        with pytest.raises(ConnectionResetError) as caught:
+            kfm.call(fetch, provider="usgs", idempotent=True)
+        assert "usgs failed repeatedly, and its circuit is open" in caught.value.__notes__[0]
+        kfm_time.advance(5)
+        assert kfm.call(fetch, provider="usgs") == "done"
+    assert len(calls) == 2
 
 
 @pytest.mark.req("RET-7")

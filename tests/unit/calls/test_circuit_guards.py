@@ -12,7 +12,7 @@ from kfm.calls.breakers import BreakerAccess, SharedBreakers, SharedCircuit
 from kfm.calls.guarded_clients import RENEW_MS, CircuitGuard, GuardedBucket, GuardedHttp
 from kfm.db.ledger import Ledger
 from kfm.model import breaker as rules
-from kfm.model.breaker import Breaker
+from kfm.model.breaker import USUAL_LIMITS, Breaker, BreakerLimits
 from kfm.model.errors import (
     BackendUnavailable,
     ChecksumMismatch,
@@ -200,7 +200,7 @@ def test_a_slow_probe_stays_the_only_one(
 
 def test_the_failure_that_opens_it_is_handed_up(http: GuardedHttp, wire: Wire) -> None:
     """It carries how long the circuit stays open, so that no call waits for it; then nothing goes out."""
-    wire.error = UpstreamUnavailable("x", transient=True, cause="network", retry_after="5")
+    wire.error = UpstreamUnavailable("x", transient=True, cause="network", retry_after="0")
     for _ in range(rules.FAILURES_MAX):
         with pytest.raises(UpstreamUnavailable) as raised:
             get(http)
@@ -209,6 +209,85 @@ def test_the_failure_that_opens_it_is_handed_up(http: GuardedHttp, wire: Wire) -
     with pytest.raises(CircuitOpen):
         get(http)
     assert wire.requests == rules.FAILURES_MAX
+
+
+@pytest.mark.req("RET-5")
+@pytest.mark.parametrize("status", [429, 503, 500])
+def test_upstreams_own_time_spares_the_circuit(
+    status: int, http: GuardedHttp, wire: Wire, store: Ledger
+) -> None:
+    """A provider that says when to come back is up: however often it says so, nothing is counted."""
+    wire.error = UpstreamUnavailable("x", status=status, retry_after="5")
+    for _ in range(2 * rules.FAILURES_MAX):
+        with pytest.raises(UpstreamUnavailable) as raised:
+            get(http)
+    assert raised.value.facts["retry_after"] == "5"
+    assert store.breakers() == []
+
+
+@pytest.mark.req("RET-5")
+@pytest.mark.parametrize("said", ["0", "soon", "Mon, 01 Jan 1990 00:00:00 GMT"])
+def test_a_time_that_is_none_spares_nothing(said: str, http: GuardedHttp, wire: Wire, store: Ledger) -> None:
+    """Now, nonsense and the past ask for no wait."""
+    wire.error = UpstreamUnavailable("x", status=503, retry_after=said)
+    with pytest.raises(UpstreamUnavailable):
+        get(http)
+    assert store.breaker("p").failures == 1
+
+
+@pytest.mark.req("RET-5")
+def test_a_probe_is_put_off_until_upstreams_time(
+    http: GuardedHttp, wire: Wire, store: Ledger, clock: FakeClock
+) -> None:
+    """No other call goes out before; the refusal names the time that the provider asked for."""
+    open_it(store, clock)
+    wire.error = UpstreamUnavailable("x", status=503, retry_after="900")
+    for _ in range(2):
+        with pytest.raises((UpstreamUnavailable, CircuitOpen)) as raised:
+            get(http)
+    assert wire.requests == 1
+    assert "p has asked not to be called before" in raised.value.message
+    assert raised.value.facts["not_before_ms"] == clock.now_ms() + 900_000
+    clock.sleep_ms(900_000)
+    wire.error = None
+    assert get(http) == [b"a", b"b"]
+    assert store.breaker("p").state == "closed"
+
+
+def test_a_probe_is_not_put_off_for_ever(
+    http: GuardedHttp, wire: Wire, store: Ledger, clock: FakeClock
+) -> None:
+    """A provider that asks for years is probed once a day."""
+    open_it(store, clock)
+    wire.error = UpstreamUnavailable("x", status=503, retry_after="9" * 9)
+    with pytest.raises(UpstreamUnavailable):
+        get(http)
+    assert rules.wait_ms(store.breaker("p"), clock.now_ms()) == rules.ASKED_MAX_MS
+
+
+def test_the_configured_limits_decide(wire: Wire, store: Ledger, clock: FakeClock) -> None:
+    """Two failures open it, and it stays open for ten seconds; another provider has the usual limits."""
+    limits = {"p": BreakerLimits(failures_max=2, cool_down_ms=10_000)}
+    breakers = SharedBreakers(
+        BreakerAccess(store, store, lambda: store), clock, limits=lambda name: limits.get(name, USUAL_LIMITS)
+    )
+    mine, other = (
+        GuardedHttp(wire, CircuitGuard(breakers.circuit(name), clock))  # type: ignore[arg-type]
+        for name in "pq"
+    )
+    wire.error = TROUBLE[0]
+    for http in (mine, mine, other, other):
+        with pytest.raises(UpstreamUnavailable):
+            get(http)
+    assert (store.breaker("p").state, store.breaker("q").state) == ("open", "closed")
+    with pytest.raises(CircuitOpen) as refused:
+        get(mine)
+    assert refused.value.facts["not_before_ms"] == clock.now_ms() + 10_000
+    assert breakers.released_ms(["p"], "work") == clock.now_ms() + 10_000
+    clock.sleep_ms(10_000)
+    wire.error = None
+    assert get(mine) == [b"a", b"b"]
+    assert store.breaker("p").state == "closed"
 
 
 def test_a_bucket_is_guarded_alike(bucket: GuardedBucket, wire: Wire, store: Ledger) -> None:

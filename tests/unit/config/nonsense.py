@@ -270,6 +270,11 @@ NONSENSE: dict[str, tuple[str, str]] = {
         "kfm.yml:2: the freeze names `level`, which is not one of the datasets; did you mean `levels`?",
     ),
     "no versions kept": ("limits: {versions_kept: 0}\n", "kfm.yml:1: `versions_kept` must be at least 1"),
+    "no time for runs": ("limits: {run_seconds: 0}\n", "kfm.yml:1: `run_seconds` must be at least 1"),
+    "no time for a source's runs": (
+        SOURCE + "kind: files, folder: ., run_seconds: 0}",
+        "kfm.yml:3: `run_seconds` must be at least 1",
+    ),
     "no lease": ("lease: {seconds: 0}\n", "kfm.yml:1: `seconds` must be from 1 to 86400"),
     "slow heartbeat": (
         "lease: {seconds: 10, heartbeat_seconds: 10}\n",

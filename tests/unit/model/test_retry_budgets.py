@@ -21,6 +21,8 @@ from kfm.model.records import Run
 from kfm.model.retry import Classification, RetryDecision, before_next_run
 from kfm.model.retry_budgets import (
     NOT_RETRIED,
+    RetryLimits,
+    budget_ends_ms,
     grant_usage,
     granted,
     is_spent,
@@ -28,6 +30,7 @@ from kfm.model.retry_budgets import (
     may_be_granted,
     prospect,
 )
+from kfm.model.settings import RetrySettings, TriggerRetrySettings
 from kfm.runs.outcome import advise, judged, kind_of
 from tests.conformance.db.ledgers import START_MS, digest, new_run
 
@@ -85,6 +88,30 @@ def test_time_spent_counts() -> None:
     """However few attempts were made: once the budget's time is over, calls and all, it is spent."""
     state = decided(run_at(1), after_ms=6 * HOUR_MS - 1)
     assert (state.fate, state.reason) == ("spent", "budget-spent")
+
+
+@pytest.mark.req("TRG-1")
+def test_a_configured_budget_decides() -> None:
+    """Attempts, delays, time and grants are those of the policy that is handed in, not of the matrix."""
+    chosen = RetrySettings(
+        attempts=2, budget_seconds=600, grants=1, manual=TriggerRetrySettings(base_seconds=100)
+    )
+    limits = RetryLimits(chosen=(chosen,))
+    first = decided(run_at(1), limits=limits)
+    assert (first.fate, first.not_before_ms) == ("retry", START_MS + 1000 + 100_000)
+    assert decided(run_at(2), first, limits=limits).fate == "quarantine", "the only grant is used up"
+    assert decided(run_at(1), after_ms=550_000, limits=limits).reason == "budget-spent"
+    run, late_ms = run_at(1, status="failed"), START_MS + 600_000
+    assert budget_ends_ms(run, None, limits) == late_ms
+    assert is_spent(run, first, late_ms, limits)
+    assert not is_spent(run, first, late_ms)
+    assert may_be_granted(run, first)
+    assert not may_be_granted(run, first, limits)
+    step = run_step(run, state=first, now_ms=late_ms, limits=limits)
+    assert step is not None
+    assert step.code == "force"
+    advice = advise(run, first, START_MS + 2000, limits)
+    assert advice.attempts_left == 1
 
 
 @pytest.mark.req("TRG-1")

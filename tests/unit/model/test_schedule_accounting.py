@@ -166,6 +166,20 @@ def test_while_the_first_goes_on(overlap: Overlap, expected: list[str]) -> None:
     assert all(any(request_id in reason for request_id in book.requests) for reason in skipped)
 
 
+@pytest.mark.parametrize("overlap", ["skip", "queue-one", "cancel-older"])
+def test_while_each_waits_for_a_retry(overlap: Overlap) -> None:
+    """A request whose attempt failed, and that waits for the next one, keeps no scheduled time from coming."""
+    schedule = every(HOUR_MS, overlap=overlap)
+    book = seen(schedule)
+    first = next(iter(instants(schedule, NOW_MS + 1)))
+    for hour in range(4):
+        book.look(schedule, first + hour * HOUR_MS)
+        for request_id, request in book.requests.items():
+            book.requests[request_id] = replace(request, run_id=f"run of {request_id}")
+    assert book.became(schedule, first, first + 4 * HOUR_MS) == ["request"] * 4
+    assert [one.cancel for one in book.requests.values()] == [None] * 4
+
+
 def test_several_on_time_at_once() -> None:
     """After a hiccup of some seconds, overlap holds among what comes together, too."""
     for overlap, expected in [

@@ -10,6 +10,7 @@ import pytest
 
 from kfm.model.contracts import require_valid
 from kfm.model.errors import (
+    Cancelled,
     ConfigError,
     DryRunViolated,
     IllegalTransition,
@@ -45,6 +46,39 @@ class Desk:
             if dry_run
             else StagingPublisher(self.objects, trace, limits=limits)
         )
+
+
+@pytest.mark.req("GOV-1")
+def test_a_stopped_run_takes_nothing_in() -> None:
+    """Every operation is refused, and a stream that arrives is cut short; nothing of it is kept."""
+    stopped: list[KfmError] = []
+    objects = MemoryObjects()
+
+    def check() -> None:
+        if stopped:
+            raise stopped[0]
+
+    class Endless:
+        def read(self, _size: int) -> bytes:
+            stopped.append(Cancelled("enough"))
+            return b"bytes"
+
+    trace = Trace(lambda _line: None, lambda: 0, "run-1", publisher="staging", dry_run=False)
+    publisher = StagingPublisher(objects, trace, check=check)
+    publisher.write_file("early.csv", b"early")
+    with pytest.raises(Cancelled):
+        publisher.write_file("stream.csv", Endless())
+    for operation in (
+        lambda: publisher.write_file("late.csv", b"late"),
+        lambda: publisher.emit_event("late", {}),
+        lambda: publisher.update_state("late", 1),
+        lambda: publisher.publish_release({}),
+    ):
+        with pytest.raises(Cancelled):
+            operation()
+    staged = publisher.staged()
+    assert [asset.path for asset in staged.assets] == ["early.csv"]
+    assert (staged.events, staged.states, staged.release) == ((), (), None)
 
 
 @pytest.fixture(params=[False, True], ids=["staging", "noop"])

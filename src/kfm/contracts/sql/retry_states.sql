@@ -40,7 +40,7 @@ SELECT
   r.status, r.attempts, r.fence, r.start_time_ms, r.end_time_ms, r.fingerprint, r.version_id, r.error_code,
   r.error_message, r.force, r.correction
 FROM runs r LEFT JOIN retry_states s ON s.run_id = r.run_id
-WHERE r.status = 'failed' AND r.error_code IN ('WORKER_DIED', 'LEASE_EXPIRED')
+WHERE r.status = 'failed' AND r.error_code IN ('WORKER_DIED', 'LEASE_EXPIRED', 'CANCELLED', 'KFM613')
   AND (s.run_id IS NULL OR s.attempt < r.attempts)
 ORDER BY r.end_time_ms, r.run_id LIMIT :row_limit
 

@@ -11,9 +11,9 @@ from kfm.model.next_steps import NextStep, work_command
 from kfm.model.quantities import counted, duration, moment, span
 from kfm.model.quarantine import RetryState
 from kfm.model.records import Invocation, Promotion, Record, Run, half
-from kfm.model.retry import policy_for, retry_rules
-from kfm.model.retry_budgets import budget_ends_ms, grant_usage, prospect
+from kfm.model.retry_budgets import RetryLimits, budget_ends_ms, grant_usage, limits_of, prospect
 from kfm.model.runs import Attempt, CallRetry, ChainLink, OutboxMessage
+from kfm.model.settings import Settings
 from kfm.reports.explain import invocations
 from kfm.reports.explain.inputs import compared
 from kfm.reports.explain.invocations import all_asked, governed, repeated, requested
@@ -52,7 +52,7 @@ class RunFacts(Record, frozen=True):
     step: NextStep | None = None  # what a person does next about it
 
 
-def gather(ledger: LedgerReader, run: Run, now_ms: int) -> RunFacts:
+def gather(ledger: LedgerReader, run: Run, now_ms: int, settings: Settings | None = None) -> RunFacts:
     calls = ledger.invocations(run_id=run.run_id, limit=READ_MAX)
     return RunFacts(
         run=run,
@@ -60,12 +60,12 @@ def gather(ledger: LedgerReader, run: Run, now_ms: int) -> RunFacts:
         attempts=tuple(ledger.attempts(run.run_id)),
         links=tuple(ledger.links(run.run_id, limit=READ_MAX)),
         promotions=tuple(p for p in ledger.promotions(run.dataset_id, READ_MAX) if p.run_id == run.run_id),
-        step=step_of_run(ledger, run, now_ms),
+        step=step_of_run(ledger, run, now_ms, settings),
     )
 
 
-def explain_run(ledger: LedgerReader, run: Run, now_ms: int) -> Explanation:
-    known = gather(ledger, run, now_ms)
+def explain_run(ledger: LedgerReader, run: Run, now_ms: int, settings: Settings | None = None) -> Explanation:
+    known = gather(ledger, run, now_ms, settings)
     because, why = why_it_ran(ledger, known)
     return Explanation(
         kind="run",
@@ -77,7 +77,7 @@ def explain_run(ledger: LedgerReader, run: Run, now_ms: int) -> Explanation:
             *tried(run, known.attempts),
             *approved(ledger, run),
             *retried(run, known.attempts, ledger.retries(run.run_id)),
-            *ahead(ledger, run, now_ms),
+            *ahead(ledger, run, now_ms, settings),
             *_refusals(ledger, known),
             *_promoted(known),
             *all_asked(run, known.calls),
@@ -133,7 +133,8 @@ def _failed(known: RunFacts, name: str) -> Sentence:
         cause = "its process was gone" if run.error_code == "WORKER_DIED" else "its lease had run out"
         text = f"{name} was interrupted: {cause} ({run.error_code}). {way}"
     elif run.error_code == "CANCELLED":
-        text = f"{name} was cancelled. {way}"
+        cause = f": {stopped(run.error_message)}" if run.error_message else "."
+        text = f"{name} was cancelled{cause} {way}"
     else:
         said = stopped(run.error_message or "No message was kept.")
         text = f"{name} failed: {run.error_code or 'no code'}: {said} {way}"
@@ -499,27 +500,27 @@ def cost(run: Run, rows: Sequence[Attempt]) -> list[Sentence]:
     return sentences
 
 
-def ahead(ledger: LedgerReader, run: Run, now_ms: int) -> list[Sentence]:
+def ahead(ledger: LedgerReader, run: Run, now_ms: int, settings: Settings | None = None) -> list[Sentence]:
     if run.status == "success":
         return []
-    state = ledger.retry_state(run.run_id)
-    sentences = [_attempts(run, state), _budget(run, state, now_ms)]
+    state, limits = ledger.retry_state(run.run_id), limits_of(settings, run.source_id)
+    sentences = [_attempts(run, state, limits), _budget(run, state, now_ms, limits)]
     if run.status == "failed":
         sentences.append(_next_attempt(run, state, now_ms))
     return [of_run(text, run) for text in sentences]
 
 
-def _attempts(run: Run, state: RetryState | None) -> str:
-    used, limit = grant_usage(run, state), policy_for(run.trigger_type).attempts_max
+def _attempts(run: Run, state: RetryState | None, limits: RetryLimits) -> str:
+    used, limit = grant_usage(run, state), limits.of(run.trigger_type).attempts_max
     left = max(0, limit - used.attempts)
     return (
-        f"Of grant {used.grants} (at most {retry_rules().grants_max} are given) {used.attempts} of "
+        f"Of grant {used.grants} (at most {limits.grants} are given) {used.attempts} of "
         f"{counted(limit, 'attempt')} are used and {left} left; what a breaker refused is not counted."
     )
 
 
-def _budget(run: Run, state: RetryState | None, now_ms: int) -> str:
-    since_ms, ends_ms = grant_usage(run, state).since_ms, budget_ends_ms(run, state)
+def _budget(run: Run, state: RetryState | None, now_ms: int, limits: RetryLimits) -> str:
+    since_ms, ends_ms = grant_usage(run, state).since_ms, budget_ends_ms(run, state, limits)
     used_ms = max(0, min(now_ms, ends_ms) - since_ms)
     left = f"{duration(ends_ms - now_ms)} left" if now_ms < ends_ms else "nothing left"
     return (

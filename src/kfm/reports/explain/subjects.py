@@ -45,7 +45,9 @@ def explain_subject(
     of_pipeline = None
     if what not in datasets and what not in sources:
         of_pipeline = _in_pipelines(ledger, tables(), what)
-    return of_pipeline or explain_record(ledger, what, now_ms, datasets=datasets, sources=sources)
+    return of_pipeline or explain_record(
+        ledger, what, now_ms, datasets=datasets, sources=sources, settings=settings
+    )
 
 
 def is_code(what: str) -> bool:
@@ -59,6 +61,7 @@ def explain_record(
     *,
     datasets: Collection[str] = (),
     sources: Collection[str] = (),
+    settings: Settings | None = None,
 ) -> Explanation:
     """The explanation of a run, attempt, node, invocation, request, dataset or source. Reads only."""
     place = _PLACE.fullmatch(wanted)
@@ -68,25 +71,31 @@ def explain_record(
         return explain_attempt(ledger, run, number, place["node"] or "")
     run_found = ledger.run(wanted)
     if run_found is not None:
-        return explain_run(ledger, run_found, now_ms)
+        return explain_run(ledger, run_found, now_ms, settings)
     call = ledger.invocation(wanted)
     if call is not None:
-        return _of_call(ledger, call, now_ms)
-    known = _now(ledger, wanted, now_ms, datasets, sources)
+        return _of_call(ledger, call, now_ms, settings)
+    known = _now(ledger, wanted, now_ms, datasets, sources, settings)
     if known is not None:
         return known
     found = _beginning_with(ledger, wanted)
     if isinstance(found, UpdateRequest):
-        return _of_request(ledger, found, now_ms)
-    return explain_run(ledger, found, now_ms) if isinstance(found, Run) else _of_call(ledger, found, now_ms)
+        return _of_request(ledger, found, now_ms, settings)
+    return (
+        explain_run(ledger, found, now_ms, settings)
+        if isinstance(found, Run)
+        else _of_call(ledger, found, now_ms, settings)
+    )
 
 
-def _of_request(ledger: LedgerReader, request: UpdateRequest, now_ms: int) -> Explanation:
+def _of_request(
+    ledger: LedgerReader, request: UpdateRequest, now_ms: int, settings: Settings | None
+) -> Explanation:
     run = ledger.run(request.run_id) if request.run_id else None
-    return explain_request(ledger, request, explain_run(ledger, run, now_ms) if run else None)
+    return explain_request(ledger, request, explain_run(ledger, run, now_ms, settings) if run else None)
 
 
-def _of_call(ledger: LedgerReader, call: Invocation, now_ms: int) -> Explanation:
+def _of_call(ledger: LedgerReader, call: Invocation, now_ms: int, settings: Settings | None) -> Explanation:
     """An invocation that began an attempt is explained with its run; any other by itself."""
     began = call.run_id and any(
         row.invocation_id == call.invocation_id for row in ledger.attempts(call.run_id)
@@ -94,7 +103,7 @@ def _of_call(ledger: LedgerReader, call: Invocation, now_ms: int) -> Explanation
     run = ledger.run(call.run_id) if call.run_id and began else None
     if run is None:
         return explain_invocation(ledger, call)
-    of_run = explain_run(ledger, run, now_ms)
+    of_run = explain_run(ledger, run, now_ms, settings)
     return Explanation(kind="invocation", id=call.invocation_id, reason=of_run.reason, chain=of_run.chain)
 
 
@@ -102,7 +111,12 @@ def _of_call(ledger: LedgerReader, call: Invocation, now_ms: int) -> Explanation
 
 
 def _now(
-    ledger: LedgerReader, wanted: str, now_ms: int, datasets: Collection[str], sources: Collection[str]
+    ledger: LedgerReader,
+    wanted: str,
+    now_ms: int,
+    datasets: Collection[str],
+    sources: Collection[str],
+    settings: Settings | None,
 ) -> Explanation | None:
     """Why it is as it is: by the newest invocation or run."""
     of_dataset = wanted in datasets
@@ -120,9 +134,9 @@ def _now(
     ref = Ref(type="dataset" if of_dataset else "source", id=wanted)
     run = newest(runs)
     if calls and (run is None or calls[0].requested_at_ms >= run.start_time_ms):
-        newest_one = _of_call(ledger, calls[0], now_ms)
+        newest_one = _of_call(ledger, calls[0], now_ms, settings)
     elif run is not None:
-        newest_one = explain_run(ledger, run, now_ms)
+        newest_one = explain_run(ledger, run, now_ms, settings)
     else:
         option = "" if of_dataset else f" --source {wanted}"
         text = f"No run was requested yet ({ref.type}: {wanted}). To start one: `kfm run{option}`."

@@ -8,6 +8,7 @@ from kfm.model import keys
 from kfm.model.errors import BudgetSpent, UsageError, WindowError
 from kfm.model.records import GovernanceEntry, Window, governance_entry, justified
 from kfm.model.requests import UpdateRequest
+from kfm.model.roles import is_person
 from kfm.model.settings import SourceSettings
 from kfm.model.times import parse_rfc3339, rfc3339
 from kfm.reports.breakers import breaker_document
@@ -54,8 +55,7 @@ def _source(call: ApiCall, source_id: str) -> SourceSettings:
 
 def retry(call: ApiCall) -> Any:
     """One more attempt at a failed run, as a request for its work."""
-    from kfm.model.retry_budgets import is_spent
-    from kfm.runs.retry import require_retriable
+    from kfm.runs.retry import may_retry, require_retriable
 
     app, run = call.app, call.app.ledger.run(call.path["run_id"])
     if run is None:
@@ -67,9 +67,16 @@ def retry(call: ApiCall) -> Any:
         require_retriable(app, run)
     except OSError as error:  # its pipeline's file
         raise UsageError(f"The files of its pipeline can't be read: {error.strerror}.") from None
-    spent = is_spent(run, app.ledger.retry_state(run.run_id), app.store.now_ms())
-    if spent and call.body.ticket is None:
-        raise BudgetSpent("A new retry budget needs a rationale and a ticket.")
+    decision = may_retry(
+        app,
+        run,
+        actor=call.identity.subject,
+        by_person=is_person(call.identity),
+        rationale=call.body.rationale,
+        ticket=call.body.ticket,
+    )
+    if decision.kind == "refused" and decision.blocked_by == "budget":
+        raise BudgetSpent(decision.reason)
     window = Window(start_ms=run.window_start_ms, end_ms=run.window_end_ms, spec=run.window_spec)
     source = _source(call, run.source_id)
     return _accepted(call, source, window, correction=run.correction, about={"retry_of": run.run_id})
@@ -98,6 +105,7 @@ def _accepted(
         ticket=body.ticket and redact(body.ticket),
         correction=correction,
         envelope_hash=call.digest,
+        by_person=is_person(call.identity),
         details=about,
     )
     facts = {
@@ -201,7 +209,7 @@ def reset_breaker(call: ApiCall) -> Any:
         claimed_actor=body.actor,
         ticket=body.ticket,
     )
-    return {"breaker": breaker_document(after, app.ledger.now_ms()), "was": before.state}
+    return {"breaker": breaker_document(after, app.ledger.now_ms(), app.settings), "was": before.state}
 
 
 def release(call: ApiCall) -> Any:

@@ -53,7 +53,7 @@ def runs(call: ApiCall) -> Any:
 
 
 def one_run(call: ApiCall) -> Any:
-    return shown_run(call.app.ledger, _run(call).run_id)
+    return shown_run(call.app.ledger, _run(call).run_id, call.app.settings)
 
 
 def _run(call: ApiCall) -> Run:
@@ -191,7 +191,9 @@ def status(call: ApiCall) -> Any:
 def breakers(call: ApiCall) -> Any:
     ledger = call.app.ledger
     now_ms = ledger.now_ms()
-    return {"breakers": [breaker_document(breaker, now_ms) for breaker in ledger.breakers()]}
+    return {
+        "breakers": [breaker_document(breaker, now_ms, call.app.settings) for breaker in ledger.breakers()]
+    }
 
 
 def switches(call: ApiCall) -> Any:
@@ -210,8 +212,8 @@ def quarantine(call: ApiCall) -> Any:
         ),
         query["limit"],
     )
-    ledger, now_ms = call.app.ledger, call.app.clock.now_ms()
-    held = [held_document(one, step_of_held(ledger, one, now_ms)) for one in found]
+    ledger, now_ms, settings = call.app.ledger, call.app.clock.now_ms(), call.app.settings
+    held = [held_document(one, step_of_held(ledger, one, now_ms, settings)) for one in found]
     return {"held": held, "more": more}
 
 
@@ -221,7 +223,7 @@ def one_held(call: ApiCall) -> Any:
     if held is None:
         raise missing("entry")
     requests = ledger.approvals(subject=held.held_id)
-    step = step_of_held(ledger, held, call.app.clock.now_ms())
+    step = step_of_held(ledger, held, call.app.clock.now_ms(), call.app.settings)
     return {"held": held_document(held, step), "requests": [approval_document(one) for one in requests]}
 
 

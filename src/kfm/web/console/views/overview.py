@@ -211,7 +211,7 @@ def _running(visit: Visit, run: Run, lock: Lock | None) -> Running:
 
 
 def _failed(visit: Visit, run: Run) -> Failed:
-    step = step_of_run(visit.reader, run, visit.now_ms)
+    step = step_of_run(visit.reader, run, visit.now_ms, visit.context.settings)
     return Failed(
         word=state_words.of_run(run),
         run_id=short(run.run_id),
@@ -228,7 +228,7 @@ def _failed(visit: Visit, run: Run) -> Failed:
 
 
 def _held(visit: Visit, held: QuarantineEntry) -> HeldRow:
-    step = step_of_held(visit.reader, held, visit.now_ms)
+    step = step_of_held(visit.reader, held, visit.now_ms, visit.context.settings)
     return HeldRow(
         href=visit.at("held", held.held_id),
         id=short(held.held_id),

@@ -129,7 +129,7 @@ def view_one(visit: Visit) -> QuarantineEntryView:
         raise NotHere("No entry of that id is on record. `kfm quarantine list --all` lists all.")
     allowed(visit, held.dataset_id)
     asked = visit.reader.approvals(subject=held.held_id)
-    step = step_of_held(visit.reader, held, visit.now_ms)
+    step = step_of_held(visit.reader, held, visit.now_ms, visit.context.settings)
     return QuarantineEntryView(
         title=f"{'Dead letter' if held.kind == 'dead-letter' else 'Quarantine'} {short(held.held_id)}",
         row=row(visit, held),

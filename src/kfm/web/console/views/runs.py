@@ -169,7 +169,7 @@ def view_one(visit: Visit) -> RunView:
         dataset_id=run.dataset_id,
         source_id=run.source_id,
         window=span(run.window_start_ms, run.window_end_ms),
-        why=explanation.shown(visit, explain_run(reader, run, visit.now_ms)),
+        why=explanation.shown(visit, explain_run(reader, run, visit.now_ms, visit.context.settings)),
         facts=tuple(_facts(visit, run)),
         steps=graph(_steps(run, attempts)),
         pipeline=_pipeline(visit, run.run_id),
@@ -286,7 +286,7 @@ def _commands(visit: Visit, run: Run) -> list[Next]:
     """The next step, and commands that show more."""
     name = short(run.run_id)
     found = []
-    step = step_of_run(visit.reader, run, visit.now_ms)
+    step = step_of_run(visit.reader, run, visit.now_ms, visit.context.settings)
     if step is not None:
         found.append(Next(command=step.command, why=step.sentence))
     if run.status != "success" and is_refusal(run.error_code):
@@ -434,7 +434,10 @@ def view_invocation(visit: Visit) -> InvocationView:
         row=explanation.call_row(visit, call),
         run_href=visit.run(call.run_id) if call.run_id else None,
         run_id=short(call.run_id) if call.run_id else "",
-        why=explanation.shown(visit, explain_record(visit.reader, call.invocation_id, visit.now_ms)),
+        why=explanation.shown(
+            visit,
+            explain_record(visit.reader, call.invocation_id, visit.now_ms, settings=visit.context.settings),
+        ),
         gates=tuple(explanation.gate_rows(visit, [call])),
         command=f"kfm explain {short(call.invocation_id)}",
     )
