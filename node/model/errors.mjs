@@ -106,6 +106,9 @@ export function codeOf(kind) {
   return /** @type {Page} */ (PAGES[kind]).code;
 }
 
+/** The code that a run keeps: one for every run that was stopped on purpose. @param {KfmError} error */
+export const codeOnRecord = (error) => (isA(error, "Cancelled") || isA(error, "SwitchThrown") ? "CANCELLED" : error.code);
+
 /** The codes of all refusals. @returns {Set<string>} */
 export const refusingCodes = () => new Set(Object.keys(PAGES).filter((kind) => lineOf(kind).includes("Refused")).map(codeOf));
 
@@ -163,6 +166,7 @@ export const LimitExceeded = classOf("LimitExceeded");
 export const ChecksumMismatch = classOf("ChecksumMismatch");
 export const PathConflict = classOf("PathConflict");
 export const PipelineFailed = classOf("PipelineFailed");
+export const RunTimedOut = classOf("RunTimedOut");
 export const DryRunViolated = classOf("DryRunViolated");
 export const Cancelled = classOf("Cancelled");
 

@@ -3,14 +3,12 @@
 import { contract } from "./contracts.mjs";
 import { KfmError, isA } from "./errors.mjs";
 import { NOT_HELD } from "./quarantine.mjs";
-import { CAUSES_MAX, budgetState, causesOf, classify, classifyError, decideRetry, failureOf, grantsMax, isUnknown, policyFor } from "./retry.mjs";
+import { CAUSES_MAX, budgetState, causesOf, classify, classifyError, decideRetry, failureOf, grantsMax, grantsPerDayMax, isUnknown, policyFor } from "./retry.mjs";
 import { DAY_MS, counted, moment } from "./wording.mjs";
 
 /** @typedef {import("../types.js").Run} Run */
 /** @typedef {import("../types.js").RetryState} RetryState */
 /** @typedef {import("../types.js").Classification} Classification */
-
-/** The limits of a source's runs; what is not set is the shipped matrix's. @typedef {{policy: import("./retry.mjs").Policy | null, grants: number | null, per_day: number}} RetryLimits */
 
 export const NEEDS_APPROVAL = "needs-approval";
 export const CIRCUIT_OPEN = "circuit-open";
@@ -20,14 +18,6 @@ export const { retried_then: RETRIED_THEN, not_retried: NOT_RETRIED } = contract
 const REFUSED_BY_CIRCUIT = { retryable: true, error_class: CIRCUIT_OPEN };
 /** The process is gone, the work may be fine. @type {Classification} */
 export const REAPED = { retryable: true, error_class: "lease" };
-const GRANTS_PER_DAY = 12;
-/** @type {RetryLimits} */
-export const DEFAULTS = { policy: null, grants: null, per_day: GRANTS_PER_DAY };
-
-/** @param {RetryLimits} limits @param {Run} run */
-const policyOf = (limits, run) => limits.policy ?? policyFor(run.trigger_type);
-/** @param {RetryLimits} limits */
-const grantsOf = (limits) => limits.grants || grantsMax();
 
 /** @param {Run} run @param {RetryState | null} state */
 export function standing(run, state) {
@@ -35,23 +25,23 @@ export function standing(run, state) {
   return { grants: state.grants, attempts: state.grant_attempts + run.attempts - state.attempt, since_ms: state.granted_at_ms };
 }
 
-/** Until when attempts need no person who answers for them. @param {Run} run @param {RetryState | null} state @param {RetryLimits} [limits] */
-export const budgetEndsMs = (run, state, limits = DEFAULTS) => standing(run, state).since_ms + policyOf(limits, run).budget_ms;
+/** Until when attempts need no person who answers for them. @param {Run} run @param {RetryState | null} state */
+export const budgetEndsMs = (run, state) => standing(run, state).since_ms + policyFor(run.trigger_type).budget_ms;
 
-/** Is the budget spent, so that the next attempt needs a rationale? @param {Run} run @param {RetryState | null} state @param {number} nowMs @param {RetryLimits} [limits] */
-export function isSpent(run, state, nowMs, limits = DEFAULTS) {
+/** Is the budget spent, so that the next attempt needs a rationale? @param {Run} run @param {RetryState | null} state @param {number} nowMs */
+export function isSpent(run, state, nowMs) {
   const now = standing(run, state);
-  return budgetState(now.attempts, now.since_ms, nowMs, policyOf(limits, run)) !== "free";
+  return budgetState(now.attempts, now.since_ms, nowMs, policyFor(run.trigger_type)) !== "free";
 }
 
-/** Has the present grant attempts left, whatever the time is? @param {Run} run @param {RetryState | null} state @param {RetryLimits} [limits] */
-export const hasAttempts = (run, state, limits = DEFAULTS) => standing(run, state).attempts < policyOf(limits, run).attempts_max;
+/** Has the present grant attempts left, whatever the time is? @param {Run} run @param {RetryState | null} state */
+export const hasAttempts = (run, state) => standing(run, state).attempts < policyFor(run.trigger_type).attempts_max;
 
-/** Grants are few: after the last one only a new revision goes on. @param {Run} run @param {RetryState | null} state @param {RetryLimits} [limits] */
-export const mayBeGranted = (run, state, limits = DEFAULTS) => standing(run, state).grants < grantsOf(limits);
+/** Grants are few: after the last one only a new revision goes on. @param {Run} run @param {RetryState | null} state */
+export const mayBeGranted = (run, state) => standing(run, state).grants < grantsMax();
 
-/** One piece of work gets so many grants in a UTC day, whatever its inputs are. @param {RetryState | null} state @param {number} nowMs @param {RetryLimits} [limits] */
-export const mayBeGrantedToday = (state, nowMs, limits = DEFAULTS) => grantsOfDay(state, nowMs) < limits.per_day;
+/** One piece of work gets so many grants in a UTC day, whatever its inputs are. @param {RetryState | null} state @param {number} nowMs */
+export const mayBeGrantedToday = (state, nowMs) => grantsOfDay(state, nowMs) < grantsPerDayMax();
 
 /** @param {RetryState | null} state @param {number} nowMs */
 function grantsOfDay(state, nowMs) {
@@ -101,18 +91,18 @@ export function hasOpened(error) {
   return causesOf(error).some((each) => isA(each, "CircuitOpen") || (each instanceof KfmError && Boolean(each.facts.circuit_open)));
 }
 
-/** @typedef {{nowMs: number, unitRandom: number, askedMs?: number | null, idempotent?: boolean, acted?: boolean, counts?: boolean, stopped?: boolean, lastsMs?: number, fingerprint?: string | null, limits?: RetryLimits}} Circumstances */
+/** @typedef {{nowMs: number, unitRandom: number, askedMs?: number | null, idempotent?: boolean, acted?: boolean, counts?: boolean, stopped?: boolean, lastsMs?: number, fingerprint?: string | null}} Circumstances */
 
 /** What becomes of a run whose attempt has just ended without success. @param {Run} run @param {Classification} kind @param {RetryState | null} prior @param {Circumstances} about @returns {RetryState} */
-export function judge(run, kind, prior, { nowMs, unitRandom, askedMs = null, idempotent = true, acted = false, counts = true, stopped = false, lastsMs = 0, fingerprint = null, limits = DEFAULTS }) {
+export function judge(run, kind, prior, { nowMs, unitRandom, askedMs = null, idempotent = true, acted = false, counts = true, stopped = false, lastsMs = 0, fingerprint = null }) {
   let now = standing(run, prior);
   let day_grants = prior?.day_grants ?? 0;
-  if (hasOtherInputs(prior, fingerprint) && mayBeGrantedToday(prior, nowMs, limits)) {
+  if (hasOtherInputs(prior, fingerprint) && mayBeGrantedToday(prior, nowMs)) {
     now = { grants: 1, attempts: 1, since_ms: nowMs - lastsMs };
     day_grants = grantsOfDay(prior, nowMs) + 1;
   }
   const attempts = counts ? now.attempts : now.attempts - 1;
-  const decision = decideRetry(kind, policyOf(limits, run), attempts, now.since_ms, nowMs, unitRandom, askedMs);
+  const decision = decideRetry(kind, policyFor(run.trigger_type), attempts, now.since_ms, nowMs, unitRandom, askedMs);
   /** @type {RetryState["fate"]} */
   let fate = decision.retry ? "retry" : "spent";
   let { reason } = decision;
@@ -121,7 +111,7 @@ export function judge(run, kind, prior, { nowMs, unitRandom, askedMs = null, ide
   else if (!kind.retryable) fate = "quarantine";
   else if (!idempotent) [fate, reason] = ["spent", "not-idempotent"];
   else if (acted) [fate, reason] = ["spent", "acted"];
-  else if (fate === "spent" && now.grants >= grantsOf(limits)) fate = "quarantine";
+  else if (fate === "spent" && now.grants >= grantsMax()) fate = "quarantine";
   return {
     run_id: run.run_id,
     attempt: run.attempts,

@@ -2,7 +2,7 @@
 
 import { settlement } from "../model/admission.mjs";
 import { isOpenAttempt } from "../model/approvals.mjs";
-import { BackendUnavailable, Busy, Cancelled, CircuitOpen, KfmError, LostLease, PlanDrifted, WorkFailed, isA, isSystemError, refusingCodes, strerror } from "../model/errors.mjs";
+import { BackendUnavailable, Busy, Cancelled, CircuitOpen, KfmError, LostLease, PlanDrifted, WorkFailed, codeOnRecord, isA, isSystemError, refusingCodes, strerror } from "../model/errors.mjs";
 import { combine, refusal } from "../model/gates.mjs";
 import { runStep } from "../model/next_steps.mjs";
 import { factsOf, heldRun } from "../model/quarantine.mjs";
@@ -131,7 +131,8 @@ export class RunExecutor {
     const { pipeline } = this.subject.source;
     const known = { ...admitted.known, invocation: admitted.invocation, code: pipeline ? { path: pipeline, sha: this.subject.work.output_version } : null };
     const actsAs = pipeline && !this.subject.source.idempotent ? `pipeline ${pipeline}` : null;
-    const nodes = new RecordedNodes(kernel, run, admitted.invocation, known, { budgetEndsMs: budgetEndsMs(run, state), actsAs });
+    const endsMs = Math.min(budgetEndsMs(run, state), kernel.store.nowMs() + kernel.runMs(this.subject.source));
+    const nodes = new RecordedNodes(kernel, run, admitted.invocation, known, { budgetEndsMs: endsMs, actsAs });
     let log = new RunLog(null, kernel, run, false);
     kernel.observeRetries((/** @type {any} */ retrying) => nodes.retried(retrying));
     let report;
@@ -168,12 +169,9 @@ export class RunExecutor {
   async #attempt(admitted, log, nodes) {
     const { kernel, subject } = this;
     const { run } = admitted;
-    const lease = new HeldLease(kernel, subject.scope, run.fence, admitted.policyEpoch, () => {
-      const decision = runGates.inFlight(kernel, subject);
-      if (!decision.allowed) throw new Denied(decision);
-    });
+    const lease = new HeldLease(kernel, subject, run, admitted.policyEpoch);
     const check = () => lease.check();
-    const publisher = new StagingPublisher(kernel.objects, traceOf(kernel, subject, log, run, false), { limits: kernel.settings.limits, leaks: kernel.leaks });
+    const publisher = new StagingPublisher(kernel.objects, traceOf(kernel, subject, log, run, false), { limits: kernel.settings.limits, leaks: kernel.leaks, check });
     let report;
     try {
       report = await lease.withHeartbeat(async () => {
@@ -279,7 +277,7 @@ export class RunExecutor {
     const state = attended(judged(run, error, kernel.store.retryState(run.run_id), about), runGates.approvalOf(kernel.ledger, run) !== null, nowMs);
     const advice = advise(run, state, kernel.store.nowMs());
     log.step(log.phase, error.message, { level: "error", facts: { code: error.code, error_class: state.error_class } });
-    const gates = [...invocation.gates, ...(problem instanceof Denied ? problem.decision.results : [])];
+    const gates = [...invocation.gates, ...(problem instanceof Denied ? problem.decision.results : (error.facts.gates ?? []))];
     if (!(isA(error, "LostLease"))) {
       nodes.decided(gates);
       const landed = kernel.store.fail(this.#fail(admitted, error, gates, nodes, state));
@@ -324,19 +322,19 @@ export class RunExecutor {
 
   /** What becomes of the requests of the run. @param {KfmError} error @param {import("../types.js").RetryState} state @returns {import("../model/requests.mjs").Settlement} */
   #settlement(error, state) {
-    const reason = this.kernel.redact(error.message);
+    const [reason, nowMs] = [this.kernel.redact(error.message), this.kernel.store.nowMs()];
     if (isA(error, "Cancelled") && state.fate !== "retry") // others that asked for it still do
-      return { not_before_ms: this.kernel.store.nowMs(), blocked_by: "busy", reason: "Another request for it was cancelled." };
+      return { not_before_ms: nowMs, blocked_by: "busy", reason: "Another request for it was cancelled." };
     const refusing = /** @type {KfmError | undefined} */ (causesOf(error).find((each) => each instanceof CircuitOpen));
     const outcome = isA(error, "Refused") ? "refused" : "failed";
-    return settlement(state, isA(error, "PlanDrifted") ? `Not what was approved: ${reason}` : reason, { outcome, provider: refusing?.facts.provider ?? null });
+    return settlement(state, isA(error, "PlanDrifted") ? `Not what was approved: ${reason}` : reason, nowMs, { outcome, provider: refusing?.facts.provider ?? null });
   }
 
   /** @param {any} admitted @param {KfmError} error @param {any[]} gates @param {RecordedNodes} nodes @param {any} state */
   #fail(admitted, error, gates, nodes, state) {
     const { kernel, subject } = this;
     const { run } = admitted;
-    const code = isA(error, "Cancelled") || isA(error, "SwitchThrown") ? "CANCELLED" : error.code;
+    const code = codeOnRecord(error);
     const message = kernel.redact(error.message);
     const kind = kindOf(error);
     nodes.discoveryFailed(kind, hasOpened(error));

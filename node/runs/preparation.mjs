@@ -45,7 +45,7 @@ export async function prepare(kernel, subject, upstream, discovered, objects, pu
   const { pipeline } = subject.source;
   const run = pipeline ? await loadPipeline(kernel, pipeline) : publishAsFetched;
   log.step("pipeline", pipeline ?? "publish as fetched");
-  await runPipeline(run, {
+  const context = {
     inputs: fetched.map((each) => inputOf(each, objects)),
     window: subject.window,
     publisher,
@@ -54,7 +54,14 @@ export async function prepare(kernel, subject, upstream, discovered, objects, pu
     sourceId: subject.source.id,
     partition: subject.work.partition,
     dryRun: publisher.dryRun,
-  });
+    check, // for long work: raises once the run was stopped
+  };
+  try {
+    await runPipeline(run, context);
+  } catch (error) {
+    check(); // after a stop that is what ended it, whatever the function threw
+    throw error;
+  }
   check();
   const staged = publisher.staged();
   nodes.learn({ outputs: staged.assets });

@@ -1,10 +1,13 @@
 /** Retries: judging runs whose process died before it could. */
 
-import { settlement } from "../model/admission.mjs";
+import { SWITCH_MS, settlement } from "../model/admission.mjs";
 import { factsOf, heldRun } from "../model/quarantine.mjs";
+import { classify } from "../model/retry.mjs";
 import { REAPED, attended, judge } from "../model/retry_budgets.mjs";
 import { approvalOf } from "./gates.mjs";
 
+const GONE = ["WORKER_DIED", "LEASE_EXPIRED"];
+const CANCELLED = "CANCELLED";
 const BATCH_MAX = 100; // runs that one round looks at
 
 /** Decide about the runs whose process died before it could. @param {any} kernel */
@@ -17,14 +20,18 @@ export function judgeReaped(kernel) {
       unitRandom: kernel.unitRandom(),
       idempotent: loaded.source(run.source_id)?.idempotent ?? true,
       acted: store.acts(run.run_id).length > 0,
-      stopped: store.cancelled(run.run_id) !== null,
+      stopped: run.error_code === CANCELLED || store.cancelled(run.run_id) !== null,
     };
-    const retry = attended(judge(run, REAPED, seen, about), approvalOf(store, run) !== null, nowMs);
+    // Gone with its process, or abandoned after a stop.
+    const kind = GONE.includes(run.error_code) ? REAPED : classify({ code: run.error_code });
+    const retry = attended(judge(run, kind, seen, about), approvalOf(store, run) !== null, nowMs);
     const held = heldOf(store, run, retry);
     const careLabel = loaded.dataset(run.dataset_id)?.rights?.care.label ?? null;
     const entries = held ? [{ kind: held.kind, subject: run.run_id, actor: "kfm", recorded_at_ms: nowMs, rationale: null, ticket: null, details: factsOf(held, careLabel) }] : [];
-    // Another process may be faster; then its decision holds.
-    store.judge({ run, seen, retry, held, entries, settle: settlement(retry, run.error_message || "Its process is gone.") });
+    const why = run.error_message || "Its process is gone.";
+    const isStopped = retry.reason === "stopped" && run.error_code === CANCELLED; // other requests for it still wait
+    const settle = isStopped ? { not_before_ms: nowMs + SWITCH_MS, blocked_by: "switch", reason: why } : settlement(retry, why, nowMs);
+    store.judge({ run, seen, retry, held, entries, settle }); // another process may be faster; then its decision holds
   }
 }
 

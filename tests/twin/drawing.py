@@ -131,9 +131,19 @@ def draw_restarts(seed: int, folder: str) -> dict[str, Any]:
 def again(random: Random) -> list[str]:
     reasons = ["--rationale", random.choice(TEXTS), "--ticket", "T-1"]
     drawn = random.choice(
-        ([], [], [], ["--now", *reasons[:2]], ["--now", *reasons], reasons, ["--now"], ["--force", *reasons])
+        (
+            *([],) * 4,
+            ["--now", *reasons[:2]],
+            ["--now", *reasons],
+            reasons,
+            ["--now"],
+            ["--force", *reasons],
+            ["--plan", "art/plan.jsonl"],
+            ["--plan", "art/plan.jsonl", "--now", *reasons[:2]],
+        )
     )
-    return ["run", *drawn, *random.choice(([], [], ["--dry-run"], ["--json"], ["-v"], ["--no-input"]))]
+    shown = random.choice(([], [], ["--dry-run", "--artifacts", "art"], ["--json"], ["-v"], ["--no-input"]))
+    return ["run", *drawn, *shown]
 
 
 def past(random: Random, now_ms: int) -> list[str]:
@@ -148,6 +158,8 @@ def past(random: Random, now_ms: int) -> list[str]:
         "UPDATE runs SET error_code = 'WORKER_DIED' WHERE status = 'failed';"
         "UPDATE retry_states SET attempt = attempt - 1",
         "UPDATE runs SET error_code = 'LEASE_EXPIRED' WHERE status = 'failed'; DELETE FROM retry_states",
+        # It was abandoned after a stop.
+        "UPDATE runs SET error_code = 'CANCELLED' WHERE status = 'failed'; DELETE FROM retry_states",
         # It may have acted outside.
         "INSERT OR IGNORE INTO acts SELECT run_id, attempts, 'send', 1 FROM runs WHERE status = 'failed'",
         # A request for it waits, is bound to a plan, or was cancelled while its process was away.

@@ -11,7 +11,7 @@ from kfm.model.admission import Asked, StartFacts, may_start
 from kfm.model.quarantine import RetryState
 from kfm.model.records import Run
 from kfm.model.retry import Classification
-from kfm.model.retry_budgets import RetryLimits, granted, judge
+from kfm.model.retry_budgets import granted, judge
 from tools.vector_cases.shape import Case, Family
 
 HAND = "by hand"
@@ -153,7 +153,7 @@ _WAITS = _said(
 _PROMISED = _state(not_before_ms=_LATER_MS)
 _SPENT = _state("spent", "attempts-spent", grant_attempts=6)
 _USED = f"{_WHY} 6 attempts since 2026-09-21T13:13:20Z used up its budget."
-_ACTED = f"{_WHY} It may have acted outside (send): a person has to see, and answer for another attempt."
+_ACTED = f"{_WHY} It may have acted outside (send): a person has to see what it did."
 _HELD = f"{_WHY} It is not retried automatically: its attempts are used up. Upstream is unchanged since."
 _DONE = _failed(status="success", fingerprint="sha256:1", error_code=None, revision=2)
 _OPENS = {"revision": 3}
@@ -261,6 +261,24 @@ _BY_HAND = [
         _asked("person"),
         _failed(),
         state=_SPENT,
+        fingerprint="sha256:1",
+    ),
+    _case(
+        "given up, a person, past the budget, not compared",
+        _said("compare", "compared", _WHY),
+        _asked("person"),
+        _failed(),
+        state=_SPENT,
+    ),
+    _case(
+        "given up, a person, inputs changed",
+        _said(
+            "admitted", "inputs-changed", f"{_WHY} Upstream has changed since.", how="restart", grant="inputs"
+        ),
+        _asked("person"),
+        _failed(),
+        state=_SPENT,
+        fingerprint="sha256:2",
     ),
     _case(
         "given up, a person who answers",
@@ -286,6 +304,7 @@ _BY_HAND = [
         _asked("person", rationale="mended", ticket="T-1"),
         _failed(),
         state={**_SPENT, "grants": 5},
+        fingerprint="sha256:1",
     ),
     _case(
         "quarantined, a person, within the budget",
@@ -333,6 +352,13 @@ _BY_HAND = [
         _asked("person", rationale="seen", promised=True, can_wait=True),
         _failed(),
         acts=["send"],
+    ),
+    _case(
+        "acted outside, released by two persons",
+        _AGAIN,
+        run=_failed(),
+        acts=["send"],
+        state=_state(reason="granted", not_before_ms=NOW_MS),
     ),
     _case(
         "bound to another plan",
@@ -414,8 +440,6 @@ def _drawn(seed: int) -> Case:
         facts["corrected"] = _failed(
             status=random.choice(("success", "failed")), run_id="c", correction="c-1"
         )
-    if random.random() < 0.2:
-        facts["limits"] = _drawn_limits(random)
     run = _failed(
         status=random.choice(("failed", "failed", "failed", "running", "success")),
         attempts=attempts,
@@ -467,15 +491,6 @@ def _drawn_state(random: Random, attempts: int) -> dict[str, Any]:
     )
 
 
-def _drawn_limits(random: Random) -> dict[str, Any]:
-    policy = {"attempts_max": 2, "budget_ms": HOUR_MS, "base_ms": 1000, "cap_ms": 60_000, "ladder_ms": []}
-    return {
-        "policy": random.choice((None, policy)),
-        "grants": random.choice((None, 2)),
-        "per_day": random.choice((1, 12)),
-    }
-
-
 MAY_START = Family(
     "may_start",
     "May work start? `asked` asks for the work whose newest run is `run`; `facts` were read before. "
@@ -501,7 +516,6 @@ def _judged(given: dict[str, Any]) -> Any:
             state,
             now_ms=given["now_ms"],
             unit_random=given["unit_random"],
-            limits=msgspec.convert(given.get("limits", {}), RetryLimits),
             **{name: given[name] for name in named if name in given},
         )
     return msgspec.to_builtins(made)
@@ -530,7 +544,6 @@ def _drawn_end(seed: int) -> Case:
         "counts": random.random() < 0.8,
         "stopped": random.random() < 0.1,
         "lasts_ms": random.choice((0, 60_000)),
-        "limits": _drawn_limits(random) if random.random() < 0.3 else None,
     }
     return Case(f"judged {seed}", {**_told({"ask": "judge", **given}), "unit_random": given["unit_random"]})
 
