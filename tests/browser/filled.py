@@ -179,7 +179,7 @@ class Filled:
         requests = store.requests()
         requests.accept(wanted)
         self.request_id = wanted[1].request_id
-        requests.keep_preview(self.request_id, ("sha256:" + "a" * 64, HOSTILE))
+        requests.keep_preview(self.request_id, self.run_id, ("sha256:" + "a" * 64, HOSTILE))
 
     def _schedules(self, app: App) -> None:
         """Three weeks of a day's schedule, and in each cell another fate."""
@@ -247,7 +247,8 @@ class Filled:
         """What is due ends, each request in another way."""
         requests = app.kernel.store.requests()
         outcomes = ("success", "noop", "failed", "refused")
-        for number, each in enumerate(requests.claim("worker", 60_000, lambda _worker: False, limit=100)):
+        claims = iter(lambda: requests.claim("worker", 60_000, lambda _worker: False), None)
+        for number, each in enumerate(claims):
             mine = each.request_id == self.request_id
             outcome, run_id = outcomes[number % len(outcomes)], None
             if mine:

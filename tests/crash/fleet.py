@@ -52,6 +52,7 @@ sources:
 # What grows older when time passes; what was recorded stays, and so does what is sealed.
 AGES = {
     "retry_states": ("granted_at_ms", "not_before_ms", "updated_at_ms"),
+    "requests": ("not_before_ms", "claim_until_ms", "tried_at_ms"),
     "breakers": ("opened_at_ms", "probe_until_ms", "tripped_at_ms", "closed_at_ms"),
     "runs": ("start_time_ms",),
     "locks": ("lease_until_ms",),
@@ -94,6 +95,7 @@ class Book:
         """Every attempt that waits is due."""
         with self._open() as execute:
             execute("UPDATE retry_states SET not_before_ms = 1 WHERE fate = 'retry' AND not_before_ms > 1")
+            execute("UPDATE requests SET not_before_ms = 1 WHERE state = 'open' AND not_before_ms > 1")
 
     def now_ms(self) -> int:
         """By the clock that the processes go by; on one machine all clocks are the same."""

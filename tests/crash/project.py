@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import apsw
 
 WINDOW = "2026-01-01/P1D"  # named, so that a test may run over midnight
+# A machine that finds a failed run waits for its time; these tests are about what a person's call finds.
+PERSON = ("--now", "--rationale", "its process is gone")
 TIMEOUT_SECONDS = 60
 
 CONTRACT = """\

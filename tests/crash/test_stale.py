@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash import scenarios
-from tests.crash.project import finish, table
+from tests.crash.project import PERSON, finish, table
 from tests.crash.scenarios import LEASE_SECONDS, STOP, Scenario, child_command
 from tests.crash.upstream import serving
 
@@ -36,7 +36,7 @@ def test_old_data_never_comes_back(scenario: Scenario, tmp_path: Path, phase: st
     assert os.WIFSTOPPED(status)
     time.sleep(LEASE_SECONDS + 0.1)
     project.write("incoming/table-1.csv", NEWER)
-    successor = project.run()
+    successor = project.run(*PERSON)
     assert (successor.code, successor.result["word"]) == (0, "published"), successor
     shown = project.current()
     (path,) = (project.published / "levels/current/data").rglob("table-1.csv")

@@ -14,7 +14,7 @@ from typing import Literal
 
 from tests.crash import evidence
 from tests.crash.child import PHASES
-from tests.crash.project import Ended, Project, differences, finish
+from tests.crash.project import PERSON, Ended, Project, differences, finish
 from tests.crash.scenarios import KILL, LEASE_SECONDS, RUN, STOP, Scenario, child_command
 
 Kind = Literal["kill", "stop"]
@@ -128,7 +128,7 @@ def _by_clock(
     known = set(_event_logs(project))
     # The line of `validate` is written when it is done.
     aim = PHASES.index("pipeline" if plan.phase == "validate" else plan.phase)
-    process = project.start(*RUN)
+    process = project.start(*RUN, *PERSON)
     deadline = time.monotonic() + STRIKE_TIMEOUT_SECONDS
     while process.poll() is None and PHASES.index(seen_phase(project, known)) < aim:
         assert time.monotonic() < deadline, "the process neither ended nor came to its phase"
@@ -183,7 +183,7 @@ def _after_kill(
         number = 1 + int(plan.delay_share * scenario.ticks[plan.phase])
         _by_operation(project, second, plan.phase, number, KILL).communicate()
         outcome.second_hit = second.hit
-    _expect(outcome, "the successor", project.run(), {0})
+    _expect(outcome, "the successor", project.run(*PERSON), {0})
 
 
 def _after_stop(
@@ -191,7 +191,7 @@ def _after_stop(
 ) -> None:
     if process.returncode is None:
         time.sleep(LEASE_SECONDS + 0.05)
-    successor = project.start(*RUN)
+    successor = project.start(*RUN, *PERSON)
     try:
         successor.wait(SUCCESSOR_WAITS_SECONDS if outcome.writing else SUCCESSOR_SECONDS)
     except subprocess.TimeoutExpired:
@@ -206,7 +206,7 @@ def _after_stop(
     _expect(outcome, "the stopped one", finish(process), {0, 5})
     if outcome.waited:
         _expect(outcome, "the successor that waited", finish(successor), {0, 5})
-        _expect(outcome, "one more", project.run(), {0})
+        _expect(outcome, "one more", project.run(*PERSON), {0})
 
 
 def _expect(outcome: Outcome, who: str, ended: Ended, codes: set[int]) -> None:
@@ -241,7 +241,7 @@ def _inspect(scenario: Scenario, project: Project, outcome: Outcome) -> None:
 
 
 def _again_unchanged(scenario: Scenario, project: Project, outcome: Outcome) -> None:
-    ended = project.run()
+    ended = project.run(*PERSON)
     _expect(outcome, "the last one", ended, {0})
     if ended.code == 0 and ended.result["word"] != "unchanged":
         outcome.problems.append(f"the last one was {ended.result['word']}, not unchanged")

@@ -19,7 +19,7 @@ from kfm.model.records import UNIT_STATUSES
 from kfm.model.times import parse_rfc3339, rfc3339
 from kfm.model.units import PROVIDERS, SCHEMES
 from kfm.reports.lookup import find_unit
-from kfm.reports.state_words import UNITS, of_quarantined, of_unit
+from kfm.reports.state_words import UNITS, of_quarantined, of_request, of_unit
 from kfm.reports.units import HASH_PREFIX, dead_document, find_dead
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def units(
 @click.argument("unit", metavar="UNIT")
 @session_options
 def show(session: CommandSession, unit: str) -> None:
-    """Show one unit: its record, its object, and everything that it went through.
+    """Show one unit: its record, its object, everything that it went through, and the runs it led to.
 
     UNIT is its id (wal_id), as it is in lists, lineage events, spans and the catalogue.
     """
@@ -94,9 +94,7 @@ def show_unit(session: CommandSession, wanted: str) -> None:
     from kfm.reports.units import stored_document
 
     with session.app(read_only=True) as app:
-        reader = app.ledger.unit_reader()
-        stored = find_unit(reader, wanted)
-        document = stored_document(stored, reader.history_of(wanted), app.ledger.now_ms())
+        document = stored_document(app.ledger, find_unit(app.ledger.unit_reader(), wanted))
     session.emit(document, stored_lines(document))
 
 
@@ -171,6 +169,7 @@ def stored_lines(document: dict[str, Any]) -> list[str]:
     ]
     if budget["due"] is not None:
         facts.append(("due", utc(budget["due"])))
+    facts += [("led to", request_line(one)) for one in document["requests"]]
     width = max(len(name) for name, _ in facts)
     rows = [
         (
@@ -185,6 +184,15 @@ def stored_lines(document: dict[str, Any]) -> list[str]:
     ]
     header = ("AT (UTC)", "EVENT", "STATUS", "ATTEMPT", "WORKER", "DETAILS")
     return [*(f"{name.ljust(width)}  {value}" for name, value in facts), "", *table(header, rows)]
+
+
+def request_line(request: dict[str, Any]) -> str:
+    """A request that a unit led to, and its run."""
+    word = of_request(request["state"], request["outcome"], request["blocked_by"])
+    run = f", run {request['run_id']}" if request["run_id"] else ""
+    return (
+        f"{request['dataset_id']} from {request['source_id']}, {word}: request {request['request_id']}{run}"
+    )
 
 
 def unit_rows(units: Any) -> list[str]:

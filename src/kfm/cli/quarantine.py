@@ -14,7 +14,8 @@ from kfm.model.errors import RationaleRequired, UsageError
 from kfm.model.next_steps import approve_command, held_step
 from kfm.model.quantities import moment
 from kfm.reports.next_steps import step_of_held
-from kfm.reports.quarantine import approval_document, find_held, held_document
+from kfm.reports.quarantine import approval_document, find_held, held_document, objects_of
+from kfm.reports.requests import named
 from kfm.reports.state_words import QUARANTINE_KINDS, of_quarantined
 
 LIMIT_MAX = 10_000
@@ -42,8 +43,9 @@ def list_held(
     """List quarantined work, newest first.
 
     A dead letter has run out of attempts or time; it may well succeed later. What is quarantined has met
-    an error that trying again can't cure. Nothing of either is tried again by itself. Runs get another chance
-    with `kfm quarantine resume`, units (announced objects) with `kfm replay`.
+    an error that trying again can't cure. Nothing of either is tried again by itself. Runs, and requests that
+    were given up before they became one, get another chance with `kfm quarantine resume`, units (announced
+    objects) with `kfm replay`.
     """
     with session.app(read_only=True) as app:
         found = app.ledger.held(
@@ -61,12 +63,13 @@ def list_held(
             str(one.attempts),
             one.error_code,
             one.reason,
+            f"{one.grain} {short_id(one.subject)}",
             short_id(one.held_id),
             step.command if step else "",
         )
         for one, step in zip(shown, steps, strict=True)
     ]
-    header = ("SINCE (UTC)", "KIND", "DATASET", "SOURCE", "TRIED", "ERROR", "GIVEN UP", "ID", "NEXT")
+    header = ("SINCE (UTC)", "KIND", "DATASET", "SOURCE", "TRIED", "ERROR", "GIVEN UP", "WHAT", "ID", "NEXT")
     documents = [held_document(one, step) for one, step in zip(shown, steps, strict=True)]
     lines = table(header, rows) if rows else ["nothing is quarantined"]
     session.emit({"held": documents, "more": more}, lines, rows=documents)
@@ -78,16 +81,21 @@ def list_held(
 @click.argument("wanted", metavar="ID")
 @session_options
 def show_held(session: CommandSession, wanted: str) -> None:
-    """Show one entry with all that a replay needs.
+    """Show one entry with all that a replay needs, and the announced objects that asked.
 
-    ID is that of the entry, of its run or of its unit; the beginning is enough.
+    ID is that of the entry, of its run, its unit or its request; the beginning is enough.
     """
     with session.app(read_only=True) as app:
         held = find_held(app.ledger, wanted)
         requests = app.ledger.approvals(subject=held.held_id)
         step = step_of_held(app.ledger, held, app.clock.now_ms(), app.settings)
-    document = {"held": held_document(held, step), "requests": [approval_document(one) for one in requests]}
-    session.emit(document, _lines(held, requests, step))
+        objects, count = objects_of(app.ledger, held)
+    document = {
+        "held": held_document(held, step),
+        "requests": [approval_document(one) for one in requests],
+        "objects": objects,
+    }
+    session.emit(document, _lines(held, requests, step, named(objects, count)))
 
 
 @command.command(name="resume")
@@ -102,7 +110,8 @@ def resume(
     """Request to resume one entry; another person has to approve it.
 
     The request is for exactly what is held now. Once another account has approved it with `kfm approvals
-    approve`, the run has a new budget and is due at once: `kfm retry --due` tries it.
+    approve`, the run or the request has a new budget and is due at once: a service tries it, or `kfm schedule
+    run-due`.
 
     Exit code 3: it needs an approval.
     """
@@ -141,7 +150,7 @@ command.add_command(_older, "release")
 # --- lookup and lines --------------------------------------------------------------------
 
 
-def _lines(held: Any, requests: list[Any], step: Any) -> list[str]:
+def _lines(held: Any, approvals: list[Any], step: Any, objects: str) -> list[str]:
     since = moment(held.held_at_ms)
     state = f"{_kind(held)} since {since}"
     if held.state != "held":
@@ -162,7 +171,8 @@ def _lines(held: Any, requests: list[Any], step: Any) -> list[str]:
         *([("code", held.code_sha)] if held.code_sha else []),
         ("key", held.idempotency_key),
         *(("upstream", name) for name in held.source_ids),
-        *(("request", _request_line(one, held.state)) for one in requests),
+        *([("announced", objects)] if objects else []),
+        *(("release", _release_line(one, held.state)) for one in approvals),
     ]
     lines = [f"{name.ljust(13)} {one_line(value)}" for name, value in facts]
     if step is not None:
@@ -177,7 +187,7 @@ def _kind(held: Any) -> str:
     return of_quarantined(held.kind, "held")
 
 
-def _request_line(approval: Any, state: str) -> str:
+def _release_line(approval: Any, state: str) -> str:
     asked = f"{approval.request_id} by {approval.requested_by}: {approval.rationale}"
     if approval.status == "rejected":
         return f"{asked} (rejected by {approval.rejected_by}: {approval.rejection_rationale})"

@@ -1,7 +1,8 @@
-"""`kfm requests`: accepted triggers and their outcomes: list, show, cancel."""
+"""`kfm requests` and `kfm cancel`: accepted triggers and their outcomes: list, show, cancel."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, get_args
 
 import click
@@ -9,29 +10,35 @@ import click
 from kfm.cli.options import StateChoice, session_options
 from kfm.cli.output import PAGE, between, instant, matching, one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
-from kfm.model.errors import RationaleRequired
+from kfm.model.errors import RationaleRequired, UsageError
 from kfm.model.requests import RequestKind, UpdateRequest
-from kfm.reports.lookup import only, requests_in
-from kfm.reports.requests import request_document
-from kfm.reports.state_words import REQUESTS, of_request
+from kfm.reports.lookup import only, requests_in, runs_in
+from kfm.reports.requests import named, request_document, shown_request
+from kfm.reports.state_words import REQUESTS, WAITING, of_request, of_run
 
 LIMIT_MAX = 10_000
 ENDINGS = ("published", "unchanged", "failed", "refused")  # of those that are done
+BLOCKED = tuple(dict.fromkeys(WAITING.values()))  # of those that are open
 _TIMES = ("accepted_at", "not_before", "instant", "ended_at")
 _DETAILS = {"reason": "event", "sent_at_ms": "sent at"}
+_NOT_TOLD = ("window_end", "details", "outcome", "objects")  # or in a line of their own
 
 
 @click.group(name="requests")
 def command() -> None:
-    """List, show and cancel requests of schedules, webhooks and people.
+    """List, show and cancel requests of every trigger.
 
-    Whatever asks a service (`kfm serve`) for an update is kept as a request until it has its end, and after.
+    Whatever asks for an update is a request: a schedule, a webhook, announced objects, a person. It is kept
+    until its run has succeeded or is given up, and after: an attempt that failed and is promised another one
+    leaves its request waiting for a retry.
     """
 
 
 @command.command(name="list")
 @click.option(
-    "--state", type=StateChoice((*REQUESTS.values(), *ENDINGS), REQUESTS), help="Only those in this state."
+    "--state",
+    type=StateChoice((*REQUESTS.values(), *BLOCKED, *ENDINGS), REQUESTS),
+    help="Only those in this state.",
 )
 @click.option("--kind", type=click.Choice(get_args(RequestKind)), help="Only those that came like this.")
 @click.option("--source", metavar="ID", help="Only those for this source.")
@@ -50,9 +57,11 @@ def list_requests(
 ) -> None:
     """List requests, newest first.
 
-    waiting: it has not begun, `kfm requests show` has the reason · running: has its run · waiting for
-    approval: another person has to approve its preview · published, unchanged, failed, refused: how it ended,
-    `--state done` lists all of these · cancelled: it will not run.
+    waiting: it has not begun, or has another attempt ahead; where it is known, what it waits for: a retry, a
+    provider (its circuit is open), a switch, a freeze. `--state waiting` lists all of these, `kfm requests
+    show` has the reason · running: has its run · waiting for approval: another person has to approve its
+    preview · published, unchanged, failed, refused: how it ended, `--state done` lists all of these ·
+    cancelled: it will not run.
     """
     with session.app(read_only=True) as app:
         wanted = {"source_id": source, "schedule_id": schedule, "kind": kind}
@@ -63,7 +72,7 @@ def list_requests(
         (
             utc(each["accepted_at"]).removesuffix(" UTC"),
             each["kind"],
-            of_request(each["state"], each["outcome"]),
+            of_request(each["state"], each["outcome"], each["blocked_by"]),
             each["source_id"],
             between(each["window_start"], each["window_end"]).removesuffix(" UTC"),
             short_id(each["run_id"]) if each["run_id"] else "-",
@@ -79,12 +88,14 @@ def list_requests(
 
 
 def _find(reader: Any, state: str | None, wanted: dict[str, Any], limit: int) -> list[UpdateRequest]:
-    if state not in ENDINGS:
+    words = {word.replace(" ", "-"): word for word in (*BLOCKED, *ENDINGS)}
+    if state not in words:
         found: list[UpdateRequest] = reader.requests(state=state, limit=limit, **wanted)
         return found
+    stored = "done" if state in ENDINGS else "open"
     return matching(
-        lambda before: reader.requests(state="done", before=before, limit=PAGE, **wanted),
-        lambda one: of_request(one.state, one.outcome) == state,
+        lambda before: reader.requests(state=stored, before=before, limit=PAGE, **wanted),
+        lambda one: of_request(one.state, one.outcome, one.blocked_by) == words[state],
         lambda one: (one.accepted_at_ms, one.request_id),
         limit,
     )
@@ -94,16 +105,17 @@ def _find(reader: Any, state: str | None, wanted: dict[str, Any], limit: int) ->
 @click.argument("wanted", metavar="REQUEST")
 @session_options
 def show(session: CommandSession, wanted: str) -> None:
-    """Show one request: who asked for what, why it waits, and its outcome.
+    """Show one request: who or what asked, why it waits, and its outcome.
 
     REQUEST is its id, or the beginning of one. The preview that was kept before anything changed, if there
-    is one, is shown below: it is what an approval is for.
+    is one, is shown below: it is what an approval is for. Of announced objects the first are named; JSON has
+    up to 1,000.
     """
     with session.app(read_only=True) as app:
         reader = app.ledger.request_reader()
         request = find_request(reader, wanted)
         kept = reader.preview(request.plan_digest) if request.plan_digest else None
-    document = {"request": request_document(request)}
+        document = {"request": shown_request(reader, request)}
     facts = _facts(document["request"])
     width = max(map(len, facts))
     lines = [f"{name.ljust(width)}  {one_line(value)}" for name, value in facts.items()]
@@ -118,17 +130,21 @@ def _facts(document: dict[str, Any]) -> dict[str, str]:
     """What is known of a request, under names that nothing else has; times in UTC."""
     facts: dict[str, str] = {}
     for name, value in document.items():
-        if value in (None, False, {}) or name in ("window_end", "details", "outcome"):
+        if value in (None, False, {}) or name in _NOT_TOLD:
             continue
         if name == "window_start":
             facts["window"] = between(value, document["window_end"])
         elif name == "state":
-            facts[name] = of_request(value, document["outcome"])
+            facts[name] = of_request(value, document["outcome"], document["blocked_by"])
         elif name in _TIMES:
             facts[name.replace("_", " ")] = utc(value)
         else:
             facts[name.replace("_", " ")] = "yes" if value is True else str(value)
+    if document["objects"]:
+        facts["objects"] = named(document["objects"], document["members"])
     for name, value in document["details"].items():
+        if name == "members":
+            continue
         label = _DETAILS.get(name, name.replace("_", " "))
         if name == "sent_at_ms":
             facts[label] = utc(instant(value) or "")
@@ -137,27 +153,88 @@ def _facts(document: dict[str, Any]) -> dict[str, str]:
     return facts
 
 
+_CANCEL = (
+    click.option(
+        "--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this."
+    ),
+    click.option("--rationale", metavar="TEXT", help="Why. Required."),
+    click.option("--ticket", metavar="ID", help="The ticket that this belongs to."),
+)
+
+
+def cancel_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_CANCEL):
+        function = option(function)
+    return function
+
+
 @command.command(name="cancel")
 @click.argument("wanted", metavar="REQUEST")
-@click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
-@click.option("--rationale", metavar="TEXT", help="Why. Required.")
+@cancel_options
 @session_options
-def cancel(session: CommandSession, wanted: str, rationale: str | None, actor: str | None) -> None:
+def cancel(session: CommandSession, wanted: str, **why: Any) -> None:
     """Cancel a request: one that waits never begins, one that runs stops at its next step.
 
     What a run has published stays published. The cancellation is kept in the governance ledger.
+    `kfm cancel RUN` cancels every request of a run.
     """
-    if not (rationale or "").strip():
+    require_rationale(why)
+    with session.app() as app:
+        (ended,) = _cancelled(app, [find_request(app.kernel.store.requests(), wanted)], why)
+    session.emit({"request": request_document(ended)}, [_ending_line(ended)])
+
+
+@click.command(name="cancel")
+@click.argument("wanted", metavar="RUN_OR_REQUEST")
+@cancel_options
+@session_options
+def cancel_command(session: CommandSession, wanted: str, **why: Any) -> None:
+    """Cancel a run or a request: what waits never begins, what runs stops at its next step.
+
+    Of a run every request is cancelled that has no end yet, so that no attempt is ahead of it. The beginning
+    of an id is enough. `stopping` is printed for what runs: its process stops at its next step, `kfm show`
+    has its end. What was published stays published. The cancellation is kept in the governance ledger.
+    """
+    require_rationale(why)
+    with session.app() as app:
+        ended = _cancelled(app, _meant(app.kernel.store, wanted), why)
+    documents = [request_document(one) for one in ended]
+    session.emit({"requests": documents}, [_ending_line(one) for one in ended], rows=documents)
+
+
+def require_rationale(why: dict[str, Any]) -> None:
+    if not (why["rationale"] or "").strip():
         raise RationaleRequired("A request is cancelled with --rationale TEXT.")
+
+
+def _meant(ledger: Any, wanted: str) -> list[UpdateRequest]:
+    """The request, or the requests of the run that have no end yet."""
+    reader = ledger.request_reader()
+    remedy = "`kfm requests list` names requests, `kfm runs` runs."
+    found = ledger.run(wanted) or only(wanted, [runs_in(ledger), requests_in(reader)], remedy)
+    if isinstance(found, UpdateRequest):
+        return [found]
+    unsettled = [one for one in reader.of_run(found.run_id) if not one.is_settled]
+    if not unsettled:
+        word = of_run(found.status, version_id=found.version_id, error_code=found.error_code)
+        raise UsageError(
+            f"No request of run {found.run_id} waits or runs; the run is {word}.",
+            remedy="Nothing is left to cancel.",
+        )
+    return unsettled
+
+
+def _cancelled(app: Any, requests: list[UpdateRequest], why: dict[str, Any]) -> list[UpdateRequest]:
     from kfm.service.requests import cancel_request
 
-    with session.app() as app:
-        request = find_request(app.kernel.store.requests(), wanted)
-        ended = cancel_request(app, request, rationale=rationale or "", claimed_actor=actor)
-    session.emit(
-        {"request": request_document(ended)},
-        [f"{'cancelled' if ended.is_settled else 'stopping'}  {ended.request_id}"],
-    )
+    return [
+        cancel_request(app, one, rationale=why["rationale"], ticket=why["ticket"], claimed_actor=why["actor"])
+        for one in requests
+    ]
+
+
+def _ending_line(request: UpdateRequest) -> str:
+    return f"{'cancelled' if request.is_settled else 'stopping'}  {request.request_id}"
 
 
 def find_request(reader: Any, wanted: str) -> UpdateRequest:

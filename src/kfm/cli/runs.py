@@ -10,10 +10,12 @@ from kfm.cli.options import StateChoice, session_options
 from kfm.cli.output import PAGE, between, duration, matching, one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
 from kfm.model.quantities import counted, moment, span
+from kfm.model.requests import ADOPTED, SYNCHRONOUS
 from kfm.reports.explain.invocations import refused
 from kfm.reports.lookup import is_wal_id
+from kfm.reports.requests import named
 from kfm.reports.runs import run_document, shown_run
-from kfm.reports.state_words import of_invocation, of_run
+from kfm.reports.state_words import of_invocation, of_request, of_run
 
 LIMIT_MAX = 10_000
 EXPORT_MAX = 10_000_000
@@ -127,7 +129,7 @@ _NOT_TOLD = ("window_start", "window_end", "version_id", "force")
 @click.argument("run")
 @session_options
 def show_command(session: CommandSession, run: str) -> None:
-    """Show one run with its invocations.
+    """Show one run with its invocations, and the requests and announced objects that asked for it.
 
     RUN is a run's id, or the beginning of one. The id of a unit (wal_id) shows that, as `kfm nodd show` does.
     """
@@ -152,6 +154,7 @@ def render(document: dict[str, Any]) -> list[str]:
         )
     if document["next_step"] is not None:
         lines.append(f"{'next'.ljust(width)}  {one_line(document['next_step'].line)}")
+    lines += _request_lines(document)
     lines += ["", f"invocations ({len(document['invocations'])}):"]
     for call in document["invocations"]:
         claimed = f" for {one_line(call['claimed_actor'])}" if call["claimed_actor"] else ""
@@ -163,6 +166,20 @@ def render(document: dict[str, Any]) -> list[str]:
             f"    gate {gate.gate} refused: {one_line(gate.reason)}"
             for gate in refused(call["gates"])[1:]  # the first is the invocation's reason
         ]
+    return lines
+
+
+def _request_lines(document: dict[str, Any]) -> list[str]:
+    """The requests that it answers, and the objects that asked; its invocation says what a person asked."""
+    found = [one for one in document["requests"] if SYNCHRONOUS not in one["details"]]
+    lines = ["", f"requests ({len(found)}):"] if found else []
+    for one in found:
+        word = of_request(one["state"], one["outcome"], one["blocked_by"])
+        what = "its promised attempt" if ADOPTED in one["details"] else one["kind"]
+        by = counted(one["members"], "announced object") if one["members"] else f"by {one['actor']}"
+        lines.append(f"  {utc(one['accepted_at'])}  {word}  {what}, {one_line(by)}: {one['request_id']}")
+        objects = [each for each in document["objects"] if each.request_id == one["request_id"]]
+        lines += [f"    {one_line(named(objects, one['members']))}"] if objects else []
     return lines
 
 

@@ -435,7 +435,7 @@ def recent_documents(
 
 def _ending(request: Any) -> dict[str, Any]:
     """The state of the request of a scheduled time."""
-    return {name: getattr(request, name, None) for name in ("state", "outcome", "run_id")}
+    return {name: getattr(request, name, None) for name in ("state", "outcome", "blocked_by", "run_id")}
 
 
 def history_rows(documents: list[dict[str, Any]]) -> list[tuple[str, ...]]:
@@ -471,6 +471,7 @@ def fate_word(document: dict[str, Any]) -> str:
         before_first_seen=document["before_first_seen"],
         state=document["state"],
         outcome=document["outcome"],
+        blocked_by=document["blocked_by"],
     )
 
 
@@ -489,9 +490,10 @@ def when(document: dict[str, Any]) -> str:
 def run_due(session: CommandSession) -> int:
     """Do once what `kfm serve` does all the time, and end.
 
-    Accounts for the scheduled times of all schedules until now, runs every request that is due, also those of
-    a backfill, makes the retries that are due meanwhile, and ends when each request has ended or was put
-    off. Where no service can stay, let the system start it every minute:
+    Accounts for the scheduled times of all schedules until now and works off every request that is due: of
+    schedules and their backfills, webhooks, announced objects and people, and the next attempts of runs that
+    failed. Ends when each of them has ended or waits for later. Where no service can stay, let the system
+    start it every minute:
 
     \b
     * * * * * cd /srv/project && kfm schedule run-due
@@ -499,17 +501,20 @@ def run_due(session: CommandSession) -> int:
     Scheduled times that are older than `serve.late_seconds` when it comes were missed. Several at once, and a
     service beside it, do no harm.
 
-    Exit codes: 0 all went well, or nothing was due · 1 a run failed · 3 one was refused.
+    Exit codes: 0 all went well, or nothing was due · 1 an attempt failed, also if another one is promised ·
+    3 one was refused.
     """
     from kfm.cli.run import worst
     from kfm.reports.requests import request_document
     from kfm.service.scheduler import run_due as work_off
 
     documents: list[dict[str, Any]] = []
+    codes: list[int] = []
 
-    def told(request: Any) -> None:
+    def told(request: Any, in_vain: bool) -> None:
         documents.append(request_document(request))
-        word = of_request(request.state, request.outcome)
+        codes.append(1 if in_vain else _EXIT.get(request.outcome, 0))
+        word = of_request(request.state, request.outcome, request.blocked_by)
         covers = between(documents[-1]["window_start"], documents[-1]["window_end"])
         line = f"{word.ljust(9)}  {request.source_id}  {covers}  {clipped(request.reason or '')}".rstrip()
         if session.output != "json":
@@ -523,7 +528,7 @@ def run_due(session: CommandSession) -> int:
         session.emit({"requests": documents}, ())
     elif not documents:
         session.note("nothing is due")
-    return worst([_EXIT.get(each["outcome"], 0) for each in documents])
+    return worst(codes)
 
 
 # --- export ------------------------------------------------------------------------

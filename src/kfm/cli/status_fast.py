@@ -65,7 +65,7 @@ def render(document: dict[str, Any], words: dict[str, str]) -> list[str]:
         ("switches", _switch_rows(document)),
         ("providers", _breaker_rows(document)),
         ("incidents", _incident_rows(document)),
-        ("failed work", _ahead_rows(document)),
+        ("quarantine and retries", _ahead_rows(document)),
         ("requests", _request_rows(document)),
         ("not shown yet", _pending_rows(document)),
         ("not delivered yet", _lineage_rows(document)),
@@ -170,15 +170,10 @@ def _ahead_rows(document: dict[str, Any]) -> list[str]:
 
 def _request_rows(document: dict[str, Any]) -> list[str]:
     counts = document["requests"]
-    parts = [
-        f"{counts[state]} {word}"
-        for state, word in (
-            ("running", "running"),
-            ("open", "waiting"),
-            ("awaiting_approval", "waiting for approval (`kfm approvals list`)"),
-        )
-        if counts[state]
-    ]
+    parts = [f"{counts['running']} running"] if counts["running"] else []
+    parts += [f"{count} {word}" for word, count in counts["waiting"].items()]
+    if counts["awaiting_approval"]:
+        parts.append(f"{counts['awaiting_approval']} waiting for approval (`kfm approvals list`)")
     return [f"  {', '.join(parts)}: `kfm requests list`"] if parts else []
 
 

@@ -432,9 +432,11 @@ class LedgerReader:
 
         return ReplayReader(self._database)
 
-    def unsettled_requests(self) -> dict[str, int]:
-        """How many requests have no end yet, by state."""
-        return dict(self._session.all("requests.unsettled"))
+    def unsettled_requests(self) -> list[tuple[str, str | None, int]]:
+        """How many requests have no end yet, by state and by what blocks them."""
+        return [
+            (state, blocked_by, count) for state, blocked_by, count in self._session.all("requests.unsettled")
+        ]
 
     def request_reader(self) -> RequestReader:
         from kfm.db.requests import RequestReader

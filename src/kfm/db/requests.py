@@ -15,6 +15,7 @@ from kfm.model.keys import request_id as request_id_of
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import GovernanceEntry, Window
 from kfm.model.requests import (
+    AnnouncedObject,
     Burst,
     Member,
     PutOff,
@@ -25,6 +26,7 @@ from kfm.model.requests import (
     Settlement,
     UpdateRequest,
     gathered,
+    member_of,
     spread_ms,
 )
 from kfm.model.webhooks import former_request_id
@@ -36,6 +38,7 @@ _FIELDS = UpdateRequest.__struct_fields__
 _FLAGS = ("needs_approval", "is_bound", "by_person")
 _FREE = ("actor", "claimed_actor", "rationale", "ticket", "correction", "reason", "request_uuid")
 _NEVER = 2**62
+VERSIONS_MAX = 20  # contents of one unit, the newest
 
 
 def request_from(row: Row) -> UpdateRequest:
@@ -210,6 +213,33 @@ class RequestReader:
         found = self._database.session.all("request_members.asked_for", member=member, row_limit=limit)
         return [one for (request_id,) in found if (one := self.request(request_id)) is not None]
 
+    def of_unit(self, wal_id: str, content_version: int) -> list[UpdateRequest]:
+        """The requests that the newest contents of a unit led to, the newest content first."""
+        versions = range(content_version, max(0, content_version - VERSIONS_MAX), -1)
+        return [one for each in versions for one in self.asked_by(member_of(wal_id, each))]
+
+    def announced(self, requests: Sequence[UpdateRequest], limit: int) -> list[AnnouncedObject]:
+        """The first objects that some requests gather."""
+        found: list[tuple[str, Member]] = []
+        for request in requests:
+            if request.members and len(found) < limit:
+                members = self.members(request.request_id, limit - len(found))
+                found += [(request.request_id, one) for one in members]
+        if not found:
+            return []
+        units = msgspec.json.encode([one.unit for _, one in found]).decode()
+        addresses: dict[str, str] = dict(self._database.session.all("units.objects", wal_ids=units))
+        return [
+            AnnouncedObject(
+                request_id=request_id,
+                unit=one.unit,
+                content_version=one.content_version,
+                dataset=one.dataset,
+                object=addresses.get(one.unit),
+            )
+            for request_id, one in found
+        ]
+
     def due(self, now_ms: int, limit: int) -> list[UpdateRequest]:
         """Those that wait no longer, the longest due first."""
         found = self._database.session.all("requests.all_due", now_ms=now_ms, row_limit=limit)
@@ -323,6 +353,12 @@ class Requests(RequestReader):
                 run_id=run_id,
                 untried=0 if tried else 1,
             )
+            if row is not None and later.blocked_by == "next-run":
+                session.all(
+                    "retry_states.leave",
+                    run_id=run_id or request.run_id,
+                    not_before_ms=later.not_before_ms,
+                )
             return row is not None
 
         return self._database.write(change)

@@ -18,6 +18,7 @@ from kfm.model.errors import IllegalTransition
 from kfm.model.quarantine import QuarantineEntry
 from kfm.model.records import BY_KFM, GovernanceEntry, governance_entry
 from kfm.model.replays import MISMATCH
+from kfm.model.requests import member_of
 from kfm.model.retry_budgets import lapse_fate
 from kfm.model.units import (
     LEASE_EXPIRED,
@@ -177,7 +178,7 @@ class UnitResults:
             (
                 source_id,
                 dataset,
-                f"{one.claimed.wal_id}/{one.claimed.content_version}",
+                member_of(one.claimed.wal_id, one.claimed.content_version),
                 one.entry.start_ms,
                 one.entry.end_ms,
                 self._now_ms,

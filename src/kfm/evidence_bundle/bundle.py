@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kfm.evidence_bundle import verify_bundle
-from kfm.evidence_bundle.contents import Contents, View, concerns, contents, prove, seals_any
+from kfm.evidence_bundle.contents import Asked, Contents, View, concerns, contents, prove, seals_any
 from kfm.evidence_bundle.crate import CrateSubject
 from kfm.evidence_bundle.package import WrittenBundle, find_artifacts, write_bundle, write_document
 from kfm.lineage.masking import Mask, masked_run
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
 
 LINKS_MAX = 100_000
+OBJECTS_MAX = 100_000
+REQUESTS_MAX = 1000
 PAGE = 1000
 
 
@@ -47,7 +49,12 @@ def export_run(
     view = View(mask=hidden, hide=hide, environment=settings.environment, rights=rights)
     links, cut = _links(ledger, evidence)
     proofs = prove(ledger, links, evidence.messages)
-    found = contents(evidence, links, proofs, lambda manifest: documents(manifest, in_data_folder), view)
+    reader = ledger.request_reader()
+    requests = reader.of_run(run_id, REQUESTS_MAX)
+    asked = Asked(requests, reader.announced(requests, OBJECTS_MAX))
+    found = contents(
+        evidence, links, proofs, lambda manifest: documents(manifest, in_data_folder), view, asked
+    )
     if cut:
         found.missing.append(f"Only {LINKS_MAX} entries of the governance ledger are in it.")
     artifacts = []

@@ -17,6 +17,7 @@ from kfm.model.canonical import canonical_bytes
 from kfm.model.quantities import counted
 from kfm.model.records import Invocation, Manifest, Record
 from kfm.model.redaction import redact, redact_url
+from kfm.model.requests import AnnouncedObject, UpdateRequest
 from kfm.model.runs import ChainLink, OutboxMessage
 from kfm.model.settings import Rights
 
@@ -112,6 +113,13 @@ class View(NamedTuple):
     rights: Rights
 
 
+class Asked(NamedTuple):
+    """The requests that the run answers, and the announced objects that they gather."""
+
+    requests: Sequence[UpdateRequest]
+    objects: Sequence[AnnouncedObject]
+
+
 class Contents(NamedTuple):
     """Documents by their path in the bundle, and what could not be put in."""
 
@@ -125,10 +133,12 @@ def contents(
     proofs: Sequence[Proof],
     render: Callable[[Manifest], dict[str, bytes]],
     view: View,
+    asked: Asked,
 ) -> Contents:
     """Everything but the artifacts. `links` are those from the first that concerns the run on."""
     found = Contents({}, [])
     _ledger(found, evidence, view)
+    _asked(found, asked, view)
     _lineage(found, evidence, proofs, view)
     _governance(found, evidence, links, view)
     _published(found, evidence, render, view)
@@ -180,6 +190,20 @@ def _ledger(found: Contents, evidence: RunEvidence, view: View) -> None:
     else:
         inputs = [replace(one, uri=redact_url(one.uri)) for one in evidence.inputs]
         put["ledger/inputs.jsonl"] = _lines(inputs, view)
+
+
+def _asked(found: Contents, asked: Asked, view: View) -> None:
+    if view.mask is not None:
+        found.missing.append("The requests for a masked dataset, and what was announced, are withheld.")
+        return
+    found.documents["ledger/requests.jsonl"] = _lines(asked.requests, view)
+    if not asked.requests:
+        found.missing.append("No request for this run is on record: it is from before each run had one.")
+    if asked.objects:
+        found.documents["ledger/objects.jsonl"] = _lines(asked.objects, view)
+    left = sum(one.members for one in asked.requests) - len(asked.objects)
+    if left > 0:
+        found.missing.append(f"{counted(left, 'announced object')} of its requests are left out.")
 
 
 def _line(record: Record, view: View) -> bytes:

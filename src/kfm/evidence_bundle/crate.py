@@ -26,6 +26,8 @@ ABOUT = {
     "openlineage.proofs.jsonl": "That these events are sealed in the governance chain",
     "ledger/run.json": "The run's row of the idempotency ledger",
     "ledger/invocations.jsonl": "The calls that asked for the run",
+    "ledger/requests.jsonl": "The requests that the run answers",
+    "ledger/objects.jsonl": "The announced objects that those requests gather",
     "ledger/attempts.jsonl": "Every attempt at the run and at its nodes",
     "ledger/retries.jsonl": "External calls that failed and were tried again",
     "ledger/promotions.jsonl": "The version that the run made visible",

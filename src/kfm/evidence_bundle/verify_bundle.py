@@ -214,9 +214,12 @@ def check_ledger(bundle: Bundle) -> None:
     about = bundle.document("evidence.json")
     expect(about.get("format") == FORMAT, "evidence.json has a format that is not known here")
     expect(about.get("run_id") == mine, "evidence.json is about another run")
-    for name in ("invocations", "attempts", "retries", "promotions"):
+    for name in ("invocations", "requests", "attempts", "retries", "promotions"):
         for row in bundle.rows(f"ledger/{name}.jsonl"):
             expect(row.get("run_id") == mine, f"ledger/{name}.jsonl speaks of run {row.get('run_id')}")
+    asked = {row.get("request_id") for row in bundle.rows("ledger/requests.jsonl")}
+    for row in bundle.rows("ledger/objects.jsonl"):
+        expect(row.get("request_id") in asked, f"unit {row.get('unit')} was gathered by an unknown request")
     ids = {call.get("invocation_id") for call in calls}
     whole_ones = {each.get("attempt") for each in attempts if each.get("node") == ""}
     seen: set[tuple[Any, Any]] = set()

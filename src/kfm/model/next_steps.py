@@ -38,6 +38,9 @@ StepCode = Literal[
 ]
 
 
+AGAIN = "Run the same work again"
+
+
 class NextStep(Record, frozen=True):
     """What to do next: a code for programs, a sentence for readers, the command."""
 
@@ -59,6 +62,11 @@ def run_command(source_id: str, start_ms: int, end_ms: int) -> str:
 def work_command(run: Run) -> str:
     """The command that asks for exactly this run's work."""
     return run_command(run.source_id, run.window_start_ms, run.window_end_ms)
+
+
+def now_command(command: str) -> str:
+    """The command of a person who answers for an attempt that a machine may not make."""
+    return f"{command} --now --rationale TEXT"
 
 
 def approve_command(request_id: str) -> str:
@@ -98,12 +106,12 @@ def run_step(
     judged = state if state is not None and state.attempt == run.attempts else None
     if judged is not None and judged.reason == NEEDS_APPROVAL:
         return _approving(run, attempt)
+    if judged is not None and judged.fate == "retry":
+        return _promised(judged, command, now_ms)
     if held is not None:
-        acted = judged is not None and judged.reason in ("not-idempotent", "acted")
-        cause = "See what the attempt has done outside" if acted else "Correct the cause"
-        return NextStep(code="correct", sentence=f"{cause}, then run the same work again", command=command)
+        return _correcting(judged, command)
     if not spent:
-        return NextStep(code="retry", sentence=_again(judged, now_ms), command=command)
+        return NextStep(code="retry", sentence=AGAIN, command=command)
     if may_be_granted(run, state, limits):
         sentence = "Its retry budget is used up; run it again with a rationale and a ticket"
         return NextStep(code="answer", sentence=sentence, command=f"{command} --rationale TEXT --ticket ID")
@@ -135,16 +143,29 @@ def _approving(run: Run, attempt: Approval | None) -> NextStep:
     return NextStep(code="retry", sentence=sentence, command=work_command(run))
 
 
-def _again(state: RetryState | None, now_ms: int) -> str:
-    """At once, unless upstream or its circuit refuses calls until a time that is known."""
+def _correcting(state: RetryState | None, command: str) -> NextStep:
+    """What may have acted outside is repeated only if a person answers for it."""
+    if state is not None and state.reason in ("not-idempotent", "acted"):
+        sentence = "See what the attempt has done outside, then run the same work again"
+        return NextStep(code="correct", sentence=sentence, command=now_command(command))
+    sentence = "Correct the cause, then run the same work again"
+    return NextStep(code="correct", sentence=sentence, command=command)
+
+
+def _promised(state: RetryState, command: str, now_ms: int) -> NextStep:
+    """Its next attempt is made by itself. A person may be earlier, unless its provider refuses calls."""
     reasons = {
         CIRCUIT_OPEN: "Its provider's circuit is open",
         "retry-after": "Its provider is not to be called",
     }
-    why, at_ms = (reasons.get(state.reason), state.not_before_ms or 0) if state else (None, 0)
-    if why is None or at_ms <= now_ms:
-        return "Run the same work again"
-    return f"{why} until {moment(at_ms)}; run the same work again after that"
+    at_ms, why = state.not_before_ms or 0, reasons.get(state.reason)
+    if at_ms <= now_ms:
+        return NextStep(code="retry", sentence=AGAIN, command=command)
+    if why is not None:
+        sentence = f"{why} until {moment(at_ms)}, then it is tried again; a person may run it after that"
+        return NextStep(code="retry", sentence=sentence, command=command)
+    sentence = f"It is tried again at {moment(at_ms)}; a person may start it now"
+    return NextStep(code="retry", sentence=sentence, command=now_command(command))
 
 
 def held_step(held: QuarantineEntry, approval: Approval | None = None) -> NextStep | None:

@@ -159,7 +159,7 @@ def held_request(
     from kfm.model import keys  # here: readers of the ledger start without them
 
     return QuarantineEntry(
-        held_id=keys.uuid5(request.request_id, f"held/{request.tries}"),
+        held_id=keys.uuid5(request.request_id, f"held/{now_ms}"),  # resumed, it counts its tries anew
         kind="quarantine" if reason == "non-retryable" else "dead-letter",
         grain="request",
         subject=request.request_id,

@@ -65,6 +65,11 @@ class UpdateRequest(Record, frozen=True):
     def is_settled(self) -> bool:
         return self.state not in UNSETTLED
 
+    @property
+    def members(self) -> int:
+        """How many announced objects it gathers."""
+        return int(self.details.get("members", 0)) if self.kind == "upstream-event" else 0
+
 
 class RequestOutcome(Record, frozen=True):
     """The end of a request."""
@@ -103,6 +108,33 @@ class Member(Record, frozen=True):
     start_ms: int | None
     end_ms: int | None
     at_ms: int
+
+    @property
+    def unit(self) -> str:
+        return self.member.rpartition("/")[0]
+
+    @property
+    def content_version(self) -> int:
+        return int(self.member.rpartition("/")[2])
+
+
+def member_of(wal_id: str, content_version: int) -> str:
+    """The name of a unit's content among the members of a request."""
+    return f"{wal_id}/{content_version}"
+
+
+class AnnouncedObject(Record, frozen=True):
+    """An announced object that a request gathers."""
+
+    request_id: str
+    unit: str
+    content_version: int
+    dataset: str
+    object: str | None  # its address; None: the unit is not in this ledger
+
+    @property
+    def name(self) -> str:
+        return self.object or f"unit {self.unit}"
 
 
 class Burst(Record, frozen=True):

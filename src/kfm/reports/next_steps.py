@@ -73,4 +73,5 @@ def _blocker(ledger: LedgerReader, run: Run) -> GateResult | None:
 
 @cache
 def _refusing() -> frozenset[str]:
-    return frozenset(error.code for error in all_errors() if issubclass(error, Refused))
+    """Also that of a cancelled run: an emergency stop is a switch that can be lifted."""
+    return frozenset(error.code for error in all_errors() if issubclass(error, Refused)) | {"CANCELLED"}

@@ -1,4 +1,4 @@
-"""Quarantined runs and units, and requests for their release, as documents."""
+"""Quarantined runs, units and requests, and requests for their release, as documents."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from kfm.model.quantities import instant
 from kfm.reports.lookup import SEARCHED_MAX, SHOWN_CHARS_MAX, Sought, only
+from kfm.reports.requests import OBJECTS_MAX
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
     from kfm.model.next_steps import NextStep
-    from kfm.model.quarantine import Approval
+    from kfm.model.quarantine import Approval, QuarantineEntry
+    from kfm.model.requests import AnnouncedObject
 
 
 def held_document(held: Any, step: NextStep | None = None) -> dict[str, Any]:
@@ -37,6 +39,17 @@ def held_document(held: Any, step: NextStep | None = None) -> dict[str, Any]:
         "released_by": held.released_by,
         "next_step": step,
     }
+
+
+def objects_of(ledger: LedgerReader, held: QuarantineEntry) -> tuple[list[AnnouncedObject], int]:
+    """The announced objects that asked for quarantined work: the first of them, and how many there are."""
+    reader = ledger.request_reader()
+    if held.grain == "run":
+        requests = reader.of_run(held.subject)
+    else:
+        found = reader.request(held.subject) if held.grain == "request" else None
+        requests = [] if found is None else [found]
+    return reader.announced(requests, OBJECTS_MAX), sum(one.members for one in requests)
 
 
 def approval_document(approval: Any) -> dict[str, Any]:
@@ -80,7 +93,7 @@ def ahead_documents(ahead: Any) -> dict[str, Any]:
 
 
 def find_held(ledger: Any, wanted: str) -> Any:
-    """By the entry's own id or its run's, or by the beginning of either, if that is unambiguous."""
+    """By the entry's own id or its subject's, or by the beginning of either, if that is unambiguous."""
     exact = ledger.held_one(wanted)
     if exact is not None:
         return exact

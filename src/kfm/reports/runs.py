@@ -41,9 +41,12 @@ def run_document(run: Any) -> dict[str, Any]:
 
 def shown_run(ledger: Any, wanted: str, settings: Any = None) -> dict[str, Any]:
     from kfm.reports.next_steps import step_of_run
+    from kfm.reports.requests import OBJECTS_MAX, request_document
 
     run = find_run(ledger, wanted)
     promotions = ledger.promotions(run.dataset_id, limit=PROMOTIONS_MAX)
+    reader = ledger.request_reader()
+    requests = reader.of_run(run.run_id)
     return {
         "run": run_document(run),
         "version": next((p.sequence for p in promotions if p.version_id == run.version_id), None),
@@ -59,6 +62,8 @@ def shown_run(ledger: Any, wanted: str, settings: Any = None) -> dict[str, Any]:
             for promotion in promotions
             if promotion.run_id == run.run_id
         ],
+        "requests": [request_document(one) for one in requests],
+        "objects": reader.announced(requests, OBJECTS_MAX),
         "next_step": step_of_run(ledger, run, ledger.now_ms(), settings),
     }
 

@@ -20,6 +20,19 @@ REQUESTS = {
     "done": "done",
     "cancelled": "cancelled",
 }
+RETRY, PROVIDER = "waiting for a retry", "waiting for a provider"
+SWITCH, FREEZE = "waiting for a switch", "waiting for a freeze"
+# By what an open request is blocked by, without the name of the provider or switch; all else is just waiting.
+WAITING = {
+    "retry": RETRY,
+    "retry-after": RETRY,
+    "next-run": RETRY,
+    "granted": RETRY,
+    "circuit": PROVIDER,
+    "circuit-open": PROVIDER,
+    "switch": SWITCH,
+    "freeze": FREEZE,
+}
 UNITS = {
     "pending": "waiting",
     "in_progress": "running",
@@ -68,9 +81,16 @@ def of_pipeline_run(state: str) -> str:
     return PIPELINE_RUNS.get(state, state)
 
 
-def of_request(state: str, outcome: str | None) -> str:
-    """Of one that is done, how it ended."""
+def of_request(state: str, outcome: str | None, blocked_by: str | None) -> str:
+    """Of one that is done, how it ended; of one that waits, what for."""
+    if state == "open":
+        return of_waiting(blocked_by)
     return of_invocation(outcome) if state == "done" and outcome else REQUESTS.get(state, state)
+
+
+def of_waiting(blocked_by: str | None) -> str:
+    """What an open request waits for."""
+    return WAITING.get((blocked_by or "").partition(":")[0], REQUESTS["open"])
 
 
 def of_unit(status: str) -> str:
@@ -82,11 +102,16 @@ def of_quarantined(kind: str, state: str) -> str:
 
 
 def of_scheduled_time(
-    fate: str, *, before_first_seen: bool = False, state: str | None = None, outcome: str | None = None
+    fate: str,
+    *,
+    before_first_seen: bool = False,
+    state: str | None = None,
+    outcome: str | None = None,
+    blocked_by: str | None = None,
 ) -> str:
-    """By `state` and `outcome` of its request, where it had one."""
+    """By `state`, `outcome` and `blocked_by` of its request, where it had one."""
     if state is not None:
-        return of_request(state, outcome)
+        return of_request(state, outcome, blocked_by)
     return NOT_SEEN_YET if before_first_seen else SCHEDULED_TIMES.get(fate, fate)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kfm.model.quantities import instant, one_line, short_id
 from kfm.reports.blockers import OPERATOR, failures, frozen, switched
-from kfm.reports.state_words import of_run
+from kfm.reports.state_words import of_run, of_waiting
 
 ATTENTION_MAX = 20  # works named; more are counted
 
@@ -52,10 +52,23 @@ def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
         **_ahead(ledger),
     }
     words = {
-        name: of_run(run.status, version_id=run.version_id, error_code=run.error_code)
+        name: _word(run, _promise(ledger, run) if run.status == "failed" else None)
         for name, run in newest.items()
     }
     return {"headline": _headline(settings, switches, document, now_ms), **document}, words
+
+
+def _promise(ledger: Any, run: Any) -> Any:
+    """What was decided about the last attempt of a failed run, if another one is promised."""
+    state = ledger.retry_state(run.run_id)
+    is_ahead = state is not None and state.fate == "retry" and state.attempt == run.attempts
+    return state if is_ahead else None
+
+
+def _word(run: Any, promise: Any) -> str:
+    if promise is not None:
+        return of_waiting(promise.reason)
+    return of_run(run.status, version_id=run.version_id, error_code=run.error_code)
 
 
 def _breakers(settings: Any, ledger: Any) -> list[dict[str, Any]]:
@@ -93,12 +106,16 @@ def _units(ledger: Any) -> dict[str, Any] | None:
     return unit_documents(figures)
 
 
-def _requests(ledger: Any) -> dict[str, int]:
-    """What was asked for and has no end yet."""
-    found = ledger.unsettled_requests()
-    return {
-        state.replace("-", "_"): found.get(state, 0) for state in ("open", "running", "awaiting-approval")
-    }
+def _requests(ledger: Any) -> dict[str, Any]:
+    """What was asked for and has no end yet; of what waits, what for."""
+    found: dict[str, Any] = {"open": 0, "running": 0, "awaiting_approval": 0}
+    waiting: dict[str, int] = {}
+    for state, blocked_by, count in ledger.unsettled_requests():
+        found[state.replace("-", "_")] += count
+        if state == "open":
+            word = of_waiting(blocked_by)
+            waiting[word] = waiting.get(word, 0) + count
+    return {**found, "waiting": waiting}
 
 
 def _ahead(ledger: Any) -> dict[str, Any]:
@@ -125,16 +142,15 @@ def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_
             sentence, command = breaker_headline(breaker)
             return _line("blocked", sentence, OPERATOR, command)
     for last in document["needs_attention"]:
-        sentence = (
-            f"failing: dataset {last['dataset_id']}, run {short_id(last['run_id'])} ended with "
-            f"{last['error_code'] or 'an error'}: {last['error_message'] or 'no message was kept'}"
-        )
-        return _line("failing", sentence, OPERATOR, last["command"])
+        if last["next_attempt"] is None:
+            return _line("failing", f"failing: {_ended(last)}", OPERATOR, last["command"])
     for incident in document["incidents"]:
         from kfm.reports.incidents import incident_headline
 
         sentence, command = incident_headline(incident)
         return _line("failing", sentence, OPERATOR, command)
+    for last in document["needs_attention"]:
+        return _line("waiting", f"waiting for a retry: {_ended(last)}", OPERATOR, last["command"])
     for pending in document["pending_projections"]:
         sentence = (
             f"behind: target {pending['target']} does not show version {pending['promoted']} "
@@ -147,6 +163,13 @@ def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_
     if not announced and not any(dataset["last_run"] for dataset in document["datasets"]):
         return _line("empty", "nothing has run yet", "anyone who may run it", "kfm run")
     return _line("clear", "all clear", None, None)
+
+
+def _ended(last: dict[str, Any]) -> str:
+    return (
+        f"dataset {last['dataset_id']}, run {short_id(last['run_id'])} ended with "
+        f"{last['error_code'] or 'an error'}: {last['error_message'] or 'no message was kept'}"
+    )
 
 
 def _line(state: str, sentence: str, who: str | None, command: str | None) -> dict[str, Any]:
@@ -184,11 +207,12 @@ def _brief(run: Any) -> dict[str, Any]:
 def _needing(run: Any, ledger: Any, now_ms: int, settings: Any) -> dict[str, Any]:
     from kfm.reports.next_steps import step_of_run
 
-    step = step_of_run(ledger, run, now_ms, settings)
+    step, promise = step_of_run(ledger, run, now_ms, settings), _promise(ledger, run)
     return {
         "dataset_id": run.dataset_id,
         **_brief(run),
         "attempts": run.attempts,
+        "next_attempt": instant(promise.not_before_ms) if promise is not None else None,
         "command": step.command if step else None,
         "next_step": step,
     }

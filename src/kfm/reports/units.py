@@ -20,6 +20,7 @@ _TIMES = (
     "updated_at_ms",
 )
 HASH_PREFIX = "sha256:"
+_OF_REQUEST = ("request_id", "source_id", "dataset_id", "state", "outcome", "blocked_by", "run_id")
 
 
 def unit_document(unit: Any) -> dict[str, Any]:
@@ -30,7 +31,10 @@ def unit_document(unit: Any) -> dict[str, Any]:
     return dict(sorted(found.items()))
 
 
-def stored_document(stored: Any, history: Any, now_ms: int) -> dict[str, Any]:
+def stored_document(ledger: Any, stored: Any) -> dict[str, Any]:
+    """A unit with its object, its history, and the requests that it led to."""
+    now_ms, history = ledger.now_ms(), ledger.unit_reader().history_of(stored.unit.wal_id)
+    requests = ledger.request_reader().of_unit(stored.unit.wal_id, stored.content_version)
     return {
         "unit": unit_document(stored.unit),
         "object": {
@@ -61,6 +65,7 @@ def stored_document(stored: Any, history: Any, now_ms: int) -> dict[str, Any]:
             }
             for move in history
         ],
+        "requests": [{name: getattr(one, name) for name in _OF_REQUEST} for one in requests],
     }
 
 

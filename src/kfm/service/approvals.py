@@ -246,7 +246,7 @@ def _release(
     rationale: str,
     claimed_actor: str | None,
 ) -> Approve:
-    """The run gets a new grant and is due at once."""
+    """The run gets a new grant, the request a new budget, and is due at once."""
     from kfm.model.quarantine import release_digest
     from kfm.model.retry_budgets import granted
     from kfm.model.runs import Approve
@@ -269,6 +269,7 @@ def _release(
         names=names,
         rationale=rationale,
         grant=granted(run, store.retry_state(run.run_id), now_ms) if run is not None else None,
+        revived=held.subject if held.grain == "request" else None,
         entries=(agreed, released),
     )
 

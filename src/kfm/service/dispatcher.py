@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
-from kfm.model.admission import may_preview
+from kfm.model.admission import StartDecision, may_preview
 from kfm.model.errors import (
     Busy,
     Cancelled,
@@ -23,7 +23,7 @@ from kfm.model.quarantine import held_request
 from kfm.model.records import BY_KFM, Run, governance_entry
 from kfm.model.requests import ADOPTED, PutOff, RequestOutcome, RequestPart, UpdateRequest
 from kfm.model.retry import backoff_ms, decide_retry
-from kfm.model.retry_budgets import RetryLimits
+from kfm.model.retry_budgets import NOT_RETRIED, RetryLimits
 from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.model.times import rfc3339
 from kfm.reports.state_words import of_report
@@ -126,12 +126,12 @@ class Dispatcher:
             return
         if found is None:
             self._end(request, "refused", f"There is no source {request.source_id} any more.")
-            self._give_up(run, "source-gone")
+            self._not_made(request, run, "source-gone")
             return
         hopeless = self._runs.hopeless(request, run) if run is not None and run.status == "failed" else None
         if hopeless is not None:
-            self._end(request, "failed", f"Its promised attempt is not made: {hopeless}.")
-            self._give_up(run, hopeless)
+            self._end(request, "failed", f"Its promised attempt is not made: {NOT_RETRIED[hopeless]}.")
+            self._not_made(request, run, hopeless)
         elif request.needs_approval and request.plan_digest is None:
             self._ask(request, found[0])
         else:
@@ -262,6 +262,28 @@ class Dispatcher:
         """The request of a promised attempt has ended: nothing is ahead of its run any more."""
         if run is not None and run.status == "failed":
             self._runs.give_up(run, reason)
+
+    def _not_made(self, request: UpdateRequest, run: Run | None, reason: str) -> None:
+        """A promised attempt that is never to be made is given up, and told of."""
+        if run is None:
+            return
+        self._give_up(run, reason)
+        text = f"It is not retried automatically: {NOT_RETRIED[reason]}."
+        self._on_report(
+            request,
+            RunReport(
+                outcome="refused",
+                word="given-up",
+                reason=text,
+                source_id=request.source_id,
+                dataset_id=request.dataset_id,
+                window_start_ms=request.window_start_ms,
+                window_end_ms=request.window_end_ms,
+                invocation_id=None,
+                run=run,
+                decision=StartDecision(kind="refused", code="quarantined", reason=text, run=run),
+            ),
+        )
 
     def _put_off(self, request: UpdateRequest, delay_ms: int, blocked_by: str, reason: str) -> None:
         later = PutOff(not_before_ms=self._now_ms() + delay_ms, blocked_by=blocked_by, reason=reason)

@@ -261,10 +261,11 @@ def _asks_for(schedule: Schedule, source: SourceSettings, run: Run) -> bool:
 
 
 def run_due(
-    app: App, schedules: Sequence[Schedule], on_ended: Callable[[UpdateRequest], None]
+    app: App, schedules: Sequence[Schedule], on_ended: Callable[[UpdateRequest, bool], None]
 ) -> list[UpdateRequest]:
     """Account for the scheduled times that have come, work off the requests that are due, promised attempts
-    included, and return when each of these has ended or was put off. `on_ended` gets each as it ends."""
+    included, and return when each of these has ended or was put off. `on_ended` gets each as it ends, and
+    whether an attempt was made in vain."""
     from kfm.service.runner import recover
 
     make_scheduler(app, schedules).step()
@@ -285,7 +286,7 @@ def _due(app: App) -> list[UpdateRequest]:
 
 
 def _worked_off(
-    app: App, due: list[UpdateRequest], on_ended: Callable[[UpdateRequest], None]
+    app: App, due: list[UpdateRequest], on_ended: Callable[[UpdateRequest, bool], None]
 ) -> list[UpdateRequest]:
     from kfm.service.runner import ServiceOptions, ServiceThreads
 
@@ -305,7 +306,7 @@ def _worked_off(
                 ):
                     del waiting[now.request_id]
                     ended.append(now)
-                    on_ended(now)
+                    on_ended(now, now.state == "open" and now.tries > before.tries)
     finally:
         service.stop()
         service.join()

@@ -193,8 +193,8 @@ class FakeLedger:
     def incidents(self, **_: Any) -> list[Any]:
         return self._all("incidents")
 
-    def unsettled_requests(self) -> dict[str, int]:
-        return {}
+    def unsettled_requests(self) -> list[tuple[str, str | None, int]]:
+        return self._all("unsettled")
 
     def unit_figures(self) -> list[tuple[str, str, int, int | None]]:
         return []
@@ -211,7 +211,7 @@ class FakeLedger:
 
     def request_reader(self) -> Any:
         """Nothing came by a service."""
-        return SimpleNamespace(of_run=lambda *_: [], find=lambda *_: [])
+        return SimpleNamespace(of_run=lambda *_: [], find=lambda *_: [], announced=lambda *_: [])
 
     def approvals(
         self, *, state: str | None = None, subject: str | None = None, limit: int = 50

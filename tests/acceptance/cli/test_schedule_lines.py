@@ -19,6 +19,7 @@ def instant(second: int, fate: str = "redefined", **more: Any) -> dict[str, Any]
         "request_id": None,
         "state": None,
         "outcome": None,
+        "blocked_by": None,
         "run_id": None,
         **more,
     }

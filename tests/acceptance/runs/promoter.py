@@ -22,7 +22,7 @@ def main() -> int:
     from kfm.config.loader import load
     from kfm.runs.kernel import RunRequest
 
-    request = RunRequest(source_id=source_id, window_spec="2026-01-01/P1D", actor="promoter")
+    request = RunRequest(source_id=source_id, window_spec="2026-01-01/P1D", actor="promoter", by_person=True)
     incoming = folder / f"incoming-{source_id}"
     with open_app(load(str(folder / "kfm.yml"), {})) as app:
         for _ in range(ROUNDS_MAX):

@@ -339,7 +339,7 @@ def test_automatic_retries_wait_for_the_circuit_without_a_trace(down: Inside, pr
     """What is due while the circuit is open is put off to the next trial; no invocation is recorded."""
     down.run()
     database = apsw.Connection(str(down.folder / ".kfm" / "kfm.db"))
-    database.execute("UPDATE retry_states SET not_before_ms = 0")
+    database.execute("UPDATE retry_states SET not_before_ms = 0; UPDATE requests SET not_before_ms = 0")
     database.close()
     calls = down.rows("SELECT COUNT(*) FROM invocations")
     ended = down.kfm("retry", "--due")
@@ -347,6 +347,8 @@ def test_automatic_retries_wait_for_the_circuit_without_a_trace(down: Inside, pr
     assert len(provider.asked) == 3
     assert down.rows("SELECT COUNT(*) FROM invocations") == calls
     next_try_ms = (stored(down).opened_at_ms or 0) + COOLDOWN_MS
-    ((fate, not_before_ms),) = down.rows("SELECT fate, not_before_ms FROM retry_states")
-    assert fate == "retry"
+    assert down.rows("SELECT fate FROM retry_states") == [("retry",)]
+    found = down.rows("SELECT state, not_before_ms, tries, blocked_by FROM requests")
+    ((state, not_before_ms, tries, blocked_by),) = found
+    assert (state, tries, blocked_by) == ("open", 1, "circuit:gauges")
     assert abs(not_before_ms - next_try_ms) < 1000

@@ -208,7 +208,9 @@ def test_a_call_that_may_not_be_repeated_ends_the_retries(
     assert project.rows("SELECT fate, reason FROM retry_states") == [("spent", "acted")]
     assert project.rows("SELECT kind, reason FROM held") == [("dead-letter", "acted")]
     assert "kfm.call(…, idempotent=True)" in ended.result["advice"]
-    assert project.run().code == 1, "a person may"
+    assert project.run().code == 3, "a person has to look"
+    assert project.run("--rationale", "it did not arrive").code == 1
+    assert project.rows("SELECT attempts FROM runs") == [(2,)]
 
 
 @pytest.mark.req("RET-6")

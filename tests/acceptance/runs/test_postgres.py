@@ -79,7 +79,7 @@ def test_a_life_on_postgresql(project: Path) -> None:
 
 @pytest.mark.req("UPD-5", "UPD-8")
 def test_a_killed_run_is_taken_over_at_once(project: Path) -> None:
-    """A dead process of this machine blocks no other process, though its lease has time left."""
+    """A dead process of this machine blocks no person, though its lease has time left."""
     (project / "kfm.yml").write_text(CONFIG.replace("seconds: 1", "seconds: 600"))
     (project / "wait").touch()
     victim = start("run")
@@ -95,6 +95,8 @@ def test_a_killed_run_is_taken_over_at_once(project: Path) -> None:
     victim.communicate(timeout=10)
     (project / "wait").unlink()
     code, answer = call("run")
+    assert (code, answer["results"][0]["word"]) == (5, "waiting"), "a machine obeys its time"
+    code, answer = call("run", "--now", "--rationale", "I killed it")
     assert (code, answer["results"][0]["word"]) == (0, "published")
 
 

@@ -21,6 +21,10 @@ def publish(context):
     for one in context.inputs:
         context.publisher.write_file(one.path, one.fetched)
 """
+DUE = """\
+UPDATE retry_states SET not_before_ms = 1;
+UPDATE requests SET not_before_ms = 1 WHERE state = 'open';
+"""
 REASONS = ("--rationale", "the flood is now", "--ticket", "OPS-7")
 
 
@@ -42,7 +46,8 @@ def change(project: Inside, sql: str) -> None:
 
 
 def make_due(project: Inside) -> None:
-    change(project, "UPDATE retry_states SET not_before_ms = 1")
+    """Let the time of every promised attempt have come."""
+    change(project, DUE)
 
 
 def run_id(project: Inside) -> str:
@@ -87,7 +92,7 @@ def test_a_source_may_have_a_budget_of_its_own(project: Inside) -> None:
     make_due(project)
     project.kfm("retry", "--due")
     assert project.rows("SELECT fate, reason FROM retry_states") == [("spent", "attempts-spent")]
-    assert "have used up its budget" in project.run().result["reason"]
+    assert "used up its budget" in project.run().result["reason"]
     assert project.kfm("compliance").code == 0
     change(project, "UPDATE runs SET attempts = 3")
     assert "2 are free" in project.kfm("compliance").out
@@ -128,21 +133,21 @@ def test_two_processes_make_one_attempt(failing: Inside) -> None:
 
 @pytest.mark.req("TRG-1")
 def test_who_comes_too_late_makes_no_attempt(failing: Inside) -> None:
-    """An attempt that was due when it was seen, and was made by another since, is not made again."""
+    """An attempt that was due when it was claimed, and was made by another since, is not made again, also
+    where the next one is due by now."""
     from kfm.app import open_app
     from kfm.config.loader import load
-    from kfm.model.quarantine import Waiting
-    from kfm.runs.retry import AutomaticRetries, RetriesMade, _subject
+    from kfm.service.runner import ServedRuns
 
     make_due(failing)
     with failing._surroundings(), open_app(load(None, {})) as app:
-        automatic = AutomaticRetries(app.kernel, lambda run: _subject(app, run, "ada"))
-        (seen,) = automatic.due()
-        assert isinstance(seen, Waiting)
-        automatic.attempt(seen)
-        late = automatic.attempt(seen)
-    assert isinstance(late, RetriesMade)
-    assert late.word == "busy"
+        claimed = app.writer.requests().claim("late", -1, lambda _worker: False)  # it has lapsed already
+        assert claimed is not None
+        assert failing.kfm("retry", "--due").code == 1
+        assert ServedRuns(app).run(claimed, None).word == "waiting"
+        make_due(failing)
+        late = ServedRuns(app).run(claimed, None)
+    assert (late.outcome, late.word) == ("busy", "busy")
     assert failing.rows("SELECT attempts FROM runs") == [(2,)]
 
 
@@ -159,14 +164,18 @@ def test_a_killed_run_is_judged_by_the_next_process(failing: Inside) -> None:
 
 @pytest.mark.req("TRG-1", "TRG-7")
 def test_a_budget_that_ran_out_while_no_process_looked(failing: Inside) -> None:
-    """An attempt that comes too late is not made: the run becomes a dead letter."""
-    change(failing, "UPDATE retry_states SET not_before_ms = 1, granted_at_ms = 1")
+    """The attempt that was promised is made, also late; no further one: the run becomes a dead letter."""
+    make_due(failing)
+    change(failing, "UPDATE retry_states SET granted_at_ms = 1")
     ended = failing.kfm("retry", "--due", "--json")
-    assert ended.code == 0, ended
-    assert [one["word"] for one in ended.document["passed"]] == ["given-up"]
+    assert ended.code == 1, ended
+    assert ended.result["run_id"] == run_id(failing)
+    assert failing.rows("SELECT attempts FROM runs") == [(2,)]
     assert failing.rows("SELECT kind, reason FROM held") == [("dead-letter", "budget-spent")]
     assert len(failing.governance("dead-letter")) == 1
-    assert failing.kfm("retry", "--due", "--json").document["passed"] == []
+    assert failing.rows("SELECT state, outcome FROM requests") == [("done", "failed")]
+    make_due(failing)
+    assert failing.kfm("retry", "--due", "--json").document["results"] == []
 
 
 @pytest.mark.req("UPD-10", "TRG-1")
@@ -205,8 +214,9 @@ def test_what_cannot_be_meant(failing: Inside, arguments: tuple[str, ...]) -> No
     assert failing.kfm("retry", *arguments).code == 2
 
 
-def test_new_code_is_other_work(project: Inside) -> None:
-    """A run is not retried with code that it was not begun with; the way out is named."""
+def test_new_code_is_other_work(project: Inside, valid: Callable[[str, Any], None]) -> None:
+    """A run is not retried with code that it was not begun with; the way out is named. Its promised attempt
+    is given up, on record."""
     project.write("pipeline.py", SLOW)
     project.configure(extra='pipeline: "pipeline.py:publish"')
     project.run()
@@ -214,27 +224,39 @@ def test_new_code_is_other_work(project: Inside) -> None:
     told = project.kfm("retry", run_id(project), "--json")
     assert (told.code, "kfm run --source notes --window" in told.document["remedy"]) == (2, True)
     make_due(project)
-    passed = project.kfm("retry", "--due", "--json").document["passed"]
-    assert [one["word"] for one in passed] == ["given-up"]
+    ended = project.kfm("retry", "--due", "--json")
+    assert ended.code == 0, ended
+    valid("cli-retry", ended.document)
+    assert [one["word"] for one in ended.document["passed"]] == ["given-up"]
+    assert project.rows("SELECT attempts FROM runs") == [(1,)]
+    assert project.rows("SELECT kind, reason FROM held") == [("dead-letter", "code-changed")]
+    assert project.rows("SELECT state, outcome FROM requests") == [("done", "failed")]
     assert project.run().code == 0
     assert project.rows("SELECT state FROM held") == [("resolved",)]
 
 
-def test_a_switch_keeps_retries_from_starting(failing: Inside) -> None:
-    """What is due waits, without a line in the ledger for each look."""
+def test_a_switch_keeps_retries_from_starting(failing: Inside, valid: Callable[[str, Any], None]) -> None:
+    """What is due waits, without a line in the ledger for each look, and is charged for none. Lifting the
+    switch wakes it."""
     failing.kfm("switch", "set", "paused", "--all", "--rationale", "storm")
-    make_due(failing)
     for _ in range(2):
+        make_due(failing)
         ended = failing.kfm("retry", "--due", "--json")
-        assert (ended.code, [one["word"] for one in ended.document["passed"]]) == (0, ["blocked"])
+        assert (ended.code, [one["word"] for one in ended.document["passed"]]) == (0, ["waiting"])
+        valid("cli-retry", ended.document)
+        assert failing.rows("SELECT state, blocked_by, tries FROM requests") == [("open", "switch", 1)]
     assert failing.rows("SELECT count(*) FROM invocations") == [(1,)]
+    change(failing, f"UPDATE requests SET not_before_ms = {2**53}")
     failing.kfm("switch", "set", "running", "--all", "--rationale", "over")
+    ((woken_ms,),) = failing.rows("SELECT not_before_ms - accepted_at_ms FROM requests")
+    assert woken_ms < 60_000
+    make_due(failing)
     assert len(failing.kfm("retry", "--due", "--json").document["results"]) == 1
 
 
 @pytest.mark.req("RET-6")
 def test_work_that_acts_on_the_outside_is_not_retried(project: Inside) -> None:
-    """Declared not idempotent, it is given up at once and says why; a person may go on."""
+    """Declared not idempotent, it is given up at once and says why; a person may go on, and answers for it."""
     project.write("pipeline.py", SLOW)
     project.configure(extra='pipeline: "pipeline.py:publish", output_version: "1", idempotent: false')
     ended = project.run()
@@ -243,7 +265,10 @@ def test_work_that_acts_on_the_outside_is_not_retried(project: Inside) -> None:
     make_due(project)
     assert project.kfm("retry", "--due", "--json").document["results"] == []
     project.write("pipeline.py", FINE)
-    assert project.run().code == 0
+    unanswered = project.run()
+    assert (unanswered.code, unanswered.result["error"]["code"]) == (3, "KFM314"), unanswered
+    assert project.rows("SELECT attempts FROM runs") == [(1,)]
+    assert project.run("--rationale", "nothing was sent").code == 0
 
 
 # --- Retry-After -------------------------------------------------------------------------

@@ -13,9 +13,8 @@ from kfm.app import open_app
 from kfm.config.loader import load
 from kfm.model.records import Run
 from kfm.runs.kernel import RunReport, RunRequest
-from kfm.runs.retry import run_due_retries
 from tests.acceptance.runs.conftest import Inside
-from tests.acceptance.runs.test_retries import FINE, SLOW, make_due
+from tests.acceptance.runs.test_retries import FINE, SLOW, change, make_due
 
 pytestmark = pytest.mark.req("TRG-3")
 
@@ -49,6 +48,13 @@ def run(app: Any, trigger: Any = "cron", window: str = "2026-01-01/2026-01-02") 
     return made
 
 
+def retried(app: Any) -> list[RunReport]:
+    """The promised attempts that are due, as they were made or put off."""
+    reports: list[RunReport] = []
+    app.dispatch_due("retries", on_report=lambda _request, report: reports.append(report))
+    return reports
+
+
 def test_what_would_overlap_is_left_to_the_next_run(hourly: Inside) -> None:
     """No retry before, no dead letter, and the reason says when; then it is tried beside that run."""
     with scheduled(hourly, 10_000) as app:
@@ -60,27 +66,35 @@ def test_what_would_overlap_is_left_to_the_next_run(hourly: Inside) -> None:
     assert "together with the next run of its schedule" in told
     hourly.write("pipeline.py", FINE)
     with scheduled(hourly, FAR_MS) as app:
-        assert run_due_retries(app, actor="ada", on_report=lambda _one: None) == []
+        assert retried(app) == []
         assert run(app, window="2026-01-02/2026-01-03").word == "published"
     make_due(hourly)
     with scheduled(hourly, 0) as app:  # what was left to a run is not left to the one after it unasked
-        (made,) = run_due_retries(app, actor="ada", on_report=lambda _one: None)
+        (made,) = retried(app)
     assert made.word == "published"
 
 
-def test_a_retry_that_came_due_too_late_is_not_made(hourly: Inside) -> None:
-    """It was to be made before the next run; no process made it, and now that run is about to begin."""
+def test_a_retry_that_came_due_too_late_is_left_to_the_next_run(hourly: Inside) -> None:
+    """It was to be made before the next run; no process made it, and now that run is about to begin. It is
+    tried with that one, and is not left to the one after it."""
     with scheduled(hourly, FAR_MS) as app:
         run(app)
     assert hourly.rows("SELECT fate FROM retry_states") == [("retry",)]
+    change(hourly, "UPDATE attempts SET started_at_ms = ended_at_ms - 60000")
     make_due(hourly)
-    with scheduled(hourly, 0) as app:
-        (passed,) = run_due_retries(app, actor="ada", on_report=lambda _one: None)
-    assert passed.word == "blocked"
-    assert passed.reason.startswith("It is tried with the next run of its schedule, at ")
+    with scheduled(hourly, 10_000) as app:
+        (passed,) = retried(app)
+    assert passed.word == "waiting"
+    assert "the next run of its schedule" in passed.reason
+    assert hourly.rows("SELECT state, blocked_by FROM requests") == [("open", "next-run")]
     assert hourly.rows("SELECT fate, reason FROM retry_states") == [("retry", "next-run")]
     assert hourly.rows("SELECT attempts FROM runs") == [(1,)]
     assert hourly.rows("SELECT * FROM held") == []
+    hourly.write("pipeline.py", FINE)
+    make_due(hourly)
+    with scheduled(hourly, 10_000) as app:
+        (made,) = retried(app)
+    assert made.word == "published"
 
 
 def test_a_retry_with_time_enough_is_made(hourly: Inside) -> None:
@@ -90,7 +104,7 @@ def test_a_retry_with_time_enough_is_made(hourly: Inside) -> None:
     hourly.write("pipeline.py", FINE)
     make_due(hourly)
     with scheduled(hourly, FAR_MS) as app:
-        (made,) = run_due_retries(app, actor="ada", on_report=lambda _one: None)
+        (made,) = retried(app)
     assert made.word == "published"
 
 
@@ -126,7 +140,7 @@ def test_the_file_of_schedules_says_when(hourly: Inside) -> None:
     hourly.write("pipeline.py", FINE)
     make_due(hourly)
     with hourly._surroundings(), open_app(load(None, {})) as app:
-        (made,) = run_due_retries(app, actor="ada", on_report=lambda _one: None)
+        (made,) = retried(app)
     assert made.word == "published"
 
 

@@ -7,13 +7,13 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-import apsw
 import pytest
 
 from kfm.cli.retry import PAUSE_MAX_MS, PAUSE_MIN_MS
 from kfm.model.errors import StoreBusy, StoreCorrupt
 from kfm.system import SystemClock
 from tests.acceptance.runs.conftest import Inside, http_source
+from tests.acceptance.runs.test_retries import DUE, change
 from tests.crash.project import finish
 from tests.crash.upstream import Upstream
 
@@ -27,14 +27,6 @@ def publish(context):
 """
 WATCH = ("retry", "--due", "--watch")
 WAIT_SECONDS = 60
-DUE = "UPDATE retry_states SET not_before_ms = 1"
-
-
-def change(project: Inside, sql: str) -> None:
-    connection = apsw.Connection(str(project.state / "kfm.db"))
-    connection.set_busy_timeout(5000)
-    connection.execute(sql)
-    connection.close()
 
 
 @pytest.fixture
@@ -73,6 +65,7 @@ def test_it_waits_for_what_is_ahead_and_makes_it_once(failing: Inside, pauses: A
             raise KeyboardInterrupt
         for column in ("not_before_ms", "granted_at_ms", "updated_at_ms"):
             change(failing, f"UPDATE retry_states SET {column} = {column} - {delay_ms}")
+        change(failing, f"UPDATE requests SET not_before_ms = not_before_ms - {delay_ms} WHERE state = 'open'")
         if failing.rows("SELECT 1 FROM runs WHERE attempts = 3"):
             failing.write("pipeline.py", FINE)
 
@@ -105,9 +98,9 @@ def test_a_ledger_that_is_away_for_a_while_is_waited_for(
     failing: Inside, pauses: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes on where it was; a ledger that is broken ends it."""
-    from kfm.runs import retry
+    from kfm.service import runner
 
-    run_due, troubles = retry.run_due_retries, [StoreBusy("another process holds it.")]
+    run_due, troubles = runner.dispatch_due, [StoreBusy("another process holds it.")]
 
     def troubled(*args: Any, **options: Any) -> Any:
         if troubles:
@@ -120,7 +113,7 @@ def test_a_ledger_that_is_away_for_a_while_is_waited_for(
         failing.write("pipeline.py", FINE)
         change(failing, DUE)
 
-    monkeypatch.setattr(retry, "run_due_retries", troubled)
+    monkeypatch.setattr(runner, "dispatch_due", troubled)
     kept = pauses(passes)
     ended = failing.kfm(*WATCH)
     assert ended.code == 0, ended
@@ -178,7 +171,7 @@ def test_sigterm_during_an_attempt_loses_nothing(project: Inside, upstream: Upst
     upstream.status = 404  # of the first attempt: it says nothing about the provider
     assert project.run().code != 0
     upstream.status = 200
-    change(project, f"{DUE}, fate = 'retry'")
+    change(project, "UPDATE retry_states SET not_before_ms = 1, fate = 'retry'")
     upstream.hold.clear()
     watching = project.start(*WATCH, "-o", "jsonl")
     if not upstream.began.wait(WAIT_SECONDS):

@@ -124,9 +124,9 @@ def test_a_missing_pipeline_file_is_waited_for(project: Inside) -> None:
     _, err = worker.communicate((project.folder / "spool" / "1.json").read_text() + "\n", timeout=60)
     assert worker.returncode == 0, err
     (project.folder / "spool" / "1.json").unlink()
+    project.write("pipeline.py", desk.PIPELINE)  # without it no command reads the configuration
     waiting = desk.only_request(project, "upstream-event")
     assert (waiting["state"], "pipeline.py" in (waiting["reason"] or "")) == ("open", True), waiting
-    project.write("pipeline.py", desk.PIPELINE)
     desk.make_due(project)
     assert desk.work(project).code == 0
     assert desk.runs(project) == [("rivers", "success", 1)]

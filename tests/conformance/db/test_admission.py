@@ -151,7 +151,7 @@ def test_a_call_that_comes_too_late_evicts_no_holder(desk: Desk) -> None:
     first = desk.admitted("a", lease_ms=0)
     assert desk.admit(new_run("a"), worker_id="worker-2").answer == "moved"
     assert desk.store.run(first.run_id) == first
-    assert desk.store.renew(SCOPE, first.fence, MINUTE_MS) == desk.store.policy_epoch()
+    assert desk.store.renew(SCOPE, first.fence, MINUTE_MS) == (desk.store.policy_epoch(), None)
     assert desk.promote(first).answer == "promoted"
 
 

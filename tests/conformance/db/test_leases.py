@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kfm.model.keys import request_id
 from kfm.model.records import Holder
+from kfm.model.requests import UpdateRequest
 from tests.conformance.db.ledgers import MINUTE_MS, Desk, alive, dead, entry, new_run, switch
 
 pytestmark = pytest.mark.req("UPD-8")
@@ -23,8 +25,38 @@ def test_renewing_answers_with_the_policy_epoch(desk: Desk) -> None:
     assert after.lease_until_ms >= before.lease_until_ms + MINUTE_MS - 1_000
     assert (after.fence, after.holder) == (before.fence, before.holder)
     moved = desk.store.set_switch(switch(), entry("switch"))
-    assert first == moved - 1
-    assert desk.store.renew(SCOPE, run.fence, MINUTE_MS) == moved
+    assert first == (moved - 1, None)
+    assert desk.store.renew(SCOPE, run.fence, MINUTE_MS) == (moved, None)
+
+
+@pytest.mark.req("UPD-13", "TRG-2")
+def test_a_lease_holds_the_requests_of_its_run(desk: Desk) -> None:
+    """The holder's heartbeat keeps the claims of the requests that it works for, and hears of a cancel."""
+    run = desk.admitted("a")
+    requests = desk.store.requests()
+    key = f"sha256:{'1' * 64}"
+    request = UpdateRequest(
+        request_id=request_id(key),
+        key=key,
+        kind="webhook",
+        source_id=run.source_id,
+        dataset_id=run.dataset_id,
+        window_start_ms=run.window_start_ms,
+        window_end_ms=run.window_end_ms,
+        actor="webhook:a",
+        accepted_at_ms=1,
+        state="running",
+        run_id=run.run_id,
+        claimed_by="w1",
+        claim_until_ms=1,
+    )
+    requests.accept([request])
+    assert desk.store.renew(SCOPE, run.fence, MINUTE_MS) == (desk.store.policy_epoch(), None)
+    held = requests.request(request.request_id)
+    assert held is not None
+    assert held.claim_until_ms > desk.store.now_ms()
+    assert requests.cancel(request.request_id, "not this one")
+    assert desk.store.renew(SCOPE, run.fence, MINUTE_MS) == (desk.store.policy_epoch(), "not this one")
 
 
 def test_a_lost_lease_is_not_renewed(desk: Desk) -> None:
@@ -40,7 +72,7 @@ def test_a_lost_lease_is_not_renewed(desk: Desk) -> None:
 def test_a_lapsed_lease_that_no_process_took_can_be_renewed(desk: Desk) -> None:
     """A lease that lapsed is still its holder's as long as no other process has taken it."""
     run = desk.admitted("a", lease_ms=0)
-    assert desk.store.renew(SCOPE, run.fence, MINUTE_MS) == desk.store.policy_epoch()
+    assert desk.store.renew(SCOPE, run.fence, MINUTE_MS) == (desk.store.policy_epoch(), None)
     assert desk.admit(new_run("b")).answer == "locked"
 
 

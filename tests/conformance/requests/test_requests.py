@@ -8,9 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from kfm.db.ledger import Ledger
+from kfm.db.requests import Requests
 from kfm.model.keys import former_webhook_key, request_id
-from kfm.model.records import GovernanceEntry, Trigger
-from kfm.model.requests import RequestOutcome, UpdateRequest
+from kfm.model.records import GovernanceEntry, Switch, Trigger
+from kfm.model.requests import SPREAD_MS, PutOff, RequestOutcome, RequestPart, UpdateRequest
 from kfm.model.schedules import Accounting, Instant, ScheduleState
 
 Open = Callable[[], Ledger]
@@ -37,6 +38,19 @@ def made(name: str, **more: object) -> UpdateRequest:
 
 def none_dead(_worker: str) -> bool:
     return False
+
+
+def claimed(requests: Requests, worker: str) -> UpdateRequest:
+    """The one that is this worker's now."""
+    found = requests.claim(worker, CLAIM_MS, none_dead)
+    assert found is not None
+    return found
+
+
+def now(requests: Requests, request: UpdateRequest) -> UpdateRequest:
+    found = requests.request(request.request_id)
+    assert found is not None
+    return found
 
 
 @pytest.mark.req("TRG-2")
@@ -92,8 +106,8 @@ def test_claimed_by_one(open_store: Open, kind: str) -> None:
 
     def work(index: int) -> None:
         mine = store if workers == 1 else open_store()
-        while claimed := mine.requests().claim(f"w{index}", CLAIM_MS, none_dead, 3):
-            got[index] += [one.request_id for one in claimed]
+        while claimed := mine.requests().claim(f"w{index}", CLAIM_MS, none_dead):
+            got[index].append(claimed.request_id)
 
     threads = [threading.Thread(target=work, args=(index,)) for index in range(workers)]
     for thread in threads:
@@ -109,14 +123,14 @@ def test_a_claim_that_was_renewed_meanwhile_stays(open_store: Open, kind: str) -
     store = open_store()
     requests = store.requests()
     requests.accept([made("a")])
-    (first,) = requests.claim("w1", CLAIM_MS, none_dead)
+    first = claimed(requests, "w1")
 
     def is_dead(_worker: str) -> bool:
         renewed = (store if kind == "memory" else open_store()).requests().renew(first, 2 * CLAIM_MS)
         assert renewed is not None
         return True
 
-    assert requests.claim("w2", CLAIM_MS, is_dead) == []
+    assert requests.claim("w2", CLAIM_MS, is_dead) is None
     assert requests.settle(first, RequestOutcome(state="done", outcome="success", reason="ok", run_id="r1"))
 
 
@@ -124,13 +138,12 @@ def test_one_at_a_time_for_a_dataset(open_store: Open) -> None:
     """While a request of a dataset runs, others of it wait, and those of other datasets do not."""
     requests = open_store().requests()
     requests.accept([made("a"), made("b", accepted_at_ms=2_000), made("c", dataset_id="lakes")])
-    first = requests.claim("w1", CLAIM_MS, none_dead)[0]
-    second = requests.claim("w2", CLAIM_MS, none_dead)[0]
+    first, second = claimed(requests, "w1"), claimed(requests, "w2")
     assert {first.dataset_id, second.dataset_id} == {"rivers", "lakes"}
-    assert requests.claim("w3", CLAIM_MS, none_dead) == []
+    assert requests.claim("w3", CLAIM_MS, none_dead) is None
     running = first if first.dataset_id == "rivers" else second
     requests.settle(running, RequestOutcome(state="done", outcome="success", reason="ok", run_id="r1"))
-    (third,) = requests.claim("w3", CLAIM_MS, none_dead)
+    third = claimed(requests, "w3")
     assert third.dataset_id == "rivers"
     assert [one.request_id for one in requests.of_run("r1")] == [running.request_id]
 
@@ -139,10 +152,11 @@ def test_a_claim_passes_on(open_store: Open) -> None:
     """What a dead runner held, or one that overslept, is handed out again; then its word counts no more."""
     requests = open_store().requests()
     requests.accept([made("a")])
-    (first,) = requests.claim("w1", CLAIM_MS, none_dead)
+    first = claimed(requests, "w1")
     assert (first.state, first.claimed_by, first.tries) == ("running", "w1", 1)
-    assert requests.claim("w2", CLAIM_MS, none_dead) == []
-    (second,) = requests.claim("w2", CLAIM_MS, "w1".__eq__)
+    assert requests.claim("w2", CLAIM_MS, none_dead) is None
+    second = requests.claim("w2", CLAIM_MS, "w1".__eq__)
+    assert second is not None
     assert (second.claimed_by, second.tries) == ("w2", 2)
     assert requests.renew(first, CLAIM_MS) is None
     assert not requests.settle(first, RequestOutcome(state="done", outcome="success", reason="late"))
@@ -160,37 +174,89 @@ def test_a_lapsed_claim_is_open_again(open_store: Open) -> None:
     requests = open_store().requests()
     requests.accept([made("a")])
     requests.claim("w1", -1, none_dead)
-    (again,) = requests.claim("w2", CLAIM_MS, none_dead)
-    assert again.claimed_by == "w2"
+    assert claimed(requests, "w2").claimed_by == "w2"
+
+
+def test_a_runner_gives_back_what_it_held_under_a_former_name(open_store: Open) -> None:
+    """Its claims are open again at once; those of others stay."""
+    requests = open_store().requests()
+    requests.accept([made("a"), made("b", dataset_id="lakes")])
+    mine, other = claimed(requests, "w1"), claimed(requests, "w2")
+    requests.give_back("w1")
+    assert claimed(requests, "w3").request_id == mine.request_id
+    assert requests.claim("w3", CLAIM_MS, none_dead) is None
+    assert requests.renew(other, CLAIM_MS) is not None
 
 
 def test_later(open_store: Open) -> None:
-    """What can't begin now waits, with the reason, and no worker has it meanwhile."""
+    """What can't begin now waits, with the reason and what blocks it, and no worker has it meanwhile; it is
+    not charged for what was not tried. Once nothing blocks it, it is woken."""
     store = open_store()
     requests = store.requests()
     later_ms = store.now_ms() + 3_600_000
     requests.accept([made("a")])
-    (claimed,) = requests.claim("w1", CLAIM_MS, none_dead)
-    assert requests.reopen(claimed, later_ms, "rivers is busy\0")
-    assert requests.claim("w1", CLAIM_MS, none_dead) == []
+    mine, later = (
+        claimed(requests, "w1"),
+        PutOff(not_before_ms=later_ms, blocked_by="switch", reason="paused\0"),
+    )
+    assert requests.reopen(mine, later, tried=False)
+    assert not requests.reopen(mine, later), "it is not ours any more"
+    assert requests.claim("w1", CLAIM_MS, none_dead) is None
     assert requests.next_due_ms() == later_ms
-    waiting = requests.request(claimed.request_id)
-    assert waiting is not None
-    assert (waiting.state, waiting.reason) == ("open", "rivers is busy\N{SYMBOL FOR NULL}")
+    waiting = now(requests, mine)
+    assert (waiting.state, waiting.reason) == ("open", "paused\N{SYMBOL FOR NULL}")
+    assert (waiting.blocked_by, waiting.tries, waiting.tried_at_ms) == ("switch", 0, None)
+    lifted = Switch(scope="all", position="running", rationale="over", actor="ann", set_at_ms=1)
+    entry = GovernanceEntry(kind="switch", subject="all", actor="ann", recorded_at_ms=1)
+    before_ms = store.now_ms()
+    store.set_switch(lifted, entry)
+    assert before_ms <= now(requests, mine).not_before_ms <= store.now_ms() + SPREAD_MS
+
+
+@pytest.mark.parametrize(
+    ("part", "names"),
+    [("all", {"plain", "burst", "again"}), ("retries", {"again"}), ("bursts", {"burst"})],
+)
+def test_a_part_of_the_requests(open_store: Open, part: RequestPart, names: set[str]) -> None:
+    """Who works off promised attempts only, or announced arrivals only, is handed nothing else."""
+    requests = open_store().requests()
+    wanted = {
+        "plain": made("plain"),
+        "burst": made("burst", dataset_id="lakes", kind="upstream-event"),
+        "again": made("again", dataset_id="seas", run_id="r1"),
+    }
+    requests.accept(list(wanted.values()))
+    found = set()
+    while one := requests.claim("w1", CLAIM_MS, none_dead, part):
+        found.add(one.request_id)
+    assert found == {wanted[name].request_id for name in names}
+
+
+def test_datasets_take_turns(open_store: Open) -> None:
+    """The dataset whose turn is longest ago is next, however long the requests of another have waited."""
+    requests = open_store().requests()
+    many = [made(f"a{number}", not_before_ms=number) for number in range(3)]
+    requests.accept([*many, made("b", dataset_id="lakes", not_before_ms=900)])
+    order = []
+    for _ in range(4):
+        one = claimed(requests, "w1")
+        order.append(one.dataset_id)
+        requests.settle(one, RequestOutcome(state="done", outcome="success", reason="ok"))
+    assert order == ["rivers", "lakes", "rivers", "rivers"]
 
 
 def test_cancelled(open_store: Open) -> None:
     """What waits never begins, what runs learns of it when it renews, what has ended stays as it is."""
     requests = open_store().requests()
     requests.accept([made("a"), made("b", accepted_at_ms=2_000)])
-    (running,) = requests.claim("w1", CLAIM_MS, none_dead)
+    running = claimed(requests, "w1")
     waiting = next(one for one in requests.requests() if one.request_id != running.request_id)
     assert requests.cancel(waiting.request_id, "a later one covers it")
     assert requests.cancel(running.request_id, "a later one covers it")
     renewed = requests.renew(running, CLAIM_MS)
     assert renewed is not None
     assert renewed.cancel == "a later one covers it"
-    assert requests.claim("w1", CLAIM_MS, none_dead) == []
+    assert requests.claim("w1", CLAIM_MS, none_dead) is None
     requests.settle(running, RequestOutcome(state="cancelled", outcome="cancelled", reason="stopped"))
     assert not requests.cancel(running.request_id, "again")
     assert {one.state for one in requests.requests()} == {"cancelled"}
@@ -213,15 +279,19 @@ def test_pages(open_store: Open) -> None:
 
 @pytest.mark.req("TRG-4")
 def test_previews_are_kept(open_store: Open) -> None:
-    """What a run is about to change is on record under its digest, once."""
+    """What a run is about to change is on record under its digest, once, with each request that ends with
+    the run; a plan that binds a request stays its plan."""
     requests = open_store().requests()
-    requests.accept([made("a")])
+    first, second, other = made("a"), made("b", run_id="r1"), made("c", run_id="r2")
+    bound = made("d", run_id="r1", plan_digest="sha256:approved", is_bound=True)
+    requests.accept([first, second, other, bound])
     for _ in range(2):
-        requests.keep_preview(made("a").request_id, ("sha256:d", "the plan"))
+        requests.keep_preview(first.request_id, "r1", ("sha256:d", "the plan"))
     assert requests.preview("sha256:d") == "the plan"
-    kept = requests.request(made("a").request_id)
-    assert kept is not None
-    assert kept.plan_digest == "sha256:d"
+    kept = [now(requests, one).plan_digest for one in (first, second, other, bound)]
+    assert kept == ["sha256:d", "sha256:d", None, "sha256:approved"]
+    assert requests.bound_to("r1") == "sha256:approved"
+    assert requests.bound_to("r2") is None
 
 
 # --- schedules ---------------------------------------------------------------------------

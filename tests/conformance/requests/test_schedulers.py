@@ -94,9 +94,8 @@ def test_three_at_once(open_store: Open, kind: str) -> None:
 
 def settle_all(store: Ledger) -> None:
     requests = store.requests()
-    while claimed := requests.claim("w", MINUTE_MS, lambda _worker: False, 100):
-        for one in claimed:
-            assert requests.settle(one, RequestOutcome(state="done", outcome="success", reason="ok"))
+    while one := requests.claim("w", MINUTE_MS, lambda _worker: False):
+        assert requests.settle(one, RequestOutcome(state="done", outcome="success", reason="ok"))
 
 
 def test_one_bad_schedule(open_store: Open, caplog: pytest.LogCaptureFixture) -> None:

@@ -49,14 +49,10 @@ class World:
         before = {one.request_id for one in self.store.requests().requests(limit=1000)}
         self._scheduler.step()
         made = [one for one in self.store.requests().requests(limit=1000) if one.request_id not in before]
-        while settle and (
-            claimed := self.store.requests().claim("w", DAY_MS * 100, lambda _worker: False, 100)
-        ):
-            for one in claimed:
-                self.touched.add(self._day(one.window_start_ms))
-                self.store.requests().settle(
-                    one, RequestOutcome(state="done", outcome="success", reason="ok")
-                )
+        requests = self.store.requests()
+        while settle and (one := requests.claim("w", DAY_MS * 100, lambda _worker: False)):
+            self.touched.add(self._day(one.window_start_ms))
+            requests.settle(one, RequestOutcome(state="done", outcome="success", reason="ok"))
         return sorted(self._day(one.window_start_ms) for one in made)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -15,7 +16,7 @@ from kfm.model.requests import UpdateRequest
 from kfm.runs import plan as plans
 from kfm.service.approvals import approve
 from kfm.service.dispatcher import Dispatcher
-from kfm.service.runner import ClaimedRequest, ServedRuns, ServiceOptions, ServiceThreads
+from kfm.service.runner import ServedRuns, ServiceOptions, ServiceThreads, make_dispatcher
 from tests.integration.service.project import asked, eventually, make, opened
 
 
@@ -33,14 +34,13 @@ def app(loaded: Loaded) -> Iterator[App]:
 
 
 def dispatcher(app: App) -> Dispatcher:
-    app.liveness.claim(app.kernel.worker_id)
-    return Dispatcher(
-        app.kernel.store.requests(),
-        ServedRuns(app, ClaimedRequest()),
-        app.kernel.worker_id,
-        now_ms=app.kernel.store.now_ms,
-        dead=app.liveness.is_dead,
-    )
+    return make_dispatcher(app)
+
+
+def claimed_by(app: App, worker: str, claim_ms: int) -> UpdateRequest:
+    found = app.kernel.store.requests().claim(worker, claim_ms, app.liveness.is_dead)
+    assert found is not None
+    return found
 
 
 def now(app: App, request: UpdateRequest) -> UpdateRequest:
@@ -71,16 +71,15 @@ def test_a_request_becomes_a_run(app: App) -> None:
 @pytest.mark.req("TRG-2")
 @pytest.mark.parametrize("kind", ["webhook", "cron", "manual"])
 def test_a_lost_runner_changes_nothing_twice(kind: str, app: App, loaded: Loaded) -> None:
-    """If a runner dies between the run's end and the request's, the next one finds the run that was its,
-    also when upstream has moved on since."""
+    """The promotion ends the request, too: if a runner dies right after it, there is nothing left to do, also
+    when upstream has moved on since."""
     request = asked("one", **({} if kind == "webhook" else {"kind": kind, "request_uuid": None}))
     store = app.kernel.store
     store.requests().accept([request])
-    (claimed,) = store.requests().claim("lost", -1, app.liveness.is_dead)  # it has lapsed already
-    report = ServedRuns(app, ClaimedRequest()).run(claimed, _run_request(claimed), None)
+    report = ServedRuns(app).run(claimed_by(app, "lost", -1), None)  # its claim has lapsed already
     assert report.run is not None
     Path(loaded.folder, "incoming", "b.csv").write_text("day,flow\n2,3\n")
-    assert dispatcher(app).step() is not None
+    assert dispatcher(app).step() is None
     ended = now(app, request)
     assert (ended.state, ended.outcome, ended.run_id) == ("done", "success", report.run.run_id)
     assert len(app.ledger.runs()) == 1
@@ -94,24 +93,18 @@ def test_a_runner_that_overslept_begins_nothing(kind: str, app: App, loaded: Loa
     request = asked("one", **({} if kind == "webhook" else {"kind": kind, "request_uuid": None}))
     store = app.kernel.store
     store.requests().accept([request])
-    (claimed,) = store.requests().claim("stopped", -1, app.liveness.is_dead)  # it has lapsed already
-    (taken,) = store.requests().claim("other", 60_000, app.liveness.is_dead)
-    late = ServedRuns(app, ClaimedRequest()).run(claimed, _run_request(claimed), None)
+    claimed = claimed_by(app, "stopped", -1)  # it has lapsed already
+    taken = claimed_by(app, "other", 60_000)
+    late = ServedRuns(app).run(claimed, None)
     assert (late.outcome, late.run) == ("busy", None)
-    done = ServedRuns(app, ClaimedRequest()).run(taken, _run_request(taken), None)
+    done = ServedRuns(app).run(taken, None)
     assert done.outcome == "success"
     Path(loaded.folder, "incoming", "b.csv").write_text("day,flow\n2,3\n")
-    again = ServedRuns(app, ClaimedRequest()).run(taken, _run_request(taken), None)
+    again = ServedRuns(app).run(taken, None)
     assert (again.outcome, again.run) == ("busy", None)
     assert done.run is not None
     assert now(app, request).run_id == done.run.run_id
     assert len(app.ledger.runs()) == 1
-
-
-def _run_request(request: UpdateRequest) -> object:
-    from kfm.service.dispatcher import run_request_of
-
-    return run_request_of(request)
 
 
 def test_two_requests_for_the_same_work(app: App) -> None:
@@ -125,21 +118,20 @@ def test_two_requests_for_the_same_work(app: App) -> None:
     assert now(app, first).run_id == now(app, second).run_id
 
 
-def test_a_paused_dataset_delays(app: App) -> None:
-    """While a switch says paused a request waits, with the command that lifts it; stopped refuses it."""
+@pytest.mark.req("GOV-1")
+@pytest.mark.parametrize("position", ["paused", "stopped"])
+def test_a_thrown_switch_delays(app: App, position: Literal["paused", "stopped"]) -> None:
+    """While a switch is thrown a request waits, with the command that lifts it; it is never refused."""
     request = asked("one")
     app.kernel.store.requests().accept([request])
-    app.set_switch("dataset:rivers", "paused", rationale="maintenance", actor="ann")
+    app.set_switch("dataset:rivers", position, rationale="maintenance", actor="ann")
     assert dispatcher(app).step() is not None
     waiting = now(app, request)
-    assert waiting.state == "open"
-    assert "dataset:rivers" in (waiting.reason or "")
+    assert (waiting.state, waiting.blocked_by) == ("open", "switch")
+    assert f"rivers is {position}" in (waiting.reason or "")
+    assert "`kfm switch set running --dataset rivers" in (waiting.reason or "")
     assert waiting.not_before_ms > app.kernel.store.now_ms()
-    other = asked("two")
-    app.kernel.store.requests().accept([other])
-    app.set_switch("dataset:rivers", "stopped", rationale="broken", actor="ann")
-    assert dispatcher(app).step() is not None
-    assert (now(app, other).state, now(app, other).outcome) == ("done", "refused")
+    assert app.ledger.runs() == []
 
 
 def test_a_source_that_is_gone(app: App) -> None:

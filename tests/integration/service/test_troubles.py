@@ -6,14 +6,15 @@ import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kfm.app import App, open_app
 from kfm.config.loader import Loaded, load
 from kfm.model.requests import UpdateRequest
-from kfm.service.dispatcher import PREVIEWS_MAX, Dispatcher
-from kfm.service.runner import ClaimedRequest, ServedRuns, ServiceOptions, ServiceThreads
+from kfm.model.retry import policy_for
+from kfm.service.runner import ServiceOptions, ServiceThreads, make_dispatcher
 from tests.integration.service.project import asked, eventually, make, opened
 
 
@@ -30,19 +31,15 @@ def app(loaded: Loaded) -> Iterator[App]:
     app.close()
 
 
-def step(app: App, later_ms: int = 0) -> None:
-    """What a runner does next, at a time of the test's choosing."""
-    app.liveness.claim(app.kernel.worker_id)
-    store = app.kernel.store
-    runs = ServedRuns(app, ClaimedRequest())
-    made = Dispatcher(
-        store.requests(),
-        runs,
-        app.kernel.worker_id,
-        now_ms=lambda: store.now_ms() + later_ms,
-        dead=app.liveness.is_dead,
-    )
-    assert made.step() is not None
+def step(app: App) -> None:
+    """What a runner does next; what waits is due."""
+    change(app, "UPDATE requests SET not_before_ms = 0 WHERE state = 'open'")
+    assert make_dispatcher(app).step() is not None
+
+
+def change(app: App, sql: str) -> None:
+    database: Any = app.kernel.store._database
+    database._connection.execute(sql)
 
 
 def now(app: App, request: UpdateRequest) -> UpdateRequest:
@@ -60,7 +57,7 @@ def test_a_pause_names_the_command_that_ends_it_and_uses_no_try_up(app: App, sco
     app.kernel.store.requests().accept([request])
     app.set_switch(scope, "paused", rationale="maintenance", actor="ann")
     for _ in range(3):
-        step(app, later_ms=-60_000)  # so that it is due again at once
+        step(app)
     waiting = now(app, request)
     assert (waiting.state, waiting.tries) == ("open", 0)
     assert f"`kfm switch set running {option} --rationale TEXT`" in (waiting.reason or "")
@@ -70,16 +67,19 @@ def test_a_pause_names_the_command_that_ends_it_and_uses_no_try_up(app: App, sco
 
 
 def test_previews_that_take_their_runner_along_come_to_an_end(app: App) -> None:
-    """A request whose preview kills its runner is given up, so that a service can go on without it."""
+    """A request whose preview kills its runner is given up after the attempts of its trigger, so that a
+    service can go on without it; it is in quarantine."""
     request = asked("one", needs_approval=True)
     requests = app.kernel.store.requests()
     requests.accept([request])
-    for number in range(PREVIEWS_MAX):
+    for number in range(policy_for("webhook").attempts_max):
         assert requests.claim(f"killed-{number}", -1, lambda _: False)
     step(app)
     ended = now(app, request)
     assert (ended.state, ended.outcome) == ("done", "failed")
-    assert "previews" in (ended.reason or "")
+    assert "preview" in (ended.reason or "")
+    assert [one.kind for one in app.ledger.held()] == ["quarantine"]
+    assert app.ledger.runs() == []
 
 
 def test_a_source_that_only_another_service_knows(app: App) -> None:
@@ -88,11 +88,12 @@ def test_a_source_that_only_another_service_knows(app: App) -> None:
     accepted_ms = app.kernel.store.now_ms()
     request = asked("one", source_id="lake", accepted_at_ms=accepted_ms)
     app.kernel.store.requests().accept([request])
-    step(app, later_ms=-60_000)
+    step(app)
     waiting = now(app, request)
     assert (waiting.state, waiting.tries) == ("open", 0)
     assert "lake" in (waiting.reason or "")
-    step(app, later_ms=600_000)
+    change(app, "UPDATE requests SET accepted_at_ms = accepted_at_ms - 600000")
+    step(app)
     assert (now(app, request).state, now(app, request).outcome) == ("done", "refused")
 
 

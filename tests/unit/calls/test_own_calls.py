@@ -49,6 +49,7 @@ def observed() -> tuple[OwnCalls, list[Any], Recording]:
         take_number=lambda: next(numbers),
         note=lambda *row, **facts: rows.append((row, facts)),
         log_try=lambda _sentence, _kind: None,
+        intend=lambda _name: None,
     )
     return calls, rows, telemetry
 

@@ -23,6 +23,7 @@ from kfm.evidence_bundle.package import WrittenBundle
 from kfm.model.audit import chained, details, sealed
 from kfm.model.errors import ChecksumMismatch, RightsMissing, UsageError
 from kfm.model.records import GovernanceEntry
+from kfm.model.requests import AnnouncedObject, UpdateRequest
 from kfm.model.settings import Care, DatasetSettings, Rights, Settings
 from kfm.system import PosixFiles
 from tests.unit.lineage import stories
@@ -36,6 +37,27 @@ RESTRICTED = Rights(
     local_contexts="https://localcontextshub.org/projects/9",
 )
 CLOSED = Settings(environment="test", datasets=(DatasetSettings(id="levels", rights=RESTRICTED),))
+
+
+REQUEST_ID = "5b0d1f0a-0000-8000-8000-000000000001"
+ARRIVALS = UpdateRequest(
+    request_id=REQUEST_ID,
+    key="sha256:" + "b" * 64,
+    kind="upstream-event",
+    source_id="daily",
+    dataset_id="levels",
+    window_start_ms=stories.T0,
+    window_end_ms=stories.T0 + 1,
+    actor="jane",
+    accepted_at_ms=stories.T0,
+    state="done",
+    outcome="success",
+    run_id=stories.RUN_ID,
+    details={"members": 3, "datasets": ["levels"]},
+)
+ARRIVED = AnnouncedObject(
+    request_id=REQUEST_ID, unit="u-1", content_version=1, dataset="levels", object="s3://levels/a b.csv"
+)
 
 
 class KeyedLedger(stories.PaperLedger):
@@ -72,6 +94,7 @@ def ledger(kind: str = "retried") -> KeyedLedger:
             ]
         )
     )
+    story.requests, story.objects = [ARRIVALS], [ARRIVED]
     return story  # type: ignore[return-value]
 
 
@@ -307,6 +330,16 @@ FORGERIES: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
         lambda data: data.replace(b'"attempt":2', b'"attempt":3'),
         "foreign id",
     ),
+    "a request of another run is slipped in": (
+        "ledger/requests.jsonl",
+        lambda data: data.replace(stories.RUN_ID.encode(), stories.OTHER_RUN.encode()),
+        "speaks of run",
+    ),
+    "an announced object is slipped in": (
+        "ledger/objects.jsonl",
+        lambda data: data.replace(REQUEST_ID.encode(), stories.OTHER_RUN.encode()),
+        "by an unknown request",
+    ),
     "the run is another": (
         "ledger/run.json",
         lambda data: data.replace(stories.RUN_ID.encode(), stories.OTHER_RUN.encode()),
@@ -449,6 +482,18 @@ def test_without_rights_nothing_leaves(tmp_path: Path) -> None:
         with pytest.raises(RightsMissing):
             export(tmp_path, settings=settings, ledger=story)
     assert not (tmp_path / "bundle").exists()
+
+
+@pytest.mark.req("TRG-6")
+def test_objects_that_are_left_out_are_counted(tmp_path: Path) -> None:
+    """What asked for the run is in the bundle, as far as its limits allow; a run without requests says so."""
+    bundle = export(tmp_path)
+    (request,) = (Path(bundle.path) / "ledger" / "requests.jsonl").read_text().splitlines()
+    assert json.loads(request)["request_id"] == REQUEST_ID
+    assert "2 announced objects of its requests are left out." in bundle.missing
+    story = ledger()
+    story.requests, story.objects = [], []
+    assert any("No request" in sentence for sentence in export(tmp_path, "old", ledger=story).missing)
 
 
 def test_gaps_are_told(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from kfm.model.records import (
     PublishedRun,
     Run,
 )
+from kfm.model.requests import AnnouncedObject, UpdateRequest
 from kfm.model.runs import Attempt, CallRetry, ChainLink, OutboxMessage
 from kfm.model.settings import Care, Rights
 from kfm.publish.manifest import version_id
@@ -238,6 +240,11 @@ class PaperLedger:
         self.all_promotions: list[Promotion] = []
         self.manifests: dict[str, Manifest] = {}
         self.links: list[ChainLink] = []
+        self.requests: list[UpdateRequest] = []
+        self.objects: list[AnnouncedObject] = []
+
+    def request_reader(self) -> Any:
+        return SimpleNamespace(of_run=lambda *_: self.requests, announced=lambda *_: self.objects)
 
     def run(self, run_id: str) -> Run | None:
         return self.the_run if self.the_run and self.the_run.run_id == run_id else None

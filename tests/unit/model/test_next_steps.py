@@ -94,6 +94,40 @@ def test_the_step_of_a_run(facts: dict[str, Any], code: str, beginning: str) -> 
     assert "…" not in step.command
 
 
+PROMISED = replace(FIRST, fate="retry", reason="retry", not_before_ms=NOW_MS + 60_000)
+NOW = " --now --rationale TEXT"
+
+
+@pytest.mark.req("CLI-1", "TRG-1")
+@pytest.mark.parametrize(
+    ("state", "beginning", "ending"),
+    [
+        (PROMISED, "It is tried again at ", NOW),
+        (replace(PROMISED, reason="next-run"), "It is tried again at ", NOW),
+        (replace(PROMISED, reason="retry-after"), "Its provider is not to be called until ", "Z"),
+        (replace(PROMISED, reason="circuit-open"), "Its provider's circuit is open until ", "Z"),
+        (replace(PROMISED, not_before_ms=NOW_MS), "Run the same work again", "Z"),
+        (replace(PROMISED, granted_at_ms=1), "It is tried again at ", NOW),  # its time is over
+    ],
+)
+def test_a_promised_attempt_is_told(state: RetryState, beginning: str, ending: str) -> None:
+    """When it is made by itself; a person may be earlier, unless its provider refuses calls."""
+    step = run_step(FAILED, state=state, now_ms=NOW_MS)
+    assert step is not None
+    assert (step.code, step.sentence.startswith(beginning)) == ("retry", True), step
+    assert step.command.endswith(ending)
+
+
+@pytest.mark.req("CLI-1", "RET-1")
+@pytest.mark.parametrize("reason", ["acted", "not-idempotent"])
+def test_a_person_answers_for_what_may_have_acted(reason: str) -> None:
+    """The command says so, and has a place for the reason."""
+    step = run_step(FAILED, state=replace(FIRST, reason=reason), held=HELD, now_ms=NOW_MS)
+    assert step is not None
+    assert (step.code, step.command.endswith(NOW)) == ("correct", True)
+    assert step.sentence.startswith("See what the attempt has done outside")
+
+
 def test_what_is_done_needs_no_step() -> None:
     """Neither does a run that succeeded, nor an entry that was released."""
     assert run_step(make_run(), now_ms=NOW_MS) is None

@@ -33,8 +33,12 @@ def test_every_stored_value_has_a_word_that_pages_can_mark() -> None:
         *map(state_words.of_unit, UNIT_STATUSES),
         *map(state_words.of_invocation, (*get_args(InvocationOutcome), None)),
         *map(state_words.of_node, (*get_args(NodeOutcome), None)),
-        *(state_words.of_request(state, None) for state in get_args(RequestState) if state != "done"),
-        *(state_words.of_request("done", outcome) for outcome in ("success", "noop", "failed", "refused")),
+        *(state_words.of_request(state, None, None) for state in get_args(RequestState) if state != "done"),
+        *(
+            state_words.of_request("done", outcome, None)
+            for outcome in ("success", "noop", "failed", "refused")
+        ),
+        *map(state_words.of_waiting, state_words.WAITING),
         *(state_words.of_quarantined("dead-letter", state) for state in ("held", "released", "resolved")),
         state_words.of_quarantined("quarantine", "held"),
         *map(state_words.of_approval, ("requested", "approved", "rejected")),
@@ -43,6 +47,30 @@ def test_every_stored_value_has_a_word_that_pages_can_mark() -> None:
     ]
     assert [text for text in shown if word(text).sign == "·" and text != "upcoming"] == []
     assert not {"success", "noop", "open", "pending", "in_progress", "held", "awaiting-approval"} & {*shown}
+
+
+@pytest.mark.req("TRG-1")
+@pytest.mark.parametrize(
+    ("blocked_by", "word"),
+    [
+        ("retry", "waiting for a retry"),
+        ("retry-after", "waiting for a retry"),
+        ("next-run", "waiting for a retry"),
+        ("granted", "waiting for a retry"),
+        ("circuit:usgs", "waiting for a provider"),
+        ("circuit-open", "waiting for a provider"),
+        ("switch", "waiting for a switch"),
+        ("freeze", "waiting for a freeze"),
+        ("busy", "waiting"),
+        ("trouble", "waiting"),
+        (None, "waiting"),
+    ],
+)
+def test_an_open_request_says_what_it_waits_for(blocked_by: str | None, word: str) -> None:
+    """Of any other state what blocked it once is of no interest."""
+    assert state_words.of_request("open", None, blocked_by) == word
+    assert state_words.of_scheduled_time("request", state="open", blocked_by=blocked_by) == word
+    assert state_words.of_request("running", None, blocked_by) == "running"
 
 
 def test_a_scheduled_time_has_the_word_of_its_request() -> None:

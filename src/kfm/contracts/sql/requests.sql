@@ -66,7 +66,8 @@ WHERE schedule_id = :schedule_id AND state IN ('open', 'running', 'awaiting-appr
 ORDER BY accepted_at_ms, request_id
 
 -- name: requests.unsettled
-SELECT state, COUNT(*) FROM requests WHERE state IN ('open', 'running', 'awaiting-approval') GROUP BY state
+SELECT state, blocked_by, COUNT(*) FROM requests WHERE state IN ('open', 'running', 'awaiting-approval')
+GROUP BY state, blocked_by
 
 -- name: requests.all_due
 SELECT
@@ -229,6 +230,11 @@ UPDATE retry_states SET fate = 'spent', reason = 'stopped', updated_at_ms = :now
 WHERE run_id = :run_id AND fate = 'retry' AND NOT EXISTS (
   SELECT 1 FROM requests q WHERE q.run_id = retry_states.run_id AND q.state IN ('open', 'running', 'awaiting-approval')
 )
+
+-- name: retry_states.leave
+-- To the next run of its schedule: it is not left to the one after that.
+UPDATE retry_states SET reason = 'next-run', not_before_ms = :not_before_ms
+WHERE fate = 'retry' AND run_id = :run_id
 
 -- name: retry_states.hasten
 UPDATE retry_states SET not_before_ms = :not_before_ms

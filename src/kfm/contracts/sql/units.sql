@@ -229,6 +229,9 @@ RETURNING record_index
 -- name: units.contents
 SELECT wal_id, status, etag, size, removed FROM units WHERE wal_id IN (SELECT value FROM json_each(:wal_ids))
 
+-- name: units.objects
+SELECT wal_id, object_uri FROM units WHERE wal_id IN (SELECT value FROM json_each(:wal_ids))
+
 -- name: units.of_page
 SELECT wal_id FROM units
 WHERE wal_id IN (SELECT value FROM json_each(:wal_ids)) AND trail LIKE :trail

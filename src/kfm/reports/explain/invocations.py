@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kfm.model.gates import cause_and_remedy, combine, utc_text
 from kfm.model.quantities import counted, moment, span
 from kfm.model.records import GateResult, Invocation, Run
-from kfm.model.requests import UpdateRequest
+from kfm.model.requests import ADOPTED, SYNCHRONOUS, UpdateRequest
 from kfm.model.retry_budgets import NOT_RETRIED
 from kfm.model.runs import ChainLink
 from kfm.reports.explain.sentences import (
@@ -23,7 +23,9 @@ from kfm.reports.explain.sentences import (
     of_run,
     stopped,
 )
+from kfm.reports.requests import NAMED_MAX, named
 from kfm.reports.state_words import of_run as shown_run
+from kfm.reports.state_words import of_waiting
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
@@ -263,8 +265,8 @@ def _rule(name: str, bundle: str | None, texts: dict[str, str] | None, call: Inv
 
 
 REQUESTS_SHOWN_MAX = 5
+REQUESTS_READ_MAX = 50
 _STATES = {
-    "open": "waits",
     "running": "is running",
     "awaiting-approval": "waits for approval",
     "cancelled": "was cancelled",
@@ -278,9 +280,11 @@ _ENDED = {
 
 
 def requested(ledger: LedgerReader, run: Run) -> list[Sentence]:
-    """The requests that a run answered, the oldest first. A run that a person started has none."""
-    found = ledger.request_reader().of_run(run.run_id, REQUESTS_SHOWN_MAX + 1)
-    sentences = [each for one in found[:REQUESTS_SHOWN_MAX] for each in (_asked(one), *_agreed(ledger, one))]
+    """The requests that a run answers, the oldest first. Of one that its own process works off at once the
+    invocation says the same."""
+    known = ledger.request_reader().of_run(run.run_id, REQUESTS_READ_MAX)
+    found = [one for one in known if SYNCHRONOUS not in one.details]
+    sentences = [each for one in found[:REQUESTS_SHOWN_MAX] for each in _told(ledger, one)]
     if len(found) > REQUESTS_SHOWN_MAX:
         more = "Further requests were answered with it"
         sentences.append(of_run(f"{more}: `kfm requests list --source {run.source_id}`.", run))
@@ -291,10 +295,12 @@ def explain_request(ledger: LedgerReader, request: UpdateRequest, run: Explanati
     """Why a request is in its state; then what led to it, and the explanation of its run."""
     name = f"Request {request.request_id}"
     how = _STATES.get(request.state) or _ENDED.get(request.outcome or "", "has ended")
+    if request.state == "open":
+        how = f"is {of_waiting(request.blocked_by)}"
     why = f"{how}: {stopped(request.reason or 'no reason is recorded')}"
     if request.outcome == "success" and request.run_id is not None:
         why = f"{how}, by run {request.run_id}."  # the reason that is on record is why the run began
-    chain = [_asked(request), *_agreed(ledger, request)]
+    chain = _told(ledger, request)
     if request.tries > 1:
         chain.append(of_request(f"It was taken up {counted(request.tries, 'time')}.", request))
     if run is not None:
@@ -309,11 +315,28 @@ def explain_request(ledger: LedgerReader, request: UpdateRequest, run: Explanati
     )
 
 
+def _told(ledger: LedgerReader, request: UpdateRequest) -> list[Sentence]:
+    return [_asked(request), *_gathered(ledger, request), *_agreed(ledger, request)]
+
+
+def _gathered(ledger: LedgerReader, request: UpdateRequest) -> list[Sentence]:
+    """The announced objects that asked."""
+    objects = ledger.request_reader().announced([request], NAMED_MAX)
+    if not objects:
+        return []
+    return [of_request(f"The announced objects: {named(objects, request.members)}.", request)]
+
+
 def _asked(request: UpdateRequest) -> Sentence:
     """Who or what asked, when, and for which window."""
     window = span(request.window_start_ms, request.window_end_ms)
+    if ADOPTED in request.details:
+        made = f"Request {request.request_id} was made at {moment(request.accepted_at_ms)}"
+        return of_request(f"{made} for its promised attempt, for {window}.", request)
     by = request.actor
-    if request.kind == "cron" and request.instant_ms is not None:
+    if request.members:
+        by = counted(request.members, "announced object")
+    elif request.kind == "cron" and request.instant_ms is not None:
         by = f"the scheduled time {moment(request.instant_ms)} of schedule {request.schedule_id}"
     elif request.kind == "webhook":
         scheme = request.details.get("scheme")

@@ -218,7 +218,14 @@ def _of_unit(ledger: LedgerReader, settings: Settings, wal_id: str) -> Explanati
     reader = ledger.unit_reader()
     stored = find_unit(reader, wal_id)
     domain = settings.domain_of(stored.unit.dataset)
-    return explain_unit(stored, reader.history_of(wal_id), ledger.switches(), domain, ledger.now_ms())
+    return explain_unit(
+        stored,
+        reader.history_of(wal_id),
+        ledger.switches(),
+        domain,
+        ledger.now_ms(),
+        ledger.request_reader().of_unit(wal_id, stored.content_version),
+    )
 
 
 def _in_pipelines(

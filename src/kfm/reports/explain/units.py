@@ -8,8 +8,10 @@ from kfm.model.gates import cause_and_remedy, switch_gate
 from kfm.model.next_steps import unit_step
 from kfm.model.quantities import counted, duration, moment
 from kfm.model.records import GateResult, Switch
+from kfm.model.requests import UpdateRequest
 from kfm.model.units import StoredUnit, UnitAttempt, UnitTransition, catalogued, tries
 from kfm.reports.explain.sentences import Explanation, Ref, Sentence, stopped
+from kfm.reports.state_words import of_request
 
 SHOWN_MAX = 20
 WORKER = "kfm worker --until-idle"
@@ -22,8 +24,9 @@ def explain_unit(
     switches: Sequence[Switch],
     domain: str,
     now_ms: int,
+    requests: Sequence[UpdateRequest] = (),
 ) -> Explanation:
-    """The blocker first, with who can lift it and how; then the history of the unit."""
+    """The blocker first, with who can lift it and how; then the history of the unit, and what it led to."""
     gate = switch_gate(switches, stored.unit.dataset, domain, in_flight=False)
     reason = _Reason(stored, tries(history), gate, now_ms).sentence()
     steps = [_step(move) for move in history]
@@ -33,7 +36,11 @@ def explain_unit(
             f"{counted(left, 'earlier step')}: `kfm nodd show {stored.unit.wal_id}`.",
             *steps[-SHOWN_MAX:],
         ]
-    chain = [_of(_announced(stored), stored), *(_of(text, stored) for text in steps)]
+    chain = [
+        _of(_announced(stored), stored),
+        *(_of(text, stored) for text in steps),
+        *map(_led_to, requests[:SHOWN_MAX]),
+    ]
     return Explanation(kind="unit", id=stored.unit.wal_id, reason=_of(reason, stored), chain=tuple(chain))
 
 
@@ -108,6 +115,15 @@ def _announced(stored: StoredUnit) -> str:
     unit = stored.unit
     size = "" if stored.size is None else f", {stored.size:,} bytes"
     return f"It is the object {unit.object_uri}{size}, announced by the queue {unit.queue}."
+
+
+def _led_to(request: UpdateRequest) -> Sentence:
+    """A request that one of its contents was a member of."""
+    word = of_request(request.state, request.outcome, request.blocked_by)
+    run = f", by run {request.run_id}" if request.run_id else ""
+    what = f"request {request.request_id} of {request.dataset_id} from {request.source_id}"
+    text = f"It led to {what}: {word}{run}."
+    return Sentence(text=text, record=Ref(type="request", id=request.request_id))
 
 
 def _step(move: UnitTransition) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from kfm.model.records import UNIT_STATUSES
+from kfm.model.requests import RequestKind
 from kfm.model.roles import Role
 from kfm.web.api import changes, reads
 from kfm.web.api import request_bodies as bodies
@@ -179,7 +180,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             choice(
                 "state", ("open", "running", "awaiting-approval", "done", "cancelled"), "Only in this state."
             ),
-            choice("kind", ("cron", "webhook", "manual"), "Only of this kind."),
+            choice("kind", get_args(RequestKind), "Only of this kind."),
             _SOURCE,
             text("schedule", "Only of this schedule."),
             LIMIT,

@@ -13,8 +13,8 @@ from kfm.reports.audit import entry_document, page_of_entries
 from kfm.reports.breakers import breaker_document
 from kfm.reports.incidents import incident_document, notification_document
 from kfm.reports.next_steps import step_of_held
-from kfm.reports.quarantine import approval_document, held_document, is_open
-from kfm.reports.requests import request_document
+from kfm.reports.quarantine import approval_document, held_document, is_open, objects_of
+from kfm.reports.requests import request_document, shown_request
 from kfm.reports.runs import run_document, shown_run
 from kfm.reports.schedules import expected_document, schedule_document, state_document
 from kfm.reports.status import gather, switch_document
@@ -160,13 +160,12 @@ def units(call: ApiCall) -> Any:
 def one_unit(call: ApiCall) -> Any:
     from kfm.reports.lookup import find_unit
 
-    ledger, wal_id = call.app.ledger, call.path["wal_id"]
-    reader = ledger.unit_reader()
+    ledger = call.app.ledger
     try:
-        stored = find_unit(reader, wal_id)
+        stored = find_unit(ledger.unit_reader(), call.path["wal_id"])
     except UsageError:
         raise missing("unit") from None
-    return stored_document(stored, reader.history_of(wal_id), ledger.now_ms())
+    return stored_document(ledger, stored)
 
 
 def dead_letters(call: ApiCall) -> Any:
@@ -224,7 +223,11 @@ def one_held(call: ApiCall) -> Any:
         raise missing("entry")
     requests = ledger.approvals(subject=held.held_id)
     step = step_of_held(ledger, held, call.app.clock.now_ms(), call.app.settings)
-    return {"held": held_document(held, step), "requests": [approval_document(one) for one in requests]}
+    return {
+        "held": held_document(held, step),
+        "requests": [approval_document(one) for one in requests],
+        "objects": objects_of(ledger, held)[0],
+    }
 
 
 def incidents(call: ApiCall) -> Any:
@@ -329,7 +332,7 @@ def requests(call: ApiCall) -> Any:
 
 
 def one_request(call: ApiCall) -> Any:
-    return {"request": request_document(_request(call))}
+    return {"request": shown_request(call.app.ledger.request_reader(), _request(call))}
 
 
 def _request(call: ApiCall) -> UpdateRequest:
@@ -393,4 +396,4 @@ def instants(call: ApiCall) -> Any:
 def _ending(call: ApiCall, request_id: str | None) -> dict[str, Any]:
     """State and outcome of the request of a scheduled time."""
     request = call.app.ledger.request_reader().request(request_id) if request_id else None
-    return {name: getattr(request, name, None) for name in ("state", "outcome", "run_id")}
+    return {name: getattr(request, name, None) for name in ("state", "outcome", "blocked_by", "run_id")}

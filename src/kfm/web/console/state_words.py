@@ -37,6 +37,10 @@ _WORDS: dict[str, Word] = {
         Word(text="running", tone="busy", sign="▸"),
         Word(text="waiting", tone="busy", sign="…"),
         Word(text="waiting for approval", tone="warn", sign="?"),
+        Word(text=state_words.RETRY, tone="warn", sign="↻"),
+        Word(text=state_words.PROVIDER, tone="warn", sign="…"),
+        Word(text=state_words.SWITCH, tone="warn", sign="‖"),
+        Word(text=state_words.FREEZE, tone="warn", sign="‖"),
         Word(text="cancelled", tone="quiet", sign="×"),
         Word(text="busy", tone="quiet", sign="…"),
         Word(text="forced", tone="warn", sign="›"),
@@ -89,8 +93,8 @@ def of_pipeline_run(state: str) -> Word:
     return word(state_words.of_pipeline_run(state))
 
 
-def of_request(state: str, outcome: str | None) -> Word:
-    return word(state_words.of_request(state, outcome))
+def of_request(state: str, outcome: str | None, blocked_by: str | None) -> Word:
+    return word(state_words.of_request(state, outcome, blocked_by))
 
 
 def of_unit(status: str) -> Word:

@@ -117,7 +117,7 @@ def test_an_update_is_asked_for(world: World) -> None:
     assert (request["kind"], request["state"], request["actor"]) == ("manual", "open", "ann")
     assert (request["claimed_actor"], request["rationale"]) == ("zoe", "because")
     assert request["window_start"] == "2026-02-01T00:00:00.000Z"
-    assert world.get(f"/requests/{request['request_id']}")["request"] == request
+    assert world.get(f"/requests/{request['request_id']}")["request"] == {**request, "objects": []}
     assert world.get("/requests?state=open&kind=manual&source=river")["requests"] == [request]
     (entry,) = world.entries("update-requested")
     assert (entry["actor"], entry["rationale"], entry["ticket"]) == ("ann", "because", "T-1")
@@ -130,7 +130,7 @@ def test_what_can_not_be_updated(world: World) -> None:
     for body in ({"source": "unknown"}, {"source": "river", "window": "9999-01-01/P1D"}, {"window": "P1D"}):
         assert world.change("/requests", **body).status_code == 422, body
     assert world.change("/requests", source="river", window="yesterday").json()["code"] == "KFM204"
-    assert world.get("/requests")["requests"] == []
+    assert world.get("/requests?state=open")["requests"] == []
 
 
 def test_a_request_is_cancelled(world: World) -> None:
@@ -164,7 +164,8 @@ def test_a_failed_run_is_tried_again(world: World) -> None:
 
 def test_a_budget_that_is_spent_needs_a_ticket(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Past its budget a run is tried again only for a reason and a ticket."""
-    monkeypatch.setattr("kfm.model.retry_budgets.is_spent", lambda *_: True)
+    monkeypatch.setattr("kfm.model.admission.is_spent", lambda *_: True)
+    monkeypatch.setattr("kfm.model.admission.has_attempts", lambda *_: False)
     answer = world.change(f"/runs/{world.failed_id}/retry")
     assert (answer.status_code, answer.json()["code"]) == (422, "KFM305")
     assert world.change(f"/runs/{world.failed_id}/retry", ticket="T-3").status_code == 202
@@ -264,7 +265,7 @@ def test_schedules_are_paused_and_backfilled(world: World) -> None:
     span = {"start": "2026-03-01T00:00:00Z", "end": "2026-03-04T00:00:00Z"}
     seen = world.change(f"{path}/backfill", dry_run=True, **span)
     assert (seen.status_code, seen.json()["made"], len(seen.json()["instants"])) == (202, 0, 3)
-    assert world.get("/requests")["requests"] == []
+    assert world.get("/requests?kind=cron")["requests"] == []
     made = world.change(f"{path}/backfill", **span)
     assert made.json()["made"] == 3
     assert len(world.get("/requests?schedule=river-daily")["requests"]) == 3
@@ -300,7 +301,7 @@ def test_the_same_key_is_one_request(world: World) -> None:
     assert world.change("/requests", key="k-1", source="broken").status_code == 422
     assert world.change(f"/runs/{world.failed_id}/retry", key="k-1", ticket="T").status_code == 422
     assert world.change("/requests", key="k-2", source="river").json() != first.json()
-    assert len(world.get("/requests")["requests"]) == 2
+    assert len(world.get("/requests?state=open")["requests"]) == 2
     assert len(world.entries("update-requested")) == 2
 
 
@@ -366,19 +367,11 @@ def test_odd_keys(world: World, key: str) -> None:
 
 def test_a_request_becomes_a_run(world: World) -> None:
     """What was asked for over HTTP is carried out through the admission that every call passes."""
-    from kfm.service.dispatcher import Dispatcher
-    from kfm.service.runner import ClaimedRequest, ServedRuns
+    from kfm.service.runner import make_dispatcher
 
     wanted = world.change("/requests", source="river", window="2026-02-02/P1D").json()["request"]
     app = world.opened()
-    app.liveness.claim(app.kernel.worker_id)
-    Dispatcher(
-        app.kernel.store.requests(),
-        ServedRuns(app, ClaimedRequest()),
-        app.kernel.worker_id,
-        now_ms=app.kernel.store.now_ms,
-        dead=app.liveness.is_dead,
-    ).step()
+    make_dispatcher(app).step()
     app.close()
     done = world.get(f"/requests/{wanted['request_id']}")["request"]
     assert (done["state"], done["outcome"]) == ("done", "success")

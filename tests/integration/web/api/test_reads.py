@@ -219,22 +219,14 @@ def test_nothing_yet(tmp_path: Path) -> None:
 
 def test_previews_that_were_kept(tmp_path: Path) -> None:
     """What a request was about to change can be read as it was kept, by its request and by its run."""
-    from kfm.service.dispatcher import Dispatcher
-    from kfm.service.runner import ClaimedRequest, ServedRuns
+    from kfm.service.runner import make_dispatcher
     from tests.integration.service.project import asked
 
     world = World(tmp_path / "p")
     app = world.opened()
     request = asked("one")
     app.kernel.store.requests().accept([request])
-    app.liveness.claim(app.kernel.worker_id)
-    Dispatcher(
-        app.kernel.store.requests(),
-        ServedRuns(app, ClaimedRequest()),
-        app.kernel.worker_id,
-        now_ms=app.kernel.store.now_ms,
-        dead=app.liveness.is_dead,
-    ).step()
+    make_dispatcher(app).step()
     app.close()
     done = world.get(f"/requests/{request.request_id}")["request"]
     assert (done["state"], done["outcome"]) == ("done", "success")

@@ -169,7 +169,8 @@ def test_a_second_use_is_refused_also_after_a_restart(desk: Desk, tmp_path: Path
     with desk.store() as store:
         from kfm.model.requests import RequestOutcome
 
-        (claimed,) = store.requests().claim("worker", 60_000, lambda _worker: False)
+        claimed = store.requests().claim("worker", 60_000, lambda _worker: False)
+        assert claimed is not None
         ending = RequestOutcome(state="done", outcome="success", reason="published", run_id="run-1")
         assert store.requests().settle(claimed, ending)
     with Desk(tmp_path).open() as again:

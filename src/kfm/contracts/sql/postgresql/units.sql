@@ -61,6 +61,9 @@ RETURNING dataset, name, amount, high_ms
 SELECT wal_id, status, etag, size, removed FROM units
 WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb))
 
+-- name: units.objects
+SELECT wal_id, object_uri FROM units WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb))
+
 -- name: units.of_page
 SELECT wal_id FROM units
 WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb)) AND trail LIKE :trail

@@ -97,7 +97,8 @@ def _requests(visit: Visit, schedule_id: str, wanted: list[str]) -> dict[str, Up
 def _spot(visit: Visit, each: Expected, watched_ms: int | None, asked: dict[str, UpdateRequest]) -> Spot:
     found = asked.get(each.request_id) if each.request_id else None
     if found is not None:
-        mark, reason = state_words.of_request(found.state, found.outcome), ended(found) or each.reason or ""
+        mark = state_words.of_request(found.state, found.outcome, found.blocked_by)
+        reason = ended(found) or each.reason or ""
     else:
         unseen = each.before_first_seen or (
             each.fate == "unaccounted" and (watched_ms is None or each.instant_ms < watched_ms)

@@ -1,10 +1,12 @@
-"""Pages of the quarantine: runs, units and dead letters, and one entry."""
+"""Pages of the quarantine: runs, units, requests and dead letters, and one entry."""
 
 from __future__ import annotations
 
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import Record
 from kfm.reports.next_steps import step_of_held
+from kfm.reports.quarantine import objects_of
+from kfm.reports.requests import named
 from kfm.reports.state_words import QUARANTINE_KINDS
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word
@@ -87,8 +89,8 @@ def view(visit: Visit) -> QuarantineView:
 
 def row(visit: Visit, held: QuarantineEntry) -> QuarantineRow:
     href = visit.run(held.subject) if held.grain == "run" else None
-    if held.grain == "unit":
-        href = visit.at("units", held.subject)
+    if held.grain in ("unit", "request"):
+        href = visit.at(f"{held.grain}s", held.subject)
     return QuarantineRow(
         held_id=short(held.held_id),
         href=visit.at("held", held.held_id),
@@ -157,6 +159,9 @@ def _facts(visit: Visit, held: QuarantineEntry) -> list[Fact]:
         Fact(name="Code", text=held.code_sha, code=True),
         Fact(name="Key", text=held.idempotency_key, code=True),
     ]
+    objects, count = objects_of(visit.reader, held)
+    if objects:
+        facts.append(Fact(name="Announced", text=named(objects, count), code=True))
     if held.released_at_ms is not None:
         facts.append(Fact(name=f"{held.state.capitalize()} (UTC)", text="", at_ms=held.released_at_ms))
         facts.append(Fact(name="By", text=held.released_by or ""))

@@ -12,6 +12,7 @@ from kfm.model.next_steps import approve_command
 from kfm.model.quantities import moment, span
 from kfm.model.records import Record
 from kfm.model.requests import UpdateRequest
+from kfm.reports.requests import NAMED_MAX, named
 from kfm.reports.state_words import REQUESTS
 from kfm.runs.plan import read, render_text
 from kfm.web.console import state_words
@@ -31,7 +32,7 @@ from kfm.web.console.visit import (
 
 FILTERS = ("state", "kind", "source", "schedule", "before")
 STATES = ("open", "running", "awaiting-approval", "done", "cancelled")
-KINDS = ("cron", "webhook", "manual")
+KINDS = {"cron": "schedule", "webhook": "webhook", "upstream-event": "arrivals", "manual": "person"}
 PREVIEW_LINES_MAX = 400
 PROMOTIONS_SEEN_MAX = 500
 _SCHEMES = {"standard": "Standard Webhooks", "github": "GitHub"}
@@ -74,7 +75,7 @@ class RequestsView(Record, frozen=True):
 
 def view(visit: Visit) -> RequestsView:
     state: Any = visit.choice("state", STATES)
-    kind: Any = visit.choice("kind", KINDS)
+    kind: Any = visit.choice("kind", tuple(KINDS))
     source, schedule = visit.source(), visit.schedule(visit.query.get("schedule"))
     found = visit.reader.request_reader().requests(
         state=state,
@@ -89,7 +90,7 @@ def view(visit: Visit) -> RequestsView:
     return RequestsView(
         filters=(
             chosen("state", "State", STATES, state, [REQUESTS[each] for each in STATES]),
-            chosen("kind", "Trigger", KINDS, kind, ("schedule", "webhook", "person")),
+            chosen("kind", "Trigger", tuple(KINDS), kind, tuple(KINDS.values())),
             chosen("source", "Source", [each.id for each in visit.context.settings.sources], source),
             chosen("schedule", "Schedule", [each.id for each in visit.context.schedules], schedule),
         ),
@@ -104,8 +105,8 @@ def row(visit: Visit, each: UpdateRequest) -> RequestRow:
         request_id=short(each.request_id),
         href=visit.at("requests", each.request_id),
         accepted_ms=each.accepted_at_ms,
-        kind={"cron": "schedule", "manual": "person"}.get(each.kind, each.kind),
-        word=state_words.of_request(each.state, each.outcome),
+        kind=KINDS[each.kind],
+        word=state_words.of_request(each.state, each.outcome, each.blocked_by),
         dataset_id=each.dataset_id,
         source_id=each.source_id,
         source_href=visit.href("requests", source=each.source_id),
@@ -234,6 +235,9 @@ def _facts(visit: Visit, found: UpdateRequest) -> list[Fact]:
     ):
         if text:
             facts.append(Fact(name=name, text=text, code=code))
+    if found.members:
+        objects = visit.reader.request_reader().announced([found], NAMED_MAX)
+        facts.append(Fact(name="Announced", text=named(objects, found.members), code=True))
     facts += _message(found.details)
     facts.append(Fact(name="Request", text=found.request_id, code=True))
     return facts

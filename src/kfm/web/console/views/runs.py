@@ -20,6 +20,7 @@ from kfm.web.console.state_words import Word
 from kfm.web.console.views import explanation
 from kfm.web.console.views.explanation import Fact, Next, allowed
 from kfm.web.console.views.pipeline_runs import Graph, NodeSeen, PipelineRunView, graph, pipeline_run_view
+from kfm.web.console.views.requests import KINDS
 from kfm.web.console.views.timeline import Timeline, timeline, word_of
 from kfm.web.console.visit import (
     ROWS,
@@ -277,7 +278,10 @@ def _steps(run: Run, attempts: list[Attempt]) -> list[NodeSeen]:
 def _requests(visit: Visit, run: Run) -> list[Link]:
     found = visit.reader.request_reader().of_run(run.run_id)
     return [
-        Link(text=f"{each.kind} request {short(each.request_id)}", href=visit.at("requests", each.request_id))
+        Link(
+            text=f"{KINDS[each.kind]} request {short(each.request_id)}",
+            href=visit.at("requests", each.request_id),
+        )
         for each in found
     ]
 

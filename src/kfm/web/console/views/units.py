@@ -152,7 +152,12 @@ def view_one(visit: Visit) -> UnitView:
         allowed(visit, unit.dataset)
     domain = visit.context.settings.domain_of(unit.dataset)
     found = explain_unit(
-        stored, reader.history_of(unit.wal_id), visit.reader.switches(), domain, visit.now_ms
+        stored,
+        reader.history_of(unit.wal_id),
+        visit.reader.switches(),
+        domain,
+        visit.now_ms,
+        visit.reader.request_reader().of_unit(unit.wal_id, stored.content_version),
     )
     return UnitView(
         title=f"Unit {unit.wal_id}",
