@@ -84,7 +84,7 @@ def _pipeline(folder: Path, code: str, **source: Any) -> None:
     (folder / "work.mjs").write_text(code, "utf-8")
 
 
-@pytest.mark.req("RET-2")
+@pytest.mark.req("TRG-1")
 def test_a_machine_waits_for_the_promised_time_and_a_person_does_not(run: Run, tmp_path: Path) -> None:
     """Without a terminal a failed run is not tried before its time: exit 5; --now --rationale passes."""
     _pipeline(tmp_path, FLAKY)
@@ -121,7 +121,7 @@ def test_an_act_is_not_repeated_by_a_machine_after_kill_9(run: Run, begin: Begin
     assert ends == [("done", "failed"), ("done", "success")]
 
 
-@pytest.mark.req("UPD-8")
+@pytest.mark.req("RET-2")
 @pytest.mark.parametrize("seen_by", ["the promotion", "the function"])
 def test_a_cancelled_request_is_not_published(run: Run, begin: Begin, tmp_path: Path, seen_by: str) -> None:
     """Whoever sees the cancellation first: exit 130, one code, and the next machine may start the work."""
@@ -141,7 +141,7 @@ def test_a_cancelled_request_is_not_published(run: Run, begin: Begin, tmp_path: 
     assert run("run", "--window", WINDOW).returncode == 0
 
 
-@pytest.mark.req("UPD-8")
+@pytest.mark.req("TRG-1")
 def test_a_run_is_ended_by_its_limit_in_time(begin: Begin, tmp_path: Path) -> None:
     """A function that checks ends once `run_seconds` are over, and its run is retried within its budget."""
     _pipeline(tmp_path, ACTING.replace("CHECK", "check();"), run_seconds=1)
@@ -152,7 +152,7 @@ def test_a_run_is_ended_by_its_limit_in_time(begin: Begin, tmp_path: Path) -> No
     assert _rows(tmp_path, "SELECT fate, error_class FROM retry_states") == [("retry", "timeout")]
 
 
-@pytest.mark.req("UPD-8")
+@pytest.mark.req("UPD-7")
 def test_a_plan_binds_the_attempts_of_its_run(run: Run, tmp_path: Path) -> None:
     """The request keeps the plan's digest, and what was planned is what is published."""
     project(tmp_path)
