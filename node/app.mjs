@@ -13,7 +13,7 @@ import { MemoryDatabase, SqliteReader } from "./db/sqlite_readonly.mjs";
 import { LineageEmitter } from "./lineage/emitter.mjs";
 import { below, datasetName } from "./lineage/naming.mjs";
 import { providerOf, providersOf } from "./model/breaker.mjs";
-import { BackendUnavailable, ConfigError, PlanError, isCode, strerror, why } from "./model/errors.mjs";
+import { BackendUnavailable, ConfigError, PlanError, isCode, why } from "./model/errors.mjs";
 import { IncidentRenderer } from "./model/incidents.mjs";
 import { MASK_KEY, isMasked, mask } from "./model/redaction.mjs";
 import { ownPlaces, takesIn } from "./model/settings.mjs";
@@ -181,6 +181,8 @@ export class App {
       runsFolder: `${this.state}/runs`,
       leaseMs,
       heartbeatMs: lease.heartbeat_seconds === null ? Math.max(1, Math.floor(leaseMs / 3)) : Math.round(lease.heartbeat_seconds * 1000),
+      // How long one attempt of this source may take.
+      runMs: (/** @type {any} */ source) => (source.run_seconds ?? settings.limits.run_seconds) * 1000,
       redact: (/** @type {string} */ text) => loaded.redaction.redact(text),
       leaks: (/** @type {any} */ value) => loaded.redaction.leaks(value),
       log: (/** @type {string} */ line) => this.logTo(loaded.redaction.redact(line)),
@@ -291,13 +293,17 @@ export class App {
 
   /** @param {any} request */
   run(request) {
-    const plan = request.planPath === null ? null : openPlan(request.planPath);
-    return new RunExecutor(this.kernel, this.subject(request), { force: request.force, artifactsDir: request.artifactsDir, plan }).run();
+    return new RunExecutor(this.kernel, this.subject(request), this.#start(request)).run();
   }
 
   /** @param {any} request */
   preview(request) {
-    return preview(this.kernel, this.subject(request), { force: request.force, artifactsDir: request.artifactsDir });
+    return preview(this.kernel, this.subject(request), this.#start(request));
+  }
+
+  /** How a request is asked for. @param {any} request @returns {import("./runs/admission.mjs").Start} */
+  #start({ byPerson, force, artifactsDir, planPath }) {
+    return { byPerson, force, artifactsDir, plan: planPath === null ? null : openPlan(planPath) };
   }
 
   close() {
@@ -316,7 +322,7 @@ function openPlan(path) {
     return readPlan(data.length > PLAN_BYTES_MAX ? data.subarray(0, PLAN_BYTES_MAX + 1) : data);
   } catch (error) {
     if (error instanceof PlanError) throw error;
-    throw new PlanError(`${path}: ${strerror(error)}.`);
+    throw new PlanError(`${path} can't be read: ${why(error)}.`);
   }
 }
 

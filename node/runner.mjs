@@ -15,5 +15,5 @@ if (!rest.length && (first === "--version" || first === "-V")) {
   // A run is short: compiling Cedar twice, the second time well, costs more time and memory than it saves.
   (await import("node:v8")).setFlagsFromString("--wasm-tiering-budget=2000000000");
   const { main } = await import("./cli/main.mjs");
-  process.exitCode = await main(process.argv.slice(2), { version: VERSION });
+  process.exit(await main(process.argv.slice(2), { version: VERSION })); // a function that was abandoned is not waited for
 }

@@ -78,7 +78,16 @@ export type Classification = { retryable: boolean; error_class: string };
 export type RetryState = {
   run_id: string; attempt: number; grants: number; grant_attempts: number; granted_at_ms: number;
   not_before_ms: number | null; fate: "retry" | "spent" | "quarantine"; error_class: string; reason: string;
-  updated_at_ms: number;
+  updated_at_ms: number; fingerprint: string | null; day_grants: number;
+};
+export type UpdateRequest = {
+  request_id: string; key: string; kind: string; source_id: string; dataset_id: string; window_start_ms: number; window_end_ms: number;
+  actor: string; accepted_at_ms: number; not_before_ms: number; claimed_actor: string | null; rationale: string | null;
+  ticket: string | null; correction: string | null; schedule_id: string | null; instant_ms: number | null; request_uuid: string | null;
+  envelope_hash: string | null; needs_approval: boolean; details: Record<string, any>; state: string; outcome: string | null;
+  reason: string | null; run_id: string | null; plan_digest: string | null; claimed_by: string | null; claim_until_ms: number;
+  tries: number; cancel: string | null; ended_at_ms: number | null; blocked_by: string | null; is_bound: boolean; by_person: boolean;
+  tried_at_ms: number | null;
 };
 export type Breaker = {
   provider: string; state: "closed" | "open" | "half-open"; failures: number; opened_at_ms: number | null;

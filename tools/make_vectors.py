@@ -27,6 +27,7 @@ from tools.vector_cases import (  # noqa: E402
     machines,
     retrying,
     signing,
+    starting,
     times,
     units,
 )
@@ -35,7 +36,19 @@ from tools.vector_cases.shape import Case, Family  # noqa: E402
 FOLDER = ROOT / "vectors"
 FAMILIES: list[Family] = [
     family
-    for module in (documents, identity, units, times, machines, retrying, failures, signing, costs, auditing)
+    for module in (
+        documents,
+        identity,
+        units,
+        times,
+        machines,
+        retrying,
+        starting,
+        failures,
+        signing,
+        costs,
+        auditing,
+    )
     for family in module.FAMILIES
 ]
 CASES_MIN = 25

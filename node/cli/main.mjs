@@ -1,6 +1,7 @@
 /** The command line: arguments to an exit code, with errors as messages. */
 
 import { writeSync } from "node:fs";
+import { isatty } from "node:tty";
 import { remember } from "../config/scope.mjs";
 import { Cancelled, UsageError } from "../model/errors.mjs";
 import { parse, wantedFormat } from "./arguments.mjs";
@@ -16,6 +17,7 @@ export async function main(argv, { version, system, write = written, environ = p
     environ,
     version,
     isTerminal: Boolean(process.stdout.isTTY),
+    hasPerson: system?.hasPerson ?? isatty(0), // cron, CI and pipes are machines
     system,
     onCancel: (/** @type {() => void} */ cancel) => {
       for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, cancel);

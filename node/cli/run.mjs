@@ -33,11 +33,12 @@ export function phases(log) {
   };
 }
 
-/** @param {Record<string, any>} options @param {{out: (text: string) => void, note: (line: string, level?: import("./results.mjs").Level) => void, environ: Record<string, string | undefined>, version: string, isTerminal: boolean, system?: any, onCancel?: (cancel: () => void) => void}} around @returns {Promise<number>} */
+/** @param {Record<string, any>} options @param {{out: (text: string) => void, note: (line: string, level?: import("./results.mjs").Level) => void, environ: Record<string, string | undefined>, version: string, isTerminal: boolean, hasPerson: boolean, system?: any, onCancel?: (cancel: () => void) => void}} around @returns {Promise<number>} */
 export async function run(options, around) {
   const output = options.as_json ? "json" : options.output;
   const { note } = around;
   if (options.force) requireReasons(options);
+  const byPerson = asksInPerson(options, around.hasPerson);
   const loaded = await load(options.config, overrides(options.overrides), around.environ);
   const clean = (/** @type {string} */ text) => loaded.hide(text);
   const log = (/** @type {string} */ line, /** @type {import("./results.mjs").Level} */ level = "info") => note(clean(line), level);
@@ -50,7 +51,7 @@ export async function run(options, around) {
     app.isCancelled = true;
   });
   try {
-    const requests = requestsOf(app, loaded, options);
+    const requests = requestsOf(app, loaded, { ...options, byPerson });
     const lineup = new Lineup(loaded, requests.map((request) => request.sourceId));
     const colour = output === "text" && wantsColour(options.color, around.isTerminal, around.environ);
     /** @type {any[]} */
@@ -96,6 +97,12 @@ function requireReasons(options) {
   if (missing.length) throw new RationaleRequired(`A force needs ${missing.join(" and ")}.`);
 }
 
+/** Does a person ask? At a terminal, or by saying so with a reason. @param {Record<string, any>} options @param {boolean} hasPerson is an interactive terminal there? */
+function asksInPerson(options, hasPerson) {
+  if (options.now && !(options.rationale ?? "").trim()) throw new UsageError("--now needs --rationale: a person answers for it.");
+  return options.now || (hasPerson && !options.no_input);
+}
+
 // --- which work ------------------------------------------------------------------------
 
 /** One request for each chosen source. What can't be asked of one of them is asked of none. @param {any} app @param {Loaded} loaded @param {Record<string, any>} options */
@@ -109,6 +116,7 @@ function requestsOf(app, loaded, options) {
     sourceId,
     windowSpec: window,
     dryRun: options.dry_run,
+    byPerson: options.byPerson,
     force: options.force,
     correction: options.correction,
     // Several sources must not write over each other's artifacts.

@@ -10,6 +10,7 @@ import * as rows from "./rows.mjs";
 const LEASE_MAX_MS = 2 * 86_400_000;
 export const LEASE_EXPIRED = "LEASE_EXPIRED";
 export const WORKER_DIED = "WORKER_DIED";
+const CANCELLED = "CANCELLED";
 export const GONE = "The process that ran it is gone.";
 export const COLLECTOR = "gc";
 
@@ -49,12 +50,19 @@ export function free(session, lock, nowMs) {
 /** The run of a holder that is gone has failed. @param {Session} session @param {Lock} lock @param {number} nowMs @param {Journal} journal */
 export function evict(session, lock, nowMs, journal) {
   const holder = /** @type {NonNullable<Lock["holder"]>} */ (lock.holder);
+  const { run_id } = holder;
   const isLapsed = lapsed(lock, nowMs);
-  const code = isLapsed ? LEASE_EXPIRED : WORKER_DIED;
-  session.one("runs.fail", { run_id: holder.run_id, fence: lock.fence, end_time_ms: nowMs, error_code: code, error_message: GONE });
-  session.all("invocations.interrupt", { run_id: holder.run_id, reason: GONE, reason_code: code });
-  journal.abandon(session, holder.run_id, code, GONE, nowMs);
-  return { run_id: holder.run_id, scope: lock.scope, worker_id: holder.worker_id, lapsed: isLapsed };
+  let [code, reason] = [isLapsed ? LEASE_EXPIRED : WORKER_DIED, GONE];
+  const cancelled = session.one("requests.cancelled", { run_id });
+  if (cancelled !== null) {
+    // Its process was told to stop, and did.
+    [code, reason] = [CANCELLED, String(cancelled[0])];
+    session.all("requests.end_cancelled", { run_id, ended_at_ms: nowMs });
+  }
+  session.one("runs.fail", { run_id, fence: lock.fence, end_time_ms: nowMs, error_code: code, error_message: reason });
+  session.all("invocations.interrupt", { run_id, reason, reason_code: code });
+  journal.abandon(session, run_id, code, reason, nowMs);
+  return { run_id, scope: lock.scope, worker_id: holder.worker_id, lapsed: isLapsed };
 }
 
 /** Locks whose runs the twin knows how to end; those of pipeline runs are ended where the next one begins. @param {Lock} lock */

@@ -9,6 +9,7 @@ import * as governance from "./governance.mjs";
 import * as leases from "./leases.mjs";
 import { LedgerReader } from "./ledger_reader.mjs";
 import { Journal } from "./outbox.mjs";
+import * as requests from "./requests.mjs";
 import * as rows from "./rows.mjs";
 
 /** @typedef {import("../types.js").Run} Run */
@@ -51,6 +52,8 @@ export class Ledger extends LedgerReader {
     if (stored === null) return { answer: "moved" };
     if (lock.holder !== null) leases.evict(session, lock, nowMs, this.journal);
     leases.take(session, lock, fence, request.worker_id, request.run.run_id, nowMs, nowMs + request.lease_ms);
+    if (request.asked) requests.accept(session, request.asked);
+    requests.keepPreview(session, request.plan ?? null);
     session.all("invocations.insert", rows.invocationParameters(request.invocation));
     if (request.seen) this.journal.abandon(session, stored.run_id, leases.LEASE_EXPIRED, leases.GONE, nowMs);
     else session.all("run_documents.insert", { run_id: stored.run_id, documents: kept(request) });
@@ -70,11 +73,16 @@ export class Ledger extends LedgerReader {
     });
   }
 
-  /** The policy epoch if the lease still is ours, else null. @param {string} scope @param {number} fence @param {number} leaseMs @returns {number | null} */
+  /** The policy epoch, and why its request is cancelled if it is; null if the lease is not ours. The claims of the requests that the run works for are renewed with it. @param {string} scope @param {number} fence @param {number} leaseMs @returns {[number, string | null] | null} */
   renew(scope, fence, leaseMs) {
     return this.database.write((/** @type {Session} */ session) => {
-      if (session.one("locks.renew", { scope, fence, lease_until_ms: session.nowMs() + leaseMs }) === null) return null;
-      return Number(/** @type {any[]} */ (session.one("policy.epoch"))[0]);
+      const until_ms = session.nowMs() + leaseMs;
+      const row = session.one("locks.renew", { scope, fence, lease_until_ms: until_ms });
+      if (row === null) return null;
+      const run_id = row[1];
+      if (run_id) session.all("requests.renew_of_run", { run_id, until_ms });
+      const cancel = run_id ? session.one("requests.cancelled", { run_id }) : null;
+      return [Number(/** @type {any[]} */ (session.one("policy.epoch"))[0]), cancel ? cancel[0] : null];
     });
   }
 
@@ -106,6 +114,8 @@ export class Ledger extends LedgerReader {
     const nowMs = session.nowMs();
     const succeeded = session.one("runs.succeed", { run_id, fence, end_time_ms: nowMs, fingerprint: request.fingerprint, version_id });
     if (succeeded === null) return { answer: "lost", sequence: 0 }; // taken over under another scope
+    const answered = requests.endWithRun(session, run_id, "success", request.reason, nowMs);
+    if (!answered.includes(request.request_id) && session.one("requests.cancelled", { run_id })) throw new Undo({ answer: "cancelled", sequence: 0 });
     if (request.manifest) {
       sequence += 1;
       session.all("versions.insert", { version_id, dataset_id, manifest: rows.textOf(request.manifest) });
@@ -140,6 +150,8 @@ export class Ledger extends LedgerReader {
       this.journal.discovered(session, request.fingerprint, request.inputs);
       this.journal.end(session, request.closes, request.retries, run, nowMs);
       this.#ended(session, request.retry, request.held, nowMs);
+      if (request.cancels) requests.cancel(session, request.cancels[0], request.cancels[1]);
+      requests.settleRun(session, run_id, request.settle, nowMs);
       if (request.pause) governance.setSwitch(session, request.pause);
       this.journal.incidents.gaveUp(session, request.held, request.retry, nowMs, Boolean(request.pause));
       session.all("locks.release", { scope, fence });
@@ -153,6 +165,31 @@ export class Ledger extends LedgerReader {
     session.all("retry_states.put", state);
     if (held) session.all("held.put", rows.heldParameters(held));
     else session.all("held.resolve", { subject: state.run_id, released_at_ms: nowMs, released_by: `attempt ${state.attempt}` });
+  }
+
+  /** Decide about a run that has ended already; false if it was decided on or retried meanwhile. @param {any} request @returns {boolean} */
+  judge({ run, seen, retry, held, entries, settle }) {
+    return this.database.write((/** @type {Session} */ session) => {
+      const { run_id, attempts } = run;
+      if (session.one("runs.ended", { run_id, attempts }) === null) return false;
+      const row = session.one("retry_states.get", { run_id });
+      if (JSON.stringify(row ? rows.retryStateFrom(row) : null) !== JSON.stringify(seen)) return false;
+      const nowMs = session.nowMs();
+      session.all("retry_states.put", retry);
+      if (held) session.all("held.put", rows.heldParameters(held));
+      this.journal.incidents.gaveUp(session, held, retry, nowMs, false);
+      requests.settleRun(session, run_id, settle, nowMs);
+      governance.append(session, entries);
+      return true;
+    });
+  }
+
+  /** What is about to be changed, before it is: for this request, and for all that end with its run. @param {string} request_id @param {string} run_id @param {[string, string]} plan */
+  keepPreview(request_id, run_id, plan) {
+    this.database.write((/** @type {Session} */ session) => {
+      requests.keepPreview(session, plan);
+      session.all("requests.previewed", { request_id, run_id, plan_digest: plan[0] });
+    });
   }
 
   /** End the runs whose holder is gone, and free their locks. @param {leases.Dead} dead @returns {any[]} */
@@ -176,6 +213,7 @@ export class Ledger extends LedgerReader {
         const before = Object.fromEntries(Object.entries(seen).map(([name, value]) => [`seen_${name}`, value]));
         session.one("breakers.change", { ...kept, ...before });
       }
+      if (seen.state !== "closed" && kept.state === "closed") requests.wake(session, `circuit:${provider}`);
       this.journal.incidents.circuit(session, seen, kept, session.nowMs());
       return [seen, kept];
     });

@@ -107,6 +107,41 @@ export class LedgerReader {
     return this.#one("retry_states.get", { run_id }, rows.retryStateFrom);
   }
 
+  /** What the attempts of a run may have done outside and must not be repeated, by name. @param {string} run_id @returns {string[]} */
+  acts(run_id) {
+    return [...new Set(this.session.all("acts.of_run", { run_id }).map((row) => row[1]))];
+  }
+
+  /** Why a request of this run, which is under way, is cancelled; null: none is. @param {string} run_id @returns {string | null} */
+  cancelled(run_id) {
+    return this.#one("requests.cancelled", { run_id }, (row) => row[0]);
+  }
+
+  /** The digest of the plan that binds the attempts of a run, if one does. @param {string} run_id @returns {string | null} */
+  boundTo(run_id) {
+    return this.#one("requests.binding", { run_id }, (row) => row[0]);
+  }
+
+  /** The kinds of the requests that a run answers, the oldest first. @param {string} run_id @returns {string[]} */
+  kindsOfRequests(run_id) {
+    return this.session.all("requests.of_run", { run_id, row_limit: 50 }).map((row) => row[2]);
+  }
+
+  /** Runs whose process died before anything was decided about them, the oldest first. @param {number} row_limit */
+  unjudged(row_limit) {
+    return this.session.all("runs.unjudged", { row_limit }).map(rows.runFrom);
+  }
+
+  /** @param {string} fingerprint @returns {any[]} */
+  inputs(fingerprint) {
+    return this.#one("inputs.get", { fingerprint }, (row) => rows.valueOf(row[0])) ?? [];
+  }
+
+  /** The newest invocations of a run, the newest first. @param {string} run_id @param {number} row_limit */
+  invocations(run_id, row_limit) {
+    return this.session.all("invocations.list", { run_id, row_limit }).map(rows.invocationFrom);
+  }
+
   /** @param {string} dataset_id */
   halted(dataset_id) {
     return this.#one("held.halted", { dataset_id }, rows.heldFrom);

@@ -42,6 +42,8 @@ export class Journal {
     this.discovered(session, request.fingerprint, request.inputs);
     this.keep(session, request.retries);
     if (request.closes) this.close(session, request.closes, run);
+    // An act that must not be repeated is about to be made.
+    if (request.act) session.all("acts.add", { run_id: run.run_id, attempt: run.attempts, name: rows.storable(request.act), at_ms: session.nowMs() });
     if (request.opens) this.#open(session, request.opens.attempt, request.opens.known, run);
     return true;
   }

@@ -16,7 +16,9 @@ const HELD =
   "held_id kind grain subject dataset_id source_id payload_hash source_ids code_sha idempotency_key attempts error_classes error_code error_message reason held_at_ms state released_at_ms released_by".split(" ");
 const ATTEMPT =
   "run_id attempt node lineage_id invocation_id started_at_ms delay_ms ended_at_ms ending outcome error_code error_class error_message retryable inputs_hash validation code_sha energy".split(" ");
-const RETRY_STATE = "run_id attempt grants grant_attempts granted_at_ms not_before_ms fate error_class reason updated_at_ms".split(" ");
+const RETRY_STATE = "run_id attempt grants grant_attempts granted_at_ms not_before_ms fate error_class reason updated_at_ms fingerprint day_grants".split(" ");
+const INVOCATION =
+  "invocation_id run_id source_id dataset_id trigger_type idempotency_key outcome actor requested_at_ms claimed_actor rationale ticket reason gates reason_code".split(" ");
 const INCIDENT =
   "cause incident_id about name kind error_class error_code message subject state occurrence changes affected opened_at_ms last_at_ms resolved_at_ms".split(" ");
 const APPROVAL =
@@ -126,6 +128,18 @@ export function entryParameters(entry) {
 /** @param {import("../types.js").Invocation} invocation */
 export function invocationParameters(invocation) {
   return withStorable({ ...invocation, gates: proseOf(invocation.gates) }, ["actor", "claimed_actor", "rationale", "ticket", "reason"]);
+}
+
+/** @param {any[]} row @returns {import("../types.js").Invocation} */
+export function invocationFrom(row) {
+  const made = record(INVOCATION, row);
+  return { ...made, gates: valueOf(made.gates) };
+}
+
+/** @param {import("../types.js").UpdateRequest} request */
+export function requestParameters(request) {
+  const flags = { needs_approval: Number(request.needs_approval), is_bound: Number(request.is_bound), by_person: Number(request.by_person) };
+  return withStorable({ ...request, ...flags, details: proseOf(request.details) }, ["actor", "claimed_actor", "rationale", "ticket", "correction", "reason", "request_uuid"]);
 }
 
 /** @param {any[]} row */

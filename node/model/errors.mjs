@@ -106,6 +106,9 @@ export function codeOf(kind) {
   return /** @type {Page} */ (PAGES[kind]).code;
 }
 
+/** The code that a run keeps: one for every run that was stopped on purpose. @param {KfmError} error */
+export const codeOnRecord = (error) => (isA(error, "Cancelled") || isA(error, "SwitchThrown") ? "CANCELLED" : error.code);
+
 /** The codes of all refusals. @returns {Set<string>} */
 export const refusingCodes = () => new Set(Object.keys(PAGES).filter((kind) => lineOf(kind).includes("Refused")).map(codeOf));
 
@@ -138,6 +141,8 @@ export const ContractViolated = classOf("ContractViolated");
 export const RationaleRequired = classOf("RationaleRequired");
 export const BudgetSpent = classOf("BudgetSpent");
 export const PlanDrifted = classOf("PlanDrifted");
+export const PersonNeeded = classOf("PersonNeeded");
+export const WorkQuarantined = classOf("WorkQuarantined");
 export const SwitchThrown = classOf("SwitchThrown");
 export const RightsMissing = classOf("RightsMissing");
 export const SecretInData = classOf("SecretInData");
@@ -152,6 +157,7 @@ export const TargetUnavailable = classOf("TargetUnavailable");
 export const CircuitOpen = classOf("CircuitOpen");
 export const Busy = classOf("Busy");
 export const LockHeld = classOf("LockHeld");
+export const WaitsUntil = classOf("WaitsUntil");
 export const LostLease = classOf("LostLease");
 export const WorkFailed = classOf("WorkFailed");
 export const IllegalTransition = classOf("IllegalTransition");
@@ -160,6 +166,7 @@ export const LimitExceeded = classOf("LimitExceeded");
 export const ChecksumMismatch = classOf("ChecksumMismatch");
 export const PathConflict = classOf("PathConflict");
 export const PipelineFailed = classOf("PipelineFailed");
+export const RunTimedOut = classOf("RunTimedOut");
 export const DryRunViolated = classOf("DryRunViolated");
 export const Cancelled = classOf("Cancelled");
 

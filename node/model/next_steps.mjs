@@ -8,11 +8,16 @@ import { moment, shortId } from "./wording.mjs";
 
 /** @typedef {{code: string, sentence: string, command: string}} NextStep */
 
+const AGAIN = "Run the same work again";
+
 /** @param {NextStep} step */
 export const stepLine = ({ sentence, command }) => `${sentence}: \`${command}\`.`;
 
 /** The command that asks for one window of a source. @param {string} sourceId @param {number} startMs @param {number} endMs */
 export const runCommand = (sourceId, startMs, endMs) => `kfm run --source ${sourceId} --window ${rfc3339(startMs)}/${rfc3339(endMs)}`;
+
+/** The command of a person who answers for an attempt that a machine may not make. @param {string} command */
+const nowCommand = (command) => `${command} --now --rationale TEXT`;
 
 /** @param {string} requestId */
 const approveCommand = (requestId) => `kfm approvals approve ${requestId} --rationale TEXT`;
@@ -31,9 +36,9 @@ export function runStep(run, { state, held, approval, attempt, blocker, nowMs })
   if (blocker?.command) return { code: "lift", sentence: `Lift what refused it (gate ${blocker.gate}), then run the same work again`, command: blocker.command };
   const judged = state && state.attempt === run.attempts ? state : null;
   if (judged?.reason === NEEDS_APPROVAL) return approving(run, attempt, command);
-  const cause = ["not-idempotent", "acted"].includes(judged?.reason) ? "See what the attempt has done outside" : "Correct the cause";
-  if (held) return { code: "correct", sentence: `${cause}, then run the same work again`, command };
-  if (!spent) return { code: "retry", sentence: again(judged, nowMs), command };
+  if (judged?.fate === "retry") return promised(judged, command, nowMs);
+  if (held) return correcting(judged, command);
+  if (!spent) return { code: "retry", sentence: AGAIN, command };
   if (mayBeGranted(run, state))
     return { code: "answer", sentence: "Its retry budget is used up; run it again with a rationale and a ticket", command: `${command} --rationale TEXT --ticket ID` };
   return { code: "force", sentence: "Its last grant is used up; only a new revision goes on", command: forceCommand(command) };
@@ -46,12 +51,19 @@ function approving(run, attempt, command) {
   return { code: "retry", sentence: "Another attempt was approved; run the same work again", command };
 }
 
-/** At once, unless upstream or its circuit refuses calls until a time that is known. @param {any} state @param {number} nowMs */
-function again(state, nowMs) {
+/** What may have acted outside is repeated only if a person answers for it. @param {any} state @param {string} command @returns {NextStep} */
+function correcting(state, command) {
+  if (["not-idempotent", "acted"].includes(state?.reason)) return { code: "correct", sentence: "See what the attempt has done outside, then run the same work again", command: nowCommand(command) };
+  return { code: "correct", sentence: "Correct the cause, then run the same work again", command };
+}
+
+/** Its next attempt is made by itself. A person may be earlier, unless its provider refuses calls. @param {any} state @param {string} command @param {number} nowMs @returns {NextStep} */
+function promised(state, command, nowMs) {
   const reasons = /** @type {Record<string, string>} */ ({ "circuit-open": "Its provider's circuit is open", "retry-after": "Its provider is not to be called" });
-  const why = reasons[state?.reason];
-  if (!why || (state.not_before_ms ?? 0) <= nowMs) return "Run the same work again";
-  return `${why} until ${moment(state.not_before_ms)}; run the same work again after that`;
+  const [atMs, why] = [state.not_before_ms ?? 0, reasons[state.reason]];
+  if (atMs <= nowMs) return { code: "retry", sentence: AGAIN, command };
+  if (why) return { code: "retry", sentence: `${why} until ${moment(atMs)}, then it is tried again; a person may run it after that`, command };
+  return { code: "retry", sentence: `It is tried again at ${moment(atMs)}; a person may start it now`, command: nowCommand(command) };
 }
 
 /** @param {any} held @param {any} approval @returns {NextStep} */

@@ -111,6 +111,8 @@ export const policyFor = (triggerType) => rules().matrix[triggerType];
 export const callPolicy = () => rules().call;
 /** @returns {number} */
 export const grantsMax = () => rules().grants_max;
+/** @returns {number} */
+export const grantsPerDayMax = () => rules().grants_per_day_max;
 
 /** @param {number} base @param {number} cap @param {number} times */
 const doubled = (base, cap, times) => Math.min(cap, base * 2 ** Math.min(times, DOUBLINGS_MAX));

@@ -3,18 +3,21 @@
 import { contract } from "./contracts.mjs";
 import { KfmError, isA } from "./errors.mjs";
 import { NOT_HELD } from "./quarantine.mjs";
-import { CAUSES_MAX, budgetState, causesOf, classify, classifyError, decideRetry, failureOf, grantsMax, isUnknown, policyFor } from "./retry.mjs";
-import { counted, moment } from "./wording.mjs";
+import { CAUSES_MAX, budgetState, causesOf, classify, classifyError, decideRetry, failureOf, grantsMax, grantsPerDayMax, isUnknown, policyFor } from "./retry.mjs";
+import { DAY_MS, counted, moment } from "./wording.mjs";
 
 /** @typedef {import("../types.js").Run} Run */
 /** @typedef {import("../types.js").RetryState} RetryState */
 /** @typedef {import("../types.js").Classification} Classification */
 
 export const NEEDS_APPROVAL = "needs-approval";
+export const CIRCUIT_OPEN = "circuit-open";
 /** @type {{retried_then: Record<string, string>, not_retried: Record<string, string>}} */
-const { retried_then: RETRIED_THEN, not_retried: NOT_RETRIED } = contract("tables/reasons.json");
+export const { retried_then: RETRIED_THEN, not_retried: NOT_RETRIED } = contract("tables/reasons.json");
 /** @type {Classification} */
-const CIRCUIT_OPEN = { retryable: true, error_class: "circuit-open" };
+const REFUSED_BY_CIRCUIT = { retryable: true, error_class: CIRCUIT_OPEN };
+/** The process is gone, the work may be fine. @type {Classification} */
+export const REAPED = { retryable: true, error_class: "lease" };
 
 /** @param {Run} run @param {RetryState | null} state */
 export function standing(run, state) {
@@ -22,7 +25,7 @@ export function standing(run, state) {
   return { grants: state.grants, attempts: state.grant_attempts + run.attempts - state.attempt, since_ms: state.granted_at_ms };
 }
 
-/** @param {Run} run @param {RetryState | null} state */
+/** Until when attempts need no person who answers for them. @param {Run} run @param {RetryState | null} state */
 export const budgetEndsMs = (run, state) => standing(run, state).since_ms + policyFor(run.trigger_type).budget_ms;
 
 /** Is the budget spent, so that the next attempt needs a rationale? @param {Run} run @param {RetryState | null} state @param {number} nowMs */
@@ -31,15 +34,26 @@ export function isSpent(run, state, nowMs) {
   return budgetState(now.attempts, now.since_ms, nowMs, policyFor(run.trigger_type)) !== "free";
 }
 
-/** @param {Run} run @param {RetryState | null} state */
+/** Has the present grant attempts left, whatever the time is? @param {Run} run @param {RetryState | null} state */
+export const hasAttempts = (run, state) => standing(run, state).attempts < policyFor(run.trigger_type).attempts_max;
+
+/** Grants are few: after the last one only a new revision goes on. @param {Run} run @param {RetryState | null} state */
 export const mayBeGranted = (run, state) => standing(run, state).grants < grantsMax();
 
-/** A new grant for a run that has ended. @param {Run} run @param {RetryState | null} state @param {number} nowMs @returns {RetryState} */
-export function granted(run, state, nowMs) {
+/** One piece of work gets so many grants in a UTC day, whatever its inputs are. @param {RetryState | null} state @param {number} nowMs */
+export const mayBeGrantedToday = (state, nowMs) => grantsOfDay(state, nowMs) < grantsPerDayMax();
+
+/** @param {RetryState | null} state @param {number} nowMs */
+function grantsOfDay(state, nowMs) {
+  return state && Math.floor(state.granted_at_ms / DAY_MS) === Math.floor(nowMs / DAY_MS) ? state.day_grants : 0;
+}
+
+/** A new grant for a run that has ended; with a fingerprint for other inputs, whose grants are counted from one. @param {Run} run @param {RetryState | null} state @param {number} nowMs @param {string | null} [fingerprint] @returns {RetryState} */
+export function granted(run, state, nowMs, fingerprint = null) {
   return {
     run_id: run.run_id,
     attempt: run.attempts,
-    grants: standing(run, state).grants + 1,
+    grants: fingerprint === null ? standing(run, state).grants + 1 : 1,
     grant_attempts: 0,
     granted_at_ms: nowMs,
     not_before_ms: nowMs,
@@ -47,6 +61,8 @@ export function granted(run, state, nowMs) {
     error_class: state?.error_class ?? "unknown",
     reason: "granted",
     updated_at_ms: nowMs,
+    fingerprint: fingerprint || (state?.fingerprint ?? null),
+    day_grants: grantsOfDay(state, nowMs) + 1,
   };
 }
 
@@ -63,7 +79,7 @@ export function classifyCall(error) {
 /** Is it worth another attempt? @param {unknown} error @returns {Classification} */
 export function kindOf(error) {
   for (const each of causesOf(error)) {
-    if (isA(each, "CircuitOpen")) return CIRCUIT_OPEN;
+    if (isA(each, "CircuitOpen")) return REFUSED_BY_CIRCUIT;
     if (each instanceof KfmError && ("transient" in each.facts || "status" in each.facts)) return classifyCall(each);
     if (!isUnknown(classify(failureOf(each)))) break; // it speaks for itself
   }
@@ -75,22 +91,27 @@ export function hasOpened(error) {
   return causesOf(error).some((each) => isA(each, "CircuitOpen") || (each instanceof KfmError && Boolean(each.facts.circuit_open)));
 }
 
-/** The retry state of a run whose attempt has just ended with this error. @param {Run} run @param {KfmError} error @param {RetryState | null} prior @param {{idempotent: boolean, nowMs: number, unitRandom: number}} about @returns {RetryState} */
-export function judged(run, error, prior, { idempotent, nowMs, unitRandom }) {
-  const kind = kindOf(error);
-  const now = standing(run, prior);
-  const counts = !causesOf(error).some((each) => isA(each, "CircuitOpen"));
+/** @typedef {{nowMs: number, unitRandom: number, askedMs?: number | null, idempotent?: boolean, acted?: boolean, counts?: boolean, stopped?: boolean, lastsMs?: number, fingerprint?: string | null}} Circumstances */
+
+/** What becomes of a run whose attempt has just ended without success. @param {Run} run @param {Classification} kind @param {RetryState | null} prior @param {Circumstances} about @returns {RetryState} */
+export function judge(run, kind, prior, { nowMs, unitRandom, askedMs = null, idempotent = true, acted = false, counts = true, stopped = false, lastsMs = 0, fingerprint = null }) {
+  let now = standing(run, prior);
+  let day_grants = prior?.day_grants ?? 0;
+  if (hasOtherInputs(prior, fingerprint) && mayBeGrantedToday(prior, nowMs)) {
+    now = { grants: 1, attempts: 1, since_ms: nowMs - lastsMs };
+    day_grants = grantsOfDay(prior, nowMs) + 1;
+  }
   const attempts = counts ? now.attempts : now.attempts - 1;
-  const askedMs = asked(error, nowMs);
   const decision = decideRetry(kind, policyFor(run.trigger_type), attempts, now.since_ms, nowMs, unitRandom, askedMs);
   /** @type {RetryState["fate"]} */
   let fate = decision.retry ? "retry" : "spent";
   let { reason } = decision;
-  if (decision.retry && askedMs !== null && askedMs >= (decision.delay_ms ?? 0)) reason = kind.error_class === "circuit-open" ? "circuit-open" : "retry-after";
-  if (["Cancelled", "SwitchThrown", "PlanDrifted"].some((name) => isA(error, name))) [fate, reason] = ["spent", "stopped"];
+  if (decision.retry && askedMs !== null && askedMs >= (decision.delay_ms ?? 0)) reason = kind.error_class === CIRCUIT_OPEN ? CIRCUIT_OPEN : "retry-after";
+  if (stopped) [fate, reason] = ["spent", "stopped"];
   else if (!kind.retryable) fate = "quarantine";
   else if (!idempotent) [fate, reason] = ["spent", "not-idempotent"];
-  else if (fate === "spent" && reason !== "next-run" && now.grants >= grantsMax()) fate = "quarantine";
+  else if (acted) [fate, reason] = ["spent", "acted"];
+  else if (fate === "spent" && now.grants >= grantsMax()) fate = "quarantine";
   return {
     run_id: run.run_id,
     attempt: run.attempts,
@@ -102,7 +123,26 @@ export function judged(run, error, prior, { idempotent, nowMs, unitRandom }) {
     error_class: kind.error_class,
     reason,
     updated_at_ms: nowMs,
+    fingerprint: fingerprint || (prior?.fingerprint ?? null),
+    day_grants,
   };
+}
+
+/** @param {RetryState | null} prior @param {string | null} fingerprint */
+function hasOtherInputs(prior, fingerprint) {
+  const known = prior?.fingerprint ?? null;
+  return known !== null && fingerprint !== null && known !== fingerprint;
+}
+
+/** An automatic attempt that will not be made after all. @param {RetryState} state @param {string} reason @param {number} nowMs @returns {RetryState} */
+export const givenUp = (state, reason, nowMs) => ({ ...state, fate: "spent", reason, updated_at_ms: nowMs });
+
+/** The retry state of a run whose attempt has just ended with this error. @param {Run} run @param {KfmError} error @param {RetryState | null} prior @param {Circumstances} about @returns {RetryState} */
+export function judged(run, error, prior, about) {
+  const counts = !causesOf(error).some((each) => isA(each, "CircuitOpen"));
+  const stopped = ["Cancelled", "SwitchThrown", "PlanDrifted"].some((name) => isA(error, name));
+  const state = judge(run, kindOf(error), prior, { ...about, askedMs: asked(error, about.nowMs), counts, stopped });
+  return isA(error, "PlanDrifted") ? givenUp(state, "drifted", about.nowMs) : state;
 }
 
 /** How long upstream, or its circuit breaker, asks to wait. @param {unknown} error @param {number} nowMs */
@@ -134,5 +174,5 @@ export function advise(run, state, nowMs) {
 
 /** Work that a second person approved for one attempt is never tried again by itself. @param {RetryState} state @param {boolean} approved @param {number} nowMs @returns {RetryState} */
 export function attended(state, approved, nowMs) {
-  return approved && state.fate === "retry" ? { ...state, fate: "spent", reason: NEEDS_APPROVAL, updated_at_ms: nowMs } : state;
+  return approved && state.fate === "retry" ? givenUp(state, NEEDS_APPROVAL, nowMs) : state;
 }

@@ -24,9 +24,10 @@ const KNOWN = ["mediaType", "sourceUri", "modifiedMs", "roles"];
 
 /** Five operations, for dry-run and real runs alike. Closed when the run ends. */
 export class Publisher {
-  /** @param {Trace} trace @param {{limits: any, leaks: (value: any) => boolean, dryRun: boolean}} about */
-  constructor(trace, { limits, leaks, dryRun }) {
+  /** @param {Trace} trace @param {{limits: any, leaks: (value: any) => boolean, dryRun: boolean, check?: () => void}} about `check` raises once the run was stopped: from then on nothing is taken in */
+  constructor(trace, { limits, leaks, dryRun, check = () => {} }) {
     this.trace = trace;
+    this.check = check;
     this.limits = limits;
     this.leaks = leaks;
     this.dryRun = dryRun;
@@ -147,6 +148,7 @@ export class Publisher {
   /** @param {string} operation */
   #requireOpen(operation) {
     if (this.closed) throw new IllegalTransition(`${operation} was called after the run had ended.`);
+    this.check();
   }
 
   /** @param {string} detail @param {...any} values */
@@ -158,6 +160,7 @@ export class Publisher {
   async *pieces(data) {
     let size = 0;
     for await (const chunk of chunksOf(data)) {
+      this.check();
       size += chunk.length;
       if (size > this.limits.object_bytes_max) throw new LimitExceeded(`object_bytes_max is ${this.limits.object_bytes_max}.`);
       yield chunk;
@@ -192,7 +195,7 @@ async function staged(objects, chunks) {
 
 /** Stages bytes in the object store; the promotion makes them visible. */
 export class StagingPublisher extends Publisher {
-  /** @param {any} objects @param {Trace} trace @param {{limits: any, leaks: (value: any) => boolean}} about */
+  /** @param {any} objects @param {Trace} trace @param {{limits: any, leaks: (value: any) => boolean, check?: () => void}} about */
   constructor(objects, trace, about) {
     super(trace, { ...about, dryRun: false });
     this.objects = objects;

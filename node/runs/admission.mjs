@@ -1,24 +1,29 @@
 /** Admission: key, gates and lock in one transaction, or a refusal on record. */
 
 import { circumstances } from "../model/attempts.mjs";
-import { BudgetSpent, Busy, CircuitOpen, KfmError, LockHeld } from "../model/errors.mjs";
+import { mayStart } from "../model/admission.mjs";
+import { providersOf } from "../model/breaker.mjs";
+import { BudgetSpent, Busy, CircuitOpen, KfmError, LockHeld, PersonNeeded, WaitsUntil, WorkQuarantined } from "../model/errors.mjs";
 import { overridden, refusal } from "../model/gates.mjs";
-import { keyOf, namesItself, triggerDocument, triggerKey, workDocument } from "../model/keys.mjs";
-import { granted, isSpent, mayBeGranted, standing } from "../model/retry_budgets.mjs";
+import { keyOf, namesItself, requestId, triggerDocument, triggerKey, workDocument } from "../model/keys.mjs";
+import { SYNCHRONOUS, synchronousKey } from "../model/requests.mjs";
+import { granted } from "../model/retry_budgets.mjs";
 import { rfc3339 } from "../model/times.mjs";
+import * as runGates from "./gates.mjs";
+import { planText } from "./plan.mjs";
+import { staleReason } from "./staleness.mjs";
 import { again, forced, newRun } from "./subject.mjs";
 
 /** @typedef {import("./subject.mjs").Subject} Subject */
 /** @typedef {import("../types.js").Run} Run */
-/** @typedef {{kind: "start" | "restart" | "compare" | "done" | "busy" | "stop", code: string, reason: string, revision: number, run: Run | null, governed?: boolean}} Verdict */
+/** @typedef {import("../types.js").GateDecision} GateDecision */
+/** @typedef {import("../model/admission.mjs").StartDecision} StartDecision */
+/** @typedef {import("../model/admission.mjs").StartFacts} StartFacts */
+/** How a run is asked for, by its own process, at once. @typedef {{byPerson: boolean, force: boolean, plan: import("./plan.mjs").Plan | null, artifactsDir: string | null}} Start */
 
-/** Why work is opened again, or is not: a code for programs, a sentence for readers. @typedef {{code: string, text: string}} Reason */
-
-/** @type {Reason} */
-export const UPSTREAM_CHANGED = { code: "upstream-changed", text: "Upstream has changed." };
 const ROUNDS_MAX = 10;
 
-/** The invocation was refused, found the work running, or could not be decided; it is on record. */
+/** The invocation was refused, waits, found the work running, or could not be decided; it is on record. */
 export class NotAdmitted extends Error {
   /** @param {KfmError} error @param {any} invocation @param {Run | null} run */
   constructor(error, invocation, run) {
@@ -29,57 +34,43 @@ export class NotAdmitted extends Error {
   }
 }
 
-// --- what a call means ---------------------------------------------------------------
+// --- what is decided -----------------------------------------------------------------
 
-/** What this call means right now. Reads only: a dry-run asks the same function. @param {any} ledger @param {any} liveness @param {Subject} subject @returns {Verdict} */
-export function look(ledger, liveness, subject) {
-  const run = ledger.latestRun(subject.workBase);
-  const { correction, force } = subject.trigger;
-  if (correction !== null && correction !== undefined) {
-    const corrected = ledger.runOfCorrection(subject.workBase, correction);
-    if (corrected?.status === "success" && !force)
-      return { kind: "done", code: "correction-applied", run: corrected, revision: corrected.revision, reason: `Correction ${correction} was applied as revision ${corrected.revision}.` };
-  }
+/** What the decision is told of a request. @param {Subject} subject @param {Start} start @returns {import("../model/admission.mjs").Asked} */
+export const askedFor = (subject, start) => ({ trigger: subject.trigger, by_person: start.byPerson, plan: start.plan?.header.digest ?? null });
+
+/** What the ledger knows about the newest run of the work. Reads only, as in a dry-run. @param {any} kernel @param {Subject} subject @param {Run | null} run @param {GateDecision} gates @returns {StartFacts} */
+export function factsOfRun({ ledger, liveness }, subject, run, gates) {
+  const { correction } = subject.trigger;
+  const corrected = correction === null || correction === undefined ? null : ledger.runOfCorrection(subject.workBase, correction);
+  if (!run || run.status === "success") return { gates, corrected };
   const nowMs = ledger.nowMs();
-  const live =
-    run !== null &&
-    ledger.locks().some((/** @type {any} */ lock) => lock.holder?.run_id === run.run_id && lock.lease_until_ms > nowMs && !liveness.isDead(lock.holder.worker_id));
-  const state = run && run.status !== "success" ? ledger.retryState(run.run_id) : null;
-  return decide(run, subject.trigger, live, nowMs, state);
+  return {
+    gates,
+    corrected,
+    // Under whichever scope it began: the setting may have changed since.
+    is_live: ledger.locks().some((/** @type {any} */ lock) => lock.holder?.run_id === run.run_id && lock.lease_until_ms > nowMs && !liveness.isDead(lock.holder.worker_id)),
+    state: ledger.retryState(run.run_id),
+    acts: ledger.acts(run.run_id),
+    idempotent: subject.source.idempotent,
+    bound: ledger.boundTo(run.run_id),
+  };
 }
 
-/** @param {Run | null} run @param {import("../types.js").Trigger} trigger @param {boolean} live @param {number} nowMs @param {any} state @returns {Verdict} */
-export function decide(run, trigger, live, nowMs, state) {
-  if (!run) return { kind: "start", code: "first-time", reason: "This work has not been done yet.", revision: 0, run: null };
-  if (run.status === "running" && live) return { kind: "busy", code: "running", reason: "The same work is running.", revision: 0, run };
-  const next = (/** @type {string} */ code, /** @type {string} */ why) => /** @type {Verdict} */ ({ kind: "start", code, run, revision: run.revision + 1, reason: `${why}: revision ${run.revision + 1} opens.` });
-  if (trigger.force) return next("forced", "Forced");
-  if (run.dataset_id !== trigger.dataset_id) return next("dataset-changed", `The source feeds ${trigger.dataset_id} now, not ${run.dataset_id}`);
-  if (trigger.correction !== null && trigger.correction !== undefined && run.correction !== trigger.correction) return next("correction", `Correction ${trigger.correction}`);
-  if (run.status === "success") return { kind: "compare", code: "compared", run, revision: run.revision, reason: `Done as revision ${run.revision}.` };
-  return afterFailure(run, trigger, nowMs, state);
+/** The facts, once upstream's fingerprint is known. @param {any} ledger @param {Subject} subject @param {Run} run @param {StartFacts} facts @param {string} fingerprint @returns {StartFacts} */
+export function compared(ledger, subject, run, facts, fingerprint) {
+  const same = run.status === "success" && fingerprint === run.fingerprint;
+  return { ...facts, fingerprint, reopens: same ? staleReason(ledger, subject, run) : null };
 }
 
-/** Within budget freely, past it answered for. @param {Run} run @param {import("../types.js").Trigger} trigger @param {number} nowMs @param {any} state @returns {Verdict} */
-function afterFailure(run, trigger, nowMs, state) {
-  const code = run.status === "failed" ? "attempt-failed" : "attempt-interrupted";
-  const why = run.status === "failed" ? `Attempt ${run.attempts} failed with ${run.error_code}.` : `Attempt ${run.attempts} was interrupted.`;
-  if (!isSpent(run, state, nowMs)) return { kind: "restart", code, run, revision: run.revision, reason: why };
-  if (trigger.rationale && trigger.ticket && mayBeGranted(run, state))
-    return { kind: "restart", code: "budget-spent", run, revision: run.revision, governed: true, reason: `${why} Retried past its budget by ${trigger.actor} (${trigger.ticket}).` };
-  const used = standing(run, state);
-  let spent = `${why} ${used.attempts} attempts since ${rfc3339(used.since_ms)} have used up its budget.`;
-  if (!mayBeGranted(run, state)) spent += ` It was granted ${used.grants} times; only a new revision (--force) goes on.`;
-  return { kind: "stop", code: "budget-spent", run, revision: run.revision, reason: spent };
+/** The error that tells a person of a decision against a start. @param {StartDecision} decision @param {GateDecision} gates @param {() => string} holder */
+export function errorOf(decision, gates, holder) {
+  if (decision.kind === "busy") return new LockHeld(holder());
+  if (decision.kind === "waits") return new WaitsUntil(decision.reason, { not_before_ms: decision.until_ms, blocked_by: decision.blocked_by });
+  if (decision.blocked_by.startsWith("gate:")) return refusal(gates);
+  const Kind = /** @type {Record<string, typeof BudgetSpent>} */ ({ acts: PersonNeeded, quarantine: WorkQuarantined })[decision.blocked_by] ?? BudgetSpent;
+  return new Kind(decision.reason);
 }
-
-/** The next revision of work that was done. @param {Run} run @param {Reason} why @returns {Verdict} */
-export function reopened(run, why) {
-  return { kind: "start", code: why.code, run: null, revision: run.revision + 1, reason: `${why.text.replace(/\.+$/, "")}: revision ${run.revision + 1} opens.` };
-}
-
-/** @param {Run} run @returns {Reason} */
-export const unchanged = (run) => ({ code: "unchanged", text: `Upstream is unchanged since revision ${run.revision}.` });
 
 /** What the keys of a run are made of; of a run that has begun, as its first attempt kept it. @param {any} ledger @param {Subject} subject @param {number} revision @param {Run | null} [begun] @returns {Record<string, any>} */
 export function keyDocuments(ledger, { trigger, work }, revision, begun = null) {
@@ -103,11 +94,12 @@ function heldBy(lock) {
 // --- one invocation ------------------------------------------------------------------
 
 export class Admission {
-  /** @param {any} kernel @param {{force: boolean, gates: (subject: Subject) => any, fingerprint: () => Promise<string>, staleReason: (run: Run) => Reason | null, reserve: (subject: Subject) => void}} ways */
-  constructor(kernel, ways) {
+  /** @param {any} kernel @param {{start: Start, fingerprint: () => Promise<string>}} about `fingerprint`: of upstream now, read only where it decides */
+  constructor(kernel, { start, fingerprint }) {
     this.kernel = kernel;
     this.store = kernel.store;
-    this.ways = ways;
+    this.start = start;
+    this.fingerprint = fingerprint;
     this.invocationId = kernel.ids.new();
   }
 
@@ -125,59 +117,70 @@ export class Admission {
     return this.#notAdmitted(subject, "refused", error);
   }
 
-  /** One look and one try; null if the ledger changed in between. @param {Subject} given */
+  /** One decision and one try to commit it; null if the ledger changed in between. @param {Subject} given */
   async #once(given) {
-    const { store, kernel, ways } = this;
-    const subject = ways.force ? forced(given, store.forces(given.workBase) + 1) : given;
+    const { store, kernel, start } = this;
+    const subject = start.force ? forced(given, store.forces(given.workBase) + 1) : given;
     const epoch = store.policyEpoch();
-    let verdict = look(store, kernel.liveness, subject);
-    if (verdict.kind === "busy") {
-      const lock = store.lock(subject.scope);
-      this.#notAdmitted(subject, "busy", new LockHeld(lock ? heldBy(lock) : ""), { run: verdict.run });
-    }
-    const decision = ways.gates(subject);
-    if (!decision.allowed) this.#notAdmitted(subject, "refused", refusal(decision), { gates: decision.results, halts: decision.halts });
-    if (verdict.kind === "stop") this.#notAdmitted(subject, "refused", new BudgetSpent(verdict.reason), { run: verdict.run });
-    if (verdict.kind === "done") return this.#answered(subject, /** @type {Run} */ (verdict.run), decision, { code: verdict.code, text: verdict.reason });
-    this.#requireProviders(subject, verdict);
-    if (verdict.kind === "compare") {
-      const run = /** @type {Run} */ (verdict.run);
-      let why = /** @type {Reason | null} */ (UPSTREAM_CHANGED);
-      if ((await this.#compared(subject, run)) === run.fingerprint) why = ways.staleReason(run);
-      if (why === null) return this.#answered(subject, run, decision, unchanged(run));
-      verdict = reopened(run, why);
-    }
-    return this.#admitRun(subject, verdict, decision, epoch);
+    const gates = runGates.atAdmission(kernel, subject);
+    const decision = await this.#decided(subject, gates);
+    if (decision.kind === "duplicate") return this.#alreadyDone(subject, decision, gates);
+    if (decision.kind !== "admitted") this.#refused(subject, decision, gates);
+    return this.#commit(subject, decision, gates, epoch);
   }
 
-  /** Nothing begins while a provider's circuit is open: no run, no key, no attempt. @param {Subject} subject @param {Verdict} verdict */
-  #requireProviders(subject, verdict) {
+  /** @param {Subject} subject @param {GateDecision} gates */
+  async #decided(subject, gates) {
+    const { store, kernel } = this;
+    const asked = askedFor(subject, this.start);
+    const run = store.latestRun(subject.workBase);
+    const facts = factsOfRun(kernel, subject, run, gates);
+    const decision = mayStart(asked, run, facts, store.nowMs());
+    if (["admitted", "compare"].includes(decision.kind)) this.#requireProviders(subject, decision);
+    if (decision.kind !== "compare") return decision;
+    return mayStart(asked, run, compared(kernel.ledger, subject, run, facts, await this.#compared(subject, run)), store.nowMs());
+  }
+
+  /** Nothing begins while a provider's circuit is open: no run, no key, no attempt. @param {Subject} subject @param {StartDecision} decision */
+  #requireProviders(subject, { run, revision }) {
+    const { loaded, providers } = this.kernel;
     try {
-      this.ways.reserve(subject);
+      providers.reserve(providersOf(subject.source, (id) => loaded.source(id)));
     } catch (error) {
       if (!(error instanceof CircuitOpen)) throw error;
-      this.#notAdmitted(subject, "failed", error, { run: ["restart", "compare"].includes(verdict.kind) ? verdict.run : null });
+      this.#notAdmitted(subject, "failed", error, { run: run?.revision === revision ? run : null });
     }
   }
 
   /** Upstream's fingerprint now; that it can't be had is an answer that goes on record, too. @param {Subject} subject @param {Run} run */
   async #compared(subject, run) {
     try {
-      return await this.ways.fingerprint();
+      return await this.fingerprint();
     } catch (error) {
       if (error instanceof KfmError) this.#notAdmitted(subject, "failed", error, { run });
       throw error;
     }
   }
 
-  /** @param {Subject} subject @param {Verdict} verdict @param {any} decision @param {number} epoch */
-  #admitRun(subject, verdict, decision, epoch) {
-    const { store, kernel } = this;
+  /** @param {Subject} subject @param {StartDecision} decision @param {GateDecision} gates @returns {never} */
+  #refused(subject, decision, gates) {
+    const error = errorOf(decision, gates, () => {
+      const lock = this.store.lock(subject.scope);
+      return lock ? heldBy(lock) : "";
+    });
+    const results = decision.blocked_by.startsWith("gate:") ? gates.results : [];
+    return this.#notAdmitted(subject, decision.kind === "refused" ? "refused" : "busy", error, { run: decision.run, gates: results, halts: gates.halts && results.length > 0 });
+  }
+
+  /** @param {Subject} subject @param {StartDecision} decision @param {GateDecision} gates @param {number} epoch */
+  async #commit(subject, decision, gates, epoch) {
+    const { store, kernel, start } = this;
     const nowMs = store.nowMs();
-    const seen = verdict.kind === "restart" ? verdict.run : null;
-    const run = seen ? again(seen) : newRun(subject, verdict.revision, nowMs);
-    const invocation = this.#invocation(subject, null, run, verdict.reason, verdict.code, decision.results);
-    const known = this.#known(subject, decision.results, run.revision, seen);
+    const seen = decision.how === "restart" ? decision.run : null;
+    const run = seen ? again(seen) : newRun(subject, decision.revision, nowMs);
+    const invocation = this.#invocation(subject, null, run, decision.reason, decision.code, gates.results);
+    const known = this.#known(subject, gates.results, run.revision, seen);
+    const asked = this.#synchronous(subject, run, nowMs);
     const admitted = store.admit(
       {
         run,
@@ -187,25 +190,77 @@ export class Admission {
         lease_ms: kernel.leaseMs,
         invocation,
         policy_epoch: epoch,
-        entries: this.#entries(subject, run, verdict, decision),
+        entries: this.#entries(subject, run, decision, gates),
         known,
-        grant: verdict.governed && seen ? granted(seen, store.retryState(seen.run_id), nowMs) : null,
-        approval: decision.approval ?? null,
+        grant: await this.#grant(decision, seen, nowMs),
+        approval: gates.approval ?? null,
+        asked,
+        plan: start.plan ? [start.plan.header.digest, planText(start.plan)] : null,
       },
       (/** @type {string} */ id) => kernel.liveness.isDead(id),
     );
     if (admitted.answer === "locked") this.#notAdmitted(subject, "busy", new LockHeld(heldBy(admitted.lock)));
     if (admitted.answer !== "admitted") return null;
-    return { admitted: true, subject, run: admitted.run, invocation, policyEpoch: epoch, reason: verdict.reason, known };
+    return { admitted: true, subject, run: admitted.run, invocation, policyEpoch: epoch, reason: decision.reason, known, requestId: asked.request_id };
+  }
+
+  /** @param {StartDecision} decision @param {Run | null} seen @param {number} nowMs */
+  async #grant(decision, seen, nowMs) {
+    if (!decision.grant || !seen) return null;
+    const fingerprint = decision.grant === "inputs" ? await this.fingerprint() : null; // read before: kept
+    return granted(seen, this.store.retryState(seen.run_id), nowMs, fingerprint);
+  }
+
+  /** The request of a run that its own process asks for: it exists with the run, and is claimed. @param {Subject} subject @param {Run} run @param {number} nowMs @returns {import("../types.js").UpdateRequest} */
+  #synchronous({ trigger, source, dataset, window }, run, nowMs) {
+    const { kernel, start } = this;
+    const key = synchronousKey(this.invocationId);
+    const plan_digest = start.plan?.header.digest ?? null;
+    return {
+      request_id: requestId(key),
+      key,
+      kind: trigger.type === "retry" ? "manual" : trigger.type,
+      source_id: source.id,
+      dataset_id: dataset.id,
+      window_start_ms: window.start_ms,
+      window_end_ms: window.end_ms,
+      actor: trigger.actor,
+      accepted_at_ms: nowMs,
+      not_before_ms: 0,
+      claimed_actor: trigger.claimed_actor,
+      rationale: trigger.rationale,
+      ticket: trigger.ticket,
+      correction: trigger.correction ?? null,
+      schedule_id: null,
+      instant_ms: null,
+      request_uuid: trigger.request_uuid ?? null,
+      envelope_hash: null,
+      needs_approval: false,
+      details: { [SYNCHRONOUS]: true },
+      state: "running",
+      outcome: null,
+      reason: null,
+      run_id: run.run_id,
+      plan_digest,
+      claimed_by: kernel.workerId,
+      claim_until_ms: nowMs + kernel.leaseMs,
+      tries: 1,
+      cancel: null,
+      ended_at_ms: null,
+      blocked_by: null,
+      is_bound: plan_digest !== null,
+      by_person: start.byPerson,
+      tried_at_ms: nowMs,
+    };
   }
 
   // --- not admitted ----------------------------------------------------------------
 
-  /** @param {Subject} subject @param {Run} run @param {any} decision @param {Reason} why */
-  #answered(subject, run, decision, why) {
-    const invocation = this.#invocation(subject, "noop", run, why.text, why.code, decision.results);
+  /** @param {Subject} subject @param {StartDecision} decision @param {GateDecision} gates */
+  #alreadyDone(subject, { run, reason, code }, gates) {
+    const invocation = this.#invocation(subject, "noop", run, reason, code, gates.results);
     this.store.recordInvocation(invocation);
-    return { admitted: false, subject, run, invocation, reason: why.text };
+    return { admitted: false, subject, run, invocation, reason };
   }
 
   /** @param {Subject} subject @param {string} outcome @param {KfmError} error @param {{run?: Run | null, gates?: any[], halts?: boolean}} [more] @returns {never} */
@@ -250,16 +305,16 @@ export class Admission {
     return circumstances({ gates, policies: this.kernel.policies.bundleId, key_documents });
   }
 
-  /** @param {Subject} subject @param {Run} run @param {Verdict} verdict @param {any} decision */
-  #entries(subject, run, verdict, decision) {
-    const details = { reason: verdict.reason, overridden: overridden(decision), revision: run.revision };
+  /** @param {Subject} subject @param {Run} run @param {StartDecision} decision @param {GateDecision} gates */
+  #entries(subject, run, decision, gates) {
+    const details = { reason: decision.reason, overridden: overridden(gates), revision: run.revision };
     const kinds = [
-      ...(this.ways.force ? ["force"] : []),
-      ...(subject.trigger.correction && verdict.kind === "start" ? ["correction"] : []),
-      ...(verdict.governed ? ["governed-retry"] : []),
-      ...(decision.approval ? ["approved-attempt"] : []),
+      ...(this.start.force ? ["force"] : []),
+      ...(subject.trigger.correction && decision.how === "start" ? ["correction"] : []),
+      ...(decision.grant === "governed" ? ["governed-retry"] : []),
+      ...(gates.approval ? ["approved-attempt"] : []),
     ];
-    const more = decision.approval ? { request_id: decision.approval[0] } : {};
+    const more = gates.approval ? { request_id: gates.approval[0] } : {};
     return kinds.map((kind) => this.#entry(kind, run.run_id, subject, { ...details, ...more }));
   }
 

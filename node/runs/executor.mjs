@@ -1,11 +1,12 @@
 /** The run executor: one invocation, from admission to the last target. All control flow is here. */
 
+import { settlement } from "../model/admission.mjs";
 import { isOpenAttempt } from "../model/approvals.mjs";
-import { providersOf } from "../model/breaker.mjs";
-import { BackendUnavailable, Busy, KfmError, LostLease, PlanDrifted, WorkFailed, isA, isSystemError, refusingCodes, strerror } from "../model/errors.mjs";
+import { BackendUnavailable, Busy, Cancelled, CircuitOpen, KfmError, LostLease, PlanDrifted, WorkFailed, codeOnRecord, isA, isSystemError, refusingCodes, strerror } from "../model/errors.mjs";
 import { combine, refusal } from "../model/gates.mjs";
 import { runStep } from "../model/next_steps.mjs";
 import { factsOf, heldRun } from "../model/quarantine.mjs";
+import { causesOf } from "../model/retry.mjs";
 import { advise, attended, budgetEndsMs, hasOpened, judged, kindOf } from "../model/retry_budgets.mjs";
 import { head as firstChars } from "../model/wording.mjs";
 import { diff } from "../publish/manifest.mjs";
@@ -15,16 +16,18 @@ import { RunLog } from "./artifacts.mjs";
 import * as runGates from "./gates.mjs";
 import { HeldLease } from "./lease.mjs";
 import { RecordedNodes } from "./nodes.mjs";
-import { comparePlans } from "./plan.mjs";
+import { ending, failedChecks } from "./outcome.mjs";
+import { comparePlans, planText } from "./plan.mjs";
 import * as preparation from "./preparation.mjs";
 import { planFor, traceOf } from "./preview.mjs";
-import { staleReason } from "./staleness.mjs";
+import { judgeReaped } from "./retry.mjs";
 import { updateTargets } from "./target_updates.mjs";
 
 /** @typedef {import("./subject.mjs").Subject} Subject */
 /** @typedef {import("../types.js").Run} Run */
 
 const ROUNDS_MAX = 10;
+const CALLS_MAX = 20; // invocations of a run that are looked at
 
 /** The gates refused at promotion. */
 class Denied extends Error {
@@ -37,18 +40,14 @@ class Denied extends Error {
   }
 }
 
-/** @param {any} report */
-export const failedChecks = (report) => (report?.checks ?? []).filter((/** @type {any} */ check) => !check.passed);
-
 /** Executes one request. */
 export class RunExecutor {
-  /** @param {any} kernel @param {Subject} subject @param {{force: boolean, artifactsDir: string | null, plan: any}} options */
-  constructor(kernel, subject, { force, artifactsDir, plan }) {
+  /** @param {any} kernel @param {Subject} subject @param {import("./admission.mjs").Start} start */
+  constructor(kernel, subject, start) {
     this.kernel = kernel;
     this.subject = subject;
-    this.force = force;
-    this.artifactsDir = artifactsDir;
-    this.plan = plan;
+    this.start = start;
+    this.plan = start.plan;
     this.startedMs = kernel.clock.monotonicMs();
     /** @type {any} */
     this.upstream = null;
@@ -70,13 +69,8 @@ export class RunExecutor {
     for (const each of kernel.store.reap((/** @type {string} */ id) => kernel.liveness.isDead(id)))
       kernel.log(`recover: run ${each.run_id} was interrupted (${each.lapsed ? "its lease has lapsed" : "its process is gone"}); ${each.scope} is free again`);
     if (!kernel.ledger.hasPolicies(kernel.policies.bundleId)) kernel.store.keepPolicies(kernel.policies.bundleId, kernel.policies.texts);
-    const admission = new Admission(kernel, {
-      force: this.force,
-      gates: (subject) => runGates.atAdmission(kernel, subject),
-      fingerprint: async () => (await this.#discover()).fingerprint,
-      staleReason: (run) => staleReason(kernel.ledger, this.subject, run),
-      reserve: (subject) => kernel.providers.reserve(providersOf(subject.source, (id) => kernel.loaded.source(id))),
-    });
+    judgeReaped(kernel);
+    const admission = new Admission(kernel, { start: this.start, fingerprint: async () => (await this.#discover()).fingerprint });
     let answer;
     try {
       await this.#refuseDrift(admission);
@@ -88,7 +82,7 @@ export class RunExecutor {
         invocation: error.invocation,
         run: error.run,
         error: error.error,
-        nextStep: error.run?.status === "failed" ? this.#nextStep(error.run.run_id, error.invocation.gates) : null,
+        nextStep: error.run?.status === "failed" ? this.#nextStep(error.run.run_id) : null,
         gates: error.invocation.gates,
       });
     }
@@ -136,12 +130,14 @@ export class RunExecutor {
     const state = run.attempts > 1 ? kernel.store.retryState(run.run_id) : null;
     const { pipeline } = this.subject.source;
     const known = { ...admitted.known, invocation: admitted.invocation, code: pipeline ? { path: pipeline, sha: this.subject.work.output_version } : null };
-    const nodes = new RecordedNodes(kernel, run, admitted.invocation, known, budgetEndsMs(run, state));
+    const actsAs = pipeline && !this.subject.source.idempotent ? `pipeline ${pipeline}` : null;
+    const endsMs = Math.min(budgetEndsMs(run, state), kernel.store.nowMs() + kernel.runMs(this.subject.source));
+    const nodes = new RecordedNodes(kernel, run, admitted.invocation, known, { budgetEndsMs: endsMs, actsAs });
     let log = new RunLog(null, kernel, run, false);
     kernel.observeRetries((/** @type {any} */ retrying) => nodes.retried(retrying));
     let report;
     try {
-      log = new RunLog(this.artifactsDir ?? `${kernel.runsFolder}/${run.run_id}/attempt-${run.attempts}`, kernel, run, false);
+      log = new RunLog(this.start.artifactsDir ?? `${kernel.runsFolder}/${run.run_id}/attempt-${run.attempts}`, kernel, run, false);
       log.runEvent("run.start", {
         trigger: admitted.invocation.trigger_type,
         window: run.window_spec,
@@ -173,12 +169,9 @@ export class RunExecutor {
   async #attempt(admitted, log, nodes) {
     const { kernel, subject } = this;
     const { run } = admitted;
-    const lease = new HeldLease(kernel, subject.scope, run.fence, admitted.policyEpoch, () => {
-      const decision = runGates.inFlight(kernel, subject);
-      if (!decision.allowed) throw new Denied(decision);
-    });
+    const lease = new HeldLease(kernel, subject, run, admitted.policyEpoch);
     const check = () => lease.check();
-    const publisher = new StagingPublisher(kernel.objects, traceOf(kernel, subject, log, run, false), { limits: kernel.settings.limits, leaks: kernel.leaks });
+    const publisher = new StagingPublisher(kernel.objects, traceOf(kernel, subject, log, run, false), { limits: kernel.settings.limits, leaks: kernel.leaks, check });
     let report;
     try {
       report = await lease.withHeartbeat(async () => {
@@ -210,7 +203,7 @@ export class RunExecutor {
       const decision = runGates.atPromotion(kernel, subject, prepared.report, { run });
       if (!decision.allowed) throw new Denied(decision, prepared.report);
       const gates = [...invocation.gates, ...decision.results];
-      this.#requirePlan(prepared, head, gates);
+      this.#requirePlan(admitted, prepared, head, gates);
       const [manifest, version] = preparation.merged(prepared, head, subject);
       if (manifest) preparation.requireObjects(manifest, kernel.objects);
       nodes.decided(gates);
@@ -233,8 +226,10 @@ export class RunExecutor {
         entries: manifest ? [this.#entry("promotion", run.run_id, facts)] : [],
         states: prepared.staged.states,
         events: prepared.staged.events,
+        request_id: admitted.requestId,
         ...nodes.ending("complete"),
       });
+      if (answer.answer === "cancelled") throw new Cancelled(kernel.store.cancelled(run.run_id) ?? "Its request was cancelled.");
       if (answer.answer === "lost") throw new LostLease(`${subject.scope} has passed to another run.`);
       if (!["promoted", "unchanged"].includes(answer.answer)) continue;
       const changed = answer.answer === "promoted";
@@ -252,11 +247,15 @@ export class RunExecutor {
     throw new Busy("Policies or the head kept changing while this run was being promoted.");
   }
 
-  /** @param {preparation.Prepared} prepared @param {import("../types.js").Head} head @param {any[]} gates */
-  #requirePlan(prepared, head, gates) {
-    if (!this.plan) return;
-    const drift = comparePlans(this.plan, planFor(this.kernel, this.subject, prepared, head, gates));
+  /** What is promoted is what was approved; what a webhook changes is kept before it is changed. @param {any} admitted @param {preparation.Prepared} prepared @param {import("../types.js").Head} head @param {any[]} gates */
+  #requirePlan({ run, requestId }, prepared, head, gates) {
+    const { store } = this.kernel;
+    const isKept = store.kindsOfRequests(run.run_id).includes("webhook");
+    if (!this.plan && !isKept) return;
+    const actual = planFor(this.kernel, this.subject, prepared, head, gates);
+    const drift = this.plan ? comparePlans(this.plan, actual) : [];
     if (drift.length) throw new PlanDrifted(`${drift.join("; ")}.`);
+    if (isKept) store.keepPreview(requestId, run.run_id, [actual.header.digest, planText(actual)]);
   }
 
   // --- how it ends -----------------------------------------------------------------
@@ -267,11 +266,18 @@ export class RunExecutor {
     const { run, invocation } = admitted;
     const error = asError(problem, log, kernel.redact);
     const nowMs = kernel.store.nowMs();
-    const about = { idempotent: this.subject.source.idempotent, nowMs, unitRandom: kernel.unitRandom() };
+    const about = {
+      idempotent: this.subject.source.idempotent,
+      acted: kernel.store.acts(run.run_id).length > 0,
+      nowMs,
+      unitRandom: kernel.unitRandom(),
+      lastsMs: Math.max(0, nowMs - invocation.requested_at_ms), // as long as this one took
+      fingerprint: nodes.inputsHash,
+    };
     const state = attended(judged(run, error, kernel.store.retryState(run.run_id), about), runGates.approvalOf(kernel.ledger, run) !== null, nowMs);
     const advice = advise(run, state, kernel.store.nowMs());
     log.step(log.phase, error.message, { level: "error", facts: { code: error.code, error_class: state.error_class } });
-    const gates = [...invocation.gates, ...(problem instanceof Denied ? problem.decision.results : [])];
+    const gates = [...invocation.gates, ...(problem instanceof Denied ? problem.decision.results : (error.facts.gates ?? []))];
     if (!(isA(error, "LostLease"))) {
       nodes.decided(gates);
       const landed = kernel.store.fail(this.#fail(admitted, error, gates, nodes, state));
@@ -287,7 +293,7 @@ export class RunExecutor {
       invocation,
       run: kernel.store.run(run.run_id),
       error,
-      nextStep: isA(error, "LostLease") ? null : this.#nextStep(run.run_id, gates),
+      nextStep: isA(error, "LostLease") ? null : this.#nextStep(run.run_id),
       advice: isA(error, "LostLease") ? null : advice,
       gates,
       failedChecks: problem instanceof Denied ? problem.failedChecks : [],
@@ -295,23 +301,40 @@ export class RunExecutor {
     });
   }
 
-  /** What a person does next about a run of this call, whose gates these were. @param {string} runId @param {any[]} gates */
-  #nextStep(runId, gates) {
+  /** What a person does next about a run. @param {string} runId */
+  #nextStep(runId) {
     const { store } = this.kernel;
     const run = store.run(runId);
     if (!run || run.status === "success") return null;
     const held = store.heldOf(runId);
-    const blocker = refusingCodes().has(run.error_code) ? combine(gates.filter((one) => !one.allowed && !one.overridden)).first_blocker : null;
+    const blocker = refusingCodes().has(run.error_code) ? this.#blocker(runId) : null;
     const nowMs = store.nowMs();
     const attempt = store.requests(run.work_base).find((/** @type {any} */ one) => isOpenAttempt(one, nowMs)) ?? null;
     return runStep(run, { state: store.retryState(runId), held, approval: held && store.waitingRelease(held.held_id), attempt, blocker, nowMs });
+  }
+
+  /** The gate that refused the last attempt of a run. @param {string} runId */
+  #blocker(runId) {
+    const calls = this.kernel.store.invocations(runId, CALLS_MAX); // the newest first
+    const ended = calls.find((/** @type {any} */ call) => ["refused", "failed"].includes(call.outcome));
+    return ended ? combine(ended.gates.filter((/** @type {any} */ one) => !one.allowed && !one.overridden)).first_blocker : null;
+  }
+
+  /** What becomes of the requests of the run. @param {KfmError} error @param {import("../types.js").RetryState} state @returns {import("../model/requests.mjs").Settlement} */
+  #settlement(error, state) {
+    const [reason, nowMs] = [this.kernel.redact(error.message), this.kernel.store.nowMs()];
+    if (isA(error, "Cancelled") && state.fate !== "retry") // others that asked for it still do
+      return { not_before_ms: nowMs, blocked_by: "busy", reason: "Another request for it was cancelled." };
+    const refusing = /** @type {KfmError | undefined} */ (causesOf(error).find((each) => each instanceof CircuitOpen));
+    const outcome = isA(error, "Refused") ? "refused" : "failed";
+    return settlement(state, isA(error, "PlanDrifted") ? `Not what was approved: ${reason}` : reason, nowMs, { outcome, provider: refusing?.facts.provider ?? null });
   }
 
   /** @param {any} admitted @param {KfmError} error @param {any[]} gates @param {RecordedNodes} nodes @param {any} state */
   #fail(admitted, error, gates, nodes, state) {
     const { kernel, subject } = this;
     const { run } = admitted;
-    const code = isA(error, "Cancelled") || isA(error, "SwitchThrown") ? "CANCELLED" : error.code;
+    const code = codeOnRecord(error);
     const message = kernel.redact(error.message);
     const kind = kindOf(error);
     nodes.discoveryFailed(kind, hasOpened(error));
@@ -332,6 +355,9 @@ export class RunExecutor {
       pause: this.#pause(error),
       retry: state,
       held,
+      settle: this.#settlement(error, state),
+      // The request that the attempt was for ends with it.
+      cancels: isA(error, "Cancelled") && state.fate !== "retry" ? [admitted.requestId, message] : null,
       ...evidence,
       fingerprint: nodes.fingerprint,
       inputs: nodes.found,
@@ -391,12 +417,6 @@ export class RunExecutor {
   #headSequence() {
     return this.kernel.ledger.head(this.subject.dataset.id)?.[0].sequence ?? null;
   }
-}
-
-/** The outcome on record, and the word that people read. @param {KfmError} error @returns {[string, string]} */
-function ending(error) {
-  if (isA(error, "Busy")) return ["busy", "busy"];
-  return isA(error, "Refused") ? ["refused", "blocked"] : ["failed", "failed"];
 }
 
 /** What went wrong, as an error of ours; the trace of anything unexpected is in the event log. @param {unknown} problem @param {RunLog} log @param {(text: string) => string} redact @returns {KfmError} */

@@ -8,6 +8,8 @@ import { classifyCall } from "../model/retry_budgets.mjs";
 
 /** @typedef {import("../types.js").Run} Run */
 
+export const TRANSFORM = "transform"; // the step in which a pipeline's own code runs
+
 /** A dry-run leaves no evidence. */
 export class Unrecorded {
   /** @param {any} kernel */
@@ -27,14 +29,15 @@ export class Unrecorded {
 
 /** Nodes as rows of the store. */
 export class RecordedNodes {
-  /** @param {any} kernel @param {Run} run @param {any} invocation @param {any} known @param {number} budgetEndsMs */
-  constructor(kernel, run, invocation, known, budgetEndsMs) {
+  /** @param {any} kernel @param {Run} run @param {any} invocation @param {any} known @param {{budgetEndsMs: number, actsAs: string | null}} about */
+  constructor(kernel, run, invocation, known, { budgetEndsMs, actsAs }) {
     // When the run's budget ends, in which its calls' waiting counts: on the monotonic clock.
     this.untilMs = kernel.clock.monotonicMs() + budgetEndsMs - kernel.store.nowMs();
     this.kernel = kernel;
     this.run = run;
     this.invocation = invocation;
     this.known = known; // about the run as a whole
+    this.actsAs = actsAs; // what the transformation does outside, as one act
     this.ofNode = circumstances();
     /** @type {any} */
     this.open = null;
@@ -70,7 +73,8 @@ export class RecordedNodes {
       inputs_hash: inputsHash,
       code_sha: run.pipeline_version,
     });
-    const step = { run, closes, opens: { attempt: opened, known: circumstances() }, retries: this.retries, fingerprint: this.fingerprint, inputs: this.found };
+    const act = node === TRANSFORM ? this.actsAs : null;
+    const step = { run, closes, opens: { attempt: opened, known: circumstances() }, retries: this.retries, fingerprint: this.fingerprint, inputs: this.found, act };
     if (!kernel.store.step(step)) throw new LostLease(`Run ${run.run_id} has passed to another.`);
     this.open = opened;
     this.ofNode = circumstances();

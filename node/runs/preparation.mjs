@@ -6,6 +6,7 @@ import { fingerprint as fingerprintOf } from "../model/input_hash.mjs";
 import { shapeless } from "../model/redaction.mjs";
 import { itemId, mergeItems, versionId } from "../publish/manifest.mjs";
 import { fetchAll } from "./fetch.mjs";
+import { TRANSFORM } from "./nodes.mjs";
 import { inputOf, loadPipeline } from "./transform.mjs";
 
 /** @typedef {import("./subject.mjs").Subject} Subject */
@@ -39,12 +40,12 @@ export async function prepare(kernel, subject, upstream, discovered, objects, pu
   const fetched = await fetch(kernel, upstream, discovered.found, objects, log, check, nodes);
   const seen = fetched.map((each) => ({ ...each.found, checksum: `sha256:${each.sha256}`, size: each.size }));
   nodes.learn({ inputs: seen });
-  nodes.begin("transform", discovered.fingerprint);
+  nodes.begin(TRANSFORM, discovered.fingerprint);
   nodes.learn({ inputs: seen });
   const { pipeline } = subject.source;
   const run = pipeline ? await loadPipeline(kernel, pipeline) : publishAsFetched;
   log.step("pipeline", pipeline ?? "publish as fetched");
-  await runPipeline(run, {
+  const context = {
     inputs: fetched.map((each) => inputOf(each, objects)),
     window: subject.window,
     publisher,
@@ -53,7 +54,14 @@ export async function prepare(kernel, subject, upstream, discovered, objects, pu
     sourceId: subject.source.id,
     partition: subject.work.partition,
     dryRun: publisher.dryRun,
-  });
+    check, // for long work: raises once the run was stopped
+  };
+  try {
+    await runPipeline(run, context);
+  } catch (error) {
+    check(); // after a stop that is what ended it, whatever the function threw
+    throw error;
+  }
   check();
   const staged = publisher.staged();
   nodes.learn({ outputs: staged.assets });

@@ -1,30 +1,33 @@
 /** A dry-run: the same decisions and the same work, with nothing to write with. */
 
-import { BudgetSpent } from "../model/errors.mjs";
+import { mayStart } from "../model/admission.mjs";
 import { refusal } from "../model/gates.mjs";
 import * as files from "../objects/files.mjs";
 import { mergeItems } from "../publish/manifest.mjs";
 import { NoopPublisher } from "../publish/publisher.mjs";
 import { Trace } from "../publish/publisher_trace.mjs";
-import { UPSTREAM_CHANGED, keyDocuments, look, reopened, unchanged } from "./admission.mjs";
+import { askedFor, compared, errorOf, factsOfRun, keyDocuments } from "./admission.mjs";
 import { RunLog } from "./artifacts.mjs";
 import * as runGates from "./gates.mjs";
 import { Unrecorded } from "./nodes.mjs";
+import { ending, failedChecks } from "./outcome.mjs";
 import { makePlan, planText } from "./plan.mjs";
 import * as preparation from "./preparation.mjs";
-import { staleReason } from "./staleness.mjs";
 import { forced, newRun } from "./subject.mjs";
 
 /** @typedef {import("./subject.mjs").Subject} Subject */
 
-/** @param {any} kernel @param {Subject} given @param {{force: boolean, artifactsDir: string | null}} options */
-export async function preview(kernel, given, { force, artifactsDir }) {
+/** @param {any} kernel @param {Subject} given @param {import("./admission.mjs").Start} start */
+export async function preview(kernel, given, start) {
+  const { artifactsDir } = start;
   const startedMs = kernel.clock.monotonicMs();
-  const subject = force ? forced(given, kernel.ledger.forces(given.workBase) + 1) : given;
-  let verdict = look(kernel.ledger, kernel.liveness, subject);
-  const seen = verdict.run;
-  const run = seen ?? newRun(subject, verdict.revision, kernel.clock.nowMs());
+  const subject = start.force ? forced(given, kernel.ledger.forces(given.workBase) + 1) : given;
   const admission = runGates.atAdmission(kernel, subject, true);
+  const asked = askedFor(subject, start);
+  const seen = kernel.ledger.latestRun(subject.workBase);
+  const known = factsOfRun(kernel, subject, seen, admission);
+  let decision = mayStart(asked, seen, known, kernel.ledger.nowMs());
+  const run = seen ?? newRun(subject, decision.revision, kernel.clock.nowMs());
   const head = kernel.ledger.head(subject.dataset.id);
   const documents = keyDocuments(kernel.ledger, subject, run.revision, seen);
   const log = new RunLog(artifactsDir, kernel, run, true);
@@ -48,30 +51,30 @@ export async function preview(kernel, given, { force, artifactsDir }) {
     };
   };
   try {
-    log.runEvent("run.start", { trigger: subject.trigger.type, window: subject.window.spec, verdict: verdict.kind });
-    const blocked = (/** @type {any} */ error) => report("refused", "blocked", error.message, { error, gates: admission.results });
-    if (!admission.allowed) return blocked(refusal(admission));
-    if (verdict.kind === "stop") return blocked(new BudgetSpent(verdict.reason));
-    if (verdict.kind === "done") return report("noop", "unchanged", verdict.reason, { gates: admission.results });
+    log.runEvent("run.start", { trigger: subject.trigger.type, window: subject.window.spec, verdict: decision.kind });
     const upstream = kernel.upstream(subject.source);
-    const discovered = await preparation.discover(upstream, subject);
-    if (verdict.kind === "compare" && verdict.run) {
-      const same = discovered.fingerprint === verdict.run.fingerprint;
-      const why = same ? staleReason(kernel.ledger, subject, verdict.run) : UPSTREAM_CHANGED;
-      if (why === null) return report("noop", "unchanged", unchanged(verdict.run).text, { gates: admission.results });
-      verdict = reopened(verdict.run, why);
+    let discovered = null;
+    if (decision.kind === "compare") {
+      discovered = await preparation.discover(upstream, subject);
+      decision = mayStart(asked, seen, compared(kernel.ledger, subject, seen, known, discovered.fingerprint), kernel.ledger.nowMs());
     }
-    const { plan, decision, prepared } = await planned(kernel, subject, upstream, discovered, run, log, admission, verdict.revision);
+    if (decision.kind === "duplicate") return report("noop", "unchanged", decision.reason, { gates: admission.results });
+    if (["refused", "waits"].includes(decision.kind)) {
+      const error = errorOf(decision, admission, () => "");
+      const [outcome, word] = ending(error);
+      return report(outcome, word, error.message, { error, gates: admission.results });
+    }
+    discovered ??= await preparation.discover(upstream, subject);
+    const { plan, allowed, prepared } = await planned(kernel, subject, upstream, discovered, run, log, admission, decision.revision);
     if (artifactsDir !== null) {
       const writer = files.fresh(`${artifactsDir}/plan.jsonl`);
       writer.write(planText(plan));
       writer.close();
     }
     const facts = { plan, gates: plan.header.gates, changes: plan.changes, versionId: plan.header.version_id };
-    if (decision.allowed) return report("planned", "planned", verdict.reason, facts);
-    const error = refusal(decision, true);
-    const failedChecks = (prepared.report?.checks ?? []).filter((check) => !check.passed);
-    return report("refused", "blocked", error.message, { error, failedChecks, checksMade: prepared.report?.checks.length ?? 0, ...facts });
+    if (allowed.allowed) return report("planned", "planned", decision.reason, facts);
+    const error = refusal(allowed, true);
+    return report("refused", "blocked", error.message, { error, failedChecks: failedChecks(prepared.report), checksMade: prepared.report?.checks.length ?? 0, ...facts });
   } finally {
     log.close();
   }
@@ -90,9 +93,9 @@ async function planned(kernel, subject, upstream, discovered, run, log, admissio
   } finally {
     publisher.close();
   }
-  const decision = runGates.atPromotion(kernel, subject, prepared.report, { dryRun: true });
+  const allowed = runGates.atPromotion(kernel, subject, prepared.report, { dryRun: true });
   const head = kernel.ledger.head(subject.dataset.id);
-  return { plan: planFor(kernel, subject, prepared, head, [...admission.results, ...decision.results]), decision, prepared };
+  return { plan: planFor(kernel, subject, prepared, head, [...admission.results, ...allowed.results]), allowed, prepared };
 }
 
 /** What promoting this over that head would change. @param {any} kernel @param {Subject} subject @param {preparation.Prepared} prepared @param {import("../types.js").Head} head @param {any[]} gates */

@@ -3,7 +3,7 @@
 import { canonicalText } from "../model/canonical.mjs";
 import { mergeItems } from "../publish/manifest.mjs";
 
-/** Why the work is done again although upstream is unchanged; null if it is not. @param {any} ledger @param {import("./subject.mjs").Subject} subject @param {import("../types.js").Run} run @returns {import("./admission.mjs").Reason | null} */
+/** Why the work is done again although upstream is unchanged; null if it is not. @param {any} ledger @param {import("./subject.mjs").Subject} subject @param {import("../types.js").Run} run @returns {import("../model/admission.mjs").Reason | null} */
 export function staleReason(ledger, subject, run) {
   const newest = ledger.latestSuccess(subject.work);
   if (newest && newest.run_id !== run.run_id) return { code: "other-pipeline-published", text: `Pipeline version ${newest.pipeline_version} has published this window since.` };

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { readFileSync, readdirSync } from "node:fs";
 import { test } from "node:test";
+import { mayStart } from "../model/admission.mjs";
 import * as audit from "../model/audit.mjs";
 import * as breaker from "../model/breaker.mjs";
 import { canonicalHashed, canonicalText, sha256Text, strictLoads, tagFloats } from "../model/canonical.mjs";
@@ -14,6 +15,7 @@ import { Float } from "../model/json.mjs";
 import * as keys from "../model/keys.mjs";
 import * as retry from "../model/retry.mjs";
 import { classify } from "../model/retry.mjs";
+import { granted, judge } from "../model/retry_budgets.mjs";
 import { allows } from "../model/states.mjs";
 import { parseRfc3339, rfc3339 } from "../model/times.mjs";
 import { canonicalObjectUri, walId } from "../model/units.mjs";
@@ -30,6 +32,9 @@ const read = (text) => JSON.parse(text, (_key, value, /** @type {any} */ ...more
 const plain = (/** @type {any} */ value) => JSON.parse(JSON.stringify(value));
 const number = (/** @type {any} */ value) => (value instanceof Float ? value.value : value);
 const keyed = (/** @type {any} */ document) => ({ canonical: canonicalText(document), key: keys.keyOf(document) });
+
+/** What a run has where a case says nothing. @type {any} */
+const RUN = { revision: 0, fingerprint: null, correction: null };
 
 /** @type {Record<string, (given: any) => any>} */
 const FAMILIES = {
@@ -89,6 +94,16 @@ const FAMILIES = {
         : retry.decideRetry(given.failure, retry.policyFor(given.trigger), given.attempts, given.first_attempt_ms, given.now_ms, chance, after);
     const { error_class: _, ...rest } = decided;
     return rest;
+  },
+  may_start: ({ asked, run, facts, now_ms }) => {
+    const { run: about, ...rest } = mayStart(asked, run && { ...RUN, ...run }, { ...facts, corrected: facts.corrected && { ...RUN, ...facts.corrected } }, now_ms);
+    return { ...rest, run_id: about?.run_id ?? null };
+  },
+  judgements: (given) => {
+    const { ask, prior = null, failure, now_ms, unit_random, asked_ms, lasts_ms, ...about } = given;
+    const run = { ...RUN, ...given.run };
+    if (ask === "granted") return granted(run, prior, now_ms, about.fingerprint);
+    return judge(run, failure, prior, { ...about, nowMs: now_ms, unitRandom: number(unit_random), askedMs: asked_ms, lastsMs: lasts_ms });
   },
   classify: (given) => classify(given),
   retry_after: (given) => ({ delay_ms: retry.parseRetryAfter(given.value, parseRfc3339(given.now)) }),

@@ -21,6 +21,7 @@ function systemOf(step) {
     unitRandom: () => 0.5,
     meter: { cpuUs: () => (cpu += 1_000) },
     actor: "tester",
+    hasPerson: step.terminal ?? false,
   };
 }
 

@@ -33,6 +33,8 @@ TEXTS = (
 
 
 def draw_case(seed: int, folder: str) -> dict[str, Any]:
+    if seed % 3 == 0:
+        return draw_restarts(seed, folder)
     random = Random(seed)
     steps: list[dict[str, Any]] = [
         {"write": {"kfm.yml": config(random), "contract.yaml": contract(random), **inputs(random)}}
@@ -40,7 +42,7 @@ def draw_case(seed: int, folder: str) -> dict[str, Any]:
     now_ms = NOW_MS + random.randrange(0, 400) * DAY_MS + random.randrange(DAY_MS)
     for _ in range(random.randint(1, 4)):
         steps.append(step(random, now_ms))
-        now_ms += random.choice((0, 1, 1_000, 60_000, DAY_MS, 8 * 3_600_000))
+        now_ms += random.choice((0, 1, 1_000, 30_000, 60_000, DAY_MS, 8 * 3_600_000))
     return {"folder": folder, "steps": steps}
 
 
@@ -50,6 +52,8 @@ def step(random: Random, now_ms: int) -> dict[str, Any]:
         drawn["write"] = inputs(random)
     if random.random() < 0.1:
         drawn["remove"] = [f"in/{random.choice(NAMES)}"]
+    if random.random() < 0.2:
+        drawn["terminal"] = True
     if random.random() < 0.15:
         position = random.choice(("paused", "stopped", "running"))
         scope = random.choice(("all", "dataset:d1", "domain:general"))
@@ -59,6 +63,113 @@ def step(random: Random, now_ms: int) -> dict[str, Any]:
             "UPDATE counters SET value = value + 1 WHERE name = 'policy_epoch'",
         ]
     return drawn
+
+
+# --- work that failed and is asked for again ---------------------------------------------
+
+WINDOW = "2026-01-01/P1D"
+GOOD, BAD = "id,v\n1,1\n", "id,v\n1,much too long for the limit\n"
+NUMBERS = {
+    "kind": "DataContract",
+    "apiVersion": "v3.1.0",
+    "id": "c",
+    "version": "1",
+    "status": "active",
+    "schema": [{"name": "t", "properties": [{"name": "id"}, {"name": "v", "logicalType": "integer"}]}],
+}
+FATES = (
+    "fate = 'retry', reason = 'retry'",
+    "fate = 'retry', reason = 'retry-after'",
+    "fate = 'retry', reason = 'granted'",
+    "fate = 'spent', reason = 'attempts-spent', grant_attempts = 6",
+    "fate = 'spent', reason = 'budget-spent'",
+    "fate = 'spent', reason = 'stopped'",
+    "fate = 'quarantine', reason = 'attempts-spent', grants = 5, grant_attempts = 6",
+    "fate = 'quarantine', reason = 'non-retryable'",
+)
+
+
+def draw_restarts(seed: int, folder: str) -> dict[str, Any]:
+    """One piece of work that fails, with a past of its own, asked for again and again."""
+    random = Random(seed)
+    source: dict[str, Any] = {
+        "id": "s1",
+        "dataset": "d1",
+        "kind": "files",
+        "folder": "in",
+        "window": WINDOW,
+    }
+    if random.random() < 0.2:
+        source["idempotent"] = False
+    document: dict[str, Any] = {
+        "version": 1,
+        "environment": "t",
+        "datasets": [
+            {"id": "d1", "rights": {"license": "CC0-1.0", "care": {"label": "Public", "level": "public"}}}
+        ],
+        "sources": [source],
+        "publish": [],
+    }
+    if random.random() < 0.3:  # it fails before upstream is known
+        document["limits"] = {"object_bytes_max": 20}
+    else:
+        source["contract"] = "contract.yaml"
+    now_ms = NOW_MS + random.randrange(DAY_MS)
+    files = {"kfm.yml": json.dumps(document), "contract.yaml": json.dumps(NUMBERS), "in/a.csv": BAD}
+    steps: list[dict[str, Any]] = [{"write": files, "args": ["run"], "now_ms": now_ms}]
+    for _ in range(random.randint(3, 6)):
+        now_ms += random.choice((1, 1_000, 30_000, 60_000, 8 * 3_600_000, DAY_MS))
+        drawn = {"args": again(random), "now_ms": now_ms, "sql": past(random, now_ms)}
+        if random.random() < 0.3:
+            drawn["terminal"] = True
+        if random.random() < 0.4:
+            drawn["write"] = {"in/a.csv": random.choice((GOOD, BAD, BAD + BAD))}
+        steps.append(drawn)
+    return {"folder": folder, "steps": steps}
+
+
+def again(random: Random) -> list[str]:
+    reasons = ["--rationale", random.choice(TEXTS), "--ticket", "T-1"]
+    drawn = random.choice(
+        (
+            *([],) * 4,
+            ["--now", *reasons[:2]],
+            ["--now", *reasons],
+            reasons,
+            ["--now"],
+            ["--force", *reasons],
+            ["--plan", "art/plan.jsonl"],
+            ["--plan", "art/plan.jsonl", "--now", *reasons[:2]],
+        )
+    )
+    shown = random.choice(([], [], ["--dry-run", "--artifacts", "art"], ["--json"], ["-v"], ["--no-input"]))
+    return ["run", *drawn, *shown]
+
+
+def past(random: Random, now_ms: int) -> list[str]:
+    """What has happened to the failed run since."""
+    due_ms = now_ms + random.choice((-1, 0, 1, 20_000))
+    granted_ms = now_ms - random.choice((0, 60_000, 7 * 3_600_000, DAY_MS))
+    wrought = [
+        f"UPDATE retry_states SET {random.choice(FATES)}, not_before_ms = {due_ms}",
+        f"UPDATE retry_states SET granted_at_ms = {granted_ms}, day_grants = {random.choice((0, 1, 12))}",
+        "UPDATE retry_states SET fingerprint = 'sha256:other'",
+        # Its process died, and nothing was decided about it.
+        "UPDATE runs SET error_code = 'WORKER_DIED' WHERE status = 'failed';"
+        "UPDATE retry_states SET attempt = attempt - 1",
+        "UPDATE runs SET error_code = 'LEASE_EXPIRED' WHERE status = 'failed'; DELETE FROM retry_states",
+        # It was abandoned after a stop.
+        "UPDATE runs SET error_code = 'CANCELLED' WHERE status = 'failed'; DELETE FROM retry_states",
+        # It may have acted outside.
+        "INSERT OR IGNORE INTO acts SELECT run_id, attempts, 'send', 1 FROM runs WHERE status = 'failed'",
+        # A request for it waits, is bound to a plan, or was cancelled while its process was away.
+        "UPDATE requests SET kind = 'webhook', state = 'open', outcome = NULL WHERE outcome IS NOT 'success'",
+        "UPDATE requests SET is_bound = 1, plan_digest = 'sha256:other' WHERE outcome IS NOT 'success'",
+        "UPDATE requests SET state = 'running', outcome = NULL, cancel = 'not wanted' "
+        "WHERE outcome IS NOT 'success'",
+    ]
+    drawn = random.sample(range(len(wrought)), random.choice((0, 1, 1, 2, 3)))
+    return [wrought[number] for number in sorted(drawn)]
 
 
 def arguments(random: Random) -> list[str]:
@@ -74,6 +185,8 @@ def arguments(random: Random) -> list[str]:
         drawn += ["--force", *(reasons if random.random() < 0.9 else reasons[:2])]
     elif random.random() < 0.3:
         drawn += reasons
+    if random.random() < 0.15:
+        drawn += ["--now", *(reasons[:2] if random.random() < 0.9 else [])]
     if random.random() < 0.15:
         drawn += ["--correction", random.choice(("c-1", "c-ü"))]
     if random.random() < 0.2:

@@ -28,7 +28,8 @@ WINDOWS = 100
 FILES = 40
 EARLY = 0.2  # of those that are killed, so many before they have begun
 WORK_S = 0.6  # about how long a run works
-ALLOWED = {0, 5}  # done, or busy: another process runs it
+PERSONS = 0.7  # so many do not wait for the time of the next attempt
+ALLOWED = {0, 5}  # done, or busy: another process runs it, or it waits
 LIMIT_S = 900
 CONFIG = {
     "version": 1,
@@ -65,11 +66,12 @@ def windows(count: int) -> list[str]:
     return [f"{first + timedelta(days=day)}/P1D" for day in range(count)]
 
 
-def command(language: str, node: str, window: str) -> list[str]:
+def command(language: str, node: str, window: str, *, by_person: bool) -> list[str]:
     program = (
         [node, str(TWIN / "runner.mjs")] if language == "node" else [sys.executable, "-m", "updater.runner"]
     )
-    return [*program, "run", "-v", "--window", window]
+    answers = ["--now", "--rationale", "the fleet goes on"] if by_person else []
+    return [*program, "run", "-v", "--window", window, *answers]
 
 
 def play(folder: Path, node: str, *, kills: int, each: int, wanted: list[str], seed: int) -> Told:
@@ -91,7 +93,8 @@ def play(folder: Path, node: str, *, kills: int, each: int, wanted: list[str], s
                 continue
             if slot.process is not None:
                 _ended(slot.process, slot.language, told)
-            slot.start(folder, command(slot.language, node, next(turns)), random)
+            by_person = random.random() < PERSONS
+            slot.start(folder, command(slot.language, node, next(turns), by_person=by_person), random)
             told.started[slot.language] += 1
         time.sleep(0.002)
     for slot in slots:
@@ -142,7 +145,7 @@ def finish(folder: Path, node: str, wanted: list[str]) -> None:
     for number, window in enumerate(wanted):
         language = ("python", "node")[number % 2]
         done = subprocess.run(
-            command(language, node, window),
+            command(language, node, window, by_person=True),
             cwd=folder,
             capture_output=True,
             text=True,
@@ -170,6 +173,8 @@ def judge(folder: Path, wanted: list[str]) -> dict[str, Any]:
     assert messages[0] == messages[1], "an event was posted twice"
     ((locks,),) = database.execute("SELECT COUNT(*) FROM locks WHERE worker_id IS NOT NULL").fetchall()
     assert locks == 0, "a lock is still held"
+    asked = {tuple(row) for row in database.execute("SELECT state, outcome FROM requests")}
+    assert asked == {("done", "success")}, "a request has another end than its run"
     interrupted = sum(row[3] - 1 for row in rows)
     database.close()
     verified = subprocess.run(

@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,15 @@ class Meter:
         return None
 
 
+class Stdin(io.StringIO):
+    def __init__(self, terminal: bool) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
 @contextlib.contextmanager
 def injected(step: dict[str, Any]) -> Iterator[None]:
     replaced: dict[tuple[Any, str], Any] = {
@@ -68,6 +78,7 @@ def injected(step: dict[str, Any]) -> Iterator[None]:
         (kfm.config.state_folder, "SystemIds"): lambda: Ids(step["number"]),
         (kfm.config.state_folder, "SystemRng"): Rng,
         (kfm.app, "ProcessMeter"): Meter,
+        (sys, "stdin"): Stdin(step.get("terminal", False)),
     }
     before = {where: getattr(*where) for where in replaced}
     actor, environ = kfm.config.loader.actor, dict(os.environ)
