@@ -45,9 +45,16 @@ def judge_reaped(kernel: Kernel) -> None:
             acted=bool(store.acts(run.run_id)),
             stopped=run.error_code == CANCELLED or store.cancelled(run.run_id) is not None,
             next_run_ms=next_run_ms(kernel, run),
+            fingerprint=_inputs_of(kernel, run),
             limits=limits_of(kernel.settings, run.source_id),
         )
         _keep(kernel, run, seen, attended(state, approval_of(store, run) is not None, now_ms))
+
+
+def _inputs_of(kernel: Kernel, run: Run) -> str | None:
+    """The fingerprint of what the last attempt of a run has seen; None: it did not come so far."""
+    attempts = (one for one in kernel.store.attempts(run.run_id) if one.attempt == run.attempts)
+    return next((one.inputs_hash for one in attempts if one.inputs_hash), None)
 
 
 def give_up(kernel: Kernel, run: Run, reason: str) -> None:
@@ -62,13 +69,13 @@ def adopt(kernel: Kernel) -> int:
     """Make a request for each promised attempt that none asks for; how many."""
     from kfm.model.keys import request_id
 
-    store = kernel.store
+    store, requests = kernel.store, kernel.store.requests()
 
     def make(run_id: str, due_ms: int, attempt: int) -> UpdateRequest | None:
         run = store.run(run_id)
         if run is None:
             return None
-        key = adopted_key(run_id, attempt)
+        key, bound = adopted_key(run_id, attempt), requests.bound_to(run_id)
         return UpdateRequest(
             request_id=request_id(key),
             key=key,
@@ -83,10 +90,12 @@ def adopt(kernel: Kernel) -> int:
             correction=run.correction,
             details={ADOPTED: True},
             run_id=run_id,
+            plan_digest=bound,
+            is_bound=bound is not None,
             blocked_by="retry",
         )
 
-    return store.requests().adopt(BATCH_MAX, make)
+    return requests.adopt(BATCH_MAX, make)
 
 
 # --- what is written down --------------------------------------------------------------
