@@ -254,7 +254,7 @@ SETTLEMENTS = (
         chances=CRASHES,
     ),
     Patch(
-        "promises without a request are left alone",
+        "promises without a request are not adopted",
         "kfm.runs.retry",
         (("    return requests.adopt(BATCH_MAX, make)\n", "    return 0\n"),),
         chances=QUIET,

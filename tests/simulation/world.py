@@ -312,7 +312,7 @@ class World:
         self.mail.at_the_end()
 
     def _drain(self) -> None:
-        """Nobody asks for anything any more: dispatchers alone bring every request to its end."""
+        """Nothing is asked for any more: dispatchers alone bring every request to its end."""
 
         def lift(kernel: Kernel, _process: Process) -> None:
             for scope in SCOPES:

@@ -121,7 +121,7 @@ def forecast(world: AnnouncedWorld, process: Process) -> Callable[[Any], None]:
 
 
 def arrivals(world: AnnouncedWorld, store: Ledger, process: Process) -> Followers:
-    """As a worker that nobody serves: arrivals become requests, and it works them off."""
+    """As a worker without a service: arrivals become requests, and it works them off."""
     kernel = world.kernels.make(process, store)
     app = app_of(kernel, replace(world.project, ingest=Ingest(coalesce_seconds=world.window_ms / 1000)))
     app.actor = "kfm"

@@ -146,7 +146,7 @@ class AskedWorld:
         return process is not None and process.dead and worker_id not in self._remote
 
     def is_gone(self, worker_id: str) -> bool:
-        """Is nobody there any more, whether or not that is known?"""
+        """Is its process gone, whether or not that is known?"""
         process = self._workers.get(worker_id)
         return process is None or process.dead or process.done
 
@@ -213,7 +213,7 @@ class AskedWorld:
             self.people.set_switch(kernel, scope, "running")
 
     def _decide(self, process: Process) -> None:
-        """Somebody looks at all that waits for a decision."""
+        """A person looks at all that waits for a decision."""
         kernel = self.kernel(process)
         for _ in range(5):
             if not self.people.decide(kernel, approve=self.dice.random() < 0.7):
@@ -277,7 +277,7 @@ class AskedWorld:
         return dispatcher(app, runs, part=part, **more)
 
     def _timer(self, process: Process, part: RequestPart) -> None:
-        """As `kfm retry --due --watch`, and as a worker that nobody serves."""
+        """As `kfm retry --due --watch`, and as a worker without a service."""
         for _ in range(self.dice.choice((3, 8))):
             try:
                 kernel = self.kernel(process)
