@@ -59,8 +59,6 @@ function byRun(asked, run, facts, nowMs) {
   if (run.dataset_id !== trigger.dataset_id) return opens(run, { code: "dataset-changed", text: `The source feeds ${trigger.dataset_id} now, not ${run.dataset_id}` });
   if (correction !== null && run.correction !== correction) return opens(run, { code: "correction", text: `Correction ${correction}` });
   if (run.status === "success") return doneBefore(run, facts);
-  const bound = facts.bound ?? null;
-  if (bound !== null && bound !== (asked.plan ?? null)) return opens(run, { code: "bound", text: `Revision ${run.revision} publishes what was approved for it, or nothing` });
   return again(asked, run, facts, nowMs);
 }
 
@@ -86,11 +84,14 @@ function again(asked, run, facts, nowMs) {
   const why = `Attempt ${run.attempts} ${run.status === "failed" ? `failed with ${run.error_code}` : "was interrupted"}.`;
   const acts = facts.acts ?? [];
   const state = facts.state?.attempt === run.attempts ? facts.state : null;
-  const released = state?.reason === "granted"; // two persons have answered for it
+  const bound = facts.bound ?? null;
+  const elsewhere = bound !== null && bound !== (asked.plan ?? null);
+  const released = state?.reason === "granted" && !elsewhere; // two persons have answered for another attempt at it, and at nothing else
   if (acts.length && !(released || (person && (asked.trigger.rationale || facts.gates.approval))))
     return at(run, "refused", "acted", `${why} It may have acted outside (${acts.join(", ")}): a person has to see what it did.`, { blocked_by: "acts" });
   if (facts.idempotent === false && !(released || person))
     return at(run, "refused", "not-idempotent", `${why} Nothing retries it automatically: ${NOT_RETRIED["not-idempotent"]}.`, { blocked_by: "acts" });
+  if (elsewhere) return opens(run, { code: "bound", text: `Revision ${run.revision} publishes what was approved for it, or nothing` });
   const restarted = at(run, "admitted", code, why, { how: "restart" });
   if (!state || state.reason === "stopped") return restarted; // nothing was decided against it
   if (state.fate === "retry") return asPromised(asked, run, state, facts, nowMs, restarted);

@@ -13,11 +13,12 @@ from kfm.model.windows import resolve_window
 from kfm.publish.targets.folder import read_file
 from kfm.runs import gc
 from kfm.runs import plan as plans
-from kfm.runs.admission import RunSubject, describe
+from kfm.runs.admission import RunSubject, Start, describe
 from kfm.runs.executor import RunExecutor
 from kfm.runs.kernel import Kernel
 from kfm.runs.preview import preview
 from kfm.runs.target_updates import project
+from tests.simulation.asking import Asking
 from tests.simulation.judging import require
 from tests.simulation.provider import WINDOWS
 from tests.simulation.scheduler import Process
@@ -59,15 +60,21 @@ class Actions:
         *,
         force: bool = False,
         plan: plans.RunPlan | None = None,
+        by_person: bool | None = None,
         **asked: Any,
     ) -> Any:
+        """At a terminal, or from cron: a person passes the time, a machine waits."""
         if force:
             asked |= REASONS
+        if by_person is None:
+            by_person = force or self._world.rng.random() < 0.5
         subject = self.subject(source, window, **asked)
         provider = self._world.provider
         before = provider.state(source, window)
-        process.facts |= {"plan": plan, "full": False, "attempt": None}
-        report = RunExecutor(kernel, subject, force=force, artifacts_dir=None, plan=plan).run()
+        start = Start(by_person=by_person, force=force, plan=plan)
+        asking = Asking.of(start, process, asked.get("rationale"))
+        process.facts |= {"plan": plan, "full": False, "attempt": None, "asking": asking}
+        report = RunExecutor(kernel, subject, start).run()
         watched: Any = kernel.telemetry
         require(all(span.ended for span in watched.spans), "what is watched ends with the call")
         process.facts["plan"] = None
@@ -126,7 +133,8 @@ class Actions:
         process.facts["dry"] = folder or "/nowhere"
         try:
             dry = replace(kernel, writer=None)
-            report = preview(dry, self.subject(source, window, **asked), force=force, artifacts_dir=folder)
+            start = Start(by_person=True, force=force, artifacts_dir=folder)
+            report = preview(dry, self.subject(source, window, **asked), start)
         finally:
             process.facts["dry"] = None
         world.outcomes.append(f"preview {report.outcome}")

@@ -18,6 +18,7 @@ from kfm.model.errors import BackendUnavailable, UpstreamUnavailable
 from kfm.model.records import Found, GateResult, ObjectStat, Window
 from kfm.model.settings import DatasetSettings
 from tests.power import FolderNode, PowerCutFiles
+from tests.simulation.judging import Violation
 from tests.simulation.scheduler import Process, Scheduler
 
 T = TypeVar("T")
@@ -228,10 +229,13 @@ class ReadingSession(SimSession):
 
 WATCHED = frozenset(
     {
+        "approvals.use",
         "breakers.change",
         "breakers.get_for_update",
         "governance.append",
         "held.put",
+        "invocations.insert",
+        "requests.revive",
         "retry_states.put",
         "runs.fail",
         "runs.insert",
@@ -305,7 +309,7 @@ class SimDatabase:
         process: Process,
         clock: SimClock,
         on_commit: Callable[[Process], None],
-        on_look: Callable[[Process, str, bool], None] | None = None,
+        on_look: Callable[[Process, str, bool | None], None] | None = None,
     ) -> None:
         self._on_look = on_look  # a provider's circuit was read, or its answer got lost
         self._inner = inner
@@ -325,7 +329,7 @@ class SimDatabase:
         if self._on_look is not None:
             self._on_look(self._process, provider, False)
 
-    def _on_answer(self, told: list[tuple[str, dict[str, Any], bool]], *, lost: bool) -> None:
+    def _on_answer(self, told: list[tuple[str, dict[str, Any], bool]], *, lost: bool | None) -> None:
         for name, parameters, _ in told:
             if name == "breakers.get_for_update" and self._on_look is not None:
                 self._on_look(self._process, parameters["provider"], lost)
@@ -338,12 +342,16 @@ class SimDatabase:
         result = self._inner.write(lambda _session: change(silent))
         self._process.facts["told"] = silent.told
         self._process.facts["changed"] = silent.changed
-        self._on_commit(self._process)
+        try:
+            self._on_commit(self._process)
+        except Exception as error:  # the kernel must not take it for trouble of its ledger
+            raise Violation(f"a rule can't be looked at: {error!r}") from error
         if self._scheduler.unlucky(self._scheduler.chances.fail_after):
             self._on_answer(silent.told, lost=True)
             raise BackendUnavailable("simulated: the commit's answer was lost")
-        self._scheduler.point(self._process, "committed")
         self._on_answer(silent.told, lost=False)
+        self._scheduler.point(self._process, "committed")
+        self._on_answer(silent.told, lost=None)  # only now it hears of it
         return result
 
     def close(self) -> None:

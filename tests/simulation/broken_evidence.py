@@ -56,8 +56,8 @@ EVIDENCE = (
         "kfm.db.leases",
         (
             (
-                "    journal.abandon(session, lock.holder.run_id, code, GONE, now_ms,"
-                " _lone_node(lock.scope))\n",
+                "    journal.abandon("
+                "session, run_id, code, message, now_ms, lone, error_class, retryable=retryable)\n",
                 "",
             ),
         ),

@@ -18,6 +18,7 @@ from tests.simulation.checks_evidence import EvidenceChecks
 from tests.simulation.checks_incidents import IncidentChecks
 from tests.simulation.checks_job import JobChecks
 from tests.simulation.checks_retries import RetryChecks
+from tests.simulation.checks_starts import StartChecks
 from tests.simulation.checks_store import StoreChecks
 from tests.simulation.judging import Violation, read, require
 from tests.simulation.provider import MODEL_MARK, WINDOWS
@@ -55,6 +56,7 @@ class Checks:
         self.chain = ChainChecks(world, self._ledger)
         self.circuits = CircuitChecks(world, self._ledger)
         self.retries = RetryChecks(world, self._ledger)
+        self.starts = StartChecks(world, self._ledger, world.settings)
         self.incidents = IncidentChecks(world)
 
     # --- at every effect -------------------------------------------------------------
@@ -73,6 +75,7 @@ class Checks:
             self.chain.on_commit()
         self.circuits.on_commit(process, now_ms)
         self.retries.on_commit(process, now_ms)
+        self.starts.on_commit(process, now_ms)
         if changed & {"held", "breakers", "incidents", "incident_subjects"}:
             self.incidents.on_commit(process)
         self.look()
@@ -310,6 +313,7 @@ class Checks:
         self.evidence.at_the_end()
         self.chain.at_the_end()
         self.retries.at_the_end()
+        self.starts.at_rest()
         self.store.objects_hold()
         self.store.nothing_torn()
         for (dataset, target), sequence in ledger.projected().items():

@@ -47,7 +47,7 @@ class CircuitChecks:
             self._probers[after.provider, after.fence] = process
         if after.state == "half-open":
             lease_ms = (after.probe_until_ms or 0) - now_ms
-            asked = after.fence == before.fence and self._world.outages.is_troubled  # a time to come back
+            asked = after.fence == before.fence and self._world.is_troubled  # a time to come back
             bound_ms = ASKED_MAX_S * 1000 if asked else PROBE_LEASE_MS
             require(lease_ms <= bound_ms, "a probe's lease is bounded", **facts)
         if before.state == "closed" and after.state == "closed":
@@ -79,11 +79,12 @@ class CircuitChecks:
 
     # --- who may call --------------------------------------------------------------------
 
-    def on_look(self, process: Process, provider: str, lost: bool) -> None:
-        """The process was told how the circuit stands; after a lost answer it goes by what it thinks."""
+    def on_look(self, process: Process, provider: str, lost: bool | None) -> None:
+        """The process was told how the circuit stands; after a lost answer it goes by what it thinks.
+        `lost` is None when it hears later what it was told then."""
         seen: dict[str, Any] = process.facts.setdefault("seen", {})
-        now_ms = self._world.scheduler.now_ms
-        seen[provider] = None if lost else (self._ledger.breaker(provider), now_ms)
+        breaker = seen[provider][0] if lost is None else self._ledger.breaker(provider)
+        seen[provider] = None if lost else (breaker, self._world.scheduler.now_ms)
 
     def on_call(self, provider: str, process: Process) -> None:
         """A request is about to go out. What is known of the circuit may be a second old, not more."""
@@ -96,5 +97,8 @@ class CircuitChecks:
         require(facts["now_ms"] - at_ms <= FRESH_MS, "what is known of a circuit is fresh", **facts)
         if breaker.state == "closed":
             return
-        mine = self._probers.get((provider, breaker.fence)) is process
+        mine = self.is_prober(breaker, process)
         require(breaker.state == "half-open" and mine, "no call but the probe while it is open", **facts)
+
+    def is_prober(self, breaker: Breaker, process: Process) -> bool:
+        return self._probers.get((breaker.provider, breaker.fence)) is process

@@ -30,6 +30,7 @@ class Tally:
     counted: int = 1  # of the present grant
     grants: int = 1
     error_code: str = ""
+    is_over: bool = False  # the last attempt has its end
     state: dict[str, Any] | None = None
 
 
@@ -50,17 +51,18 @@ class RetryChecks:
         }
         puts = [parameters for name, parameters, _ in told if name == "retry_states.put"]
         for put in puts:
-            if put["grants"] > self._runs[put["run_id"]].grants:
-                self._granted(put, answered)
+            if self._is_new_grant(put):
+                self._granted(put, answered, process)
         for name, parameters, landed in told:
             if name == "runs.insert" and landed:
                 self._runs[parameters["run_id"]] = Tally(
                     parameters["trigger_type"], parameters["start_time_ms"]
                 )
             elif name == "runs.restart" and landed:
-                self._restarted(parameters, process, now_ms)
+                self._restarted(parameters, process)
             elif name == "runs.fail" and landed:
-                self._runs[parameters["run_id"]].error_code = parameters["error_code"]
+                tally = self._runs[parameters["run_id"]]
+                tally.error_code, tally.is_over = parameters["error_code"], True
         for put in puts:
             if not self._is_new_grant(put):
                 self._judged(put)
@@ -68,46 +70,59 @@ class RetryChecks:
 
     def _is_new_grant(self, put: dict[str, Any]) -> bool:
         before = self._runs[put["run_id"]].state
-        return put["reason"] == "granted" and (before is None or put["grants"] > before["grants"])
+        return put["reason"] == "granted" and (
+            before is None or put["granted_at_ms"] != before["granted_at_ms"] or before["reason"] != "granted"
+        )
 
-    def _granted(self, put: dict[str, Any], answered: set[str]) -> None:
+    def _granted(self, put: dict[str, Any], answered: set[str], process: Process) -> None:
+        """By a person who answers for it; by the clock, to a person; by other inputs, to anybody."""
         run = self._runs[put["run_id"]]
-        require(put["run_id"] in answered, "a person answers for every grant", state=put)
-        run.grants += 1
+        known = run.state["fingerprint"] if run.state is not None else None
+        if put["run_id"] in answered:
+            require(run.grants < retry_rules().grants_max, "grants are few", state=put)
+            run.grants += 1
+        elif put["fingerprint"] not in (None, known):
+            run.grants = 1
+            self._world.scheduler.counts["granted for inputs"] += 1
+        else:
+            in_person = process.facts["asking"].by_person
+            require(in_person, "a person answers for every grant", state=put)
+            late = run.counted < policy_for(run.trigger_type).attempts_max
+            require(late, "a person answers for every grant", state=put, run=run)
+            run.grants += 1
+            self._world.scheduler.counts["granted late"] += 1
         require(put["grants"] == run.grants, "grants are counted", state=put, run=run)
-        require(run.grants <= retry_rules().grants_max, "grants are few", state=put)
         run.counted, run.since_ms = 0, put["granted_at_ms"]
         self._world.scheduler.counts["granted"] += 1
 
-    def _restarted(self, parameters: dict[str, Any], process: Process, now_ms: int) -> None:
+    def _restarted(self, parameters: dict[str, Any], process: Process) -> None:
         run = self._runs[parameters["run_id"]]
+        promise = self._world.checks.starts.promises.get(parameters["run_id"])
         run.attempts += 1
         run.counted += 1
         policy = policy_for(run.trigger_type)
-        require(run.attempts == parameters["attempts"], "attempts are counted", run=run)
-        require(run.counted <= policy.attempts_max, "no more attempts than were granted", run=run)
-        due = process.facts.get("due")
-        if due is None:
+        facts = {"run": run, "ahead": promise}
+        require(run.attempts == parameters["attempts"], "attempts are counted", **facts)
+        stopped = promise is not None and promise.reason == "stopped"  # it was its person's, not its budget's
+        free = stopped or not run.is_over  # it was taken over from a process that was lost just then
+        require(free or run.counted <= policy.attempts_max, "no more attempts than were granted", **facts)
+        run.is_over = False
+        if not process.facts["asking"].promised:
             return
-        waiting, jumps = due
-        facts = {"run": run, "waiting": waiting.state, "now_ms": now_ms}
         self._world.scheduler.counts["automatic attempt"] += 1
-        require(waiting.run.run_id == parameters["run_id"], "what is due is tried", **facts)
-        state = run.state or {}
-        require(state.get("fate") != "quarantine", "quarantined work is not retried by itself", **facts)
-        answered_for = run.grants > 1 and run.counted == 1  # the first attempt that a grant is used for
-        hopeless = not answered_for and run.error_code.startswith(HOPELESS)
+        answered_for = run.counted == 1  # the first attempt that a grant is used for
+        hopeless = not (answered_for or stopped) and run.error_code.startswith(HOPELESS)
         require(not hopeless, "what can't get better is not retried by itself", **facts)
-        if jumps == process.jumps:
-            at_ms = waiting.state.not_before_ms
-            require(at_ms is not None and now_ms >= at_ms, "nothing is retried before its time", **facts)
 
     def _judged(self, put: dict[str, Any]) -> None:
         """What is kept agrees with what happened: no restart and no crash gives anything back."""
         run, before = self._runs[put["run_id"]], None
+        known = run.state["fingerprint"] if run.state is not None else None
         if run.state is not None and run.state["attempt"] == put["attempt"]:
             before = run.state
         facts = {"run": run, "state": put}
+        if known is not None and put["fingerprint"] not in (None, known):  # another content, another budget
+            run.counted, run.grants, run.since_ms = 1, 1, put["granted_at_ms"]
         require(put["granted_at_ms"] == run.since_ms, "the budget's time goes on", **facts)
         require(put["grants"] == run.grants, "grants are counted", **facts)
         if before is None:

@@ -11,7 +11,7 @@ class Violation(BaseException):
     """The kernel broke a promise. Not an Exception: the kernel must not take it for a failure of the work."""
 
 
-def require(held: bool, promise: str, **facts: Any) -> None:
+def require(held: bool, promise: str, /, **facts: Any) -> None:
     if not held:
         raise Violation(f"{promise} {facts}")
 

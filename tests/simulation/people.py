@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from kfm.db.ledger_reader import LedgerReader
 from kfm.model.errors import KfmError, NotApproved
-from kfm.model.keys import make_trigger
-from kfm.model.windows import resolve_window
+from kfm.model.requests import RequestPart
 from kfm.runs import retry
-from kfm.runs.admission import RunSubject, describe
-from kfm.runs.kernel import Kernel, RunReport, RunRequest
+from kfm.runs.admission import Start
+from kfm.runs.kernel import Kernel, RunReport
 from kfm.runs.provider_breakers import reset_breaker
-from kfm.runs.retry import EVER_MS, AutomaticRetries
+from kfm.runs.retry import EVER_MS
 from kfm.service import approvals
+from kfm.service.runner import recover
+from tests.simulation.asking import Asking, SimulatedRuns, app_of, dispatcher
 from tests.simulation.judging import require
 from tests.simulation.scheduler import Process
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 NAMES = ("ada", "ben", "cleo")
 PAUSE_MAX_MS = 20 * 60_000
+STEPS_MAX = 20  # of one pass
 
 
 class People:
@@ -54,21 +56,23 @@ class People:
             kernel.clock.sleep_ms(min(max(left_ms, 1_000), PAUSE_MAX_MS))
 
     def make_due(self, kernel: Kernel, process: Process) -> None:
+        self.work_off(kernel, process, "retries")
+
+    def work_off(self, kernel: Kernel, process: Process, part: RequestPart) -> None:
+        """Requests that are due, one after the other, as `kfm.service.runner.dispatch_due` does."""
         app = self._app(kernel)
-        automatic = AutomaticRetries(kernel, lambda run: retry._subject(app, run, "timer", "automatic"))
-        automatic.settle()
-        jumps = process.jumps
-        for waiting in automatic.due():
-            process.facts |= {"plan": None, "full": False, "attempt": None, "due": (waiting, jumps)}
-            try:
-                made = automatic.attempt(waiting)
-            finally:
-                process.facts["due"] = None
-            if isinstance(made, RunReport):
-                self._world.outcomes.append(f"automatic {made.outcome}")
-                self._world.checks.on_report(made, None, process.facts)
-            else:
-                self._world.outcomes.append(f"automatic {made.word}")
+
+        def tell(report: RunReport) -> None:
+            self._world.outcomes.append(f"automatic {report.outcome}")
+            self._world.checks.on_report(report, None, process.facts)
+
+        recover(app)
+        worker = dispatcher(app, SimulatedRuns(app, process, self._world.checks.starts, tell), part=part)
+        for _ in range(STEPS_MAX):
+            request = worker.step()
+            if request is None:
+                return
+            self._world.checks.starts.given_back(process, request.request_id, kernel.worker_id)
 
     # --- with reasons ------------------------------------------------------------------
 
@@ -88,9 +92,17 @@ class People:
         if not failed:
             return
         why: dict[str, Any] = {"rationale": "seen", "ticket": "SIM-3"} if self._rng.random() < 0.5 else {}
-        process.facts |= {"plan": None, "full": False, "attempt": None}
+        by_person = self._rng.random() < 0.7
+        run = self._rng.choice(failed)
+        bound = LedgerReader(self._world.database).request_reader().bound_to(run.run_id)
+        asking = Asking.of(Start(by_person=by_person), process, why.get("rationale"), bound)
+        process.facts |= {"plan": None, "full": False, "attempt": None, "asking": asking}
         report = retry.retry_run(
-            self._app(kernel), self._rng.choice(failed), actor=self._rng.choice(NAMES), **why
+            self._app(kernel),
+            run,
+            actor=self._rng.choice(NAMES),
+            by_person=by_person,
+            **why,
         )
         self._world.outcomes.append(f"retry {report.outcome}")
         self._world.checks.on_report(report, None, process.facts)
@@ -131,28 +143,4 @@ class People:
             self._world.outcomes.append("breaker reset")
 
     def _app(self, kernel: Kernel) -> Any:
-        """As much of the application as trying again needs."""
-        return SimpleNamespace(
-            kernel=kernel,
-            ledger=kernel.store,
-            settings=kernel.settings,
-            ids=kernel.ids,
-            loaded=SimpleNamespace(discretion=SimpleNamespace(hide=str, said=str)),
-            subject=self._subject,
-        )
-
-    def _subject(self, request: RunRequest) -> RunSubject:
-        settings, now_ms = self._world.settings, self._world.scheduler.now_ms
-        source = settings.source(request.source_id)
-        trigger = make_trigger(
-            source,
-            kind=request.trigger_type,
-            actor=request.actor,
-            claimed_actor=request.claimed_actor,
-            rationale=request.rationale,
-            ticket=request.ticket,
-            correction=request.correction,
-        )
-        window = resolve_window(request.window_spec or source.window, source.time_zone, now_ms)
-        version = source.output_version or "auto"
-        return describe(source, settings.dataset(source.dataset), window, version, trigger, "sim")
+        return app_of(kernel, self._world.settings)

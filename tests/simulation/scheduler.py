@@ -170,6 +170,7 @@ class Scheduler:
             return
         throw -= stall
         if throw < chances.jump:
+            self.counts["jump"] += 1
             offset_ms = rng.randrange(-30_000, 30_000)
             for thread in process.kin:
                 thread.wall_offset_ms += offset_ms

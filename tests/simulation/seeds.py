@@ -83,7 +83,10 @@ def live(
         seed=seed,
         trace=world.scheduler.trace,
         steps=world.scheduler.steps,
-        outcomes=Counter(world.outcomes) + world.scheduler.counts + world.mail.lane.counts,
+        outcomes=Counter(world.outcomes)
+        + world.scheduler.counts
+        + world.mail.lane.counts
+        + world.checks.starts.counts,
         violation=violation,
         ledger=ledger,
         delivered=len(world.mail.arrived),

@@ -45,6 +45,7 @@ from tests.simulation.adapters import (
 from tests.simulation.cast import cast
 from tests.simulation.checks import Checks
 from tests.simulation.drawn import settings_of, with_few_sources
+from tests.simulation.judging import require
 from tests.simulation.outages import GuardedUpstream, Outages
 from tests.simulation.outbox import Mail, State
 from tests.simulation.people import People
@@ -53,9 +54,12 @@ from tests.simulation.provider import WINDOWS, Provider
 from tests.simulation.scheduler import CALM, Chances, Process, Scheduler
 
 MINUTE_MS = 60_000
+ROUNDS_MAX = 200  # of the end, in which requests that are left get theirs
 
 
 class World:
+    has_rules = True  # that refuse: rights, CARE, contracts
+
     def __init__(
         self,
         seed: int,
@@ -106,6 +110,10 @@ class World:
         for source in self.settings.sources:
             for window in WINDOWS:
                 self.provider.change(source.id, window, good=self.rng.random() < 0.8)
+
+    @property
+    def is_troubled(self) -> bool:
+        return self.outages.is_troubled
 
     # --- making a process ------------------------------------------------------------
 
@@ -220,6 +228,9 @@ class World:
         at, gate = self.violated.get(dataset, ("", ""))
         return gate if at == action else None
 
+    def process_of(self, worker_id: str | None) -> Process | None:
+        return self.workers.get(worker_id or "")
+
     def is_dead(self, worker_id: str) -> bool:
         process = self.workers.get(worker_id)
         return process is not None and process.dead and worker_id not in self.remote
@@ -262,6 +273,7 @@ class World:
         # Leases of those who died elsewhere have lapsed, and so have collections and freezes.
         self.scheduler.now_ms = max(self.scheduler.now_ms + 30 * MINUTE_MS, ends_ms)
         self.violated.clear()
+        self._drain()
         sources = [source.id for source in self.settings.sources if source.id != "orphan"]
         for source in sources:
             for window in WINDOWS:
@@ -271,12 +283,10 @@ class World:
                     self.provider.change(source, window, good=True)
 
         def body(kernel: Kernel, process: Process) -> None:
-            for scope in SCOPES:
-                self.actions.set_switch(kernel, scope, "running")
             for source in sources:
                 for window in WINDOWS:
                     report = self.actions.update(
-                        kernel, process, source, window, rationale="end", ticket="SIM-2"
+                        kernel, process, source, window, by_person=True, rationale="end", ticket="SIM-2"
                     )
                     if isinstance(report.error, BudgetSpent):  # granted as often as anything is
                         report = self.actions.update(kernel, process, source, window, force=True)
@@ -294,11 +304,30 @@ class World:
             self.checks.chain.seal(kernel)
             self.checks.chain.export(kernel)
 
+        self.scheduler.now_ms += 30 * MINUTE_MS
         self.outcomes += [f"interrupted {run.error_code}" for run in self.checks.runs() if run.attempts > 1]
         self.start(body, "final")
         self.scheduler.run()
         self.checks.at_the_end()
         self.mail.at_the_end()
+
+    def _drain(self) -> None:
+        """Nothing is asked for any more: dispatchers alone bring every request to its end."""
+
+        def lift(kernel: Kernel, _process: Process) -> None:
+            for scope in SCOPES:
+                self.actions.set_switch(kernel, scope, "running")
+
+        self.start(lift, "lift")
+        self.scheduler.run()
+        for _ in range(ROUNDS_MAX):
+            self.start(lambda kernel, process: self.people.work_off(kernel, process, "all"), "drain")
+            self.scheduler.run()
+            due_ms = self.checks.starts.next_due_ms()
+            if due_ms is None:
+                return
+            self.scheduler.now_ms = max(self.scheduler.now_ms + MINUTE_MS, due_ms)
+        require(False, "every request has an end")
 
 
 def emitter_of(settings: Settings) -> LineageEmitter:

@@ -126,7 +126,7 @@ def test_an_act_is_not_repeated_by_a_machine_after_kill_9(run: Run, begin: Begin
 @pytest.mark.req("RET-2")
 @pytest.mark.parametrize("seen_by", ["the promotion", "the function"])
 def test_a_cancelled_request_is_not_published(run: Run, begin: Begin, tmp_path: Path, seen_by: str) -> None:
-    """Wherever the cancellation is seen: exit 130, one code, and the next machine may start the work."""
+    """Whichever side sees the cancellation first: exit 130, one code, the next machine may start it."""
     _pipeline(tmp_path, ACTING.replace("CHECK", "check();" if seen_by == "the function" else ""))
     begun = begin(KFM_LEASE_HEARTBEAT_SECONDS="0.05" if seen_by == "the function" else "15")
     _rows(tmp_path, "UPDATE requests SET cancel = 'not wanted'")

@@ -7,7 +7,6 @@ from typing import Any
 
 from kfm.cli.output import between, duration, one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
-from kfm.model.quantities import counted
 from kfm.model.records import UNIT_STATUSES
 from kfm.reports.state_words import of_unit
 from kfm.reports.status import read_status
@@ -198,9 +197,7 @@ def ahead_rows(document: dict[str, Any]) -> list[str]:
     held, upcoming = document["held"], document["next_retry"]
     if held is not None:
         since = utc(held["oldest"])
-        rows.append(
-            f"  {counted(held['count'], 'run')} quarantined, the oldest since {since}: `{held['command']}`"
-        )
+        rows.append(f"  {held['count']} quarantined, the oldest since {since}: `{held['command']}`")
     if upcoming is not None:
         more = f", {upcoming['waiting'] - 1} more after it" if upcoming["waiting"] > 1 else ""
         when = "due since" if upcoming["at"] <= document["at"] else "due at"

@@ -46,7 +46,7 @@ def promote(session: Session, request: Promote, journal: Journal) -> PromoteResu
     if succeeded is None:
         return PromoteResult(answer="lost")  # taken over under another scope
     answered = requests.end_with_run(session, request.run_id, "success", request.reason, now_ms)
-    if request.request_id not in answered and session.one("requests.cancelled", run_id=request.run_id):
+    if request.request_id not in answered and requests.is_cancelled(session, request.request_id):
         raise Undo(PromoteResult(answer="cancelled"))
     if request.manifest is not None:
         sequence += 1

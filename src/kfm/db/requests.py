@@ -85,6 +85,12 @@ def begun(session: Session, claim: tuple[str, str] | None, run_id: str) -> None:
         session.all("requests.begun", request_id=claim[0], worker_id=claim[1], run_id=run_id)
 
 
+def is_cancelled(session: Session, request_id: str | None) -> bool:
+    """Also one that waits no more, because its runner was taken for lost when it was cancelled."""
+    row = session.one("requests.get", request_id=request_id) if request_id is not None else None
+    return row is not None and request_from(row).cancel is not None
+
+
 def keep_preview(session: Session, plan: tuple[str, str] | None) -> None:
     """The text of a plan, under its digest."""
     if plan is not None:
@@ -107,7 +113,7 @@ def settle_run(session: Session, run_id: str, settlement: Settlement | None, now
     """An attempt of a run has ended without success: so do its requests, or they wait for the next one."""
     if settlement is None:
         return
-    session.all("requests.end_cancelled", run_id=run_id, ended_at_ms=now_ms)
+    cancelled = session.all("requests.end_cancelled", run_id=run_id, ended_at_ms=now_ms)
     if isinstance(settlement, RequestOutcome):
         end_with_run(session, run_id, settlement.outcome or "failed", settlement.reason, now_ms)
     else:
@@ -118,6 +124,8 @@ def settle_run(session: Session, run_id: str, settlement: Settlement | None, now
             blocked_by=settlement.blocked_by,
             reason=rows.storable(settlement.reason),
         )
+    if cancelled:  # if no other request asks for it, the attempt that was just promised is not made
+        session.all("retry_states.unwanted", run_id=run_id, now_ms=now_ms)
 
 
 def cancel(session: Session, request_id: str, reason: str) -> bool:

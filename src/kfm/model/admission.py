@@ -114,9 +114,6 @@ def _by_run(asked: Asked, run: Run | None, facts: StartFacts, now_ms: int) -> St
         return opens(run, ReopenReason(code="correction", text=f"Correction {trigger.correction}"))
     if run.status == "success":
         return _done_before(run, facts)
-    if facts.bound is not None and facts.bound != asked.plan:
-        text = f"Revision {run.revision} publishes what was approved for it, or nothing"
-        return opens(run, ReopenReason(code="bound", text=text))
     return _again(asked, run, facts, now_ms)
 
 
@@ -144,7 +141,9 @@ def _again(asked: Asked, run: Run, facts: StartFacts, now_ms: int) -> StartDecis
     ended = f"failed with {run.error_code}" if failed else "was interrupted"
     why = f"Attempt {run.attempts} {ended}."
     state = facts.state if facts.state is not None and facts.state.attempt == run.attempts else None
-    released = state is not None and state.reason == "granted"  # two persons have answered for it
+    elsewhere = facts.bound is not None and facts.bound != asked.plan
+    # Two persons have answered for another attempt at it, and at nothing else.
+    released = state is not None and state.reason == "granted" and not elsewhere
     if facts.acts and not (released or (person and (asked.trigger.rationale or facts.gates.approval))):
         reason = (
             f"{why} It may have acted outside ({', '.join(facts.acts)}): a person has to see what it did."
@@ -153,6 +152,9 @@ def _again(asked: Asked, run: Run, facts: StartFacts, now_ms: int) -> StartDecis
     if not facts.idempotent and not (released or person):
         reason = f"{why} Nothing retries it automatically: {NOT_RETRIED['not-idempotent']}."
         return _at(run, "refused", "not-idempotent", reason, blocked_by="acts")
+    if elsewhere:
+        text = f"Revision {run.revision} publishes what was approved for it, or nothing"
+        return opens(run, ReopenReason(code="bound", text=text))
     if state is None or state.reason == "stopped":  # nothing was decided against it
         return _restarted(run, code, why)
     if state.fate == "retry":

@@ -609,7 +609,7 @@ class LockHeld(Busy):
 
 
 class WaitsUntil(Busy):
-    """It waits: an attempt is promised for a later time.
+    """An attempt is promised for a later time.
 
     A failed run is tried again by itself, not before the time that its
     retry rules or its provider name. Without a terminal, `kfm run` is a

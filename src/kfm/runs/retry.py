@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kfm.db.leases import CANCELLED, LEASE_EXPIRED, WORKER_DIED
-from kfm.model.admission import SWITCH_MS, StartDecision, may_start, settlement
+from kfm.model.admission import SWITCH_MS, settlement
 from kfm.model.errors import UsageError
 from kfm.model.next_steps import work_command
 from kfm.model.quarantine import QuarantineEntry, RetryState, Waiting, facts_of, held_run
@@ -15,7 +15,7 @@ from kfm.model.retry import Failure, classify
 from kfm.model.retry_budgets import REAPED, attended, given_up, judge, limits_of
 from kfm.model.runs import Judge
 from kfm.model.times import rfc3339
-from kfm.runs.admission import RunSubject, Start, approval_of, asked_for, at_admission, facts_of_run
+from kfm.runs.admission import RunSubject, Start, approval_of
 from kfm.runs.kernel import Kernel, RunReport, RunRequest
 from kfm.runs.outcome import next_run_ms
 
@@ -45,9 +45,16 @@ def judge_reaped(kernel: Kernel) -> None:
             acted=bool(store.acts(run.run_id)),
             stopped=run.error_code == CANCELLED or store.cancelled(run.run_id) is not None,
             next_run_ms=next_run_ms(kernel, run),
+            fingerprint=_inputs_of(kernel, run),
             limits=limits_of(kernel.settings, run.source_id),
         )
         _keep(kernel, run, seen, attended(state, approval_of(store, run) is not None, now_ms))
+
+
+def _inputs_of(kernel: Kernel, run: Run) -> str | None:
+    """The fingerprint of what the last attempt of a run has seen; None: it did not come so far."""
+    attempts = (one for one in kernel.store.attempts(run.run_id) if one.attempt == run.attempts)
+    return next((one.inputs_hash for one in attempts if one.inputs_hash), None)
 
 
 def give_up(kernel: Kernel, run: Run, reason: str) -> None:
@@ -62,13 +69,13 @@ def adopt(kernel: Kernel) -> int:
     """Make a request for each promised attempt that none asks for; how many."""
     from kfm.model.keys import request_id
 
-    store = kernel.store
+    store, requests = kernel.store, kernel.store.requests()
 
     def make(run_id: str, due_ms: int, attempt: int) -> UpdateRequest | None:
         run = store.run(run_id)
         if run is None:
             return None
-        key = adopted_key(run_id, attempt)
+        key, bound = adopted_key(run_id, attempt), requests.bound_to(run_id)
         return UpdateRequest(
             request_id=request_id(key),
             key=key,
@@ -83,10 +90,12 @@ def adopt(kernel: Kernel) -> int:
             correction=run.correction,
             details={ADOPTED: True},
             run_id=run_id,
+            plan_digest=bound,
+            is_bound=bound is not None,
             blocked_by="retry",
         )
 
-    return store.requests().adopt(BATCH_MAX, make)
+    return requests.adopt(BATCH_MAX, make)
 
 
 # --- what is written down --------------------------------------------------------------
@@ -147,17 +156,6 @@ def retry_run(
     digest = reader.bound_to(run.run_id)
     plan = plans.read((reader.preview(digest) or "").encode()) if digest is not None else None
     return RunExecutor(app.kernel, subject, Start(by_person=by_person, plan=plan)).run()
-
-
-def may_retry(
-    app: App, run: Run, *, actor: str, by_person: bool, rationale: str | None, ticket: str | None
-) -> StartDecision:
-    """Would another attempt at this run begin now? Reads only."""
-    subject = require_current(app, run, _subject(app, run, actor, None, rationale, ticket))
-    gates = at_admission(app.kernel, subject, dry_run=True)
-    facts = facts_of_run(app.kernel, subject, run, gates)
-    asked = asked_for(subject, Start(by_person=by_person))
-    return may_start(asked, run, facts, app.ledger.now_ms())
 
 
 def require_retriable(app: App, run: Run) -> None:

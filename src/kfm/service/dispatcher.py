@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
-from kfm.model.admission import StartDecision, may_preview
+from kfm.model.admission import SWITCH_MS, StartDecision, may_preview
 from kfm.model.errors import (
     Busy,
     Cancelled,
@@ -180,7 +180,9 @@ class Dispatcher:
             later = PutOff(
                 not_before_ms=decision.until_ms, blocked_by=decision.blocked_by, reason=decision.reason
             )
-            tied = decision.run.run_id if decision.run is not None and not request.is_bound else None
+            # What needs an approval, or has it, does not end with a run of others.
+            own = request.needs_approval or request.is_bound
+            tied = decision.run.run_id if decision.run is not None and not own else None
             self._requests.reopen(request, later, run_id=tied, tried=False)
             return
         if isinstance(error, Busy):
@@ -191,12 +193,14 @@ class Dispatcher:
         elif isinstance(error, PlanDrifted):
             self._end(request, "refused", f"Not what was approved: {report.reason}", run_id)
             self._give_up(run, "drifted")
-        elif isinstance(error, Refused) and not isinstance(error, SwitchThrown):
+        elif isinstance(error, SwitchThrown):  # in the middle of a preview; a run has put it off itself
+            self._put_off(request, SWITCH_MS, "switch", report.reason)
+        elif isinstance(error, Refused):
             self._end(request, "refused", report.reason, run_id)
             self._give_up(run, "refused")
         elif report.outcome == "failed" and error is not None:
             self._in_vain(request, source, error)
-        elif report.outcome != "refused":
+        else:
             self._end(request, report.outcome, report.reason, run_id)
         logger.info(
             "%s: %s, asked for by %s%s",

@@ -99,7 +99,7 @@ def test_failed_work_has_a_line_of_its_own(kfm: Kfm, app: FakeApp, valid: Valid)
         next_at_ms=NOW_MS + DAY_MS,
     )
     called = kfm("status")
-    assert "2 runs quarantined, the oldest since" in called.out
+    assert "2 quarantined, the oldest since" in called.out
     assert "`kfm quarantine list`" in called.out
     assert "of levels is tried again, due at" in called.out
     assert "2 more after it: `kfm retry --due`" in called.out
@@ -107,7 +107,7 @@ def test_failed_work_has_a_line_of_its_own(kfm: Kfm, app: FakeApp, valid: Valid)
     valid("status", document)
     assert (document["held"]["count"], document["next_retry"]["waiting"]) == (2, 3)
     app.ledger.failed = Ahead(held=1, held_since_ms=NOW_MS, waiting=1, next_run_id="01", next_at_ms=NOW_MS)
-    assert "1 run quarantined" in kfm("status").out
+    assert "  1 quarantined, " in kfm("status").out
     assert "due since" in kfm("status").out
 
 

@@ -256,7 +256,7 @@ def test_a_switch_keeps_retries_from_starting(failing: Inside, valid: Callable[[
 
 @pytest.mark.req("RET-6")
 def test_work_that_acts_on_the_outside_is_not_retried(project: Inside) -> None:
-    """Declared not idempotent, it is given up at once and says why; a person may go on, and answers for it."""
+    """Declared not idempotent, it is given up at once and says why; a person may go on and answers for it."""
     project.write("pipeline.py", SLOW)
     project.configure(extra='pipeline: "pipeline.py:publish", output_version: "1", idempotent: false')
     ended = project.run()

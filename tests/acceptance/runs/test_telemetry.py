@@ -65,7 +65,8 @@ def test_it_waits_for_what_is_ahead_and_makes_it_once(failing: Inside, pauses: A
             raise KeyboardInterrupt
         for column in ("not_before_ms", "granted_at_ms", "updated_at_ms"):
             change(failing, f"UPDATE retry_states SET {column} = {column} - {delay_ms}")
-        change(failing, f"UPDATE requests SET not_before_ms = not_before_ms - {delay_ms} WHERE state = 'open'")
+        moved = f"not_before_ms = not_before_ms - {delay_ms}"
+        change(failing, f"UPDATE requests SET {moved} WHERE state = 'open'")
         if failing.rows("SELECT 1 FROM runs WHERE attempts = 3"):
             failing.write("pipeline.py", FINE)
 

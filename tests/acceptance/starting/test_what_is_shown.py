@@ -304,6 +304,7 @@ def test_a_request_in_quarantine_is_shown_as_one(given_up: tuple[Starting, str])
     held = project.kfm("quarantine", "show", request, "--json").document["held"]
     assert (held["grain"], held["subject"]) == ("request", request)
     assert held["next_step"]["command"].startswith("kfm quarantine resume ")
+    assert "  1 quarantined, the oldest since" in project.kfm("status").out
     assert api(project, "GET", f"/quarantine/{held['held_id']}")["held"] == held
 
 
@@ -342,3 +343,49 @@ def test_a_resumed_request_comes_to_its_approval(
     project.work_off()
     assert project.request(request).state == "awaiting-approval"
     assert project.kfm("quarantine", "list", "--json").document["held"] == []
+
+
+# --- the console -------------------------------------------------------------------------
+
+
+def page(project: Inside, path: str) -> str:
+    """The text of a page of the console."""
+    from kfm.config.loader import load
+    from kfm.web.request_context import WebContext
+    from tests.integration.web.console.reading import Parsed, Reader
+
+    with project._surroundings():
+        answer = Reader(WebContext(load(None, {}), ())).ask(path)
+    assert answer.status_code == 200, answer.text
+    return str(Parsed(answer.text).text)
+
+
+@pytest.mark.req("RS-12", "TRG-6")
+def test_pages_name_what_arrived(arrived: Inside) -> None:
+    """Among the requests, on the page of the request, and on that of its run."""
+    request = desk.only_request(arrived, "upstream-event")
+    assert "arrivals" in page(arrived, "requests?kind=upstream-event")
+    uri = request["objects"][0]["object"]
+    for path in (f"requests/{request['request_id']}", f"runs/{desk.run_id(arrived)}"):
+        assert uri in page(arrived, path), path
+    assert f"It led to request {request['request_id']}" in page(
+        arrived, f"units/{request['objects'][0]['unit']}"
+    )
+
+
+@pytest.mark.req("RS-12", "TRG-7")
+def test_pages_show_a_quarantined_request(given_up: tuple[Starting, str]) -> None:
+    """In the list and by itself, with the command that brings it back."""
+    project, request = given_up
+    assert f"request {request[:8]}" in page(project, "held")
+    ((held_id,),) = project.rows("SELECT held_id FROM held")
+    shown = page(project, f"held/{held_id}")
+    assert (request in shown, "kfm quarantine resume" in shown) == (True, True)
+
+
+@pytest.mark.req("RS-12", "TRG-1")
+def test_pages_say_what_is_waited_for(waiting: tuple[Inside, str]) -> None:
+    """Between two attempts a request has not failed."""
+    project, request = waiting
+    for path in ("requests", f"requests/{request}"):
+        assert "waiting for a retry" in page(project, path), path

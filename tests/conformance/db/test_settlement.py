@@ -85,7 +85,7 @@ def test_a_synchronous_call_s_request_exists_with_its_run(desk: Desk) -> None:
 
 
 def test_a_promotion_ends_all_requests_of_its_run(desk: Desk) -> None:
-    """Also those that only waited for it; what asked for other work is left alone."""
+    """Also those that only waited for it; what asked for other work is not touched."""
     mine, run = claimed(desk)
     tied, other = request("tied", run), request("other")
     desk.store.requests().accept([tied, other])

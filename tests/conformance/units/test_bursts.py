@@ -121,7 +121,7 @@ def test_an_arrival_asks_once(scene: Scene) -> None:
 
 
 def test_two_that_close_the_same_windows(open_store: Callable[[], Ledger], kind: str) -> None:
-    """Each arrival is in one request, whoever closes its window."""
+    """Each arrival is in one request, whichever process closes its window."""
     if kind == "memory":
         pytest.skip("a ledger in memory has one connection")
     scene = Scene(open_store())

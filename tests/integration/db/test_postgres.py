@@ -165,7 +165,7 @@ def test_a_stalled_transaction_does_not_hold_the_others_up(postgres_database: st
     thread.start()
     while not said:
         time.sleep(0.005)
-    assert store.renew("dataset:ks-streamflow", 1, MINUTE_MS) == before
+    assert store.renew("dataset:ks-streamflow", 1, MINUTE_MS) == (before, None)
     thread.join()
     assert said == ["holding", "lost"]
     assert store.policy_epoch() == before

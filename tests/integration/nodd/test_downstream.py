@@ -70,12 +70,12 @@ def test_arrivals_start_what_follows_them(tmp_path: Path, caplog: pytest.LogCapt
     incoming = tmp_path / "incoming"
     incoming.mkdir()
     (incoming / "a.csv").write_text("a,b\n1,2\n")
-    caplog.set_level("INFO", "kfm.nodd.downstream")
+    caplog.set_level("INFO", "kfm.service.dispatcher")
     runs = work(tmp_path, message(1), message(2), message(3), message(4, day=2))
     assert len(runs) == 2, caplog.messages
     assert {status for *_, status in runs} == {"success"}
-    told = [record for record in caplog.records if record.name == "kfm.nodd.downstream"]
-    assert told[0].getMessage().startswith("daily: published after ")
+    told = [record for record in caplog.records if record.name == "kfm.service.dispatcher"]
+    assert told[0].getMessage().startswith("daily: published, asked for by upstream-event, run ")
     assert vars(told[0])["source"] == "daily"
     same = work(tmp_path, message(1), message(2))
     assert same == runs

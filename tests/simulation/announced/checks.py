@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kfm.db import rows
+from kfm.db.ledger_reader import LedgerReader
 from kfm.model.gates import switch_gate
 from kfm.model.units import TOPIC, IntakeBatch
 from tests.simulation.announced import ends
 from tests.simulation.announced.followers import FOLLOWED
+from tests.simulation.checks_starts import StartChecks
 from tests.simulation.judging import Violation, require
 from tests.simulation.scheduler import Process
 
@@ -69,6 +71,7 @@ class Checks:
         self.failures: set[tuple[str, int]] = set()
         self.replayed: set[tuple[str, str]] = set()
         self.arrivals = 0  # successes that a source waits for
+        self.starts = StartChecks(world, LedgerReader(world.database), world.project)
         self._broken: Violation | None = None
         self._page = 0
         self._message = 0
@@ -100,6 +103,7 @@ class Checks:
         if intake is not None:
             self.heard.append(intake)
         changed = process.facts["changed"]
+        self.starts.on_commit(process, self.world.scheduler.now_ms + process.wall_offset_ms)
         if "unit_pages" in changed:
             self._read_on()
         if changed & {"items", "assets"}:

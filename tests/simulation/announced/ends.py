@@ -257,14 +257,12 @@ def _replicas(checks: Checks) -> None:
 
 
 def _bursts(checks: Checks) -> None:
-    """Each arrival that a source waits for is handed on in one burst, and a run has taken it over."""
+    """Each arrival that a source waits for is a member of one request, and a run has begun after it."""
     if not checks.world.downstream:
         return
-    found = checks.all("SELECT burst_id, members, state FROM bursts")
-    require(all(state != "open" for *_, state in found), "every burst is handed on", found=found)
-    require({one for one, *_ in found} <= checks.world.runs, "a run took over what is settled", found=found)
-    handed_on = sum(members for _, members, _ in found)
-    require(handed_on == checks.arrivals, "each arrival is in one burst", found=found, came=checks.arrivals)
+    ((members,),) = checks.all("SELECT COUNT(*) FROM request_members")
+    require(members == checks.arrivals, "each arrival is in one burst", found=members, came=checks.arrivals)
+    checks.starts.at_rest()
 
 
 def _dead_letters(checks: Checks) -> None:

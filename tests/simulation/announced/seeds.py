@@ -43,7 +43,10 @@ def live_announced(seed: int, *, real_sqlite: bool = False, chances: Chances | N
         seed=seed,
         trace=world.scheduler.trace,
         steps=world.scheduler.steps,
-        outcomes=Counter(world.outcomes) + world.scheduler.counts + world.checks.counts,
+        outcomes=Counter(world.outcomes)
+        + world.scheduler.counts
+        + world.checks.counts
+        + world.checks.starts.counts,
         violation=violation,
         delivered=len(world.arrived),
     )

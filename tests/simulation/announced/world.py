@@ -52,6 +52,8 @@ ROUNDS_MAX = 400  # of the end, in which all that is left is done
 
 
 class AnnouncedWorld:
+    has_rules = False
+
     def __init__(self, seed: int, database: Any, chances: Chances | None = None) -> None:
         rng = self.dice = random.Random(f"announced {seed}")
         self.seed = seed
@@ -88,7 +90,9 @@ class AnnouncedWorld:
         self.shelf = Shelf()
         self.downstream = ((followers.FOLLOWED, followers.FOLLOWER),) if rng.random() < 0.3 else ()
         self.window_ms = rng.choice((1_000, 60_000))
-        self.runs: set[str] = set()  # bursts that some run took over
+        self.project = followers.project()
+        self.kernels = followers.kernels(self)
+        self.is_troubled = False
         self.replicas = ("shelf",) if rng.random() < 0.4 else ()
         self.replica_away = rng.choice((0.0, 0.0, 0.5))
         self.slow = bool(self.replicas) and rng.random() < 0.3  # claims of replicas last for minutes
@@ -121,9 +125,19 @@ class AnnouncedWorld:
         now_ms = self.scheduler.now_ms
         return not self.is_over and any(start <= now_ms < start + lasts for start, lasts in self.outages)
 
+    def process_of(self, worker_id: str | None) -> Process | None:
+        return self.dead_workers.get(worker_id or "")
+
     def is_dead(self, worker_id: str) -> bool:
         process = self.dead_workers.get(worker_id)
         return process is not None and process.dead and worker_id not in self.remote
+
+    def worker_id(self, process: Process) -> str:
+        """Of an application; its process is known by it."""
+        self._names += 1
+        worker_id = f"{process.name}-{self._names}"
+        self.dead_workers[worker_id] = process
+        return worker_id
 
     def _cut_power(self) -> None:
         for process in self.scheduler.processes:
@@ -216,7 +230,7 @@ class AnnouncedWorld:
             PeriodicTask("lineage", 7_000, lambda: self._deliver(store, process)),
         ]
         if self.downstream:
-            tasks.append(PeriodicTask("bursts", 5_000, followers.fan_out(self, store, process).step))
+            tasks.append(PeriodicTask("bursts", 5_000, followers.arrivals(self, store, process).step))
         if self.replicas:
             tasks.append(PeriodicTask("replicas", 5_000, followers.replicator(self, store, process).step))
         return WorkerLoop(
@@ -348,10 +362,10 @@ class AnnouncedWorld:
             "SELECT MIN(not_before_ms) FROM outbox WHERE topic = ? AND delivered_at_ms IS NULL", (TOPIC,)
         ).fetchall()
         ((owed_ms,),) = execute("SELECT MIN(not_before_ms) FROM replica_items WHERE wanted > sent").fetchall()
-        ((burst_ms,),) = execute("SELECT MIN(not_before_ms) FROM bursts WHERE state = 'open'").fetchall()
+        asked_ms = self.checks.starts.next_due_ms()
         ((member_ms,),) = execute("SELECT MIN(at_ms) FROM burst_members").fetchall()
         closes_ms = None if member_ms is None else member_ms + self.window_ms
-        due = (*hidden, unit_ms, message_ms, owed_ms, burst_ms, closes_ms)
+        due = (*hidden, unit_ms, message_ms, owed_ms, asked_ms, closes_ms)
         return min((one for one in due if one is not None), default=None)
 
 

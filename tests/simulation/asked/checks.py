@@ -6,13 +6,15 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from kfm.db.ledger_reader import LedgerReader
 from kfm.db.requests import request_from
 from kfm.db.session import Row
-from kfm.model.keys import request_id, schedule_instant_key, work_base
+from kfm.model.keys import request_id, schedule_instant_key
 from kfm.model.schedules import instants
-from kfm.service.dispatcher import run_request_of
-from tests.simulation.asked.admission import work_of
-from tests.simulation.judging import require
+from kfm.runs.kernel import RunReport
+from tests.simulation.checks_circuits import CircuitChecks
+from tests.simulation.checks_starts import StartChecks
+from tests.simulation.judging import Violation, require
 
 if TYPE_CHECKING:
     from kfm.model.requests import UpdateRequest
@@ -23,9 +25,13 @@ if TYPE_CHECKING:
 class Checks:
     def __init__(self, world: AskedWorld) -> None:
         self._world = world
+        self._ledger = LedgerReader(world.database)
         self._seen: dict[str, UpdateRequest] = {}
         self._cursors: dict[str, tuple[int, int]] = {}
+        self._broken: Violation | None = None
         self.counts: Counter[str] = Counter()
+        self.circuits = CircuitChecks(world, self._ledger)
+        self.starts = StartChecks(world, self._ledger, world.settings)
 
     def _rows(self, sql: str) -> list[Row]:
         return list(self._world.database._connection.execute(sql))
@@ -35,10 +41,39 @@ class Checks:
         found = [request_from(row) for row in self._rows(f"SELECT {columns} FROM requests")]
         return {one.request_id: one for one in found}
 
+    def unsettled(self) -> list[str]:
+        return [one.request_id for one in self._seen.values() if not one.is_settled]
+
+    def bound_to(self, run_id: str) -> str | None:
+        return self._ledger.request_reader().bound_to(run_id)
+
+    def next_due_ms(self) -> int | None:
+        """When something goes on; None: all is at rest."""
+        waits = self.starts.next_due_ms()
+        if waits is None and self._rows("SELECT 1 FROM burst_members"):
+            return 0
+        return waits
+
+    def reported(self, report: RunReport) -> None:
+        self.counts[f"served {report.outcome}"] += 1
+
     # --- after each commit -----------------------------------------------------------------
 
     def on_commit(self, process: Process) -> None:
+        """The first broken promise is the one that counts, also where a dispatcher takes it for trouble."""
+        if self._broken is None:
+            try:
+                self._look(process)
+            except Violation as violation:
+                self._broken = violation
+        if self._broken is not None:
+            raise self._broken
+
+    def _look(self, process: Process) -> None:
         changed = process.facts["changed"]
+        now_ms = self._world.scheduler.now_ms + process.wall_offset_ms
+        self.circuits.on_commit(process, now_ms)
+        self.starts.on_commit(process, now_ms)
         if "requests" in changed:
             now = self.requests()
             require(now.keys() >= self._seen.keys(), "what was accepted stays")
@@ -59,23 +94,40 @@ class Checks:
                 self._cursors[name] = (cursor, version)
 
     def _moved(self, process: Process, before: UpdateRequest, one: UpdateRequest) -> None:
-        require(not before.is_settled, "an end is final", before=before, now=one)
+        revived = {
+            values["request_id"] for name, values, _ in process.facts["told"] if name == "requests.revive"
+        }
+        final = not before.is_settled or one.request_id in revived  # two persons let it begin anew
+        require(final, "an end is final", before=before, now=one)
         if before.state == "running" and one.claimed_by != before.claimed_by:
-            mine = before.claimed_by in process.facts["workers"]
-            lapsed = before.claim_until_ms <= self._world.scheduler.now_ms + process.wall_offset_ms
-            dead = self._world.is_dead(before.claimed_by or "")
-            require(
-                mine or lapsed or dead, "a claim is taken only from who is lost", by=process.name, was=before
-            )
-            if one.is_settled:
-                require(mine, "only who holds a request ends it", by=process.name, was=before, now=one)
-            if not mine:
-                self.counts["dead" if dead else "lapsed"] += 1
+            self._left(process, before, one)
         if one.state == "done" and one.outcome in ("success", "noop"):
-            run = self._world.admission.runs.get(one.run_id or "")
+            run = self._ledger.run(one.run_id or "")
             require(run is not None and run.status == "success", "an end tells what happened", now=one)
         if one.state == "running" and before.state == "open":
             require(one.claimed_by in process.facts["workers"], "a claim is the claimer's", now=one)
+
+    def _left(self, process: Process, before: UpdateRequest, one: UpdateRequest) -> None:
+        """A claim has ended: its own worker's doing, or its run's, or it was lost."""
+        world, by = self._world, before.claimed_by or ""
+        mine = by in process.facts["workers"]
+        ended = any(
+            landed and name in ("runs.succeed", "runs.fail") and values["run_id"] == before.run_id
+            for name, values, landed in process.facts["told"]
+        ) or any(
+            name == "retry_states.put" and values["run_id"] == before.run_id
+            for name, values, _ in process.facts["told"]
+        )
+        lapsed = before.claim_until_ms <= world.scheduler.now_ms + process.wall_offset_ms
+        dead = world.is_dead(by)
+        facts = {"by": process.name, "was": before, "now": one}
+        require(mine or ended or lapsed or dead, "a claim is taken only from who is lost", **facts)
+        if one.is_settled:
+            require(mine or ended, "only who holds a request ends it", **facts)
+        if not mine and not ended:
+            self.counts["dead" if dead else "lapsed"] += 1
+            kept = world.is_steady and world.has_heartbeat and not dead and not world.is_gone(by)
+            require(not kept, "who works for a request keeps it", **facts)
 
     def told(self, request_id: str) -> None:
         """A sender is told that it was accepted."""
@@ -87,20 +139,12 @@ class Checks:
     # --- at the end ------------------------------------------------------------------------
 
     def at_the_end(self) -> None:
+        if self._broken is not None:
+            raise self._broken
         requests = self.requests()
         for wanted in self._world.told:
             require(wanted in requests, "what was accepted is there", request=wanted)
-        for one in requests.values():
-            self.counts[f"request {one.outcome}"] += 1
-            require(one.is_settled, "every request has an end", request=one)
-            runs = self._world.admission.of_work(work_base(work_of(run_request_of(one))))
-            done = [run for run in runs if run.status == "success"]
-            require(len(done) <= 1, "a request is run once", request=one, runs=[run.run_id for run in runs])
-            if one.state == "done":
-                require(len(done) == 1, "a request that is done was run", request=one)
-            else:
-                known = one.kind == "cron" or one.request_id in self._world.cancelled
-                require(one.state == "cancelled" and known, "who is cancelled was", request=one)
+        self.starts.at_rest()
         self._instants(requests)
 
     def _instants(self, requests: dict[str, Any]) -> None:
@@ -124,7 +168,7 @@ class Checks:
                     fates = [row for row in rows if row[0] <= instant_ms <= row[1]]
                     require(len(fates) == 1, "every instant has a fate", schedule=schedule.id, at=instant_ms)
         for one in requests.values():
-            if one.kind == "cron":
+            if one.schedule_id is not None:
                 require(fired[one.request_id] == 1, "a scheduled request has its instant", request=one)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import orjson
 
 from kfm.model.requests import UpdateRequest
-from kfm.model.settings import SourceSettings, Webhook
+from kfm.model.settings import Settings
 from kfm.model.times import rfc3339
 from kfm.model.webhooks import (
     SECRET_BYTES,
@@ -25,6 +25,7 @@ from kfm.model.webhooks import (
 from tests.simulation.judging import require
 
 WINDOW_MS = 1_000
+WINDOWS = (1, 2)  # few: requests meet at the same work
 OLD, NEW = secret_text(b"o" * SECRET_BYTES), secret_text(b"n" * SECRET_BYTES)
 
 
@@ -37,15 +38,12 @@ class Message:
     headers: dict[str, str]
     genuine: bool = True
 
-    def received(self, now_ms: int) -> UpdateRequest | None:
+    def received(self, settings: Settings, now_ms: int) -> UpdateRequest | None:
         """As a request; None if it was refused, as every message is that is not genuine."""
-        source = SourceSettings(
-            id=self.source_id,
-            dataset=self.source_id,
-            kind="files",
-            window="PT1S",
-            webhook=Webhook(secrets=("env:NEW", "env:OLD")),
-        )
+        known = [one for one in settings.sources if one.id == self.source_id]
+        if not known:  # nothing is there
+            return None
+        source = known[0]
         read = read_webhook(receiver(source, (NEW, OLD)), self.headers, self.body, now_ms)
         if isinstance(read, WebhookRefusal):
             require(400 <= read.status < 500, "a message is refused, never a defect", refusal=read)
@@ -59,7 +57,7 @@ def _is_idle(read: WebhookEnvelope) -> bool:
 
 
 def made(dice: random.Random, number: int, source_id: str, now_ms: int) -> Message:
-    """A window of its own, long ago: no other message asks for it."""
+    """For one of a few windows, long ago: others ask for it, too."""
     body = new_body(
         source_id,
         "kfm",
@@ -67,7 +65,7 @@ def made(dice: random.Random, number: int, source_id: str, now_ms: int) -> Messa
         now_ms=now_ms,
         dry_run=False,
         event_type="file.changed",
-        metadata={"window": f"{rfc3339(number * WINDOW_MS)}/PT1S", "rationale": "new file"},
+        metadata={"window": f"{rfc3339(dice.choice(WINDOWS) * WINDOW_MS)}/PT1S", "rationale": "new file"},
     )
     return _signed("kfm", dice.choice((OLD, NEW)), source_id, body, now_ms)
 

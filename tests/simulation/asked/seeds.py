@@ -30,6 +30,9 @@ def live_asked(seed: int, *, chances: Chances | None = None) -> Verdict:
         seed=seed,
         trace=world.scheduler.trace,
         steps=world.scheduler.steps,
-        outcomes=world.scheduler.counts + world.checks.counts + Counter({"told": len(world.told)}),
+        outcomes=world.scheduler.counts
+        + world.checks.counts
+        + world.checks.starts.counts
+        + Counter({"told": len(world.told)}),
         violation=violation,
     )

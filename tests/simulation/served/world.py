@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
 
 from kfm.db.ledger import Ledger
 from kfm.model.errors import Cancelled, KfmError
-from kfm.model.records import GovernanceEntry, Run, Switch
+from kfm.model.records import GovernanceEntry, Run
 from kfm.model.requests import UpdateRequest
+from kfm.model.retry_budgets import RetryLimits
 from kfm.model.scheduled_times import BACKFILL, backfill, request_for
 from kfm.model.schedules import Instant, MissedPolicy, Schedule
 from kfm.model.settings import DatasetSettings, SourceSettings
-from kfm.runs.kernel import RunReport, RunRequest
+from kfm.runs.kernel import RunReport
 from kfm.service.dispatcher import CLAIM_MS, DispatchedRuns, Dispatcher
 from kfm.service.scheduler import Scheduler as Keeper
 from tests.simulation.adapters import SimClock, SimDatabase
@@ -106,7 +106,14 @@ class ServedWorld:
         worker_id = f"w{self._names}"
         self.workers[worker_id] = process
         runs = StubRuns(self, process, store)
-        return Dispatcher(store.requests(), runs, worker_id, now_ms=store.now_ms, dead=self.is_dead)
+        return Dispatcher(
+            store.requests(),
+            runs,
+            worker_id,
+            now_ms=store.now_ms,
+            unit_random=self.dice.random,
+            dead=self.is_dead,
+        )
 
     def is_dead(self, worker_id: str) -> bool:
         process = self.workers.get(worker_id)
@@ -222,7 +229,8 @@ class StubRuns(DispatchedRuns):
         self._process = process
         self._store = store
 
-    def run(self, request: UpdateRequest, run_request: RunRequest, plan: Any) -> RunReport:
+    def run(self, request: UpdateRequest, plan: Any) -> RunReport:
+        del plan
         world = self._world
         world.scheduler.sleep(self._process, world.dice.randrange(10, world.slow_ms))
         now = self._store.requests().renew(request, CLAIM_MS)
@@ -232,26 +240,32 @@ class StubRuns(DispatchedRuns):
         world.ran[request.request_id] += 1
         return _report(request, "success" if world.ran[request.request_id] == 1 else "noop", None)
 
-    def preview(self, run_request: RunRequest) -> RunReport:
+    def preview(self, request: UpdateRequest) -> RunReport:
         raise AssertionError("no request asks for it here")
 
     def ask_approval(self, request: UpdateRequest, plan: Any) -> bool:
         raise AssertionError("no request asks for it here")
 
-    def approved_plan(self, request: UpdateRequest) -> Any:
-        raise AssertionError("no request asks for it here")
+    def plan(self, request: UpdateRequest) -> Any:
+        raise AssertionError("no request is bound here")
 
-    def run_by_key(self, key: str) -> Run | None:
-        return None
+    def hopeless(self, request: UpdateRequest, run: Run) -> str | None:
+        raise AssertionError("no request has a run here")
+
+    def give_up(self, run: Run, reason: str) -> None:
+        raise AssertionError("no request has a run here")
 
     def run_by_id(self, run_id: str) -> Run | None:
         return None
 
-    def switches(self) -> Iterable[Switch]:
-        return ()
-
     def find(self, source_id: str) -> tuple[SourceSettings, DatasetSettings]:
         return self._world.source, DatasetSettings(id="d")
+
+    def limits(self, source: SourceSettings) -> RetryLimits:
+        return RetryLimits()
+
+    def redact(self, text: str) -> str:
+        return text
 
 
 def _report(request: UpdateRequest, outcome: Any, error: KfmError | None) -> RunReport:

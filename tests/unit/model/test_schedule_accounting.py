@@ -168,7 +168,7 @@ def test_while_the_first_goes_on(overlap: Overlap, expected: list[str]) -> None:
 
 @pytest.mark.parametrize("overlap", ["skip", "queue-one", "cancel-older"])
 def test_while_each_waits_for_a_retry(overlap: Overlap) -> None:
-    """A request whose attempt failed, and that waits for the next one, keeps no scheduled time from coming."""
+    """A request whose attempt failed, and that waits for the next, keeps no scheduled time from coming."""
     schedule = every(HOUR_MS, overlap=overlap)
     book = seen(schedule)
     first = next(iter(instants(schedule, NOW_MS + 1)))

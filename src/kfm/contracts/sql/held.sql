@@ -62,8 +62,8 @@ FROM held WHERE held_id = :held_id AND state = 'held'
 
 -- name: held.ahead
 SELECT
-  (SELECT COUNT(*) FROM held WHERE state = 'held' AND grain = 'run'),
-  (SELECT MIN(held_at_ms) FROM held WHERE state = 'held' AND grain = 'run'),
+  (SELECT COUNT(*) FROM held WHERE state = 'held' AND grain IN ('run', 'request')),
+  (SELECT MIN(held_at_ms) FROM held WHERE state = 'held' AND grain IN ('run', 'request')),
   (SELECT COUNT(*) FROM retry_states s JOIN runs r ON r.run_id = s.run_id
     WHERE s.fate = 'retry' AND r.status = 'failed' AND r.attempts = s.attempt)
 

@@ -179,6 +179,7 @@ WHERE run_id = :run_id AND state IN ('open', 'running') AND cancel IS NULL
 UPDATE requests SET state = 'cancelled', outcome = 'cancelled', reason = cancel, blocked_by = NULL,
   claimed_by = NULL, claim_until_ms = 0, ended_at_ms = :ended_at_ms
 WHERE run_id = :run_id AND state IN ('open', 'running') AND cancel IS NOT NULL
+RETURNING request_id
 
 -- name: requests.orphans
 -- Runs with an attempt ahead that no request asks for.
@@ -209,7 +210,7 @@ RETURNING request_id
 
 -- name: requests.previewed
 UPDATE requests SET plan_digest = :plan_digest
-WHERE is_bound = 0 AND (request_id = :request_id OR (run_id = :run_id AND state IN ('open', 'running')))
+WHERE is_bound = 0 AND state IN ('open', 'running') AND (request_id = :request_id OR run_id = :run_id)
 
 -- name: requests.cancel_waiting
 UPDATE requests SET state = 'cancelled', outcome = 'cancelled', reason = :reason, cancel = :reason,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from kfm.model.errors import WaitsUntil
 from kfm.model.gates import cause_and_remedy, combine, utc_text
 from kfm.model.quantities import counted, moment, span
 from kfm.model.records import GateResult, Invocation, Run
@@ -127,6 +128,8 @@ def asked(call: Invocation) -> Sentence:
     ticket = f", ticket {call.ticket}" if call.ticket else ""
     why = f" (rationale: {call.rationale}{ticket})" if call.rationale else ""
     end = _ANSWERS.get(call.outcome or "", "and how that ended is not recorded")
+    if call.reason_code == WaitsUntil.code:
+        end = "and it waits"
     reason = f": {call.reason}" if call.reason else ""
     if call.outcome in ("success", None) and call.reason:
         reason = f". Why it ran: {call.reason}"

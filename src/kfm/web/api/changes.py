@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kfm.model import keys
-from kfm.model.errors import BudgetSpent, UsageError, WindowError
+from kfm.model.errors import UsageError, WindowError
 from kfm.model.records import GovernanceEntry, Window, governance_entry, justified
 from kfm.model.requests import UpdateRequest
 from kfm.model.roles import is_person
@@ -55,7 +55,7 @@ def _source(call: ApiCall, source_id: str) -> SourceSettings:
 
 def retry(call: ApiCall) -> Any:
     """One more attempt at a failed run, as a request for its work."""
-    from kfm.runs.retry import may_retry, require_retriable
+    from kfm.runs.retry import require_retriable
 
     app, run = call.app, call.app.ledger.run(call.path["run_id"])
     if run is None:
@@ -67,16 +67,6 @@ def retry(call: ApiCall) -> Any:
         require_retriable(app, run)
     except OSError as error:  # its pipeline's file
         raise UsageError(f"The files of its pipeline can't be read: {error.strerror}.") from None
-    decision = may_retry(
-        app,
-        run,
-        actor=call.identity.subject,
-        by_person=is_person(call.identity),
-        rationale=call.body.rationale,
-        ticket=call.body.ticket,
-    )
-    if decision.kind == "refused" and decision.blocked_by == "budget":
-        raise BudgetSpent(decision.reason)
     window = Window(start_ms=run.window_start_ms, end_ms=run.window_end_ms, spec=run.window_spec)
     source = _source(call, run.source_id)
     return _accepted(call, source, window, correction=run.correction, about={"retry_of": run.run_id})

@@ -163,12 +163,21 @@ def test_a_failed_run_is_tried_again(world: World) -> None:
 
 
 def test_a_budget_that_is_spent_needs_a_ticket(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Past its budget a run is tried again only for a reason and a ticket."""
+    """Past its budget a run is tried again at the same inputs only for a reason and a ticket."""
+    from kfm.service.runner import make_dispatcher
+
     monkeypatch.setattr("kfm.model.admission.is_spent", lambda *_: True)
     monkeypatch.setattr("kfm.model.admission.has_attempts", lambda *_: False)
-    answer = world.change(f"/runs/{world.failed_id}/retry")
-    assert (answer.status_code, answer.json()["code"]) == (422, "KFM305")
-    assert world.change(f"/runs/{world.failed_id}/retry", ticket="T-3").status_code == 202
+    ends = []
+    for ticket in (None, "T-3"):
+        answer = world.change(f"/runs/{world.failed_id}/retry", ticket=ticket)
+        assert answer.status_code == 202
+        app = world.opened()
+        make_dispatcher(app).step()
+        app.close()
+        ended = world.get(f"/requests/{answer.json()['request']['request_id']}")["request"]
+        ends.append((ended["outcome"], world.get(f"/runs/{world.failed_id}")["run"]["attempts"]))
+    assert ends == [("refused", 1), ("failed", 2)]
 
 
 def test_a_circuit_is_reset(world: World) -> None:
