@@ -33,14 +33,30 @@ const VARIABLES = /** @type {Record<string, string>} */ ({
 
 /** Settings, the file they came from, and what its references stand for. */
 export class Loaded {
-  /** @param {any} settings @param {string} path @param {string} name @param {Environ} environ */
-  constructor(settings, path, name, environ) {
+  /** @param {any} settings @param {string} path @param {string} name @param {Environ} environ @param {{data: Buffer, reread: (data: Buffer) => Promise<any>}} source */
+  constructor(settings, path, name, environ, { data, reread }) {
     this.settings = settings;
+    this.newest = { data, settings };
+    this.reread = reread;
     this.path = path;
     this.name = name;
     this.environ = environ;
     this.folder = dirname(path);
     this.redaction = new SecretRedaction(() => [...this.referencedSecrets(), ...environmentSecrets(environ)]);
+  }
+
+  /** The settings as the file says now; a ConfigError that may pass, where it can't be used. */
+  async current() {
+    if (!isRegular(this.path)) return this.settings; // one that can be read once only
+    try {
+      const data = read(this.path);
+      // By its bytes: two edits within one tick of a clock have the same time.
+      if (!data.equals(this.newest.data)) this.newest = { data, settings: await this.reread(data) };
+    } catch (error) {
+      if (error instanceof ConfigError) Object.assign(error.facts, { transient: true, cause: "configuration" });
+      throw error;
+    }
+    return this.newest.settings;
   }
 
   referencedSecrets() {
@@ -80,7 +96,17 @@ export class Loaded {
 /** Read, shape and check a configuration. @param {string | null} path @param {[string, string][]} overrides @param {Environ} environ @returns {Promise<Loaded>} */
 export async function load(path, overrides, environ) {
   const name = find(path, environ);
-  const document = await readDocument(name, read(name));
+  const data = read(name);
+  const reread = async (/** @type {Buffer} */ now) => (await shaped(name, now, overrides, environ)).settings;
+  const { settings, lines } = await shaped(name, data, overrides, environ);
+  const loaded = new Loaded(settings, resolve(name), name, environ, { data, reread });
+  requireFiles(loaded, lines);
+  return loaded;
+}
+
+/** The settings of these bytes, and the lines of their fields. @param {string} name @param {Buffer} data @param {[string, string][]} overrides @param {Environ} environ */
+async function shaped(name, data, overrides, environ) {
+  const document = await readDocument(name, data);
   let settings = toSettings(document);
   check(document, settings);
   for (const [variable, field] of Object.entries(VARIABLES)) {
@@ -88,9 +114,7 @@ export async function load(path, overrides, environ) {
     if (text) settings = override(settings, field, placed(field, text, variable), `environment ${variable}`);
   }
   for (const [field, text] of overrides) settings = override(settings, field, placed(field, text, null), `flag --set ${field}`);
-  const loaded = new Loaded(settings, resolve(name), name, environ);
-  requireFiles(loaded, document.lines);
-  return loaded;
+  return { settings, lines: document.lines };
 }
 
 /** @param {string | null} path @param {Environ} environ */
@@ -184,6 +208,15 @@ function isFolder(path) {
     return statSync(path).isDirectory();
   } catch {
     return false;
+  }
+}
+
+/** @param {string} path */
+function isRegular(path) {
+  try {
+    return statSync(path).isFile();
+  } catch {
+    return true; // that it is gone is told where it is read
   }
 }
 

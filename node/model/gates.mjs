@@ -134,6 +134,10 @@ export function rightsGate(dataset) {
   });
 }
 
+/** The refusal of a dataset that the configuration has lost since the work was asked for. @param {string} datasetId */
+export const undeclaredGate = (datasetId) =>
+  denied("policy", "dataset-unknown", `The dataset ${datasetId} is not in the configuration any more.`, { remedy: "Declare the dataset again, then the same command runs." });
+
 /** @param {import("../types.js").Report | null} report */
 export function contractGate(report) {
   if (report === null) return gateResult("contract", true, "The source declares no contract.");

@@ -3,7 +3,7 @@
 import { settlement } from "../model/admission.mjs";
 import { isOpenAttempt } from "../model/approvals.mjs";
 import { BackendUnavailable, Busy, Cancelled, CircuitOpen, KfmError, LostLease, PlanDrifted, WorkFailed, codeOnRecord, isA, isSystemError, refusingCodes, strerror } from "../model/errors.mjs";
-import { combine, refusal } from "../model/gates.mjs";
+import { combine, refusal, undeclaredGate } from "../model/gates.mjs";
 import { runStep } from "../model/next_steps.mjs";
 import { factsOf, heldRun } from "../model/quarantine.mjs";
 import { causesOf } from "../model/retry.mjs";
@@ -193,18 +193,20 @@ export class RunExecutor {
   }
 
   /** @param {any} admitted @param {preparation.Prepared} prepared @param {RecordedNodes} nodes */
-  #promote(admitted, prepared, nodes) {
+  async #promote(admitted, prepared, nodes) {
     const { kernel, subject } = this;
     const { run, invocation } = admitted;
     for (let round = 0; round < ROUNDS_MAX; round += 1) {
       // In this order: a switch thrown after the epoch was read moves the epoch.
       const epoch = kernel.store.policyEpoch();
       const head = kernel.store.head(subject.dataset.id);
-      const decision = runGates.atPromotion(kernel, subject, prepared.report, { run });
+      const dataset = await kernel.datasetNow(subject.dataset.id);
+      const described = dataset ? { ...subject, dataset } : subject; // the gates refuse what is gone
+      const decision = dataset ? runGates.atPromotion(kernel, described, prepared.report, { run }) : combine([undeclaredGate(subject.dataset.id)]);
       if (!decision.allowed) throw new Denied(decision, prepared.report);
       const gates = [...invocation.gates, ...decision.results];
-      this.#requirePlan(admitted, prepared, head, gates);
-      const [manifest, version] = preparation.merged(prepared, head, subject);
+      this.#requirePlan(admitted, described, prepared, head, gates);
+      const [manifest, version] = preparation.merged(prepared, head, described);
       if (manifest) preparation.requireObjects(manifest, kernel.objects);
       nodes.decided(gates);
       nodes.learn({ outputs: prepared.staged.assets, version_id: version || null });
@@ -247,12 +249,12 @@ export class RunExecutor {
     throw new Busy("Policies or the head kept changing while this run was being promoted.");
   }
 
-  /** What is promoted is what was approved; what a webhook changes is kept before it is changed. @param {any} admitted @param {preparation.Prepared} prepared @param {import("../types.js").Head} head @param {any[]} gates */
-  #requirePlan({ run, requestId }, prepared, head, gates) {
+  /** What is promoted is what was approved; what a webhook changes is kept before it is changed. @param {any} admitted @param {Subject} subject @param {preparation.Prepared} prepared @param {import("../types.js").Head} head @param {any[]} gates */
+  #requirePlan({ run, requestId }, subject, prepared, head, gates) {
     const { store } = this.kernel;
     const isKept = store.kindsOfRequests(run.run_id).includes("webhook");
     if (!this.plan && !isKept) return;
-    const actual = planFor(this.kernel, this.subject, prepared, head, gates);
+    const actual = planFor(this.kernel, subject, prepared, head, gates);
     const drift = this.plan ? comparePlans(this.plan, actual) : [];
     if (drift.length) throw new PlanDrifted(`${drift.join("; ")}.`);
     if (isKept) store.keepPreview(requestId, run.run_id, [actual.header.digest, planText(actual)]);

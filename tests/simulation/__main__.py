@@ -23,7 +23,7 @@ REAL_SQLITE_EVERY = 20
 LARGE_EVERY = 4  # the others are small: one round, few sources, the same weather, people and rules
 ANNOUNCED_EVERY = 3  # worlds of announced objects; the others are of updates
 SERVED_EVERY = 12  # worlds of services that keep schedules
-ASKED_EVERY = 12  # worlds of requests, those who claim them, and an admission
+ASKED_EVERY = 4  # worlds of requests: those who ask, those who work them off
 
 
 def _is_announced(seed: int) -> bool:
@@ -86,6 +86,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--announced", action="store_true", help="only worlds of announced objects")
     parser.add_argument("--served", action="store_true", help="only worlds of services")
+    parser.add_argument("--asked", action="store_true", help="only worlds of requests")
     parser.add_argument("--show", type=int, metavar="SEED", help="run one seed and raise what it breaks")
     parser.add_argument(
         "--coverage", action="store_true", help="tell how much of the kernel the seeds reach; 1 below 88 %%"
@@ -102,6 +103,8 @@ def main() -> int:
         seeds = islice(filter(_is_announced, itertools.count(options.first)), count)
     elif options.served:
         seeds = islice(filter(_is_served, itertools.count(options.first)), count)
+    elif options.asked:
+        seeds = islice(filter(_is_asked, itertools.count(options.first)), count)
     return _campaign(seeds, options.minutes, options.jobs)
 
 
@@ -117,14 +120,15 @@ def _campaign(seeds: Iterable[int], minutes: float, jobs: int) -> int:
     began = time.monotonic()
     outcomes: Counter[str] = Counter()
     broken: list[Verdict] = []
-    done = steps = on_sqlite = announced = served = 0
+    done = steps = on_sqlite = announced = served = asked = 0
     with multiprocessing.Pool(jobs, _settle_down) as pool:
         for verdict in pool.imap_unordered(_one, seeds, chunksize=20):
             done += 1
             steps += verdict.steps
             outcomes.update(verdict.outcomes)
             on_sqlite += _is_on_file(verdict.seed)
-            announced += _is_announced(verdict.seed)
+            asked += _is_asked(verdict.seed)
+            announced += _is_announced(verdict.seed) and not _is_asked(verdict.seed)
             served += _is_served(verdict.seed)
             if verdict.violation is not None:
                 broken.append(verdict)
@@ -137,7 +141,8 @@ def _campaign(seeds: Iterable[int], minutes: float, jobs: int) -> int:
                 print(f"stopped after {minutes} minutes", file=sys.stderr)
                 pool.terminate()
                 break
-    kinds = f"{announced} of announced objects, {served} of services, {on_sqlite} on SQLite files"
+    kinds = f"{asked} of requests, {announced} of announced objects, {served} of services"
+    kinds += f", {on_sqlite} on SQLite files"
     print(f"{done} seeds ({kinds}), {steps} steps, {len(broken)} broken")
     print("outcomes: " + ", ".join(f"{name} {number}" for name, number in sorted(outcomes.items())))
     return 1 if broken else 0

@@ -102,16 +102,17 @@ class SimulatedRuns(ServedRuns):
         process.facts |= {"plan": plan, "full": False, "attempt": None, "asking": Asking.of(start, process)}
         process.facts["report"] = None
         report = RunExecutor(app.kernel, app.subject(run_request_of(request)), start).run()
-        process.facts["report"] = report
+        process.facts["report"] = (request.request_id, report)
         self._tell(report)
         return report
 
     def preview(self, request: UpdateRequest) -> RunReport:
         self._process.facts["report"] = None
         try:
-            report = self._process.facts["report"] = super().preview(request)
+            report = super().preview(request)
         finally:
             self._starts.looked(request.request_id)
+        self._process.facts["report"] = (request.request_id, report)
         return report
 
 

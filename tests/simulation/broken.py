@@ -49,7 +49,7 @@ PATCHES = (
         "kfm.db.promotion",
         (("if governance.held_epoch(session) != request.policy_epoch:", "if False:"),),
         chances=STALLS,
-        first=214,
+        first=260,
     ),
     Patch(
         "a promotion leaves its run running",
@@ -103,7 +103,7 @@ PATCHES = (
             ("if shown is not None and sequence_of(shown) >= promotion.sequence:", "if False:"),
         ),
         chances=SHOWN,
-        first=897,
+        first=1006,
     ),
     Patch(
         "a projector does not remove the tickets of others",
@@ -129,7 +129,7 @@ PATCHES = (
         "kfm.publish.targets.s3",
         (("return self._bucket.put(key, body, if_match=etag)", "return self._bucket.put(key, body)"),),
         chances=SHOWN,
-        first=108,
+        first=241,
     ),
     Patch(
         "a target is recorded as up to date before it is",
@@ -175,7 +175,7 @@ PATCHES = (
         "kfm.runs.executor",
         (("        if drift:\n", "        if False:\n"),),
         chances=QUIET,
-        first=79,
+        first=112,
     ),
     Patch(
         "a force passes every gate",

@@ -37,7 +37,7 @@ REQUESTS = (
         (),
         sql=(("requests.release", "AND claim_until_ms = :until_ms", "AND :until_ms >= 0"),),
         chances=OVERSLEPT,
-        first=12,
+        first=13,
         rule="a claim is taken only from who is lost",
     ),
     Patch(
@@ -61,6 +61,7 @@ REQUESTS = (
         _STORE,
         (("if until_ms <= now_ms or dead(by)", "if False"),),
         chances=CRASHES,
+        first=2,
         rule="every request has an end",
     ),
     Patch(
@@ -68,6 +69,7 @@ REQUESTS = (
         _STORE,
         (),
         sql=(("requests.accept", "DO NOTHING", "DO UPDATE SET state = 'open', run_id = NULL"),),
+        first=4,
         rule="an end is final",
     ),
     Patch(
@@ -88,6 +90,7 @@ REQUESTS = (
         "who is busy is done",
         _ENGINE,
         (("        if isinstance(error, Busy):\n", "        if False:\n"),),
+        first=3,
         rule="an end is one of a few",
     ),
     Patch(
@@ -95,6 +98,7 @@ REQUESTS = (
         _ENGINE,
         (("        if request.tries >= TRIES_MAX:\n", "        if True:\n"),),
         chances=AWAY,
+        first=3,
         rule="what failed without a run is held",
     ),
     Patch(
@@ -102,6 +106,7 @@ REQUESTS = (
         "kfm.db.schedules",
         (),
         sql=(("schedules.move", "AND version = :seen_version", "AND :seen_version > 0"),),
+        first=5,
     ),
     Patch(
         "requests are opened by the process that comes second",
@@ -116,7 +121,7 @@ REQUESTS = (
                 "                return False\n",
             ),
         ),
-        first=14,
+        first=69,
         rule="a scheduled request has its instant",
     ),
     Patch(

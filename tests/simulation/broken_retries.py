@@ -24,8 +24,8 @@ RETRIES = (
         "kfm.model.breaker",
         (("return max(0, (breaker.probe_until_ms or 0) - now_ms)", "return 0"),),
         chances=CROWDED,
+        first=158,
         rule="one probe at a time",
-        first=11,
     ),
     Patch(
         "quarantined work is retried by itself",

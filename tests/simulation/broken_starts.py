@@ -19,6 +19,7 @@ DECISIONS = (
         _DECISION,
         (("    if due_ms > now_ms and not is_answered(asked, facts):\n", "    if False:\n"),),
         chances=CRASHES,
+        first=5,
         rule="a machine begins nothing before its time",
     ),
     Patch(
@@ -31,6 +32,7 @@ DECISIONS = (
             ),
         ),
         chances=CRASHES,
+        first=2,
     ),
     Patch(
         "quarantined work is tried at the same inputs",
@@ -44,12 +46,14 @@ DECISIONS = (
         _DECISION,
         (("    if facts.acts and not (", "    if False and not ("),),
         chances=KILLED,
+        first=2,
     ),
     Patch(
         "an act is not durable before it is made",
         "kfm.db.ledger",
         (("            outbox.intend(session, run, name)\n", "            pass\n"),),
         chances=KILLED,
+        first=2,
         rule="nothing acts twice without a person",
     ),
     Patch(
@@ -65,6 +69,7 @@ DECISIONS = (
         (("    if not facts.idempotent and not (", "    if False and not ("),),
         also=(("kfm.model.retry_budgets", "    elif not idempotent:\n", "    elif False:\n"),),
         chances=KILLED,
+        first=10,
         rule="what is not idempotent is begun again by a person",
     ),
     Patch(
@@ -72,6 +77,7 @@ DECISIONS = (
         _DECISION,
         (("facts.bound is not None and facts.bound != asked.plan", "False"),),
         chances=KILLED,
+        first=8,
         rule="bound",
     ),
     Patch(
@@ -82,6 +88,7 @@ DECISIONS = (
             ("    if not facts.idempotent and not (", "    if not (facts.idempotent or elsewhere) and not ("),
         ),
         chances=KILLED,
+        first=182,
         rule="nothing acts twice without a person",
     ),
     Patch(
@@ -96,6 +103,7 @@ DECISIONS = (
             ),
         ),
         chances=QUIET,
+        first=17,
         rule="a switch is no end",
     ),
     Patch(
@@ -103,6 +111,7 @@ DECISIONS = (
         _FACTS,
         (("        if providers is None:\n            return None\n", "        return None\n"),),
         chances=QUIET,
+        first=3,
         rule="a circuit is asked first",
     ),
     Patch(
@@ -114,6 +123,7 @@ DECISIONS = (
                 "    if False:\n",
             ),
         ),
+        first=23,
         rule="nothing begins while its circuit is open",
     ),
     Patch(
@@ -121,6 +131,7 @@ DECISIONS = (
         _DECISION,
         (("    if not may_be_granted_today(state, now_ms, facts.limits):\n", "    if False:\n"),),
         chances=QUIET,
+        first=119,
         rule="grants of a day are bounded",
     ),
     Patch(
@@ -133,6 +144,7 @@ DECISIONS = (
             ),
         ),
         chances=QUIET,
+        first=46,
         rule="grants of a day are bounded",
     ),
     Patch(
@@ -145,6 +157,7 @@ DECISIONS = (
             ),
         ),
         chances=CRASHES,
+        first=24,
         rule="a promised attempt is made, also late",
     ),
     Patch(
@@ -152,6 +165,7 @@ DECISIONS = (
         "kfm.runs.retry",
         (("            fingerprint=_inputs_of(kernel, run),\n", ""),),
         chances=KILLED,
+        first=58,
         rule="a machine tries what was given up at other inputs only",
     ),
 )
@@ -170,6 +184,7 @@ RENEWALS = (
             ),
         ),
         chances=STEADY,
+        first=41,
         rule="who works for a request keeps it",
     ),
     Patch(
@@ -177,6 +192,7 @@ RENEWALS = (
         "kfm.db.ledger",
         (('                session.all("requests.renew_of_run", run_id=row[1], until_ms=until)\n', ""),),
         chances=STEADY,
+        first=41,
         rule="who works for a request keeps it",
     ),
     Patch(
@@ -214,6 +230,7 @@ SETTLEMENTS = (
         "kfm.db.promotion",
         (("requests.is_cancelled(session, request.request_id)", "False"),),
         chances=STEADY,
+        first=15,
         rule="what is",
     ),
     Patch(
@@ -226,6 +243,7 @@ SETTLEMENTS = (
             ),
         ),
         chances=OVERSLEPT,
+        first=189,
         rule="what is",
     ),
     Patch(

@@ -32,7 +32,7 @@ UNITS = (
         (),
         sql=(("units.succeed", "AND version = :version", "AND :version > 0"),),
         chances=LATE,
-        first=100,
+        first=142,
     ),
     Patch(
         "effects of what was lost are kept",
@@ -194,7 +194,7 @@ UNITS = (
         (),
         sql=(("replica_items.outrun", "SET wanted = wanted + 1", "SET wanted = wanted"),),
         chances=OVERSLEPT,
-        first=695,
+        first=963,
         rule="a replica shows what we do",
     ),
     Patch(

@@ -15,6 +15,7 @@ from kfm.model.errors import SwitchThrown
 from kfm.model.retry_budgets import limits_of
 from kfm.model.settings import Settings
 from kfm.runs import plan as plans
+from kfm.runs.kernel import RunReport
 from tests.simulation.judging import require
 
 if TYPE_CHECKING:
@@ -320,19 +321,18 @@ class StartChecks:
             return
         if one.state == "running" and one.claimed_by != before.claimed_by:
             self._turn(before, requests, process, now_ms)
-        report = process.facts.get("report")
-        if before.state == "running" and one.outcome == "refused" and report is not None:
+        asked_for, report = process.facts.get("report") or ("", None)
+        if before.state == "running" and asked_for == one.request_id and report is not None:
+            self._answered_with(report, one, facts)
+
+    def _answered_with(self, report: RunReport, one: Asked, facts: dict[str, Any]) -> None:
+        """What a dispatcher makes of the report of its request."""
+        if one.outcome == "refused":
             require(not isinstance(report.error, SwitchThrown), "a switch is no end", **facts)
-        decision = report.decision if report is not None else None
-        put_off = (
-            before.state == "running" and one.state == "open" and not (one.is_bound or one.needs_approval)
-        )
-        if (
-            put_off
-            and decision is not None
-            and (decision.kind, decision.blocked_by) == ("waits", one.blocked_by)
-            and decision.run is not None
-        ):
+        decision, alone = report.decision, one.is_bound or one.needs_approval
+        if decision is None or decision.run is None or alone or one.state != "open":
+            return
+        if (decision.kind, decision.blocked_by) == ("waits", one.blocked_by):
             tied = one.run_id == decision.run.run_id
             require(tied, "what waits for a run is tied to it", decision=decision, **facts)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -161,3 +163,39 @@ def test_a_plan_binds_the_attempts_of_its_run(run: Run, tmp_path: Path) -> None:
     ((bound, digest),) = _rows(tmp_path, "SELECT is_bound, plan_digest FROM requests")
     assert bound == 1
     assert _rows(tmp_path, "SELECT digest FROM previews") == [(digest,)]
+
+
+@pytest.mark.req("UPD-9")
+def test_rights_count_as_they_are_configured_at_the_promotion(begin: Begin, tmp_path: Path) -> None:
+    """A dataset that loses its rights while its run is at work is not published."""
+    _pipeline(tmp_path, ACTING.replace("CHECK", ""))
+    begun = begin()
+    changed = json.loads((tmp_path / "kfm.yml").read_text("utf-8"))
+    del changed["datasets"][0]["rights"]
+    (tmp_path / "kfm.yml").write_text(json.dumps(changed), "utf-8")
+    (tmp_path / "go").touch()
+    said = begun.communicate(timeout=WAIT_S)[0]
+    assert begun.returncode == 3, said
+    assert not (tmp_path / "pub").exists()
+
+
+@pytest.mark.req("TRG-1")
+def test_python_does_not_spend_what_was_promised_to_an_es_module(run: Run, tmp_path: Path) -> None:
+    """The promised attempt of a source that Python can't run waits for Node.js, which ends its request."""
+    _pipeline(tmp_path, FLAKY.replace("throw", 'if (existsSync("down")) throw'))
+    code = 'import { existsSync } from "node:fs";\n' + (tmp_path / "work.mjs").read_text("utf-8")
+    (tmp_path / "work.mjs").write_text(code, "utf-8")
+    (tmp_path / "down").touch()
+    assert run("run", "--window", WINDOW).returncode == 1
+    for table in ("requests", "retry_states"):
+        _rows(tmp_path, f"UPDATE {table} SET not_before_ms = 0")
+    words = [sys.executable, "-m", "kfm", "retry", "--due"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert _rows(tmp_path, "SELECT attempts FROM runs") == [(1,)]
+    ((state, reason),) = _rows(tmp_path, "SELECT state, reason FROM requests")
+    assert state == "open"
+    assert "node node/runner.mjs run" in reason
+    (tmp_path / "down").unlink()
+    assert run("run", "--window", WINDOW).returncode == 0
+    assert set(_rows(tmp_path, "SELECT state, outcome FROM requests")) == {("done", "success")}

@@ -128,6 +128,10 @@ class Dispatcher:
             self._end(request, "refused", f"There is no source {request.source_id} any more.")
             self._not_made(request, run, "source-gone")
             return
+        if run is not None and _is_for_node(found[0]):
+            reason = "Its pipeline is an ES module: `node node/runner.mjs run` makes the promised attempt."
+            self._put_off(request, OTHERS_MS, "trouble", reason)
+            return
         hopeless = self._runs.hopeless(request, run) if run is not None and run.status == "failed" else None
         if hopeless is not None:
             self._end(request, "failed", f"Its promised attempt is not made: {NOT_RETRIED[hopeless]}.")
@@ -312,6 +316,11 @@ class Dispatcher:
             return
         at_ms = self._now_ms() + backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, request.tries)
         self._requests.reopen(request, PutOff(not_before_ms=at_ms, blocked_by="trouble", reason=message))
+
+
+def _is_for_node(source: SourceSettings) -> bool:
+    """Is its pipeline one that only the Node.js twin runs? Python must not spend what that was promised."""
+    return (source.pipeline or "").rpartition(":")[0].endswith(".mjs")
 
 
 def _about(request: UpdateRequest) -> dict[str, object]:
