@@ -101,7 +101,8 @@ def test_a_ledger_that_is_away_for_a_while_is_waited_for(
     """It goes on where it was; a ledger that is broken ends it."""
     from kfm.service import runner
 
-    run_due, troubles = runner.dispatch_due, [StoreBusy("another process holds it.")]
+    run_due = runner.dispatch_due
+    troubles: list[Exception] = [StoreBusy("another process holds it.")]
 
     def troubled(*args: Any, **options: Any) -> Any:
         if troubles:

@@ -99,7 +99,8 @@ def test_a_configured_budget_decides() -> None:
     limits = RetryLimits(chosen=(chosen,))
     first = decided(run_at(1), limits=limits)
     assert (first.fate, first.not_before_ms) == ("retry", START_MS + 1000 + 100_000)
-    assert decided(run_at(2), first, limits=limits).fate == "quarantine", "the only grant is used up"
+    second = decided(run_at(2), first, limits=limits)
+    assert second.fate == "quarantine", "the only grant is used up"
     assert decided(run_at(1), after_ms=550_000, limits=limits).reason == "budget-spent"
     run, late_ms = run_at(1, status="failed"), START_MS + 600_000
     assert budget_ends_ms(run, None, limits) == late_ms
@@ -107,9 +108,12 @@ def test_a_configured_budget_decides() -> None:
     assert not is_spent(run, first, late_ms)
     assert may_be_granted(run, first)
     assert not may_be_granted(run, first, limits)
-    step = run_step(run, state=first, now_ms=late_ms, limits=limits)
-    assert step is not None
-    assert step.code == "force"
+    steps = [
+        run_step(run_at(state.attempt, status="failed"), state=state, now_ms=late_ms, limits=limits)
+        for state in (first, second)
+    ]
+    # What is promised is made, also late.
+    assert [step and step.code for step in steps] == ["retry", "force"]
     advice = advise(run, first, START_MS + 2000, limits)
     assert advice.attempts_left == 1
 
@@ -176,7 +180,7 @@ def test_work_that_is_not_idempotent_is_not_retried() -> None:
 @pytest.mark.parametrize(
     ("reason", "said", "step"),
     [
-        ("retry", "by the backoff of its trigger", "Run the same work again"),
+        ("retry", "by the backoff of its trigger", "It is tried again at 2026"),
         (
             "retry-after",
             "because its provider is not to be called before",
