@@ -110,7 +110,7 @@ PATCHES = (
         "kfm.publish.targets.folder",
         (("            self._kill_others(folder, ticket)\n", "            pass\n"),),
         chances=STALLS,
-        first=4,
+        first=229,
     ),
     Patch(
         "a version is built where readers look",

@@ -276,6 +276,7 @@ SETTLEMENTS = (
         "kfm.runs.retry",
         (("    return requests.adopt(BATCH_MAX, make)\n", "    return 0\n"),),
         chances=QUIET,
+        first=10,
         rule="no promise is without a request",
     ),
     Patch(
@@ -295,12 +296,14 @@ SETTLEMENTS = (
             ),
         ),
         chances=CRASHES,
+        first=31,
         rule="no promise outlives its last request",
     ),
     Patch(
         "a promise outlives the cancel of what runs",
         _STORE,
         (('        session.all("retry_states.unwanted", run_id=run_id, now_ms=now_ms)\n', "        pass\n"),),
+        first=23,
         rule="no promise outlives its last request",
     ),
     Patch(
