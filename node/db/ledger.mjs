@@ -115,7 +115,7 @@ export class Ledger extends LedgerReader {
     const succeeded = session.one("runs.succeed", { run_id, fence, end_time_ms: nowMs, fingerprint: request.fingerprint, version_id });
     if (succeeded === null) return { answer: "lost", sequence: 0 }; // taken over under another scope
     const answered = requests.endWithRun(session, run_id, "success", request.reason, nowMs);
-    if (!answered.includes(request.request_id) && session.one("requests.cancelled", { run_id })) throw new Undo({ answer: "cancelled", sequence: 0 });
+    if (!answered.includes(request.request_id) && requests.isCancelled(session, request.request_id)) throw new Undo({ answer: "cancelled", sequence: 0 });
     if (request.manifest) {
       sequence += 1;
       session.all("versions.insert", { version_id, dataset_id, manifest: rows.textOf(request.manifest) });

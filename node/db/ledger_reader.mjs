@@ -122,9 +122,9 @@ export class LedgerReader {
     return this.#one("requests.binding", { run_id }, (row) => row[0]);
   }
 
-  /** The kinds of the requests that a run answers, the oldest first. @param {string} run_id @returns {string[]} */
-  kindsOfRequests(run_id) {
-    return this.session.all("requests.of_run", { run_id, row_limit: 50 }).map((row) => row[2]);
+  /** The requests that a run answers, the oldest first. @param {string} run_id */
+  requestsOfRun(run_id) {
+    return this.session.all("requests.of_run", { run_id, row_limit: 50 }).map(rows.requestFrom);
   }
 
   /** Runs whose process died before anything was decided about them, the oldest first. @param {number} row_limit */

@@ -10,6 +10,12 @@ export function accept(session, request) {
   session.all("requests.accept", rows.requestParameters(request));
 }
 
+/** Also one that waits no more, because its runner was taken for lost when it was cancelled. @param {Session} session @param {string | undefined} request_id */
+export function isCancelled(session, request_id) {
+  const row = request_id === undefined ? null : session.one("requests.get", { request_id });
+  return row !== null && rows.requestFrom(row).cancel !== null;
+}
+
 /** The text of a plan, under its digest. @param {Session} session @param {[string, string] | null} plan */
 export function keepPreview(session, plan) {
   if (plan) session.all("previews.insert", { digest: plan[0], plan: plan[1], made_at_ms: session.nowMs() });
@@ -22,9 +28,11 @@ export function endWithRun(session, run_id, outcome, reason, nowMs) {
 
 /** An attempt of a run has ended without success: so do its requests, or they wait for the next one. @param {Session} session @param {string} run_id @param {import("../model/requests.mjs").Settlement} settlement @param {number} nowMs */
 export function settleRun(session, run_id, settlement, nowMs) {
-  session.all("requests.end_cancelled", { run_id, ended_at_ms: nowMs });
+  const cancelled = session.all("requests.end_cancelled", { run_id, ended_at_ms: nowMs });
   if ("state" in settlement) endWithRun(session, run_id, settlement.outcome ?? "failed", settlement.reason, nowMs);
   else session.all("requests.put_off", { ...settlement, run_id, reason: rows.storable(settlement.reason) });
+  // If no other request asks for it, the attempt that was just promised is not made.
+  if (cancelled.length) session.all("retry_states.unwanted", { run_id, now_ms: nowMs });
 }
 
 /** What waits never begins; what runs is told to stop. @param {Session} session @param {string} request_id @param {string} given */

@@ -17,6 +17,8 @@ const HELD =
 const ATTEMPT =
   "run_id attempt node lineage_id invocation_id started_at_ms delay_ms ended_at_ms ending outcome error_code error_class error_message retryable inputs_hash validation code_sha energy".split(" ");
 const RETRY_STATE = "run_id attempt grants grant_attempts granted_at_ms not_before_ms fate error_class reason updated_at_ms fingerprint day_grants".split(" ");
+const REQUEST =
+  "request_id key kind source_id dataset_id window_start_ms window_end_ms actor accepted_at_ms not_before_ms claimed_actor rationale ticket correction schedule_id instant_ms request_uuid envelope_hash needs_approval details state outcome reason run_id plan_digest claimed_by claim_until_ms tries cancel ended_at_ms blocked_by is_bound by_person tried_at_ms".split(" ");
 const INVOCATION =
   "invocation_id run_id source_id dataset_id trigger_type idempotency_key outcome actor requested_at_ms claimed_actor rationale ticket reason gates reason_code".split(" ");
 const INCIDENT =
@@ -134,6 +136,13 @@ export function invocationParameters(invocation) {
 export function invocationFrom(row) {
   const made = record(INVOCATION, row);
   return { ...made, gates: valueOf(made.gates) };
+}
+
+/** @param {any[]} row @returns {import("../types.js").UpdateRequest} */
+export function requestFrom(row) {
+  const made = record(REQUEST, row);
+  for (const name of ["needs_approval", "is_bound", "by_person"]) made[name] = Boolean(made[name]);
+  return { ...made, details: valueOf(made.details) };
 }
 
 /** @param {import("../types.js").UpdateRequest} request */

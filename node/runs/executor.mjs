@@ -252,7 +252,7 @@ export class RunExecutor {
   /** What is promoted is what was approved; what a webhook changes is kept before it is changed. @param {any} admitted @param {Subject} subject @param {preparation.Prepared} prepared @param {import("../types.js").Head} head @param {any[]} gates */
   #requirePlan({ run, requestId }, subject, prepared, head, gates) {
     const { store } = this.kernel;
-    const isKept = store.kindsOfRequests(run.run_id).includes("webhook");
+    const isKept = store.requestsOfRun(run.run_id).some((/** @type {any} */ one) => one.kind === "webhook");
     if (!this.plan && !isKept) return;
     const actual = planFor(this.kernel, subject, prepared, head, gates);
     const drift = this.plan ? comparePlans(this.plan, actual) : [];

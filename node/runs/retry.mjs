@@ -21,6 +21,7 @@ export function judgeReaped(kernel) {
       idempotent: loaded.source(run.source_id)?.idempotent ?? true,
       acted: store.acts(run.run_id).length > 0,
       stopped: run.error_code === CANCELLED || store.cancelled(run.run_id) !== null,
+      fingerprint: inputsOf(store, run),
     };
     // Gone with its process, or abandoned after a stop.
     const kind = GONE.includes(run.error_code) ? REAPED : classify({ code: run.error_code });
@@ -33,6 +34,11 @@ export function judgeReaped(kernel) {
     const settle = isStopped ? { not_before_ms: nowMs + SWITCH_MS, blocked_by: "switch", reason: why } : settlement(retry, why, nowMs);
     store.judge({ run, seen, retry, held, entries, settle }); // another process may be faster; then its decision holds
   }
+}
+
+/** The fingerprint of what the last attempt of a run has seen; null: it did not come so far. @param {any} store @param {import("../types.js").Run} run @returns {string | null} */
+function inputsOf(store, run) {
+  return store.attempts(run.run_id).find((/** @type {any} */ one) => one.attempt === run.attempts && one.inputs_hash)?.inputs_hash ?? null;
 }
 
 /** @param {any} store @param {import("../types.js").Run} run @param {import("../types.js").RetryState} state */
