@@ -394,10 +394,13 @@ class StartChecks:
                 looked = self._looked_at.get((one.source_id, one.window_start_ms), -1)
                 after = looked >= self._asked_at[one.request_id]
                 require(after, "what is asked for is looked at afterwards", request=one, looked=looked)
-        left = [one for one in self.promises.values() if one.fate == "retry" and self._is_ahead(one)]
-        require(not left, "no promise is without a request", left=left)
+        require(not self.promised(), "no promise is without a request", left=self.promised())
         require(not self._rows("SELECT 1 FROM runs WHERE status = 'running'"), "no run is lost")
         self._arrivals()
+
+    def promised(self) -> list[Promise]:
+        """The attempts that are ahead of failed runs."""
+        return [one for one in self.promises.values() if one.fate == "retry" and self._is_ahead(one)]
 
     def _is_ahead(self, promise: Promise) -> bool:
         run = self._ledger.run(promise.run_id)
