@@ -69,6 +69,24 @@ def test_a_runner_that_is_killed_before_it_hears_of_a_cancel(tmp_path: Path, kin
 
 
 @pytest.mark.req("UPD-13", "TRG-3")
+def test_a_cancel_before_the_killed_run_is_found(tmp_path: Path) -> None:
+    """Released by the next dispatcher, and cancelled before the dead run is judged: nothing publishes it."""
+    project = desk.open_desk(tmp_path)
+    project.write("pipeline.py", LONG)
+    request = desk.ask(project, "one")
+    runner = project.start("schedule", "run-due")
+    desk.eventually((project.folder / "began").exists, lambda: "the run is at work")
+    runner.kill()
+    runner.communicate(timeout=30)
+    desk.change(project, "UPDATE requests SET state = 'open', claimed_by = NULL, claim_until_ms = 0")
+    assert project.kfm("requests", "cancel", request, *NOT_THIS).code == 0
+    project.write("go", "")
+    try_everything(project)
+    assert_cancelled(project, request)
+    assert desk.runs(project)[0][2] == 1
+
+
+@pytest.mark.req("UPD-13", "TRG-3")
 @pytest.mark.parametrize("kind", ["webhook", "cron"])
 def test_a_request_that_waits_for_a_retry_can_be_cancelled(tmp_path: Path, kind: str) -> None:
     """Then no process retries its run."""

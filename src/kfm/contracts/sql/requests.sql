@@ -223,7 +223,13 @@ UPDATE requests SET cancel = :reason WHERE request_id = :request_id AND state = 
 RETURNING request_id
 
 -- name: requests.cancelled
-SELECT cancel FROM requests WHERE run_id = :run_id AND state IN ('open', 'running') AND cancel IS NOT NULL LIMIT 1
+-- Also of one that waited when it was cancelled, because its runner was taken for lost, if no other asks for it.
+SELECT cancel FROM requests WHERE run_id = :run_id AND cancel IS NOT NULL AND (
+  state IN ('open', 'running') OR (state = 'cancelled' AND NOT EXISTS (
+    SELECT 1 FROM requests q WHERE q.run_id = :run_id AND q.state IN ('open', 'running', 'awaiting-approval')
+  ))
+)
+ORDER BY state DESC LIMIT 1
 
 -- name: retry_states.unwanted
 -- No request asks for it any more: nothing is ahead of the run.
