@@ -284,7 +284,8 @@ SETTLEMENTS = (
         "kfm.runs.retry",
         (("is_bound=bound is not None,", "is_bound=False,"),),
         chances=KILLED,
-        rule="a promised attempt is made at its own run",
+        first=564,
+        rule="a promised attempt is made",
     ),
     Patch(
         "a promise outlives the cancel of what waits",
