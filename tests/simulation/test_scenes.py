@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from kfm.db.ledger import Ledger
+from kfm.model.errors import UsageError
 from kfm.model.keys import request_id
 from kfm.model.records import GovernanceEntry, Switch
 from kfm.model.requests import UpdateRequest
@@ -16,10 +17,10 @@ from kfm.model.settings import Settings
 from kfm.runs import retry
 from kfm.runs.kernel import Kernel
 from kfm.service import approvals
-from kfm.service.dispatcher import CLAIM_MS
+from kfm.service.dispatcher import CLAIM_MS, TRIES_MAX
 from tests.simulation import shortcuts
 from tests.simulation.asked.world import AskedWorld
-from tests.simulation.asking import app_of
+from tests.simulation.asking import SimulatedRuns, app_of
 from tests.simulation.scheduler import CALM, Process
 from tests.simulation.seeds import FixedClock
 
@@ -143,32 +144,90 @@ def test_a_cancel_of_what_was_taken_for_lost() -> None:
     assert stage.rows("SELECT 1 FROM promotions") == []
 
 
-@pytest.mark.req("TRG-4")
-def test_a_released_run_keeps_its_plan() -> None:
-    """A bound run is given up and let go: the request that is made for it is bound, too."""
+def fails_in_earnest(_stage: Stage, context: Any) -> None:
+    if not context.dry_run:
+        raise ValueError("what is this?")
 
-    def script(_stage: Stage, _context: Any) -> None:
-        if not _context.dry_run:
-            raise ValueError("what is this?")
 
-    stage = Stage(script)
+def release(stage: Stage) -> UpdateRequest:
+    """Two persons let a run go that was given up: the request that is made for it."""
+    before = set(stage.world.checks.requests())
+
+    def ask(kernel: Kernel, _process: Process) -> None:
+        app, held = app_of(kernel, stage.world.settings), kernel.store.held(state="held")[0]
+        approvals.request_release(app, held, actor="ada", rationale="seen", ticket=None, claimed_actor=None)
+
+    stage.act(ask)
+    stage.act(lambda kernel, _process: stage.world.people.decide(kernel, approve=True))
+    assert stage.act(lambda kernel, _process: retry.adopt(kernel)) == 1
+    (adopted,) = [one for name, one in stage.world.checks.requests().items() if name not in before]
+    return adopted
+
+
+@pytest.fixture
+def given_up() -> tuple[Stage, str]:
+    """A webhook's run that was approved, failed for good, and is bound to its plan; its request."""
+    stage = Stage(fails_in_earnest)
     asked = stage.ask("one", needs_approval=True)
     stage.dispatch()
     assert stage.request(asked).state == "awaiting-approval"
     stage.act(lambda kernel, _process: stage.world.people.decide(kernel, approve=True))
     stage.dispatch()
     assert stage.rows("SELECT fate FROM retry_states") == [("quarantine",)]
+    return stage, asked
 
-    def release(kernel: Kernel, _process: Process) -> None:
-        app = app_of(kernel, stage.world.settings)
-        held = kernel.store.held(state="held")[0]
-        approvals.request_release(app, held, actor="ada", rationale="seen", ticket=None, claimed_actor=None)
 
-    stage.act(release)
-    stage.act(lambda kernel, _process: stage.world.people.decide(kernel, approve=True))
-    assert stage.act(lambda kernel, _process: retry.adopt(kernel)) == 1
-    (adopted,) = [one for one in stage.world.checks.requests().values() if one.request_id != asked]
+@pytest.mark.req("TRG-4")
+def test_a_released_run_keeps_its_plan(given_up: tuple[Stage, str]) -> None:
+    """A bound run is given up and let go: the request that is made for it is bound, too."""
+    stage, asked = given_up
+    adopted = release(stage)
     assert (adopted.is_bound, adopted.plan_digest) == (True, stage.request(asked).plan_digest)
+
+
+@pytest.mark.req("TRG-4")
+def test_a_released_run_that_has_drifted_is_refused(given_up: tuple[Stage, str]) -> None:
+    """Upstream has changed since: the attempt is refused at once, and nothing is ahead of the run."""
+    stage, _ = given_up
+    adopted = release(stage)
+    stage.world.upstream.change(stage.source, WINDOW_MS)
+    stage.dispatch()
+    assert stage.request(adopted.request_id).outcome == "refused"
+    assert stage.rows("SELECT fate, reason FROM retry_states") == [("spent", "drifted")]
+
+
+def trouble(*_: Any) -> Any:
+    raise UsageError("what is this?")
+
+
+@pytest.mark.req("RET-5")
+def test_a_promised_attempt_that_can_not_be_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After very many tries its request ends, and with it the promise."""
+
+    def script(_stage: Stage, _context: Any) -> None:
+        raise TimeoutError("no answer")
+
+    stage = Stage(script)
+    asked = stage.ask("one")
+    stage.dispatch()
+    stage.rows(f"UPDATE requests SET tries = {TRIES_MAX}, not_before_ms = 0")
+    monkeypatch.setattr(SimulatedRuns, "run", trouble)
+    stage.dispatch()
+    assert stage.request(asked).outcome == "failed"
+    assert stage.rows("SELECT fate FROM retry_states") == [("spent",)]
+
+
+@pytest.mark.req("RET-5")
+def test_a_run_may_be_released_again(given_up: tuple[Stage, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was let go, given up without an attempt and let go again has a request each time."""
+    stage, _ = given_up
+    first = release(stage)
+    stage.rows(f"UPDATE requests SET tries = {TRIES_MAX} WHERE request_id = '{first.request_id}'")
+    monkeypatch.setattr(SimulatedRuns, "run", trouble)
+    stage.dispatch()
+    assert stage.request(first.request_id).is_settled
+    stage.pass_time(WINDOW_MS)
+    assert release(stage).request_id != first.request_id
 
 
 @pytest.mark.req("TRG-7", "RET-2")

@@ -10,7 +10,7 @@ from tests.simulation.seeds import live
 
 SEEDS_PER_TEST = 25
 HUNT_SEEDS_MAX = 1_500
-SMALL_AND_TOLD = (60_134,)  # small worlds that once found something amiss
+SMALL_AND_TOLD = (60_134, 20_679)  # small worlds that once found something amiss
 
 
 @pytest.mark.req("UPD-2", "UPD-5", "UPD-8", "UPD-9", "TRG-4")

@@ -174,9 +174,10 @@ def synchronous_key(invocation_id: str) -> str:
     return sha256_text(canonical_bytes({"kfm": SYNCHRONOUS_TAG, "invocation_id": invocation_id}))
 
 
-def adopted_key(run_id: str, attempt: int) -> str:
-    """The key of a request for a promised attempt that no request asked for."""
-    return sha256_text(canonical_bytes({"kfm": ADOPTED_TAG, "run_id": run_id, "attempt": attempt}))
+def adopted_key(run_id: str, attempt: int, due_ms: int) -> str:
+    """The key of a request for a promised attempt that no request asks for; each promise has its own."""
+    named = {"kfm": ADOPTED_TAG, "run_id": run_id, "attempt": attempt, "due_ms": due_ms}
+    return sha256_text(canonical_bytes(named))
 
 
 def spread_ms(key: str, over_ms: int = SPREAD_MS) -> int:

@@ -73,8 +73,9 @@ def preview(kernel: Kernel, subject: RunSubject, start: Start) -> RunReport:
             decision = may_start(asked, seen, known, kernel.ledger.now_ms())
         if decision.kind == "duplicate":
             return report("noop", "unchanged", decision.reason, gates=admission.results)
-        if decision.kind in ("refused", "waits"):
-            error = error_of(decision, admission, lambda: "")
+        held_back = decision.kind in ("refused", "waits")
+        if held_back or not admission.allowed:  # also of work that is under way, which was admitted before
+            error = error_of(decision, admission, lambda: "") if held_back else refusal(admission)
             outcome, word = ending(error)
             return report(
                 outcome, word, error.message, error=error, gates=admission.results, decision=decision

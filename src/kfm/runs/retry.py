@@ -75,7 +75,7 @@ def adopt(kernel: Kernel) -> int:
         run = store.run(run_id)
         if run is None:
             return None
-        key, bound = adopted_key(run_id, attempt), requests.bound_to(run_id)
+        key, bound = adopted_key(run_id, attempt, due_ms), requests.bound_to(run_id)
         return UpdateRequest(
             request_id=request_id(key),
             key=key,
@@ -88,6 +88,7 @@ def adopt(kernel: Kernel) -> int:
             accepted_at_ms=store.now_ms(),
             not_before_ms=due_ms,
             correction=run.correction,
+            request_uuid=request_id(key) if run.trigger_type == "webhook" else None,  # it names a webhook
             details={ADOPTED: True},
             run_id=run_id,
             plan_digest=bound,

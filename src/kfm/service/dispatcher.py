@@ -21,7 +21,7 @@ from kfm.model.errors import (
 from kfm.model.quantities import short_id
 from kfm.model.quarantine import held_request
 from kfm.model.records import BY_KFM, Run, governance_entry
-from kfm.model.requests import ADOPTED, PutOff, RequestOutcome, RequestPart, UpdateRequest
+from kfm.model.requests import PutOff, RequestOutcome, RequestPart, UpdateRequest
 from kfm.model.retry import backoff_ms, decide_retry
 from kfm.model.retry_budgets import NOT_RETRIED, RetryLimits
 from kfm.model.settings import DatasetSettings, SourceSettings
@@ -313,6 +313,7 @@ class Dispatcher:
         )
         if request.tries >= TRIES_MAX:
             self._end(request, "failed", f"Stopped after {request.tries} tries: {message}")
+            self._give_up(self._runs.run_by_id(request.run_id) if request.run_id is not None else None, "")
             return
         at_ms = self._now_ms() + backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, request.tries)
         self._requests.reopen(request, PutOff(not_before_ms=at_ms, blocked_by="trouble", reason=message))
@@ -329,8 +330,6 @@ def _about(request: UpdateRequest) -> dict[str, object]:
 
 
 def run_request_of(request: UpdateRequest) -> RunRequest:
-    # Of a burst the request is the message, unless it was made for an attempt of an earlier one's run.
-    is_message = request.kind == "upstream-event" and ADOPTED not in request.details
     return RunRequest(
         source_id=request.source_id,
         window_spec=f"{rfc3339(request.window_start_ms)}/{rfc3339(request.window_end_ms)}",
@@ -340,7 +339,7 @@ def run_request_of(request: UpdateRequest) -> RunRequest:
         claimed_actor=AUTOMATIC if request.run_id is not None else request.claimed_actor,
         rationale=request.rationale,
         ticket=request.ticket,
-        message_id=request.key if is_message else None,
+        message_id=request.key if request.kind == "upstream-event" else None,  # of a burst it is the message
         request_uuid=request.request_uuid,
         envelope=envelope_of(request),
     )
