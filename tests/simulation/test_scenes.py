@@ -21,6 +21,8 @@ from kfm.service.dispatcher import CLAIM_MS, TRIES_MAX
 from tests.simulation import shortcuts
 from tests.simulation.asked.world import AskedWorld
 from tests.simulation.asking import SimulatedRuns, app_of
+from tests.simulation.broken import applied
+from tests.simulation.broken_starts import TAKEN_FOR_LOST
 from tests.simulation.scheduler import CALM, Process
 from tests.simulation.seeds import FixedClock
 
@@ -142,6 +144,12 @@ def test_a_cancel_of_what_was_taken_for_lost() -> None:
     assert stage.request(asked[0]).state == "cancelled"
     assert stage.rows("SELECT status, error_code FROM runs") == [("failed", "CANCELLED")]
     assert stage.rows("SELECT 1 FROM promotions") == []
+
+
+def test_the_scene_of_what_was_taken_for_lost_can_fail() -> None:
+    """A promotion that looks for a cancel of its run only, and not of its request, is caught by it."""
+    with applied(TAKEN_FOR_LOST), pytest.raises(AssertionError):
+        test_a_cancel_of_what_was_taken_for_lost()
 
 
 def fails_in_earnest(_stage: Stage, context: Any) -> None:
