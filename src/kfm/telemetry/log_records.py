@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-from kfm.model.redaction import MASK, Discretion, is_secret_name, redact
+from kfm.model.redaction import MASK, TEXT_CHARS_MAX, Discretion, free_text, is_secret_name, redact
 
 
 class Correlation(NamedTuple):
@@ -129,7 +129,7 @@ class LibraryHandler(logging.NullHandler):
             discretion = each()
             if discretion is not None:
                 text = discretion.hide(text)
-        return redact(text)
+        return free_text(redact(text), TEXT_CHARS_MAX + 1)  # and a mark that it was cut
 
 
 def _is_hidden(name: str, value: Any) -> bool:
