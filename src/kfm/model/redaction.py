@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, quote, unquote, unquote_plus, urlsplit, ur
 
 import msgspec
 
+from kfm.model.canonical import FLOAT_TAG
 from kfm.model.settings import DatasetSettings
 
 __all__ = [
@@ -217,6 +218,10 @@ class Discretion:
     def __call__(self, text: str) -> str:
         """A text for the records: without secrets, places and personal data, and bounded."""
         return free_text(_kept(text, self.redactor))
+
+    def logged(self, text: str) -> str:
+        """A text for the log: as for the records, but a trace may be longer."""
+        return free_text(_kept(text, self.redactor), TEXT_CHARS_MAX + 1)  # and a mark that it was cut
 
     def said(self, text: str) -> str:
         """What a person gives as a reason is kept for good: what looks like a secret goes, too.
@@ -487,10 +492,19 @@ _SUSPICIOUS = re.compile(
 
 
 def redacted_document(document: str) -> str:
+    """A node's inputs and parameters as they are kept: parameters also without places and personal data."""
     if _SUSPICIOUS(document) is None:
         return document
-    masked = within(_masked_value(msgspec.json.decode(document)), lambda text: free_text(shapeless(text)))
-    return msgspec.json.encode(masked).decode()
+    read = msgspec.json.decode(document)
+    if isinstance(read, dict) and isinstance(read.get("params"), dict):
+        read["params"] = _impersonal(read["params"])
+    return msgspec.json.encode(within(_masked_value(read), shapeless)).decode()
+
+
+def _masked_value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: MASK if is_secret_name(name) else _masked_value(each) for name, each in value.items()}
+    return [_masked_value(each) for each in value] if isinstance(value, list) else value
 
 
 _DEGREES_NAME = re.compile(r"(?i)(?:.*[^a-z])?(?:lat(?:itude)?|lon(?:gitude)?|lng|easting|northing)")
@@ -499,26 +513,33 @@ _PERSON_NAME = re.compile(
 )
 
 
-def _masked_value(value: Any) -> Any:
-    """Values that their name gives away, and lists of numbers that are places."""
+def _impersonal(value: Any) -> Any:
+    """By the form of texts, by the names of members, and lists of numbers that are places."""
+    if isinstance(value, str):
+        return free_text(value)
+    if isinstance(value, list):
+        numbers = [text for each in value if (text := _decimal(each)) is not None]
+        if len(numbers) == len(value) >= 2 and free_text(", ".join(numbers)) == COORDINATES:
+            return COORDINATES
+        return [_impersonal(each) for each in value]
     if isinstance(value, dict):
-        return {name: _masked_member(name, each) for name, each in value.items()}
-    if not isinstance(value, list):
-        return value
-    numbers = [each for each in value if isinstance(each, float)]
-    if len(numbers) == len(value) >= 2 and free_text(", ".join(map(repr, numbers))) == COORDINATES:
-        return COORDINATES
-    return [_masked_value(each) for each in value]
+        return {name: _impersonal_member(name, each) for name, each in value.items()}
+    return value
 
 
-def _masked_member(name: str, value: Any) -> Any:
-    if is_secret_name(name):
-        return MASK
-    if isinstance(value, float) and _DEGREES_NAME.fullmatch(name):
+def _impersonal_member(name: str, value: Any) -> Any:
+    if _DEGREES_NAME.fullmatch(name) and _decimal(value) is not None:
         return COORDINATES
-    if isinstance(value, str | int) and not isinstance(value, bool) and _PERSON_NAME.fullmatch(name):
+    if _PERSON_NAME.fullmatch(name) and isinstance(value, str | int) and not isinstance(value, bool):
         return PERSONAL_NUMBER
-    return _masked_value(value)
+    return _impersonal(value)
+
+
+def _decimal(value: Any) -> str | None:
+    """The text of a number with a fraction, which is tagged in what is hashed."""
+    if isinstance(value, dict) and set(value) == {FLOAT_TAG}:
+        return str(value[FLOAT_TAG])
+    return repr(value) if isinstance(value, float) else None
 
 
 PREFIX = "masked-"

@@ -19,6 +19,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from kfm.app import open_app
 from kfm.config.section_checks import webhook_secrets
 from kfm.model.errors import KfmError
+from kfm.model.redaction import redact
 from kfm.nodd.dataset_registry import load_registry
 from kfm.service.dispatcher import run_request_of
 from kfm.web.accept_queue import AcceptQueue
@@ -60,7 +61,7 @@ class WebApplication:
             *health,
             *hook_routes(self._webhooks()),
             Mount("/api/v1", routes=api_routes(self._context)),
-            Mount("/console", routes=console_routes(self._context, hide=self._context.loaded.discretion)),
+            Mount("/console", routes=console_routes(self._context, hide=self._redacted)),
             Mount("/stac", app=ForReaders(self._stac(), people)),
             metrics_route(self._scrape, people),
         ]
@@ -90,6 +91,10 @@ class WebApplication:
             code = error.code if isinstance(error, KfmError) else None
             return problem(503, "The ledger can't be used at present.", code, {"Retry-After": "5"})
         return answer({"status": "ready"})
+
+    def _redacted(self, text: str) -> str:
+        """A text of the records, which have passed the filter of free text already."""
+        return redact(self._context.loaded.discretion.hide(text))
 
     def _read_ledger(self) -> None:
         with self._context.reader() as ledger:

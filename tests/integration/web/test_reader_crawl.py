@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
+from functools import partial
 
 import jsonschema_rs
 import pytest
 
+from kfm.app import open_app
 from kfm.web.api.operation_table import OPERATIONS
 from kfm.web.console.pages import PAGES
+from kfm.web.metrics import Scrape
 from kfm.web.openapi import api_openapi
 from tests.integration.web.hidden_world import TELLING, HiddenWorld
 
@@ -162,3 +165,10 @@ def test_a_mask_finds_its_records(world: HiddenWorld) -> None:
     assert world.api(f"/audit?subject=dataset:{mask}").json()["entries"]
     public = next(one for one in runs if one["dataset_id"] == "rivers")
     assert (public["source_id"], public["work_key"].startswith("sha256:")) == ("river", True)
+
+
+def test_no_metric_tells(world: HiddenWorld) -> None:
+    """Labels with datasets, domains, providers and scopes of switches are masks."""
+    text = Scrape(partial(open_app, world.loaded, read_only=True)).text()
+    assert told(text) == []
+    assert 'scope="domain:masked-' in text
