@@ -121,9 +121,9 @@ def serve(session: CommandSession, listen: str) -> None:
     require_private(host, secret, people)
     scrape = Scrape(partial(session.app, read_only=True))
     scrape.tallies()  # a wrong configuration is an error now, not for the first scraper
-    # With a token any name will do: a page of another origin does not have it.
-    needs_token = bool(people) or secret is not None
-    hosts = None if needs_token else (*LOOPBACK, shown_host(host), *loaded.settings.serve.hosts)
+    hosts: Sequence[str] | None = (*LOOPBACK, shown_host(host), *loaded.settings.serve.hosts)
+    if secret is not None and not people:
+        hosts = None  # any name will do: a page of another origin does not have the one token
 
     def app() -> Any:
         from kfm.web.readers import metrics_app

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -218,15 +218,12 @@ class Visibility:
     def _tells(self, field: str, value: Any) -> bool:
         if isinstance(value, str):
             return not field.endswith("_href") and self._names.tells(value)
-        if isinstance(value, list | tuple):
+        if isinstance(value, list | tuple):  # records in it are judged by themselves
             return any(isinstance(each, str) and self._names.tells(each) for each in value)
-        if field in PARTS or (isinstance(value, dict) and field == ""):
-            nested = _fields(value)
-            return nested is not None and (
-                any(self._names.tells(name) for name in nested)
-                or any(self._tells("" if field == "details" else name, each) for name, each in nested.items())
-            )
-        return False
+        if field == "details":
+            return any(map(self._names.tells, _texts(value)))
+        nested = _fields(value) if field in PARTS else None
+        return nested is not None and any(self._tells(name, each) for name, each in nested.items())
 
     def _is_owned(self, record_id: str) -> bool:
         """Is the record of this id one of a masked dataset?"""
@@ -260,3 +257,15 @@ def _fields(value: Any) -> Mapping[str, Any] | None:
     if isinstance(value, msgspec.Struct):
         return {name: getattr(value, name) for name in value.__struct_fields__}
     return None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield name
+            yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)

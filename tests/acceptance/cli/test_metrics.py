@@ -192,7 +192,7 @@ def test_token_is_asked_for(begun: Path) -> None:
 
 @pytest.mark.req("GOV-3")
 def test_where_people_are_declared_one_who_may_read_is_asked_for(begun: Path) -> None:
-    """The token of a person, whatever KFM_TOKEN the server has; the names of Host are then no matter."""
+    """The token of a person, on this machine as well, under a name that is answered to."""
     token = "kfm-cy-0123456789abcdef0123456789abcdef"
     hashed = sha256(token.encode()).hexdigest()
     with (begun / "kfm.yml").open("a") as file:
@@ -201,6 +201,7 @@ def test_where_people_are_declared_one_who_may_read_is_asked_for(begun: Path) ->
         assert get(port)[0] == 401
         assert get(port, authorization="Bearer sesame")[0] == 401
         assert get(port, authorization=f"Bearer {token}")[0] == 200
+        assert get(port, authorization=f"Bearer {token}", host="rebound.example")[0] == 421
         assert get(port, "/livez")[0] == 200
 
 
