@@ -25,6 +25,7 @@ from tools.vector_cases import (  # noqa: E402
     failures,
     identity,
     machines,
+    prose,
     retrying,
     signing,
     starting,
@@ -48,6 +49,7 @@ FAMILIES: list[Family] = [
         signing,
         costs,
         auditing,
+        prose,
     )
     for family in module.FAMILIES
 ]

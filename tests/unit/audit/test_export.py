@@ -103,7 +103,7 @@ def store() -> Ledger:
         [
             entry("switch", "all", rationale="A person wrote about the Gathering Places here."),
             entry("switch", "all", rationale="Use https://ada:hunter2hunter2@example.org/"),
-            entry("gc", "test", rationale="kaw-sites-of-another-name are no match", details={"removed": 3}),
+            entry("gc", "test", rationale="kaw-site is no match", details={"removed": 3}),
         ]
     )
     return made
@@ -171,7 +171,7 @@ def test_hidden_datasets_are_nowhere_in_a_public_export(exported: Any) -> None:
     for word in (b'"kaw-sites"', b"kaw-survey", b"athering", b"Kaw Nation", b"hunter2"):
         assert word not in everything, word
     assert mask(SECRET, KEY).encode() in everything
-    assert b"kaw-sites-of-another-name" in everything
+    assert b"kaw-site is no match" in everything
     # Three of the halt, the promotion, the switch of the dataset, the title, the password.
     assert made.withheld == 7
     links = [json.loads(line) for line in (folder / "audit-chain.jsonl").read_text().splitlines()]
