@@ -135,7 +135,9 @@ export class Ledger extends LedgerReader {
     session.all("retry_states.remove", { run_id });
     session.all("held.resolve_work", { run_id, released_at_ms: nowMs });
     this.journal.incidents.succeeded(session, run, nowMs);
-    governance.append(session, request.entries);
+    // What the version was given in this transaction, in the chain, too: else its row could tell another.
+    const placed = (/** @type {any} */ entry) => entry.kind !== "promotion" ? entry : { ...entry, recorded_at_ms: nowMs, details: { ...entry.details, sequence, policy_epoch: request.policy_epoch } };
+    governance.append(session, request.entries.map(placed));
     return { answer: request.manifest ? "promoted" : "unchanged", sequence };
   }
 

@@ -148,10 +148,20 @@ def versioning_ledger(
     internal: bool,
     chain: ChainEnd,
 ) -> VersioningLedger:
-    """Every version of every dataset; `promoted` leads from (run, version) to the chain's row."""
+    """Every version of every dataset; `promoted` leads from (run, version) to the chain's row.
+
+    One that was promoted since the chain was read is left out with its row. One without any row was not made
+    by kfm: it is told, for a reader to see.
+    """
     found = []
     for head in ledger.heads():
         rights = curtain.rights(head.dataset_id)
+        known = [
+            one
+            for one in reversed(ledger.promotions(head.dataset_id, limit=PROMOTIONS_MAX))
+            if (one.run_id, one.version_id) in promoted
+            or not ledger.governance(kind="promotion", subject=one.run_id, limit=1)
+        ]
         versions = [
             VersionRow(
                 sequence=one.sequence,
@@ -162,8 +172,10 @@ def versioning_ledger(
                 governance_entry=promoted.get((one.run_id, one.version_id)),
                 **_effort(ledger, one.run_id),
             )
-            for one in reversed(ledger.promotions(head.dataset_id, limit=PROMOTIONS_MAX))
+            for one in known
         ]
+        if not versions:
+            continue
         found.append(
             DatasetVersions(
                 dataset_id=curtain.name(head.dataset_id),

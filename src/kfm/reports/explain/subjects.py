@@ -213,7 +213,7 @@ def _short(wanted: str) -> str:
 
 
 def _of_unit(ledger: LedgerReader, settings: Settings, wal_id: str) -> Explanation:
-    from kfm.reports.explain.units import explain_unit
+    from kfm.reports.explain.units import explain_unit, is_catalogued
 
     reader = ledger.unit_reader()
     stored = find_unit(reader, wal_id)
@@ -225,6 +225,7 @@ def _of_unit(ledger: LedgerReader, settings: Settings, wal_id: str) -> Explanati
         domain,
         ledger.now_ms(),
         ledger.request_reader().of_unit(wal_id, stored.content_version),
+        is_catalogued=is_catalogued(ledger, stored.unit),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kfm.model.quantities import span
 from kfm.model.records import UNIT_STATUSES, Record, Unit
 from kfm.model.units import UnitFilter
-from kfm.reports.explain.units import explain_unit
+from kfm.reports.explain.units import explain_unit, is_catalogued
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word
 from kfm.web.console.views import explanation
@@ -155,6 +155,7 @@ def view_one(visit: Visit) -> UnitView:
         domain,
         visit.now_ms,
         visit.reader.request_reader().of_unit(unit.wal_id, stored.content_version),
+        is_catalogued=is_catalogued(visit.reader, unit),
     )
     return UnitView(
         title=f"Unit {unit.wal_id}",
