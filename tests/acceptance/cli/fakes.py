@@ -199,6 +199,9 @@ class FakeLedger:
     def unit_figures(self) -> list[tuple[str, str, int, int | None]]:
         return []
 
+    def halted(self, dataset_id: str) -> Any:
+        return next((one for one in self._all("halted") if one.dataset_id == dataset_id), None)
+
     def breakers(self) -> list[Breaker]:
         return self._all("breakers")
 

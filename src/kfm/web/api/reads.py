@@ -299,7 +299,14 @@ def explain(call: ApiCall) -> Any:
     try:
         if is_code(what):
             return error_page(what.upper())
-        return explain_subject(app.ledger, lambda: _passes(app), app.settings, what, app.clock.now_ms())
+        return explain_subject(
+            app.ledger,
+            lambda: _passes(app),
+            app.settings,
+            what,
+            app.ledger.now_ms(),
+            lambda: call.context.schedules,
+        )
     except UsageError as error:
         raise Problem(404, error.detail, error) from None
 
