@@ -5,6 +5,7 @@
  */
 
 import { checkTransition } from "../model/states.mjs";
+import { sortedByPoints } from "../model/wording.mjs";
 import * as governance from "./governance.mjs";
 import * as leases from "./leases.mjs";
 import { LedgerReader } from "./ledger_reader.mjs";
@@ -14,6 +15,8 @@ import * as rows from "./rows.mjs";
 
 /** @typedef {import("../types.js").Run} Run */
 /** @typedef {import("./sqlite.mjs").Session} Session */
+
+const MASKED_NAMES = "masked_names"; // the mark that remembers every name that was ever masked
 
 /** Roll back, and answer this. */
 class Undo extends Error {
@@ -132,7 +135,9 @@ export class Ledger extends LedgerReader {
     session.all("retry_states.remove", { run_id });
     session.all("held.resolve_work", { run_id, released_at_ms: nowMs });
     this.journal.incidents.succeeded(session, run, nowMs);
-    governance.append(session, request.entries);
+    // What the version was given in this transaction, in the chain, too: else its row could tell another.
+    const placed = (/** @type {any} */ entry) => entry.kind !== "promotion" ? entry : { ...entry, recorded_at_ms: nowMs, details: { ...entry.details, sequence, policy_epoch: request.policy_epoch } };
+    governance.append(session, request.entries.map(placed));
     return { answer: request.manifest ? "promoted" : "unchanged", sequence };
   }
 
@@ -263,4 +268,18 @@ function storeRun(session, run, seen) {
   checkTransition("run", seen.status, run.status, seen.status === "failed" ? "retried" : "taken_over");
   const { run_id, attempts, fence } = run;
   return session.one("runs.restart", { run_id, attempts, fence, seen_fence: seen.fence, seen_attempts: seen.attempts }) ? run : null;
+
+  /** Masked names, by dataset, are kept for good: they stay masked when no configuration has them. @param {Record<string, string[]>} names */
+  rememberNames(names) {
+    if (!Object.keys(names).length) return;
+    const known = rows.valueOf(this.mark(MASKED_NAMES) ?? "{}");
+    if (Object.entries(names).every(([dataset, some]) => some.every((name) => known[dataset]?.includes(name)))) return;
+    this.database.write((/** @type {Session} */ session) => {
+      session.all("marks.ensure", { name: MASKED_NAMES, value: "{}" });
+      const [seen] = /** @type {any[]} */ (session.one("marks.get", { name: MASKED_NAMES }));
+      const merged = rows.valueOf(seen);
+      for (const [dataset, some] of Object.entries(names)) merged[dataset] = sortedByPoints([...new Set([...(merged[dataset] ?? []), ...some])]);
+      session.all("marks.move", { name: MASKED_NAMES, seen, value: rows.textOf(merged) });
+    });
+  }
 }

@@ -63,9 +63,9 @@ def clean(text: str) -> str:
 
 def redacted(text: str) -> str:
     """A log record's text: also what only looks like a secret is masked, and the length is bounded."""
-    from kfm.model.redaction import redact
+    from kfm.model.redaction import Discretion
 
-    return redact(text) if _loaded is None else _loaded.discretion(text)
+    return (Discretion() if _loaded is None else _loaded.discretion).logged(text)
 
 
 def cleaned(document: Any) -> Any:

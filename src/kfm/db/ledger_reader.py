@@ -49,6 +49,7 @@ def every_from(
 
 
 _NEVER = 2**62  # ms; later than anything
+MASKED_NAMES = "masked_names"  # the mark that remembers every name that was ever masked
 
 
 def _incidents(found: list[Row]) -> list[Incident]:
@@ -465,6 +466,11 @@ class LedgerReader:
         """A value that the environment was given once."""
         row = self._session.one("marks.get", name=name)
         return row[0] if row else None
+
+    def remembered_names(self) -> dict[str, list[str]]:
+        """Every name that was ever masked, by its dataset."""
+        text = self.mark(MASKED_NAMES)
+        return rows.value_of(text) if text else {}
 
     def now_ms(self) -> int:
         """The clock that leases live by."""

@@ -154,7 +154,10 @@ class UnitResults:
             claimed, entry = one.claimed, one.entry
             attempts, dataset = claimed.attempts, claimed.dataset
             member = (claimed.wal_id, claimed.version + 1, attempts)
-            members.append(member if status == "created" else (*member, {"stac_status": status}))
+            told = {} if status == "created" else {"stac_status": status}
+            if one.sha256 is not None:
+                told["sha256"] = one.sha256
+            members.append((*member, told) if told else member)
             sums[dataset, attempts] += 1
             high_ms = (entry.end_ms or entry.at_ms) if entry else None
             if high_ms is not None and high_ms > highs.get(dataset, high_ms - 1):

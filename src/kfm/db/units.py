@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 
 _ENCODE = msgspec.json.Encoder().encode
+ATTEMPTS_PAGE = 10_000
 # Each status that few units have is found by an index of its own.
 LISTS = {
     "pending": "units.list_waiting",
@@ -65,6 +66,13 @@ class UnitQueries:
     def history_of(self, wal_id: str) -> list[UnitTransition]:
         stored = self.stored(wal_id)
         return [] if stored is None else unit_history.history(self._database.session, wal_id, stored.trail)
+
+    def attempts(self) -> Iterator[tuple[str, int]]:
+        """Every unit with the number of its last attempt, the newest time first."""
+        before = "~"  # after every id
+        while page := self._database.session.all("units.attempts", before=before, row_limit=ATTEMPTS_PAGE):
+            yield from ((str(wal_id), int(attempts)) for wal_id, attempts in page)
+            before = page[-1][0]
 
     def messages_of(self, wal_id: str) -> list[OutboxMessage]:
         """Those that tell of the ends of its attempts, and of others that ended with it, in their order."""

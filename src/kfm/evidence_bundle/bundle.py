@@ -91,7 +91,7 @@ def verifier() -> bytes:
 
 
 def _ordered(found: Contents) -> Contents:
-    return Contents(found.documents, sorted(set(found.missing)))
+    return found._replace(missing=sorted(set(found.missing)))
 
 
 def _dataset(settings: Settings, dataset_id: str, manifest: Manifest | None = None) -> DatasetSettings:

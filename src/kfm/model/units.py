@@ -174,6 +174,7 @@ class UnitSuccess(Record, frozen=True, gc=False):
     entry: CatalogueEntry | None  # None: its object is gone, and so is its item
     extra: str | None = None  # None: unchanged
     content: Content | None = None  # from a HEAD, where the announcement was wrong or silent
+    sha256: str | None = None  # in hex, where all bytes were read
 
 
 class UnitFailure(Record, frozen=True):
@@ -558,6 +559,7 @@ class UnitAttempt(Record, frozen=True):
     error_code: str | None = None
     error_class: str | None = None
     stac_status: str | None = None
+    sha256: str | None = None  # of the bytes, where it read them all
 
 
 def catalogued(move: UnitTransition) -> str | None:
@@ -588,6 +590,7 @@ def tries(history: Sequence[UnitTransition]) -> list[UnitAttempt]:
                     error_code=move.details.get("error_code"),
                     error_class=move.details.get("error_class"),
                     stac_status=catalogued(move),
+                    sha256=move.details.get("sha256"),
                 )
             under_way = None
     return [made[number] for number in sorted(made)]
@@ -645,3 +648,4 @@ class Ended(Record, frozen=True, gc=False, omit_defaults=True):
     error_code: str | None = None
     error_message: str | None = None
     started_at_ms: int | None = None
+    sha256: str | None = None

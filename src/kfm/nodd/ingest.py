@@ -19,6 +19,7 @@ from kfm.nodd.dataset_registry import Generic, IntakePolicy, Registry, load_regi
 from kfm.nodd.inspect.inspection import make_inspector
 from kfm.nodd.intake import KeyCache
 from kfm.nodd.poller import Poller
+from kfm.nodd.unit_evidence import introduce
 from kfm.nodd.unit_observer import UnitObserver
 from kfm.nodd.worker import IngestContext
 
@@ -81,6 +82,7 @@ class NoddIngest:
             map_units=self._map_units,
             lineage=lineage_export(app.settings) != "none",
             observer=self.observer,
+            introduce=lambda: introduce(ledger, self.worker_id, app.policies),
         )
 
     @cached_property

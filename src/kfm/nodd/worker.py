@@ -78,6 +78,7 @@ class IngestContext:
     replicas: tuple[str, ...] = ()
     lineage: bool = True  # are events exported
     observer: UnitObserver | None = None
+    introduce: Callable[[], None] = lambda: None  # puts on record what this worker is; asked before it works
     # Applies a function to many units, in threads where each waits for upstream.
     map_units: Callable[
         [Callable[[ClaimedUnit], UnitSuccess | UnitFailure], Sequence[ClaimedUnit]],
@@ -105,6 +106,7 @@ class Worker:
         self._claimed: list[ClaimedUnit] = []
         self._unrecorded: ResultBatch | None = None  # worked on, and not known to be recorded
         self._epoch = 0
+        self._introduced = False
         self._gates: dict[tuple[str, bool], GateResult] = {}
         self._levels: dict[str, Levels] = {}
         self.blocked: dict[str, str] = {}  # dataset → why nothing of it is claimed
@@ -175,6 +177,9 @@ class Worker:
     def _process_claimed(self) -> ResultBatch:
         successes: list[UnitSuccess] = []
         failures: list[UnitFailure] = []
+        if not self._introduced:
+            self._context.introduce()
+            self._introduced = True
         for result in self._context.map_units(self._process, self._claimed):
             if isinstance(result, UnitSuccess):
                 successes.append(result)
@@ -305,6 +310,7 @@ class Worker:
                 dated(entry(reading, content, claimed.content_version, found, dataset), claimed),
                 joined(claimed.extra, found),
                 found.content,
+                None if found.checksum is None else found.checksum.removeprefix("sha256:"),
             )
         except RecordRefusal as refusal:
             return self._failed(claimed, _UNREADABLE, refusal.code, refusal.text)

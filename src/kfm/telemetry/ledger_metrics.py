@@ -210,9 +210,10 @@ class Folding:
         put("kfm.audit.chain_broken", int(broken))
 
     def _scope(self, scope: str) -> str:
-        kind, colon, name = scope.partition(":")
-        named = colon and kind in ("dataset", "replays") and name != "all"
-        return f"{kind}:{self._public(name)}" if named else scope
+        kind, _, name = scope.partition(":")
+        if kind == "domain":
+            return f"{kind}:{self._providers(name)}"
+        return f"{kind}:{self._public(name)}" if name not in ("", "all") else scope
 
 
 class Chain:

@@ -98,6 +98,9 @@ WHERE wal_id = :wal_id AND version = :version AND content_version = :done_versio
 -- name: units.stac_status
 UPDATE units SET stac_status = :stac_status WHERE wal_id = :wal_id
 
+-- name: units.attempts
+SELECT wal_id, attempts FROM units WHERE wal_id < :before ORDER BY wal_id DESC LIMIT :row_limit
+
 -- name: units.leased
 SELECT wal_id, worker_id, lease_until_ms FROM units
 WHERE status = 'in_progress' ORDER BY lease_until_ms LIMIT :row_limit

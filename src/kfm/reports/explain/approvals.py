@@ -60,7 +60,8 @@ def _approval_reason(ledger: LedgerReader, one: Approval, now_ms: int) -> str:
 
 def explain_replay(ledger: LedgerReader, settings: Settings, replay: Replay, now_ms: int) -> Explanation:
     reader = ledger.replay_reader()
-    tally, many = reader.tally(replay.replay_id), counted(len(replay.plan.units), "unit")
+    tally = reader.tally(replay.replay_id)
+    many = f"{counted(len(replay.plan.units), 'unit')} of {', '.join(replay.plan.by_dataset)}"
     ref = Ref(type="replay", id=replay.replay_id)
     chain = [
         Sentence(

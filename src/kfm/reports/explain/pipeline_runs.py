@@ -171,7 +171,10 @@ def _changed(states: RunStates, node: Node, before: Node | None) -> tuple[list[I
     ref = Ref(type="document", id=node.inputs_hash)
     if not found:
         sentences.append(
-            Sentence(text="What changed is not shown: it is, or looks like, a secret.", record=ref)
+            Sentence(
+                text="What changed is not shown: it is, or looks like, a secret, a place or personal data.",
+                record=ref,
+            )
         )
     for each in found[:SHOWN_MAX]:
         text = stopped(each.text[:1].upper() + each.text[1:])

@@ -34,7 +34,7 @@ def explain_schedule(
     state = reader.states().get(schedule.id)
     source = settings.source(schedule.source)
     blocker = next(blockers_of(settings, ledger, source.dataset, now_ms, source.id), None)
-    name = f"Schedule {schedule.id}"
+    name = f"Schedule {schedule.id} of dataset {source.dataset}"
     if not schedule.enabled:
         reason = f"{name} is disabled: the maintainer of the configuration sets `enabled: true`."
     elif state is not None and state.paused_at_ms is not None:
@@ -49,8 +49,7 @@ def explain_schedule(
     how = f"by {schedule.cron}" if schedule.cron else f"every {duration(schedule.every_ms or 0)}"
     chain = [
         Sentence(
-            text=f"It asks for runs of source {source.id} of dataset {source.dataset}, {how} "
-            f"({schedule.time_zone}).",
+            text=f"It asks for runs of source {source.id}, {how} ({schedule.time_zone}).",
             record=ref,
         ),
         *(_last(ledger, one, ref) for one in reader.instants_before(schedule.id, now_ms + 1, 1)),

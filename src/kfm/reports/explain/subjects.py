@@ -309,7 +309,7 @@ def _unknown(wanted: str) -> NoReturn:
 
 def _of_unit(ledger: LedgerReader, settings: Settings, wal_id: str, now_ms: int) -> Explanation:
     from kfm.model.breaker import circuit_name
-    from kfm.reports.explain.units import explain_unit
+    from kfm.reports.explain.units import explain_unit, is_catalogued
 
     reader = ledger.unit_reader()
     stored = find_unit(reader, wal_id)
@@ -321,6 +321,7 @@ def _of_unit(ledger: LedgerReader, settings: Settings, wal_id: str, now_ms: int)
         now_ms,
         ledger.request_reader().of_unit(wal_id, stored.content_version),
         ledger.breaker(circuit_name(stored.unit.provider)),
+        is_catalogued=is_catalogued(ledger, stored.unit),
     )
 
 

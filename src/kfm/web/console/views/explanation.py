@@ -29,7 +29,7 @@ class Next(Record, frozen=True):
 
 def allowed(visit: Visit, dataset_id: str) -> None:
     """NotForYou for a hidden dataset: any record of it would reveal it."""
-    if visit.shown.hides(dataset_id):
+    if visit.visibility.hides(dataset_id):
         raise NotForYou("The records of this dataset need the role operate.")
 
 
