@@ -25,7 +25,6 @@ from tools.vector_cases import (  # noqa: E402
     failures,
     identity,
     machines,
-    prose,
     retrying,
     signing,
     starting,
@@ -49,7 +48,6 @@ FAMILIES: list[Family] = [
         signing,
         costs,
         auditing,
-        prose,
     )
     for family in module.FAMILIES
 ]

@@ -1,4 +1,4 @@
-"""`kfm audit`: verify, anchor, list and export the governance ledger."""
+"""`kfm audit`: verify, anchor, list and export the audit log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNSEEN = "from there on, a cut end or a chain that was written anew would not be
 
 @click.group(name="audit")
 def command() -> None:
-    """Verify, seal, anchor, list and export the governance ledger."""
+    """Verify, seal, anchor, list and export the audit log."""
 
 
 class ProgressNote:
@@ -81,7 +81,7 @@ def _anchors(app: Any, named: Sequence[str]) -> tuple[list[str], list[Any], int]
 )
 @session_options
 def verify(session: CommandSession, anchors: tuple[str, ...]) -> int:
-    """Verify the governance ledger: its chain of hashes, seals and anchors.
+    """Verify the audit log: its chain of hashes, seals and anchors.
 
     Every entry carries the hash of the one before it, so an edited, deleted, moved or added row is found
     and named. That the end was cut off, or that everything was written anew, shows only against an anchor:

@@ -11,6 +11,7 @@ import msgspec
 
 from kfm.cli.options import StateChoice, past_ms, session_options
 from kfm.cli.output import clipped, encode, instant, one_line, table, utc
+from kfm.cli.process import data
 from kfm.cli.progress import watched
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
@@ -434,7 +435,7 @@ def show_dead(session: CommandSession, wanted: str, wants_body: bool) -> None:
             )
         if is_terminal():  # who reads it must not be commanded by it
             body = "\n".join(one_line(line) for line in body.split("\n"))
-        sys.stdout.write(body if body.endswith("\n") else f"{body}\n")
+        data().write(body if body.endswith("\n") else f"{body}\n")
         return
     document = {"records": [dead_document(one) for one in records]}
     lines = []
@@ -458,7 +459,7 @@ def release(session: CommandSession, wanted: str, rationale: str | None, ticket:
     """Release a dead letter: it needs no attention any more.
 
     It is not taken in by that. Send it again once the cause is fixed, or forward it with
-    `kfm nodd dead show HASH --body`. Who released it, and why, is entered in the governance ledger.
+    `kfm nodd dead show HASH --body`. Who released it, and why, is entered in the audit log.
     """
     if not (rationale or "").strip():
         raise RationaleRequired("A dead message is released with --rationale TEXT.")
@@ -477,7 +478,7 @@ def release(session: CommandSession, wanted: str, rationale: str | None, ticket:
 
 
 def is_terminal() -> bool:
-    return sys.stdout.isatty()
+    return bool(data().isatty())
 
 
 def short_hash(envelope_hash: str) -> str:
@@ -532,7 +533,7 @@ def reconcile(session: CommandSession, bucket: str, **options: Any) -> int:
         at_ms = row.pop("time_range_start_ms")
         row["time_range_start"] = None if at_ms is None else rfc3339(at_ms)
         if session.output == "jsonl":
-            sys.stdout.write(encode(row, "jsonl"))
+            data().write(encode(row, "jsonl"))
         elif len(gaps) < (10_000 if session.output == "json" else SHOWN_MAX):
             gaps.append(row)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from kfm.model.quarantine import QuarantineEntry
 from kfm.model.records import BY_KFM, GovernanceEntry, Justification, Unit, governance_entry
 from kfm.model.replays import MISMATCH
 from kfm.model.requests import member_of
+from kfm.model.retry import RetryPolicy
 from kfm.model.retry_budgets import lapse_fate
 from kfm.model.units import (
     BY_HAND,
@@ -356,7 +357,13 @@ class UnitResults:
 
     # --- lapsed leases ---------------------------------------------------------------
 
-    def lapse(self, wal_id: str, unit_random: float, gone: Collection[str] = ()) -> bool:
+    def lapse(
+        self,
+        wal_id: str,
+        unit_random: float,
+        gone: Collection[str] = (),
+        policy_of: Callable[[str], RetryPolicy] | None = None,
+    ) -> bool:
         seen = unit_rows.held(self._session, wal_id)
         if seen is None or seen.unit.status != "in_progress":
             return False
@@ -371,6 +378,7 @@ class UnitResults:
             granted_at_ms=seen.granted_at_ms,
             now_ms=self._now_ms,
             unit_random=unit_random,
+            policy=policy_of(seen.unit.dataset) if policy_of is not None else None,
         )
         failed = lease_lapsed(seen.unit, now_ms=self._now_ms)
         charged = seen.grant_attempts if alone else max(0, seen.grant_attempts - 1)

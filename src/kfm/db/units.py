@@ -15,6 +15,7 @@ from kfm.db.unit_intake import ClaimableUnits, insert_new
 from kfm.db.unit_rows import CountChanges
 from kfm.model.audit import SealedPage
 from kfm.model.records import GovernanceEntry, Justification, Unit
+from kfm.model.retry import RetryPolicy
 from kfm.model.runs import OutboxMessage
 from kfm.model.units import (
     WAIT_MAX_MS,
@@ -219,9 +220,17 @@ class Units(UnitReader):
         return exchanged
 
     def reap_units(
-        self, unit_random: float, dead: Callable[[str], bool] | None = None, *, lineage: bool = True
+        self,
+        unit_random: float,
+        dead: Callable[[str], bool] | None = None,
+        *,
+        lineage: bool = True,
+        policy_of: Callable[[str], RetryPolicy] | None = None,
     ) -> int:
-        """Units whose lease has lapsed, or whose worker is known to be gone, fail and are tried again."""
+        """Units whose lease has lapsed, or whose worker is known to be gone, fail and are tried again.
+
+        `policy_of`: the retry policy of a dataset's units; None: the shipped one.
+        """
         session = self._database.session
         found = session.all("units.leased", row_limit=REAPED_MAX)
         now_ms = session.now_ms()
@@ -238,7 +247,7 @@ class Units(UnitReader):
             ending = unit_results.UnitResults(
                 session, ResultBatch(lineage=lineage), self._watch, now_ms, tally
             )
-            count = sum(ending.lapse(wal_id, unit_random, gone) for wal_id in some)
+            count = sum(ending.lapse(wal_id, unit_random, gone, policy_of) for wal_id in some)
             ending.end()
             tally.write(session)
             governance.append(session, ending.entries)

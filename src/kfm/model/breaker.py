@@ -217,6 +217,11 @@ def limits_of(provider: str, providers: Mapping[str, ProviderSettings]) -> Break
     return BreakerLimits(failures_max=chosen.failures, cool_down_ms=round(chosen.cool_down_seconds * 1000))
 
 
+def circuit_name(provider: str) -> str:
+    """The circuit that all announced objects of a provider share."""
+    return f"objects.{provider}"
+
+
 def provider_of(source: SourceSettings) -> str | None:
     """Its own `provider`, else the host of its URL or its bucket; None where no provider is called.
 

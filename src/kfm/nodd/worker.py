@@ -15,7 +15,7 @@ from kfm.model.catalogue import CatalogueEntry
 from kfm.model.errors import CircuitOpen, ConfigError, ExtraMissing, KfmError
 from kfm.model.records import GateResult, Record
 from kfm.model.redaction import Discretion
-from kfm.model.retry import Classification, Failure, classify
+from kfm.model.retry import Classification, Failure, RetryPolicy, classify
 from kfm.model.retry_budgets import fate_of
 from kfm.model.settings import Ingest
 from kfm.model.units import (
@@ -74,6 +74,7 @@ class IngestContext:
     policy_epoch: Callable[[], int]
     inspect: Inspector | None = None  # None: nothing can be read upstream, so announcements are trusted
     circuit_open_until: Callable[[str], int | None] = lambda _provider: None
+    retry_policy: Callable[[str], RetryPolicy | None] = lambda _dataset: None  # None: the shipped one
     redact: Discretion = field(default_factory=Discretion)
     downstream: tuple[tuple[str, str], ...] = ()  # (dataset, source)
     replicas: tuple[str, ...] = ()
@@ -396,6 +397,7 @@ class Worker:
             context.redact.hide(message)[:MESSAGE_CHARS_MAX],
             now_ms=self._ledger.now_ms(),
             unit_random=context.rng.unit(),
+            policy=context.retry_policy(claimed.dataset),
         )
         return replace(failed, integrity_status=integrity_status, metadata_status=metadata_status)
 
@@ -444,7 +446,14 @@ class Worker:
 
 
 def failure_of_unit(
-    claimed: ClaimedUnit, kind: Classification, code: str, message: str, *, now_ms: int, unit_random: float
+    claimed: ClaimedUnit,
+    kind: Classification,
+    code: str,
+    message: str,
+    *,
+    now_ms: int,
+    unit_random: float,
+    policy: RetryPolicy | None = None,
 ) -> UnitFailure:
     """A failed attempt that is charged, and what its budget decides."""
     outlook = fate_of(
@@ -454,6 +463,7 @@ def failure_of_unit(
         granted_at_ms=claimed.granted_at_ms,
         now_ms=now_ms,
         unit_random=unit_random,
+        policy=policy,
     )
     return UnitFailure(
         claimed=claimed,

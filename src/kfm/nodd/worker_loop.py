@@ -20,6 +20,7 @@ from kfm.model.audit import UNITS
 from kfm.model.errors import BackendUnavailable, KfmError, StoreCorrupt, StoreTooNew, StoreUnsafe
 from kfm.model.records import Record
 from kfm.model.retry import backoff_ms
+from kfm.model.retry_budgets import unit_policy
 from kfm.model.units import IntakeBatch, IntakeReport
 from kfm.nodd.downstream import Followers
 from kfm.nodd.ingest import NoddIngest
@@ -403,7 +404,9 @@ def release_units(app: App, worker_id: str) -> None:
     """Units that the ledger still has as claimed by this worker: the answer to their claim was lost."""
     lineage = lineage_export(app.settings) != "none"
     with contextlib.suppress(KfmError):  # the ledger is unavailable: then the leases have to lapse
-        app.writer.units().reap_units(app.rng.unit(), worker_id.__eq__, lineage=lineage)
+        app.writer.units().reap_units(
+            app.rng.unit(), worker_id.__eq__, lineage=lineage, policy_of=partial(unit_policy, app.settings)
+        )
 
 
 def batch_of(options: WorkerOptions, configured: int) -> int:
@@ -496,7 +499,12 @@ def maintenance(
         PeriodicTask(
             "lapsed leases",
             REAP_MS,
-            lambda: wal.reap_units(app.rng.unit(), app.liveness.is_dead, lineage=export),
+            lambda: wal.reap_units(
+                app.rng.unit(),
+                app.liveness.is_dead,
+                lineage=export,
+                policy_of=partial(unit_policy, app.settings),
+            ),
         ),
         PeriodicTask("figures", FOLD_MS, lambda: fold_counts(wal)),
         PeriodicTask("lineage", DELIVER_MS, lineage if deliveries else partial(deliver, app)),

@@ -218,7 +218,7 @@ class Folding:
 
 
 class Chain:
-    """The governance ledger, followed link by link. What was found broken stays so until the next start."""
+    """The audit log, followed link by link. What was found broken stays so until the next start."""
 
     def __init__(self) -> None:
         self._number, self._hash, self._broken = 0, audit.ZEROS, False

@@ -54,7 +54,7 @@ class WebContext:
         return SystemClock().now_ms()
 
     def enter_refusals(self, *, closing: bool = False) -> None:
-        """Enter what is due in the governance ledger. A refusal holds also where that can't be written."""
+        """Enter what is due in the audit log. A refusal holds also where that can't be written."""
         entries = self.refusals.due(closing=closing)
         if entries:
             with suppress(KfmError, OSError), self._opened(read_only=False) as app:

@@ -302,7 +302,14 @@ def explain(call: ApiCall) -> Any:
     try:
         if is_code(what):
             return error_page(what.upper())
-        found = explain_subject(app.ledger, lambda: _passes(app), app.settings, what, app.clock.now_ms())
+        found = explain_subject(
+            app.ledger,
+            lambda: _passes(app),
+            app.settings,
+            what,
+            app.ledger.now_ms(),
+            lambda: call.context.schedules,
+        )
     except UsageError as error:
         if call.visibility.everything:
             raise Problem(404, error.detail, error) from None
