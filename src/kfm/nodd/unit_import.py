@@ -111,7 +111,7 @@ def read_line(
         raise UsageError(f"The line has more than {LINE_BYTES_MAX} bytes.")
     try:
         document = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UsageError(f"Not JSON: {error}.") from None
     if not isinstance(document, dict):
         raise UsageError("Not a JSON object.")
