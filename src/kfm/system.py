@@ -10,6 +10,7 @@ import re
 import resource
 import threading
 import time
+from typing import NamedTuple
 
 from kfm.model.energy import counter_growth
 
@@ -125,20 +126,88 @@ def _whole_number(path: str) -> int:
 
 # --- files ---------------------------------------------------------------------------
 
+# macOS: fsync alone leaves the bytes in the drive's cache, which a power cut empties.
+_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+
+
+def sync(descriptor: int) -> None:
+    """What was written is on the disk when this returns."""
+    if _FULL_SYNC is not None:
+        try:
+            fcntl.fcntl(descriptor, _FULL_SYNC)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that has no notion of it
+                raise
+    os.fsync(descriptor)
+
+
+def sync_folder(path: str) -> None:
+    """The names in a folder are on the disk when this returns."""
+    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some file systems have no notion of it
+            raise
+    finally:
+        os.close(descriptor)
+
+
+class OsTrouble(NamedTuple):
+    """What the operating system refused, in words: the file, its disk, and the way out where it is known."""
+
+    text: str
+    remedy: str | None
+
+
+def os_trouble(error: OSError) -> OsTrouble:
+    """A full or a read-only disk is named; a file without a name is a temporary one."""
+    from tempfile import gettempdir  # late: rarely needed
+
+    reason, path = error.strerror or str(error), error.filename
+    if error.errno not in (*_FULL, errno.EROFS):
+        return OsTrouble(f"{reason} ({path})." if path else f"{reason}.", None)
+    path = os.path.abspath(os.fsdecode(path or gettempdir()))
+    disk = path
+    while not os.path.ismount(disk):
+        disk = os.path.dirname(disk)
+    if error.errno == errno.EROFS:
+        return OsTrouble(
+            f"The disk {disk} is read-only: {path} can't be written.",
+            f"Make it writable, for one with `mount -o remount,rw {disk}`, and run again.",
+        )
+    return OsTrouble(
+        f"The disk {disk} is full: {path} can't be written.",
+        f"Free some space on {disk} and run again; `kfm gc` removes what no kept version needs.",
+    )
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
 
 class PosixWriter:
     """An unbuffered file: what was written is with the kernel, what was fsynced is on the disk."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, path: str) -> None:
         self._descriptor = descriptor
+        self._path = path
 
     def write(self, data: bytes) -> None:
         view = memoryview(data)
-        while view:
-            view = view[os.write(self._descriptor, view) :]
+        try:
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        except OSError as error:
+            error.filename = self._path  # a descriptor has no name
+            raise
 
     def fsync(self) -> None:
-        os.fsync(self._descriptor)
+        try:
+            sync(self._descriptor)
+        except OSError as error:
+            error.filename = self._path
+            raise
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -163,7 +232,8 @@ class PosixFiles:
     """The real disk. An fsync that fails is never tried again: the kernel has dropped the pages."""
 
     def create(self, path: str) -> PosixWriter:
-        return PosixWriter(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        return PosixWriter(os.open(path, flags, _FILE_MODE), path)
 
     def open(self, path: str) -> PosixReader:
         return PosixReader(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
@@ -221,14 +291,7 @@ class PosixFiles:
         os.rmdir(path)
 
     def fsync_dir(self, path: str) -> None:
-        descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        except OSError as error:
-            if error.errno != errno.EINVAL:  # some file systems have no notion of it
-                raise
-        finally:
-            os.close(descriptor)
+        sync_folder(path)
 
 
 # --- liveness ------------------------------------------------------------------------
