@@ -174,11 +174,11 @@ def os_trouble(error: OSError) -> OsTrouble:
         disk = os.path.dirname(disk)
     if error.errno == errno.EROFS:
         return OsTrouble(
-            f"The disk {disk} is read-only: {path} can't be written.",
-            f"Make it writable, for one with `mount -o remount,rw {disk}`, and run again.",
+            f"The disk {disk} is read-only: {path} can't be written before it is mounted writable.",
+            f"Look at why it is; then `mount -o remount,rw {disk}`, and run again.",
         )
     return OsTrouble(
-        f"The disk {disk} is full: {path} can't be written.",
+        f"The disk {disk} is full: {path} can't be written before there is space.",
         f"Free some space on {disk} and run again; `kfm gc` removes what no kept version needs.",
     )
 

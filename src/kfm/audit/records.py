@@ -102,12 +102,13 @@ def _promotions(ledger: LedgerReader, told: _Told) -> Iterator[RecordFinding | N
     for dataset_id in sorted({head.dataset_id for head in ledger.heads()} | told.promotions.keys()):
         rows = iter(told.promotions.get(dataset_id, ()))
         stored = ledger.promotions(dataset_id, limit=PROMOTIONS_MAX)[::-1]
-        for one in stored:
+        for place, one in enumerate(stored, 1):
             row, run_id, version_id = next(rows, (None, None, None))
-            if (run_id, version_id) == (one.run_id, one.version_id):
+            if (place, run_id, version_id) == (one.sequence, one.run_id, one.version_id):
                 yield None
                 continue
-            then = f"told was {version_id} of run {run_id}" if row else "the chain does not tell of it"
+            told_as = f"told was version {place}, {version_id} of run {run_id}"
+            then = told_as if row else "the chain does not tell of it"
             problem = f"it is {one.version_id} of run {one.run_id}; {then}"
             yield _promotion(dataset_id, one.sequence, problem, row)
         for sequence, (row, run_id, version_id) in enumerate(rows, len(stored) + 1):
