@@ -355,6 +355,7 @@ class App:
             lambda address: self._bucket(address, {}),
             self.ledger.branch_reader,
             lambda provider: CircuitGuard(self.breakers.circuit(provider), self.clock),
+            self.clock.now_ms,
         )
 
     def _read(self, path: str) -> bytes:

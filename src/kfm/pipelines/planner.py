@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
-from kfm.model.errors import BackendUnavailable, KfmError, UnhashableInput, UsageError
+from kfm.model.errors import BackendUnavailable, KfmError, StoreCorrupt, UnhashableInput, UsageError
 from kfm.model.input_hash import (
     DEPENDENCY,
     are_plain,
@@ -33,12 +33,14 @@ from kfm.model.run_state import (
     outputs_text,
     stands,
 )
+from kfm.objects.local import verify_object
 from kfm.pipelines.code_hash import CodeHashes
 from kfm.pipelines.declaration import NodeSpec, Pipeline
 from kfm.pipelines.graph import ancestors, descendants
 from kfm.pipelines.inputs import FileChecksums, Inputs
 from kfm.pipelines.options import NodeReport, PipelineKernel, PipelineOptions, PipelineReport
 
+DAMAGED = -1  # the size of an object whose bytes are not those that were stored
 INPUTS_UNKNOWN = "its inputs can't be determined"
 UNKNOWN_INPUTS = (UnhashableInput, BackendUnavailable)  # the node fails, and is not run
 _AS_REPORT = partial(tuple.__new__, NodeReport)  # ten thousand at once: without a function of Python for each
@@ -68,6 +70,7 @@ class PipelinePlanner:
         self._code_of: dict[Callable[..., Any], str] = {}
         self._dependency_texts: dict[str, str] = {}  # node → its row in the hashes of its dependants
         self._object_sizes: dict[str, int | None] = {}
+        self._size_of = cache(self._verified_size) if options.verify else kernel.object_size
         self._skips: list[tuple[str, str, str | None, str, str]] = []
         self._restored: list[Head] = []
 
@@ -305,7 +308,7 @@ class PipelinePlanner:
 
     def _intact(self) -> set[str]:
         """Outputs in which nothing is missing, as far as that can be seen in one look at all objects."""
-        heads, size_of = self.known.heads, self.kernel.object_size
+        heads, size_of = self.known.heads, self._size_of
         texts = list(dict.fromkeys([heads[node].outputs for node in self.order if node in heads]))
         found = set()
         for text, outputs in zip(texts, outputs_of_each(texts), strict=True):
@@ -331,11 +334,20 @@ class PipelinePlanner:
                     return f"{each.name} is {'gone' if seen is None else 'altered'}"
                 continue
             if each.checksum not in sizes:
-                sizes[each.checksum] = self.kernel.object_size(each.checksum[7:])
+                sizes[each.checksum] = self._size_of(each.checksum[7:])
             size = sizes[each.checksum]
             if size != each.size:
                 return f"{each.name} is {'gone' if size is None else 'altered'}"
         return None
+
+    def _verified_size(self, sha256: str) -> int | None:
+        """What `--verify` goes by: its bytes are read, once for each object."""
+        if self.kernel.object_size(sha256) is None:
+            return None
+        try:
+            return verify_object(self.kernel.objects, sha256)
+        except (OSError, StoreCorrupt):
+            return DAMAGED
 
     def _elsewhere(self, node: str, inputs_hash: str, code_sha: str | None) -> Head | None:
         return self.kernel.states.made(self.options.branch, node, inputs_hash, code_sha)

@@ -14,6 +14,7 @@ from kfm.model.errors import ExtraMissing, UsageError
 from kfm.model.records import Node, Run
 from kfm.model.run_state import outputs_text
 from kfm.model.times import rfc3339
+from kfm.system import sync
 
 if TYPE_CHECKING:
     from kfm.db.run_state import RunStateTables
@@ -90,7 +91,7 @@ def _write(rows: Iterator[Row], columns: Mapping[str, type], path: str) -> int:
             else:
                 _write_table(counted, columns, file, feather=suffix == ".feather")
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
         raise UsageError(f"{path} can't be written: {error.strerror or error}.") from None

@@ -114,8 +114,7 @@ class BucketTree:
                 try:
                     self._bucket.put_stream(key, self._chunks(asset))
                 except StoreCorrupt as error:
-                    damaged = self._objects.has(asset.sha256)
-                    raise lost(manifest, item, error, damaged=damaged) from error
+                    raise lost(manifest, item, error) from error
         folder = f"{root}versions/{version_name(promotion)}/"
         for name, data in documents(manifest, lambda asset: "../../" + blob_key(asset)).items():
             self._bucket.put(folder + name, data, if_none_match=True)
