@@ -15,6 +15,7 @@ from kfm.model.errors import ConfigError, UsageError
 from kfm.model.records import GateResult
 from kfm.model.settings import IngestQueue
 from kfm.nodd.dataset_registry import Generic, IntakePolicy, Registry, load_registry
+from kfm.nodd.grammar import Place
 from kfm.nodd.inspect.inspection import make_inspector
 from kfm.nodd.intake import KeyCache
 from kfm.nodd.poller import Poller
@@ -245,7 +246,12 @@ def registry_of(app: App) -> Registry:
     generic = tuple(
         Generic(dataset=one.dataset, bucket=one.bucket, provider=one.provider) for one in ingest.generic
     )
-    return load_registry(IntakePolicy(generic=generic, topics=ingest.topics))
+    copies = tuple(
+        (dataset, Place(bucket=bucket, provider=one.name, home=False))
+        for one in ingest.providers
+        for bucket, dataset in one.buckets.items()
+    )
+    return load_registry(IntakePolicy(generic=generic, topics=ingest.topics, copies=copies))
 
 
 def upstream_of(app: App) -> Upstream:

@@ -9,6 +9,9 @@ from kfm.model.records import Record
 from kfm.model.times import parse_rfc3339
 
 DAY_MS = 86_400_000
+COMPATIBLE = (
+    "s3"  # in place of a provider: S3's form, but not Amazon's; the queue says whose
+)
 
 
 class Announcement(Record, frozen=True, gc=False):

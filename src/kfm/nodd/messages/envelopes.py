@@ -9,8 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+from msgspec.structs import replace
+
 from kfm.nodd.messages import azure, eventbridge, gcs, nexrad_chunk, s3_fast, s3_records, sns
-from kfm.nodd.messages.announcement import IgnoredRecord, MessageRecord, RefusedRecord
+from kfm.nodd.messages.announcement import (
+    COMPATIBLE,
+    Announcement,
+    IgnoredRecord,
+    MessageRecord,
+    RefusedRecord,
+)
 from kfm.nodd.messages.json_bodies import RECORDS_MAX, is_ambiguous, load, load_text
 from kfm.nodd.messages.refusals import IGNORED, RecordRefusal
 
@@ -98,6 +106,9 @@ def _record(
     source = record.get("eventSource", record.get("EventSource"))
     if source == "aws:s3":
         return [s3_records.read_record(record, topic)]
+    if isinstance(source, str) and source.endswith(":s3"):  # as MinIO and Ceph write it
+        found = s3_records.read_record(record, topic)
+        return [replace(found, provider=COMPATIBLE) if isinstance(found, Announcement) else found]
     if source == "aws:sns":
         return _document(_envelope(record), False, allowed, topic, depth + 1)
     if isinstance(source, str):
