@@ -36,7 +36,7 @@ _DATASET = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _TOPIC = re.compile(r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,256}")
 _PLACE = re.compile(r"(?:s3(?:\+[a-z0-9-]+)?|gs|az)://\S+")
-PROVIDER_RULE = "lower-case letters, digits and `-`, beginning with a letter, at most 30"
+PROVIDER_RULE = "a-z, 0-9 and `-`, beginning with one of a-z, at most 30"
 
 
 def ingest_problems(settings: Settings) -> Iterator[Problem]:
@@ -138,7 +138,7 @@ def _policies(ingest: Ingest) -> Iterator[Problem]:
                 yield here, f"this never holds for `{name}`: policy {first + 1} of the list names it first"
             named.setdefault(name, index)
         for position, code in enumerate(policy.replay_quarantined):
-            if not _CODE.fullmatch(code):
+            if code != "*" and not _CODE.fullmatch(code):
                 yield f"{path}.replay_quarantined[{position}]", f"`{code[:64]}` is no error code"
 
 
@@ -276,6 +276,9 @@ _FIGURES: dict[str, tuple[float, float]] = {
 def retry_problems(settings: Settings) -> Iterator[Problem]:
     """Path and sentence of whatever is wrong with the budgets of runs and the breakers of providers."""
     yield from _retry(settings.retry, "retry")
+    for index, policy in enumerate(settings.ingest.policies):
+        if policy.retry is not None:
+            yield from _retry(policy.retry, f"ingest.policies[{index}].retry")
     for index, source in enumerate(settings.sources):
         if source.retry is not None:
             yield from _retry(source.retry, f"sources[{index}].retry")

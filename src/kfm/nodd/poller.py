@@ -81,7 +81,7 @@ def intake_builder(context: IngestContext, queue: str) -> IntakeBuilder:
         settings.policy_of,
         context.keys,
         queue,
-        context.clock.now_ms(),
+        context.wal.now_ms(),
         settings.provider_of(queue),
     )
 

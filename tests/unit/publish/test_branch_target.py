@@ -1,4 +1,4 @@
-"""The head on a branch: one commit for each version, never backwards, whoever else moves the branch."""
+"""The head on a branch: one commit for each version, never backwards, also if others move the branch."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from kfm.nodd.messages.announcement import (
     IgnoredRecord,
     MessageRecord,
     RefusedRecord,
+    ignored,
 )
 from kfm.nodd.messages.envelopes import read_message
 from kfm.nodd.messages.refusals import IGNORED, RecordRefusal
@@ -129,7 +130,7 @@ def _outcome(record: MessageRecord, registry: Registry, now_ms: int) -> RecordOu
 def _newest(outcomes: list[RecordOutcome]) -> tuple[RecordOutcome, ...]:
     """Of several arrivals of one object only the newest counts."""
     best: dict[str, int] = {}
-    repeated = IgnoredRecord(error_code="REPEATED", error=IGNORED["REPEATED"])
+    repeated = ignored("REPEATED")
     for index, outcome in enumerate(outcomes):
         if not isinstance(outcome, Arrival):
             continue
