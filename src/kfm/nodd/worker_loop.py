@@ -502,6 +502,10 @@ def maintenance(
         sending = Deliveries(app)
         tasks.append(PeriodicTask("replicas", DELIVER_MS, lambda: sending.step(ALL_BATCHES, stop.is_set)))
 
+    observer = ingest.observer
+    if observer is not None:
+        tasks.append(PeriodicTask("metrics", FOLD_MS, lambda: observer.totals(app.writer.unit_figures())))
+
     def lineage() -> object:
         return deliver_events(app, deadline_ms=RUN_DELIVERY_MS)
 
