@@ -126,7 +126,7 @@ def _directive(folder: Path) -> None:
 TROUBLES = {
     "in/b.csv leads out of": (_linked_out, "b.csv leads out of the folder in."),
     "a hard link": (_linked_hard, "b.csv is also a file outside of in."),
-    "a link in the tree": (_linked_tree, "not followed"),
+    "a link in the tree": (_linked_tree, "versions is a link, and is not followed"),
     "zero width": (lambda folder: (folder / "in/a\u200b.csv").write_text("x"), "character U+200B"),
     "a directive": (_directive, "kfm.yml:1: not YAML: a directive other than `%YAML 1.2` is not supported"),
     "brackets": (lambda folder: (folder / "kfm.yml").write_text("a: " + "[" * 9_000), "nested more than 64"),
