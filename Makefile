@@ -13,6 +13,7 @@ BENCH ?=
 SEEDS ?= 20000
 SECONDS ?= 0
 CASES ?= 500
+EDITS ?= 1000
 KILLS ?= 200
 WEBHOOKS ?= 1000000
 WORKERS ?= 2
@@ -135,6 +136,10 @@ crash: $(TEST) ## kill real processes at every step and look at what is left
 .PHONY: fuzz
 fuzz: $(TEST) ## hostile input for the readers, led by coverage (SECONDS=n for each), forged webhooks (WEBHOOKS=n)
 	@$(PY) -m tests.fuzz --seconds $(SECONDS) --webhooks $(WEBHOOKS)
+
+.PHONY: forger
+forger: $(TEST) ## random forgeries of exports and bundles: each is found, or declared (EDITS=n)
+	@$(PY) -m tests.forger $(EDITS)
 
 .PHONY: docs
 docs: $(TEST) ## write the generated reference pages, schemas and the contributors' map again

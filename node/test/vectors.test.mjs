@@ -13,6 +13,7 @@ import * as gates from "../model/gates.mjs";
 import { inputsText } from "../model/input_hash.mjs";
 import { Float } from "../model/json.mjs";
 import * as keys from "../model/keys.mjs";
+import { freeText } from "../model/redaction.mjs";
 import * as retry from "../model/retry.mjs";
 import { classify } from "../model/retry.mjs";
 import { granted, judge } from "../model/retry_budgets.mjs";
@@ -40,6 +41,7 @@ const RUN = { revision: 0, fingerprint: null, correction: null };
 
 /** @type {Record<string, (given: any) => any>} */
 const FAMILIES = {
+  free_text: (given) => freeText(given.text),
   canonical: (given) => {
     const text = canonicalText(strictLoads(Buffer.from(surrogatepass(given.json))));
     return { utf8: text, sha256: sha256Text(text) };

@@ -405,6 +405,9 @@ class RunStates(Protocol):
     def made(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> Head | None:
         """The newest success on the branch with this hash and this code, unless it was reverted."""
 
+    def was_reverted(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> bool:
+        """Is a success on the branch with this hash and this code on record that was reverted?"""
+
     def record(
         self,
         fence: Fence,

@@ -56,7 +56,7 @@ def command(session: CommandSession, offline: bool) -> int:
     with HEAD. Exit code 4 if a backend fails, 1 if something else does, else 0.
     """
 
-    findings = examine(session.load(), offline=offline)
+    findings = examine(session.load(bare=True), offline=offline)
     rows = [finding._asdict() for finding in findings]
     failed = [finding for finding in findings if finding.state == "fail"]
     code = 4 if any(finding.backend for finding in failed) else 1 if failed else 0
@@ -92,7 +92,10 @@ Application = Callable[[], Any]  # opens it, read-only, unless it is open
 
 def examine(loaded: Any, *, offline: bool) -> list[DoctorFinding]:
     """Every check, in the order in which a run would meet them."""
-    found = [DoctorFinding("config", "ok", f"{loaded.path} is right")]
+    message = f"{loaded.path} is right"
+    if not loaded.is_file:
+        message = f"there is no {loaded.name}: pipelines, their branches and their state are looked at"
+    found = [DoctorFinding("config", "ok", message)]
     with ExitStack() as stack:
 
         @cache  # what it raises is not kept: each check that needs it fails for itself

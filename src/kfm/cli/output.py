@@ -22,7 +22,10 @@ utc = quantities.utc
 
 def message(text: str, level: Level = "info") -> None:
     """A command's message to the person who called it, on stderr; its level is shown in JSON only."""
-    sys.stdout.flush()
+    from kfm.cli.process import data, with_config
+
+    data().flush()
+    text = with_config(text)
     write = getattr(sys.stderr, "write_message", None)
     if write is None:
         sys.stderr.write(f"{text}\n")

@@ -381,7 +381,11 @@ def shaped(document: Document, kind: type[_Shape], part: tuple[str, Any] | None 
 
 
 def gathered(problems: list[ConfigError]) -> ConfigError:
-    """One error for all problems: the first in the message, the others below it."""
+    """One error for all problems: the first in the message, the others below it.
+
+    What is wrong with a default is wrong with every source that has it, and said once.
+    """
+    problems = list({problem.detail: problem for problem in reversed(problems)}.values())[::-1]
     details = [problem.detail for problem in problems[:PROBLEMS_MAX]]
     left_off = len(problems) - len(details)
     if left_off:
