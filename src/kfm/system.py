@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import errno
 import fcntl
 import os
@@ -301,8 +300,8 @@ class PosixFiles:
 
         A link in place of a folder or a file there is an error, never a way to somewhere else.
         """
-        bound = copy.copy(self)
-        bound._folder = folder.rstrip("/")
+        bound = object.__new__(type(self))
+        bound.__dict__.update(self.__dict__, _folder=folder.rstrip("/"))
         return bound
 
     def create(self, path: str) -> PosixWriter:

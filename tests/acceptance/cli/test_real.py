@@ -319,6 +319,18 @@ def test_doctor_finds_what_is_wrong(
     assert called.code == code
 
 
+def test_doctor_warns_of_a_ledger_that_others_can_read(kfm: Kfm, begun: Path) -> None:
+    """A ledger outside the state folder that was made readable is named, with the command that closes it."""
+    (begun / "kfm.yml").write_text("store: sqlite:ledger.db\n" + (begun / "kfm.yml").read_text())
+    assert kfm("run").code == 0
+    begun.chmod(0o755)
+    assert "others can read" not in kfm("doctor", "--offline").out
+    (begun / "ledger.db").chmod(0o644)
+    called = kfm("doctor", "--offline")
+    assert (called.code, f"others can read {begun}/ledger.db" in called.out) == (0, True)
+    assert f"chmod 600 {begun}/ledger.db" in called.out
+
+
 def test_doctor_warns_of_misspelt_variables(kfm: Kfm, begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A variable that means nothing is named with the one that was meant; that is no failure."""
     monkeypatch.setenv("KFM_STROE", "x")
