@@ -18,7 +18,6 @@ from starlette.routing import BaseRoute, Mount, Route, request_response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kfm.app import open_app
-from kfm.config.section_checks import webhook_secrets
 from kfm.model.errors import KfmError
 from kfm.model.roles import Identity, decide
 from kfm.nodd.dataset_registry import load_registry
@@ -40,7 +39,6 @@ from kfm.web.webhooks import Failures, Webhooks, hook_routes
 if TYPE_CHECKING:
     from kfm.db.catalogue import CatalogueReader
     from kfm.model.requests import UpdateRequest
-    from kfm.model.roles import KnownPerson
     from kfm.runs.kernel import RunReport
 
 _READING = ["GET", "HEAD"]
@@ -60,15 +58,14 @@ class WebApplication:
             Route("/livez", _live, methods=_READING),
             Route("/readyz", self._ready, methods=_READING),
         ]
-        people = self._context.people
-        metrics = _ForReaders(request_response(self._metrics), people)
+        metrics = _ForReaders(request_response(self._metrics), self._context)
         routes: list[BaseRoute] = [
             Route("/", _home, methods=_READING),
             *health,
             *hook_routes(self._webhooks()),
             Mount("/api/v1", routes=api_routes(self._context)),
             Mount("/console", routes=console_routes(self._context, hide=self._context.loaded.discretion)),
-            Mount("/stac", app=_ForReaders(self._stac(), people)),
+            Mount("/stac", app=_ForReaders(self._stac(), self._context)),
             Route("/metrics", metrics, methods=_READING),
         ]
         if prefix:
@@ -107,10 +104,8 @@ class WebApplication:
 
     def _webhooks(self) -> Webhooks:
         context, loaded = self._context, self._context.loaded
-        sources = {source.id: source for source in loaded.settings.sources if source.webhook is not None}
         return Webhooks(
-            sources,
-            {name: webhook_secrets(source, loaded.secret) for name, source in sources.items()},
+            lambda: context.live.webhooks,
             now_ms=context.now_ms,
             accept=self._accept_queue.accept,
             preview=self._preview,
@@ -152,16 +147,16 @@ async def _live(_request: Request) -> Response:
 class _ForReaders:
     """Access control of the catalogue and the metrics: the role read, where people are declared."""
 
-    def __init__(self, app: ASGIApp, people: Sequence[KnownPerson]) -> None:
+    def __init__(self, app: ASGIApp, context: WebContext) -> None:
         self._app = app
-        self._people = people
+        self._context = context
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and self._people and not self._may_read(Request(scope)):
+        if scope["type"] == "http" and self._context.people and not self._may_read(Request(scope)):
             await problem(401, "Send a token with the role read.", headers=BEARER)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
     def _may_read(self, request: Request) -> bool:
-        identity = authenticate(request, self._people)
+        identity = authenticate(request, self._context.people)
         return isinstance(identity, Identity) and decide(identity, "read", remote=True).allowed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 
 import msgspec
@@ -20,7 +20,7 @@ ACCOUNT = "console"  # of no person: over HTTP only a token identifies
 class Sessions:
     """Signed with a key of this process: a restart ends all sessions."""
 
-    def __init__(self, key: bytes, people: Sequence[KnownPerson]) -> None:
+    def __init__(self, key: bytes, people: Callable[[], Sequence[KnownPerson]]) -> None:
         self._signer = URLSafeSerializer(key, salt=COOKIE, signer_kwargs={"digest_method": sha256})
         self._people = people
 
@@ -28,7 +28,7 @@ class Sessions:
         """The identity of this token, and the cookie's value."""
         # The hash of the token's hash: a token that is taken away ends its sessions.
         cookie = self._signer.dumps([_mark(hash_of(token)), now_ms + SESSION_MS])
-        return identify(self._people, ACCOUNT, token), str(cookie)
+        return identify(self._people(), ACCOUNT, token), str(cookie)
 
     def of(self, cookie: str | None, now_ms: int) -> Identity | None:
         """The identity of a cookie; None: it is not ours, has expired, or its token was taken away."""
@@ -38,7 +38,7 @@ class Sessions:
             return None
         if now_ms >= until_ms:
             return None
-        for person in self._people:
+        for person in self._people():
             if token in map(_mark, person.token_hashes):
                 return _as_token(person)
         return None
