@@ -11,9 +11,14 @@ export function remember(argv) {
   asked = argv;
 }
 
+/** A word as a shell reads it. @param {string} word */
+export function quoted(word) {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+}
+
 /** @param {string} what */
 export function outOfScope(what) {
-  const command = ["kfm", ...asked].map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)).join(" ");
+  const command = ["kfm", ...asked].map(quoted).join(" ");
   return new UsageError(`${what}, which the Node.js runner does not do.`, { remedy: `Run it with Python: \`${command}\`.` });
 }
 

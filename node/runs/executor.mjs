@@ -277,7 +277,7 @@ export class RunExecutor {
       fingerprint: nodes.inputsHash,
     };
     const state = attended(judged(run, error, kernel.store.retryState(run.run_id), about), runGates.approvalOf(kernel.ledger, run) !== null, nowMs);
-    const advice = advise(run, state, kernel.store.nowMs());
+    const advice = advise(run, state, kernel.store.nowMs(), isA(error, "Halted"));
     log.step(log.phase, error.message, { level: "error", facts: { code: error.code, error_class: state.error_class } });
     const gates = [...invocation.gates, ...(problem instanceof Denied ? problem.decision.results : (error.facts.gates ?? []))];
     if (!(isA(error, "LostLease"))) {

@@ -369,6 +369,29 @@ def test_python_reads_and_carries_on_what_node_has_done(run: Run, tmp_path: Path
     assert "all clear" in kfm("status")
 
 
+NOISY = """import { spawnSync } from "node:child_process";
+import { writeSync } from "node:fs";
+console.log("NOISE at import");
+export async function copy({ inputs, publisher }) {
+  console.log("NOISE");
+  process.stdout.write("NOISE of the stream\\n");
+  writeSync(1, "NOISE of a descriptor\\n");
+  spawnSync("echo", ["NOISE of a child"], { stdio: "inherit" });
+  for (const input of inputs) await publisher.writeFile(input.path, input.read());
+}
+"""
+
+
+@pytest.mark.req("CLI-1")
+def test_standard_output_is_for_results(run: Run, tmp_path: Path) -> None:
+    """What a pipeline's function, or a program that it starts, prints goes to standard error."""
+    project(tmp_path, pipeline="noisy.mjs:copy")
+    (tmp_path / "noisy.mjs").write_text(NOISY)
+    done = run("run", "--json", "--window", "2026-01-01/P1D")
+    assert json.loads(done.stdout)["results"][0]["word"] == "published"
+    assert done.stderr.count("NOISE") == 5
+
+
 def test_sigterm_ends_a_run_as_cancelled(node: str, tmp_path: Path) -> None:
     """SIGTERM ends a run as cancelled, with exit 130, and nothing is published."""
     project(tmp_path)

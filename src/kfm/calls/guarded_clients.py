@@ -217,11 +217,6 @@ class GuardedBucket:
             yield stat, request.chunks(iter(chunks))
 
 
-def circuit_name(provider: str) -> str:
-    """The circuit that all objects of a provider share."""
-    return f"objects.{provider}"
-
-
 class GuardedUpstream:
     """Implements `Upstream`. Raises CircuitOpen before anything goes out."""
 

@@ -57,7 +57,7 @@ def command(session: CommandSession, offline: bool) -> int:
     with HEAD. Exit code 4 if a backend fails, 1 if something else does, else 0.
     """
 
-    findings = examine(session.load(), offline=offline)
+    findings = examine(session.load(bare=True), offline=offline)
     rows = [finding._asdict() for finding in findings]
     failed = [finding for finding in findings if finding.state == "fail"]
     code = 4 if any(finding.backend for finding in failed) else 1 if failed else 0
@@ -93,7 +93,10 @@ Application = Callable[[], Any]  # opens it, read-only, unless it is open
 
 def examine(loaded: Any, *, offline: bool) -> list[DoctorFinding]:
     """Every check, in the order in which a run would meet them."""
-    found = [DoctorFinding("config", "ok", f"{loaded.path} is right")]
+    message = f"{loaded.path} is right"
+    if not loaded.is_file:
+        message = f"there is no {loaded.name}: pipelines, their branches and their state are looked at"
+    found = [DoctorFinding("config", "ok", message)]
     with ExitStack() as stack:
 
         @cache  # what it raises is not kept: each check that needs it fails for itself
@@ -271,6 +274,7 @@ def _state(loaded: Any) -> Iterator[DoctorFinding]:
             yield DoctorFinding(
                 "state", "warn", f"{state} can be read by others ({mode:o})", f"chmod 700 {state}"
             )
+    yield from _loose_ledger(loaded, state)
     if not os.access(place, os.W_OK | os.X_OK):
         yield DoctorFinding(
             "state", "fail", f"{place} is not writable", "Run as its owner, or set `state`.", backend=True
@@ -289,6 +293,18 @@ def _state(loaded: Any) -> Iterator[DoctorFinding]:
     level = "fail" if free < FREE_FAIL_BYTES else "warn" if free < FREE_WARN_BYTES else "ok"
     fix_space = None if level == "ok" else "Free some space; `kfm gc` removes what no kept version needs."
     yield DoctorFinding("state", level, described, fix_space, backend=level == "fail")
+
+
+def _loose_ledger(loaded: Any, state: str) -> Iterator[DoctorFinding]:
+    """The ledger holds the key by which hidden names are masked."""
+    from kfm.db.connection import sqlite_path
+
+    if not (loaded.store or "sqlite:").startswith("sqlite:"):
+        return
+    path = sqlite_path(loaded.store, state)
+    reachable = os.path.isdir(folder := os.path.dirname(path)) and os.stat(folder).st_mode & 0o011
+    if reachable and os.path.isfile(path) and os.stat(path).st_mode & 0o077:
+        yield DoctorFinding("state", "warn", f"others can read {path}", f"chmod 600 {path}*")
 
 
 def _nearest_folder(path: str) -> str:

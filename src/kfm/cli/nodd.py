@@ -11,14 +11,16 @@ import msgspec
 
 from kfm.cli.options import StateChoice, past_ms, session_options
 from kfm.cli.output import clipped, encode, instant, one_line, table, utc
+from kfm.cli.process import data
 from kfm.cli.progress import watched
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
 from kfm.model.quantities import counted, duration, moment
 from kfm.model.records import UNIT_STATUSES
+from kfm.model.redaction import MASK_KEY, mask
 from kfm.model.times import parse_rfc3339, rfc3339
 from kfm.model.units import PROVIDERS, SCHEMES
-from kfm.reports.lookup import find_unit
+from kfm.reports.lookup import find_unit, unit_of_activity
 from kfm.reports.state_words import UNITS, of_quarantined, of_request, of_unit
 from kfm.reports.units import HASH_PREFIX, dead_document, find_dead
 
@@ -85,7 +87,9 @@ def units(
 def show(session: CommandSession, unit: str) -> None:
     """Show one unit: its record, its object, everything that it went through, and the runs it led to.
 
-    UNIT is its id (wal_id), as it is in lists, lineage events, spans and the catalogue.
+    UNIT is its id (wal_id), as it is in lists, lineage events, spans and the catalogue; or the id of one of
+    its attempts: an OpenLineage run, or an activity in PROV (urn:kfm:attempt:…). For those all units are
+    looked through.
     """
     show_unit(session, unit)
 
@@ -94,7 +98,8 @@ def show_unit(session: CommandSession, wanted: str) -> None:
     from kfm.reports.units import stored_document
 
     with session.app(read_only=True) as app:
-        document = stored_document(app.ledger, find_unit(app.ledger.unit_reader(), wanted))
+        reader = app.ledger.unit_reader()
+        document = stored_document(app.ledger, find_unit(reader, unit_of_activity(reader, wanted) or wanted))
     session.emit(document, stored_lines(document))
 
 
@@ -430,7 +435,7 @@ def show_dead(session: CommandSession, wanted: str, wants_body: bool) -> None:
             )
         if is_terminal():  # who reads it must not be commanded by it
             body = "\n".join(one_line(line) for line in body.split("\n"))
-        sys.stdout.write(body if body.endswith("\n") else f"{body}\n")
+        data().write(body if body.endswith("\n") else f"{body}\n")
         return
     document = {"records": [dead_document(one) for one in records]}
     lines = []
@@ -454,7 +459,7 @@ def release(session: CommandSession, wanted: str, rationale: str | None, ticket:
     """Release a dead letter: it needs no attention any more.
 
     It is not taken in by that. Send it again once the cause is fixed, or forward it with
-    `kfm nodd dead show HASH --body`. Who released it, and why, is entered in the governance ledger.
+    `kfm nodd dead show HASH --body`. Who released it, and why, is entered in the audit log.
     """
     if not (rationale or "").strip():
         raise RationaleRequired("A dead message is released with --rationale TEXT.")
@@ -473,7 +478,7 @@ def release(session: CommandSession, wanted: str, rationale: str | None, ticket:
 
 
 def is_terminal() -> bool:
-    return sys.stdout.isatty()
+    return bool(data().isatty())
 
 
 def short_hash(envelope_hash: str) -> str:
@@ -528,7 +533,7 @@ def reconcile(session: CommandSession, bucket: str, **options: Any) -> int:
         at_ms = row.pop("time_range_start_ms")
         row["time_range_start"] = None if at_ms is None else rfc3339(at_ms)
         if session.output == "jsonl":
-            sys.stdout.write(encode(row, "jsonl"))
+            data().write(encode(row, "jsonl"))
         elif len(gaps) < (10_000 if session.output == "json" else SHOWN_MAX):
             gaps.append(row)
 
@@ -588,17 +593,20 @@ def import_records(session: CommandSession, file: BinaryIO, rationale: str | Non
     """Take over the records of an older ledger: JSON Lines, one record a line; `-` is standard input.
 
     A record keeps its states, attempts and times; its id is made anew from dataset, address and start time.
-    What is in the ledger already stays as it is, so the same file may be imported again. A line that can't
-    be read is reported with its number, and the others are taken.
+    What is in the ledger already stays as it is, so the same file may be imported again. Messages are
+    redacted, host names become logical ones. A line that can't be read, or that says `succeeded` where one of
+    its statuses failed, is reported with its number, and the others are taken. The catalogue has no items of
+    what succeeded elsewhere: docs/how-to/import-units.md says how to fill it.
 
     Exit codes: 0 all lines were taken, or known · 1 some could not be read · 2 no such file.
     """
     if not rationale:
         raise RationaleRequired("An import is on record: give --rationale TEXT.")
     from kfm.nodd.ingest import registry_of
-    from kfm.nodd.unit_import import import_units
+    from kfm.nodd.unit_import import Cleaning, import_units
 
     with session.app() as app:
+        key = app.ledger.mark(MASK_KEY)
         report = import_units(
             file,
             app.writer.units(),
@@ -606,7 +614,7 @@ def import_records(session: CommandSession, file: BinaryIO, rationale: str | Non
             now_ms=app.clock.now_ms(),
             actor=app.actor,
             rationale=app.loaded.discretion.said(rationale),
-            hide=app.loaded.discretion.hide,
+            cleaning=Cleaning(app.loaded.discretion, lambda name: mask(name, key)),
         )
     code = int(report.refused > 0)
     session.emit({**msgspec.to_builtins(report), "exit_code": code}, _import_lines(report))

@@ -14,8 +14,8 @@ from kfm.model.requests import ADOPTED, SYNCHRONOUS
 from kfm.reports.explain.invocations import refused
 from kfm.reports.lookup import is_wal_id
 from kfm.reports.requests import named
-from kfm.reports.runs import run_document, shown_run
-from kfm.reports.state_words import of_invocation, of_request, of_run
+from kfm.reports.runs import run_document, shown_run, word_of_run
+from kfm.reports.state_words import of_invocation, of_request
 
 LIMIT_MAX = 10_000
 EXPORT_MAX = 10_000_000
@@ -58,6 +58,7 @@ def command(
             session.emit({"written": to, "runs": len(found)}, [f"{to}: {counted(len(found), 'run')}"])
             return
         runs = _find(app.ledger, dataset, source, status, limit + 1)
+        rows = [_row(run, word_of_run(app.ledger, run)) for run in runs[:limit]]
     more = len(runs) > limit
     documents = [run_document(run) for run in runs[:limit]]
     header = (
@@ -72,7 +73,7 @@ def command(
         "ERROR",
         "RUN ID",
     )
-    lines = table(header, [_row(run) for run in runs[:limit]]) if runs else ["no runs"]
+    lines = table(header, rows) if runs else ["no runs"]
     session.emit({"runs": documents, "more": more}, lines, rows=documents)
     if not runs:
         for kind, wanted, things in (
@@ -95,21 +96,17 @@ def _find(ledger: Any, dataset: str | None, source: str | None, status: str | No
         return found
     return matching(
         lambda before: ledger.runs(**wanted, status=_STORED[status], before=before, limit=PAGE),
-        lambda run: _word(run) == status,
+        lambda run: word_of_run(ledger, run) == status,
         lambda run: (run.start_time_ms, run.run_id),
         limit,
     )
 
 
-def _word(run: Any) -> str:
-    return of_run(run.status, version_id=run.version_id, error_code=run.error_code)
-
-
-def _row(run: Any) -> tuple[str, ...]:
+def _row(run: Any, word: str) -> tuple[str, ...]:
     took = duration(run.end_time_ms - run.start_time_ms) if run.end_time_ms is not None else "-"
     return (
         moment(run.start_time_ms).removesuffix(" UTC"),
-        _word(run),
+        word,
         run.dataset_id,
         run.source_id,
         span(run.window_start_ms, run.window_end_ms).removesuffix(" UTC"),
@@ -140,12 +137,14 @@ def show_command(session: CommandSession, run: str) -> None:
         return
     with session.app(read_only=True) as app:
         document = shown_run(app.ledger, run, app.settings)
-    session.emit(document, render(document))
+        word = word_of_run(app.ledger, app.ledger.run(document["run"]["run_id"]))
+    session.emit(document, render(document, word))
 
 
-def render(document: dict[str, Any]) -> list[str]:
+def render(document: dict[str, Any], word: str) -> list[str]:
+    """`word`: that people read for the state of the run."""
     run = document["run"]
-    facts = [(name.replace("_", " "), value) for name, value in _facts(run, document["version"])]
+    facts = [(name.replace("_", " "), value) for name, value in _facts(run, document["version"], word)]
     width = max(len(name) for name, _ in facts)
     lines = [f"{name.ljust(width)}  {one_line(str(value))}" for name, value in facts]
     for promotion in document["promotions"]:
@@ -159,7 +158,7 @@ def render(document: dict[str, Any]) -> list[str]:
     for call in document["invocations"]:
         claimed = f" for {one_line(call['claimed_actor'])}" if call["claimed_actor"] else ""
         why = f": {one_line(call['reason'])}" if call["reason"] else ""
-        outcome = of_invocation(call["outcome"])
+        outcome = word if call["outcome"] == "success" else of_invocation(call["outcome"])
         asked = utc(call["requested_at"])
         lines.append(f"  {asked}  {outcome}  by {one_line(call['actor'])}{claimed}{why}")
         lines += [
@@ -183,14 +182,13 @@ def _request_lines(document: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _facts(run: dict[str, Any], version: int | None) -> list[tuple[str, Any]]:
+def _facts(run: dict[str, Any], version: int | None, word: str) -> list[tuple[str, Any]]:
     """What people want to know of a run; JSON output has all of it."""
     facts: list[tuple[str, Any]] = []
     for name, value in run.items():
         if name == "window_start":
             facts.append(("window", between(value, run["window_end"])))
         elif name == "status":
-            word = of_run(value, version_id=run["version_id"], error_code=run["error_code"])
             facts.append((name, word))
         elif name == "version_id" and version is not None:
             facts.append(("version", version))

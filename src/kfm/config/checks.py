@@ -47,6 +47,7 @@ OWN = {
     "bucket": {"bucket", "prefix", "pattern", "bucket_options"},
     "sync": {"members"},
 }
+WITHOUT_PROVIDER = ("files", "sync")  # kinds of sources that call nothing outside by themselves
 TARGET_NEEDS = {"local": "path", "s3": "url", "github-actions": None, "noop": None}
 STORES = ("sqlite:", "postgresql://", "postgres://", "env:", "file:")
 SCHEMES = {"url": ("http", "https"), "bucket": ("s3", "gs", "az", "file")}
@@ -156,7 +157,7 @@ def _sources(settings: Settings) -> Iterator[Problem]:
 def _provider(source: SourceSettings, path: str) -> Iterator[Problem]:
     if source.provider is None:
         return
-    if source.kind in ("files", "sync"):
+    if source.kind in WITHOUT_PROVIDER:
         why = "nothing outside is called" if source.kind == "files" else "its members call; give it to them"
         yield f"{path}.provider", f"`provider` does not apply to a source of kind `{source.kind}`: {why}"
     else:
@@ -280,6 +281,12 @@ def _member(sync: SourceSettings, member: SourceSettings) -> str | None:
             f"sync `{sync.id}` would publish what its member `{member.id}` fetches without running the "
             "member's `pipeline`; give the sync itself a pipeline"
         )
+    for field in ("webhook", "follows"):
+        if getattr(member, field):
+            return (
+                f"`{field}` of `{member.id}` would run it alone, and the sync `{sync.id}` publishes its "
+                "data, too; give it to the sync"
+            )
     return None
 
 

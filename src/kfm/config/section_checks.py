@@ -131,7 +131,7 @@ def _policies(ingest: Ingest) -> Iterator[Problem]:
                 yield here, f"this never holds for `{name}`: policy {first + 1} of the list names it first"
             named.setdefault(name, index)
         for position, code in enumerate(policy.replay_quarantined):
-            if not _CODE.fullmatch(code):
+            if code != "*" and not _CODE.fullmatch(code):
                 yield f"{path}.replay_quarantined[{position}]", f"`{code[:64]}` is no error code"
 
 
@@ -238,6 +238,9 @@ _FIGURES: dict[str, tuple[float, float]] = {
 def retry_problems(settings: Settings) -> Iterator[Problem]:
     """Path and sentence of whatever is wrong with the budgets of runs and the breakers of providers."""
     yield from _retry(settings.retry, "retry")
+    for index, policy in enumerate(settings.ingest.policies):
+        if policy.retry is not None:
+            yield from _retry(policy.retry, f"ingest.policies[{index}].retry")
     for index, source in enumerate(settings.sources):
         if source.retry is not None:
             yield from _retry(source.retry, f"sources[{index}].retry")

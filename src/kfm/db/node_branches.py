@@ -13,11 +13,10 @@ from kfm.db.session import Row, Session
 from kfm.model.branches import Branch, Commit, Merged, NewCommit, TreeEntry
 from kfm.model.errors import BranchProtected
 from kfm.model.records import Output
-from kfm.model.run_state import Graph, outputs_of
+from kfm.model.run_state import REVERTED, Graph, outputs_of
 from kfm.model.trees import Forest
 
 PAGE = 1000
-REVERTED = "its outputs were reverted"
 CANDIDATES_MAX = 50  # how many earlier successes are looked at for what a revert brought back
 
 

@@ -16,6 +16,7 @@ from kfm.model.input_hash import sha256_text
 from kfm.model.records import GovernanceEntry, Node
 from kfm.model.run_state import (
     NOTHING_CHECKED,
+    REVERTED,
     STORE_MARK,
     BeginPass,
     Begun,
@@ -341,6 +342,16 @@ class RunStateTables:
     def made(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> Head | None:
         return made(self._database.session, branch, dataset_id, inputs_hash, code_sha)
 
+    def was_reverted(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> bool:
+        found = self._database.session.one(
+            "run_states.was_reverted",
+            branch=branch,
+            dataset_id=dataset_id,
+            inputs_hash=inputs_hash,
+            code_sha=code_sha or "",
+        )
+        return found is not None
+
     def record(
         self,
         fence: Fence,
@@ -543,7 +554,7 @@ class PlanningView:
                 run, inputs_hash, code_sha, outputs_hash, outputs, _commit = row
                 known.heads[node] = Head(run, inputs_hash, code_sha, outputs_hash, outputs)
             elif node in known.heads:
-                known.heads[node] = known.heads[node]._replace(rerun=node_branches.REVERTED)
+                known.heads[node] = known.heads[node]._replace(rerun=REVERTED)
         for node, why in readers.items():
             if node in known.heads and known.heads[node].rerun is None:
                 known.heads[node] = known.heads[node]._replace(rerun=why)
@@ -553,6 +564,11 @@ class PlanningView:
         if dataset_id in self._reverted:  # of those, only what was brought back counts
             return None
         return self._states.made(branch, dataset_id, inputs_hash, code_sha)
+
+    def was_reverted(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> bool:
+        if dataset_id in self._reverted:
+            return self._states.made(branch, dataset_id, inputs_hash, code_sha) is not None
+        return self._states.was_reverted(branch, dataset_id, inputs_hash, code_sha)
 
     def of_run(self, run_id: str) -> Iterator[Node]:
         return self._states.of_run(run_id)

@@ -278,8 +278,8 @@ class GateDenied(Refused):
 class Halted(Refused):
     """A CARE or sovereignty rule was violated; the run was halted and the dataset paused.
 
-    A review entry and a postmortem entry were written to the governance
-    ledger. Nothing was promoted. Until a second person has approved the release
+    A review entry and a postmortem entry were written to the audit
+    log. Nothing was promoted. Until a second person has approved the release
     of the halted run, no run of the dataset begins, even if the pause is lifted.
     """
 
@@ -313,7 +313,7 @@ class BudgetSpent(Refused):
     """The retry budget of this run is spent.
 
     The first attempts need no reason. Each later one needs a rationale and a
-    ticket, which are kept in the governance ledger.
+    ticket, which are kept in the audit log.
     """
 
     code = "KFM305"
@@ -417,7 +417,7 @@ class RoleMissing(Refused):
     The configuration says under `people:` who may read, operate and approve.
     The caller is identified by the token in KFM_TOKEN, else by the account
     that runs the command; an unknown token is refused, whatever the account
-    may do. The refusal is in the governance ledger.
+    may do. The refusal is in the audit log.
     """
 
     code = "KFM312"
@@ -744,7 +744,7 @@ class DryRunViolated(KfmError):
 
 
 class ChainBroken(KfmError):
-    """The governance ledger's hash chain is broken.
+    """The audit log's hash chain is broken.
 
     Its entries are chained by their hashes, and one of them does not fit: it
     was edited, deleted, moved or added by something other than kfm, or the

@@ -137,6 +137,28 @@ class SourceSettings(Strict, frozen=True):
     webhook: Webhook | None = None  # None: no webhooks
 
 
+class SourceDefaults(Strict, frozen=True):
+    """Fields of every source that does not have them itself, as far as its kind has such fields."""
+
+    dataset: str | None = None
+    kind: str | None = None
+    window: str | None = None
+    time_zone: str | None = None
+    contract: str | None = None
+    pipeline: str | None = None
+    mode: Literal["merge", "replace"] | None = None
+    idempotent: bool | None = None
+    path: str | None = None
+    provider: str | None = None
+    retry: RetrySettings | None = None
+    run_seconds: int | None = None
+    pattern: str | None = None
+    headers: dict[str, str] | None = None
+    params: dict[str, str] | None = None
+    pagination: Pagination | None = None
+    bucket_options: dict[str, str] | None = None
+
+
 class Freeze(Strict, frozen=True):
     """A span of time in which nothing is published."""
 
@@ -269,7 +291,12 @@ class IngestPolicy(Strict, frozen=True):
     metadata: Literal["key", "header"] = "key"
     reissue: Literal["update", "ignore"] = "update"
     removal: Literal["keep", "remove"] = "keep"
-    replay_quarantined: tuple[str, ...] = ()  # error codes whose quarantine a replay may end
+    replay_quarantined: tuple[str, ...] = ()  # error codes whose quarantine a replay may end; `*`: all
+    retry: RetrySettings | None = None  # None: the project's
+
+    def may_end_quarantine(self, error_code: str | None) -> bool:
+        """May a replay end the quarantine of this error?"""
+        return "*" in self.replay_quarantined or error_code in self.replay_quarantined
 
 
 class Replica(Strict, frozen=True):
@@ -340,6 +367,7 @@ class Settings(Strict, frozen=True):
     objects: str | None = None  # None: a folder in the state folder; s3://name for machines that share
     objects_options: dict[str, str] = {}
     datasets: tuple[DatasetSettings, ...] = ()
+    source_defaults: SourceDefaults = SourceDefaults()
     sources: tuple[SourceSettings, ...] = ()
     publish: tuple[Target, ...] = ()
     policies: tuple[str, ...] = ()
@@ -375,9 +403,18 @@ class Settings(Strict, frozen=True):
     def source(self, source_id: str) -> SourceSettings:
         return next(s for s in self.sources if s.id == source_id)
 
+    def sync_of(self, source_id: str) -> str | None:
+        """The sync that publishes this source as a member; run alone, its data would be published twice."""
+        return next((source.id for source in self.sources if source_id in source.members), None)
+
     def retry_of(self, source_id: str) -> tuple[RetrySettings, ...]:
         """The retry settings of a source, the nearest last; of an undeclared one only the project's."""
         own = next((source.retry for source in self.sources if source.id == source_id), None)
+        return (self.retry,) if own is None else (self.retry, own)
+
+    def unit_retry_of(self, dataset_id: str) -> tuple[RetrySettings, ...]:
+        """The retry settings of a dataset's units, the nearest last."""
+        own = self.ingest.policy_of(dataset_id).retry
         return (self.retry,) if own is None else (self.retry, own)
 
 

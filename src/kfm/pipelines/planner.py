@@ -144,6 +144,7 @@ class PipelinePlanner:
             self._elsewhere,
             self.pipeline.skip_scope,
             self._forced.get(node) if self._forced else None,
+            self._was_reverted,
         ), inputs_hash
 
     def document(self, spec: NodeSpec) -> bytes:
@@ -338,6 +339,9 @@ class PipelinePlanner:
 
     def _elsewhere(self, node: str, inputs_hash: str, code_sha: str | None) -> Head | None:
         return self.kernel.states.made(self.options.branch, node, inputs_hash, code_sha)
+
+    def _was_reverted(self, node: str, inputs_hash: str, code_sha: str | None) -> bool:
+        return self.kernel.states.was_reverted(self.options.branch, node, inputs_hash, code_sha)
 
 
 @contextmanager

@@ -129,7 +129,7 @@ def test_correction_is_applied_once(project: Inside) -> None:
     assert len(runs(project)) == 2
     (entry,) = project.governance("correction")
     assert entry["rationale"] == "sensor drift"
-    project.run("--correction", "FIX-2")
+    project.run("--correction", "FIX-2", "--rationale", "sensor drift")
     assert len(runs(project)) == 3
 
 

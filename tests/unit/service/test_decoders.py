@@ -128,7 +128,7 @@ def test_threads_of_a_pipeline_prepare_decoders_first() -> None:
         ("kfm.pipelines.run_state", "_settle"),
         ("kfm.pipelines.project", "ThreadWorkers"),
         ("kfm.cli.serve", "serve"),
-        ("kfm.cli.catalogue", "run_server"),
+        ("kfm.cli.reading_server", "serve_readers"),
     ],
 )
 def test_whatever_starts_threads_prepares_decoders(module: str, function: str) -> None:

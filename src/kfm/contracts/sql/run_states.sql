@@ -83,6 +83,11 @@ WHERE dataset_id = :dataset_id AND lakefs_branch = :branch AND inputs_hash = :in
   AND reverted = 0 AND COALESCE(code_sha, '') = :code_sha
 ORDER BY recorded_at_ms DESC, run_id DESC LIMIT 1
 
+-- name: run_states.was_reverted
+SELECT run_id FROM run_states
+WHERE dataset_id = :dataset_id AND lakefs_branch = :branch AND inputs_hash = :inputs_hash AND outcome = 'success'
+  AND reverted = 1 AND COALESCE(code_sha, '') = :code_sha LIMIT 1
+
 -- name: run_states.successes
 SELECT run_id, inputs_hash, code_sha, outputs_hash, outputs, output_commit FROM run_states
 WHERE dataset_id = :dataset_id AND lakefs_branch = :branch AND outcome = 'success' AND reverted = 0
