@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -381,6 +383,31 @@ def test_a_run_says_that_the_bucket_is_missing(kfm: Kfm, begun: Path) -> None:
         _publish_to_s3(begun, f"region: us-east-1, skip_signature: 'true', endpoint: '{store.url}'")
         called = kfm("run")
     assert "There is no bucket s3://pub/k." in called.err + called.out
+
+
+@pytest.mark.req("TRG-8", "UPD-16")
+def test_the_true_origin_is_recorded(kfm: Kfm, begun: Path) -> None:
+    """An input that a redirect led elsewhere names the address that answered: in ledger, lineage, provenance."""
+    with unruly_server() as upstream:
+        upstream.file("/true.csv", b"a,b\n1,2\n")
+        there = f"{upstream.url}/true.csv".replace("127.0.0.1", "localhost")
+        url = upstream.on("/data.csv", Answer(302, headers={"Location": f"{there}?X-Amz-Signature=s3cr3t"}))
+        source = f"  - {{id: web, dataset: example-readings, kind: http, url: '{url}', allow: [localhost]}}\n"
+        text = (begun / "kfm.yml").read_text()
+        (begun / "kfm.yml").write_text(text.replace("sources:\n", "sources:\n" + source))
+        called = kfm("run", "--source", "web", "--json")
+    assert called.code == 0, called.err
+    origin = f"{there}?X-Amz-Signature=***"
+    ledger = sqlite3.connect(begun / ".kfm" / "kfm.db")
+    (found,) = ledger.execute("SELECT found FROM inputs").fetchone()
+    assert json.loads(found)[0]["origin"] == origin
+    (run_id,) = ledger.execute("SELECT run_id FROM runs").fetchone()
+    events = [json.loads(line) for line in kfm("lineage", "show", run_id, "--raw").out.splitlines()]
+    contents = [one["facets"]["kfmContent"] for event in events for one in event["inputs"]]
+    assert origin in {content.get("origin") for content in contents}
+    told = kfm("lineage", "prov", run_id).out
+    assert "true.csv" in told
+    assert "s3cr3t" not in told + found
 
 
 @pytest.mark.req("CLI-2")
