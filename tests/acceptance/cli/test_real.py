@@ -387,7 +387,7 @@ def test_a_run_says_that_the_bucket_is_missing(kfm: Kfm, begun: Path) -> None:
 
 @pytest.mark.req("TRG-8", "UPD-16")
 def test_the_true_origin_is_recorded(kfm: Kfm, begun: Path) -> None:
-    """An input that a redirect led elsewhere names the address that answered: in ledger, lineage, provenance."""
+    """An input names the address that answered where a redirect led there: in ledger, lineage, provenance."""
     with unruly_server() as upstream:
         upstream.file("/true.csv", b"a,b\n1,2\n")
         there = f"{upstream.url}/true.csv".replace("127.0.0.1", "localhost")
@@ -402,7 +402,7 @@ def test_the_true_origin_is_recorded(kfm: Kfm, begun: Path) -> None:
     (found,) = ledger.execute("SELECT found FROM inputs").fetchone()
     assert json.loads(found)[0]["origin"] == origin
     (run_id,) = ledger.execute("SELECT run_id FROM runs").fetchone()
-    events = [json.loads(line) for line in kfm("lineage", "show", run_id, "--raw").out.splitlines()]
+    events = [json.loads(line) for line in kfm("lineage", "show", run_id, "--events").out.splitlines()]
     contents = [one["facets"]["kfmContent"] for event in events for one in event["inputs"]]
     assert origin in {content.get("origin") for content in contents}
     told = kfm("lineage", "prov", run_id).out
