@@ -1,6 +1,7 @@
 /** What a well-shaped configuration must also be: its names agree and its values make sense. */
 
 import { dirname, join, normalize, resolve } from "node:path";
+import { allowProblem } from "../model/addresses.mjs";
 import { PROVIDER_CHARS_MAX, isProviderName } from "../model/breaker.mjs";
 import { contract } from "../model/contracts.mjs";
 import { ConfigError, WindowError } from "../model/errors.mjs";
@@ -25,11 +26,11 @@ const NEEDS = /** @type {Record<string, string>} */ ({ files: "folder", http: "u
 const WITHOUT_PROVIDER = ["files", "sync"]; // kinds of sources that call nothing outside by themselves
 const OWN = /** @type {Record<string, string[]>} */ ({
   files: ["folder", "pattern"],
-  http: ["url", "params", "headers", "pagination"],
+  http: ["url", "params", "headers", "pagination", "allow"],
   bucket: ["bucket", "prefix", "pattern", "bucket_options"],
   sync: ["members"],
 });
-const PLAIN = /** @type {Record<string, any>} */ ({ folder: null, pattern: "**/*", url: null, params: {}, headers: {}, pagination: null, bucket: null, prefix: "", bucket_options: {}, members: [] });
+const PLAIN = /** @type {Record<string, any>} */ ({ folder: null, pattern: "**/*", url: null, params: {}, headers: {}, pagination: null, allow: [], bucket: null, prefix: "", bucket_options: {}, members: [] });
 const TARGET_NEEDS = /** @type {Record<string, string | null>} */ ({ branch: null, dcat: "url", "github-actions": null, local: "path", noop: null, s3: "url", stac: "url" });
 const CATALOGUES = ["dcat", "stac"];
 const STORES = ["sqlite:", "postgresql://", "postgres://", "env:", "file:"];
@@ -112,6 +113,10 @@ function* sources(settings) {
     for (const field of ["partition", "output_version"]) if (source[field] === "") yield [`${path}.${field}`, `\`${field}\` must not be empty; leave it out instead`];
     yield* templates(source, path);
     yield* provider(source, path);
+    for (const [position, entry] of source.allow.entries()) {
+      const problem = allowProblem(entry);
+      if (problem) yield [`${path}.allow[${position}]`, problem];
+    }
   }
 }
 

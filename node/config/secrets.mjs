@@ -44,7 +44,7 @@ export function resolveSecret(value, folder, environ) {
   if (data.length > SECRET_BYTES_MAX) throw new SecretNotFound(`The file ${place} is too large to be a secret.`);
   let text;
   try {
-    text = new TextDecoder("utf-8", { fatal: true }).decode(data).replace(/[\r\n]+$/, "");
+    text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(data).replace(/[\r\n]+$/, "");
   } catch {
     throw new SecretNotFound(`The file ${place} is not UTF-8 text.`);
   }

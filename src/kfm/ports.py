@@ -291,8 +291,16 @@ class Response(Protocol):
 
     status: int
     headers: Mapping[str, str]  # lower-case names
+    address: str  # the one that answered, at the end of all redirects
 
     def chunks(self) -> Iterator[bytes]: ...
+
+
+class SentResponse(Response, Protocol):
+    """The answer to what was sent."""
+
+    def decoded(self) -> Iterator[bytes]:
+        """Its bytes without their content encoding."""
 
 
 T = TypeVar("T")
@@ -336,8 +344,27 @@ class Http(Protocol):
         *,
         shown: str | None = None,
         secrets: Collection[str] = (),
+        allow: Collection[str] = (),
     ) -> AbstractContextManager[Response]:
-        """Errors name the address as `shown` and hold none of the secrets."""
+        """Errors name the address as `shown` and hold none of the secrets. `allow` has the hosts and ranges
+        that may be reached although they are not public."""
+
+
+class HttpSender(Protocol):
+    """Sending over HTTP to an address of the configuration: no redirects, no proxies."""
+
+    def send(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        timeout_ms: int,
+        *,
+        shown: str | None = None,
+        secrets: Collection[str] = (),
+    ) -> AbstractContextManager[SentResponse]: ...
+    def close(self) -> None: ...
 
 
 class Download(Protocol):

@@ -262,6 +262,11 @@ def test_work_over_http_leaves_the_same_bytes_in_both_languages(node: str, quick
                     {"url": "/plain", "params": {"day": "{window.start:date}"}},
                     {"url": "/zipped.csv"},
                     {"url": "/moved"},
+                    {"url": "/inward"},
+                    {"url": "/inward", "allow": ["127.0.0.2"]},
+                    {"url": "/named"},
+                    {"url": "/named", "allow": ["localhost"]},
+                    {"url": "/etag.csv", "allow": ["10.0.0.0/33"]},
                     {"url": "/gone"},
                     {"url": "/missing.csv"},
                     {"url": "/secret.csv", "headers": {"Authorization": "env:SECRET_HEADER"}},
@@ -314,6 +319,7 @@ def test_both_validators_answer_alike(node: str) -> None:
     cases: list[tuple[dict[str, str], bytes]] = [
         ({"X-KFM-Signature": sign_kfm(secret.encode(), body)}, body) for body in bodies
     ]
+    marked = b"\xef\xbb\xbf" + bodies[0]  # a byte-order mark
     signed = {"webhook-id": "m", "webhook-timestamp": str(now_ms // 1000)}
     cases.append(
         ({**signed, "webhook-signature": sign_standard(secret, "m", now_ms // 1000, bodies[0])}, bodies[0])
@@ -322,6 +328,7 @@ def test_both_validators_answer_alike(node: str) -> None:
         ({"X-KFM-Signature": "sha256=" + "0" * 64}, bodies[0]),
         ({}, bodies[0]),
         (cases[0][0], b"x" * (1024 * 1024 + 1)),
+        ({"X-KFM-Signature": sign_kfm(secret.encode(), marked)}, marked),
     ]
     given = "\n".join(json.dumps([headers, body.hex(), ["other", secret], now_ms]) for headers, body in cases)
     command = [node, str(TWIN / "testing" / "webhook_answers.mjs")]

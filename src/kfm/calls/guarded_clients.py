@@ -141,10 +141,13 @@ class GuardedHttp:
         *,
         shown: str | None = None,
         secrets: Collection[str] = (),
+        allow: Collection[str] = (),
     ) -> Iterator[Response]:
         with (
             self._circuit_guard.request() as request,
-            self._http.open(method, url, headers, timeout_ms, shown=shown, secrets=secrets) as response,
+            self._http.open(
+                method, url, headers, timeout_ms, shown=shown, secrets=secrets, allow=allow
+            ) as response,
         ):
             yield _Watched(response, request)
 
@@ -155,6 +158,7 @@ class _Watched:
     def __init__(self, response: Response, request: GuardedRequest) -> None:
         self.status = response.status
         self.headers = response.headers
+        self.address = response.address
         self._response = response
         self._request = request
 

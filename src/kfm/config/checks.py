@@ -28,7 +28,9 @@ from kfm.config.section_checks import (
     serve_problems,
     webhook_problems,
 )
+from kfm.model.addresses import allow_problem
 from kfm.model.breaker import PROVIDER_CHARS_MAX, is_provider_name
+from kfm.model.bucket_options import option_problems
 from kfm.model.energy import FIGURE_MIN, FIGURES_MAX
 from kfm.model.errors import ConfigError, WindowError
 from kfm.model.quantities import did_you_mean
@@ -41,7 +43,7 @@ _PIPELINE = re.compile(r"[^:]+\.(?:py|mjs):[A-Za-z_]\w*")  # .mjs: run by the No
 NEEDS = {"files": "folder", "http": "url", "bucket": "bucket", "sync": "members"}
 OWN = {
     "files": {"folder", "pattern"},
-    "http": {"url", "params", "headers", "pagination"},
+    "http": {"url", "params", "headers", "pagination", "allow"},
     "bucket": {"bucket", "prefix", "pattern", "bucket_options"},
     "sync": {"members"},
 }
@@ -69,6 +71,7 @@ def check(document: Document, settings: Settings) -> None:
         *_sync(settings),
         *_own_output(document, settings),
         *_targets(settings),
+        *_bucket_options(settings),
         *_freezes(settings),
         *_numbers(settings),
         *_evidence(settings),
@@ -155,6 +158,9 @@ def _sources(settings: Settings) -> Iterator[Problem]:
                 yield f"{path}.{field}", f"`{field}` must not be empty; leave it out instead"
         yield from _templates(source, path)
         yield from _provider(source, path)
+        for position, entry in enumerate(source.allow):
+            if problem := allow_problem(entry):
+                yield f"{path}.allow[{position}]", problem
 
 
 def _provider(source: SourceSettings, path: str) -> Iterator[Problem]:
@@ -354,6 +360,29 @@ def _target(target: Target, path: str) -> Iterator[Problem]:
         if target.kind not in ("s3", *CATALOGUES):
             why = "nothing outside is called"
             yield f"{path}.provider", f"`provider` does not apply to a target of kind `{target.kind}`: {why}"
+
+
+def _bucket_options(settings: Settings) -> Iterator[Problem]:
+    """Options that the client of a bucket does not know: it would not refuse them, but fall over."""
+    given = [
+        (f"sources[{index}].bucket_options", source.bucket, source.bucket_options)
+        for index, source in enumerate(settings.sources)
+        if source.kind == "bucket"
+    ]
+    given += [
+        (f"publish[{index}].options", target.url, target.options)
+        for index, target in enumerate(settings.publish)
+        if target.kind == "s3"
+    ]
+    given.append(("objects_options", settings.objects, settings.objects_options))
+    given += [
+        (f"ingest.object_options.{place}", place, options)
+        for place, options in settings.ingest.object_options.items()
+        if place.startswith(("s3://", "gs://", "az://"))
+    ]
+    for path, address, options in given:
+        for name, sentence in option_problems(address, options) if address else ():
+            yield f"{path}.{name}", sentence
 
 
 def _freezes(settings: Settings) -> Iterator[Problem]:

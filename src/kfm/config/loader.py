@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
@@ -109,6 +109,13 @@ class Loaded:
 
             self._known = [*self.referenced_secrets(), *environment_secrets(os.environ)]
         return self._known
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Values that references have from now on: redacted beside those that they had."""
+        known = self.known_secrets()
+        known += [secret for secret in secrets if secret not in known]
+        for secret in known:
+            self.discretion.learn(secret)
 
     def referenced_secrets(self) -> list[str]:
         """The values behind the references of the configuration, where they exist."""

@@ -63,9 +63,9 @@ class ScheduleFile(Strict, frozen=True):
     schedules: tuple[ScheduleEntry, ...] = ()
 
 
-def load_schedules(loaded: Loaded) -> tuple[Schedule, ...]:
+def load_schedules(loaded: Loaded, named: str | None = None) -> tuple[Schedule, ...]:
     """The schedules of a configuration: of the file that it names, or of `cron.yml` beside it, if any."""
-    named = loaded.settings.schedules
+    named = named or loaded.settings.schedules
     path = loaded.resolve(named or FILE)
     try:
         with open(path, "rb") as file:

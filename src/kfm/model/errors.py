@@ -595,6 +595,20 @@ class ObjectMissing(UpstreamUnavailable):
     remedy = "If upstream has removed it for good, leave the unit; else replay it when the object is back."
 
 
+class AddressRefused(UpstreamUnavailable):
+    """The address is not public, and the configuration does not name it.
+
+    Upstream redirects into a private network, or its name leads there. What
+    answers at such an address was not meant for publication, so nothing is
+    sent to it. A source whose own address is private needs no permission; a
+    name that only leads to a private address does, since its name server may
+    let it lead elsewhere tomorrow.
+    """
+
+    code = "KFM411"
+    remedy = "If the data really is there, name the host or its range under the source's `allow`."
+
+
 class BranchesUnavailable(BackendUnavailable):
     """The branch server is unavailable or refused the request.
 

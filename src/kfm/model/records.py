@@ -217,6 +217,7 @@ class Found(Record, frozen=True):
     etag: str | None = None
     checksum: str | None = None  # sha256:<hex>
     version: str | None = None
+    origin: str | msgspec.UnsetType = msgspec.UNSET  # the address that answered, where `uri` redirects there
 
 
 class ObjectStat(Record, frozen=True):

@@ -126,6 +126,7 @@ class SourceSettings(Strict, frozen=True):
     params: dict[str, str] = {}
     headers: dict[str, str] = {}
     pagination: Pagination | None = None
+    allow: tuple[str, ...] = ()  # private hosts and ranges that its address or its redirects lead to
     # bucket
     bucket: str | None = None  # s3://name, gs://name, az://name, file:///path
     prefix: str = ""

@@ -180,9 +180,7 @@ def test_a_service_prepares_decoders_before_its_threads(monkeypatch: pytest.Monk
         settings = Settings
 
     loaded: Any = Loaded
-    ServiceThreads(
-        loaded, (), ServiceOptions(schedules=False, worker=False), lambda **_: nullcontext()
-    ).start()
+    ServiceThreads(loaded, ServiceOptions(schedules=False, worker=False), lambda **_: nullcontext()).start()
     assert started
     assert all(started)
 

@@ -185,7 +185,7 @@ def dead_letters(call: ApiCall) -> Any:
 
 
 def status(call: ApiCall) -> Any:
-    return gather(call.app)
+    return {**gather(call.app), "not_in_force": sorted(call.context.live.problems)}
 
 
 def breakers(call: ApiCall) -> Any:

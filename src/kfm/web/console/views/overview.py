@@ -182,6 +182,14 @@ def _headline(
     for each in blocked:
         if each.kind == "refusal":
             return _blocked(each)
+    if parts := sorted(visit.context.live.problems):
+        sentence = f"The files of the configuration can't be used for: {', '.join(parts)}."
+        return Headline(
+            word=state_words.word("failed"),
+            sentence=f"{sentence} What was read last stays in force; the log has the line.",
+            who="an operator",
+            command="kfm config check",
+        )
     if not visit.reader.runs(limit=1) and not visit.reader.unit_figures():
         return Headline(
             word=state_words.word("upcoming"),
