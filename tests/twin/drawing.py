@@ -263,6 +263,14 @@ def config(random: Random) -> str:
         "datasets": [dataset],
         "sources": sources,
     }
+    if random.random() < 0.2:
+        document["source_defaults"] = random.choice(
+            (
+                {"time_zone": "America/Chicago", "headers": {"Accept": "text/csv"}, "idempotent": True},
+                {"window": "PT6H", "retry": None, "pattern": "**/*.csv", "provider": "gauges"},
+                {"windw": "P1D"},
+            )
+        )
     document["publish"] = random.choice(
         (
             [{"kind": "local", "path": "pub"}],
