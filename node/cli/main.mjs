@@ -4,6 +4,7 @@ import { writeSync } from "node:fs";
 import { isatty } from "node:tty";
 import { quoted, remember } from "../config/scope.mjs";
 import { Cancelled, UsageError } from "../model/errors.mjs";
+import { visibleJson } from "../model/wording.mjs";
 import { parse, wantedFormat } from "./arguments.mjs";
 import { errorLines } from "./results.mjs";
 import { annotate, asError, run } from "./run.mjs";
@@ -43,7 +44,7 @@ export async function main(argv, { version, system, write = written, environ = p
   } catch (problem) {
     const error = asError(problem);
     const output = wantedFormat(argv);
-    if (output !== "text") around.out(`${JSON.stringify(error.asDocument(), null, output === "json" ? 2 : 0)}\n`);
+    if (output !== "text") around.out(`${visibleJson(JSON.stringify(error.asDocument(), null, output === "json" ? 2 : 0))}\n`);
     const [what, wayOut] = errorLines(error);
     around.note(what, "error");
     around.note(wayOut);
@@ -95,5 +96,5 @@ function messageOf(line, level, argv, environ) {
   const at = argv.indexOf("--log-format");
   const format = (at >= 0 ? argv[at + 1] : argv.find((word) => word.startsWith("--log-format="))?.slice("--log-format=".length)) ?? environ.KFM_LOG_FORMAT;
   if (format !== "json") return `${line}\n`;
-  return `${JSON.stringify({ time: new Date().toISOString(), level, message: line })}\n`;
+  return `${visibleJson(JSON.stringify({ time: new Date().toISOString(), level, message: line }))}\n`;
 }

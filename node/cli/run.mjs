@@ -8,7 +8,7 @@ import { BackendUnavailable, Cancelled, KfmError, RationaleRequired, UsageError,
 import { stepLine } from "../model/next_steps.mjs";
 import { rfc3339 } from "../model/times.mjs";
 import { resolveWindow } from "../model/windows.mjs";
-import { counted, moment, readableSize, oneLine } from "../model/wording.mjs";
+import { counted, moment, readableSize, oneLine, visibleJson } from "../model/wording.mjs";
 import { Lineup, colouredPlan, exitCode, remarks, reportDocument, shownWord, worst } from "./results.mjs";
 
 /** @typedef {import("../config/loader.mjs").Loaded} Loaded */
@@ -65,7 +65,7 @@ export async function run(options, around) {
       reports.push(report);
       codes.push(exitCode(report));
       progress?.done();
-      if (output === "jsonl") around.out(`${clean(JSON.stringify(reportDocument(report)))}\n`);
+      if (output === "jsonl") around.out(`${visibleJson(clean(JSON.stringify(reportDocument(report))))}\n`);
       else if (output === "text") {
         const text = [lineup.line(report), ...colouredPlan(report)].map((line) => `${line}\n`).join("");
         around.out(clean(colour ? text : text.replace(/\x1b\[[0-9;]*m/g, "")));
@@ -77,7 +77,7 @@ export async function run(options, around) {
     const left = requests.slice(reports.length).map((request) => request.sourceId);
     if (left.length && codes.includes(130)) log(`cancelled; not run: ${left.join(", ")}`, "warning");
     const code = worst(codes);
-    if (output === "json") around.out(`${clean(JSON.stringify({ results: reports.map(reportDocument), exit_code: code }, null, 2))}\n`);
+    if (output === "json") around.out(`${visibleJson(clean(JSON.stringify({ results: reports.map(reportDocument), exit_code: code }, null, 2)))}\n`);
     summarise(reports, around);
     return code;
   } finally {

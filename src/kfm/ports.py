@@ -188,6 +188,9 @@ class Files(Protocol):
     Errors are the usual OSError subclasses.
     """
 
+    def below(self, folder: str) -> Files:
+        """The same disk; below this folder no link is followed on the way to a file."""
+
     def create(self, path: str) -> Writer:
         """A new file; FileExistsError if there is one."""
 

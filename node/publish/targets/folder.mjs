@@ -39,6 +39,7 @@ export class FolderTarget {
   project(datasetId, head, known) {
     const folder = this.#folder(datasetId);
     try {
+      files.requireNoLinks([folder, `${folder}/versions`, `${folder}/.tickets`]);
       const shown = this.#shownAlready(folder, head);
       if (shown !== null) return shown || null;
       for (let round = 0; round < ATTEMPTS_MAX; round += 1) {

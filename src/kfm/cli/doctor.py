@@ -268,6 +268,7 @@ def _state(loaded: Any) -> Iterator[DoctorFinding]:
             yield DoctorFinding(
                 "state", "warn", f"{state} can be read by others ({mode:o})", f"chmod 700 {state}"
             )
+    yield from _loose_ledger(loaded, state)
     if not os.access(place, os.W_OK | os.X_OK):
         yield DoctorFinding(
             "state", "fail", f"{place} is not writable", "Run as its owner, or set `state`.", backend=True
@@ -286,6 +287,18 @@ def _state(loaded: Any) -> Iterator[DoctorFinding]:
     level = "fail" if free < FREE_FAIL_BYTES else "warn" if free < FREE_WARN_BYTES else "ok"
     fix_space = None if level == "ok" else "Free some space; `kfm gc` removes what no kept version needs."
     yield DoctorFinding("state", level, described, fix_space, backend=level == "fail")
+
+
+def _loose_ledger(loaded: Any, state: str) -> Iterator[DoctorFinding]:
+    """The ledger holds the key by which hidden names are masked."""
+    from kfm.db.connection import sqlite_path
+
+    if not (loaded.store or "sqlite:").startswith("sqlite:"):
+        return
+    path = sqlite_path(loaded.store, state)
+    reachable = os.path.isdir(folder := os.path.dirname(path)) and os.stat(folder).st_mode & 0o011
+    if reachable and os.path.isfile(path) and os.stat(path).st_mode & 0o077:
+        yield DoctorFinding("state", "warn", f"others can read {path}", f"chmod 600 {path}*")
 
 
 def _nearest_folder(path: str) -> str:

@@ -13,7 +13,7 @@ from kfm.cli.output import instant, one_line, table
 from kfm.cli.process import data
 from kfm.cli.session import CommandSession
 from kfm.model.errors import UsageError
-from kfm.model.quantities import counted, moment
+from kfm.model.quantities import counted, moment, visible_json
 from kfm.reports.lineage import event_document
 from kfm.reports.lookup import ACTIVITY, find_run_or_call, find_unit, is_wal_id, unit_of_activity
 from kfm.reports.pipeline_runs import find_pass
@@ -90,7 +90,7 @@ def prov(session: CommandSession, run: str, internal: bool, directory: str | Non
         with session.app(read_only=True) as app:
             from kfm.nodd.unit_evidence import unit_provenance
 
-            data().write(unit_provenance(app, unit, internal=internal).decode())
+            data().write(visible_json(unit_provenance(app, unit, internal=internal).decode()))
         return
     with opened(session, directory) as place:
         about = _find(place, run)
@@ -99,14 +99,14 @@ def prov(session: CommandSession, run: str, internal: bool, directory: str | Non
 
             made = pass_provenance(place, about.run_id, internal=internal)
             assert made is not None
-            data().write(made.decode())
+            data().write(visible_json(made.decode()))
             return
     from kfm.runs.artifacts import provenance
 
     with session.app(read_only=True) as app:
         wanted = getattr(about, "invocation_id", None) or about.run_id
         document = provenance(app, wanted, internal=internal)
-    data().write(document.decode())
+    data().write(visible_json(document.decode()))
 
 
 def _unit(session: CommandSession, wanted: str, directory: str | None) -> str | None:

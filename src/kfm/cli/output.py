@@ -53,7 +53,8 @@ def wanted_format(arguments: Sequence[str]) -> str:
 def encode(document: Any, output: str) -> str:
     """JSON text: indented for `json`, one line for `jsonl`."""
     data = msgspec.json.encode(document)
-    return (msgspec.json.format(data, indent=2) if output == "json" else data).decode() + "\n"
+    text = (msgspec.json.format(data, indent=2) if output == "json" else data).decode()
+    return quantities.visible_json(text) + "\n"
 
 
 def between(start: str, end: str) -> str:

@@ -264,7 +264,7 @@ class _Batch:
         made = replace(
             seen,
             unit=moved,
-            not_before_ms=self._now_ms,
+            not_before_ms=0,
             grants=seen.grants + 1,
             grant_attempts=0,
             granted_at_ms=0,

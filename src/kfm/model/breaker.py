@@ -58,10 +58,13 @@ def may_call(breaker: Breaker, now_ms: int, limits: BreakerLimits = USUAL_LIMITS
 def wait_ms(breaker: Breaker, now_ms: int, limits: BreakerLimits = USUAL_LIMITS) -> int:
     """How long until the provider may be tried again."""
     if breaker.state == "open":
-        return max(0, (breaker.opened_at_ms or 0) + limits.cool_down_ms - now_ms)
-    if breaker.state == "half-open":
-        return max(0, (breaker.probe_until_ms or 0) - now_ms)
-    return 0
+        left_ms, longest_ms = (breaker.opened_at_ms or 0) + limits.cool_down_ms - now_ms, limits.cool_down_ms
+    elif breaker.state == "half-open":
+        left_ms, longest_ms = (breaker.probe_until_ms or 0) - now_ms, ASKED_MAX_MS
+    else:
+        return 0
+    # Twice as long as any wait: the clock was far ahead when that was written.
+    return left_ms if 0 < left_ms <= 2 * longest_ms else 0
 
 
 def probe_started(
@@ -182,6 +185,8 @@ def release_at_ms(
         return max(due_ms, now_ms + left_ms) if left_ms else due_ms
     tripped_ms, closed_ms = breaker.tripped_at_ms, breaker.closed_at_ms
     if tripped_ms is None or closed_ms is None or due_ms >= closed_ms or closed_ms <= tripped_ms:
+        return due_ms
+    if closed_ms > now_ms:  # by a clock that was ahead: that outage is over
         return due_ms
     place = (due_ms - tripped_ms) / (closed_ms - tripped_ms) if due_ms > tripped_ms else share
     return closed_ms + math.floor(place * _spread_ms(tripped_ms, closed_ms))

@@ -248,7 +248,6 @@ def prospect(state: RetryState, now_ms: int) -> str:
 
 TRIGGER = "upstream-event"
 LAPSED = Classification(retryable=True, error_class="lease")
-ISOLATE_MS = 0  # a unit that may be poison is claimed again at once, by itself
 
 
 def unit_policy(settings: Settings | None, dataset_id: str) -> RetryPolicy:
@@ -299,7 +298,7 @@ def lapse_fate(
 ) -> Outlook:
     """After a lease lapsed."""
     if not alone:
-        return Outlook(fate="retry", reason="isolate", not_before_ms=now_ms + ISOLATE_MS)
+        return Outlook(fate="retry", reason="isolate")  # claimed again at once, by itself
     return fate_of(
         LAPSED,
         grants=grants,

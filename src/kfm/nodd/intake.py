@@ -127,6 +127,8 @@ class IntakeBuilder:
             event_time_ms=announced.event_time_ms,
             removing=self._policy_of(reading.dataset).removal,
             unit=pending(arrival, queue=self._queue, now_ms=self._now_ms),
+            version_id=announced.version_id,
+            of_version=announced.of_version,
         )
 
     def _reject(self, body: bytes, index: int, code: str, error: str) -> None:

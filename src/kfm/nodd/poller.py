@@ -76,7 +76,7 @@ class Poller:
 def intake_builder(context: IngestContext, queue: str) -> IntakeBuilder:
     """For messages of one queue that are taken in together."""
     return IntakeBuilder(
-        context.registry, context.settings.policy_of, context.keys, queue, context.clock.now_ms()
+        context.registry, context.settings.policy_of, context.keys, queue, context.wal.now_ms()
     )
 
 

@@ -114,7 +114,7 @@ def _taken(context: IngestContext, reading: Reading, stat: ObjectStat) -> Intake
     content = Content(etag=plain_etag(stat.etag), size=stat.size, version_id=stat.version)
     arrival = Arrival(announced=announced, reading=reading)
     return IntakeUnit(
-        unit=pending(arrival, queue=QUEUE, now_ms=context.clock.now_ms(), replay_reason=BACKFILL),
+        unit=pending(arrival, queue=QUEUE, now_ms=context.wal.now_ms(), replay_reason=BACKFILL),
         content=content,
         reissue=context.settings.policy_of(reading.dataset).reissue,
     )

@@ -127,7 +127,7 @@ def read_line(line: str | bytes, registry: Registry, now_ms: int, cleaning: Clea
         raise UsageError(f"The line has more than {LINE_BYTES_MAX} bytes.")
     try:
         document = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UsageError(f"Not JSON: {error}.") from None
     if not isinstance(document, dict):
         raise UsageError("Not a JSON object.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kfm.app import App
 from kfm.model.errors import KfmError
 from kfm.system import SystemClock
-from kfm.web.refusals import Refusals
+from kfm.web.role_refusals import RefusalCounter
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
@@ -35,7 +35,7 @@ class WebContext:
         self.loaded = loaded
         self.schedules = tuple(schedules)
         self.wake = wake
-        self.refusals = Refusals(self.now_ms)
+        self.refusals = RefusalCounter(self.now_ms)
 
     @property
     def settings(self) -> Settings:

@@ -9,7 +9,14 @@ from kfm.model.times import rfc3339
 from kfm.model.units import newer
 from kfm.nodd.dataset_registry import Registry
 from kfm.nodd.grammar import Reading
-from kfm.nodd.messages.announcement import DAY_MS, Announcement, IgnoredRecord, MessageRecord, RefusedRecord
+from kfm.nodd.messages.announcement import (
+    DAY_MS,
+    Announcement,
+    IgnoredRecord,
+    MessageRecord,
+    RefusedRecord,
+    ignored,
+)
 from kfm.nodd.messages.envelopes import read_message
 from kfm.nodd.messages.refusals import IGNORED, RecordRefusal
 from kfm.nodd.object_keys import check_bucket, check_key
@@ -107,7 +114,7 @@ def _outcome(record: MessageRecord, registry: Registry, now_ms: int) -> RecordOu
 def _newest(outcomes: list[RecordOutcome]) -> tuple[RecordOutcome, ...]:
     """Of several arrivals of one object only the newest counts."""
     best: dict[str, int] = {}
-    repeated = IgnoredRecord(error_code="REPEATED", error=IGNORED["REPEATED"])
+    repeated = ignored("REPEATED")
     for index, outcome in enumerate(outcomes):
         if not isinstance(outcome, Arrival):
             continue

@@ -106,7 +106,7 @@ class _Reason:
                 f"waits for attempt {unit.attempts}{after}, which is due at {moment(due_ms)}; "
                 f"it needs only a running worker: `{WORKER}`."
             )
-        since = moment(max(due_ms, unit.created_at_ms))
+        since = moment(max(due_ms, unit.updated_at_ms))
         return f"waits for a worker since {since}; anyone who may operate starts one with `{WORKER}`."
 
     def _in_progress(self) -> str:
@@ -194,6 +194,7 @@ def _step(move: UnitTransition) -> str:
         "migrated": f"brought back, approved by {details.get('approval', 'an unknown person')}",
         "removed": "its object was removed upstream",
         "stale": "an older announcement came late and changed nothing",
+        "ignored": "a newer version was announced; by `reissue: ignore` the known one stays",
     }.get(move.event, move.event)
     return f"{moment(move.at_ms)}: {text}."
 

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from kfm.model.errors import RoleMissing
 from kfm.model.roles import Identity, KnownPerson, Role, decide, identify, who_could
 from kfm.web.listener import bearer_token
-from kfm.web.refusals import Refused
 from kfm.web.request_context import WebContext
+from kfm.web.role_refusals import RoleRefusal
 
 BEARER = {"WWW-Authenticate": 'Bearer realm="kfm"'}
 ACCOUNT = "http"  # of no person: over HTTP only a token identifies
@@ -56,7 +56,7 @@ def require(context: WebContext, identity: Identity, role: Role, what: str) -> N
         )
     access = decide(identity, role, context.people, what=f"`{what}`", remote=True)
     if not access.allowed and role != "read":
-        context.refusals.note(Refused(identity=identity, role=role, what=what, reason=access.reason))
+        context.refusals.note(RoleRefusal(identity=identity, role=role, what=what, reason=access.reason))
     context.enter_refusals()
     if access.allowed:
         return

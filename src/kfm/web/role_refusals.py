@@ -14,7 +14,7 @@ from kfm.model.roles import Identity, Role, refusal_entry
 REPEAT_MS = 60_000
 
 
-class Refused(Record, frozen=True):
+class RoleRefusal(Record, frozen=True):
     """A change that a person has no role for."""
 
     identity: Identity
@@ -26,16 +26,16 @@ class Refused(Record, frozen=True):
         return refusal_entry(self.identity, self.role, self.what, self.reason, at_ms, count)
 
 
-class Refusals:
+class RefusalCounter:
     """Counts refusals by person and operation: as many counters as there are people and operations."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._lock = threading.Lock()
         self._entered_ms: dict[tuple[str, str], int] = {}
-        self._waiting: dict[tuple[str, str], tuple[Refused, int]] = {}
+        self._waiting: dict[tuple[str, str], tuple[RoleRefusal, int]] = {}
 
-    def note(self, refused: Refused) -> None:
+    def note(self, refused: RoleRefusal) -> None:
         """Counts it; `due` tells when it is to be entered."""
         key = (refused.identity.subject, refused.what)
         with self._lock:
