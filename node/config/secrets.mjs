@@ -106,6 +106,7 @@ export function environmentSecrets(environ) {
 
 /** Path and sentence of each secret that stands in the file; never its value. @param {any} settings @returns {Generator<Problem>} */
 export function* inlineSecrets(settings) {
+  for (const field of ["headers", "params", "bucket_options"]) yield* inTable(settings.source_defaults[field] ?? {}, `source_defaults.${field}`);
   for (const [index, source] of settings.sources.entries()) {
     for (const field of ["headers", "params", "bucket_options"]) yield* inTable(source[field], `sources[${index}].${field}`);
     for (const field of ["url", "bucket"]) yield* inAddress(source[field], `sources[${index}].${field}`);

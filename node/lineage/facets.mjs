@@ -123,6 +123,7 @@ export class Facets {
   trigger(invocation, documents) {
     /** @type {Facet} */
     const asked = { type: invocation.trigger_type, actor: invocation.actor };
+    if ([invocation.trigger_type, documents.first?.type].includes("upstream-event")) asked.event = "event.ingest";
     if (invocation.ticket !== null) asked.ticket = short(invocation.ticket);
     const { first, trigger: key } = documents;
     // Of an attempt made again: what asked for the run.

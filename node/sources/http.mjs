@@ -10,7 +10,7 @@ import { TransferPace } from "../calls/transfer_pace.mjs";
 import { ChecksumMismatch, ConfigError, LimitExceeded, UpstreamUnavailable } from "../model/errors.mjs";
 import { MASK, hide, isSecretName, redact, redactUrl, stripParams } from "../model/redaction.mjs";
 import { render } from "../model/templates.mjs";
-import { parseHttpDate } from "../model/times.mjs";
+import { isStrongDate, parseHttpDate } from "../model/times.mjs";
 import { joinUrl, quote, splitUrl, unquote } from "../model/urls.mjs";
 import { repr, rpartition } from "../model/wording.mjs";
 import { Reader, Writer } from "../objects/files.mjs";
@@ -363,7 +363,7 @@ export class HttpSource {
   async #probe(url, window) {
     const headers = await this.kernel.guard(() => callBehindCircuit(this.circuit, this.kernel.clock, () => this.#head(url)));
     const modified = parseHttpDate(headers?.["last-modified"]);
-    if (headers && (headers.etag || modified)) {
+    if (headers && (headers.etag || isStrongDate(headers, this.kernel.clock.nowMs()))) {
       const name = nameOf(url, headers);
       return {
         uri: this.#show(url),

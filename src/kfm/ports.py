@@ -161,6 +161,9 @@ class Telemetry(Protocol):
 
     def add(self, metric: str, amount: int = 1, **labels: str) -> None: ...
     def observe(self, metric: str, value: float, **labels: str) -> None: ...
+    def totals(self, tallies: Any) -> None:
+        """What the ledger has counted (`telemetry.exposition.Tallies`), in place of what was given before."""
+
     def close(self) -> None: ...
 
 
@@ -187,6 +190,9 @@ class Files(Protocol):
 
     Errors are the usual OSError subclasses.
     """
+
+    def below(self, folder: str) -> Files:
+        """The same disk; below this folder no link is followed on the way to a file."""
 
     def create(self, path: str) -> Writer:
         """A new file; FileExistsError if there is one."""
@@ -401,6 +407,9 @@ class RunStates(Protocol):
 
     def made(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> Head | None:
         """The newest success on the branch with this hash and this code, unless it was reverted."""
+
+    def was_reverted(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> bool:
+        """Is a success on the branch with this hash and this code on record that was reverted?"""
 
     def record(
         self,

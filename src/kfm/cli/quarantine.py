@@ -173,6 +173,7 @@ def resume(
                 "A unit is not released: it comes back by a replay.",
                 remedy=f"`{step.command}` asks for it." if step else None,
             )
+        now_ms = app.ledger.now_ms()
         approval = request_release(
             app,
             held,
@@ -184,8 +185,16 @@ def resume(
         )
     document = {"held": held_document(held), "request": approval_document(approval)}
     session.emit(document, [f"requested  {approval.request_id}  release of {short_id(held.held_id)}"])
+    note_earlier(session, approval, now_ms)
     session.note(f"another person has to agree: {approve_command(approval.request_id)}")
     return NEEDS_APPROVAL
+
+
+def note_earlier(session: CommandSession, approval: Any, since_ms: int) -> None:
+    """Say so where the same was requested before, and waits: there is no second request for it."""
+    if approval.requested_at_ms < since_ms:
+        when = f"at {moment(approval.requested_at_ms)} by {approval.requested_by}"
+        session.note(f"the same was requested {when}; that request waits for an approval")
 
 
 _older = copy(resume)  # the older spelling, which no help shows

@@ -15,6 +15,7 @@ import click
 
 from kfm.app import open_app
 from kfm.cli.options import session_options
+from kfm.cli.process import keep_data_apart
 from kfm.cli.session import CommandSession
 from kfm.cli.signals import GracefulStop
 from kfm.model.errors import Cancelled, ExtraMissing, UsageError
@@ -102,6 +103,7 @@ def serve(
     from kfm.web.web_app import WebApplication
 
     sys.setswitchinterval(SWITCH_SECONDS)
+    keep_data_apart()
     loaded = session.load()
     settings = loaded.settings.serve
     address = address_of(host or settings.host)

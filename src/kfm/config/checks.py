@@ -45,7 +45,17 @@ OWN = {
     "bucket": {"bucket", "prefix", "pattern", "bucket_options"},
     "sync": {"members"},
 }
-TARGET_NEEDS = {"local": "path", "s3": "url", "github-actions": None, "noop": None}
+WITHOUT_PROVIDER = ("files", "sync")  # kinds of sources that call nothing outside by themselves
+TARGET_NEEDS = {
+    "branch": None,
+    "dcat": "url",
+    "github-actions": None,
+    "local": "path",
+    "noop": None,
+    "s3": "url",
+    "stac": "url",
+}
+CATALOGUES = ("dcat", "stac")
 STORES = ("sqlite:", "postgresql://", "postgres://", "env:", "file:")
 SCHEMES = {"url": ("http", "https"), "bucket": ("s3", "gs", "az", "file")}
 
@@ -150,7 +160,7 @@ def _sources(settings: Settings) -> Iterator[Problem]:
 def _provider(source: SourceSettings, path: str) -> Iterator[Problem]:
     if source.provider is None:
         return
-    if source.kind in ("files", "sync"):
+    if source.kind in WITHOUT_PROVIDER:
         why = "nothing outside is called" if source.kind == "files" else "its members call; give it to them"
         yield f"{path}.provider", f"`provider` does not apply to a source of kind `{source.kind}`: {why}"
     else:
@@ -274,6 +284,12 @@ def _member(sync: SourceSettings, member: SourceSettings) -> str | None:
             f"sync `{sync.id}` would publish what its member `{member.id}` fetches without running the "
             "member's `pipeline`; give the sync itself a pipeline"
         )
+    for field in ("webhook", "follows"):
+        if getattr(member, field):
+            return (
+                f"`{field}` of `{member.id}` would run it alone, and the sync `{sync.id}` publishes its "
+                "data, too; give it to the sync"
+            )
     return None
 
 
@@ -325,9 +341,17 @@ def _target(target: Target, path: str) -> Iterator[Problem]:
         yield path, f"a target of kind `{target.kind}` needs `{needed}`"
     if target.kind == "s3" and target.url and not target.url.startswith("s3://"):
         yield f"{path}.url", "`url` must begin with `s3://` and name a place"
+    if target.kind in CATALOGUES:
+        if target.url and not is_web_address(target.url):
+            yield f"{path}.url", "`url` must begin with `http://` or `https://` and name a place"
+        if not target.options.get("assets"):
+            yield (
+                f"{path}.options",
+                f"a target of kind `{target.kind}` needs `assets`: where its files are read",
+            )
     if target.provider is not None:
         yield from _provider_name(target.provider, path)
-        if target.kind != "s3":
+        if target.kind not in ("s3", *CATALOGUES):
             why = "nothing outside is called"
             yield f"{path}.provider", f"`provider` does not apply to a target of kind `{target.kind}`: {why}"
 

@@ -125,6 +125,12 @@ def _entries(entries: tuple[ScheduleEntry, ...], settings: Settings) -> Iterator
                 f"{path}.source",
                 f"schedule `{entry.id}` names the source `{entry.source[:40]}`, which is not there{hint}",
             )
+        elif (sync := settings.sync_of(source.id)) is not None:
+            yield (
+                f"{path}.source",
+                f"schedule `{entry.id}` names `{source.id}`, a member of the sync `{sync}`, which publishes "
+                "its data; name the sync",
+            )
         yield from _pattern(entry, path)
         yield from _zone(entry, path)
         yield from _durations(entry, path)

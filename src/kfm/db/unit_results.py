@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from kfm.model.quarantine import QuarantineEntry
 from kfm.model.records import BY_KFM, GovernanceEntry, Justification, Unit, governance_entry
 from kfm.model.replays import MISMATCH
 from kfm.model.requests import member_of
+from kfm.model.retry import RetryPolicy
 from kfm.model.retry_budgets import lapse_fate
 from kfm.model.units import (
     BY_HAND,
@@ -37,7 +38,7 @@ from kfm.model.units import (
 )
 
 SUPERSEDED = "SUPERSEDED"
-PROVEN = ("ok",)  # no policy allows less: the message is in the unit's own transaction
+PROVEN = ("ok", "partial")  # whether partial will do is the policy's to say: the worker has asked it
 
 
 # --- success -------------------------------------------------------------------------
@@ -166,7 +167,10 @@ class UnitResults:
             claimed, entry = one.claimed, one.entry
             attempts, dataset = claimed.attempts, claimed.dataset
             member = (claimed.wal_id, claimed.version + 1, attempts)
-            members.append(member if status == "created" else (*member, {"stac_status": status}))
+            told = {} if status == "created" else {"stac_status": status}
+            if one.sha256 is not None:
+                told["sha256"] = one.sha256
+            members.append((*member, told) if told else member)
             sums[dataset, attempts] += 1
             high_ms = (entry.end_ms or entry.at_ms) if entry else None
             if high_ms is not None and high_ms > highs.get(dataset, high_ms - 1):
@@ -353,7 +357,13 @@ class UnitResults:
 
     # --- lapsed leases ---------------------------------------------------------------
 
-    def lapse(self, wal_id: str, unit_random: float, gone: Collection[str] = ()) -> bool:
+    def lapse(
+        self,
+        wal_id: str,
+        unit_random: float,
+        gone: Collection[str] = (),
+        policy_of: Callable[[str], RetryPolicy] | None = None,
+    ) -> bool:
         seen = unit_rows.held(self._session, wal_id)
         if seen is None or seen.unit.status != "in_progress":
             return False
@@ -368,6 +378,7 @@ class UnitResults:
             granted_at_ms=seen.granted_at_ms,
             now_ms=self._now_ms,
             unit_random=unit_random,
+            policy=policy_of(seen.unit.dataset) if policy_of is not None else None,
         )
         failed = lease_lapsed(seen.unit, now_ms=self._now_ms)
         charged = seen.grant_attempts if alone else max(0, seen.grant_attempts - 1)

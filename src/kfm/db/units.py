@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from kfm.db.unit_intake import ClaimableUnits, insert_new
 from kfm.db.unit_rows import CountChanges
 from kfm.model.audit import SealedPage
 from kfm.model.records import GovernanceEntry, Justification, Unit
+from kfm.model.retry import RetryPolicy
 from kfm.model.runs import OutboxMessage
 from kfm.model.units import (
     WAIT_MAX_MS,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 
 _ENCODE = msgspec.json.Encoder().encode
+ATTEMPTS_PAGE = 10_000
 # Each status that few units have is found by an index of its own.
 LISTS = {
     "pending": "units.list_waiting",
@@ -66,6 +68,13 @@ class UnitQueries:
     def history_of(self, wal_id: str) -> list[UnitTransition]:
         stored = self.stored(wal_id)
         return [] if stored is None else unit_history.history(self._database.session, wal_id, stored.trail)
+
+    def attempts(self) -> Iterator[tuple[str, int]]:
+        """Every unit with the number of its last attempt, the newest time first."""
+        before = "~"  # after every id
+        while page := self._database.session.all("units.attempts", before=before, row_limit=ATTEMPTS_PAGE):
+            yield from ((str(wal_id), int(attempts)) for wal_id, attempts in page)
+            before = page[-1][0]
 
     def messages_of(self, wal_id: str) -> list[OutboxMessage]:
         """Those that tell of the ends of its attempts, and of others that ended with it, in their order."""
@@ -116,6 +125,14 @@ class UnitQueries:
         row = self._database.session.one("unit_pages.count", after_number=after)
         assert row is not None
         return int(row[0])
+
+    def states_after(self, wal_id: str, limit: int) -> list[unit_history.UnitState]:
+        """Units in the order of their ids, each with what the last page of its history says of it."""
+        return unit_history.states(self._database.session, wal_id, limit)
+
+    def versions_of(self, wal_ids: Sequence[str]) -> dict[str, int]:
+        found = self._database.session.all("replays.versions", wal_ids=_ENCODE(wal_ids).decode())
+        return {row[0]: row[1] for row in found}
 
     # --- dead messages ---------------------------------------------------------------
 
@@ -211,9 +228,17 @@ class Units(UnitReader):
         return exchanged
 
     def reap_units(
-        self, unit_random: float, dead: Callable[[str], bool] | None = None, *, lineage: bool = True
+        self,
+        unit_random: float,
+        dead: Callable[[str], bool] | None = None,
+        *,
+        lineage: bool = True,
+        policy_of: Callable[[str], RetryPolicy] | None = None,
     ) -> int:
-        """Units whose lease has lapsed, or whose worker is known to be gone, fail and are tried again."""
+        """Units whose lease has lapsed, or whose worker is known to be gone, fail and are tried again.
+
+        `policy_of`: the retry policy of a dataset's units; None: the shipped one.
+        """
         session = self._database.session
         found = session.all("units.leased", row_limit=REAPED_MAX)
         now_ms = session.now_ms()
@@ -230,7 +255,7 @@ class Units(UnitReader):
             ending = unit_results.UnitResults(
                 session, ResultBatch(lineage=lineage), self._watch, now_ms, tally
             )
-            count = sum(ending.lapse(wal_id, unit_random, gone) for wal_id in some)
+            count = sum(ending.lapse(wal_id, unit_random, gone, policy_of) for wal_id in some)
             ending.end()
             tally.write(session)
             governance.append(session, ending.entries)

@@ -217,6 +217,11 @@ def limits_of(provider: str, providers: Mapping[str, ProviderSettings]) -> Break
     return BreakerLimits(failures_max=chosen.failures, cool_down_ms=round(chosen.cool_down_seconds * 1000))
 
 
+def circuit_name(provider: str) -> str:
+    """The circuit that all announced objects of a provider share."""
+    return f"objects.{provider}"
+
+
 def provider_of(source: SourceSettings) -> str | None:
     """Its own `provider`, else the host of its URL or its bucket; None where no provider is called.
 
@@ -236,7 +241,9 @@ def provider_of_target(target: Target) -> str | None:
     """As of a source; a bucket that is read and written is one provider."""
     if target.provider is not None:
         return target.provider
-    return _bucket(target.url) if target.url else None
+    if not target.url:
+        return None
+    return _host(target.url) if target.url.startswith(("http://", "https://")) else _bucket(target.url)
 
 
 def providers_of(source: SourceSettings, find: Callable[[str], SourceSettings]) -> tuple[str, ...]:

@@ -348,7 +348,7 @@ class GateResult(Record, frozen=True):
 
 
 class GovernanceEntry(Record, frozen=True):
-    """One line of the governance ledger."""
+    """One line of the audit log."""
 
     kind: str  # gate-refused, force, switch, halt-review, postmortem, promotion, gc, …
     subject: str  # run id, dataset id, scope

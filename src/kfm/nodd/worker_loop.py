@@ -17,9 +17,17 @@ from kfm.audit.chain import seal_all
 from kfm.decoders import prepare_decoders
 from kfm.lineage.collectors import RUN_DELIVERY_MS, deliver, lineage_export
 from kfm.model.audit import UNITS
-from kfm.model.errors import BackendUnavailable, KfmError, StoreCorrupt, StoreTooNew, StoreUnsafe
+from kfm.model.errors import (
+    BackendUnavailable,
+    KfmError,
+    StoreCorrupt,
+    StoreTooNew,
+    StoreUnsafe,
+    outage_of,
+)
 from kfm.model.records import Record
 from kfm.model.retry import backoff_ms
+from kfm.model.retry_budgets import unit_policy
 from kfm.model.units import IntakeBatch, IntakeReport
 from kfm.nodd.downstream import Followers
 from kfm.nodd.ingest import NoddIngest
@@ -169,7 +177,10 @@ class WorkerLoop:
                 failures += 1
                 idle_ms = backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, failures)
                 logger.warning(
-                    "%s The worker goes on in %d s", error, idle_ms // 1000, extra={"code": error.code}
+                    "%s The worker goes on in %d s",
+                    error,
+                    idle_ms // 1000,
+                    extra={"code": error.code, **outage_of(error)},
                 )
             if idle_ms:
                 self._wait_for_work(idle_ms, in_trouble=failures > 0)
@@ -301,7 +312,8 @@ def poll_until_stopped(
         except Exception as error:  # noqa: BLE001 - the end of this thread would end the intake unnoticed
             failures += 1
             text = str(error) if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
-            logger.warning("a queue can't be read: %s", text, extra={"queue": poller.queue_name})
+            about = {"queue": poller.queue_name, **outage_of(error)}
+            logger.warning("a queue can't be read: %s", text, extra=about)
             rest(backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, failures))
             continue
         failures = 0
@@ -403,7 +415,9 @@ def release_units(app: App, worker_id: str) -> None:
     """Units that the ledger still has as claimed by this worker: the answer to their claim was lost."""
     lineage = lineage_export(app.settings) != "none"
     with contextlib.suppress(KfmError):  # the ledger is unavailable: then the leases have to lapse
-        app.writer.units().reap_units(app.rng.unit(), worker_id.__eq__, lineage=lineage)
+        app.writer.units().reap_units(
+            app.rng.unit(), worker_id.__eq__, lineage=lineage, policy_of=partial(unit_policy, app.settings)
+        )
 
 
 def batch_of(options: WorkerOptions, configured: int) -> int:
@@ -488,6 +502,10 @@ def maintenance(
         sending = Deliveries(app)
         tasks.append(PeriodicTask("replicas", DELIVER_MS, lambda: sending.step(ALL_BATCHES, stop.is_set)))
 
+    observer = ingest.observer
+    if observer is not None:
+        tasks.append(PeriodicTask("metrics", FOLD_MS, lambda: observer.totals(app.writer.unit_figures())))
+
     def lineage() -> object:
         return deliver_events(app, deadline_ms=RUN_DELIVERY_MS)
 
@@ -496,7 +514,12 @@ def maintenance(
         PeriodicTask(
             "lapsed leases",
             REAP_MS,
-            lambda: wal.reap_units(app.rng.unit(), app.liveness.is_dead, lineage=export),
+            lambda: wal.reap_units(
+                app.rng.unit(),
+                app.liveness.is_dead,
+                lineage=export,
+                policy_of=partial(unit_policy, app.settings),
+            ),
         ),
         PeriodicTask("figures", FOLD_MS, lambda: fold_counts(wal)),
         PeriodicTask("lineage", DELIVER_MS, lineage if deliveries else partial(deliver, app)),

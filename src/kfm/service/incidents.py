@@ -179,7 +179,7 @@ def close_incident(
     ticket: str | None = None,
     claimed_actor: str | None = None,
 ) -> Incident:
-    """Resolve it by a person's decision; the decision is kept in the governance ledger."""
+    """Resolve it by a person's decision; the decision is kept in the audit log."""
     store = app.store
     assert store is not None
     entry = governance_entry(

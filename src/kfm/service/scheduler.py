@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kfm.model.errors import BackendUnavailable, ConfigError, KfmError, WindowError
+from kfm.model.masked_names import names_by_dataset
 from kfm.model.quantities import moment
 from kfm.model.scheduled_times import (
     LEFT_TO,
@@ -189,8 +190,8 @@ class Scheduler:
 
 
 def make_scheduler(app: App, schedules: Sequence[Schedule]) -> Scheduler:
-
     store = app.kernel.store
+    store.remember_names(names_by_dataset(app.settings, schedules))
     return Scheduler(
         store.schedule_states(),
         store.requests(),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kfm.app import App
+from kfm.model.errors import KfmError
 from kfm.system import SystemClock
+from kfm.web.role_refusals import RefusalCounter
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
@@ -33,6 +35,7 @@ class WebContext:
         self.loaded = loaded
         self.schedules = tuple(schedules)
         self.wake = wake
+        self.refusals = RefusalCounter(self.now_ms)
 
     @property
     def settings(self) -> Settings:
@@ -49,6 +52,13 @@ class WebContext:
 
     def now_ms(self) -> int:
         return SystemClock().now_ms()
+
+    def enter_refusals(self, *, closing: bool = False) -> None:
+        """Enter what is due in the audit log. A refusal holds also where that can't be written."""
+        entries = self.refusals.due(closing=closing)
+        if entries:
+            with suppress(KfmError, OSError), self._opened(read_only=False) as app:
+                app.writer.append_governance(entries)
 
     @contextmanager
     def reader(self) -> Iterator[LedgerReader]:

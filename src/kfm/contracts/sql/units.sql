@@ -114,6 +114,9 @@ WHERE wal_id = :wal_id AND version = :version AND content_version = :done_versio
 -- name: units.stac_status
 UPDATE units SET stac_status = :stac_status WHERE wal_id = :wal_id
 
+-- name: units.attempts
+SELECT wal_id, attempts FROM units WHERE wal_id < :before ORDER BY wal_id DESC LIMIT :row_limit
+
 -- name: units.leased
 SELECT wal_id, worker_id, lease_until_ms, last_attempt_at_ms FROM units
 WHERE status = 'in_progress' ORDER BY lease_until_ms LIMIT :row_limit
@@ -181,7 +184,10 @@ SELECT MIN(wal_id) FROM units WHERE dataset = :dataset AND status = 'in_progress
 SELECT MIN(wal_id) FROM units WHERE dataset = :dataset AND status = 'pending'
 
 -- name: unit_pages.next
-SELECT MAX(COALESCE((SELECT MAX(number) FROM unit_pages), 0), :given) + 1
+SELECT MAX(
+  COALESCE((SELECT MAX(number) FROM unit_pages), 0),
+  COALESCE((SELECT value FROM counters WHERE name = 'unit_pages'), 0), :given
+) + 1
 
 -- name: unit_pages.insert
 INSERT INTO unit_pages (number, event, status, at_ms, worker_id, members, letters_before)
@@ -251,6 +257,10 @@ SELECT wal_id, status, etag, size, removed FROM units WHERE wal_id IN (SELECT va
 
 -- name: units.objects
 SELECT wal_id, object_uri FROM units WHERE wal_id IN (SELECT value FROM json_each(:wal_ids))
+
+-- name: units.states
+SELECT wal_id, status, version, attempts, trail FROM units
+WHERE wal_id > :after_id ORDER BY wal_id LIMIT :row_limit
 
 -- name: units.of_page
 SELECT wal_id FROM units

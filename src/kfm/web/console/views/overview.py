@@ -213,7 +213,7 @@ def _running(visit: Visit, run: Run, lock: Lock | None) -> Running:
 def _failed(visit: Visit, run: Run) -> Failed:
     step = step_of_run(visit.reader, run, visit.now_ms, visit.context.settings)
     return Failed(
-        word=state_words.of_run(run),
+        word=state_words.of_run(visit.reader, run),
         run_id=short(run.run_id),
         href=visit.run(run.run_id),
         dataset_id=run.dataset_id,
