@@ -11,8 +11,9 @@ unexport PYTHONHOME
 PY := .venv/bin/python
 BENCH ?=
 SEEDS ?= 20000
-SECONDS ?= 30
+SECONDS ?= 0
 CASES ?= 500
+EDITS ?= 1000
 KILLS ?= 200
 WEBHOOKS ?= 1000000
 WORKERS ?= 2
@@ -133,8 +134,12 @@ crash: $(TEST) ## kill real processes at every step and look at what is left
 	@$(PY) -m tests.crash
 
 .PHONY: fuzz
-fuzz: $(TEST) ## hostile input for the readers (SECONDS=n), forged webhooks (WEBHOOKS=n)
+fuzz: $(TEST) ## hostile input for the readers, led by coverage (SECONDS=n for each), forged webhooks (WEBHOOKS=n)
 	@$(PY) -m tests.fuzz --seconds $(SECONDS) --webhooks $(WEBHOOKS)
+
+.PHONY: forger
+forger: $(TEST) ## random forgeries of exports and bundles: each is found, or declared (EDITS=n)
+	@$(PY) -m tests.forger $(EDITS)
 
 .PHONY: docs
 docs: $(TEST) ## write the generated reference pages, schemas and the contributors' map again

@@ -15,7 +15,7 @@ import { below, datasetName } from "./lineage/naming.mjs";
 import { providerOf, providersOf } from "./model/breaker.mjs";
 import { BackendUnavailable, ConfigError, PlanError, isCode, why } from "./model/errors.mjs";
 import { IncidentRenderer } from "./model/incidents.mjs";
-import { MASK_KEY, isMasked, mask } from "./model/redaction.mjs";
+import { MASK_KEY, isMasked, mask, namesByDataset } from "./model/redaction.mjs";
 import { ownPlaces, takesIn } from "./model/settings.mjs";
 import { resolveWindow } from "./model/windows.mjs";
 import { repr, sortedByPoints } from "./model/wording.mjs";
@@ -83,6 +83,7 @@ export class App {
     migrate(database, this.clock.nowMs());
     const store = new Ledger(database, this.#lineageEmitter(masking), this.#incidentRenderer(masking));
     if (this.settings.incidents.length || this.settings.datasets.some(isMasked)) key.value = store.mark(MASK_KEY) ?? store.ensureMark(MASK_KEY, this.ids.new() + this.ids.new());
+    store.rememberNames(namesByDataset(this.settings, (source) => providersOf(source, (id) => this.loaded.source(id))));
     return store;
   }
 
@@ -126,7 +127,8 @@ export class App {
   #homes(datasetId) {
     const homes = [];
     for (const target of this.settings.publish) {
-      if (["noop", "github-actions"].includes(target.kind)) continue; // what a job uploads is not found under its path
+      // What a job uploads is not found under its path, and a catalogue has no data.
+      if (["noop", "github-actions", "dcat", "stac"].includes(target.kind)) continue;
       if (target.url !== null) {
         const [namespace, name] = datasetName(target.url);
         homes.push(below([namespace, name === "/" ? "" : name], datasetId));

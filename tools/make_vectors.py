@@ -22,6 +22,7 @@ from tools.vector_cases import (  # noqa: E402
     auditing,
     costs,
     documents,
+    expressions,
     failures,
     identity,
     machines,
@@ -48,6 +49,7 @@ FAMILIES: list[Family] = [
         signing,
         costs,
         auditing,
+        expressions,
     )
     for family in module.FAMILIES
 ]

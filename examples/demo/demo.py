@@ -241,11 +241,11 @@ class Demo:
         project.run("audit", "anchor")
         project.run("audit", "verify")
         project.run("export", killed, "--to", "evidence")
-        project.python("evidence/verify.py", "evidence")
+        project.run("export", "--verify", "evidence")
         teller.aside("one date in evidence/prov.jsonld is changed:")
         prov = project.folder / "evidence/prov.jsonld"
         prov.write_bytes(prov.read_bytes().replace(b"2026-03-15", b"2026-03-16", 1))
-        project.python("evidence/verify.py", "evidence", expect=1)
+        project.python("-I", "evidence/verify.py", "evidence", expect=1)
         teller.verify(
             "the ledger is a sound chain; a bundle with one changed date is found out, without kfm",
             project.ask("audit", "verify")["sound"],

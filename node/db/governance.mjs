@@ -37,7 +37,7 @@ export function append(session, entries) {
     const stored = { ...parameters, details: rows.valueOf(parameters.details) };
     const hash = linkHash(previous, number, contentHash(/** @type {any} */ (stored)));
     if (session.one("governance.append", { number, hash, ...parameters }) === null)
-      throw new StoreCorrupt(`The governance ledger has a row ${number} beyond its end.`, {
+      throw new StoreCorrupt(`The audit log has a row ${number} beyond its end.`, {
         remedy: "`kfm audit verify` says more. Stop, and copy the database before anything else.",
       });
     previous = hash;

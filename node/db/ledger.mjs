@@ -5,6 +5,7 @@
  */
 
 import { checkTransition } from "../model/states.mjs";
+import { sortedByPoints } from "../model/wording.mjs";
 import * as governance from "./governance.mjs";
 import * as leases from "./leases.mjs";
 import { LedgerReader } from "./ledger_reader.mjs";
@@ -14,6 +15,8 @@ import * as rows from "./rows.mjs";
 
 /** @typedef {import("../types.js").Run} Run */
 /** @typedef {import("./sqlite.mjs").Session} Session */
+
+const MASKED_NAMES = "masked_names"; // the mark that remembers every name that was ever masked
 
 /** Roll back, and answer this. */
 class Undo extends Error {
@@ -114,7 +117,7 @@ export class Ledger extends LedgerReader {
     const nowMs = session.nowMs();
     const succeeded = session.one("runs.succeed", { run_id, fence, end_time_ms: nowMs, fingerprint: request.fingerprint, version_id });
     if (succeeded === null) return { answer: "lost", sequence: 0 }; // taken over under another scope
-    const answered = requests.endWithRun(session, run_id, "success", request.reason, nowMs);
+    const answered = requests.endWithRun(session, run_id, request.manifest ? "success" : "noop", request.reason, nowMs); // of those who asked: nothing is new
     if (!answered.includes(request.request_id) && requests.isCancelled(session, request.request_id)) throw new Undo({ answer: "cancelled", sequence: 0 });
     if (request.manifest) {
       sequence += 1;
@@ -132,7 +135,9 @@ export class Ledger extends LedgerReader {
     session.all("retry_states.remove", { run_id });
     session.all("held.resolve_work", { run_id, released_at_ms: nowMs });
     this.journal.incidents.succeeded(session, run, nowMs);
-    governance.append(session, request.entries);
+    // What the version was given in this transaction, in the chain, too: else its row could tell another.
+    const placed = (/** @type {any} */ entry) => entry.kind !== "promotion" ? entry : { ...entry, recorded_at_ms: nowMs, details: { ...entry.details, sequence, policy_epoch: request.policy_epoch } };
+    governance.append(session, request.entries.map(placed));
     return { answer: request.manifest ? "promoted" : "unchanged", sequence };
   }
 
@@ -234,6 +239,20 @@ export class Ledger extends LedgerReader {
     return this.database.write((/** @type {Session} */ session) => {
       session.all("marks.ensure", { name, value });
       return /** @type {any[]} */ (session.one("marks.get", { name }))[0];
+    });
+  }
+
+  /** Masked names, by dataset, are kept for good: they stay masked when no configuration has them. @param {Record<string, string[]>} names */
+  rememberNames(names) {
+    if (!Object.keys(names).length) return;
+    const known = rows.valueOf(this.mark(MASKED_NAMES) ?? "{}");
+    if (Object.entries(names).every(([dataset, some]) => some.every((name) => known[dataset]?.includes(name)))) return;
+    this.database.write((/** @type {Session} */ session) => {
+      session.all("marks.ensure", { name: MASKED_NAMES, value: "{}" });
+      const [seen] = /** @type {any[]} */ (session.one("marks.get", { name: MASKED_NAMES }));
+      const merged = rows.valueOf(seen);
+      for (const [dataset, some] of Object.entries(names)) merged[dataset] = sortedByPoints([...new Set([...(merged[dataset] ?? []), ...some])]);
+      session.all("marks.move", { name: MASKED_NAMES, seen, value: rows.textOf(merged) });
     });
   }
 }

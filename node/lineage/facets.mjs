@@ -123,6 +123,7 @@ export class Facets {
   trigger(invocation, documents) {
     /** @type {Facet} */
     const asked = { type: invocation.trigger_type, actor: invocation.actor };
+    if ([invocation.trigger_type, documents.first?.type].includes("upstream-event")) asked.event = "event.ingest";
     if (invocation.ticket !== null) asked.ticket = short(invocation.ticket);
     const { first, trigger: key } = documents;
     // Of an attempt made again: what asked for the run.
@@ -205,7 +206,7 @@ export class Facets {
   /** @param {import("../types.js").Found} found */
   content(found) {
     const sha256 = found.checksum?.startsWith("sha256:") ? withoutPrefix(found.checksum, "sha256:") : null;
-    return this.#own("kfmContent", { sha256, etag: found.etag, version: found.version, size: found.size });
+    return this.#own("kfmContent", { sha256, etag: found.etag, version: found.version, size: found.size, ...(found.origin === undefined ? {} : { origin: found.origin }) });
   }
 
   /** @param {string} sha256 @param {number} size */

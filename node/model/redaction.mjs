@@ -297,14 +297,15 @@ export class SecretRedaction {
     return this.redactor.hide(text);
   }
 
-  /** @param {string} text */
+  /** A text for the records: without secrets, places and personal data, and bounded. @param {string} text */
   redact(text) {
-    return kept(text, this.redactor);
+    return freeText(kept(text, this.redactor));
   }
 
-  /** A reason that a person gave: known secrets and everything of a secret's shape masked, nothing cut. @param {string} text */
-  redactReason(text) {
-    return shapeless(this.redactor.hide(text));
+  /** A reason that a person gave: what looks like a secret is masked, too. A mail address alone is a name. @param {string} given */
+  redactReason(given) {
+    const text = shapeless(this.redactor.hide(given));
+    return ONE_MAIL.test(text) ? text : freeText(text);
   }
 
   /** Does a document contain a known secret? @param {any} value @returns {boolean} */
@@ -314,6 +315,65 @@ export class SecretRedaction {
     if (value && typeof value === "object") return Object.entries(value).some(([name, each]) => this.leaks(name) || this.leaks(each));
     return false;
   }
+}
+
+// --- places and persons --------------------------------------------------------------------
+
+export const COORDINATES = "[coordinates removed]";
+const PERSONAL_NUMBER = "[personal number removed]";
+const PHONE = "[phone number removed]";
+const PROSE_CHARS_MAX = 4000;
+const PHONE_DIGITS_MIN = 9;
+const MAIL = "(?<![\\p{L}\\p{N}_.+-])[\\p{L}\\p{N}_.+-]{1,64}@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\\.){1,8}[A-Za-z]{2,24}(?![\\p{L}\\p{N}_-])";
+const MAILS = new RegExp(MAIL, "gu");
+const ONE_MAIL = new RegExp(`^(?:${MAIL})$`, "u");
+const W = "\\p{L}\\p{N}_";
+const S = "[ \\t\\n\\r\\f\\v]";
+const DECIMAL = "[-+\\u2212]?[0-9]{1,3}\\.[0-9]{3,}";
+const ENDS = `(?![${W}%]|\\.[0-9]|:[0-9]| ?(?:[kMGT]?i?B|[num]?s|min|h|Hz|Wh|J|%)(?![${W}]))`;
+const PAIRS = new RegExp(`(?<![${W}.:+-])${DECIMAL}(?:(?:${S}{0,3}[,;/]${S}{0,3}|${S}{1,3}|${S}{0,3}\\]${S}{0,3},${S}{0,3}\\[${S}{0,3})${DECIMAL})+${ENDS}`, "gu");
+const NUMBERS = new RegExp(DECIMAL, "gu");
+const NAMED_DEGREES = new RegExp(`(?<![${W}])((?:lat(?:itude)?|lon(?:gitude)?|lng)["']?${S}{0,3}(?:[:=]|is)?${S}{0,3}["']?)[-+\\u2212]?[0-9]{1,3}\\.[0-9]+`, "giu");
+const DEGREES = new RegExp(
+  `(?<![${W}.])[0-9]{1,3}(?:\\.[0-9]+)?${S}?\\u00b0${S}?(?:[0-9]{1,2}(?:\\.[0-9]+)?${S}?['\\u2032\\u2019]${S}?)?(?:[0-9]{1,2}(?:\\.[0-9]+)?${S}?["\\u2033\\u201d]${S}?)?[NSEWnsew](?![${W}])` +
+    `|(?<![${W}.])[0-9]{1,3}\\.[0-9]{2,}${S}?[NSEW](?![${W}])|(?<![${W}])[NSEW]${S}?[0-9]{1,3}\\.[0-9]{3,}(?![${W}.])`,
+  "gu",
+);
+const SHAPE = new RegExp(`(?<![${W}])(?:multi)?(?:point|linestring|polygon)${S}{0,3}(?:zm?|m)?${S}{0,3}\\((?:[-+0-9.,()e]|${S}){3,}\\)`, "giu");
+const NAMED_NUMBER = new RegExp(
+  `(?<![${W}])((?:ssn|social security|passport|tribal (?:id|enrol{1,2}ment)|enrol{1,2}ment|date of birth|dob|phone|telephone)(?: (?:number|no\\.?|nr\\.?|id))?["']?${S}{0,3}(?:[:=#]|is)?${S}{0,3}["']?)` +
+    "(?=[A-Z]{0,3}[0-9])[A-Z0-9][A-Z0-9/.()+-]{0,24}(?: [0-9][0-9.-]{1,8}){0,4}",
+  "giu",
+);
+const SSN = new RegExp(`(?<![${W}-])[0-9]{3}-[0-9]{2}-[0-9]{4}(?![${W}-])`, "gu");
+const PHONES = new RegExp(
+  `(?<![${W}.+-])\\+[1-9][0-9]{0,2}(?:[ ().-]{1,2}[0-9]{1,4}){2,6}(?![${W}-])|(?<![${W}.+-])\\+[1-9][0-9]{9,12}(?![${W}-])` +
+    `|(?<![${W}.-])(?:\\([2-9][0-9]{2}\\) ?|[2-9][0-9]{2}[ .-])[2-9][0-9]{2}[.-][0-9]{4}(?![${W}-])`,
+  "gu",
+);
+
+/** Prose without the places and persons that it may quote from data, bounded; what was removed is said. @param {string} given @returns {string} */
+export function freeText(given) {
+  let text = given.includes("@") ? given.replace(MAILS, "[mail address removed]") : given;
+  if (/[0-9]/.test(text))
+    text = text
+      .replace(SHAPE, COORDINATES)
+      .replace(NAMED_DEGREES, `$1${COORDINATES}`)
+      .replace(DEGREES, COORDINATES)
+      .replace(PAIRS, (found) => (arePlaces(found) ? COORDINATES : found))
+      .replace(NAMED_NUMBER, `$1${PERSONAL_NUMBER}`)
+      .replace(SSN, PERSONAL_NUMBER)
+      .replace(PHONES, (found) => (found.replace(/[^0-9]/g, "").length >= PHONE_DIGITS_MIN ? PHONE : found));
+  const chars = length(text);
+  if (chars <= PROSE_CHARS_MAX) return text;
+  return `${head(text, PROSE_CHARS_MAX)}… [${(chars - PROSE_CHARS_MAX).toLocaleString("en-US")} characters removed]`;
+}
+
+/** Decimals side by side: in the range of degrees, and not all of them below one. @param {string} text */
+function arePlaces(text) {
+  const numbers = (text.match(NUMBERS) ?? []).map((one) => Math.abs(Number(one.replace("\u2212", "-"))));
+  const degrees = numbers.slice(1).every((each, index) => Math.min(each, /** @type {number} */ (numbers[index])) <= 90 && Math.max(each, /** @type {number} */ (numbers[index])) <= 180);
+  return degrees && Math.max(...numbers) >= 1;
 }
 
 // --- masking of dataset names ------------------------------------------------------------
@@ -331,4 +391,13 @@ export function isMasked(dataset) {
   const rights = dataset.rights;
   if (!rights || ["restricted", "blocked"].includes(rights.care.level)) return true;
   return Boolean(rights.sovereignty) && rights.sovereignty.consent !== "granted";
+}
+
+/** Every name that would give a masked dataset away, by its dataset. @param {any} settings @param {(source: any) => string[]} providers @returns {Record<string, string[]>} */
+export function namesByDataset(settings, providers) {
+  /** @type {Record<string, string[]>} */
+  const found = {};
+  for (const dataset of settings.datasets) if (isMasked(dataset)) found[dataset.id] = [dataset.id, dataset.title ?? "", dataset.domain].filter((name) => name && name !== "general");
+  for (const source of settings.sources) found[source.dataset]?.push(source.id, ...providers(source));
+  return found;
 }

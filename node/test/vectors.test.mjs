@@ -13,6 +13,7 @@ import * as gates from "../model/gates.mjs";
 import { inputsText } from "../model/input_hash.mjs";
 import { Float } from "../model/json.mjs";
 import * as keys from "../model/keys.mjs";
+import { freeText } from "../model/redaction.mjs";
 import * as retry from "../model/retry.mjs";
 import { classify } from "../model/retry.mjs";
 import { granted, judge } from "../model/retry_budgets.mjs";
@@ -21,6 +22,8 @@ import { parseRfc3339, rfc3339 } from "../model/times.mjs";
 import { canonicalObjectUri, walId } from "../model/units.mjs";
 import * as signatures from "../model/webhook_signatures.mjs";
 import { nextWindow, parseDuration, previousWindow, resolveWindow } from "../model/windows.mjs";
+import { safePath } from "../model/templates.mjs";
+import { Expression, ExpressionError } from "../publish/contract/expressions.mjs";
 
 const FOLDER = new URL("../../vectors/", import.meta.url);
 
@@ -38,6 +41,7 @@ const RUN = { revision: 0, fingerprint: null, correction: null };
 
 /** @type {Record<string, (given: any) => any>} */
 const FAMILIES = {
+  free_text: (given) => freeText(given.text),
   canonical: (given) => {
     const text = canonicalText(strictLoads(Buffer.from(surrogatepass(given.json))));
     return { utf8: text, sha256: sha256Text(text) };
@@ -64,6 +68,16 @@ const FAMILIES = {
     let window = resolveWindow(given.spec, given.zone, parseRfc3339(given.now));
     for (const step of given.steps ?? []) window = (step === "next" ? nextWindow : previousWindow)(window, given.zone);
     return { start: rfc3339(window.start_ms), end: rfc3339(window.end_ms) };
+  },
+  published_paths: (given) => safePath(given.path),
+  expressions: (given) => {
+    try {
+      const expression = new Expression(given.pattern);
+      return given.texts.map((/** @type {string} */ text) => expression.matches(text));
+    } catch (error) {
+      if (error instanceof ExpressionError) return { refused: error.message };
+      throw error;
+    }
   },
   durations: (given) => parseDuration(given.text),
   transitions: (given) => ({ allowed: allows(given.machine, given.from, given.to, given.event) }),

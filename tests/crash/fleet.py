@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MINUTE_MS = 60_000
 EARLY_MS = 45_000
 ROUNDS = 14
+RECOVERY_ROUNDS_MAX = 16
 ATTEMPTS_MAX = policy_for("manual").attempts_max
 TICKS_FIRST = 700  # until one was counted
 FAILING = 'def publish(context):\n    raise TimeoutError("no answer")\n'
@@ -221,7 +222,7 @@ class Fleet:
         self._upstream.status = 200
         self._upstream.bodies |= {"/gauges.csv": table("g", 5), "/wells.csv": table("w", 5)}
         before = self._standing()
-        for _ in range(8):
+        for _ in range(RECOVERY_ROUNDS_MAX):
             waiting = [run for run in self._standing().values() if run.is_ahead]
             if not waiting:
                 break
@@ -234,7 +235,7 @@ class Fleet:
             if before[name].fate == "spent" and run != before[name]:
                 self.told.problems.append(f"{name} was spent, and is {run}")
             if name != "notes" and before[name].is_ahead and run.status != "success" and run.fate != "spent":
-                self.told.problems.append(f"{name} is left as {run}")
+                self.told.problems.append(f"{name} is left as {run}; {self._asked_for(name)}")
 
     # --- what is seen --------------------------------------------------------------------
 
@@ -250,6 +251,11 @@ class Fleet:
 
     def _waiting(self) -> list[Standing]:
         return [run for run in self._standing().values() if run.is_waiting]
+
+    def _asked_for(self, name: str) -> str:
+        columns = "state, blocked_by, not_before_ms, claim_until_ms, tries"
+        found = self._book.rows(f"SELECT {columns} FROM requests WHERE source_id = '{name}'")
+        return f"now {self._book.now_ms()}, requests {found}"
 
     def _standing(self) -> dict[str, Standing]:
         found = self._book.rows(

@@ -86,7 +86,7 @@ class VersionRow(Record, frozen=True):
     run_id: str
     policy_epoch: int
     promoted_at: str
-    governance_entry: int | None  # the row of the chain that records it; None: it is beyond its end
+    governance_entry: int | None  # the row of the chain that records it; None: there is no such row
     attempts: int | None  # that its run had needed; None: nothing is on record
     error_classes: tuple[str, ...]  # of those that failed
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +21,12 @@ from kfm.audit.export_documents import (
 )
 from kfm.db.ledger_reader import every
 from kfm.model.audit import SealedPage, entry_document, leaf, page_bytes
-from kfm.model.breaker import provider_of
 from kfm.model.canonical import canonical_bytes
+from kfm.model.masked_names import MaskedNames
 from kfm.model.records import GovernanceEntry, Run
-from kfm.model.redaction import MASK_KEY, is_masked, mask, redact
+from kfm.model.redaction import redact
 from kfm.model.runs import Attempt, CallRetry, ChainLink
-from kfm.model.settings import DatasetSettings, Rights, Settings
+from kfm.model.settings import Rights, Settings
 from kfm.model.times import rfc3339
 
 if TYPE_CHECKING:
@@ -149,10 +148,20 @@ def versioning_ledger(
     internal: bool,
     chain: ChainEnd,
 ) -> VersioningLedger:
-    """Every version of every dataset; `promoted` leads from (run, version) to the chain's row."""
+    """Every version of every dataset; `promoted` leads from (run, version) to the chain's row.
+
+    One that was promoted since the chain was read is left out with its row. One without any row was not made
+    by kfm: it is told, for a reader to see.
+    """
     found = []
     for head in ledger.heads():
         rights = curtain.rights(head.dataset_id)
+        known = [
+            one
+            for one in reversed(ledger.promotions(head.dataset_id, limit=PROMOTIONS_MAX))
+            if (one.run_id, one.version_id) in promoted
+            or not ledger.governance(kind="promotion", subject=one.run_id, limit=1)
+        ]
         versions = [
             VersionRow(
                 sequence=one.sequence,
@@ -163,8 +172,10 @@ def versioning_ledger(
                 governance_entry=promoted.get((one.run_id, one.version_id)),
                 **_effort(ledger, one.run_id),
             )
-            for one in reversed(ledger.promotions(head.dataset_id, limit=PROMOTIONS_MAX))
+            for one in known
         ]
+        if not versions:
+            continue
         found.append(
             DatasetVersions(
                 dataset_id=curtain.name(head.dataset_id),
@@ -237,8 +248,8 @@ def _line(page: SealedPage, *, withhold: bool) -> bytes:
 
 def _hidden(ledger: LedgerReader, settings: Settings) -> set[str]:
     """Masked datasets that have units at all."""
-    masked = {dataset.id for dataset in settings.datasets if is_masked(dataset)}
-    return masked & {figure[0] for figure in ledger.unit_figures()} if masked else set()
+    names = MaskedNames(settings, ledger)
+    return {dataset for dataset, *_ in ledger.unit_figures() if names.hides_units(dataset)}
 
 
 def _tells_of(ledger: LedgerReader, page: SealedPage, hidden: set[str]) -> bool:
@@ -248,18 +259,13 @@ def _tells_of(ledger: LedgerReader, page: SealedPage, hidden: set[str]) -> bool:
 
 
 class Curtain:
-    """Hides datasets whose people have not agreed to be seen; an internal export hides nothing.
-
-    A dataset that is not configured any more goes by its last published rights; one without any is hidden.
-    """
+    """Hides datasets whose people have not agreed to be seen; an internal export hides nothing."""
 
     def __init__(self, settings: Settings, ledger: LedgerReader, *, internal: bool) -> None:
         self._ledger = ledger
         self._internal = internal
         self._datasets = {dataset.id: dataset for dataset in settings.datasets}
-        self._key = ledger.mark(MASK_KEY)
-        self._hidden: dict[str, bool] = {}
-        self._words = None if internal else self._telling_words(settings)
+        self._names = MaskedNames(settings, ledger)
 
     def rights(self, dataset_id: str) -> Rights | None:
         if dataset_id in self._datasets:
@@ -268,22 +274,12 @@ class Curtain:
         return head[1].rights if head else None
 
     def hides(self, dataset_id: str) -> bool:
-        if self._internal:
-            return False
-        if dataset_id not in self._hidden:
-            described = self._datasets.get(dataset_id) or DatasetSettings(
-                id=dataset_id, rights=self.rights(dataset_id)
-            )
-            self._hidden[dataset_id] = is_masked(described)
-        return self._hidden[dataset_id]
+        return not self._internal and self._names.hides(dataset_id)
 
     def name(self, dataset_id: str, text: str | None = None) -> str:
         """A dataset's id, or another name that belongs to it, as it may be shown."""
         text = dataset_id if text is None else text
-        if not self.hides(dataset_id):
-            return text
-        # Without a key they can't be told apart, and need not be.
-        return mask(text, self._key)
+        return self._names.mask(text) if self.hides(dataset_id) else text
 
     def care(self, dataset_id: str) -> CareOf:
         rights = self.rights(dataset_id)
@@ -311,24 +307,11 @@ class Curtain:
         if dataset_id is not None and self.hides(dataset_id):
             return True
         for text in _texts(entry_document(entry)):
-            if self._words is not None and self._words.search(text):
+            if self._names.tells(text):
                 return True
             if redact(text) != text:  # something in it has the shape of a secret
                 return True
         return False
-
-    def _telling_words(self, settings: Settings) -> re.Pattern[str] | None:
-        """Ids and titles that would give a hidden dataset away."""
-        known = {*self._datasets, *(head.dataset_id for head in self._ledger.heads())}
-        words = {dataset_id for dataset_id in known if self.hides(dataset_id)}
-        words |= {source.id for source in settings.sources if self.hides(source.dataset)}
-        words |= {one.title for one in settings.datasets if one.title and self.hides(one.id)}
-        called = {provider_of(source) for source in settings.sources if self.hides(source.dataset)}
-        words |= {provider for provider in called if provider is not None}
-        if not words:
-            return None
-        anyone = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
-        return re.compile(rf"(?<![\w-])(?:{anyone})(?![\w-])", re.IGNORECASE)
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`kfm audit`: verify, anchor, list and export the governance ledger."""
+"""`kfm audit`: verify, anchor, list and export the audit log."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from kfm.reports.audit import entry_document
 
 LIMIT_MAX = 10_000
 ROWS_TOLD = 100_000
+CHECK = "python3 -I verify_audit.py"
 UNSEEN = "from there on, a cut end or a chain that was written anew would not be seen"
 
 
 @click.group(name="audit")
 def command() -> None:
-    """Verify, seal, anchor, list and export the governance ledger."""
+    """Verify, seal, anchor, list and export the audit log."""
 
 
 class ProgressNote:
@@ -80,7 +81,7 @@ def _anchors(app: Any, named: Sequence[str]) -> tuple[list[str], list[Any], int]
 )
 @session_options
 def verify(session: CommandSession, anchors: tuple[str, ...]) -> int:
-    """Verify the governance ledger: its chain of hashes, seals and anchors.
+    """Verify the audit log: its chain of hashes, seals and anchors.
 
     Every entry carries the hash of the one before it, so an edited, deleted, moved or added row is found
     and named. That the end was cut off, or that everything was written anew, shows only against an anchor:
@@ -333,7 +334,7 @@ def export(
     pipeline_retry_log.json  runs that were tried again: attempts, delays, error classes, CARE labels
     versioning_ledger.json   every promoted version, with its run and its row in the chain
     postmortems.json         and reviews.json: what followed from halts
-    verify_audit.py          python DIR/verify_audit.py DIR [--anchors FILE]
+    verify_audit.py          the check: python3 -I verify_audit.py DIR [--anchors FILE]
 
     Datasets whose CARE level is restricted or blocked, or whose people have not consented, are masked, and
     entries about them are withheld: the chain still verifies. --internal shows everything.
@@ -360,6 +361,8 @@ def export(
     if made.unanchored_since is not None:
         lines.append(f"unanchored since row {made.unanchored_since}: {UNSEEN}")
     session.emit({"folder": folder, "export": made}, lines)
-    session.note(f"check it with: python {os.path.join(folder, 'verify_audit.py')} {folder}")
+    session.note(
+        f"its reader checks it with a verify_audit.py from elsewhere: {CHECK} {folder} --anchors FILE"
+    )
     if internal:
         session.note("this export masks nothing: do not publish it")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,8 +12,9 @@ import msgspec
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line, table
 from kfm.cli.progress import watched
+from kfm.cli.reading_server import serve_readers
 from kfm.cli.session import CommandSession
-from kfm.model.errors import ExtraMissing, UsageError
+from kfm.model.errors import UsageError
 from kfm.model.quantities import counted, readable_size
 from kfm.nodd.grammar import Dataset
 from kfm.web.listener import LOOPBACK, address_of, is_private, listener, shown_host
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 FOUND_MAX = 100_000
 _PAGE = 500
-CONNECTIONS_MAX = 64
-IDLE_SECONDS_MAX = 15
-CLOSING_SECONDS_MAX = 5
 
 
 @click.group(name="catalogue")
@@ -279,7 +276,8 @@ def serve(session: CommandSession, host: str, port: int) -> None:
     """Serve the catalogue as a read-only STAC API until stopped; pystac-client and QGIS can search it.
 
     It is for this machine: only loopback addresses are listened on, and only names of this machine are
-    answered to. To let others read the catalogue, give them what `kfm catalogue export` writes.
+    answered to. Where people are declared, clients send the token of one who may read. To let others read
+    the catalogue, give them what `kfm catalogue export` writes.
 
     \b
     kfm catalogue serve --port 8080
@@ -298,20 +296,9 @@ def run_server(
 ) -> None:
     """Until Ctrl-C or SIGTERM."""
     host = _loopback(host)
-    try:
-        import uvicorn
-
-        from kfm.web.server import server_config
-        from kfm.web.stac import stac_app
-    except ImportError:
-        raise ExtraMissing(
-            "The catalogue is served with the extra `serve`.", remedy="pip install 'kfm-kernel[serve]'"
-        ) from None
     from kfm.app import open_app
-    from kfm.decoders import prepare_decoders
 
     loaded = session.load()
-    prepare_decoders()
 
     @contextmanager
     def opened() -> Iterator[CatalogueReader]:
@@ -321,20 +308,17 @@ def run_server(
 
     with opened() as reader:  # a store that can't be read is an error now, not for the first client
         reader.collections()
-    shown = shown_host(host)
-    config = server_config(
-        stac_app(opened, datasets, hosts=(*LOOPBACK, shown)),
-        lifespan="off",
-        connections_max=CONNECTIONS_MAX,
-        idle_seconds=IDLE_SECONDS_MAX,
-        closing_seconds=CLOSING_SECONDS_MAX,
-    )
+
+    def app() -> Any:
+        from kfm.web.readers import ForReaders
+        from kfm.web.stac import stac_app
+
+        stac = stac_app(opened, datasets, hosts=(*LOOPBACK, shown_host(host)))
+        people = loaded.people()
+        return ForReaders(stac, lambda: people)
+
     with listener(host, port) as listening:
-        session.note(f"serving http://{shown}:{listening.getsockname()[1]}/; stop with Ctrl-C")
-        sys.stderr.flush()
-        with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run([listening])
-    session.note("stopped")
+        serve_readers(session, listening, "/", app)
 
 
 def _loopback(text: str) -> str:

@@ -8,6 +8,8 @@ import click
 
 from kfm.model.errors import BackendUnavailable, Cancelled, ConfigError, KfmError, UsageError
 
+NO_TRACEBACK = (UsageError.exit_code, Cancelled.exit_code)  # what a person did is no place in the code
+
 
 def as_error(problem: BaseException) -> KfmError:
     """Any exception as an error with a code and a remedy."""
@@ -51,15 +53,15 @@ def show_error(error: KfmError, *, output: str, verbose: bool, cause: BaseExcept
     from kfm.cli.output import encode, message
 
     if output != "text":
-        from kfm.cli.process import cleaned
+        from kfm.cli.process import cleaned, data
 
-        sys.stdout.write(encode(cleaned(error.as_document()), output))
-        sys.stdout.flush()
+        data().write(encode(cleaned(error.as_document()), output))
+        data().flush()
     what, way_out = error_lines(error)
     message(what, "error")
     message(way_out)
     annotate(error)
-    if verbose and cause is not None and not isinstance(cause, KeyboardInterrupt):
+    if verbose and cause is not None and error.exit_code not in NO_TRACEBACK:
         import traceback
 
         message("".join(traceback.format_exception(cause)).rstrip("\n"), "error")

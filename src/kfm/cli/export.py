@@ -25,6 +25,9 @@ from kfm.reports.lookup import find_run_or_call
 )
 @click.option("--verify", metavar="PATH", help="Check a bundle instead of making one.")
 @click.option("--expect", metavar="DIGEST", help="With --verify: the digest that the bundle must have.")
+@click.option(
+    "--anchors", metavar="FILE", help="With --verify: anchors of the chain that were kept elsewhere."
+)
 @session_options
 def command(
     session: CommandSession,
@@ -33,6 +36,7 @@ def command(
     internal: bool,
     verify: str | None,
     expect: str | None,
+    anchors: str | None,
 ) -> int:
     """Bundle everything that is on record of a run, or check such a bundle.
 
@@ -44,6 +48,10 @@ def command(
     RUN may also be an invocation, or the beginning of its id: `kfm run --json` and `kfm explain DATASET` show
     it. Of one that was refused and became no run there is a single document: its provenance.
 
+    --verify runs nothing that is in the bundle. It says how much is proven: everything by the digest that
+    you got by another way (--expect); by anchors (--anchors) the governance entries up to them, the events
+    that these seal and the manifest that they name; the rest is listed as unproven.
+
     Exit code of --verify: 0 if everything agrees, 1 if something does not, 2 if there is no bundle.
     """
     if verify is not None:
@@ -51,11 +59,12 @@ def command(
             raise UsageError(
                 "--verify takes a bundle and nothing else.", remedy="`kfm export --verify BUNDLE`"
             )
-        return _check(session, verify, expect)
-    if expect is not None:
-        raise UsageError(
-            "--expect goes with --verify.", remedy="`kfm export --verify BUNDLE --expect DIGEST`"
-        )
+        return _check(session, verify, expect, anchors)
+    for option, value in (("--expect", expect), ("--anchors", anchors)):
+        if value is not None:
+            raise UsageError(
+                f"{option} goes with --verify.", remedy=f"`kfm export --verify BUNDLE {option} …`"
+            )
     if run is None:
         raise UsageError("Name the run: kfm export RUN.", remedy="`kfm runs` lists them.")
     with session.app(read_only=True) as app:
@@ -103,20 +112,24 @@ def _write(app: Any, wanted: str, to: str | None, internal: bool) -> dict[str, A
     }
 
 
-def _check(session: CommandSession, path: str, expect: str | None) -> int:
-    from kfm.evidence_bundle.verify_bundle import NoBundle, verify
+def _check(session: CommandSession, path: str, expect: str | None, anchors: str | None) -> int:
+    from kfm.evidence_bundle.verify_bundle import NoBundle, read_anchors, verify
 
     if not os.path.lexists(path):
         raise UsageError(f"There is no bundle {path}.", remedy="Name a folder or an archive of `kfm export`.")
     try:
-        digest, files, findings = verify(path)
+        kept = read_anchors(anchors) if anchors is not None else ()
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{anchors} can't be read: {error}.", remedy="Name a file that `kfm audit anchor` wrote."
+        ) from None
+    try:
+        digest, files, findings, notes = verify(path, expect or "", kept)
     except NoBundle as error:
         raise UsageError(
             f"{path} is no bundle of evidence: {error}.",
             remedy="Name a folder or an archive of `kfm export`.",
         ) from None
-    if expect is not None and expect != digest:
-        findings = [*findings, f"the digest is {digest}, not {expect}"]
     code = 1 if findings else 0
     document = {
         "path": os.path.abspath(path),
@@ -124,9 +137,10 @@ def _check(session: CommandSession, path: str, expect: str | None) -> int:
         "files": files,
         "sound": not findings,
         "findings": findings,
+        "notes": notes,
         "exit_code": code,
     }
-    lines = [f"wrong: {one_line(finding)}" for finding in findings]
+    lines = [f"wrong: {one_line(finding)}" for finding in findings] or [one_line(note) for note in notes]
     lines.append(f"{'not sound' if findings else 'sound'}: {counted(files, 'file')}, {digest}")
     session.emit(document, lines)
     return code

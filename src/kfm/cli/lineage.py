@@ -10,11 +10,12 @@ import click
 
 from kfm.cli.options import directory_option, opened, session_options
 from kfm.cli.output import instant, one_line, table
+from kfm.cli.process import data
 from kfm.cli.session import CommandSession
 from kfm.model.errors import UsageError
-from kfm.model.quantities import counted, moment
+from kfm.model.quantities import counted, moment, visible_json
 from kfm.reports.lineage import event_document
-from kfm.reports.lookup import find_run_or_call, find_unit, is_wal_id
+from kfm.reports.lookup import ACTIVITY, find_run_or_call, find_unit, is_wal_id, unit_of_activity
 from kfm.reports.pipeline_runs import find_pass
 
 PASS_MS = 60_000
@@ -38,15 +39,16 @@ def show(session: CommandSession, run: str, raw: bool, directory: str | None) ->
     """Show the OpenLineage events of one run: each attempt of it and of its nodes.
 
     RUN is the id of a run, of a pipeline run, or of a refused invocation, or the
-    beginning of one; or the id of a unit (wal_id), whole. With --events the events themselves are printed,
-    one on each line; with --json as one array.
+    beginning of one; or the id of a unit (wal_id) or of an attempt at one, whole. With --events the events
+    themselves are printed, one on each line; with --json as one array.
     """
-    if is_wal_id(run):
+    unit = _unit(session, run, directory)
+    if unit is not None:
         with session.app(read_only=True) as app:
             from kfm.nodd.unit_evidence import unit_messages
 
-            find_unit(app.ledger.unit_reader(), run)
-            _show(session, run, unit_messages(app, run), app.ledger.now_ms(), raw)
+            find_unit(app.ledger.unit_reader(), unit)
+            _show(session, unit, unit_messages(app, unit), app.ledger.now_ms(), raw)
         return
     with opened(session, directory) as place:
         ledger = place.store
@@ -80,14 +82,15 @@ def prov(session: CommandSession, run: str, internal: bool, directory: str | Non
     """Print the provenance of one run: PROV-O as JSON-LD, one document.
 
     RUN is the id of a run, of a pipeline run, or of a refused invocation, or the
-    beginning of one; or the id of a unit (wal_id), whole. The SHACL shapes that it keeps to are in
-    kfm/contracts/shapes/prov.ttl.
+    beginning of one; or the id of a unit (wal_id) or of an attempt at one, whole. The SHACL shapes that it
+    keeps to are in kfm/contracts/shapes/prov.ttl.
     """
-    if is_wal_id(run):
+    unit = _unit(session, run, directory)
+    if unit is not None:
         with session.app(read_only=True) as app:
             from kfm.nodd.unit_evidence import unit_provenance
 
-            sys.stdout.write(unit_provenance(app, run, internal=internal).decode())
+            data().write(visible_json(unit_provenance(app, unit, internal=internal).decode()))
         return
     with opened(session, directory) as place:
         about = _find(place, run)
@@ -96,14 +99,26 @@ def prov(session: CommandSession, run: str, internal: bool, directory: str | Non
 
             made = pass_provenance(place, about.run_id, internal=internal)
             assert made is not None
-            sys.stdout.write(made.decode())
+            data().write(visible_json(made.decode()))
             return
     from kfm.runs.artifacts import provenance
 
     with session.app(read_only=True) as app:
         wanted = getattr(about, "invocation_id", None) or about.run_id
         document = provenance(app, wanted, internal=internal)
-    sys.stdout.write(document.decode())
+    data().write(visible_json(document.decode()))
+
+
+def _unit(session: CommandSession, wanted: str, directory: str | None) -> str | None:
+    """The unit that is meant, by its id or that of an attempt; None: a run, or something like it."""
+    if is_wal_id(wanted) or ACTIVITY.fullmatch(wanted) is None:
+        return wanted if is_wal_id(wanted) else None
+    with opened(session, directory) as place:
+        try:
+            _find(place, wanted)
+        except UsageError:
+            return unit_of_activity(place.store.unit_reader(), wanted)
+    return None
 
 
 def _find(place: Any, wanted: str) -> Any:
@@ -119,9 +134,9 @@ def _find(place: Any, wanted: str) -> Any:
 
 def _print_stored(bodies: list[str], output: str) -> None:
     if output == "json":
-        sys.stdout.write("[" + ",\n".join(bodies) + "]\n")
+        data().write("[" + ",\n".join(bodies) + "]\n")
     else:
-        sys.stdout.write("".join(f"{body}\n" for body in bodies))
+        data().write("".join(f"{body}\n" for body in bodies))
 
 
 def _attempt_table(documents: list[dict[str, Any]]) -> list[str]:

@@ -111,7 +111,7 @@ class StderrHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = f"{self.format(record)}\n"
-            sys.stdout.flush()
+            process.data().flush()
             getattr(sys.stderr, "write_line", sys.stderr.write)(line)
             sys.stderr.flush()
         except (OSError, ValueError):  # closed, or full

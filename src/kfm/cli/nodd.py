@@ -11,14 +11,16 @@ import msgspec
 
 from kfm.cli.options import StateChoice, past_ms, session_options
 from kfm.cli.output import clipped, encode, instant, one_line, table, utc
+from kfm.cli.process import data
 from kfm.cli.progress import watched
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
 from kfm.model.quantities import counted, duration, moment
 from kfm.model.records import UNIT_STATUSES
+from kfm.model.redaction import MASK_KEY, mask
 from kfm.model.times import parse_rfc3339, rfc3339
-from kfm.model.units import PROVIDERS, SCHEMES
-from kfm.reports.lookup import find_unit
+from kfm.model.units import PROVIDER_NAME, provider_of, scheme_of
+from kfm.reports.lookup import find_unit, unit_of_activity
 from kfm.reports.state_words import UNITS, of_quarantined, of_request, of_unit
 from kfm.reports.units import HASH_PREFIX, dead_document, find_dead
 
@@ -85,7 +87,9 @@ def units(
 def show(session: CommandSession, unit: str) -> None:
     """Show one unit: its record, its object, everything that it went through, and the runs it led to.
 
-    UNIT is its id (wal_id), as it is in lists, lineage events, spans and the catalogue.
+    UNIT is its id (wal_id), as it is in lists, lineage events, spans and the catalogue; or the id of one of
+    its attempts: an OpenLineage run, or an activity in PROV (urn:kfm:attempt:…). For those all units are
+    looked through.
     """
     show_unit(session, unit)
 
@@ -94,7 +98,8 @@ def show_unit(session: CommandSession, wanted: str) -> None:
     from kfm.reports.units import stored_document
 
     with session.app(read_only=True) as app:
-        document = stored_document(app.ledger, find_unit(app.ledger.unit_reader(), wanted))
+        reader = app.ledger.unit_reader()
+        document = stored_document(app.ledger, find_unit(reader, unit_of_activity(reader, wanted) or wanted))
     session.emit(document, stored_lines(document))
 
 
@@ -223,14 +228,16 @@ def _text(value: Any) -> str:
     "--key", nargs=2, metavar="BUCKET KEY", help="Read this key instead of a message. It is taken as it is."
 )
 @click.option(
-    "--provider", type=click.Choice(("aws", "gcp", "azure")), help="Whose bucket --key means.", default=None
+    "--provider",
+    metavar="NAME",
+    help="Whose bucket --key means, or a message in S3's form: aws, gcp, azure, or another's name.",
 )
 @click.option(
     "--generic",
     multiple=True,
     metavar="BUCKET=DATASET",
     help="Take in objects of BUCKET that no known dataset claims, as plain items of DATASET. "
-    "gs://BUCKET and az://ACCOUNT/CONTAINER name other providers.",
+    "gs://BUCKET, az://ACCOUNT/CONTAINER and s3+NAME://BUCKET name other providers.",
 )
 @click.option("--topic", "topics", multiple=True, metavar="ARN", help="Let this SNS topic speak, too.")
 @session_options
@@ -258,13 +265,15 @@ def parse_message(
     from kfm.nodd.dataset_registry import load_registry
     from kfm.nodd.messages.record_outcomes import line, parse_key, parse_message
 
+    if provider is not None and PROVIDER_NAME.match(provider) is None:
+        raise UsageError(f"`{provider[:64]}` is no provider's name.")
     registry = load_registry(_policy(generic, topics))
     now_ms = system_clock().now_ms()
     outcomes: Sequence[RecordOutcome]
     if key is not None:
         outcomes = (parse_key(*key, registry, now_ms, provider),)
     else:
-        outcomes = parse_message(_body(session), registry, now_ms)
+        outcomes = parse_message(_body(session), registry, now_ms, provider)
     rows = [msgspec.to_builtins(line(outcome)) for outcome in outcomes]
     code = int(any("error_code" in row and "ignored" not in row for row in rows))
     lines = [encode(row, "jsonl").rstrip("\n") for row in rows]
@@ -327,7 +336,7 @@ def _generic(text: str) -> Generic:
 
     bucket, equals, dataset = text.rpartition("=")
     scheme, separator, rest = bucket.partition("://")
-    provider = PROVIDERS.get(scheme) if separator else "aws"
+    provider = provider_of(scheme) if separator else "aws"
     try:
         if not equals or provider is None:
             raise RecordRefusal("RECORD_INVALID")
@@ -346,7 +355,7 @@ def _document(dataset: Dataset) -> dict[str, Any]:
         "buckets": [
             {
                 "provider": place.provider,
-                "uri": f"{SCHEMES[place.provider]}://{place.bucket}",
+                "uri": f"{scheme_of(place.provider)}://{place.bucket}",
                 "platform": place.platform,
             }
             for place in dataset.places
@@ -430,7 +439,7 @@ def show_dead(session: CommandSession, wanted: str, wants_body: bool) -> None:
             )
         if is_terminal():  # who reads it must not be commanded by it
             body = "\n".join(one_line(line) for line in body.split("\n"))
-        sys.stdout.write(body if body.endswith("\n") else f"{body}\n")
+        data().write(body if body.endswith("\n") else f"{body}\n")
         return
     document = {"records": [dead_document(one) for one in records]}
     lines = []
@@ -454,7 +463,7 @@ def release(session: CommandSession, wanted: str, rationale: str | None, ticket:
     """Release a dead letter: it needs no attention any more.
 
     It is not taken in by that. Send it again once the cause is fixed, or forward it with
-    `kfm nodd dead show HASH --body`. Who released it, and why, is entered in the governance ledger.
+    `kfm nodd dead show HASH --body`. Who released it, and why, is entered in the audit log.
     """
     if not (rationale or "").strip():
         raise RationaleRequired("A dead message is released with --rationale TEXT.")
@@ -473,7 +482,7 @@ def release(session: CommandSession, wanted: str, rationale: str | None, ticket:
 
 
 def is_terminal() -> bool:
-    return sys.stdout.isatty()
+    return bool(data().isatty())
 
 
 def short_hash(envelope_hash: str) -> str:
@@ -528,7 +537,7 @@ def reconcile(session: CommandSession, bucket: str, **options: Any) -> int:
         at_ms = row.pop("time_range_start_ms")
         row["time_range_start"] = None if at_ms is None else rfc3339(at_ms)
         if session.output == "jsonl":
-            sys.stdout.write(encode(row, "jsonl"))
+            data().write(encode(row, "jsonl"))
         elif len(gaps) < (10_000 if session.output == "json" else SHOWN_MAX):
             gaps.append(row)
 
@@ -588,17 +597,20 @@ def import_records(session: CommandSession, file: BinaryIO, rationale: str | Non
     """Take over the records of an older ledger: JSON Lines, one record a line; `-` is standard input.
 
     A record keeps its states, attempts and times; its id is made anew from dataset, address and start time.
-    What is in the ledger already stays as it is, so the same file may be imported again. A line that can't
-    be read is reported with its number, and the others are taken.
+    What is in the ledger already stays as it is, so the same file may be imported again. Messages are
+    redacted, host names become logical ones. A line that can't be read, or that says `succeeded` where one of
+    its statuses failed, is reported with its number, and the others are taken. The catalogue has no items of
+    what succeeded elsewhere: docs/how-to/import-units.md says how to fill it.
 
     Exit codes: 0 all lines were taken, or known · 1 some could not be read · 2 no such file.
     """
     if not rationale:
         raise RationaleRequired("An import is on record: give --rationale TEXT.")
     from kfm.nodd.ingest import registry_of
-    from kfm.nodd.unit_import import import_units
+    from kfm.nodd.unit_import import Cleaning, import_units
 
     with session.app() as app:
+        key = app.ledger.mark(MASK_KEY)
         report = import_units(
             file,
             app.writer.units(),
@@ -606,7 +618,7 @@ def import_records(session: CommandSession, file: BinaryIO, rationale: str | Non
             now_ms=app.clock.now_ms(),
             actor=app.actor,
             rationale=app.loaded.discretion.said(rationale),
-            hide=app.loaded.discretion.hide,
+            cleaning=Cleaning(app.loaded.discretion, lambda name: mask(name, key)),
         )
     code = int(report.refused > 0)
     session.emit({**msgspec.to_builtins(report), "exit_code": code}, _import_lines(report))

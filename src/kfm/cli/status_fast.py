@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kfm.cli.output import between, duration, one_line, short_id, table, utc
+from kfm.cli.process import name_config
 from kfm.cli.session import CommandSession
 from kfm.model.records import UNIT_STATUSES
 from kfm.reports.state_words import of_unit
@@ -38,6 +39,7 @@ def quick_status(arguments: Sequence[str]) -> int | None:
 
 
 def show_status(session: CommandSession) -> int:
+    name_config(session.config)
     with session.app(read_only=True) as app:
         document, words = read_status(app)
     session.emit(document, render(document, words))

@@ -18,10 +18,11 @@ from kfm.db import (
     requests,
     rows,
 )
-from kfm.db.ledger_reader import LedgerReader
+from kfm.db.ledger_reader import MASKED_NAMES, LedgerReader
 from kfm.db.session import Database, Session
 from kfm.model.audit import Seal
 from kfm.model.breaker import Breaker
+from kfm.model.canonical import canonical_bytes
 from kfm.model.incidents import IncidentRenderer
 from kfm.model.quarantine import Approval
 from kfm.model.records import GovernanceEntry, Invocation, Lock, Run, Switch
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from kfm.db.schedules import ScheduleStates
     from kfm.db.units import Units
     from kfm.ports import Emitter
+
+RACES_MAX = 100  # of processes that add names at once
 
 
 class Ledger(LedgerReader):
@@ -222,12 +225,18 @@ class Ledger(LedgerReader):
         """Decide about a run that has ended already; False if the world has moved."""
         return self._database.write(lambda session: quarantine.judge(session, request, self._journal.watch))
 
-    def request_approval(self, approval: Approval, entry: GovernanceEntry) -> None:
-        def change(session: Session) -> None:
+    def request_approval(self, approval: Approval, entry: GovernanceEntry) -> Approval:
+        """The request that waits for an approval now: this one, or the same that was made before."""
+
+        def change(session: Session) -> Approval:
+            known = approvals.same_waiting(session, approval)
+            if known is not None:
+                return known
             session.all("approvals.insert", **approvals.approval_parameters(approval))
             governance.append(session, [entry])
+            return approval
 
-        self._database.write(change)
+        return self._database.write(change)
 
     def approve(self, request: Approve) -> ApproveResult:
         """Approve and carry out; not if the subject has changed since the request, or is being worked on."""
@@ -427,3 +436,28 @@ class Ledger(LedgerReader):
             return str(row[0])
 
         return self._database.write(change)
+
+    def remember_names(self, names: Mapping[str, Iterable[str]]) -> None:
+        """Masked names, by dataset, are kept for good: they stay masked when no configuration has them."""
+        wanted = {dataset_id: set(more) for dataset_id, more in names.items()}
+        if _covers(self.remembered_names(), wanted):
+            return  # the usual case writes nothing
+
+        def change(session: Session) -> None:
+            for _ in range(RACES_MAX):
+                session.all("marks.ensure", name=MASKED_NAMES, value="{}")
+                row = session.one("marks.get", name=MASKED_NAMES)
+                assert row is not None
+                known = rows.value_of(row[0])
+                merged = {
+                    each: sorted({*known.get(each, ()), *wanted.get(each, ())}) for each in known | wanted
+                }
+                value = canonical_bytes(merged).decode()
+                if session.one("marks.move", name=MASKED_NAMES, seen=row[0], value=value) is not None:
+                    return
+
+        self._database.write(change)
+
+
+def _covers(known: Mapping[str, Iterable[str]], wanted: Mapping[str, set[str]]) -> bool:
+    return all(names <= set(known.get(dataset_id, ())) for dataset_id, names in wanted.items())

@@ -49,6 +49,7 @@ def every_from(
 
 
 _NEVER = 2**62  # ms; later than anything
+MASKED_NAMES = "masked_names"  # the mark that remembers every name that was ever masked
 
 
 def _incidents(found: list[Row]) -> list[Incident]:
@@ -192,7 +193,7 @@ class LedgerReader:
         return [rows.entry_from(row) for row in found]
 
     def links(self, subject: str, limit: int = 50) -> list[ChainLink]:
-        """The governance ledger's entries about one subject with their places in the chain, newest first."""
+        """The audit log's entries about one subject with their places in the chain, newest first."""
         found = self._session.all("governance.of_subject", subject=subject, row_limit=limit)
         return [rows.link_from(row) for row in found]
 
@@ -280,14 +281,14 @@ class LedgerReader:
         return Backlog(waiting=row[0], oldest_ms=row[1]) if row else Backlog(waiting=0, oldest_ms=None)
 
     def chain(self, after: int = 0, limit: int = 1000) -> list[ChainLink]:
-        """The governance ledger in its own order."""
+        """The audit log in its own order."""
         found = self._session.all("governance.chain", after_number=after, row_limit=limit)
         if after == 0:  # what stands before the first row belongs to no page, and must still be seen
             found = self._session.all("governance.strays") + found
         return [rows.link_from(row) for row in found]
 
     def chain_head(self) -> tuple[int, str]:
-        """Where the governance ledger says that it ends: the number and hash of its last row."""
+        """Where the audit log says that it ends: the number and hash of its last row."""
         row = self._session.one("chain_heads.get")
         if row is None:
             raise rows.headless()
@@ -466,6 +467,11 @@ class LedgerReader:
         """A value that the environment was given once."""
         row = self._session.one("marks.get", name=name)
         return row[0] if row else None
+
+    def remembered_names(self) -> dict[str, list[str]]:
+        """Every name that was ever masked, by its dataset."""
+        text = self.mark(MASKED_NAMES)
+        return rows.value_of(text) if text else {}
 
     def now_ms(self) -> int:
         """The clock that leases live by."""

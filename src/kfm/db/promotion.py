@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from kfm.db import governance, node_branches, quarantine, requests, rows
 from kfm.db.outbox import Journal
 from kfm.db.session import Session
+from kfm.model.records import GovernanceEntry
 from kfm.model.run_state import MAIN
 from kfm.model.runs import Promote, PromoteResult
 
@@ -45,7 +48,8 @@ def promote(session: Session, request: Promote, journal: Journal) -> PromoteResu
     )
     if succeeded is None:
         return PromoteResult(answer="lost")  # taken over under another scope
-    answered = requests.end_with_run(session, request.run_id, "success", request.reason, now_ms)
+    outcome = "success" if request.manifest is not None else "noop"  # of those who asked: nothing is new
+    answered = requests.end_with_run(session, request.run_id, outcome, request.reason, now_ms)
     if request.request_id not in answered and requests.is_cancelled(session, request.request_id):
         raise Undo(PromoteResult(answer="cancelled"))
     if request.manifest is not None:
@@ -70,10 +74,19 @@ def promote(session: Session, request: Promote, journal: Journal) -> PromoteResu
     journal.end(session, request.closes, request.retries, run, now_ms)
     quarantine.succeeded(session, request.run_id, now_ms)
     journal.watch.succeeded(session, run, now_ms)
-    governance.append(session, request.entries)  # last: the head of the chain is one row for all
+    placed = [_placed(entry, sequence, request.policy_epoch, now_ms) for entry in request.entries]
+    governance.append(session, placed)  # last: the head of the chain is one row for all
     return PromoteResult(
         answer="promoted" if request.manifest is not None else "unchanged", sequence=sequence
     )
+
+
+def _placed(entry: GovernanceEntry, sequence: int, policy_epoch: int, now_ms: int) -> GovernanceEntry:
+    """What the version was given in this transaction, in the chain, too: else its row could tell another."""
+    if entry.kind != "promotion":
+        return entry
+    details = {**entry.details, "sequence": sequence, "policy_epoch": policy_epoch}
+    return replace(entry, recorded_at_ms=now_ms, details=details)
 
 
 def _insert_version(session: Session, request: Promote, sequence: int, now_ms: int) -> None:

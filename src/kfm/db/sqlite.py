@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -126,6 +127,8 @@ class SqliteDatabase:
         is_new = not os.path.exists(path)
         with contextlib.ExitStack() as undo:
             try:
+                for file in (path, f"{path}-gate"):
+                    _make_private(file)
                 self._write_lock = WriteLock(path, clock, wait_max_ms)
                 undo.callback(self._write_lock.close)
                 self._connection = connect(path)
@@ -237,6 +240,15 @@ def _identity(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _make_private(path: str) -> None:
+    """An empty file for the owner alone. SQLite gives its other files the mode of this one.
+
+    Not opened: closing it would drop the locks that another thread of ours has on it by now.
+    """
+    with contextlib.suppress(OSError):  # it is there, or SQLite will say what is wrong
+        os.mknod(path, 0o600 | stat.S_IFREG)
 
 
 class SqliteSession:

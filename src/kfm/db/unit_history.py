@@ -147,6 +147,7 @@ def of_success(one: UnitSuccess, stac_status: str) -> Ended:
         stac_status,
         claimed.replay_reason,
         started_at_ms=claimed.claimed_at_ms,
+        sha256=one.sha256,
     )
 
 

@@ -125,6 +125,7 @@ class Contents(NamedTuple):
 
     documents: dict[str, bytes]
     missing: list[str]
+    unproven_events: int = 0
 
 
 def contents(
@@ -143,7 +144,8 @@ def contents(
     _governance(found, evidence, links, view)
     _published(found, evidence, render, view)
     _policies(found, evidence, view)
-    return found
+    shown = len(evidence.messages) if "openlineage.jsonl" in found.documents else len(proofs)
+    return found._replace(unproven_events=shown - len(proofs))
 
 
 def concerns(link: ChainLink, run_id: str, calls: Iterable[Invocation]) -> bool:
@@ -263,7 +265,7 @@ def json_text(text: str) -> str:
 
 def _governance(found: Contents, evidence: RunEvidence, links: Sequence[ChainLink], view: View) -> None:
     if not links:
-        found.missing.append("No entry of the governance ledger concerns this run.")
+        found.missing.append("No entry of the audit log concerns this run.")
         return
     lines = []
     for link in links:

@@ -260,6 +260,7 @@ def _documents(
                 "run_id": subject.run.run_id,
                 "internal": subject.internal,
                 "missing": list(found.missing),
+                "unproven_events": found.unproven_events,
             }
         )
         + b"\n"

@@ -1,24 +1,33 @@
 #!/usr/bin/env python3
 """Check a bundle of evidence about one run: offline, with nothing but Python's standard library.
 
-    python3 verify.py [FOLDER|FILE.zip] [--expect DIGEST]
+    python3 -I verify.py [FOLDER|FILE.zip] [--expect DIGEST] [--anchors FILE]
 
+Take this script from elsewhere than the bundle that it is to check: its sender may have written another one.
 Exit code 0: everything agrees. 1: something does not, and each finding is printed. 2: there is no bundle.
 
-It finds damage and contradictions. A forger who writes all files anew is found only by comparing the
-digest that is printed with one that you got by another way.
+It finds damage and contradictions. A forger who writes all files anew is found only by something that you
+got by another way: the digest that is printed (--expect), which settles everything, or anchors of the
+governance chain (--anchors), which settle the entries up to them, the events that these seal and the
+manifest that they name. What nothing vouches for is listed as `unproven`.
 """
 
-from __future__ import annotations
+import sys
+
+if __name__ == "__main__":
+    sys.dont_write_bytecode = True
+    if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+        # Python looks beside the script first: a module that was put there would run instead of its own.
+        sys.path[:] = [place for place in sys.path if place != sys.path[0]]
 
 import hashlib
 import json
 import os
-import sys
 import uuid
 import zipfile
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
-from typing import IO, Any
+from typing import IO, Any, NamedTuple, Optional, Union
 from urllib.parse import unquote
 
 CHECKSUMS = "checksums.sha256"
@@ -32,6 +41,15 @@ PROV_FIELDS = {
     "kfm:workKey": "work_key",
     "kfm:pipelineVersion": "pipeline_version",
 }
+EVENTS, PROOFS, LINKS = "openlineage.jsonl", "openlineage.proofs.jsonl", "governance/links.jsonl"
+LINK_FIELDS = {"number", "previous", "content", "hash"}
+ENTRY_FIELDS = ("kind", "subject", "actor", "recorded_at_ms", "rationale", "ticket", "details")
+USUAL = {EVENTS, PROOFS, LINKS, "ledger/requests.jsonl", "ledger/inputs.jsonl", "published/manifest.json",
+         "published/dcat.jsonld", "published/collection.json"}  # fmt: skip
+PROOF_FIELDS = {"line", "number", "event_id", "topic", "subject", "recorded_at_ms", "link", "index", "size",
+                "path"}  # fmt: skip
+ABOUT_FIELDS = {"format", "run_id", "internal", "missing"}
+NAMED_MAX = 50
 FILES_MAX = 10_000
 DOCUMENT_BYTES_MAX = 256 * 1024 * 1024
 ROWS_MAX = 200_000
@@ -55,7 +73,6 @@ class Folder:
     def names(self) -> list[str]:
         found = []
         for folder, folders, files in os.walk(self._path):
-            folders[:] = [name for name in folders if name != "__pycache__"]
             for name in [*files, *(each for each in folders if os.path.islink(os.path.join(folder, each)))]:
                 path = os.path.relpath(os.path.join(folder, name), self._path)
                 found.append(path.replace(os.sep, "/"))
@@ -94,11 +111,14 @@ class Findings(list):  # type: ignore[type-arg]
 
 
 class Bundle:
-    def __init__(self, source: Folder | Archive, findings: Findings) -> None:
+    def __init__(self, source: Union[Folder, Archive], findings: Findings) -> None:
         self.source = source
         self.findings = findings
         self.names = source.names()
         self.sums: dict[str, tuple[str, int]] = {}
+        self.notes: list[str] = []
+        self.proven: dict[str, int] = {}  # file → the last entry of the chain that it takes to prove it
+        self.unproven_lines: list[int] = []  # of openlineage.jsonl
 
     def data(self, name: str) -> bytes:
         if name not in self.names:
@@ -122,12 +142,20 @@ class Bundle:
 
     def _parsed(self, name: str, data: bytes) -> Any:
         try:
-            found = json.loads(data)
+            found = json.loads(data, object_pairs_hook=once)
         except ValueError as error:
             self.findings.expect(False, f"{name} is not JSON: {error}")
             return {}
         self.findings.expect(isinstance(found, dict), f"{name} holds something else than objects")
         return found
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object that says nothing twice: of two values another reader might take the other one."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a field is there twice")
+    return found
 
 
 # --- every file is there, and as it was ----------------------------------------------------
@@ -212,6 +240,8 @@ def check_ledger(bundle: Bundle) -> None:
     calls = bundle.rows("ledger/invocations.jsonl")
     attempts = bundle.rows("ledger/attempts.jsonl")
     about = bundle.document("evidence.json")
+    known = set(about) - {"unproven_events"} == ABOUT_FIELDS
+    expect(known, "evidence.json has other fields than it is written with")
     expect(about.get("format") == FORMAT, "evidence.json has a format that is not known here")
     expect(about.get("run_id") == mine, "evidence.json is about another run")
     for name in ("invocations", "requests", "attempts", "retries", "promotions"):
@@ -298,7 +328,7 @@ def instant(value: Any) -> str:
 
 
 def rfc3339(ms: Any) -> str:
-    at = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=int(ms))  # noqa: UP017
+    at = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=int(ms))
     text = at.strftime("%Y-%m-%dT%H:%M:%S").rjust(19, "0")
     return f"{text}.{ms % 1000:03d}Z" if ms % 1000 else f"{text}Z"
 
@@ -396,19 +426,56 @@ def hashed(document: dict[str, Any]) -> str:
 def check_governance(bundle: Bundle) -> None:
     """Each link holds its entry, if it is shown, and the one before it."""
     expect = bundle.findings.expect
-    before: dict[str, Any] | None = None
-    for link in bundle.rows("governance/links.jsonl"):
+    before: Optional[dict[str, Any]] = None
+    links = bundle.rows(LINKS)
+    for link in links:
         number = link.get("number")
         if before is not None:
             expect(number == before["number"] + 1, f"governance entry {before['number'] + 1} is missing")
             expect(link.get("previous") == before["hash"], f"governance entry {number} is not chained")
+        expect(
+            set(link) - {"entry"} == LINK_FIELDS, f"governance entry {number} has other fields than a link"
+        )
         if "entry" in link:
+            expect(isinstance(link["entry"], dict) and set(link["entry"]) <= set(ENTRY_FIELDS),
+                   f"governance entry {number} has other fields than an entry")  # fmt: skip
             content = hashed({"kfm": "audit-entry/1", "entry": _whole(link["entry"])})
             expect(content == link.get("content"), f"governance entry {number} is not as recorded")
         document = {"kfm": "audit-link/1", "previous": link.get("previous"), "number": number,
                     "content": link.get("content")}  # fmt: skip
-        expect(link.get("hash") in ("", hashed(document)), f"the hash of governance entry {number} is wrong")
+        unchained = link.get("hash") == "" and (before is None or before["hash"] == "")
+        expect(
+            unchained or link.get("hash") == hashed(document),
+            f"the hash of governance entry {number} is wrong",
+        )
         before = {"number": number if isinstance(number, int) else 0, "hash": link.get("hash")}
+    if links:
+        hidden = sum("entry" not in link for link in links)
+        span = f"entries {links[0].get('number')} to {links[-1].get('number')} of the chain"
+        bundle.notes.append(f"governance: {span}, {hidden} of them not shown: that these, and those before "
+                            "and after, do not concern the run is the sender's word")  # fmt: skip
+        check_promotion(bundle, links)
+
+
+def check_promotion(bundle: Bundle, links: list[dict[str, Any]]) -> None:
+    """A promotion that the chain shows is the one of the ledger's row and of the manifest."""
+    expect = bundle.findings.expect
+    mine = run_id(bundle)
+    rows = bundle.rows("ledger/promotions.jsonl")
+    for link in links:
+        entry = _whole(link.get("entry"))
+        if (entry.get("kind"), entry.get("subject")) != ("promotion", mine):
+            continue
+        details, row = entry["details"], rows[0] if len(rows) == 1 else {}
+        told = [row.get("version_id"), row.get("dataset_id")]
+        recorded = [details.get("version_id"), details.get("dataset_id")]
+        if "sequence" in details:
+            told += [row.get("sequence"), row.get("policy_epoch"), row.get("promoted_at_ms")]
+            recorded += [details["sequence"], details.get("policy_epoch"), entry["recorded_at_ms"]]
+        number = link.get("number")
+        right = canonical(told) == canonical(recorded)
+        if expect(right, f"ledger/promotions.jsonl is not what governance entry {number} records"):
+            bundle.proven["published/manifest.json"] = int(number or 0)
 
 
 def node_hash(left: bytes, right: bytes) -> bytes:
@@ -418,35 +485,115 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 def check_seals(bundle: Bundle) -> None:
     """Each proof leads from its event to the root that a shown entry of the chain holds."""
     expect = bundle.findings.expect
-    events = bundle.data("openlineage.jsonl").decode("utf-8", "replace").split("\n")
-    links = {link.get("number"): link for link in bundle.rows("governance/links.jsonl")}
-    for proof in bundle.rows("openlineage.proofs.jsonl"):
-        line, index, last = proof["line"], proof["index"], proof["size"] - 1
+    if EVENTS not in bundle.names:
+        expect(PROOFS not in bundle.names, f"{PROOFS} proves events that are not there")
+        return
+    events = bundle.data(EVENTS).decode("utf-8", "replace").split("\n")[:-1]
+    expect(all(events), f"{EVENTS} has an empty line")
+    links = {link.get("number"): link for link in bundle.rows(LINKS)}
+    proven: dict[int, int] = {}
+    for proof in bundle.rows(PROOFS):
+        line = proof["line"]
+        expect(set(proof) == PROOF_FIELDS, f"the proof of event {line} has other fields than a proof")
+        expect(
+            1 <= line <= len(events) and line not in proven, f"event {line} has two proofs, or is not there"
+        )
         names = ("number", "event_id", "topic", "subject", "recorded_at_ms")
         row = {"kfm": "sealed-row/1", "body": events[line - 1], **{name: proof[name] for name in names}}
-        reached = hashlib.sha256(b"\x00" + canonical(row).encode("utf-8", "surrogatepass")).digest()
-        steps = [bytes.fromhex(step) for step in proof["path"]]
-        while last > 0 and (steps or not (index % 2 or index < last)):
-            if index % 2 or index < last:  # else it is the odd one out, carried up as it is
-                beside = steps.pop(0)
-                reached = node_hash(beside, reached) if index % 2 else node_hash(reached, beside)
-            index, last = index // 2, last // 2
-        entry = (links.get(proof["link"]) or {}).get("entry") or {}
-        root = (entry.get("details") or {}).get("root") if entry.get("kind") == "seal" else None
-        right = last == 0 and not steps and reached.hex() == root
-        expect(right, f"event {line} of openlineage.jsonl is not what was sealed")
+        link = links.get(proof["link"]) or {}
+        right = link.get("hash") and leads_to(row, proof, _whole(link.get("entry")))
+        if expect(right, f"event {line} of {EVENTS} is not what was sealed"):
+            proven[line] = proof["link"]
+    bundle.unproven_lines = [line for line in range(1, len(events) + 1) if line not in proven]
+    bundle.proven[EVENTS] = max(proven.values(), default=0)
+    bundle.notes.append(f"proven: {len(proven)} of {len(events)} events, by seals of the chain")
+    about, left = bundle.document("evidence.json"), len(events) - len(proven)
+    # Before the number was a field of its own, a sentence told it.
+    sentence = f"A proof for {left} event{'' if left == 1 else 's'}: not sealed yet when this was made."
+    declared = about.get("unproven_events", left if sentence in (about.get("missing") or []) else 0)
+    expect(declared == left, f"{left} events have no proof, and evidence.json declares {declared}")
+
+
+def leads_to(row: dict[str, Any], proof: dict[str, Any], entry: dict[str, Any]) -> bool:
+    """Is the row a leaf of the tree whose root the entry holds?"""
+    index, last = proof["index"], proof["size"] - 1
+    reached = hashlib.sha256(b"\x00" + canonical(row).encode("utf-8", "surrogatepass")).digest()
+    steps = [bytes.fromhex(step) for step in proof["path"]]
+    while last > 0 and (steps or not (index % 2 or index < last)):
+        if index % 2 or index < last:  # else it is the odd one out, carried up as it is
+            beside = steps.pop(0)
+            reached = node_hash(beside, reached) if index % 2 else node_hash(reached, beside)
+        index, last = index // 2, last // 2
+    seal = entry["details"] if (entry.get("kind"), entry.get("subject")) == ("seal", "outbox") else {}
+    return last == 0 and not steps and (reached.hex(), proof["size"]) == (seal.get("root"), seal.get("count"))
 
 
 def _whole(entry: Any) -> dict[str, Any]:
-    names = ("kind", "subject", "actor", "recorded_at_ms", "rationale", "ticket", "details")
-    return {name: entry.get(name) for name in names} if isinstance(entry, dict) else {}
+    """An entry with all its fields; nothing, where it is not shown."""
+    return {name: entry.get(name) for name in ENTRY_FIELDS} if isinstance(entry, dict) else {}
+
+
+# --- what was kept elsewhere ---------------------------------------------------------------------
+
+
+def read_anchors(path: str) -> list[dict[str, Any]]:
+    """Lines {"number": .., "hash": ..}, as `kfm audit anchor` writes them."""
+    with open(path, "rb") as file:
+        anchors = [json.loads(line, object_pairs_hook=once) for line in file if line.strip()]
+    if not all(isinstance(one, dict) and isinstance(one.get("hash"), str) for one in anchors):
+        raise ValueError("a line is no anchor")
+    return anchors
+
+
+def check_anchors(bundle: Bundle, anchors: Sequence[dict[str, Any]]) -> None:
+    """Which entries the anchors reach, and what follows from them; all else is the sender's word."""
+    links = {link.get("number"): link for link in bundle.rows(LINKS)}
+    reached = 0
+    for anchor in anchors:
+        link = links.get(anchor.get("number"))
+        if link is not None and bundle.findings.expect(
+            link.get("hash") == anchor["hash"],
+            f"governance entry {anchor['number']} is not the one that was anchored",
+        ):
+            reached = max(reached, anchor["number"])
+    notes, unproven = bundle.notes, set(bundle.names)
+    if reached:
+        notes.append(f"anchored: governance entries up to {reached}")
+        unproven -= {name for name, number in bundle.proven.items() if 0 < number <= reached}
+    if reached and reached == max(map(int, filter(None, links))):
+        unproven.discard(LINKS)
+    elif reached:
+        notes.append(f"unproven: {LINKS}: entries after {reached}")
+        unproven.discard(LINKS)
+    if EVENTS in bundle.names and EVENTS not in unproven and bundle.unproven_lines:
+        notes.append(f"unproven: {EVENTS}: {lines_named(bundle.unproven_lines)}")
+    notes.append(f"unproven: {', '.join(sorted(unproven))}: they agree with each other, and no more is known")
+    absent = sorted(USUAL - set(bundle.names))
+    left = ", ".join(absent) or "nothing that is usual"
+    notes.append(f"absent: {left}; that no other file was left out is the sender's word")
+    notes.append("note: --expect DIGEST, with the digest that you got by another way, settles all of them")
+
+
+def lines_named(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:NAMED_MAX]))
+    more = f" and {len(numbers) - NAMED_MAX} more" if len(numbers) > NAMED_MAX else ""
+    return f"{'line' if len(numbers) == 1 else 'lines'} {shown}{more}"
 
 
 # --- all of it -----------------------------------------------------------------------------------
 
 
-def verify(path: str) -> tuple[str, int, list[str]]:
-    """The bundle's digest, how many files it has, and what is wrong with it."""
+class Verdict(NamedTuple):
+    """What was found."""
+
+    digest: str  # of the whole bundle
+    files: int
+    findings: list[str]  # what is wrong
+    notes: list[str]  # how much of it is proven, and by what
+
+
+def verify(path: str, expected: str = "", anchors: Sequence[dict[str, Any]] = ()) -> Verdict:
+    """Check everything; `expected` and `anchors` came by another way than the bundle."""
     try:
         if os.path.exists(path) and not os.path.isdir(path) and not os.path.isfile(path):
             raise NoBundle("it is neither a folder nor a file")
@@ -461,13 +608,21 @@ def verify(path: str) -> tuple[str, int, list[str]]:
     except Exception as error:  # noqa: BLE001 - a damaged archive fails in many ways
         raise NoBundle(str(error)) from None
     digest = check_files(bundle)
-    checks = (check_crate, check_ledger, check_lineage, check_provenance, check_governance, check_seals)
-    for check in checks:
+
+    def check_kept(bundle: Bundle) -> None:
+        if expected:
+            findings.expect(expected == digest, f"the digest is {digest}, not {expected}")
+            bundle.notes.append("proven: every file, if you got the digest by another way than the bundle")
+        else:
+            check_anchors(bundle, anchors)
+
+    for check in (check_crate, check_ledger, check_lineage, check_provenance, check_governance, check_seals,
+                  check_kept):  # fmt: skip
         try:
             check(bundle)
         except Exception as error:  # noqa: BLE001 - whatever a damaged file holds is a finding
             findings.expect(False, f"{check.__name__} stopped: {type(error).__name__}: {error}")
-    return digest, len(bundle.names), list(findings)
+    return Verdict(digest, len(bundle.names), list(findings), [] if findings else bundle.notes)
 
 
 def shown(text: str) -> str:
@@ -475,27 +630,40 @@ def shown(text: str) -> str:
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
+def taken(arguments: list[str], option: str) -> str:
+    """An option's value, which is taken out of the arguments."""
+    if option not in arguments:
+        return ""
+    place = arguments.index(option)
+    value = (arguments[place + 1 :] or [""])[0]
+    del arguments[place : place + 2]
+    return value
+
+
 def main(arguments: list[str]) -> int:
-    wanted = ""
-    if "--expect" in arguments:
-        place = arguments.index("--expect")
-        wanted = (arguments[place + 1 :] or [""])[0]
-        del arguments[place : place + 2]
+    wanted, anchored = taken(arguments, "--expect"), taken(arguments, "--anchors")
     if len(arguments) > 1 or any(each.startswith("-") for each in arguments):
         sys.stderr.write(f"{__doc__}\n")
         return 0 if arguments in (["-h"], ["--help"]) else 2
-    path = arguments[0] if arguments else os.path.dirname(os.path.abspath(__file__))
+    here = os.path.dirname(os.path.abspath(__file__))
+    path = arguments[0] if arguments else here
     try:
-        digest, files, findings = verify(path)
-    except NoBundle as error:
+        verdict = verify(path, wanted, read_anchors(anchored) if anchored else ())
+    except (NoBundle, OSError, ValueError) as error:
         sys.stderr.write(f"{shown(path)}: {shown(str(error))}\n")
         return 2
-    if wanted and wanted != digest:
-        findings.append(f"the digest is {digest}, not {wanted}")
-    for finding in findings:
-        sys.stdout.write(f"wrong: {shown(finding)}\n")
-    sys.stdout.write(f"{'not sound' if findings else 'sound'}: {files} files, {digest}\n")
-    return 1 if findings else 0
+    lines = [f"wrong: {finding}" for finding in verdict.findings] or verdict.notes
+    if os.path.realpath(path) == os.path.realpath(here):
+        lines = [
+            *lines,
+            "note: this script came with the bundle: it helps only a reader who trusts its sender",
+        ]
+    lines = [
+        *lines,
+        f"{'not sound' if verdict.findings else 'sound'}: {verdict.files} files, {verdict.digest}",
+    ]
+    sys.stdout.write("".join(f"{shown(line)}\n" for line in lines))
+    return 1 if verdict.findings else 0
 
 
 if __name__ == "__main__":

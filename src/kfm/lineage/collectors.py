@@ -48,9 +48,17 @@ class MaskKey:
         return mask(name, self.value)
 
     def take(self, store: Ledger, settings: Settings, fresh: Callable[[], str]) -> None:
-        """Read it, or make it, where there is something to mask, or hooks may get incidents."""
-        if settings.incidents or any(is_masked(dataset) for dataset in settings.datasets):
+        """Read it, or make it, where there is something to mask, or hooks may get incidents.
+
+        What is masked is remembered: it stays so when the configuration does not have it any more.
+        """
+        masked = any(is_masked(dataset) for dataset in settings.datasets)
+        if settings.incidents or masked:
             self.value = store.mark(MASK_KEY) or store.ensure_mark(MASK_KEY, fresh())
+        if masked:
+            from kfm.model.masked_names import names_by_dataset  # late: most have nothing to mask
+
+            store.remember_names(names_by_dataset(settings))
 
 
 def make_emitter(loaded: Loaded, key: MaskKey, environment: OpenLineage | None = None) -> Emitter:
@@ -108,7 +116,8 @@ def dataset_homes(loaded: Loaded, dataset_id: str) -> Sequence[tuple[str, str]]:
 
 
 def _place(loaded: Loaded, target: Target) -> tuple[str, str] | None:
-    if target.kind in ("noop", "github-actions"):  # what a job uploads is not found under its path
+    # What a job uploads is not found under its path, and a catalogue has no data.
+    if target.kind in ("noop", "github-actions", "dcat", "stac"):
         return None
     if target.url is not None:
         namespace, name = dataset_name(target.url)

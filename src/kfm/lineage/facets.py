@@ -50,6 +50,7 @@ _GIVEN_TEXTS = frozenset(
 _NUMBERS = ("revision", "force")
 _SPANS = ("window", "period")
 # What may come with a trigger besides its key: hashes and verdicts, never the payload.
+UPSTREAM, INGEST = "upstream-event", "event.ingest"  # the trigger, and the event that it makes
 _ENVELOPE_TEXTS = ("envelope_sha256", "signature", "reason", "etag", "md5", "watermark_time")
 
 
@@ -180,7 +181,7 @@ class Facets:
 
     def announcement(self, actor: str, **shown: str) -> Facet:
         """Upstream's facts of an object."""
-        return self._own("kfmTrigger", type="upstream-event", actor=actor, **shown)
+        return self._own("kfmTrigger", type=UPSTREAM, event=INGEST, actor=actor, **shown)
 
     def idempotency(self, key: str, work_key: str | None, documents: Mapping[str, Any]) -> Facet:
         return self._own(
@@ -195,11 +196,15 @@ class Facets:
     def trigger(self, invocation: Invocation, documents: Mapping[str, Any]) -> Facet:
         """Who or what asked. A payload is its hash, a signature its verdict."""
         asked: Facet = {"type": invocation.trigger_type, "actor": invocation.actor}
+        if invocation.trigger_type == UPSTREAM:
+            asked["event"] = INGEST
         if invocation.ticket is not None:
             asked["ticket"] = short(invocation.ticket)
         first = documents.get("first")
         if isinstance(first, Mapping):  # of an attempt made again: what asked for the run
             asked |= {f"first_{name}": first[name] for name in ("type", "actor")}
+            if first["type"] == UPSTREAM:
+                asked["event"] = INGEST
         key = documents.get("trigger")
         if isinstance(key, Mapping):
             for name in ("request_uuid", "message_id", "source_uri", "content_tag"):
@@ -284,13 +289,17 @@ class Facets:
             etag=found.etag,
             version=found.version,
             size=found.size,
+            **({"origin": found.origin} if found.origin else {}),
         )
 
     def content_signs(self, sha256: str | None, etag: str | None, version: str | None) -> Facet:
         return self._own("kfmContent", sha256=sha256, etag=etag, version=version, size=None)
 
-    def object_content(self, etag: str | None, version: str | None, size: int | None) -> Facet:
-        return self._own("kfmContent", sha256=None, etag=etag, version=version, size=size)
+    def object_content(
+        self, etag: str | None, version: str | None, size: int | None, sha256: str | None = None
+    ) -> Facet:
+        """`sha256` where all bytes were read."""
+        return self._own("kfmContent", sha256=sha256, etag=etag, version=version, size=size)
 
     def file_content(self, sha256: str, size: int) -> Facet:
         return self._own("kfmContent", sha256=sha256, etag=None, version=None, size=size)

@@ -122,7 +122,7 @@ class UnitEventBuilder:
 
     def _object(self, ended: Ended, *, hidden: bool) -> dict[str, Any]:
         name = ("masked", ended.object_uri) if hidden else object_name(ended.object_uri)
-        content = self._facets.object_content(ended.etag, ended.version_id, ended.size)
+        content = self._facets.object_content(ended.etag, ended.version_id, ended.size, ended.sha256)
         return self._dataset(name, {"kfmContent": content})
 
     def _item(self, ended: Ended) -> list[dict[str, Any]]:
@@ -146,6 +146,7 @@ class UnitEventBuilder:
             dataset=mask(ended.dataset),
             object_uri=mask(ended.object_uri),
             etag=None,
+            sha256=None,
             size=None,
             version_id=None,
             sequencer=None,
@@ -177,7 +178,8 @@ def _tags(ended: Ended) -> dict[str, str]:
 
 
 def _announced(ended: Ended) -> dict[str, str]:
-    """Upstream's facts of the object: its checksums, and the time that it is of."""
+    """Upstream's facts of the object: its checksums, and its watermark: the time that it is of, and its place
+    among the versions of its key."""
     shown = {}
     if ended.etag is not None:
         shown["etag"] = ended.etag
@@ -185,6 +187,8 @@ def _announced(ended: Ended) -> dict[str, str]:
             shown["md5"] = ended.etag.strip('"')
     if ended.event_time_ms is not None:
         shown["watermark_time"] = instant(ended.event_time_ms)
+    if ended.sequencer is not None:
+        shown["watermark_sequence"] = ended.sequencer
     return shown
 
 

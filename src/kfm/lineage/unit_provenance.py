@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -26,7 +26,7 @@ from kfm.model import keys
 from kfm.model.keys import unit_attempt_id
 from kfm.model.units import StoredUnit, UnitAttempt, UnitTransition, Version, tries, versions
 
-UNKNOWN_SOFTWARE = AttemptEvents()  # which version of kfm worked on a unit is not on record
+UNKNOWN = AttemptEvents()  # of a worker from before they introduced themselves, or from another ledger
 
 
 def unit_document(
@@ -35,9 +35,15 @@ def unit_document(
     *,
     mask: Mask | None = None,
     environment: str | None = None,
+    workers: Mapping[str, AttemptEvents] | None = None,
+    policies: Mapping[str, Mapping[str, str] | None] | None = None,
 ) -> dict[str, Any]:
-    """Everything that is on record of a unit, as linked data. With a mask its names stay at home."""
-    return {"@context": CONTEXT, "@graph": _Account(stored, history, mask, environment).graph()}
+    """Everything that is on record of a unit, as linked data. With a mask its names stay at home.
+
+    `workers` leads from a worker to its software and the policies in force, `policies` from those to texts.
+    """
+    account = _Account(stored, history, mask, environment, workers or {}, policies or {})
+    return {"@context": CONTEXT, "@graph": account.graph()}
 
 
 class _Account:
@@ -47,7 +53,11 @@ class _Account:
         history: Sequence[UnitTransition],
         mask: Mask | None,
         environment: str | None,
+        workers: Mapping[str, AttemptEvents],
+        policies: Mapping[str, Mapping[str, str] | None],
     ) -> None:
+        self._workers = workers
+        self._policies = policies
         self._unit = stored.unit
         self._mask = mask
         self._environment = environment
@@ -57,15 +67,21 @@ class _Account:
         self._versions = versions(history)
 
     def graph(self) -> list[Thing]:
+        by = [self._by(one) for one in self._tries] or [UNKNOWN]
         return [
             *(self._attempt(one, before) for before, one in pairwise([None, *self._tries]) if one),
             *(self._object(version) for version in self._versions),
             *self._item(),
             dataset(self._dataset, masked=self._mask is not None),
-            *provenance.agents((), (), [None]),
-            *provenance.plans([None], {}, named=True),
+            *provenance.agents((), (), dict.fromkeys(one.producer for one in by)),
+            *provenance.plans(
+                dict.fromkeys(one.policies for one in by), self._policies, named=not self._mask
+            ),
             *provenance.roles(),
         ]
+
+    def _by(self, one: UnitAttempt) -> AttemptEvents:
+        return self._workers.get(one.worker_id or "", UNKNOWN)
 
     def _named(self, name: str) -> str:
         return name if self._mask is None else self._mask(name)
@@ -90,7 +106,7 @@ class _Account:
                 kfm_errorClass=one.error_class,
                 kfm_stacStatus=one.stac_status,
             ),
-            **provenance.association(UNKNOWN_SOFTWARE, [], []),
+            **provenance.association(self._by(one), [], []),
         }
 
     def _attempt_urn(self, one: UnitAttempt) -> str:
@@ -105,11 +121,16 @@ class _Account:
         }
         if self._mask is not None:
             return {**thing, "kfm:withheld": MASKED}
+        read = [one.sha256 for one in self._tries if one.looked_at.number == version.number and one.sha256]
         return {
             **thing,
-            "kfm:noEvidence": NO_BYTES,
             "dcterms:source": ref(address(self._unit.object_uri)),
-            **known(kfm_etag=version.etag, kfm_size=None if version.size is None else whole(version.size)),
+            **known(
+                kfm_noEvidence=None if read else NO_BYTES,
+                spdx_checksum=provenance.checksum(read[-1]) if read else None,
+                kfm_etag=version.etag,
+                kfm_size=None if version.size is None else whole(version.size),
+            ),
         }
 
     def _item(self) -> list[Thing]:

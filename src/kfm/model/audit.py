@@ -1,4 +1,4 @@
-"""The governance ledger as a hash chain: entries, seals (Merkle roots over history, RFC 6962), proofs."""
+"""The audit log as a hash chain: entries, seals (Merkle roots over history, RFC 6962), proofs."""
 
 from __future__ import annotations
 

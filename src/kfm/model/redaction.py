@@ -1,4 +1,4 @@
-"""Redaction: secrets taken out of text and documents, in every spelling; masking of dataset names."""
+"""Redaction: secrets, places and personal data taken out of texts and documents; masking of dataset names."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, quote, unquote, unquote_plus, urlsplit, urlunsplit
 
 import msgspec
 
+from kfm.model.canonical import FLOAT_TAG
 from kfm.model.settings import DatasetSettings
 
 __all__ = [
     "MASK",
     "Discretion",
+    "free_text",
     "hide",
     "is_secret_name",
     "redact",
@@ -71,6 +74,60 @@ _SHAPES = re.compile(
 )
 
 
+# --- places and persons ----------------------------------------------------------------
+
+COORDINATES = "[coordinates removed]"
+PERSONAL_NUMBER = "[personal number removed]"
+PHONE = "[phone number removed]"
+PROSE_CHARS_MAX = 4000
+_DIGIT = re.compile(r"[0-9]").search
+_MAIL = re.compile(
+    r"(?<![\w.+-])[\w.+-]{1,64}@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.){1,8}[A-Za-z]{2,24}(?![\w-])"
+)
+# Three decimals and more: about a hundred metres. Not in a version, an address, a time; not with a unit.
+_DECIMAL = r"[-+\u2212]?[0-9]{1,3}\.[0-9]{3,}"
+_ENDS = r"(?![\w%]|\.[0-9]|:[0-9]| ?(?:[kMGT]?i?B|[num]?s|min|h|Hz|Wh|J|%)(?!\w))"
+_PAIRS = re.compile(
+    rf"(?<![\w.:+-]){_DECIMAL}(?:(?:\s{{0,3}}[,;/]\s{{0,3}}|\s{{1,3}}|\s{{0,3}}\]\s{{0,3}},\s{{0,3}}\[\s{{0,3}}){_DECIMAL})+{_ENDS}"
+)
+_NUMBER = re.compile(_DECIMAL)
+_NAMED_DEGREES = re.compile(
+    r"(?i)\b((?:lat(?:itude)?|lon(?:gitude)?|lng)[\"']?\s{0,3}(?:[:=]|is)?\s{0,3}[\"']?)[-+\u2212]?[0-9]{1,3}\.[0-9]+"
+)
+_DEGREES = re.compile(
+    r"(?<![\w.])[0-9]{1,3}(?:\.[0-9]+)?\s?\u00b0\s?(?:[0-9]{1,2}(?:\.[0-9]+)?\s?['\u2032\u2019]\s?)?"
+    r"(?:[0-9]{1,2}(?:\.[0-9]+)?\s?[\"\u2033\u201d]\s?)?[NSEWnsew](?!\w)"
+    r"|(?<![\w.])[0-9]{1,3}\.[0-9]{2,}\s?[NSEW](?!\w)|(?<!\w)[NSEW]\s?[0-9]{1,3}\.[0-9]{3,}(?![\w.])"
+)
+_SHAPE = re.compile(
+    r"(?i)\b(?:multi)?(?:point|linestring|polygon)\s{0,3}(?:zm?|m)?\s{0,3}\([-+0-9.,()e\s]{3,}\)"
+)
+_NAMED_NUMBER = re.compile(
+    r"(?i)\b((?:ssn|social security|passport|tribal (?:id|enrol{1,2}ment)|enrol{1,2}ment|date of birth|dob"
+    r"|phone|telephone)(?: (?:number|no\.?|nr\.?|id))?[\"']?\s{0,3}(?:[:=#]|is)?\s{0,3}[\"']?)"
+    r"(?=[A-Z]{0,3}[0-9])[A-Z0-9][A-Z0-9/.()+-]{0,24}(?: [0-9][0-9.-]{1,8}){0,4}"
+)
+_SSN = re.compile(r"(?<![\w-])[0-9]{3}-[0-9]{2}-[0-9]{4}(?![\w-])")
+_PHONE = re.compile(
+    r"(?<![\w.+-])\+[1-9][0-9]{0,2}(?:[ ().-]{1,2}[0-9]{1,4}){2,6}(?![\w-])"
+    r"|(?<![\w.+-])\+[1-9][0-9]{9,12}(?![\w-])"
+    r"|(?<![\w.-])(?:\([2-9][0-9]{2}\) ?|[2-9][0-9]{2}[ .-])[2-9][0-9]{2}[.-][0-9]{4}(?![\w-])"
+)
+PHONE_DIGITS_MIN = 9
+
+
+def _without_places(found: re.Match[str]) -> str:
+    """Decimals side by side are coordinates if they can be: in range, and not all of them below one."""
+    numbers = [abs(float(one.replace("\u2212", "-"))) for one in _NUMBER.findall(found[0])]
+    degrees = all(min(pair) <= 90 and max(pair) <= 180 for pair in pairwise(numbers))
+    return COORDINATES if degrees and max(numbers) >= 1 else found[0]
+
+
+def _without_phone(found: re.Match[str]) -> str:
+    digits = sum(character.isdigit() for character in found[0])
+    return PHONE if digits >= PHONE_DIGITS_MIN else found[0]
+
+
 def redact_url(url: str) -> str:
     """The address without user and password, with secret parameters masked."""
     try:
@@ -100,9 +157,30 @@ def hide(text: str, secrets: Iterable[str]) -> str:
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """Text that may be kept: known secrets and everything of their shape masked, length bounded."""
+    """An address or another text that is no prose: secrets and all of their shape masked, length bounded."""
     known = frozenset(secrets)
     return _kept(text, redactor(known) if known else None)
+
+
+def free_text(text: str, chars_max: int = PROSE_CHARS_MAX) -> str:
+    """Prose without the places and persons that it may quote from data, bounded; what was removed is said.
+
+    Found are coordinates (pairs of decimals, degrees, named ones, well-known text), mail addresses, phone
+    numbers, and numbers of persons by their form or by the word before them. Names of persons are not.
+    """
+    if "@" in text:
+        text = _MAIL.sub("[mail address removed]", text)
+    if _DIGIT(text) is not None:
+        text = _SHAPE.sub(COORDINATES, text)
+        text = _NAMED_DEGREES.sub(rf"\1{COORDINATES}", text)
+        text = _DEGREES.sub(COORDINATES, text)
+        text = _PAIRS.sub(_without_places, text)
+        text = _NAMED_NUMBER.sub(rf"\1{PERSONAL_NUMBER}", text)
+        text = _SSN.sub(PERSONAL_NUMBER, text)
+        text = _PHONE.sub(_without_phone, text)
+    if len(text) > chars_max:
+        text = f"{text[:chars_max]}… [{len(text) - chars_max:,} characters removed]"
+    return text
 
 
 def shapeless(text: str) -> str:
@@ -138,11 +216,20 @@ class Discretion:
         return self.redactor(text)
 
     def __call__(self, text: str) -> str:
-        return _kept(text, self.redactor)
+        """A text for the records: without secrets, places and personal data, and bounded."""
+        return free_text(_kept(text, self.redactor))
+
+    def logged(self, text: str) -> str:
+        """A text for the log: as for the records, but a trace may be longer."""
+        return free_text(_kept(text, self.redactor), TEXT_CHARS_MAX + 1)  # and a mark that it was cut
 
     def said(self, text: str) -> str:
-        """What a person gives as a reason is kept for good: what looks like a secret goes, too."""
-        return shapeless(self.redactor(text))
+        """What a person gives as a reason is kept for good: what looks like a secret goes, too.
+
+        A mail address alone is a name: of an actor, or of whom a ticket belongs to.
+        """
+        text = shapeless(self.redactor(text))
+        return text if _MAIL.fullmatch(text) else free_text(text)
 
     def within(self, value: Any) -> Any:
         """A document with known secrets masked."""
@@ -398,21 +485,61 @@ def _any_case(escape: str) -> str:
 
 # Nearly all documents have none of this, and a pass has many documents.
 _SUSPICIOUS = re.compile(
-    rf'{SECRET_WORDS}|"(?:key|sig|sas|auth|pass)"|://|bearer|basic', re.IGNORECASE
+    rf'{SECRET_WORDS}|"(?:key|sig|sas|auth|pass)"|://|bearer|basic|@|[0-9]\.[0-9]|[0-9]-[0-9]{{2}}-|\+[0-9]'
+    r"|ssn|passport|phone|birth|dob|enrol",
+    re.IGNORECASE,
 ).search
 
 
 def redacted_document(document: str) -> str:
+    """A node's inputs and parameters as they are kept: parameters also without places and personal data."""
     if _SUSPICIOUS(document) is None:
         return document
-    masked = within(_masked_value(msgspec.json.decode(document)), shapeless)
-    return msgspec.json.encode(masked).decode()
+    read = msgspec.json.decode(document)
+    if isinstance(read, dict) and isinstance(read.get("params"), dict):
+        read["params"] = _impersonal(read["params"])
+    return msgspec.json.encode(within(_masked_value(read), shapeless)).decode()
 
 
 def _masked_value(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: MASK if is_secret_name(name) else _masked_value(each) for name, each in value.items()}
     return [_masked_value(each) for each in value] if isinstance(value, list) else value
+
+
+_DEGREES_NAME = re.compile(r"(?i)(?:.*[^a-z])?(?:lat(?:itude)?|lon(?:gitude)?|lng|easting|northing)")
+_PERSON_NAME = re.compile(
+    r"(?i)(?:.*[^a-z])?(?:ssn|passport|dob|birth_?date|date_of_birth|phone|enrol{1,2}ment_?id)"
+)
+
+
+def _impersonal(value: Any) -> Any:
+    """By the form of texts, by the names of members, and lists of numbers that are places."""
+    if isinstance(value, str):
+        return free_text(value)
+    if isinstance(value, list):
+        numbers = [text for each in value if (text := _decimal(each)) is not None]
+        if len(numbers) == len(value) >= 2 and free_text(", ".join(numbers)) == COORDINATES:
+            return COORDINATES
+        return [_impersonal(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _impersonal_member(name, each) for name, each in value.items()}
+    return value
+
+
+def _impersonal_member(name: str, value: Any) -> Any:
+    if _DEGREES_NAME.fullmatch(name) and _decimal(value) is not None:
+        return COORDINATES
+    if _PERSON_NAME.fullmatch(name) and isinstance(value, str | int) and not isinstance(value, bool):
+        return PERSONAL_NUMBER
+    return _impersonal(value)
+
+
+def _decimal(value: Any) -> str | None:
+    """The text of a number with a fraction, which is tagged in what is hashed."""
+    if isinstance(value, dict) and set(value) == {FLOAT_TAG}:
+        return str(value[FLOAT_TAG])
+    return repr(value) if isinstance(value, float) else None
 
 
 PREFIX = "masked-"

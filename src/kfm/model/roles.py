@@ -168,8 +168,10 @@ def who_could(others: Sequence[str]) -> str:
     return f"Ask {named}; `kfm whoami` shows who you are here, and how that is known."
 
 
-def refusal_entry(identity: Identity, role: Role, what: str, reason: str, at_ms: int) -> GovernanceEntry:
-    """The governance entry of a change that was refused for lack of a role."""
+def refusal_entry(
+    identity: Identity, role: Role, what: str, reason: str, at_ms: int, count: int = 1
+) -> GovernanceEntry:
+    """The governance entry of a change that was refused for lack of a role, so many times since the last."""
     return governance_entry(
         "role-refused",
         what,
@@ -180,6 +182,7 @@ def refusal_entry(identity: Identity, role: Role, what: str, reason: str, at_ms:
         known_by=identity.known_by,
         account=identity.account,
         reason=reason,
+        count=count,
     )
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kfm import __version__
 from kfm.lineage.collectors import RUN_DELIVERY_MS, LineageContext, MaskKey, deliver, make_collector
 from kfm.lineage.delivery import Delivered, deliver_messages
+from kfm.lineage.run_facts import AttemptEvents
 from kfm.lineage.unit_events import UnitCollector, UnitEventBuilder
 from kfm.model.errors import UsageError
 from kfm.model.redaction import MASK_KEY, is_masked
@@ -15,10 +18,13 @@ from kfm.model.units import TOPIC
 
 if TYPE_CHECKING:
     from kfm.db.ledger import Ledger
+    from kfm.db.ledger_reader import LedgerReader
     from kfm.model.runs import OutboxMessage
+    from kfm.policy.cedar import CedarPolicies
     from kfm.ports import Collector
 
 BATCH = 20  # messages; each is some hundred events
+WORKER_MARK = "worker/"
 
 
 def hidden_units(app: LineageContext) -> Callable[[str], bool]:
@@ -102,6 +108,19 @@ def unit_messages(app: LineageContext, wal_id: str) -> list[OutboxMessage]:
     return [event for message in messages for event in builder.of_unit(message, wal_id)]
 
 
+def introduce(store: Ledger, worker_id: str, policies: CedarPolicies) -> None:
+    """Put on record which software a worker is, and which policies it works under. The first word counts."""
+    if store.policy_texts(policies.bundle_id) is None:
+        store.keep_policies(policies.bundle_id, policies.texts)
+    known = AttemptEvents(policies=policies.bundle_id, producer=__version__)
+    store.ensure_mark(f"{WORKER_MARK}{worker_id}", msgspec.json.encode(known).decode())
+
+
+def introduced(ledger: LedgerReader, worker_id: str) -> AttemptEvents | None:
+    found = ledger.mark(f"{WORKER_MARK}{worker_id}")
+    return None if found is None else AttemptEvents(**msgspec.json.decode(found))
+
+
 def unit_provenance(app: LineageContext, wal_id: str, *, internal: bool = False) -> bytes:
     """The PROV-O document of a unit."""
     from kfm.lineage.provenance import written
@@ -112,10 +131,16 @@ def unit_provenance(app: LineageContext, wal_id: str, *, internal: bool = False)
     if stored is None:
         raise UsageError(f"There is no unit `{wal_id}`.", remedy="`kfm nodd units` lists them.")
     hidden = hidden_units(app)(stored.unit.dataset) and not internal
+    history = reader.history_of(wal_id)
+    named = {move.worker_id for move in history if move.worker_id is not None}
+    workers = {name: known for name in sorted(named) if (known := introduced(app.ledger, name)) is not None}
+    bundles = {one.policies for one in workers.values() if one.policies is not None}
     return written(
         unit_document(
             stored,
-            reader.history_of(wal_id),
+            history,
+            workers=workers,
+            policies={bundle: app.ledger.policy_texts(bundle) for bundle in bundles},
             mask=unit_mask(app) if hidden else None,
             environment=app.settings.environment,
         )

@@ -1,22 +1,24 @@
 """Records of units from elsewhere, a line of JSON each: older ledgers, or another one of our own.
 
 A record has the fields of a unit, with its times as RFC 3339 text. What older writers left out gets its
-default, what we do not know goes under `extra`. A line that can't be read is reported by its number and
-affects no other; a unit that is known already stays as it is, so the same file may be read again.
+default, what we do not know goes under `extra`. A line that can't be read, or that contradicts itself, is
+reported by its number and affects no other; a unit that is known already stays as it is, so the same file may
+be read again. Texts are redacted, and host names become logical ones: older writers kept both.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from kfm.model.errors import KfmError, UsageError
 from kfm.model.records import Record, Unit
-from kfm.model.redaction import redact
+from kfm.model.redaction import mask, redact, within
 from kfm.model.times import parse_rfc3339
-from kfm.model.units import PROVIDERS, canonical_object_uri, wal_id
+from kfm.model.units import canonical_object_uri, provider_of, wal_id
 from kfm.nodd.dataset_registry import Registry
 from kfm.nodd.intake import split
 from kfm.nodd.messages.refusals import RecordRefusal
@@ -43,6 +45,22 @@ TIMES = {
 _PLAIN = frozenset(Unit.__struct_fields__) - set(TIMES.values()) - {"extra"}
 _OWN = frozenset(Unit.__struct_fields__) | TIMES.keys()
 _FREE = ("last_error_message",)
+_STATUSES = ("integrity_status", "metadata_status", "stac_status", "provenance_status")
+_HOSTS = ("host", "hostname", "worker_host")  # under extra: where older writers kept it beside the worker
+# A worker's id here is a UUID; a number, or a name that was masked before, tells of no host either.
+_LOGICAL = re.compile(
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|w(?:orker-)?\d{1,9}|masked(?:-[0-9a-f]+)?"
+)
+
+
+class Cleaning(NamedTuple):
+    """What is done to texts of strangers on their way in."""
+
+    hide: Callable[[str], str] = redact  # known secrets, and all that has their shape
+    logical: Callable[[str], str] = lambda name: mask(name, None)  # for the name of a host
+
+
+PLAIN = Cleaning()
 
 
 class LineError(Record, frozen=True):
@@ -70,7 +88,7 @@ def import_units(
     now_ms: int,
     actor: str,
     rationale: str,
-    hide: Callable[[str], str] = redact,
+    cleaning: Cleaning = PLAIN,
 ) -> ImportReport:
     """Import all lines; blank ones are skipped."""
     batch: dict[str, Unit] = {}
@@ -87,7 +105,7 @@ def import_units(
             continue
         seen += 1
         try:
-            unit = read_line(line, registry, now_ms, hide)
+            unit = read_line(line, registry, now_ms, cleaning)
         except KfmError as error:
             refused += 1
             if len(errors) < ERRORS_MAX:
@@ -103,24 +121,20 @@ def import_units(
     )
 
 
-def read_line(
-    line: str | bytes, registry: Registry, now_ms: int, hide: Callable[[str], str] = redact
-) -> Unit:
+def read_line(line: str | bytes, registry: Registry, now_ms: int, cleaning: Cleaning = PLAIN) -> Unit:
     """The unit of a line. Raises UsageError."""
     if len(line) > LINE_BYTES_MAX:
         raise UsageError(f"The line has more than {LINE_BYTES_MAX} bytes.")
     try:
         document = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UsageError(f"Not JSON: {error}.") from None
     if not isinstance(document, dict):
         raise UsageError("Not a JSON object.")
-    return unit_of(document, registry, now_ms, hide)
+    return unit_of(document, registry, now_ms, cleaning)
 
 
-def unit_of(
-    document: dict[str, Any], registry: Registry, now_ms: int, hide: Callable[[str], str] = redact
-) -> Unit:
+def unit_of(document: dict[str, Any], registry: Registry, now_ms: int, cleaning: Cleaning = PLAIN) -> Unit:
     for name in ("dataset", "object_uri", "status"):
         if not isinstance(document.get(name), str) or not document[name]:
             raise UsageError(f"`{name}` is missing or no text.")
@@ -136,12 +150,31 @@ def unit_of(
     created_ms, updated_ms = values["created_at_ms"], values["updated_at_ms"]
     values["created_at_ms"] = next(at for at in (created_ms, updated_ms, now_ms) if at is not None)
     values["updated_at_ms"] = values["created_at_ms"] if updated_ms is None else updated_ms
-    if "last_error_message" in values:
-        values["last_error_message"] = hide(str(values["last_error_message"]))[:MESSAGE_CHARS_MAX]
+    _clean(values, cleaning)
     try:
         return msgspec.convert(values, Unit)
     except msgspec.ValidationError as error:
         raise UsageError(f"{error}.") from None
+
+
+def _clean(values: dict[str, Any], cleaning: Cleaning) -> None:
+    """No secrets in free text; no host's name, neither as a worker nor where a text repeats it."""
+    extra = values["extra"]
+    hosts = {name for name in (values.get("worker_id"), *map(extra.get, _HOSTS)) if isinstance(name, str)}
+    names = {name: cleaning.logical(name) for name in hosts if name and not _LOGICAL.fullmatch(name)}
+
+    def clean(text: str) -> str:
+        for name in sorted(names, key=len, reverse=True):
+            text = text.replace(name, names[name])
+        return cleaning.hide(text)
+
+    if "last_error_message" in values:
+        values["last_error_message"] = clean(str(values["last_error_message"]))[:MESSAGE_CHARS_MAX]
+    if "worker_id" in values:
+        values["worker_id"] = names.get(values["worker_id"], values["worker_id"])
+    if "stac_item_href" in values:
+        values["stac_item_href"] = cleaning.hide(str(values["stac_item_href"]))
+    values["extra"] = within(extra, clean)
 
 
 def _time(name: str, text: Any) -> int | None:
@@ -160,6 +193,9 @@ def _check(values: dict[str, Any]) -> None:
     for name, value in values.items():
         if isinstance(value, str) and name not in _FREE and not value.isprintable():
             raise UsageError(f"`{name}` holds characters that can't be printed.")
+    failed = [name for name in _STATUSES if values.get(name) == "failed"]
+    if values["status"] == "succeeded" and failed:
+        raise UsageError(f"`status` is succeeded, but {' and '.join(failed)} failed.")
     for name, least in (("version", 1), ("attempts", 0)):
         value = values.get(name, least)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value < NUMBER_MAX:
@@ -186,7 +222,7 @@ def _extra(document: dict[str, Any]) -> dict[str, Any]:
 def _identify(values: dict[str, Any], document: dict[str, Any], registry: Registry) -> None:
     """The id that the object has here: the one that its next announcement will have, too."""
     uri = canonical_object_uri(values["object_uri"])
-    provider = PROVIDERS.get(uri.partition("://")[0])
+    provider = provider_of(uri.partition("://")[0])
     made = wal_id(values["dataset"], values["object_uri"], values["time_range_start_ms"])
     if provider is not None:
         try:

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -300,7 +301,9 @@ class RemoteInputVersions:
             http = GuardedHttp(http, self._circuit_guard(provider))
 
         def ask(timeout_ms: int) -> Mapping[str, str]:
-            with http.open("HEAD", uri, {}, timeout_ms) as response:
+            # Its host may be anywhere: the pipeline's own code names it. Where it redirects to may not.
+            host = urlsplit(uri).hostname or ""
+            with http.open("HEAD", uri, {}, timeout_ms, allow=(host,)) as response:
                 if response.status != 200:
                     raise UpstreamUnavailable(
                         f"{redact(uri)} answered {response.status}.",

@@ -60,6 +60,7 @@ class PipelinePlanner:
         self.order = self._selected()
         self.report = PipelineReport(options.run_id, options.pipeline_id, options.branch)
         self.known = KnownNodes({}, {})
+        self._standing: Mapping[str, Head] = {}  # what the branch shows of its nodes
         self.hashes: dict[str, str] = {}  # node → the hash of its outputs; a node in here can be read from
         self.checksums = FileChecksums(
             kernel.files, kernel.pipeline_runs, kernel.clock.now_ms, verify=options.verify
@@ -121,6 +122,7 @@ class PipelinePlanner:
         """Read what is on record of the nodes."""
         states, options = self.kernel.states, self.options
         self.known = states.known(options.branch, options.run_id, self.order)
+        self._standing = dict(self.known.heads) if options.fork_of is not None else self.known.heads
         for node in states.of_run(options.fork_of) if options.fork_of is not None else ():
             if node.outcome in ("success", "skipped"):
                 self.known.heads[node.dataset_id] = Head(
@@ -147,6 +149,7 @@ class PipelinePlanner:
             self._elsewhere,
             self.pipeline.skip_scope,
             self._forced.get(node) if self._forced else None,
+            self._was_reverted,
         ), inputs_hash
 
     def document(self, spec: NodeSpec) -> bytes:
@@ -188,21 +191,16 @@ class PipelinePlanner:
     def reuse(self, node: str, decision: NodeDecision, inputs_hash: str) -> None:
         """Settle a node that need not run with the outputs that it has."""
         self.settle(node, decision.outputs_hash)
+        made_by, code_sha = decision.made_by or self.options.run_id, self.code_sha(self.pipeline.nodes[node])
         if decision.verdict == "skip":
-            assert decision.made_by is not None
-            code_sha = self.code_sha(self.pipeline.nodes[node])
-            self._skips.append((node, inputs_hash, code_sha, decision.made_by, decision.reason))
-            if decision.earlier:
-                self._restored.append(
-                    Head(
-                        decision.made_by,
-                        inputs_hash,
-                        code_sha,
-                        decision.outputs_hash,
-                        decision.outputs,
-                        dataset_id=node,
-                    )
-                )
+            self._skips.append((node, inputs_hash, code_sha, made_by, decision.reason))
+        shown = self._standing.get(node)
+        if shown is None or not stands(shown, inputs_hash, code_sha) or decision.earlier:
+            # Of an earlier run, of one that was forked, or of this one before another came between.
+            made = Head(
+                made_by, inputs_hash, code_sha, decision.outputs_hash, decision.outputs, dataset_id=node
+            )
+            self._restored.append(made)
         outcome: NodeOutcome = "skipped" if decision.made_by is not None else "success"
         if self.run is not None:
             self.run.adopt(outputs_of(decision.outputs))
@@ -212,7 +210,7 @@ class PipelinePlanner:
 
     def skips(self, branch_head: str | None) -> Skips | None:
         """All nodes that were skipped, as they are recorded at the end; None if none was."""
-        if not self._skips:
+        if not self._skips and not self._restored:
             return None
         whole, options, heads = None, self.options, self.known.heads
         if len(self._skips) == len(heads) == len(self.order) and not self._restored and not options.fork_of:
@@ -350,6 +348,9 @@ class PipelinePlanner:
 
     def _elsewhere(self, node: str, inputs_hash: str, code_sha: str | None) -> Head | None:
         return self.kernel.states.made(self.options.branch, node, inputs_hash, code_sha)
+
+    def _was_reverted(self, node: str, inputs_hash: str, code_sha: str | None) -> bool:
+        return self.kernel.states.was_reverted(self.options.branch, node, inputs_hash, code_sha)
 
 
 @contextmanager

@@ -40,6 +40,13 @@ JOBS_MAX = 256
 REMEDY = "Name a Python file that makes a kfm.Pipeline: `FILE`, or `FILE:NAME` where it makes several."
 
 
+def _redacted(text: str) -> str:
+    """A text for the records, where no configuration knows any secrets."""
+    from kfm.model.redaction import Discretion  # late: only failures need it
+
+    return Discretion()(text)
+
+
 class PipelineProject:
     """Project of a pipeline: its folder, its state folder, its ledger."""
 
@@ -129,7 +136,7 @@ class PipelineProject:
             heartbeat=LeaseHeartbeat(self._folder.open_ledger),
             ledger=self.store,
             run_ms=self.loaded.settings.limits.run_seconds * 1000 if self.loaded else None,
-            redact=self.loaded.discretion.hide if self.loaded else str,
+            redact=self.loaded.discretion if self.loaded else _redacted,
             on_node=on_node,
             **({} if evidence is None else evidence.fields()),
         )

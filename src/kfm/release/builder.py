@@ -87,7 +87,7 @@ def make(
     origin: Origin,
     sign: Callable[[bytes], bytes] | None = None,
 ) -> Made:
-    """Make it, or find that it is there already. The making is recorded in the governance ledger."""
+    """Make it, or find that it is there already. The making is recorded in the audit log."""
     if wanted.replace and not (wanted.rationale or "").strip():
         raise RationaleRequired("Replacing a release needs --rationale TEXT.")
     target = os.path.join(wanted.parent, wanted.version)
@@ -182,7 +182,7 @@ def _write_all(
 
 
 def last_link(ledger: LedgerReader, bounds: TimeBounds) -> ChainLink | None:
-    """The last entry of the governance ledger within the bounds that is not itself about a release.
+    """The last entry of the audit log within the bounds that is not itself about a release.
 
     Making a release is recorded: if that counted, no release could be made twice alike.
     """
@@ -319,7 +319,7 @@ RUNS, ATTEMPTS, RETRIES, CALLS = "runs.jsonl", "attempts.jsonl", "retries.jsonl"
 
 
 class PublicInvocation(Record, frozen=True):
-    """An invocation without who made it and why: that is between them and the governance ledger."""
+    """An invocation without who made it and why: that is between them and the audit log."""
 
     invocation_id: str
     run_id: str | None

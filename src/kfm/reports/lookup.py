@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from kfm.model.errors import UsageError
+from kfm.model.keys import unit_attempt_id
 
 WAL_ID = re.compile(r"[0-9a-f]{13}-[0-9a-f]{20}")
+ACTIVITY = re.compile(r"(?:urn:kfm:attempt:)?([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 PREFIX_CHARS_MIN = 4
 NAMED_MAX = 3
 SEARCHED_MAX = 10_000
@@ -26,6 +28,21 @@ def find_unit(reader: Any, wanted: str) -> Any:
     if found is None:
         raise UsageError(f"There is no unit `{wanted[:80]}`.", remedy="`kfm nodd units` lists them.")
     return found
+
+
+def unit_of_activity(reader: Any, wanted: str) -> str | None:
+    """The unit of an attempt that is known by its OpenLineage run, or by its activity in PROV.
+
+    Such an id is made of the unit's id and can't be read back, so all units are gone through, newest
+    first: for people at this machine, not for every reader of a server.
+    """
+    activity = ACTIVITY.fullmatch(wanted.strip().lower())
+    if activity is None:
+        return None
+    for wal_id, attempts in reader.attempts():
+        if any(unit_attempt_id(wal_id, number) == activity[1] for number in range(1, max(1, attempts) + 1)):
+            return str(wal_id)
+    return None
 
 
 def find_run(ledger: Any, wanted: str) -> Any:
@@ -100,4 +117,32 @@ def calls_in(ledger: Any) -> Sought:
 def requests_in(reader: Any) -> Sought:
     return Sought(
         "request", "requests", lambda start: reader.find(start, NAMED_MAX + 1), lambda one: one.request_id
+    )
+
+
+def incidents_in(ledger: Any) -> Sought:
+    """By the id of an incident."""
+    return Sought(
+        "incident",
+        "incidents",
+        lambda start: ledger.find_incidents(start) if start.replace("-", "").isalnum() else [],
+        lambda one: one.incident_id,
+    )
+
+
+def approvals_in(ledger: Any) -> Sought:
+    return Sought(
+        "request for an approval",
+        "requests for approvals",
+        lambda _start: ledger.approvals(limit=SEARCHED_MAX),
+        lambda one: one.request_id,
+    )
+
+
+def replays_in(reader: Any) -> Sought:
+    return Sought(
+        "replay",
+        "replays",
+        lambda start: [reader.replay(found) for found in reader.find(start, NAMED_MAX + 1)],
+        lambda one: one.replay_id,
     )

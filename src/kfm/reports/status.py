@@ -6,8 +6,9 @@ from itertools import chain
 from typing import Any
 
 from kfm.model.quantities import instant, one_line, short_id
-from kfm.reports.blockers import OPERATOR, failures, frozen, switched
-from kfm.reports.state_words import of_run, of_waiting
+from kfm.reports.blockers import OPERATOR, failures, frozen, halted, switched
+from kfm.reports.runs import word_of_run
+from kfm.reports.state_words import of_waiting
 
 ATTENTION_MAX = 20  # works named; more are counted
 
@@ -52,10 +53,11 @@ def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
         **_ahead(ledger),
     }
     words = {
-        name: _word(run, _promise(ledger, run) if run.status == "failed" else None)
+        name: _word(ledger, run, _promise(ledger, run) if run.status == "failed" else None)
         for name, run in newest.items()
     }
-    return {"headline": _headline(settings, switches, document, now_ms), **document}, words
+    halts = {each.what: each for each in halted(settings, ledger, now_ms)} if document["held"] else {}
+    return {"headline": _headline(settings, switches, halts, document, now_ms), **document}, words
 
 
 def _promise(ledger: Any, run: Any) -> Any:
@@ -65,10 +67,8 @@ def _promise(ledger: Any, run: Any) -> Any:
     return state if is_ahead else None
 
 
-def _word(run: Any, promise: Any) -> str:
-    if promise is not None:
-        return of_waiting(promise.reason)
-    return of_run(run.status, version_id=run.version_id, error_code=run.error_code)
+def _word(ledger: Any, run: Any, promise: Any) -> str:
+    return of_waiting(promise.reason) if promise is not None else word_of_run(ledger, run)
 
 
 def _breakers(settings: Any, ledger: Any) -> list[dict[str, Any]]:
@@ -130,11 +130,18 @@ def _ahead(ledger: Any) -> dict[str, Any]:
 # --- the first line ------------------------------------------------------------------
 
 
-def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_ms: int) -> dict[str, Any]:
-    """State, one sentence, who can change it and the command. The hardest blocker first."""
-    for each in chain(switched(switches), frozen(settings, now_ms)):
+def _headline(
+    settings: Any, switches: list[Any], halts: dict[str, Any], document: dict[str, Any], now_ms: int
+) -> dict[str, Any]:
+    """State, one sentence, who can change it and the command. The hardest blocker first.
+
+    Of a dataset that is halted the halt, not the pause that it has set: lifting that alone starts nothing.
+    """
+    for each in chain(switched(switches), halts.values(), frozen(settings, now_ms)):
         if each.kind != "replays":
-            return _line("blocked", each.sentence, OPERATOR, each.command)
+            hardest = halts.get(each.what, each)
+            who = hardest.who if hardest.kind == "halt" else OPERATOR
+            return _line("blocked", hardest.sentence, who, hardest.command)
     for breaker in document["breakers"]:
         if breaker["state"] != "closed":
             from kfm.reports.breakers import breaker_headline

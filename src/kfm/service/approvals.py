@@ -54,13 +54,12 @@ def request_release(
         ticket=ticket and said(ticket),
         about=f"release of {held.grain} {held.subject}",
         dataset_id=held.dataset_id,
-        requested_names=tuple(names),
+        requested_names=_requesters(app, names, claimed_actor),
     )
     facts = {"held_id": held.held_id}
     at_ms = approval.requested_at_ms
     entry = _entry(app, "release-requested", held.subject, approval, at_ms, facts, claimed_actor)
-    store.request_approval(approval, entry)
-    return approval
+    return store.request_approval(approval, entry)
 
 
 def request_attempt(app: App, subject: RunSubject, *, rationale: str, names: Sequence[str] = ()) -> Approval:
@@ -83,21 +82,20 @@ def request_attempt(app: App, subject: RunSubject, *, rationale: str, names: Seq
         about=f"one attempt at {dataset.id} from {subject.source.id}, "
         f"{rfc3339(window.start_ms)}/{rfc3339(window.end_ms)}",
         dataset_id=dataset.id,
-        requested_names=tuple(names),
+        requested_names=_requesters(app, names, trigger.claimed_actor),
     )
     at_ms, facts = approval.requested_at_ms, {"about": approval.about}
     entry = _entry(app, "approval-requested", dataset.id, approval, at_ms, facts, trigger.claimed_actor)
-    store.request_approval(approval, entry)
-    return approval
+    return store.request_approval(approval, entry)
 
 
 def request_replay(app: App, plan: ReplayPlan, by: Justification) -> Approval:
     """Request the replay of ended units: the plan is frozen in the ledger, where the approver reads it."""
-    from kfm.nodd.replay import drifted, require_current
+    from kfm.nodd.replay import drifted, grants_of, require_current
 
     store = app.kernel.store
     replays = store.replays()
-    require_current(replays, app.settings.ingest, plan)
+    require_current(replays, app.settings.ingest, plan, grants_of(app))
     for dataset in plan.by_dataset:
         _require_approvable(app, dataset, by.actor)
     for one in store.approvals(state="requested", subject=plan.replay_id):
@@ -113,7 +111,7 @@ def request_replay(app: App, plan: ReplayPlan, by: Justification) -> Approval:
         ticket=by.ticket,
         about=f"replay of {counted(len(plan.units), 'unit')} of {', '.join(plan.by_dataset)}: {plan.mode}",
         dataset_id=next(iter(plan.by_dataset)) if len(plan.by_dataset) == 1 else None,
-        requested_names=tuple(app.identity.names),
+        requested_names=_requesters(app, app.identity.names, by.claimed_actor or None),
     )
     facts = {"about": approval.about, "mode": plan.mode, "reason": plan.reason}
     at_ms = approval.requested_at_ms
@@ -142,6 +140,7 @@ def request_update(app: App, request: UpdateRequest, plan: RunPlan) -> bool:
         about=f"update of {header.dataset_id} from {header.source_id}: "
         f"{header.tally.added} added, {header.tally.changed} changed, {header.tally.removed} removed",
         dataset_id=header.dataset_id,
+        requested_names=_requesters(app, (), request.claimed_actor),
     )
     at_ms, facts = approval.requested_at_ms, {"about": approval.about}
     entry = _entry(
@@ -149,6 +148,12 @@ def request_update(app: App, request: UpdateRequest, plan: RunPlan) -> bool:
     )
     text = plans.write(plan).decode()
     return store.requests().await_approval(request, (header.digest, text), approval, entry)
+
+
+def _requesters(app: App, names: Sequence[str], claimed_actor: str | None) -> tuple[str, ...]:
+    """Every name of the requester. A claim proves nothing, but whom it names does not decide either."""
+    claimed = (app.loaded.discretion.said(claimed_actor),) if claimed_actor else ()
+    return (*names, *claimed)
 
 
 # --- deciding --------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kfm.model.errors import Busy
+from kfm.model.masked_names import names_by_dataset
 from kfm.model.records import governance_entry, justified
 from kfm.model.scheduled_times import (
     BACKFILL,
@@ -77,6 +78,7 @@ def _first_sight(app: App, schedule: Schedule) -> None:
     """Make the schedule known to the ledger: an unknown one can be neither paused nor backfilled."""
     store = app.kernel.store
     source = app.settings.source(schedule.source)
+    store.remember_names(names_by_dataset(app.settings, [schedule]))
     step = account(
         replace(schedule, enabled=True), source, None, [], store.now_ms(), late_ms=0, actor=app.actor
     )

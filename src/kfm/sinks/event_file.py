@@ -89,7 +89,12 @@ class FileCollector:
         raise BackendUnavailable(f"The {self._what} {self._path} is replaced again and again.")
 
     def _open(self) -> int:
-        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+        if os.path.islink(self._path):
+            raise BackendUnavailable(
+                f"{self._path} is a link, and nothing is appended through one.",
+                remedy=f"Name the file itself with {self._setting}; nothing is lost meanwhile.",
+            )
         try:
             descriptor = os.open(self._path, flags)
         except FileNotFoundError:

@@ -24,7 +24,6 @@ from kfm.telemetry.documents import (
     NO_INGEST,
     CarbonAccount,
     CarbonOf,
-    Cost,
     DatasetNodes,
     DatasetRuns,
     EnergyAccount,
@@ -280,7 +279,7 @@ class Aggregates:
             replay_mismatch_total=units.mismatches(),
             wal_attempts_histogram=units.attempts(),
             datasets=units.documents(),
-            cost=Cost(energy_wh=amount(0), co2_g=amount(0)),
+            cost=units.cost().document(),
         )
 
     def energy(self) -> EnergyAccount:
@@ -289,8 +288,9 @@ class Aggregates:
             release=self._release,
             environment=self._environment,
             period=self.period,
-            energy_wh=amount(whole.energy_uwh),
-            retries_wh=amount(self._all.retry_cost.energy_uwh),
+            energy_wh=whole.energy_wh,
+            retries_wh=self._all.retry_cost.energy_wh,
+            method=whole.method,
             assumptions=tuple(sorted(whole.assumptions)),
             metered=whole.metered,
             unmetered=whole.unmetered,
@@ -298,9 +298,9 @@ class Aggregates:
             datasets=tuple(
                 EnergyOf(
                     dataset_id=name,
-                    energy_wh=amount(tally.cost.energy_uwh),
-                    retries_wh=amount(tally.retry_cost.energy_uwh),
-                    nodes_wh={node: amount(cost.energy_uwh) for node, cost in self._node_costs(name)},
+                    energy_wh=tally.cost.energy_wh,
+                    retries_wh=tally.retry_cost.energy_wh,
+                    nodes_wh={node: cost.energy_wh for node, cost in self._node_costs(name)},
                 )
                 for name, tally in _sorted(self._datasets)
             ),
@@ -312,17 +312,18 @@ class Aggregates:
             release=self._release,
             environment=self._environment,
             period=self.period,
-            co2_g=amount(whole.co2_ug),
-            retries_g=amount(self._all.retry_cost.co2_ug),
+            co2_g=whole.co2_g,
+            retries_g=self._all.retry_cost.co2_g,
+            method=whole.method,
             assumptions=tuple(sorted(whole.assumptions)),
             metered=whole.metered,
             unmetered=whole.unmetered,
             datasets=tuple(
                 CarbonOf(
                     dataset_id=name,
-                    co2_g=amount(tally.cost.co2_ug),
-                    retries_g=amount(tally.retry_cost.co2_ug),
-                    nodes_g={node: amount(cost.co2_ug) for node, cost in self._node_costs(name)},
+                    co2_g=tally.cost.co2_g,
+                    retries_g=tally.retry_cost.co2_g,
+                    nodes_g={node: cost.co2_g for node, cost in self._node_costs(name)},
                 )
                 for name, tally in _sorted(self._datasets)
             ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 
 from kfm.model.energy import Energy
 from kfm.model.records import UNIT_STATUSES, Invocation
@@ -14,6 +15,7 @@ from kfm.telemetry.documents import (
     Cost,
     DatasetUnitsDocument,
     Durations,
+    Method,
     NodeWrites,
     PipelineWrites,
     RunsDocument,
@@ -85,10 +87,24 @@ class CostTally:
         if energy.package_uwh is not None:
             self.package_uwh = (self.package_uwh or 0) + energy.package_uwh
 
+    @property
+    def method(self) -> Method:
+        """Of work that was not metered no figure is invented; no work at all cost nothing."""
+        return "unmetered" if self.unmetered and not self.metered else "modelled"
+
+    @property
+    def energy_wh(self) -> Decimal | None:
+        return amount(self.energy_uwh) if self.method == "modelled" else None
+
+    @property
+    def co2_g(self) -> Decimal | None:
+        return amount(self.co2_ug) if self.method == "modelled" else None
+
     def document(self) -> Cost:
         return Cost(
-            energy_wh=amount(self.energy_uwh),
-            co2_g=amount(self.co2_ug),
+            energy_wh=self.energy_wh,
+            co2_g=self.co2_g,
+            method=self.method,
             assumptions=tuple(sorted(self.assumptions)),
             metered=self.metered,
             unmetered=self.unmetered,
@@ -221,6 +237,12 @@ class UnitTally:
                 if name.startswith("attempts:"):
                     found[int(name.removeprefix("attempts:"))] += count
         return {str(attempts): found[attempts] for attempts in sorted(found)}
+
+    def cost(self) -> CostTally:
+        """Hundreds of units share a process's time, so that of one is not metered: how many ended is."""
+        tally = CostTally()
+        tally.unmetered = sum(self.attempts().values())
+        return tally
 
     def documents(self) -> tuple[DatasetUnitsDocument, ...]:
         return tuple(

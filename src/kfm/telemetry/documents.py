@@ -43,12 +43,16 @@ def document_line(document: Any) -> bytes:
     return _ENCODER.encode(document) + b"\n"
 
 
-class Cost(Record, frozen=True):
-    """What work cost. `unmetered` attempts are not in it: they died before they were metered."""
+Method = Literal["modelled", "unmetered"]  # unmetered: no figure, because nothing of it was metered
 
-    energy_wh: Amount
-    co2_g: Amount
-    method: Literal["modelled"] = "modelled"
+
+class Cost(Record, frozen=True):
+    """What work cost. `unmetered` attempts are not in it: they died before they were metered, or are of a
+    kind that is not. Where none was metered there is no figure."""
+
+    energy_wh: Amount | None
+    co2_g: Amount | None
+    method: Method = "modelled"
     assumptions: tuple[str, ...] = ()
     metered: Count = 0
     unmetered: Count = 0
@@ -174,8 +178,9 @@ class PatternsTelemetry(Record, frozen=True, kw_only=True):
 class SequenceTry(Record, frozen=True):
     """One try within a retry sequence.
 
-    `delay_ms` is how long was waited after it; energy and carbon are null where the processor time of
-    the try was not metered by itself (a pipeline's own calls are not: theirs is within their node's).
+    `delay_ms` is how long was waited after it; energy and carbon are null, and `method` is `unmetered`, where
+    the processor time of the try was not metered by itself (a pipeline's own calls are not: theirs is within
+    their node's).
     """
 
     pipeline_id: str
@@ -188,14 +193,15 @@ class SequenceTry(Record, frozen=True):
     circuit_open: bool
     energy_wh: Amount | None = None
     co2_g: Amount | None = None
-    method: Literal["modelled"] = "modelled"
+    method: Method = "modelled"
     assumption: str | None = None
 
 
 class Compliance(Record, frozen=True):
     """One retry sequence in one line: what was tried, by which rule, and how it ended.
 
-    Energy and carbon are what retrying added: the first try would have been made anyway.
+    Energy and carbon are what retrying added: the first try would have been made anyway. `method` is
+    `unmetered` where that is not known.
     """
 
     pipeline_id: str
@@ -208,7 +214,7 @@ class Compliance(Record, frozen=True):
     energy_wh: Amount | None
     co2_g: Amount | None
     telemetry_ref: str
-    method: Literal["modelled"] = "modelled"
+    method: Method = "modelled"
     assumptions: tuple[str, ...] = ()
 
 
@@ -267,33 +273,36 @@ class IngestTelemetry(Record, frozen=True, kw_only=True):
 
 class EnergyOf(Record, frozen=True):
     dataset_id: str
-    energy_wh: Amount
-    retries_wh: Amount
-    nodes_wh: dict[str, Amount]
+    energy_wh: Amount | None
+    retries_wh: Amount | None
+    nodes_wh: dict[str, Amount | None]
 
 
 class EnergyAccount(Record, frozen=True, kw_only=True):
-    """The energy of runs; that of their nodes is within it, as is that of attempts after the first."""
+    """The energy of runs; that of their nodes is within it, as is that of attempts after the first.
+
+    Null: there was work, and none of it was metered. Units of the write-ahead ledger are not in it.
+    """
 
     schema: Literal["urn:kfm:schema:energy"] = "urn:kfm:schema:energy"
     release: str
     environment: str
     period: Period
-    energy_wh: Amount
-    retries_wh: Amount
+    energy_wh: Amount | None
+    retries_wh: Amount | None
     assumptions: tuple[str, ...]
     metered: Count
     unmetered: Count
     datasets: tuple[EnergyOf, ...]
     package_wh: Amount | None = None  # read off the processor, whatever else ran on it; None: not readable
-    method: Literal["modelled"] = "modelled"
+    method: Method = "modelled"
 
 
 class CarbonOf(Record, frozen=True):
     dataset_id: str
-    co2_g: Amount
-    retries_g: Amount
-    nodes_g: dict[str, Amount]
+    co2_g: Amount | None
+    retries_g: Amount | None
+    nodes_g: dict[str, Amount | None]
 
 
 class CarbonAccount(Record, frozen=True, kw_only=True):
@@ -303,10 +312,10 @@ class CarbonAccount(Record, frozen=True, kw_only=True):
     release: str
     environment: str
     period: Period
-    co2_g: Amount
-    retries_g: Amount
+    co2_g: Amount | None
+    retries_g: Amount | None
     assumptions: tuple[str, ...]
     metered: Count
     unmetered: Count
     datasets: tuple[CarbonOf, ...]
-    method: Literal["modelled"] = "modelled"
+    method: Method = "modelled"

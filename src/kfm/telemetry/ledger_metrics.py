@@ -30,6 +30,7 @@ TOTALS = {
     "mismatches": "nodd_sns.replay_mismatch_total",
     "duplicates": "nodd_sns.duplicates_total",
     "stale": "nodd_sns.stale_total",
+    "reissues_ignored": "nodd_sns.reissues_ignored_total",
 }
 PAGE_ROWS = 1000
 LATE_MS = 600_000  # a transaction that is still open after this long is not waited for
@@ -210,13 +211,14 @@ class Folding:
         put("kfm.audit.chain_broken", int(broken))
 
     def _scope(self, scope: str) -> str:
-        kind, colon, name = scope.partition(":")
-        named = colon and kind in ("dataset", "replays") and name != "all"
-        return f"{kind}:{self._public(name)}" if named else scope
+        kind, _, name = scope.partition(":")
+        if kind == "domain":
+            return f"{kind}:{self._providers(name)}"
+        return f"{kind}:{self._public(name)}" if name not in ("", "all") else scope
 
 
 class Chain:
-    """The governance ledger, followed link by link. What was found broken stays so until the next start."""
+    """The audit log, followed link by link. What was found broken stays so until the next start."""
 
     def __init__(self) -> None:
         self._number, self._hash, self._broken = 0, audit.ZEROS, False

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-from kfm.model.redaction import MASK, Discretion, is_secret_name, redact
+from kfm.model.redaction import MASK, Discretion, is_secret_name
 
 
 class Correlation(NamedTuple):
@@ -62,13 +62,16 @@ def extra_of(record: logging.LogRecord) -> dict[str, Any]:
     return {name: value for name, value in vars(record).items() if name not in STANDARD}
 
 
+NO_SECRETS = Discretion()  # what is masked by its shape alone
+
+
 class RedactionFilter(logging.Filter):
     """Masks secrets in whatever a record can show: message, arguments, extra fields, exception, stack.
 
     Arguments and exception become text here: a handler that looks at the objects would show their secrets.
     """
 
-    def __init__(self, clean: Callable[[str], str] = redact) -> None:
+    def __init__(self, clean: Callable[[str], str] = NO_SECRETS.logged) -> None:
         super().__init__()
         self._clean = clean
 
@@ -158,7 +161,7 @@ class LibraryHandler(logging.NullHandler):
             discretion = each()
             if discretion is not None:
                 text = discretion.hide(text)
-        return redact(text)
+        return NO_SECRETS.logged(text)
 
 
 def _is_hidden(name: str, value: Any) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Literal
+from typing import Any, Literal
 
+from kfm.model.energy import Energy
 from kfm.model.errors import LimitExceeded
 from kfm.model.records import Run
 from kfm.model.retry_budgets import limits_of
@@ -96,9 +97,7 @@ class Sequences:
                 outcome=_FATES[attempt.ending],
                 circuit_open=attempt.error_class == CIRCUIT_OPEN
                 or (run.run_id, attempt.attempt) in self._opened,
-                energy_wh=None if attempt.energy is None else amount(attempt.energy.energy_uwh),
-                co2_g=None if attempt.energy is None else amount(attempt.energy.co2_ug),
-                assumption=None if attempt.energy is None else attempt.energy.assumption,
+                **_cost(attempt.energy),
             )
             for attempt, wait_ms in zip(attempts, waits, strict=True)
         )
@@ -116,8 +115,9 @@ class Sequences:
             errors=tuple(one.error_class for one in tries if one.error_class),
             final_status=tries[-1].outcome,
             circuit_open=any(one.circuit_open for one in tries),
-            energy_wh=amount(added.energy_uwh) if added.metered else None,
-            co2_g=amount(added.co2_ug) if added.metered else None,
+            energy_wh=added.energy_wh,
+            co2_g=added.co2_g,
+            method=added.method,
             telemetry_ref=self._ref,
             assumptions=tuple(sorted(added.assumptions)),
         )
@@ -137,9 +137,7 @@ class Sequences:
                 retryable=retry.retryable,
                 outcome="failure",
                 circuit_open=retry.circuit_open,
-                energy_wh=None if retry.energy is None else amount(retry.energy.energy_uwh),
-                co2_g=None if retry.energy is None else amount(retry.energy.co2_ug),
-                assumption=None if retry.energy is None else retry.energy.assumption,
+                **_cost(retry.energy),
             )
             for retry in retries
         )
@@ -158,11 +156,23 @@ class Sequences:
             errors=tuple(retry.error_class for retry in retries),
             final_status="failure" if gave_up else "success",
             circuit_open=any(retry.circuit_open for retry in retries),
-            energy_wh=amount(added.energy_uwh) if added.metered and not added.unmetered else None,
-            co2_g=amount(added.co2_ug) if added.metered and not added.unmetered else None,
+            energy_wh=None if added.unmetered else added.energy_wh,
+            co2_g=None if added.unmetered else added.co2_g,
+            method="unmetered" if added.unmetered else "modelled",
             telemetry_ref=self._ref,
             assumptions=tuple(sorted(added.assumptions)),
         )
         return Sequence(
             run_id=run.run_id, dataset_id=run.dataset_id, tier="call", tries=tries, compliance=compliance
         )
+
+
+def _cost(energy: Energy | None) -> dict[str, Any]:
+    """Of one try; without a figure where it was not metered by itself."""
+    if energy is None:
+        return {"method": "unmetered"}
+    return {
+        "energy_wh": amount(energy.energy_uwh),
+        "co2_g": amount(energy.co2_ug),
+        "assumption": energy.assumption,
+    }

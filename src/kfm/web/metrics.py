@@ -27,7 +27,7 @@ class Scrape:
         self._open_app = open_app
         self._lock = threading.Lock()
         self._folding = Folding()
-        self._source: Any = None  # the settings and the mask key that the counts were made with
+        self._source: Any = None  # the settings, mask key and names that the counts were made with
 
     def text(self) -> str:
         """In Prometheus' text format."""
@@ -35,7 +35,7 @@ class Scrape:
 
     def tallies(self) -> Tallies:
         with self._lock, self._open_app() as app:
-            source = (app.settings, app.ledger.mark(MASK_KEY))
+            source = (app.settings, app.ledger.mark(MASK_KEY), app.ledger.remembered_names())
             if source != self._source:
                 self._folding, self._source = Folding(), None  # names may be masked now that were not before
             datasets = [dataset.id for dataset in app.settings.datasets]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kfm.model.redaction import is_masked
 from kfm.model.settings import DatasetSettings
 from kfm.model.times import rfc3339
 from kfm.runs.kernel import RunReport
@@ -12,7 +13,18 @@ CHANGES_MAX = 1000
 
 
 def preview_document(report: RunReport, dataset: DatasetSettings) -> dict[str, Any]:
-    """The outcome and the plan. The changes of data that is not public are counted, not named."""
+    """The outcome and the plan. The changes of data that is not public are counted, not named.
+
+    Of a masked dataset the outcome alone: the secret of a source is no right to know what it feeds.
+    """
+    if is_masked(dataset):
+        code = report.error.code if report.error is not None else None
+        return {
+            "dry_run": True,
+            "outcome": report.outcome,
+            "source_id": report.source_id,
+            "error": code and {"code": code},
+        }
     public = dataset.rights is not None and dataset.rights.care.level == "public"
     document: dict[str, Any] = {
         "dry_run": True,

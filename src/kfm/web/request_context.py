@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from functools import cached_property
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from kfm.app import App
+from kfm.config.live import LiveConfig
+from kfm.model.errors import KfmError
 from kfm.system import SystemClock
+from kfm.web.role_refusals import RefusalCounter
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
@@ -27,20 +29,28 @@ class WebContext:
     """
 
     def __init__(
-        self, loaded: Loaded, schedules: Sequence[Schedule], wake: Callable[[], None] = lambda: None
+        self,
+        loaded: Loaded,
+        live: LiveConfig | None = None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         """`wake` ends the wait of the runners: there is a new request in the ledger."""
         self.loaded = loaded
-        self.schedules = tuple(schedules)
+        self.live = live or LiveConfig(loaded)
         self.wake = wake
+        self.refusals = RefusalCounter(self.now_ms)
 
     @property
     def settings(self) -> Settings:
         return self.loaded.settings
 
-    @cached_property
+    @property
     def people(self) -> Sequence[KnownPerson]:
-        return self.loaded.people()
+        return self.live.people
+
+    @property
+    def schedules(self) -> Sequence[Schedule]:
+        return self.live.schedules
 
     @property
     def folder(self) -> str:
@@ -49,6 +59,13 @@ class WebContext:
 
     def now_ms(self) -> int:
         return SystemClock().now_ms()
+
+    def enter_refusals(self, *, closing: bool = False) -> None:
+        """Enter what is due in the audit log. A refusal holds also where that can't be written."""
+        entries = self.refusals.due(closing=closing)
+        if entries:
+            with suppress(KfmError, OSError), self._opened(read_only=False) as app:
+                app.writer.append_governance(entries)
 
     @contextmanager
     def reader(self) -> Iterator[LedgerReader]:

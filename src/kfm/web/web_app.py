@@ -14,24 +14,21 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import BaseRoute, Mount, Route, request_response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.routing import BaseRoute, Mount, Route
 
 from kfm.app import open_app
-from kfm.config.section_checks import webhook_secrets
 from kfm.model.errors import KfmError
-from kfm.model.roles import Identity, decide
+from kfm.model.redaction import redact
 from kfm.nodd.dataset_registry import load_registry
 from kfm.service.dispatcher import run_request_of
-from kfm.telemetry.exposition import CONTENT_TYPE
 from kfm.web.accept_queue import AcceptQueue
-from kfm.web.api.access import BEARER, authenticate
 from kfm.web.api.routes import api_routes
 from kfm.web.console.pages import console_routes
 from kfm.web.listener import LOOPBACK
 from kfm.web.metrics import Scrape
 from kfm.web.previews import preview_document
 from kfm.web.problems import answer, on_error, on_http, problem
+from kfm.web.readers import READING, ForReaders, live, metrics_route
 from kfm.web.request_context import WebContext
 from kfm.web.server import Named
 from kfm.web.stac import stac_app
@@ -40,10 +37,7 @@ from kfm.web.webhooks import Failures, Webhooks, hook_routes
 if TYPE_CHECKING:
     from kfm.db.catalogue import CatalogueReader
     from kfm.model.requests import UpdateRequest
-    from kfm.model.roles import KnownPerson
     from kfm.runs.kernel import RunReport
-
-_READING = ["GET", "HEAD"]
 
 
 class WebApplication:
@@ -57,19 +51,17 @@ class WebApplication:
     def asgi(self, hosts: Sequence[str], prefix: str = "") -> Starlette:
         """All routes, below `prefix`, for requests that name one of `hosts` or this machine."""
         health: list[BaseRoute] = [
-            Route("/livez", _live, methods=_READING),
-            Route("/readyz", self._ready, methods=_READING),
+            Route("/livez", live, methods=READING),
+            Route("/readyz", self._ready, methods=READING),
         ]
-        people = self._context.people
-        metrics = _ForReaders(request_response(self._metrics), people)
         routes: list[BaseRoute] = [
-            Route("/", _home, methods=_READING),
+            Route("/", _home, methods=READING),
             *health,
             *hook_routes(self._webhooks()),
             Mount("/api/v1", routes=api_routes(self._context)),
-            Mount("/console", routes=console_routes(self._context, hide=self._context.loaded.discretion)),
-            Mount("/stac", app=_ForReaders(self._stac(), people)),
-            Route("/metrics", metrics, methods=_READING),
+            Mount("/console", routes=console_routes(self._context, hide=self._redacted)),
+            Mount("/stac", app=ForReaders(self._stac(), lambda: self._context.people)),
+            metrics_route(self._scrape, lambda: self._context.people),
         ]
         if prefix:
             routes = [*health, Mount(prefix, routes=routes)]  # health checks do not pass the proxy
@@ -88,6 +80,7 @@ class WebApplication:
             yield
         finally:
             await run_in_threadpool(self._accept_queue.close)
+            await run_in_threadpool(partial(self._context.enter_refusals, closing=True))
 
     async def _ready(self, _request: Request) -> Response:
         try:
@@ -97,20 +90,18 @@ class WebApplication:
             return problem(503, "The ledger can't be used at present.", code, {"Retry-After": "5"})
         return answer({"status": "ready"})
 
+    def _redacted(self, text: str) -> str:
+        """A text of the records, which have passed the filter of free text already."""
+        return redact(self._context.loaded.discretion.hide(text))
+
     def _read_ledger(self) -> None:
         with self._context.reader() as ledger:
             ledger.request_reader().next_due_ms()
 
-    async def _metrics(self, _request: Request) -> Response:
-        text = await run_in_threadpool(self._scrape.text)
-        return Response(text, headers={"Cache-Control": "no-store"}, media_type=CONTENT_TYPE)
-
     def _webhooks(self) -> Webhooks:
         context, loaded = self._context, self._context.loaded
-        sources = {source.id: source for source in loaded.settings.sources if source.webhook is not None}
         return Webhooks(
-            sources,
-            {name: webhook_secrets(source, loaded.secret) for name, source in sources.items()},
+            lambda: context.live.webhooks,
             now_ms=context.now_ms,
             accept=self._accept_queue.accept,
             preview=self._preview,
@@ -143,25 +134,3 @@ class WebApplication:
 async def _home(request: Request) -> Response:
     # A path, not an address: behind a proxy the name of this server is another one.
     return RedirectResponse(f"{request.scope.get('root_path', '')}/console/", 307)
-
-
-async def _live(_request: Request) -> Response:
-    return answer({"status": "ok"})
-
-
-class _ForReaders:
-    """Access control of the catalogue and the metrics: the role read, where people are declared."""
-
-    def __init__(self, app: ASGIApp, people: Sequence[KnownPerson]) -> None:
-        self._app = app
-        self._people = people
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and self._people and not self._may_read(Request(scope)):
-            await problem(401, "Send a token with the role read.", headers=BEARER)(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
-
-    def _may_read(self, request: Request) -> bool:
-        identity = authenticate(request, self._people)
-        return isinstance(identity, Identity) and decide(identity, "read", remote=True).allowed

@@ -105,7 +105,7 @@ def test_a_forged_row_is_named(kfm: Kfm, begun: Path, valid: Valid, statement: s
     for arguments in (("anchor",), ("export", "out")):
         refused = kfm("audit", *arguments)
         assert refused.code == 1
-        assert f"error KFM609: The governance ledger's hash chain is broken. Row {row}: " in refused.err
+        assert f"error KFM609: The audit log's hash chain is broken. Row {row}: " in refused.err
     assert not (begun / "audit-anchors.jsonl").exists()
     assert not (begun / "out").exists()
 

@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pystac
 import pytest
 from pystac_client import Client
@@ -148,3 +150,31 @@ def test_serve_until_it_is_stopped(project: Path, how: signal.Signals, host: str
         server.kill()
         server.wait()
     assert (server.returncode, out, err) == (0, "", "stopped\n")
+
+
+@pytest.mark.req("GOV-3")
+@pytest.mark.usefixtures("catalogue")
+def test_where_people_are_declared_one_who_may_read_is_asked_for(project: Path) -> None:
+    """The server that is for this machine alone asks for a token, too, if people have roles here."""
+    token = "kfm-cy-0123456789abcdef0123456789abcdef"
+    hashed = sha256(token.encode()).hexdigest()
+    with (project / "kfm.yml").open("a") as file:
+        file.write(f'people:\n  - {{subject: cy, roles: [read], tokens: ["sha256:{hashed}"]}}\n')
+    server = subprocess.Popen(
+        [sys.executable, "-m", "kfm", "catalogue", "serve", "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        assert server.stderr is not None
+        address = server.stderr.readline().split()[1].rstrip(";")
+        shown = {"Authorization": f"Bearer {token}"}
+        assert httpx.get(address).status_code == 401
+        assert httpx.get(address, headers={"Authorization": "Bearer other"}).status_code == 401
+        assert httpx.get(address, headers=shown).status_code == 200
+        assert httpx.get(address, headers={**shown, "Host": "rebound.example"}).status_code == 421
+    finally:
+        server.kill()
+        server.communicate()

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -163,9 +164,9 @@ def test_server_answers_and_stops(kfm: Kfm, begun: Path, sign: signal.Signals) -
         assert values(get(port)[1])["kfm_updater_runs_total"] == 1
         assert get(port)[1] == get(port)[1]
         assert get(port, method="HEAD")[:2] == (200, "")
-        assert get(port, "/livez")[:2] == (200, "ok\n")
+        assert get(port, "/livez")[0] == 200
         assert get(port, "/")[0] == 404
-        assert get(port, method="POST")[0] == 501
+        assert get(port, method="POST")[0] == 405
         server.send_signal(sign)
         assert server.wait(SECONDS_MAX) == 0
 
@@ -189,6 +190,21 @@ def test_token_is_asked_for(begun: Path) -> None:
         assert get(port, authorization="Bearer sesame")[0] == 200
 
 
+@pytest.mark.req("GOV-3")
+def test_where_people_are_declared_one_who_may_read_is_asked_for(begun: Path) -> None:
+    """The token of a person, on this machine as well, under a name that is answered to."""
+    token = "kfm-cy-0123456789abcdef0123456789abcdef"
+    hashed = sha256(token.encode()).hexdigest()
+    with (begun / "kfm.yml").open("a") as file:
+        file.write(f'people:\n  - {{subject: cy, roles: [read], tokens: ["sha256:{hashed}"]}}\n')
+    with served(begun) as (_, port):
+        assert get(port)[0] == 401
+        assert get(port, authorization="Bearer sesame")[0] == 401
+        assert get(port, authorization=f"Bearer {token}")[0] == 200
+        assert get(port, authorization=f"Bearer {token}", host="rebound.example")[0] == 421
+        assert get(port, "/livez")[0] == 200
+
+
 def test_only_names_of_this_machine_are_answered_to(begun: Path) -> None:
     """Without a token a page of another origin could rebind its name to this machine."""
     with served(begun) as (_, port):
@@ -205,7 +221,7 @@ def test_a_ledger_that_can_not_be_read_is_told(kfm: Kfm, begun: Path) -> None:
         good = (begun / "kfm.yml").read_text()
         (begun / "kfm.yml").write_text("version: 2\n")
         status, body, _ = get(port)
-        assert (status, body) == (503, "error KFM201\n")
+        assert (status, json.loads(body)["code"]) == (503, "KFM201")
         (begun / "kfm.yml").write_text(good)
         assert values(get(port)[1])["kfm_updater_runs_total"] == 1
 

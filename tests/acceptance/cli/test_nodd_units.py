@@ -7,12 +7,15 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from hashlib import md5, sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kfm import __version__
 from kfm.config.loader import actor
+from tests.nodd_objects import grib2
 
 CONFIG = """\
 version: 1
@@ -196,6 +199,57 @@ def test_lineage_and_provenance_of_a_unit(units: Any, kfm: Any, valid: Any, proj
     activities = [thing for thing in document["@graph"] if "kfm:UnitAttempt" in thing["@type"]]
     assert [thing["kfm:walId"] for thing in activities] == [one]
     assert activities[0]["dcterms:identifier"] == told["events"][0]["lineage_id"]
+
+
+@pytest.mark.req("WAL-17")
+def test_a_unit_is_found_by_its_lineage_run_and_activity(units: Any, kfm: Any) -> None:
+    """An OpenLineage run, or an activity of PROV, leads back to the unit, wherever a unit may be named."""
+    one = units("010000.grib2")
+    document = json.loads(kfm("lineage", "prov", one).out)
+    (activity,) = [thing for thing in document["@graph"] if "kfm:UnitAttempt" in thing["@type"]]
+    run = kfm("lineage", "show", one, "--json").document["events"][0]["lineage_id"]
+    assert activity["@id"] == f"urn:kfm:attempt:{run}"
+    for name in (run, activity["@id"]):
+        assert kfm("nodd", "show", name, "--json").document["unit"]["wal_id"] == one
+        assert kfm("explain", name, "--json").document["id"] == one
+        assert kfm("lineage", "show", name, "--json").document["subject"] == one
+        assert json.loads(kfm("lineage", "prov", name).out) == document
+    unknown = "00000000-0000-5000-8000-000000000000"
+    for command in (("nodd", "show"), ("explain",), ("lineage", "show")):
+        assert kfm(*command, unknown).code == 2
+
+
+@pytest.mark.req("TRG-8")
+def test_provenance_of_a_unit_names_software_policies_and_checksum(
+    units: Any, kfm: Any, project: Path
+) -> None:
+    """Which kfm worked on it, under which policies, and the SHA-256 where all bytes were read."""
+    (project / "kfm.yml").write_text(CONFIG.replace("integrity: magic", "integrity: full"))
+    key = HRRR.replace("f06", "f07")
+    data = grib2()
+    (project / "mirror" / key).write_bytes(data)
+    said = message("noaa-hrrr-bdp-pds", key).replace('"size": 7', f'"size": {len(data)}')
+    said = said.replace('"eTag": "e"', f'"eTag": "{md5(data).hexdigest()}"')
+    (project / "spool" / "full.json").write_text(said)
+    assert kfm("worker", "--until-idle").code == 0
+    one = units("wrfsfcf07")
+    assert kfm("nodd", "show", one, "--json").document["unit"]["status"] == "succeeded"
+    digest = sha256(data).hexdigest()
+    events = [json.loads(line) for line in kfm("lineage", "show", one, "--events").out.splitlines()]
+    assert {event["inputs"][0]["facets"]["kfmContent"]["sha256"] for event in events} == {digest}
+    text = kfm("lineage", "prov", one).out
+    assert "urn:kfm:software:kfm:unknown" not in text
+    assert "urn:kfm:policies:unknown" not in text
+    graph = json.loads(text)["@graph"]
+    (read,) = [thing for thing in graph if "kfm:ObjectVersion" in thing["@type"]]
+    assert read["spdx:checksum"]["spdx:checksumValue"]["@value"] == digest
+    assert "kfm:noEvidence" not in read
+    (software,) = [thing for thing in graph if "prov:SoftwareAgent" in thing["@type"]]
+    assert software["kfm:version"] == __version__
+    (plan,) = [thing for thing in graph if "prov:Plan" in thing["@type"]]
+    assert plan["kfm:policy"]
+    other = json.loads(kfm("lineage", "prov", units("000000.grib2")).out)["@graph"]
+    assert all("spdx:checksum" not in thing for thing in other if "kfm:ObjectVersion" in thing["@type"])
 
 
 @pytest.mark.req("GOV-2")

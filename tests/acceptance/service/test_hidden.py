@@ -73,7 +73,7 @@ def test_a_hidden_datasets_schedules_are_as_hidden_as_its_name(project: Path) ->
             assert browser.post("sign-in", data={"token": READER}).status_code == 303
             told += [browser.get(page).text for page in PAGES]
             told.append(browser.get(f"schedules/{masks[0]}").text)
-            assert browser.get(f"schedules/{masks[0]}").status_code == 200
+            assert browser.get(f"schedules/{masks[0]}").status_code == 403
             assert browser.get("schedules/barrow-daily").status_code == 404
         assert [text[:200] for text in told if "barrow" in text.lower()] == []
         assert all(secret not in text for text in told for secret in (SECRET, READER, OPERATOR))

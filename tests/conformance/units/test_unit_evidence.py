@@ -15,12 +15,14 @@ from kfm.audit.chain import links, seal_all, verify_seals
 from kfm.db.queries import migrate, migration_files
 from kfm.db.sqlite import SqliteDatabase
 from kfm.db.unit_history import of_trail
+from kfm.lineage.run_facts import AttemptEvents
 from kfm.lineage.unit_events import UnitEventBuilder
 from kfm.lineage.unit_provenance import unit_document
 from kfm.model.audit import UNITS
 from kfm.model.keys import unit_attempt_id
 from kfm.model.records import GovernanceEntry
 from kfm.model.units import RejectedRecord, UnitFilter, tries, versions
+from kfm.reports.lookup import unit_of_activity
 from kfm.system import SystemClock
 from tests.conformance.units.scene import START_MS, Scene, done, gone, id_of, taken, undone
 
@@ -165,6 +167,20 @@ def test_an_attempt_looked_at_what_was_known_when_it_began(scene: Scene) -> None
     assert [one.number for one in versions(scene.history("superseded"))] == [1, 2]
 
 
+@pytest.mark.req("WAL-17")
+def test_a_unit_is_found_by_any_of_its_attempts(scene: Scene) -> None:
+    """Each attempt's lineage run, or its activity, leads to the unit; an id of nothing leads nowhere."""
+    busy(scene)
+    reader = scene.store.unit_reader()
+    for name in NAMES:
+        for one in tries(scene.history(name)):
+            run = unit_attempt_id(id_of(name), one.attempt)
+            assert unit_of_activity(reader, run) == id_of(name)
+            assert unit_of_activity(reader, f"urn:kfm:attempt:{run.upper()}") == id_of(name)
+    assert unit_of_activity(reader, unit_attempt_id(id_of("plain"), 9)) is None
+    assert unit_of_activity(reader, id_of("plain")) is None
+
+
 @pytest.mark.req("WAL-17", "RS-8")
 @pytest.mark.parametrize("masked", [False, True], ids=["plain", "masked"])
 def test_provenance_keeps_to_the_shapes(scene: Scene, masked: bool) -> None:
@@ -172,14 +188,23 @@ def test_provenance_keeps_to_the_shapes(scene: Scene, masked: bool) -> None:
     busy(scene)
     scene.take(taken("waiting"))
     scene.claimed("waiting")
+    scene.end(done(scene.claimed("whole"), sha256="ab" * 32))
+    bundle = "sha256:" + "cd" * 32
     shapes = rdflib.Graph().parse(SHAPES, format="turtle")
-    for name in (*NAMES, "waiting"):
+    for name in (*NAMES, "waiting", "whole"):
         document = unit_document(
             scene.stored(name),
             scene.history(name),
             mask=(lambda text: f"masked-{len(text)}") if masked else None,
             environment="test",
+            workers={"w1": AttemptEvents(policies=bundle, producer="1.2.3")} if name == "whole" else None,
+            policies={bundle: {"care": "permit(principal, action, resource);"}},
         )
+        if name == "whole":
+            told = json.dumps(document)
+            assert "urn:kfm:software:kfm:1.2.3" in told
+            assert "unknown" not in told
+            assert ("ab" * 32 in told) == (not masked)
         graph = rdflib.Graph().parse(data=json.dumps(document), format="json-ld")
         conforms, _, text = pyshacl.validate(graph, shacl_graph=shapes, inference="none")
         assert conforms, text

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from kfm.model.records import Unit
+from kfm.model.redaction import mask
 from kfm.model.times import parse_rfc3339
 from kfm.model.units import IntakeReport
 from kfm.nodd.dataset_registry import Registry, load_registry
-from kfm.nodd.unit_import import TIMES, ImportReport, import_units, read_line
+from kfm.nodd.unit_import import TIMES, Cleaning, ImportReport, import_units, read_line
+from kfm.reports.explain.units import explain_unit, is_catalogued
 from kfm.reports.units import unit_document
 from tests.conformance.units.scene import MINUTE_MS, START_MS, Scene, done, id_of, taken
 
@@ -181,13 +183,83 @@ def test_a_line_that_cannot_be_read(registry: Registry, line: str, told: str) ->
 
 
 @pytest.mark.req("WAL-19")
-def test_messages_are_redacted_on_the_way_in(registry: Registry) -> None:
-    """Older ledgers may have kept more than they should have."""
-    said = record(last_error_message="GET https://u:secret@host/x?token=abcdefgh failed")
-    message = read_line(json.dumps(said), registry, START_MS).last_error_message
-    assert message is not None
-    assert "secret" not in message
-    assert "abcdefgh" not in message
+def test_texts_are_redacted_on_the_way_in(registry: Registry) -> None:
+    """Older ledgers may have kept too much: in messages, addresses, and fields of their own."""
+    said = record(
+        last_error_message="GET https://u:hunter2@host/x?X-Amz-Signature=abcdefgh "
+        "Authorization: Bearer xyz12345678",
+        stac_item_href="https://u:hunter2@host/items/a?token=abcdefgh",
+        note={"deep": ["password=hunter2"]},
+    )
+    unit = read_line(json.dumps(said), registry, START_MS)
+    for secret in ("hunter2", "abcdefgh", "xyz12345678"):
+        assert secret not in json.dumps(unit_document(unit))
+    known = Cleaning(hide=lambda text: text.replace("swordfish", "***"))
+    unit = read_line(json.dumps(record(last_error_message="a swordfish")), registry, START_MS, known)
+    assert unit.last_error_message == "a ***"
+
+
+@pytest.mark.req("WAL-19")
+def test_host_names_become_logical(registry: Registry) -> None:
+    """A worker is known by a logical name, wherever the record repeats it; what tells no host is kept."""
+    host = "ip-10-0-0-7.ec2.internal"
+    said = record(worker_id=host, last_error_message=f"{host} lost its disk", hostname="db-4.example.org")
+    cleaning = Cleaning(logical=lambda name: mask(name, "key"))
+    first, second = (read_line(json.dumps(said), registry, START_MS, cleaning) for _ in range(2))
+    assert first == second
+    assert first.worker_id == mask(host, "key")
+    assert first.last_error_message == f"{mask(host, 'key')} lost its disk"
+    for name in (host, "db-4"):
+        assert name not in json.dumps(unit_document(first))
+    assert read_line(json.dumps(said), registry, START_MS).worker_id == "masked"
+    for name in ("0190b6a2-7b1c-7000-8000-000000000001", "worker-3", mask(host, "key")):
+        assert read_line(json.dumps(record(worker_id=name)), registry, START_MS, cleaning).worker_id == name
+
+
+@pytest.mark.req("WAL-9")
+@pytest.mark.parametrize(
+    "status", ["integrity_status", "metadata_status", "stac_status", "provenance_status"]
+)
+def test_a_success_that_failed_is_refused(scene: Scene, registry: Registry, status: str) -> None:
+    """`succeeded` with a failed status is no success: the line is named, and no such unit is made."""
+    report = bring(scene, registry, record("a"), record("b", **{status: "failed"}))
+    assert (report.created, report.refused) == (1, 1)
+    (error,) = report.errors
+    assert (error.line, error.error) == (2, f"`status` is succeeded, but {status} failed.")
+    assert bring(scene, registry, record("c", status="failed", **{status: "failed"})).created == 1
+
+
+@pytest.mark.req("RS-12")
+def test_explanations_of_imported_units_are_true(scene: Scene, registry: Registry) -> None:
+    """No item is claimed that the catalogue does not have; attempts elsewhere count; the way out works."""
+    lines = [
+        record("s"),
+        record("q", status="quarantined", attempts=2, last_error_code="SIZE_MISMATCH"),
+        record("n", stac_item_id=..., stac_status=..., attempts=1),
+    ]
+    bring(scene, registry, *lines)
+
+    def said(name: str) -> str:
+        unit = scene.stored(name).unit
+        found = explain_unit(
+            scene.stored(name),
+            scene.history(name),
+            (),
+            "weather",
+            START_MS,
+            is_catalogued=is_catalogued(scene.store, unit),
+        )
+        return found.reason.text
+
+    for name in ("s", "n"):
+        assert "is in the catalogue" not in said(name)
+        assert "is gone" not in said(name)
+        assert (
+            "succeeded in the ledger that it was taken over from, but the catalogue here has no item"
+            in said(name)
+        )
+    assert f"kfm replay run --unit {id_of('s')} --mode repair-and-replace" in said("s")
+    assert "is quarantined after 2 attempts: SIZE_MISMATCH" in said("q")
 
 
 @pytest.mark.req("WAL-1")

@@ -104,7 +104,7 @@ def test_a_source_that_only_another_service_knows(app: App) -> None:
 def test_a_ledger_that_was_replaced_is_opened_anew(loaded: Loaded, caplog: pytest.LogCaptureFixture) -> None:
     """Every part notices that the file under its name is another, also if it had nothing to write."""
     opened(loaded).close()
-    service = ServiceThreads(loaded, (), ServiceOptions(worker=False), partial(open_app, loaded))
+    service = ServiceThreads(loaded, ServiceOptions(worker=False), partial(open_app, loaded))
     service.start()
     try:
         eventually(lambda: len(service._places) >= 5, "all parts have the ledger open")

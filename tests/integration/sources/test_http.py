@@ -8,7 +8,14 @@ import json
 
 import pytest
 
-from kfm.model.errors import ChecksumMismatch, ConfigError, LimitExceeded, PathConflict, UpstreamUnavailable
+from kfm.model.errors import (
+    AddressRefused,
+    ChecksumMismatch,
+    ConfigError,
+    LimitExceeded,
+    PathConflict,
+    UpstreamUnavailable,
+)
 from kfm.model.settings import Limits, Pagination
 from tests.integration.sources.conftest import DAY
 from tests.stand_ins import FakeClock
@@ -281,10 +288,36 @@ def test_redirects_to_strangers_carry_nothing(server: Unruly, http_source):
     elsewhere = server.url.replace("127.0.0.1", "localhost")
     url = server.on("/old.csv", Answer(307, headers={"Location": f"{elsewhere}/new.csv"}))
     headers = {"Authorization": "env:TOKEN", "X-Api-Key": "env:TOKEN", "Cookie": "a=b"}
-    source = http_source(url, headers=headers)
+    source = http_source(url, headers=headers, allow=("localhost",))
     [found] = source.discover(DAY)
     assert taken(source, found, 5) == (5, BODY[5:])
     assert not {"authorization", "x-api-key", "cookie"} & set(server.asked[-1].headers)
+
+
+@pytest.mark.req("TRG-8")
+def test_the_address_that_answered_is_recorded(server: Unruly, http_source):
+    """Where an address redirects, what was found says who answered, without the secrets of its query."""
+    server.file("/new.csv", BODY)
+    url = server.on("/old.csv", Answer(302, headers={"Location": "/new.csv?X-Amz-Signature=abc&day=1"}))
+    [found] = http_source(url).discover(DAY)
+    assert found.uri == url
+    assert found.origin == f"{server.url}/new.csv?X-Amz-Signature=***&day=1"
+    with http_source(url).open(found, 0) as download:
+        assert download.found.origin == found.origin
+    [plain] = http_source(f"{server.url}/new.csv", params={"key": "env:TOKEN"}).discover(DAY)
+    assert not plain.origin
+    server.on("/body", Answer(body=BODY))
+    [read] = http_source(server.on("/bare", Answer(302, headers={"Location": "/body"}))).discover(DAY)
+    assert read.origin == f"{server.url}/body"
+
+
+@pytest.mark.req("UPD-16")
+def test_a_redirect_to_another_private_host_is_refused(server: Unruly, http_source):
+    """What is inside a network is not published because upstream says so."""
+    elsewhere = server.url.replace("127.0.0.1", "127.0.0.2")
+    url = server.on("/old.csv", Answer(302, headers={"Location": f"{elsewhere}/iam"}))
+    with pytest.raises(AddressRefused, match=r"redirects to 127\.0\.0\.2"):
+        http_source(url).discover(DAY)
 
 
 @pytest.mark.parametrize("location", ["/loop", "ftp://127.0.0.1/x", "file:///etc/passwd", "http://[bad"])

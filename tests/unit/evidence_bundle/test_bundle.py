@@ -26,6 +26,7 @@ from kfm.model.records import GovernanceEntry
 from kfm.model.requests import AnnouncedObject, UpdateRequest
 from kfm.model.settings import Care, DatasetSettings, Rights, Settings
 from kfm.system import PosixFiles
+from tests.forger import BundleForger, missed
 from tests.unit.lineage import stories
 
 pytestmark = pytest.mark.req("RS-8", "TRG-8")
@@ -82,6 +83,21 @@ def ledger(kind: str = "retried") -> KeyedLedger:
     story.__class__ = KeyedLedger
     half = story.all_messages[: len(story.all_messages) // 2]  # the others are not sealed yet
     seal = [entry("seal", "outbox", **details(sealed("outbox", None, half)))] if half else []
+    promoted = [
+        replace(
+            entry(
+                "promotion",
+                one.run_id,
+                dataset_id=one.dataset_id,
+                version_id=one.version_id,
+                sequence=one.sequence,
+                policy_epoch=one.policy_epoch,
+            ),
+            recorded_at_ms=one.promoted_at_ms,
+        )
+        for one in story.all_promotions
+        if one.run_id == stories.RUN_ID
+    ]
     story.links = list(
         chained(
             [
@@ -89,6 +105,7 @@ def ledger(kind: str = "retried") -> KeyedLedger:
                 entry("governed-retry", stories.RUN_ID, revision=0, words=["x", True, None]),
                 entry("promotion", stories.OTHER_RUN, dataset_id="secret-thing"),
                 entry("gate-refused", "levels", invocation_id=stories.CALLS[1]),
+                *promoted,
                 *seal,
                 entry("gc", "objects"),
             ]
@@ -140,8 +157,8 @@ def test_every_kind_of_run_can_be_exported_and_checked(tmp_path: Path, kind: str
     bundle = export(tmp_path, kind=kind)
     done = checked(Path(bundle.path))
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"sound: {bundle.files} files, {bundle.digest}\n"
-    assert verify_bundle.verify(bundle.path) == (bundle.digest, bundle.files, [])
+    assert done.stdout.splitlines()[-1] == f"sound: {bundle.files} files, {bundle.digest}"
+    assert verify_bundle.verify(bundle.path)[:3] == (bundle.digest, bundle.files, [])
     assert (Path(bundle.path) / "verify.py").read_bytes() == Path(verify_bundle.__file__).read_bytes()
 
 
@@ -202,10 +219,9 @@ def test_one_changed_byte_is_found_in_every_file(tmp_path: Path, place: str) -> 
         at = {"first": 0, "middle": len(data) // 2, "last": len(data) - 1}[place]
         changed = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
         (folder / name).write_bytes(changed)
-        _, _, findings = verify_bundle.verify(str(folder))
-        assert findings, name
+        assert verify_bundle.verify(str(folder)).findings, name
         (folder / name).write_bytes(data)
-    assert verify_bundle.verify(str(folder))[2] == []
+    assert verify_bundle.verify(str(folder)).findings == []
 
 
 def test_a_byte_changed_in_the_archive_is_found(tmp_path: Path) -> None:
@@ -270,16 +286,16 @@ def test_missing_and_foreign_files_are_found(tmp_path: Path) -> None:
         if name == "checksums.sha256":
             continue
         (folder / name).unlink()
-        assert any(name in finding for finding in verify_bundle.verify(str(folder))[2]), name
+        assert any(name in finding for finding in verify_bundle.verify(str(folder)).findings), name
         (folder / name).write_bytes(data)
     (folder / "ledger" / "more.json").write_text("{}")
-    assert any("ledger/more.json" in finding for finding in verify_bundle.verify(str(folder))[2])
+    assert any("ledger/more.json" in finding for finding in verify_bundle.verify(str(folder)).findings)
     (folder / "ledger" / "more.json").unlink()
     real = tmp_path / "elsewhere"
     real.write_bytes((folder / "README.md").read_bytes())
     (folder / "README.md").unlink()
     (folder / "README.md").symlink_to(real)
-    assert verify_bundle.verify(str(folder))[2]
+    assert verify_bundle.verify(str(folder)).findings
     assert checked(tmp_path / "nothing").returncode == 2
 
 
@@ -300,7 +316,7 @@ def resealed(folder: Path, name: str, data: bytes) -> list[str]:
         if path != "checksums.sha256"
     }
     (folder / "checksums.sha256").write_text("".join(f"{sums[path]}  {path}\n" for path in sorted(sums)))
-    return verify_bundle.verify(str(folder))[2]
+    return verify_bundle.verify(str(folder)).findings
 
 
 def lines(data: bytes) -> list[bytes]:
@@ -404,11 +420,110 @@ def test_files_that_contradict_each_other_are_found(tmp_path: Path, forgery: str
 
 
 def test_sealed_events_are_proven_and_others_are_counted(tmp_path: Path) -> None:
-    """An event that the chain vouches for comes with its proof; how many do not is said."""
+    """An event that the chain vouches for comes with its proof; how many do not is said, by both sides."""
     bundle = export(tmp_path)
     proofs = (Path(bundle.path) / "openlineage.proofs.jsonl").read_text().splitlines()
-    assert 0 < len(proofs) < len((Path(bundle.path) / "openlineage.jsonl").read_text().splitlines())
+    events = (Path(bundle.path) / "openlineage.jsonl").read_text().splitlines()
+    assert 0 < len(proofs) < len(events)
     assert any("not sealed yet" in sentence for sentence in bundle.missing)
+    about = json.loads((Path(bundle.path) / "evidence.json").read_text())
+    assert about["unproven_events"] == len(events) - len(proofs)
+    said = checked(Path(bundle.path)).stdout
+    assert f"proven: {len(proofs)} of {len(events)} events" in said
+
+
+def test_an_edited_event_does_not_pass_without_its_proof(tmp_path: Path) -> None:
+    """The gap must be declared in evidence.json; declared, the event is named as unproven."""
+    folder = Path(export(tmp_path).path)
+    links = [json.loads(line) for line in (folder / "governance" / "links.jsonl").read_text().splitlines()]
+    proofs = lines((folder / "openlineage.proofs.jsonl").read_bytes())
+    resealed(folder, "openlineage.proofs.jsonl", b"".join(proofs[1:]))
+    events = (folder / "openlineage.jsonl").read_bytes()
+    found = resealed(folder, "openlineage.jsonl", events.replace(b"kfm.test", b"kfm.fake", 1))
+    assert any("events have no proof, and evidence.json declares" in finding for finding in found)
+    about = json.loads((folder / "evidence.json").read_text())
+    about["unproven_events"] += 1
+    assert resealed(folder, "evidence.json", json.dumps(about).encode()) == []
+    anchor = {"number": links[-1]["number"], "hash": links[-1]["hash"]}
+    verdict = verify_bundle.verify(str(folder), "", [anchor])
+    assert verdict.findings == []
+    (named,) = [note for note in verdict.notes if note.startswith("unproven: openlineage.jsonl: lines ")]
+    assert "lines 1, " in named
+
+
+def test_what_nothing_vouches_for_is_listed(tmp_path: Path) -> None:
+    """An anchor settles entries, sealed events and the manifest; a digest settles all; the rest is named."""
+    bundle = export(tmp_path)
+    folder = Path(bundle.path)
+    alone = checked(folder).stdout
+    (listed,) = [line for line in alone.splitlines() if line.startswith("unproven: README.md")]
+    assert "governance/links.jsonl" in listed
+    links = lines((folder / "governance" / "links.jsonl").read_bytes())
+    end = json.loads(links[-1])
+    kept = tmp_path / "kept.jsonl"
+    kept.write_text(json.dumps({"number": end["number"], "hash": end["hash"], "at": "2026"}) + "\n")
+    with_anchor = checked(folder, "--anchors", str(kept)).stdout
+    assert f"anchored: governance entries up to {end['number']}" in with_anchor
+    (listed,) = [line for line in with_anchor.splitlines() if line.startswith("unproven: README.md")]
+    for name in ("governance/links.jsonl", "published/manifest.json", " openlineage.jsonl"):
+        assert name not in listed
+    assert "ledger/run.json" in listed
+    settled = checked(folder, "--expect", bundle.digest).stdout
+    assert "proven: every file" in settled
+    assert "unproven" not in settled
+    kept.write_text(json.dumps({"number": end["number"], "hash": "0" * 64}) + "\n")
+    assert "is not the one that was anchored" in checked(folder, "--anchors", str(kept)).stdout
+
+
+def test_a_module_beside_the_script_is_not_run(tmp_path: Path) -> None:
+    """Nothing of the bundle runs in place of Python's own library, and no folder of it is overlooked."""
+    folder = Path(export(tmp_path).path)
+    for name in ("uuid", "zipfile", "hashlib", "__future__"):
+        (folder / f"{name}.py").write_text("print('sound: all of it'); raise SystemExit(0)")
+    (folder / "__pycache__").mkdir()
+    (folder / "__pycache__" / "uuid.pyc").write_text("")
+    done = subprocess.run(
+        [sys.executable, str(folder / "verify.py")], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "sound: all of it" not in done.stdout
+    for name in ("uuid.py", "__pycache__/uuid.pyc"):
+        assert f"wrong: {name} does not belong to the bundle" in done.stdout
+    assert "this script came with the bundle" in done.stdout
+
+
+def test_a_promotion_that_the_chain_shows_is_told(tmp_path: Path) -> None:
+    """Neither left out, nor with another version, place or time."""
+    folder = Path(export(tmp_path).path)
+    row = (folder / "ledger" / "promotions.jsonl").read_bytes()
+    for changed in (
+        b"",
+        row.replace(b'"sequence":2', b'"sequence":3'),
+        row.replace(b'"promoted_at_ms":1', b'"promoted_at_ms":2'),
+    ):
+        assert changed != row
+        found = resealed(folder, "ledger/promotions.jsonl", changed)
+        assert any("ledger/promotions.jsonl is not what governance entry" in finding for finding in found)
+
+
+def anchored_bundle(folder: Path) -> tuple[Path, list[dict[str, Any]]]:
+    """A bundle for a forger, and the anchor that its reader has."""
+    story = ledger()
+    attempt = folder / "runs" / stories.RUN_ID / "attempt-1"
+    attempt.mkdir(parents=True)
+    (attempt / "run.jsonl").write_text('{"event": "run.start"}\n')
+    bundle = export(folder, ledger=story)
+    return Path(bundle.path), [{"number": story.links[-1].number, "hash": story.links[-1].hash}]
+
+
+@pytest.mark.parametrize("seed", [1, 101])
+def test_random_forgeries_are_found_or_declared(tmp_path: Path, seed: int) -> None:
+    """Whatever is edited with all checksums refitted: it is found, or listed as unproven.
+    `python -m tests.forger` tries more."""
+    left, counts = missed(BundleForger(*anchored_bundle(tmp_path)), 100, seed)
+    assert left == []
+    assert counts["found"] > 0
+    assert counts["declared"] > 0
 
 
 def test_a_digest_from_elsewhere_settles_it(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ def events(*told: Ended, by: UnitEventBuilder | None = None) -> list[dict[str, A
 
 VARIETIES = {
     "success": success(),
+    "read whole": success(sha256="ab" * 32),
     "gone": ended(stac_status="no-op"),
     "failure": failure(),
     "lapsed": failure(code="LEASE_EXPIRED"),
@@ -118,11 +119,29 @@ def test_what_an_event_tells() -> None:
     (made,) = end["outputs"]
     assert (made["namespace"], made["name"]) == ("kfm.test", "collections/hrrr/items/one")
     assert start["outputs"] == []
-    trigger = end["run"]["facets"]["kfmTrigger"]
-    assert trigger["watermark_time"] == "2026-01-01T00:00:00.000Z"
-    assert trigger["md5"] == success().etag
+    for event in (start, end):
+        trigger = event["run"]["facets"]["kfmTrigger"]
+        assert trigger["event"] == "event.ingest"
+        assert trigger["watermark_time"] == "2026-01-01T00:00:00.000Z"
+        assert trigger["watermark_sequence"] == "0055AED6DCD90281E5"
+        assert trigger["etag"] == trigger["md5"] == success().etag
     state = end["run"]["facets"]["kfmRunState"]
     assert (state["wal_id"], state["attempt"], state["sequencer"]) == (WAL_ID, 2, "0055AED6DCD90281E5")
+
+
+@pytest.mark.req("TRG-8")
+def test_a_checksum_is_told_where_it_was_computed() -> None:
+    """With all bytes read, their SHA-256 is on the input; it is null where they were not, or are masked."""
+
+    def shown(told: Ended, by: UnitEventBuilder | None = None) -> list[Any]:
+        return [event["inputs"][0]["facets"]["kfmContent"]["sha256"] for event in events(told, by=by)]
+
+    assert shown(success(sha256="ab" * 32)) == ["ab" * 32] * 2
+    assert shown(success()) == [None, None]
+    assert shown(success(sha256="ab" * 32), builder(masked=lambda _: True, mask=lambda _: "m")) == [
+        None,
+        None,
+    ]
 
 
 def test_keys_are_taken_as_they_are() -> None:

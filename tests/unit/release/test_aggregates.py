@@ -124,6 +124,42 @@ def test_node_writes_are_counted() -> None:
     assert document["datasets"] == [{"dataset_id": "levels", "nodes": document["nodes"]}]
 
 
+@pytest.mark.req("UPD-15", "REL-2")
+def test_work_that_was_not_metered_has_no_figure() -> None:
+    """Null and said, not zero; zero is what no work costs."""
+    ledger = ListLedger()
+    ledger.add_run("a")
+    ledger.add_attempt("a", ending="abort", error_code="WORKER_DIED", energy=None)
+    aggregates = counted(ledger)
+    cost = as_read(aggregates, "updater-telemetry.json")["total"]["cost"]
+    assert (cost["energy_wh"], cost["co2_g"], cost["method"], cost["unmetered"]) == (
+        None,
+        None,
+        "unmetered",
+        1,
+    )
+    energy, carbon = as_read(aggregates, "energy.json"), as_read(aggregates, "carbon.json")
+    assert (energy["energy_wh"], energy["datasets"][0]["energy_wh"], energy["method"]) == (
+        None,
+        None,
+        "unmetered",
+    )
+    assert (carbon["co2_g"], carbon["datasets"][0]["co2_g"], carbon["method"]) == (None, None, "unmetered")
+    nothing = as_read(counted(ListLedger()), "energy.json")
+    assert (nothing["energy_wh"], nothing["method"]) == (Decimal("0.000000"), "modelled")
+
+
+@pytest.mark.req("REL-2", "UPD-15")
+def test_units_have_no_energy_that_was_never_measured() -> None:
+    """What units cost is not metered: null, with how many ended; a ledger without units cost nothing."""
+    aggregates = counted(ListLedger())
+    assert as_read(aggregates, "nodd-sns-telemetry.json")["cost"]["energy_wh"] == Decimal("0.000000")
+    aggregates.units([("hrrr", "attempts:1", 1900, None), ("hrrr", "attempts:2", 20, None)], str)
+    cost = as_read(aggregates, "nodd-sns-telemetry.json")["cost"]
+    assert (cost["energy_wh"], cost["co2_g"], cost["method"]) == (None, None, "unmetered")
+    assert (cost["metered"], cost["unmetered"]) == (0, 1920)
+
+
 @pytest.mark.req("RET-8")
 def test_a_run_that_was_tried_again_is_one_sequence() -> None:
     """Each try has its class, delay, outcome and cost; the compliance record sums up what retrying added."""
@@ -136,6 +172,7 @@ def test_a_run_that_was_tried_again_is_one_sequence() -> None:
     ]
     assert [one["error_class"] for one in sequence["tries"]] == ["HTTP_503", "WORKER_DIED", None]
     assert sequence["tries"][1]["energy_wh"] is None
+    assert [one["method"] for one in sequence["tries"]] == ["modelled", "unmetered", "modelled"]
     assert sequence["compliance"] == {
         "pipeline_id": "daily",
         "stage": "run",
@@ -162,6 +199,8 @@ def test_a_call_that_was_tried_again_is_one_sequence() -> None:
     assert right["compliance"]["retry_policy"] == "exp_full_jitter"
     assert (given_up["compliance"]["attempts"], given_up["compliance"]["final_status"]) == (2, "failure")
     assert given_up["compliance"]["energy_wh"] is None
+    for told in (*right["tries"], *given_up["tries"], right["compliance"], given_up["compliance"]):
+        assert (told["energy_wh"], told["co2_g"], told["method"]) == (None, None, "unmetered")
     assert document["error_classes"] == {"HTTP_503": 5, "WORKER_DIED": 1}
 
 

@@ -180,9 +180,7 @@ def test_a_service_prepares_decoders_before_its_threads(monkeypatch: pytest.Monk
         settings = Settings
 
     loaded: Any = Loaded
-    ServiceThreads(
-        loaded, (), ServiceOptions(schedules=False, worker=False), lambda **_: nullcontext()
-    ).start()
+    ServiceThreads(loaded, ServiceOptions(schedules=False, worker=False), lambda **_: nullcontext()).start()
     assert started
     assert all(started)
 
@@ -203,7 +201,7 @@ def test_threads_of_a_pipeline_prepare_decoders_first() -> None:
         ("kfm.pipelines.run_state", "_settle"),
         ("kfm.pipelines.project", "ThreadWorkers"),
         ("kfm.cli.serve", "serve"),
-        ("kfm.cli.catalogue", "run_server"),
+        ("kfm.cli.reading_server", "serve_readers"),
     ],
 )
 def test_whatever_starts_threads_prepares_decoders(module: str, function: str) -> None:

@@ -101,6 +101,54 @@ def test_files(tmp_path):
         files.make_dirs(f"{root}/a/b/f/deeper")
 
 
+def test_files_below_a_folder_follow_no_link(tmp_path):
+    """Below a folder the calls do the same, and a link in place of a folder is no way to anywhere."""
+    root, outside = f"{tmp_path}/tree", tmp_path / "outside"
+    (outside / "in").mkdir(parents=True)
+    (outside / "in/f").write_text("theirs")
+    files = PosixFiles().below(root)
+    files.make_dirs(f"{root}/a/b")
+    writer = files.create(f"{root}/a/b/f")
+    writer.write(b"ours")
+    writer.close()
+    files.link(f"{root}/a/b/f", f"{root}/a/g")
+    files.link(str(outside / "in/f"), f"{root}/a/h")
+    files.touch(f"{root}/a/g")
+    assert (files.size(f"{root}/a/g"), files.listdir(f"{root}/a")) == (4, ["b", "g", "h"])
+    assert files.modified_ms(f"{root}/a/g") > 0
+    files.rename(f"{root}/a/g", f"{root}/a/i")
+    files.symlink("b", f"{root}/a/link")
+    assert files.readlink(f"{root}/a/link") == "b"
+    assert (files.exists(f"{root}/a/link"), files.exists(f"{root}/a/b/f/x"), files.exists(f"{root}/z/y")) == (
+        True,
+        False,
+        False,
+    )
+    os.symlink(outside, f"{root}/out")
+    os.symlink(outside / "in/f", f"{root}/file")
+    for refused in (
+        lambda: files.open(f"{root}/out/in/f"),
+        lambda: files.create(f"{root}/out/new"),
+        lambda: files.listdir(f"{root}/out"),
+        lambda: files.make_dirs(f"{root}/out/new"),
+        lambda: files.make_dirs(f"{root}/out"),
+        lambda: files.mkdir(f"{root}/out/new"),
+        lambda: files.rename(f"{root}/a", f"{root}/out/a"),
+        lambda: files.unlink(f"{root}/out/in/f"),
+        lambda: files.rmdir(f"{root}/out/in"),
+        lambda: files.fsync_dir(f"{root}/out"),
+        lambda: files.symlink("x", f"{root}/out/x"),
+        lambda: files.touch(f"{root}/a/link/f"),
+    ):
+        with pytest.raises(OSError, match="is a link, and is not followed"):
+            refused()
+    with pytest.raises(FileNotFoundError, match="it is a link"):
+        files.open(f"{root}/file")
+    files.unlink(f"{root}/out")
+    assert sorted(os.listdir(outside)) == ["in"]
+    assert files.open(f"{root}/a/b/f").read(9) == b"ours"
+
+
 def test_make_dirs_is_durable(tmp_path, monkeypatch):
     """Every new folder's parent is synced, and that of the folder found there: its maker may have died."""
     synced: list[str] = []

@@ -49,13 +49,32 @@ def test_public_changes_are_named_up_to_a_number() -> None:
     assert shown["digest"] == "sha256:00"
 
 
-@pytest.mark.parametrize("level", ["review", "restricted", "blocked", None])
-def test_names_of_other_data_stay_here(level: Any) -> None:
+def test_names_of_other_data_stay_here() -> None:
     """A caller who may ask for an update need not know what is in it."""
-    declared = DatasetSettings(id="d") if level is None else dataset(level)
-    shown = preview_document(report(2), declared)
+    shown = preview_document(report(2), dataset("review"))
     assert "burial" not in str(shown)
     assert shown["plan"]["changes_left_out"] == 2
+
+
+@pytest.mark.req("RS-13")
+@pytest.mark.parametrize("level", ["restricted", "blocked", None])
+def test_of_a_masked_dataset_only_the_outcome_is_told(level: Any) -> None:
+    """The secret of a source is no right to know its dataset, its rights, or why a gate refused."""
+    declared = DatasetSettings(id="d") if level is None else dataset(level)
+    assert preview_document(report(2), declared) == {
+        "dry_run": True,
+        "outcome": "planned",
+        "source_id": "s",
+        "error": None,
+    }
+    error = GateDenied("The council of the Osage has not yet given its consent.")
+    refused = report(0, outcome="refused", plan=None, error=error, reason=str(error))
+    assert preview_document(refused, declared) == {
+        "dry_run": True,
+        "outcome": "refused",
+        "source_id": "s",
+        "error": {"code": "KFM301"},
+    }
 
 
 def test_a_refusal_is_told_with_its_way_out() -> None:

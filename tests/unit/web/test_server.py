@@ -59,7 +59,7 @@ def test_a_proxy_tells_that_it_speaks_tls(client: TestClient, said: list[str], s
 
 
 def test_commands_that_serve_nothing_need_no_web_framework() -> None:
-    """Without the extra `serve` the catalogue is read, metrics are served and addresses are checked."""
+    """Without the extra `serve` the catalogue is read, metrics are printed and addresses are checked."""
     code = (
         "import sys\n"
         "for name in ('starlette', 'uvicorn', 'httptools', 'jinja2'):\n"

@@ -128,7 +128,7 @@ class VersionBuilder:
         data = read_file(self._files, f"{self._earlier}/manifest.json")
         try:
             manifest = msgspec.json.decode(data or b"", type=Manifest)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return {}
         return {asset.sha256: asset.path for item in manifest.items for asset in item.assets}
 
@@ -269,10 +269,10 @@ class LocalTree:
         linking: Linking = "versions",
     ) -> None:
         self.name = name
-        self._files = files
+        self._path = path.rstrip("/") or "/"
+        self._files = files.below(self._path)
         self._objects = objects
         self._ids = ids
-        self._path = path.rstrip("/") or "/"
         self._linking = linking
 
     def project(self, dataset_id: str, head: HeadReader, known: History | None = None) -> int | None:
@@ -444,6 +444,8 @@ class LocalTree:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
             raise TargetUnavailable(f"{self.name}: {folder}/current is not ours; move it away.") from error
         name = target.removeprefix("versions/")
         try:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from kfm.model.breaker import Breaker
 from kfm.model.gates import cause_and_remedy, switch_gate
 from kfm.model.next_steps import unit_step
 from kfm.model.quantities import counted, duration, moment
-from kfm.model.records import GateResult, Switch
+from kfm.model.records import GateResult, Switch, Unit
 from kfm.model.requests import UpdateRequest
-from kfm.model.units import StoredUnit, UnitAttempt, UnitTransition, catalogued, tries
+from kfm.model.retry_budgets import unit_policy
+from kfm.model.settings import Settings
+from kfm.model.units import StoredUnit, UnitTransition, catalogued, tries
+from kfm.reports.blockers import Blocker, lifting, open_circuits, refusing
 from kfm.reports.explain.sentences import Explanation, Ref, Sentence, stopped
 from kfm.reports.state_words import of_request
 
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
+
 SHOWN_MAX = 20
+IMPORTED = "imported"
 WORKER = "kfm worker --until-idle"
 _ITEMS = {"created": "the item was created", "updated": "the item was updated"}
 
@@ -22,13 +31,23 @@ def explain_unit(
     stored: StoredUnit,
     history: Sequence[UnitTransition],
     switches: Sequence[Switch],
-    domain: str,
+    settings: Settings,
     now_ms: int,
     requests: Sequence[UpdateRequest] = (),
+    circuit: Breaker | None = None,
+    *,
+    is_catalogued: bool = True,
 ) -> Explanation:
-    """The blocker first, with who can lift it and how; then the history of the unit, and what it led to."""
-    gate = switch_gate(switches, stored.unit.dataset, domain, in_flight=False)
-    reason = _Reason(stored, tries(history), gate, now_ms).sentence()
+    """The blocker first, with who can lift it and how; then the history of the unit, and what it led to.
+
+    `circuit`: that of its provider, in which its worker waits for a trial. `is_catalogued`: the catalogue has
+    the item that the unit names.
+    """
+    dataset = stored.unit.dataset
+    gate = switch_gate(switches, dataset, settings.domain_of(dataset), in_flight=False)
+    refused = refusing(settings, [] if circuit is None else [circuit], now_ms)
+    blocker = next(open_circuits(settings, refused, now_ms), None)
+    reason = _Reason(stored, history, gate, blocker, settings, now_ms, is_catalogued).sentence()
     steps = [_step(move) for move in history]
     if len(steps) > SHOWN_MAX:
         left = len(steps) - SHOWN_MAX
@@ -44,15 +63,31 @@ def explain_unit(
     return Explanation(kind="unit", id=stored.unit.wal_id, reason=_of(reason, stored), chain=tuple(chain))
 
 
+def is_catalogued(ledger: LedgerReader, unit: Unit) -> bool:
+    """Does the catalogue have the item that a unit names?"""
+    names = unit.stac_collection_id, unit.stac_item_id
+    return None not in names and ledger.catalogue().item(*map(str, names)) is not None
+
+
 class _Reason:
     def __init__(
-        self, stored: StoredUnit, attempts: list[UnitAttempt], gate: GateResult, now_ms: int
+        self,
+        stored: StoredUnit,
+        history: Sequence[UnitTransition],
+        gate: GateResult,
+        circuit: Blocker | None,
+        settings: Settings,
+        now_ms: int,
+        is_catalogued: bool,
     ) -> None:
         self._stored = stored
         self._unit = stored.unit
-        self._attempts = attempts
+        self._history = history
         self._gate = gate
+        self._circuit = circuit
+        self._settings = settings
         self._now_ms = now_ms
+        self._is_catalogued = is_catalogued
 
     def sentence(self) -> str:
         name = f"Unit {self._unit.wal_id} of {self._unit.dataset}"
@@ -63,13 +98,15 @@ class _Reason:
         if not self._gate.allowed:
             cause, remedy = cause_and_remedy(self._gate)
             return f"waits: {stopped(cause)} {remedy or 'An operator can lift it.'}"
+        if self._circuit is not None:
+            return f"waits for {self._circuit.what}: {stopped(self._circuit.why)} {lifting(self._circuit)}"
         if due_ms > self._now_ms:
             after = f" after {unit.last_error_code}" if unit.last_error_code else ""
             return (
                 f"waits for attempt {unit.attempts}{after}, which is due at {moment(due_ms)}; "
                 f"it needs only a running worker: `{WORKER}`."
             )
-        since = moment(max(due_ms, unit.created_at_ms))
+        since = moment(max(due_ms, unit.updated_at_ms))
         return f"waits for a worker since {since}; anyone who may operate starts one with `{WORKER}`."
 
     def _in_progress(self) -> str:
@@ -87,6 +124,15 @@ class _Reason:
 
     def _succeeded(self) -> str:
         unit = self._unit
+        events = {move.event for move in self._history}
+        if not self._is_catalogued and (
+            unit.stac_item_id is not None or events.isdisjoint({"succeeded", "removed"})
+        ):
+            where = " in the ledger that it was taken over from" if "succeeded" not in events else ""
+            return (
+                f"succeeded{where}, but the catalogue here has no item of it. "
+                f"Next: {unit_step(unit.wal_id, unit.status).line} Another person has to approve it."
+            )
         if unit.stac_item_id is None:
             return f"is done since {moment(unit.updated_at_ms)}: its object is gone, and so is its item."
         gone = " Its object has been removed upstream since." if self._stored.removed else ""
@@ -94,7 +140,11 @@ class _Reason:
         return f"is in the catalogue as {item} since {moment(unit.updated_at_ms)}.{gone}"
 
     def _tried(self) -> str:
-        return counted(len(self._attempts), "attempt")
+        """Attempts are numbered on; those before an import are known by its number alone."""
+        elsewhere = [
+            move.attempts for move in self._history if move.event == IMPORTED and move.status != "pending"
+        ]
+        return counted(max([one.attempt for one in tries(self._history)] + elsewhere, default=0), "attempt")
 
     def _trouble(self) -> str:
         unit = self._unit
@@ -102,13 +152,15 @@ class _Reason:
 
     def _way_out(self) -> str:
         unit = self._unit
-        step = f"Next: {unit_step(unit.wal_id, unit.status).line}"
+        left = self._stored.grants < unit_policy(self._settings, unit.dataset).grants_max
+        step = f"Next: {unit_step(unit.wal_id, unit.status, grants_left=left).line}"
         if unit.status != "quarantined":
             return step
-        return (
-            f"{step} Another person has to approve it, and the policy of {unit.dataset} to have "
-            f"{unit.last_error_code} under `replay_quarantined`."
+        named = self._settings.ingest.policy_of(unit.dataset).may_end_quarantine(unit.last_error_code)
+        policy = (
+            f", and the policy of {unit.dataset} to have {unit.last_error_code} under `replay_quarantined`"
         )
+        return f"{step} Another person has to approve it{'' if named else policy}."
 
 
 def _announced(stored: StoredUnit) -> str:
@@ -131,7 +183,7 @@ def _step(move: UnitTransition) -> str:
     details = move.details
     text = {
         "created": "taken in",
-        "imported": "taken over from another ledger",
+        "imported": f"taken over from another ledger, as attempt {move.attempts}",
         "claimed": f"attempt {move.attempts} began, by {move.worker_id}",
         "succeeded": f"succeeded; {_ITEMS.get(catalogued(move) or '', 'the item is unchanged')}",
         "failed": f"attempt failed: {details.get('error_code', 'no code was kept')}",
@@ -142,6 +194,7 @@ def _step(move: UnitTransition) -> str:
         "migrated": f"brought back, approved by {details.get('approval', 'an unknown person')}",
         "removed": "its object was removed upstream",
         "stale": "an older announcement came late and changed nothing",
+        "ignored": "a newer version was announced; by `reissue: ignore` the known one stays",
     }.get(move.event, move.event)
     return f"{moment(move.at_ms)}: {text}."
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from ipaddress import ip_address
 from typing import NamedTuple
 
 from starlette.requests import Request
 
-from kfm.model.errors import KfmError, RoleMissing
-from kfm.model.roles import Identity, KnownPerson, Role, decide, identify, refusal_entry, who_could
+from kfm.model.errors import RoleMissing
+from kfm.model.roles import Identity, KnownPerson, Role, decide, identify, who_could
 from kfm.web.listener import bearer_token
 from kfm.web.request_context import WebContext
+from kfm.web.role_refusals import RoleRefusal
 
 BEARER = {"WWW-Authenticate": 'Bearer realm="kfm"'}
 ACCOUNT = "http"  # of no person: over HTTP only a token identifies
@@ -48,18 +48,16 @@ def _is_local(request: Request) -> bool:
 
 
 def require(context: WebContext, identity: Identity, role: Role, what: str) -> None:
-    """RoleMissing without the role. A refused change is recorded in the governance ledger."""
+    """RoleMissing without the role. Refused changes are counted in the audit log."""
     if identity.open and role != "read":
         raise RoleMissing(
             f"`{what}` needs the role {role}, and no person has one here.",
             remedy="Give people roles and tokens under `people:` in the configuration.",
         )
     access = decide(identity, role, context.people, what=f"`{what}`", remote=True)
+    if not access.allowed and role != "read":
+        context.refusals.note(RoleRefusal(identity=identity, role=role, what=what, reason=access.reason))
+    context.enter_refusals()
     if access.allowed:
         return
-    if role != "read":
-        with suppress(KfmError, OSError), context.app(identity) as app:  # refused even without a ledger
-            store = app.store
-            assert store is not None, "it was opened for writing"
-            store.append_governance([refusal_entry(identity, role, what, access.reason, store.now_ms())])
     raise RoleMissing(access.reason, remedy=who_could(access.others))

@@ -15,8 +15,8 @@ from kfm.web.problems import JSON
 from kfm.web.query_params import read_parameters
 
 if TYPE_CHECKING:
-    from kfm.web.api.visible_names import VisibleNames
     from kfm.web.request_context import WebContext
+    from kfm.web.visibility import Visibility
 
 LIMIT_MAX = 1000
 LIMIT_DEFAULT = 50
@@ -37,7 +37,7 @@ class ApiCall(NamedTuple):
     context: WebContext
     app: Any  # App, with the identity of the caller
     identity: Identity
-    names: VisibleNames
+    visibility: Visibility
     path: Mapping[str, str]
     query: Mapping[str, Any]
     body: Any = None

@@ -39,8 +39,8 @@ def runs(call: ApiCall) -> Any:
     query = call.query
     found, more = page(
         call.app.ledger.runs(
-            dataset_id=call.names.meant(query["dataset"]),
-            source_id=call.names.meant(query["source"]),
+            dataset_id=call.visibility.meant(query["dataset"]),
+            source_id=call.visibility.meant(query["source"]),
             status=query["status"],
             since_ms=query["since"] or 0,
             before=cursor_position(query["cursor"]),
@@ -127,7 +127,7 @@ def preview_document(call: ApiCall, request: Any) -> Any:
     from kfm.reports.runs import plan_document
     from kfm.runs import plan as plans
 
-    if call.names.hides(request.dataset_id):
+    if call.visibility.hides(request.dataset_id):
         raise RoleMissing("The content of this dataset needs the role operate.")
     kept = call.app.ledger.request_reader().preview(request.plan_digest or "")
     if kept is None:
@@ -147,7 +147,7 @@ def units(call: ApiCall) -> Any:
 
     query = call.query
     wanted = UnitFilter(
-        dataset=query["dataset"] or "",
+        dataset=call.visibility.meant(query["dataset"]) or "",
         status=query["status"] or "",
         error_code=query["error_code"] or "",
         since_ms=query["since"] or 0,
@@ -177,14 +177,15 @@ def dead_letters(call: ApiCall) -> Any:
         ),
         query["limit"],
     )
-    return {"dead": [dead_document(one) for one in found], "more": more}
+    dead = [{**dead_document(one), "error": call.visibility.unattributed(one.error)} for one in found]
+    return {"dead": dead, "more": more}
 
 
 # --- blockers ------------------------------------------------------------------------
 
 
 def status(call: ApiCall) -> Any:
-    return gather(call.app)
+    return {**gather(call.app), "not_in_force": sorted(call.context.live.problems)}
 
 
 def breakers(call: ApiCall) -> Any:
@@ -206,7 +207,7 @@ def quarantine(call: ApiCall) -> Any:
         call.app.ledger.held(
             state=None if query["all"] else "held",
             kind=query["kind"],
-            dataset_id=call.names.meant(query["dataset"]),
+            dataset_id=call.visibility.meant(query["dataset"]),
             limit=query["limit"] + 1,
         ),
         query["limit"],
@@ -245,6 +246,8 @@ def one_incident(call: ApiCall) -> Any:
     if len(found) != 1:
         raise missing("incident")
     (incident,) = found
+    if wanted != incident.incident_id and call.visibility.hides_record(incident):
+        raise missing("incident")  # a cause can be computed: finding it would confirm a guess
     return {
         "incident": incident_document(incident),
         "subjects": ledger.incident_subjects(incident.cause, SUBJECTS_MAX),
@@ -281,7 +284,7 @@ def audit(call: ApiCall) -> Any:
     found, rest = page_of_entries(
         call.app.ledger,
         kind=query["kind"],
-        subject=call.names.meant(query["subject"]),
+        subject=call.visibility.meant(query["subject"]),
         before=before,
         limit=query["limit"],
     )
@@ -295,13 +298,25 @@ def audit(call: ApiCall) -> Any:
 def explain(call: ApiCall) -> Any:
     from kfm.reports.explain.subjects import error_page, explain_subject, is_code
 
-    app, what = call.app, call.names.meant(call.path["what"]) or ""
+    app, what = call.app, call.visibility.meant(call.path["what"]) or ""
     try:
         if is_code(what):
             return error_page(what.upper())
-        return explain_subject(app.ledger, lambda: _passes(app), app.settings, what, app.clock.now_ms())
+        found = explain_subject(
+            app.ledger,
+            lambda: _passes(app),
+            app.settings,
+            what,
+            app.ledger.now_ms(),
+            lambda: call.context.schedules,
+        )
     except UsageError as error:
-        raise Problem(404, error.detail, error) from None
+        if call.visibility.everything:
+            raise Problem(404, error.detail, error) from None
+        raise missing("run, invocation, request, unit, dataset or source") from None  # a guess learns nothing
+    if call.visibility.hides_record(found):
+        raise RoleMissing("The records of this dataset need the role operate.")
+    return found
 
 
 def whoami(call: ApiCall) -> Any:
@@ -320,8 +335,8 @@ def requests(call: ApiCall) -> Any:
         call.app.ledger.request_reader().requests(
             state=query["state"],
             kind=query["kind"],
-            source_id=call.names.meant(query["source"]),
-            schedule_id=call.names.meant(query["schedule"]),
+            source_id=call.visibility.meant(query["source"]),
+            schedule_id=call.visibility.meant(query["schedule"]),
             before=cursor_position(query["cursor"]),
             limit=query["limit"] + 1,
         ),
@@ -367,7 +382,7 @@ def schedules(call: ApiCall) -> Any:
 
 
 def schedule_of(call: ApiCall) -> Schedule:
-    wanted = call.names.meant(call.path["schedule_id"])
+    wanted = call.visibility.meant(call.path["schedule_id"])
     for schedule in call.context.schedules:
         if schedule.id == wanted:
             return schedule

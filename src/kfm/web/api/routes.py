@@ -24,12 +24,12 @@ from kfm.web.api.access import BEARER, Unauthenticated, authenticate, require
 from kfm.web.api.changes import key_reused
 from kfm.web.api.operation_table import OPERATIONS
 from kfm.web.api.operations import ID, ApiCall, Operation, Reply, read_query
-from kfm.web.api.visible_names import VisibleNames
 from kfm.web.listener import LOOPBACK
 from kfm.web.openapi import BASE, api_openapi
 from kfm.web.problems import JSON, Problem, answer, problem_of, render
 from kfm.web.request_context import WebContext
 from kfm.web.server import Named
+from kfm.web.visibility import Visibility, may_know
 
 BODY_BYTES_MAX = 64 * 1024
 HEADERS = {
@@ -131,9 +131,14 @@ class _Address(_Answering):
 def _work(context: WebContext, identity: Identity, operation: Operation, **values: Any) -> Response:
     """In a thread, with an application of its own: a store is not shared between threads."""
     with context.app(identity, read_only=operation.method == "GET") as app:
-        may_know = bool({"operate", "approve"} & set(identity.roles))
-        names = VisibleNames(app, may_know=may_know, schedules=context.schedules)
-        call = ApiCall(context, app, identity, names, **values)
+        visibility = Visibility(
+            app.settings,
+            app.ledger,
+            everything=may_know(identity),
+            hide=app.loaded.hide,
+            schedules=context.schedules,
+        )
+        call = ApiCall(context, app, identity, visibility, **values)
         try:
             if call.key is not None and operation.once == "answer":
                 reply = _once(call, operation)
@@ -141,7 +146,7 @@ def _work(context: WebContext, identity: Identity, operation: Operation, **value
                 reply = _done(call, operation)
         except (KfmError, Problem) as error:
             problem = problem_of(error)
-            problem.detail = names.text(problem.detail)
+            problem.detail = visibility.text(problem.detail)
             raise problem from None
         headers = {**HEADERS, **reply.headers}
         return answer(reply.document, operation.media_type, operation.status, headers)
@@ -150,7 +155,7 @@ def _work(context: WebContext, identity: Identity, operation: Operation, **value
 def _done(call: ApiCall, operation: Operation) -> Reply:
     found = operation.work(call)
     reply = found if isinstance(found, Reply) else Reply(found)
-    return Reply(call.names.shown(reply.document), reply.headers)
+    return Reply(call.visibility.document(reply.document), reply.headers)
 
 
 def _once(call: ApiCall, operation: Operation) -> Reply:

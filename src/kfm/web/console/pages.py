@@ -18,11 +18,23 @@ from kfm import __version__
 from kfm.model.errors import BackendUnavailable, UsageError
 from kfm.model.roles import Identity, decide, identify
 from kfm.web.console import page_templates, sign_in
+from kfm.web.console.state_words import Word
 from kfm.web.console.views import audit, overview, pipeline_runs, quarantine, requests, runs, schedules, units
-from kfm.web.console.visible_text import Shown, visible
-from kfm.web.console.visit import REFRESH, REFRESH_SECONDS, Link, NotForYou, NotHere, Visit, read_query
+from kfm.web.console.visible_text import visible
+from kfm.web.console.visit import (
+    REFRESH,
+    REFRESH_SECONDS,
+    Link,
+    NotForYou,
+    NotHere,
+    Paging,
+    TypedFilter,
+    Visit,
+    read_query,
+)
 from kfm.web.problems import TITLES, log_error
 from kfm.web.request_context import WebContext
+from kfm.web.visibility import Visibility, may_know
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self' data:; "
@@ -107,7 +119,7 @@ class _Console:
         self._context = context
         self._hide = hide
         self._templates = page_templates.environment()
-        self._sessions = sign_in.Sessions(secrets.token_bytes(32), context.people)
+        self._sessions = sign_in.Sessions(secrets.token_bytes(32), lambda: context.people)
         self.stylesheet, self._style = page_templates.stylesheet()
 
     # --- pages -------------------------------------------------------------------------
@@ -122,18 +134,18 @@ class _Console:
         try:
             query = read_query(request.query_params.multi_items(), page.filters)
             with self._context.reader() as reader:
-                names = "operate" in identity.roles
-                shown = Shown(
+                visibility = Visibility(
                     self._context.settings,
                     reader,
-                    names=names,
-                    hide=self._hide,
+                    everything=may_know(identity),
+                    hide=lambda text: visible(self._hide(text)),
                     schedules=self._context.schedules,
+                    verbatim=(Word, Paging, TypedFilter),
                 )
                 visit = Visit(
                     self._context,
                     reader,
-                    shown,
+                    visibility,
                     identity,
                     base_of(request),
                     page.path.format(
@@ -143,7 +155,7 @@ class _Console:
                     query,
                     request.path_params,
                 )
-                record = shown.record(page.view(visit))
+                record = visibility.record(page.view(visit))
             response = self._html(request, page.template, visit=visit, page=page, view=record)
         except UsageError as error:
             return self._problem(request, 400, error.detail or error.message, identity)
@@ -223,6 +235,7 @@ class _Console:
     async def sign_out(self, request: Request) -> Response:
         if _is_foreign(request):
             return self._problem(request, 403, "The form was not sent from this page.")
+        self._sessions.end(request.cookies.get(sign_in.COOKIE), self._context.now_ms())
         response = RedirectResponse(
             f"{base_of(request)}/{'sign-in' if self._context.people else ''}", 303, HEADERS
         )
@@ -260,7 +273,7 @@ class _Console:
             "version": __version__,
             "now_ms": now_ms,
             "signed_in": identity.subject if identity and self._context.people else None,
-            "masked": identity is not None and "operate" not in identity.roles,
+            "masked": identity is not None and not may_know(identity),
             "again": _again(visit) if visit else (),
             "refreshing": visit.query.get(REFRESH) if visit else None,
             "may_navigate": identity is not None,

@@ -10,9 +10,10 @@ from kfm.model.errors import UsageError
 from kfm.model.quantities import counted
 from kfm.model.records import Record
 from kfm.model.roles import Identity
-from kfm.web.console.visible_text import Shown
+from kfm.web.console.visible_text import visible
 from kfm.web.query_params import read_parameters
 from kfm.web.request_context import WebContext
+from kfm.web.visibility import Visibility
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
@@ -36,7 +37,7 @@ class NotForYou(Exception):
 class Visit(NamedTuple):
     context: WebContext
     reader: LedgerReader
-    shown: Shown
+    visibility: Visibility
     identity: Identity
     base: str  # where the console is, without a slash at its end
     path: str  # of this page below it
@@ -45,27 +46,38 @@ class Visit(NamedTuple):
     params: Mapping[str, str] = {}  # parts of the path
 
     def href(self, page: str = "", /, **query: str | int | None) -> str:
-        """The address of a page of the console; pages link to nothing else."""
+        """The address of a page of the console, with masks for masked names; pages link to nothing else."""
+
+        def masked(name: str, value: str | int | None) -> str | None:
+            what = "" if page == "units" else name  # their datasets are announced, not declared
+            return None if value is None else self.visibility.in_address(str(value), what)
+
+        return self._address(page, {name: masked(name, value) for name, value in query.items()})
+
+    def with_query(self, **changed: str | int | None) -> str:
+        """This page with another query; what the caller typed stays as it was typed."""
+        return self._address(self.path, {**self.query, **changed})
+
+    def _address(self, page: str, query: Mapping[str, str | int | None]) -> str:
         text = urlencode([(name, value) for name, value in query.items() if value not in (None, "")])
         address = f"{self.base}/{page}"
         return f"{address}?{text}" if text else address
 
-    def with_query(self, **changed: str | int | None) -> str:
-        """This page with another query."""
-        return self.href(self.path, **{**self.query, **changed})
-
     def dataset(self) -> str | None:
         """The dataset that was chosen, by its own name."""
-        chosen = self.query.get("dataset")
-        return self.shown.real(chosen, [one.id for one in self.context.settings.datasets]) if chosen else None
+        settings = self.context.settings
+        return self._chosen("dataset", [one.id for one in settings.datasets])
 
     def source(self) -> str | None:
-        chosen = self.query.get("source")
-        return self.shown.real(chosen, [one.id for one in self.context.settings.sources]) if chosen else None
+        return self._chosen("source", [one.id for one in self.context.settings.sources])
+
+    def _chosen(self, name: str, among: Sequence[str]) -> str | None:
+        shown = self.query.get(name)
+        return self.visibility.known(shown, among) if shown else None
 
     def schedule(self, shown: str | None) -> str | None:
         """The schedule that an address means, by its own name."""
-        return self.shown.real(shown, [one.id for one in self.context.schedules]) if shown else None
+        return self.visibility.known(shown, [one.id for one in self.context.schedules]) if shown else None
 
     def page(self) -> int:
         text = self.query.get("page", "1")
@@ -82,7 +94,8 @@ class Visit(NamedTuple):
 
     def at(self, *parts: str) -> str:
         """The page of one thing."""
-        return self.href("/".join(quote(part, safe="") for part in parts))
+        masked = map(self.visibility.in_address, parts)
+        return self._address("/".join(quote(part, safe="") for part in masked), {})
 
     def run(self, run_id: str) -> str:
         return self.at("runs", run_id)
@@ -112,11 +125,19 @@ class Option(Record, frozen=True):
 
 
 class Filter(Record, frozen=True):
-    """A choice, or without options a field to type in."""
+    """A choice."""
 
     name: str
     label: str
-    value: str = ""
+    options: tuple[Option, ...]
+
+
+class TypedFilter(Record, frozen=True):
+    """A field to type in. It holds what was typed, also where that is a masked name: nothing is confirmed."""
+
+    name: str
+    label: str
+    value: str
     options: tuple[Option, ...] = ()
 
 
@@ -130,7 +151,11 @@ class Paging(Record, frozen=True):
 def chosen(name: str, label: str, among: Sequence[str], now: str | None, words: Sequence[str] = ()) -> Filter:
     pairs = [("", "any"), *zip(among, words or among, strict=True)]
     options = tuple(Option(value=value, text=text, chosen=value == (now or "")) for value, text in pairs)
-    return Filter(name=name, label=label, value=now or "", options=options)
+    return Filter(name=name, label=label, options=options)
+
+
+def typed(name: str, label: str, value: str | None) -> TypedFilter:
+    return TypedFilter(name=name, label=label, value=visible(value or ""))
 
 
 def before_position(text: str | None) -> tuple[int, str] | None:

@@ -60,6 +60,30 @@ def test_each_role_and_no_other(tmp_path: Path) -> None:
     assert entries[0]["details"]["role"] == "approve"
 
 
+@pytest.mark.req("GOV-3", "GOV-2")
+def test_a_reader_can_not_make_the_ledger_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refusals of one person at one operation are one entry a minute, with their count; none is lost."""
+    now_ms = 1_794_823_468_000
+    monkeypatch.setattr("kfm.web.request_context.WebContext.now_ms", lambda _self: now_ms)
+    world = World(tmp_path / "p")
+
+    def counts() -> list[tuple[str, int]]:
+        return [(one["subject"], one["details"]["count"]) for one in world.entries("role-refused")]
+
+    for _ in range(20):
+        assert world.change("/switches/all", "cy", position="paused").status_code == 403
+    assert counts() == [("POST /switches/{scope}", 1)]
+    assert world.change("/requests", "cy", source="river").status_code == 403
+    assert len(counts()) == 2
+    now_ms += 60_000
+    assert world.ask("GET", "/runs", "ann").status_code == 200  # the next request of any person
+    assert counts()[0] == ("POST /switches/{scope}", 19)
+    for _ in range(3):
+        world.change("/switches/all", "cy", position="paused")
+    world.context.enter_refusals(closing=True)
+    assert (counts()[0], len(counts())) == (("POST /switches/{scope}", 3), 4)
+
+
 @pytest.mark.req("GOV-3")
 @pytest.mark.parametrize("token", [None, "x" * 40, "", "kfm-ann-0123456789abcdef0123456789abcdeF"])
 def test_strangers_learn_and_leave_nothing(tmp_path: Path, token: str | None) -> None:
@@ -242,13 +266,38 @@ def test_no_person_approves_their_own_request(tmp_path: Path) -> None:
     assert (answer.status_code, answer.json()["code"]) == (409, "KFM311")
 
 
+@pytest.mark.req("GOV-3")
+def test_a_claimed_requester_does_not_approve(world: World) -> None:
+    """A webhook or a person that names bob as the actor is not approved by bob."""
+    from kfm.service.runner import make_dispatcher
+    from tests.browser.filled import DAY_MS
+    from tests.browser.filled import asked as webhook
+
+    held = world.get("/quarantine")["held"][0]
+    world.change(f"/quarantine/{held['held_id']}/release", actor="bob")
+    app = world.opened()
+    now_ms = app.kernel.store.now_ms()
+    day = {"window_start_ms": 0, "window_end_ms": DAY_MS}
+    hooked = webhook("one", now_ms, needs_approval=True, claimed_actor="bob", **day)
+    app.kernel.store.requests().accept([hooked])
+    (world.folder / "incoming" / "b.csv").write_text("day,flow\n3,4\n")
+    make_dispatcher(app).step()
+    app.close()
+    asked = {one["kind"]: one["request_id"] for one in world.get("/approvals")["requests"]}
+    assert set(asked) == {"release", "update"}
+    for request_id in asked.values():
+        for verb in ("approve", "reject"):
+            answer = world.change(f"/approvals/{request_id}/{verb}", "bob")
+            assert (answer.status_code, answer.json()["code"]) == (409, "KFM311"), verb
+
+
 def _reloaded(folder: Path) -> dict[str, Any]:
     from kfm.config.loader import load
     from kfm.web.api.routes import api_app
     from kfm.web.request_context import WebContext
 
     loaded = load(str(folder / "kfm.yml"))
-    context = WebContext(loaded, ())
+    context = WebContext(loaded)
     return {"loaded": loaded, "context": context, "app": api_app(context)}
 
 

@@ -50,6 +50,38 @@ def test_the_cookie_is_not_the_token(guarded: Filled) -> None:
     assert (answer.status_code, reader.ask("runs").status_code) == (303, 303)
 
 
+@pytest.mark.req("GOV-3")
+def test_signing_out_ends_the_session(guarded: Filled) -> None:
+    """A copy of the cookie is worth nothing afterwards; another session of the same token goes on."""
+    here, there = _signed_in(guarded, "ann"), _signed_in(guarded, "ann")
+    there._app = here._app  # one service, two browsers
+    there.ask("sign-in", "POST", data={"token": TOKENS["ann"]})
+    copied = here.cookies[COOKIE]
+    assert here.ask("sign-out", "POST").status_code == 303
+    here.cookies.set(COOKIE, copied)
+    assert here.ask("runs").status_code == 303
+    assert there.ask("runs").status_code == 200
+
+
+def test_ended_sessions_are_remembered_within_bounds(
+    guarded: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that have expired are forgotten; if there are too many, all sessions are over."""
+    monkeypatch.setattr("kfm.web.console.sign_in.ENDED_MAX", 3)
+    people, token = guarded.context.people, TOKENS["ann"]
+    sessions = Sessions(b"k" * 32, lambda: people)
+    for now_ms in range(0, 10 * SESSION_MS, SESSION_MS):
+        _, kept = sessions.begin(token, now_ms)
+        _, ended = sessions.begin(token, now_ms)
+        sessions.end(ended, now_ms)
+        assert (sessions.of(kept, now_ms) is None, sessions.of(ended, now_ms)) == (False, None)
+    cookies = [sessions.begin(token, 0)[1] for _ in range(6)]
+    for cookie in cookies[:5]:
+        sessions.end(cookie, 0)
+    assert [sessions.of(cookie, 0) for cookie in cookies] == [None] * 6
+    assert sessions.of(sessions.begin(token, 1)[1], 1) is not None
+
+
 @pytest.mark.parametrize("token", ["", "x", "x" * 40, TOKENS["ann"][:-1], TOKENS["ann"] + "x"])
 def test_an_unknown_token_opens_nothing(guarded: Filled, token: str) -> None:
     """The form says so, sets nothing, and does not repeat what was typed."""
@@ -65,8 +97,8 @@ def test_a_cookie_that_we_did_not_sign_is_nothing(guarded: Filled) -> None:
     """Neither made up, cut, changed, of another process nor too old."""
     context = guarded.context
     now_ms = context.now_ms()
-    _, good = Sessions(b"k" * 32, context.people).begin(TOKENS["ann"], now_ms)
-    ours = Sessions(b"k" * 32, context.people)
+    _, good = Sessions(b"k" * 32, lambda: context.people).begin(TOKENS["ann"], now_ms)
+    ours = Sessions(b"k" * 32, lambda: context.people)
     found = ours.of(good, now_ms)
     assert found is not None
     assert (found.subject, found.known_by, found.roles) == ("ann", "token", ("read", "operate"))
@@ -83,10 +115,10 @@ def test_a_cookie_that_we_did_not_sign_is_nothing(guarded: Filled) -> None:
         good[:40],
     ):
         assert ours.of(bad, now_ms) is None, bad
-    assert Sessions(b"o" * 32, context.people).of(good, now_ms) is None
+    assert Sessions(b"o" * 32, lambda: context.people).of(good, now_ms) is None
     assert ours.of(good, now_ms + SESSION_MS) is None
     others = [one for one in context.people if one.subject != "ann"]
-    assert Sessions(b"k" * 32, others).of(good, now_ms) is None
+    assert Sessions(b"k" * 32, lambda: others).of(good, now_ms) is None
 
 
 def test_a_form_from_elsewhere_is_refused(guarded: Filled) -> None:

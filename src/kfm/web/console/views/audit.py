@@ -1,4 +1,4 @@
-"""The governance ledger, newest first: who decided what, and why."""
+"""The audit log, newest first: who decided what, and why."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from kfm.model.errors import UsageError
 from kfm.model.records import GovernanceEntry, Record
-from kfm.web.console.visit import ROWS, Filter, Paging, Visit, paged, short
+from kfm.web.console.visit import ROWS, Paging, TypedFilter, Visit, paged, short, typed
 
 FILTERS = ("kind", "subject", "before", "page")
 DETAILS_CHARS_MAX = 600
@@ -29,7 +29,7 @@ class AuditRow(Record, frozen=True):
 
 
 class AuditView(Record, frozen=True):
-    filters: tuple[Filter, ...]
+    filters: tuple[TypedFilter, ...]
     rows: tuple[AuditRow, ...]
     paging: Paging
     clear: str
@@ -41,13 +41,13 @@ def view(visit: Visit) -> AuditView:
     kind, subject = visit.query.get("kind"), visit.query.get("subject")
     last, head = visit.reader.chain_head()
     if kind or subject:
-        rows, paging = _filtered(visit, kind, subject)
+        rows, paging = _filtered(visit, kind, visit.visibility.meant(subject))
     else:
         rows, paging = _chained(visit, last)
     return AuditView(
         filters=(
-            Filter(name="kind", label="Kind", value=kind or ""),
-            Filter(name="subject", label="Subject", value=subject or ""),
+            typed("kind", "Kind", kind),
+            typed("subject", "Subject", subject),
         ),
         rows=tuple(rows),
         paging=paging,
@@ -80,11 +80,11 @@ def _filtered(visit: Visit, kind: str | None, subject: str | None) -> tuple[list
     return [_row(visit, each, None) for each in found[:ROWS]], paged(visit, len(found), "entries")
 
 
-def _row(visit: Visit, entry: GovernanceEntry, number: int | None) -> AuditRow:
+def _row(visit: Visit, recorded: GovernanceEntry, number: int | None) -> AuditRow:
+    entry = visit.visibility.record(recorded)
     details = msgspec.json.encode(
         {name: each for name, each in entry.details.items() if each is not None}
     ).decode()
-    hidden = visit.shown.hides(entry.subject) if visit.context.settings.declared(entry.subject) else False
     is_run = _RUN.fullmatch(entry.subject) is not None
     return AuditRow(
         number=number,
@@ -94,7 +94,7 @@ def _row(visit: Visit, entry: GovernanceEntry, number: int | None) -> AuditRow:
         subject=f"run {short(entry.subject)}" if is_run else entry.subject,
         subject_href=visit.run(entry.subject) if is_run else None,
         actor=entry.actor,
-        rationale="" if hidden else entry.rationale or "",
+        rationale=entry.rationale or "",
         ticket=entry.ticket or "",
-        details="" if details == "{}" or hidden else details[:DETAILS_CHARS_MAX],
+        details="" if details == "{}" else details[:DETAILS_CHARS_MAX],
     )

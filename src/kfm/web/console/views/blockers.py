@@ -33,6 +33,8 @@ class ShownTrouble(Record, frozen=True):
     text: str
     since_ms: int
     command: str
+    dataset_id: str = ""  # whose it is
+    run_id: str = ""
 
 
 def blockers(visit: Visit) -> list[ShownBlocker]:
@@ -74,6 +76,8 @@ def incident(each: Incident) -> ShownTrouble:
         text=text,
         since_ms=each.opened_at_ms,
         command=f"kfm incident show {short(each.incident_id)}",
+        dataset_id=each.name if each.about == "dataset" else "",
+        run_id=each.subject,
     )
 
 
@@ -85,4 +89,5 @@ def approval(each: Approval) -> ShownTrouble:
         text=f"requested by {each.requested_by}: {each.rationale}",
         since_ms=each.requested_at_ms,
         command=approve_command(each.request_id),
+        dataset_id=each.dataset_id or "",
     )

@@ -54,7 +54,7 @@ def pipeline_run_view(visit: Visit, run_id: str) -> PipelineRunView | None:
 
     with visit.context.app(visit.identity, read_only=True) as app:
         seen = read_pass(app, run_id)
-    if seen is None or _is_hidden(visit, seen.found.pipeline_id):
+    if seen is None or visit.visibility.hides_pipeline(seen.found.pipeline_id, seen.found.run_id):
         return None
     return PipelineRunView(
         run_id=seen.found.run_id,
@@ -78,7 +78,11 @@ def view(visit: Visit) -> PipelineRunList:
     skipped = (visit.page() - 1) * ROWS
     with visit.context.app(visit.identity, read_only=True) as app:
         found = list_passes(app, skipped + ROWS + 1)[skipped:]
-    rows = [_row(visit, each) for each in found[:ROWS] if not _is_hidden(visit, each.pipeline_id)]
+    rows = [
+        _row(visit, each)
+        for each in found[:ROWS]
+        if not visit.visibility.hides_pipeline(each.pipeline_id, each.run_id)
+    ]
     return PipelineRunList(rows=tuple(rows), paging=paged(visit, len(found), "pipeline runs"))
 
 
@@ -103,13 +107,6 @@ def _row(visit: Visit, found: Pass) -> PipelineRunRow:
             f"{count:,} {state_words.of_node(name).text}" for name, count in found.counts.items() if count
         ),
     )
-
-
-def _is_hidden(visit: Visit, pipeline_id: str) -> bool:
-    from kfm.model.redaction import hidden_names
-
-    hidden = None if "operate" in visit.identity.roles else hidden_names(visit.context.settings.datasets)
-    return hidden is not None and hidden(pipeline_id)
 
 
 def nodes_of(found: Pass, records: dict[str, Node]) -> list[NodeSeen]:

@@ -65,7 +65,7 @@ def view(visit: Visit) -> QuarantineView:
     return QuarantineView(
         filters=(
             chosen("kind", "Kind", KINDS, kind, tuple(QUARANTINE_KINDS[each] for each in KINDS)),
-            Filter(name=states.name, label=states.label, value=state, options=states.options[1:]),
+            Filter(name=states.name, label=states.label, options=states.options[1:]),
             chosen("dataset", "Dataset", [each.id for each in visit.context.settings.datasets], dataset),
         ),
         rows=tuple(row(visit, each) for each in found[:ROWS]),
@@ -76,7 +76,7 @@ def view(visit: Visit) -> QuarantineView:
                 envelope=f"{each.envelope_hash.removeprefix('sha256:')[:12]}/{each.record_index}",
                 queue=each.queue,
                 error_code=each.error_code,
-                error=each.error,
+                error=visit.visibility.unattributed(each.error),
                 times=each.times,
                 first_ms=each.first_at_ms,
                 last_ms=each.last_at_ms,

@@ -29,8 +29,19 @@ from kfm.web.console.views.coverage import (
     spots,
     stretches,
 )
-from kfm.web.console.views.explanation import Fact, Next
-from kfm.web.console.visit import ROWS, Filter, NotHere, Option, Paging, Visit, chosen, paged
+from kfm.web.console.views.explanation import Fact, Next, allowed
+from kfm.web.console.visit import (
+    ROWS,
+    Filter,
+    NotHere,
+    Option,
+    Paging,
+    TypedFilter,
+    Visit,
+    chosen,
+    paged,
+    typed,
+)
 
 FILTERS = ("page",)
 STRIP = 14  # past scheduled times that a row shows
@@ -120,7 +131,7 @@ class ScheduleView(Record, frozen=True):
     title: str
     row: ScheduleRow
     facts: tuple[Fact, ...]
-    filters: tuple[Filter, ...]
+    filters: tuple[Filter | TypedFilter, ...]
     clear: str
     cut: str
     calendar: Calendar
@@ -138,6 +149,7 @@ def view_one(visit: Visit) -> ScheduleView:
     schedule = next((each for each in visit.context.schedules if each.id == wanted), None)
     if schedule is None:
         raise NotHere("No schedule has that name. `kfm schedule list` has them.")
+    allowed(visit, visit.context.settings.source(schedule.source).dataset)
     span = _span(visit, schedule)
     state = visit.reader.schedule_reader().states().get(schedule.id)
     found = spots(visit, schedule, state, span.start_ms, span.end_ms)
@@ -223,16 +235,15 @@ def _from(visit: Visit) -> int | None:
     return int(found.timestamp()) * 1000
 
 
-def _filters(span: _Span) -> tuple[Filter, ...]:
+def _filters(span: _Span) -> tuple[Filter | TypedFilter, ...]:
     chosen_days = str(span.days_asked) if span.days_asked else None
     options = chosen("days", "Span", DAYS, chosen_days, [f"{each} days" for each in DAYS]).options
     instants = Option(value="", text=f"{RECENT + COMING} scheduled times", chosen=chosen_days is None)
     return (
-        Filter(name="from", label="From (UTC)", value=span.written(span.start_ms)),
+        typed("from", "From (UTC)", span.written(span.start_ms)),
         Filter(
             name="days",
             label="Span",
-            value=chosen_days or "",
             options=(instants, *options[1:]) if span.often else options[1:],
         ),
     )

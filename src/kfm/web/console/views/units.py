@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from kfm.model.breaker import circuit_name
 from kfm.model.quantities import span
 from kfm.model.records import UNIT_STATUSES, Record, Unit
 from kfm.model.units import UnitFilter
-from kfm.reports.explain.units import explain_unit
+from kfm.reports.explain.units import explain_unit, is_catalogued
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word
 from kfm.web.console.views import explanation
 from kfm.web.console.views.explanation import Fact, Next, allowed
-from kfm.web.console.visit import ROWS, Filter, NotHere, Paging, Visit, chosen, paged
+from kfm.web.console.visit import ROWS, Filter, NotHere, Paging, TypedFilter, Visit, chosen, paged, typed
 
 FILTERS = ("dataset", "status", "error", "page")
 
@@ -43,7 +44,7 @@ class UnitRow(Record, frozen=True):
 class UnitsView(Record, frozen=True):
     heads: tuple[Word, ...]
     datasets: tuple[DatasetUnitCounts, ...]
-    filters: tuple[Filter, ...]
+    filters: tuple[Filter | TypedFilter, ...]
     rows: tuple[UnitRow, ...]
     paging: Paging
     clear: str
@@ -54,8 +55,8 @@ class UnitsView(Record, frozen=True):
 def view(visit: Visit) -> UnitsView:
     status = visit.choice("status", UNIT_STATUSES)
     counted, newest, dead = _figures(visit)
-    names = sorted(name for name in counted if not _hidden(visit, name))
-    dataset = visit.shown.real(visit.query["dataset"], names) if "dataset" in visit.query else None
+    names = sorted(name for name in counted if not visit.visibility.hides_units(name))
+    dataset = visit.visibility.known(visit.query["dataset"], names) if "dataset" in visit.query else None
     skipped = (visit.page() - 1) * ROWS
     wanted = UnitFilter(
         dataset=dataset or "",
@@ -71,19 +72,16 @@ def view(visit: Visit) -> UnitsView:
         filters=(
             chosen("dataset", "Dataset", names, dataset),
             chosen("status", "Status", UNIT_STATUSES, status, [each.text for each in unit_words]),
-            Filter(name="error", label="Error code", value=visit.query.get("error", "")),
+            typed("error", "Error code", visit.query.get("error")),
         ),
-        rows=tuple(_row(visit, each) for each in found[:ROWS] if not _hidden(visit, each.dataset)),
+        rows=tuple(
+            _row(visit, each) for each in found[:ROWS] if not visit.visibility.hides_units(each.dataset)
+        ),
         paging=paged(visit, len(found), "units"),
         clear=visit.href("units"),
         dead=dead,
         dead_href=f"{visit.href('held')}#messages",
     )
-
-
-def _hidden(visit: Visit, dataset: str) -> bool:
-    """Public announcements are no secret, unless the rights that are declared here hide the dataset."""
-    return visit.context.settings.declared(dataset) is not None and visit.shown.hides(dataset)
 
 
 def _figures(visit: Visit) -> tuple[dict[str, dict[str, int]], dict[str, int | None], int]:
@@ -148,16 +146,17 @@ def view_one(visit: Visit) -> UnitView:
     if stored is None:
         raise NotHere("No unit of that id is on record. `kfm nodd units` lists them.")
     unit = stored.unit
-    if visit.context.settings.declared(unit.dataset) is not None:
+    if visit.visibility.hides_units(unit.dataset):
         allowed(visit, unit.dataset)
-    domain = visit.context.settings.domain_of(unit.dataset)
     found = explain_unit(
         stored,
         reader.history_of(unit.wal_id),
         visit.reader.switches(),
-        domain,
+        visit.context.settings,
         visit.now_ms,
         visit.reader.request_reader().of_unit(unit.wal_id, stored.content_version),
+        visit.reader.breaker(circuit_name(unit.provider)),
+        is_catalogued=is_catalogued(visit.reader, unit),
     )
     return UnitView(
         title=f"Unit {unit.wal_id}",

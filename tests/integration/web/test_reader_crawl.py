@@ -1,0 +1,174 @@
+"""A reader who asks everything that can be asked learns nothing of a hidden dataset."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from functools import partial
+
+import jsonschema_rs
+import pytest
+
+from kfm.app import open_app
+from kfm.web.api.operation_table import OPERATIONS
+from kfm.web.console.pages import PAGES
+from kfm.web.metrics import Scrape
+from kfm.web.openapi import api_openapi
+from tests.integration.web.hidden_world import TELLING, HiddenWorld
+
+pytestmark = pytest.mark.req("RS-13", "GOV-3")
+GUESSES = (
+    "osage-burials",
+    "burial-feed",
+    "burial-weekly",
+    "cairn-list",
+    "relic-feed",
+    "relic-nightly",
+    "wampum",
+)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> HiddenWorld:
+    return HiddenWorld(tmp_path_factory.mktemp("hidden") / "project")
+
+
+def told(text: str) -> list[str]:
+    """What the text tells, in any case and with any separators."""
+    return [word for word in TELLING if word in re.sub(r"[-_%]", "", text.lower())]
+
+
+def subjects(world: HiddenWorld) -> dict[str, list[str]]:
+    """Every id on record, by the name of the parameter that takes it."""
+    runs = world.lists("/runs", "runs", "run_id")
+    calls = [
+        one["invocation_id"]
+        for run_id in runs
+        for one in world.api(f"/runs/{run_id}", "ann").json()["invocations"]
+    ]
+    masks = world.lists("/schedules", "schedules", "schedule_id", "cy")
+    found = {
+        "run_id": runs,
+        "held_id": world.lists("/quarantine?all=true", "held", "held_id"),
+        "incident_id": world.lists("/incidents?all=true", "incidents", "incident_id"),
+        "wal_id": world.lists("/units", "units", "wal_id"),
+        "schedule_id": [*masks, "burial-weekly", "relic-nightly"],
+        "invocation_id": calls,
+        "request_id": [
+            *world.lists("/requests", "requests", "request_id"),
+            *world.lists("/approvals", "requests", "request_id"),
+        ],
+    }
+    everything = [one for several in found.values() for one in several]
+    return {**found, "what": [*everything, *GUESSES, f"{runs[0]}%231/transform"]}
+
+
+def addresses(path: str, known: dict[str, list[str]]) -> Iterator[str]:
+    fields = re.findall(r"{(\w+)(?::path)?}", path)
+    for values in itertools.product(*(known[field] for field in fields)):
+        yield re.sub(r":path}", "}", path).format(**dict(zip(fields, values, strict=True)))
+
+
+def test_no_answer_of_the_api_tells(world: HiddenWorld) -> None:
+    """Every GET of the description, for every id there is: no text, name or address of a hidden dataset.
+
+    Each answer keeps to its schema, and who may operate is told: the texts are there.
+    """
+    known, described, leaks, seen = subjects(world), api_openapi(), [], set()
+    for operation in OPERATIONS:
+        if operation.method != "GET":
+            continue
+        schema = {**described, "$ref": f"#/components/schemas/{operation.answer}"}
+        shape = jsonschema_rs.validator_for(schema, validate_formats=True)
+        for path in addresses(operation.path, known):
+            answer = world.api(path)
+            if words := told(answer.text):
+                leaks.append((operation.name, path, words, answer.text[:2000]))
+            if answer.status_code == 200:
+                shape.validate(answer.json())
+            if told(world.api(path, "ann").text):
+                seen.add(operation.name)
+    assert leaks == []
+    # These name no dataset, are masked for all, or are refused.
+    quiet = {"whoami", "showProvenance", "showPreview", "showPreviewOfRun"}
+    assert {one.name for one in OPERATIONS if one.method == "GET"} - seen == quiet
+
+
+def test_no_page_of_the_console_tells(world: HiddenWorld) -> None:
+    """Every page, for every id there is, and with every choice that its filters offer."""
+    known, leaks, seen = subjects(world), [], set()
+    cy, ann = world.signed_in("cy"), world.signed_in("ann")
+    for page in PAGES:
+        for path in addresses(page.path, known):
+            answer = world.ask(f"/console/{path}", cookies=cy)
+            assert answer.status_code in (200, 403, 404), path
+            if words := told(answer.text):
+                leaks.append((path, words, answer.text))
+            for href in re.findall(r'href="(/console/[^"]*(?:masked|dataset|source)[^"]*)"', answer.text):
+                if words := told(world.ask(href.replace("&amp;", "&"), cookies=cy).text):
+                    leaks.append((href, words, ""))
+            if told(world.ask(f"/console/{path}", "ann", cookies=ann).text):
+                seen.add(page.path)
+    assert [leak[:2] for leak in leaks] == [], leaks[0]
+    assert {page.path for page in PAGES if "pipelines" not in page.path} - seen == set()
+
+
+def test_a_guess_is_not_confirmed(world: HiddenWorld) -> None:
+    """A hidden name and a name that nothing has are answered alike, and neither is repeated by the API."""
+    cookies = world.signed_in("cy")
+
+    def alike(text: str, name: str) -> str:
+        return text.replace(name, "NAME")
+
+    for guess in GUESSES:
+        for path in (
+            "/api/v1/explain/{}",
+            "/api/v1/explain/{}/x",
+            "/api/v1/schedules/{}/instants",
+            "/api/v1/runs?dataset={}",
+            "/api/v1/runs?source={}",
+            "/api/v1/requests?source={}",
+            "/api/v1/requests?schedule={}",
+            "/api/v1/quarantine?dataset={}",
+            "/api/v1/units?dataset={}",
+            "/api/v1/audit?subject={}",
+            "/api/v1/audit?subject=dataset:{}",
+            "/api/v1/audit?subject=schedule:{}",
+            "/api/v1/incidents/{}",
+            "/console/audit?subject={}",
+            "/console/audit?subject=dataset:{}",
+            "/console/runs?dataset={}",
+            "/console/runs?source={}",
+            "/console/requests?source={}",
+            "/console/requests?schedule={}",
+            "/console/held?dataset={}",
+            "/console/units?dataset={}",
+            "/console/schedules/{}",
+        ):
+            hidden, unknown = (
+                world.ask(path.format(name), cookies=cookies) for name in (guess, "nothing-has-it")
+            )
+            assert hidden.status_code == unknown.status_code, path
+            shown = alike(hidden.text, guess), alike(unknown.text, "nothing-has-it")
+            times = re.compile(r"\d\d:\d\d(:\d\d(\.\d+)?)?")
+            assert times.sub("", shown[0]) == times.sub("", shown[1]), path
+            if path.startswith("/api"):
+                assert guess not in hidden.text, path
+
+
+def test_a_mask_finds_its_records(world: HiddenWorld) -> None:
+    """A reader can follow a masked dataset through the records: the mask is a name like any other."""
+    runs = world.api("/runs").json()["runs"]
+    (mask,) = {one["dataset_id"] for one in runs if one["dataset_id"].startswith("masked-")}
+    assert [one["dataset_id"] for one in world.api(f"/runs?dataset={mask}").json()["runs"]] == [mask]
+    assert world.api(f"/audit?subject=dataset:{mask}").json()["entries"]
+    public = next(one for one in runs if one["dataset_id"] == "rivers")
+    assert (public["source_id"], public["work_key"].startswith("sha256:")) == ("river", True)
+
+
+def test_no_metric_tells(world: HiddenWorld) -> None:
+    """Labels with datasets, domains, providers and scopes of switches are masks."""
+    text = Scrape(partial(open_app, world.loaded, read_only=True)).text()
+    assert told(text) == []
+    assert 'scope="domain:masked-' in text
