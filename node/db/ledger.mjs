@@ -241,6 +241,20 @@ export class Ledger extends LedgerReader {
       return /** @type {any[]} */ (session.one("marks.get", { name }))[0];
     });
   }
+
+  /** Masked names, by dataset, are kept for good: they stay masked when no configuration has them. @param {Record<string, string[]>} names */
+  rememberNames(names) {
+    if (!Object.keys(names).length) return;
+    const known = rows.valueOf(this.mark(MASKED_NAMES) ?? "{}");
+    if (Object.entries(names).every(([dataset, some]) => some.every((name) => known[dataset]?.includes(name)))) return;
+    this.database.write((/** @type {Session} */ session) => {
+      session.all("marks.ensure", { name: MASKED_NAMES, value: "{}" });
+      const [seen] = /** @type {any[]} */ (session.one("marks.get", { name: MASKED_NAMES }));
+      const merged = rows.valueOf(seen);
+      for (const [dataset, some] of Object.entries(names)) merged[dataset] = sortedByPoints([...new Set([...(merged[dataset] ?? []), ...some])]);
+      session.all("marks.move", { name: MASKED_NAMES, seen, value: rows.textOf(merged) });
+    });
+  }
 }
 
 /** @param {import("../types.js").Breaker} one @param {import("../types.js").Breaker} other */
@@ -268,18 +282,4 @@ function storeRun(session, run, seen) {
   checkTransition("run", seen.status, run.status, seen.status === "failed" ? "retried" : "taken_over");
   const { run_id, attempts, fence } = run;
   return session.one("runs.restart", { run_id, attempts, fence, seen_fence: seen.fence, seen_attempts: seen.attempts }) ? run : null;
-
-  /** Masked names, by dataset, are kept for good: they stay masked when no configuration has them. @param {Record<string, string[]>} names */
-  rememberNames(names) {
-    if (!Object.keys(names).length) return;
-    const known = rows.valueOf(this.mark(MASKED_NAMES) ?? "{}");
-    if (Object.entries(names).every(([dataset, some]) => some.every((name) => known[dataset]?.includes(name)))) return;
-    this.database.write((/** @type {Session} */ session) => {
-      session.all("marks.ensure", { name: MASKED_NAMES, value: "{}" });
-      const [seen] = /** @type {any[]} */ (session.one("marks.get", { name: MASKED_NAMES }));
-      const merged = rows.valueOf(seen);
-      for (const [dataset, some] of Object.entries(names)) merged[dataset] = sortedByPoints([...new Set([...(merged[dataset] ?? []), ...some])]);
-      session.all("marks.move", { name: MASKED_NAMES, seen, value: rows.textOf(merged) });
-    });
-  }
 }
