@@ -11,7 +11,7 @@ unexport PYTHONHOME
 PY := .venv/bin/python
 BENCH ?=
 SEEDS ?= 20000
-SECONDS ?= 30
+SECONDS ?= 0
 CASES ?= 500
 EDITS ?= 1000
 KILLS ?= 200
@@ -134,7 +134,7 @@ crash: $(TEST) ## kill real processes at every step and look at what is left
 	@$(PY) -m tests.crash
 
 .PHONY: fuzz
-fuzz: $(TEST) ## hostile input for the readers (SECONDS=n), forged webhooks (WEBHOOKS=n)
+fuzz: $(TEST) ## hostile input for the readers, led by coverage (SECONDS=n for each), forged webhooks (WEBHOOKS=n)
 	@$(PY) -m tests.fuzz --seconds $(SECONDS) --webhooks $(WEBHOOKS)
 
 .PHONY: forger

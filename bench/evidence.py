@@ -155,7 +155,7 @@ def _as_it_is() -> Iterator[None]:
 
 @contextmanager
 def _unchained() -> Iterator[None]:
-    """Entries of the governance ledger as rows, and no more."""
+    """Entries of the audit log as rows, and no more."""
     with mock.patch.object(governance, "append", _plain):
         yield
 

@@ -54,9 +54,9 @@ def main(way: str, folder: str) -> None:
     intake = AcceptQueue(opened, batch_max=1) if way == "inline" else AcceptQueue(opened)
     if way != "nodb":
         intake.start()
+    sources = {SOURCE.id: (SOURCE, (SECRET,))}
     hooks = Webhooks(
-        {SOURCE.id: SOURCE},
-        {SOURCE.id: (SECRET,)},
+        lambda: sources,
         now_ms=clock.now_ms,
         accept=_at_once if way == "nodb" else intake.accept,
         preview=_no_preview,

@@ -48,7 +48,7 @@ export type Lock = {
 };
 export type Found = {
   uri: string; path: string; media_type: string; size: number | null; modified_ms: number | null;
-  etag: string | null; checksum: string | null; version: string | null;
+  etag: string | null; checksum: string | null; version: string | null; origin?: string;
 };
 export type Fetched = { found: Found; sha256: string; size: number };
 export type Asset = {

@@ -189,7 +189,7 @@ class ExportForger:
             what, number = chain_edit(rng, rows)
             files[CHAIN] = as_lines(rows)
             if what == "withhold":
-                self._hush(files, number)
+                self._withhold(files, number)
             done = Edit(CHAIN, what, (number,))
         elif way < 0.85:
             done = self._page(rng, files)
@@ -204,7 +204,7 @@ class ExportForger:
         self.refit(files)
         return done
 
-    def _hush(self, files: Files, number: int) -> None:
+    def _withhold(self, files: Files, number: int) -> None:
         """What tells of a row that is withheld now is withheld, too."""
         for name in ("postmortems.json", "reviews.json"):
             document = json.loads(files[name])

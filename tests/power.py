@@ -211,6 +211,9 @@ class PowerCutFiles:
 
     # --- ports.Files ---
 
+    def below(self, _folder: str) -> PowerCutFiles:
+        return self
+
     def create(self, path: str) -> PowerCutWriter:
         self._call()
         node = FileNode(modified_ms=self.now_ms)

@@ -37,6 +37,7 @@ class Unruly:
     def __init__(self) -> None:
         self.scripts: dict[str, Script] = {}
         self.asked: list[Asked] = []
+        self.otherwise = Answer(404)
         self.url = ""
 
     def on(self, path: str, script: Script | Answer | list[Answer]) -> str:
@@ -83,10 +84,13 @@ class _Handler(BaseHTTPRequestHandler):
         asked = Asked(self.command, parts.path, parse_qs(parts.query, keep_blank_values=True), headers)
         self.unruly.asked.append(asked)
         script = self.unruly.scripts.get(parts.path)
-        answer = script(asked) if script else Answer(404)
+        answer = script(asked) if script else self.unruly.otherwise
         if answer.hang:
             answer.hang.wait(10)
-        self.send_response(answer.status)
+        if "Date" in answer.headers:
+            self.send_response_only(answer.status)
+        else:
+            self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)
         if answer.no_length:
@@ -107,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
             with contextlib.suppress(OSError):
                 self.connection.shutdown(socket.SHUT_RDWR)
 
-    do_GET = do_HEAD = do_POST = _handle  # noqa: N815
+    do_GET = do_HEAD = do_POST = do_PUT = _handle  # noqa: N815
 
     def log_message(self, format: str, *args: object) -> None:
         """Quiet."""
@@ -121,10 +125,10 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def unruly_server() -> Iterator[Unruly]:
+def unruly_server(host: str = "127.0.0.1") -> Iterator[Unruly]:
     unruly = Unruly()
-    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"unruly": unruly}))
-    unruly.url = f"http://127.0.0.1:{server.server_address[1]}"
+    server = _Server((host, 0), type("Handler", (_Handler,), {"unruly": unruly}))
+    unruly.url = f"http://{host}:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:

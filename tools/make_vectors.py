@@ -22,10 +22,10 @@ from tools.vector_cases import (  # noqa: E402
     auditing,
     costs,
     documents,
+    expressions,
     failures,
     identity,
     machines,
-    prose,
     retrying,
     signing,
     starting,
@@ -49,7 +49,7 @@ FAMILIES: list[Family] = [
         signing,
         costs,
         auditing,
-        prose,
+        expressions,
     )
     for family in module.FAMILIES
 ]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import hashlib
 import re
 import sys
 import tomllib
@@ -18,7 +17,6 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "reference"
-SOURCES = ROOT / "src" / "kfm"
 WIDTH = 100
 NOTICE = "<!-- Made by `make docs` from the code. Edits here are lost. -->\n"
 
@@ -249,7 +247,7 @@ def metrics_page() -> str:
 def nodd_page() -> str:
     from kfm.nodd.dataset_registry import built_in
     from kfm.nodd.messages.refusals import IGNORED, PUT_OFF, REFUSED, SUSPECT
-    from kfm.nodd.object_keys import SCHEMES
+    from kfm.model.units import scheme_of
 
     parts = [
         NOTICE,
@@ -264,7 +262,7 @@ def nodd_page() -> str:
         for place in dataset.places:
             note = f", {place.platform} only" if place.platform else ""
             rows.append(
-                f"- `{SCHEMES[place.provider]}://{place.bucket}`{note}{'' if place.home else ', a copy'}"
+                f"- `{scheme_of(place.provider)}://{place.bucket}`{note}{'' if place.home else ', a copy'}"
             )
         rows += [f"- `{topic}`" for topic in dataset.topics] or ["- no topic is published"]
         rows += [f"- `…{suffix}` is the {role} of a file" for suffix, role in dataset.sidecars.items()]
@@ -392,35 +390,6 @@ def decisions_page() -> str:
     )
 
 
-# --- verifiers -----------------------------------------------------------------------
-
-
-def verifiers_page() -> str:
-    """The scripts that check what kfm hands out, with their hashes."""
-    rows = []
-    for path, page, what in (
-        ("evidence_bundle/verify_bundle.py", "export-evidence.md#check-a-bundle", "bundles of evidence"),
-        ("contracts/verifier/verify_audit.py", "audit.md#hand-it-to-a-third-party", "exports of the chain"),
-    ):
-        digest = hashlib.sha256((SOURCES / path).read_bytes()).hexdigest()
-        rows.append(f"| `src/kfm/{path}` | [{what}](../how-to/{page}) | `{digest}` |")
-    return "\n".join(
-        [
-            NOTICE,
-            "# Verifiers\n",
-            "Each is one file of kfm's sources that needs Python and nothing else. Take it from here, not "
-            "from what it is to check: the sender whose word is in question could have put another there. "
-            "Compare its SHA-256, and run it with `python3 -I`.\n",
-            "| script | checks | SHA-256, in this version of kfm |",
-            "|---|---|---|",
-            *rows,
-            "",
-            "`verify_bundle.py` is in every bundle as `verify.py`. With kfm installed, `kfm export --verify` "
-            "is the first, and `python3 -I -m kfm.contracts.verifier.verify_audit` the second.\n",
-        ]
-    )
-
-
 # --- writing and checking ------------------------------------------------------------
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -430,7 +399,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "metrics.md": metrics_page,
     "nodd.md": nodd_page,
     "api.md": api_page,
-    "verifiers.md": verifiers_page,
     "../decisions/index.md": decisions_page,
 }
 

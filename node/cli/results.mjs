@@ -3,7 +3,7 @@
 import { join, relative } from "node:path";
 import { contract } from "../model/contracts.mjs";
 import { codeOf, isA } from "../model/errors.mjs";
-import { checkText, checksFailed } from "../model/gates.mjs";
+import { checkText, checksFailed, furtherRefusals } from "../model/gates.mjs";
 import { stepLine } from "../model/next_steps.mjs";
 import { duration, instant, oneLine, shortId, span } from "../model/wording.mjs";
 import { isUnchanged, planLines } from "../runs/plan.mjs";
@@ -117,6 +117,7 @@ function failureLines(report) {
     if (checks.length > CHECKS_SHOWN_MAX) lines.push(`  … and ${checks.length - CHECKS_SHOWN_MAX} more in the event log`);
     lines.push(...ways);
   } else lines.push(message, ...ways);
+  if (report.error.exitCode === 3) lines.push(...furtherRefusals(report.gates ?? []).map((text) => `also: ${oneLine(text)}`));
   if (report.advice) lines.push(`note: ${oneLine(report.advice)}`);
   if (report.artifactsDir) {
     const path = join(report.artifactsDir, "event_log.jsonl");

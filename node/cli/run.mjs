@@ -8,7 +8,7 @@ import { BackendUnavailable, Cancelled, KfmError, RationaleRequired, UsageError,
 import { stepLine } from "../model/next_steps.mjs";
 import { rfc3339 } from "../model/times.mjs";
 import { resolveWindow } from "../model/windows.mjs";
-import { counted, moment, readableSize, oneLine } from "../model/wording.mjs";
+import { counted, moment, readableSize, oneLine, visibleJson } from "../model/wording.mjs";
 import { Lineup, colouredPlan, exitCode, remarks, reportDocument, shownWord, worst } from "./results.mjs";
 
 /** @typedef {import("../config/loader.mjs").Loaded} Loaded */
@@ -33,18 +33,21 @@ export function phases(log) {
   };
 }
 
-/** @param {Record<string, any>} options @param {{out: (text: string) => void, note: (line: string, level?: import("./results.mjs").Level) => void, environ: Record<string, string | undefined>, version: string, isTerminal: boolean, hasPerson: boolean, system?: any, onCancel?: (cancel: () => void) => void}} around @returns {Promise<number>} */
+/** @param {Record<string, any>} options @param {{out: (text: string) => void, note: (line: string, level?: import("./results.mjs").Level) => void, environ: Record<string, string | undefined>, version: string, isTerminal: boolean, keepDataApart: () => void, hasPerson: boolean, system?: any, onCancel?: (cancel: () => void) => void}} around @returns {Promise<number>} */
 export async function run(options, around) {
   const output = options.as_json ? "json" : options.output;
   const { note } = around;
   if (options.force) requireReasons(options);
+  if (options.correction && !options.dry_run && !(options.rationale ?? "").trim()) throw new RationaleRequired("A correction needs --rationale.");
   const byPerson = asksInPerson(options, around.hasPerson);
   const loaded = await load(options.config, overrides(options.overrides), around.environ);
   const clean = (/** @type {string} */ text) => loaded.hide(text);
   const log = (/** @type {string} */ line, /** @type {import("./results.mjs").Level} */ level = "info") => note(clean(line), level);
   const { App } = await import("../app.mjs");
   const named = options.sources.filter((/** @type {string} */ id) => loaded.source(id));
-  requireInScope(loaded, options.sources.length ? named : loaded.settings.sources.map((/** @type {any} */ one) => one.id));
+  const chosen = options.sources.length ? named : loaded.settings.sources.map((/** @type {any} */ one) => one.id);
+  requireInScope(loaded, chosen);
+  if (chosen.some((/** @type {string} */ id) => loaded.source(id).pipeline)) around.keepDataApart();
   const progress = !options.quiet && (output === "text" || options.verbose) ? phases(log) : undefined;
   const app = new App(loaded, { readOnly: options.dry_run, version: around.version, progress, log: options.verbose ? log : () => {}, warn: (/** @type {string} */ line) => log(line, "warning"), system: around.system });
   around.onCancel?.(() => {
@@ -62,7 +65,7 @@ export async function run(options, around) {
       reports.push(report);
       codes.push(exitCode(report));
       progress?.done();
-      if (output === "jsonl") around.out(`${clean(JSON.stringify(reportDocument(report)))}\n`);
+      if (output === "jsonl") around.out(`${visibleJson(clean(JSON.stringify(reportDocument(report))))}\n`);
       else if (output === "text") {
         const text = [lineup.line(report), ...colouredPlan(report)].map((line) => `${line}\n`).join("");
         around.out(clean(colour ? text : text.replace(/\x1b\[[0-9;]*m/g, "")));
@@ -74,7 +77,7 @@ export async function run(options, around) {
     const left = requests.slice(reports.length).map((request) => request.sourceId);
     if (left.length && codes.includes(130)) log(`cancelled; not run: ${left.join(", ")}`, "warning");
     const code = worst(codes);
-    if (output === "json") around.out(`${clean(JSON.stringify({ results: reports.map(reportDocument), exit_code: code }, null, 2))}\n`);
+    if (output === "json") around.out(`${visibleJson(clean(JSON.stringify({ results: reports.map(reportDocument), exit_code: code }, null, 2)))}\n`);
     summarise(reports, around);
     return code;
   } finally {
@@ -128,13 +131,18 @@ function requestsOf(app, loaded, options) {
   }));
 }
 
-/** The sources to run. Members of a sync run through it, unless they are named. @param {Loaded} loaded @param {string[]} wanted @returns {string[]} */
+/** The sources to run. Members of a sync run through it only. @param {Loaded} loaded @param {string[]} wanted @returns {string[]} */
 function choose(loaded, wanted) {
   const known = loaded.settings.sources.map((/** @type {any} */ one) => one.id);
   if (!known.length) throw new UsageError("The configuration has no sources.", { remedy: "Add one under `sources:`." });
   for (const id of wanted)
     if (!known.includes(id))
       throw new UsageError(`There is no source \`${id}\`${nearest(id, known)}`, { remedy: `The configuration has: ${known.slice(0, 10).join(", ")}${known.length > 10 ? ", …" : ""}.` });
+  for (const id of wanted) {
+    const sync = loaded.settings.sources.find((/** @type {any} */ one) => one.members.includes(id))?.id;
+    if (sync !== undefined)
+      throw new UsageError(`Source \`${id}\` is a member of the sync \`${sync}\`, which publishes its data: run alone, it would publish the same once more.`, { remedy: `Run the sync: \`kfm run --source ${sync}\`.` });
+  }
   if (wanted.length) return [...new Set(wanted)];
   const members = new Set(loaded.settings.sources.flatMap((/** @type {any} */ one) => one.members));
   return known.filter((/** @type {string} */ id) => !members.has(id));
@@ -156,7 +164,7 @@ function requireWindow(spec, sources, nowMs) {
       window = resolveWindow(spec, source.time_zone, nowMs);
     } catch (error) {
       if (!(error instanceof WindowError)) throw error;
-      const remedy = meant(spec);
+      const remedy = meant(spec, nowMs);
       throw new WindowError(error.detail, remedy === null ? {} : { remedy });
     }
     if (window.start_ms > nowMs)
@@ -164,16 +172,30 @@ function requireWindow(spec, sources, nowMs) {
   }
 }
 
-/** The right form of a window that was written in another; null if there is no telling. @param {string} spec */
-function meant(spec) {
+const LENGTHS = "Choose a length that is more than zero and, below a day, divides it: P1D, PT6H, PT15M.";
+
+/** The right form of a window that was written in another; null if there is no telling. @param {string} spec @param {number} nowMs */
+function meant(spec, nowMs) {
   if (/^\d{4}-\d\d-\d\d$/.test(spec)) return `For that day write --window ${spec}/P1D.`;
   if (/^\d{4}-\d\d$/.test(spec)) return `For that month write --window ${spec}-01/P1M.`;
   if (["yesterday", "today", "day"].includes(spec.toLowerCase())) return "P1D is the last complete day, so yesterday; a named day is written as 2026-01-31/P1D.";
   const pair = /^(\d{4}-[^\s./,]+)\s*(?:\.\.+|,|-|to|\s)\s*(\d{4}-[^\s./,]+)$/.exec(spec);
   if (pair) return `A start and an end are written with a slash: --window ${pair[1]}/${pair[2]}.`;
   const size = /^p?t?(\d{1,4})\s*([dhmw])(?:[a-z]*)$/i.exec(spec);
-  if (size) return `A length is written as --window P${/[hm]/i.test(/** @type {string} */ (size[2])) ? "T" : ""}${size[1]}${/** @type {string} */ (size[2]).toUpperCase()}.`;
-  return null;
+  if (!size) return null;
+  const written = `P${/[hm]/i.test(/** @type {string} */ (size[2])) ? "T" : ""}${size[1]}${/** @type {string} */ (size[2]).toUpperCase()}`;
+  return isLength(written, nowMs) ? `A length is written as --window ${written}.` : LENGTHS;
+}
+
+/** @param {string} spec @param {number} nowMs */
+function isLength(spec, nowMs) {
+  try {
+    resolveWindow(spec, "UTC", nowMs);
+    return true;
+  } catch (error) {
+    if (error instanceof WindowError) return false;
+    throw error;
+  }
 }
 
 // --- one source --------------------------------------------------------------------------

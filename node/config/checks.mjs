@@ -1,7 +1,9 @@
 /** What a well-shaped configuration must also be: its names agree and its values make sense. */
 
 import { dirname, join, normalize, resolve } from "node:path";
+import { allowProblem } from "../model/addresses.mjs";
 import { PROVIDER_CHARS_MAX, isProviderName } from "../model/breaker.mjs";
+import { contract } from "../model/contracts.mjs";
 import { ConfigError, WindowError } from "../model/errors.mjs";
 import { freezeSpanMs } from "../model/gates.mjs";
 import { ownPlaces, takesIn } from "../model/settings.mjs";
@@ -11,7 +13,7 @@ import { splitUrl } from "../model/urls.mjs";
 import { resolveWindow } from "../model/windows.mjs";
 import { head, rpartition, sortedByPoints } from "../model/wording.mjs";
 import { WAY_OUT, inlineSecrets, isReference } from "./secrets.mjs";
-import { gathered, nearest } from "./shape.mjs";
+import { gathered, isGroup, isWebAddress, nearest } from "./shape.mjs";
 
 /** @typedef {[string, string]} Problem path, sentence */
 
@@ -21,14 +23,16 @@ const ID = /^[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,99}$/;
 const SOME_MOMENT_MS = 1_735_732_800_000;
 const PIPELINE = /^[^:]+\.(?:py|mjs):[A-Za-z_]\w*$/;
 const NEEDS = /** @type {Record<string, string>} */ ({ files: "folder", http: "url", bucket: "bucket", sync: "members" });
+const WITHOUT_PROVIDER = ["files", "sync"]; // kinds of sources that call nothing outside by themselves
 const OWN = /** @type {Record<string, string[]>} */ ({
   files: ["folder", "pattern"],
-  http: ["url", "params", "headers", "pagination"],
+  http: ["url", "params", "headers", "pagination", "allow"],
   bucket: ["bucket", "prefix", "pattern", "bucket_options"],
   sync: ["members"],
 });
-const PLAIN = /** @type {Record<string, any>} */ ({ folder: null, pattern: "**/*", url: null, params: {}, headers: {}, pagination: null, bucket: null, prefix: "", bucket_options: {}, members: [] });
-const TARGET_NEEDS = /** @type {Record<string, string | null>} */ ({ local: "path", s3: "url", "github-actions": null, noop: null });
+const PLAIN = /** @type {Record<string, any>} */ ({ folder: null, pattern: "**/*", url: null, params: {}, headers: {}, pagination: null, allow: [], bucket: null, prefix: "", bucket_options: {}, members: [] });
+const TARGET_NEEDS = /** @type {Record<string, string | null>} */ ({ branch: null, dcat: "url", "github-actions": null, local: "path", noop: null, s3: "url", stac: "url" });
+const CATALOGUES = ["dcat", "stac"];
 const STORES = ["sqlite:", "postgresql://", "postgres://", "env:", "file:"];
 const SCHEMES = /** @type {Record<string, string[]>} */ ({ url: ["http", "https"], bucket: ["s3", "gs", "az", "file"] });
 const FIGURES_MAX = /** @type {Record<string, number>} */ ({ watts_per_core: 1_000, overhead: 10, carbon_g_per_kwh: 10_000 });
@@ -109,13 +113,17 @@ function* sources(settings) {
     for (const field of ["partition", "output_version"]) if (source[field] === "") yield [`${path}.${field}`, `\`${field}\` must not be empty; leave it out instead`];
     yield* templates(source, path);
     yield* provider(source, path);
+    for (const [position, entry] of source.allow.entries()) {
+      const problem = allowProblem(entry);
+      if (problem) yield [`${path}.allow[${position}]`, problem];
+    }
   }
 }
 
 /** @param {any} source @param {string} path @returns {Generator<Problem>} */
 function* provider(source, path) {
   if (source.provider === null) return;
-  if (["files", "sync"].includes(source.kind)) {
+  if (WITHOUT_PROVIDER.includes(source.kind)) {
     const why = source.kind === "files" ? "nothing outside is called" : "its members call; give it to them";
     yield [`${path}.provider`, `\`provider\` does not apply to a source of kind \`${source.kind}\`: ${why}`];
   } else yield* providerName(source.provider, path);
@@ -205,6 +213,9 @@ function memberProblem(whole, member) {
   if (member.dataset !== whole.dataset) return `sync \`${whole.id}\` publishes the dataset \`${whole.dataset}\`, but its member \`${member.id}\` belongs to \`${member.dataset}\``;
   if (member.pipeline !== null)
     return `sync \`${whole.id}\` would publish what its member \`${member.id}\` fetches without running the member's \`pipeline\`; give the sync itself a pipeline`;
+  for (const field of ["webhook", "follows"])
+    if (member[field]?.secrets || member[field]?.length)
+      return `\`${field}\` of \`${member.id}\` would run it alone, and the sync \`${whole.id}\` publishes its data, too; give it to the sync`;
   return null;
 }
 
@@ -242,9 +253,13 @@ function* targetProblems(target, path) {
   const needed = TARGET_NEEDS[target.kind];
   if (needed && !target[needed]) yield [path, `a target of kind \`${target.kind}\` needs \`${needed}\``];
   if (target.kind === "s3" && target.url && !target.url.startsWith("s3://")) yield [`${path}.url`, "`url` must begin with `s3://` and name a place"];
+  if (CATALOGUES.includes(target.kind)) {
+    if (target.url && !isWebAddress(target.url)) yield [`${path}.url`, "`url` must begin with `http://` or `https://` and name a place"];
+    if (!target.options.assets) yield [`${path}.options`, `a target of kind \`${target.kind}\` needs \`assets\`: where its files are read`];
+  }
   if (target.provider !== null) {
     yield* providerName(target.provider, path);
-    if (target.kind !== "s3") yield [`${path}.provider`, `\`provider\` does not apply to a target of kind \`${target.kind}\`: nothing outside is called`];
+    if (!["s3", ...CATALOGUES].includes(target.kind)) yield [`${path}.provider`, `\`provider\` does not apply to a target of kind \`${target.kind}\`: nothing outside is called`];
   }
 }
 
@@ -313,4 +328,33 @@ function* webhooks(settings) {
     }
     if (!(tolerance_seconds >= 1 && tolerance_seconds <= 86_400)) yield [`${path}.tolerance_seconds`, "`tolerance_seconds` must be from 1 to 86400"];
   }
+}
+
+/** Give each source the defaults that fit its kind, with their lines: what is wrong is wrong there. @param {import("./document.mjs").Document} document */
+export function applySourceDefaults(document) {
+  const { source_defaults: defaults, sources } = document.values;
+  if (!isGroup(defaults) || !Array.isArray(sources)) return; // the shape is checked later
+  const fields = Object.keys(contract("schemas/settings.schema.json").$defs.SourceDefaults.properties);
+  for (const [index, source] of sources.entries()) {
+    if (!isGroup(source)) continue;
+    const kind = Object.hasOwn(source, "kind") ? source.kind : defaults.kind;
+    for (const field of fields) {
+      if (!Object.hasOwn(defaults, field) || Object.hasOwn(source, field) || !hasField(kind, field)) continue;
+      source[field] = defaults[field];
+      copyLines(document, `source_defaults.${field}`, `sources[${index}].${field}`);
+    }
+  }
+}
+
+/** Does a source of this kind have the field? Of an unknown kind it is not known. @param {any} kind @param {string} field */
+function hasField(kind, field) {
+  if (field === "provider") return !WITHOUT_PROVIDER.includes(kind);
+  const owners = Object.keys(OWN).filter((name) => OWN[name]?.includes(field));
+  return !owners.length || owners.includes(kind) || !Object.hasOwn(OWN, String(kind));
+}
+
+/** @param {import("./document.mjs").Document} document @param {string} here @param {string} there */
+function copyLines(document, here, there) {
+  for (const [path, line] of [...document.lines])
+    if (path === here || path.startsWith(`${here}.`) || path.startsWith(`${here}[`)) document.lines.set(there + path.slice(here.length), line);
 }

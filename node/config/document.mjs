@@ -201,6 +201,7 @@ const INT = /^(?:[-+]?0b[0-1_]+|[-+]?0o?[0-7_]+|[-+]?[0-9_]+|[-+]?0x[0-9a-fA-F_]
 const FLOAT =
   /^(?:[-+]?(?:[0-9][0-9_]*)\.[0-9_]*(?:[eE][-+]?[0-9]+)?|[-+]?(?:[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)|[-+]?\.[0-9_]+(?:[eE][-+][0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$/;
 const TAG = "tag:yaml.org,2002:";
+const SCALAR_FOLLOWS = "\x1f"; // what the lexer puts before a text
 
 class YamlText {
   /** @param {any} yaml @param {Collector} collect @param {any} counter @param {any} document */
@@ -300,17 +301,33 @@ class YamlText {
   }
 }
 
+/** Nesting and directives are refused where they begin. @param {any} yaml @param {Collector} collect @param {string} text */
+function requireBounds(yaml, collect, text) {
+  let [depth, line, isText] = [0, 1, false];
+  for (const token of new yaml.Lexer().lex(text)) {
+    if (!isText && (token === "[" || token === "{")) depth += 1;
+    if (!isText && (token === "]" || token === "}")) depth -= 1;
+    if (depth > DEPTH_MAX) throw collect.fail(line, `not YAML: nested more than ${DEPTH_MAX} levels deep`);
+    // Under `%YAML 1.1` a bare `yes` is true, and under others we don't know.
+    if (!isText && token.startsWith("%") && !/^%YAML 1\.2\s*$/.test(token)) throw collect.fail(line, "not YAML: a directive other than `%YAML 1.2` is not supported");
+    isText = token === SCALAR_FOLLOWS;
+    line += token.split("\n").length - 1;
+  }
+}
+
 /** One document; one without anything in it has no lines. @param {string} name @param {string} text @returns {Promise<Document>} */
 export async function parseYaml(name, text) {
   const yaml = await import("yaml");
   const collect = new Collector(name);
   const counter = new yaml.LineCounter();
+  requireBounds(yaml, collect, text);
   const parsed = yaml.parseAllDocuments(text, { version: "1.2", schema: "core", lineCounter: counter, uniqueKeys: false, keepSourceTokens: false, merge: false });
   const documents = Array.isArray(parsed) ? parsed : [];
   for (const document of documents) {
     const problem = document.errors[0];
     if (problem) {
-      const complaint = problem.message.split(" at line ")[0]?.split("\n")[0] ?? "";
+      const said = problem.message.split(" at line ")[0]?.split("\n")[0] ?? "";
+      const complaint = said.startsWith("Maximum call stack") ? `nested more than ${DEPTH_MAX} levels deep` : said; // it recurses
       throw collect.fail(problem.linePos?.[0].line ?? 1, `not YAML: ${complaint.charAt(0).toLowerCase()}${complaint.slice(1)}`);
     }
   }

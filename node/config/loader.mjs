@@ -6,7 +6,7 @@ import { dirname, resolve } from "node:path";
 import { ConfigError, ConfigNotFound, UsageError, isCode, why } from "../model/errors.mjs";
 import { SecretRedaction } from "../model/redaction.mjs";
 import { head, rpartition, sortedByPoints, thousands } from "../model/wording.mjs";
-import { check, valueProblem } from "./checks.mjs";
+import { applySourceDefaults, check, valueProblem } from "./checks.mjs";
 import { readDocument } from "./document.mjs";
 import { environmentSecrets, resolveSecret, resolvedSecrets } from "./secrets.mjs";
 import { gathered, nearest, toSettings } from "./shape.mjs";
@@ -107,6 +107,7 @@ export async function load(path, overrides, environ) {
 /** The settings of these bytes, and the lines of their fields. @param {string} name @param {Buffer} data @param {[string, string][]} overrides @param {Environ} environ */
 async function shaped(name, data, overrides, environ) {
   const document = await readDocument(name, data);
+  applySourceDefaults(document);
   let settings = toSettings(document);
   check(document, settings);
   for (const [variable, field] of Object.entries(VARIABLES)) {

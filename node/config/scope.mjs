@@ -11,9 +11,14 @@ export function remember(argv) {
   asked = argv;
 }
 
+/** A word as a shell reads it. @param {string} word */
+export function quoted(word) {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+}
+
 /** @param {string} what */
 export function outOfScope(what) {
-  const command = ["kfm", ...asked].map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)).join(" ");
+  const command = ["kfm", ...asked].map(quoted).join(" ");
   return new UsageError(`${what}, which the Node.js runner does not do.`, { remedy: `Run it with Python: \`${command}\`.` });
 }
 
@@ -28,7 +33,8 @@ export function requireInScope(loaded, sourceIds) {
   if (Object.values(settings.retry).some((value) => value !== null)) throw outOfScope("The configuration sets retry budgets");
   const collector = environ.OTEL_EXPORTER_OTLP_ENDPOINT || settings.telemetry.otlp;
   if (collector && environ.OTEL_SDK_DISABLED?.toLowerCase() !== "true") throw outOfScope("Spans and metrics go to an OpenTelemetry collector");
-  for (const target of settings.publish) if (target.kind === "s3") throw outOfScope(`The target ${target.name || target.kind} is a bucket`);
+  const foreign = /** @type {Record<string, string>} */ ({ branch: "a branch", dcat: "a catalogue", s3: "a bucket", stac: "a catalogue" });
+  for (const target of settings.publish) if (target.kind in foreign) throw outOfScope(`The target ${target.name || target.kind} is ${foreign[target.kind]}`);
   for (const id of sourceIds) {
     const source = loaded.source(id);
     for (const each of [source, ...source.members.map((/** @type {string} */ member) => loaded.source(member))]) {

@@ -44,7 +44,7 @@ export function resolveSecret(value, folder, environ) {
   if (data.length > SECRET_BYTES_MAX) throw new SecretNotFound(`The file ${place} is too large to be a secret.`);
   let text;
   try {
-    text = new TextDecoder("utf-8", { fatal: true }).decode(data).replace(/[\r\n]+$/, "");
+    text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(data).replace(/[\r\n]+$/, "");
   } catch {
     throw new SecretNotFound(`The file ${place} is not UTF-8 text.`);
   }
@@ -106,6 +106,7 @@ export function environmentSecrets(environ) {
 
 /** Path and sentence of each secret that stands in the file; never its value. @param {any} settings @returns {Generator<Problem>} */
 export function* inlineSecrets(settings) {
+  for (const field of ["headers", "params", "bucket_options"]) yield* inTable(settings.source_defaults[field] ?? {}, `source_defaults.${field}`);
   for (const [index, source] of settings.sources.entries()) {
     for (const field of ["headers", "params", "bucket_options"]) yield* inTable(source[field], `sources[${index}].${field}`);
     for (const field of ["url", "bucket"]) yield* inAddress(source[field], `sources[${index}].${field}`);

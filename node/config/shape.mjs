@@ -23,6 +23,7 @@ export function toSettings(document) {
 
 /** One error for all problems. @param {import("../model/errors.mjs").KfmError[]} problems */
 export function gathered(problems) {
+  problems = problems.filter((one, at) => problems.findIndex((other) => other.detail === one.detail) === at); // of a default it is said once
   const details = problems.slice(0, PROBLEMS_MAX).map((problem) => problem.detail);
   if (problems.length > details.length) details.push(`… and ${problems.length - details.length} more`);
   const { file, line } = problems[0]?.facts ?? {};
@@ -143,7 +144,7 @@ class Walker {
 }
 
 /** @param {any} value */
-function isGroup(value) {
+export function isGroup(value) {
   return value !== null && typeof value === "object" && !Array.isArray(value) && !(value instanceof Float);
 }
 

@@ -53,7 +53,7 @@ export class Ledger extends LedgerReader {
     const fence = Math.max(lock.fence, request.seen?.fence ?? 0) + 1;
     const stored = storeRun(session, { ...request.run, fence }, request.seen);
     if (stored === null) return { answer: "moved" };
-    if (lock.holder !== null) leases.evict(session, lock, nowMs, this.journal);
+    if (lock.holder !== null) leases.evict(session, lock, nowMs, this.journal, stored.run_id);
     leases.take(session, lock, fence, request.worker_id, request.run.run_id, nowMs, nowMs + request.lease_ms);
     if (request.asked) requests.accept(session, request.asked);
     requests.keepPreview(session, request.plan ?? null);
@@ -117,7 +117,7 @@ export class Ledger extends LedgerReader {
     const nowMs = session.nowMs();
     const succeeded = session.one("runs.succeed", { run_id, fence, end_time_ms: nowMs, fingerprint: request.fingerprint, version_id });
     if (succeeded === null) return { answer: "lost", sequence: 0 }; // taken over under another scope
-    const answered = requests.endWithRun(session, run_id, "success", request.reason, nowMs);
+    const answered = requests.endWithRun(session, run_id, request.manifest ? "success" : "noop", request.reason, nowMs); // of those who asked: nothing is new
     if (!answered.includes(request.request_id) && requests.isCancelled(session, request.request_id)) throw new Undo({ answer: "cancelled", sequence: 0 });
     if (request.manifest) {
       sequence += 1;

@@ -180,7 +180,7 @@ export function retryParameters(retry) {
 }
 
 /** @param {import("../types.js").Found[]} found */
-export const foundText = (found) => `[${found.map((one) => ordered(FOUND, one)).join(",")}]`;
+export const foundText = (found) => `[${found.map((one) => ordered(one.origin === undefined ? FOUND : [...FOUND, "origin"], one)).join(",")}]`;
 
 /** Members in the order of the record. @param {string[]} fields @param {any} value */
 function ordered(fields, value) {

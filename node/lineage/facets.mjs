@@ -206,7 +206,7 @@ export class Facets {
   /** @param {import("../types.js").Found} found */
   content(found) {
     const sha256 = found.checksum?.startsWith("sha256:") ? withoutPrefix(found.checksum, "sha256:") : null;
-    return this.#own("kfmContent", { sha256, etag: found.etag, version: found.version, size: found.size });
+    return this.#own("kfmContent", { sha256, etag: found.etag, version: found.version, size: found.size, ...(found.origin === undefined ? {} : { origin: found.origin }) });
   }
 
   /** @param {string} sha256 @param {number} size */

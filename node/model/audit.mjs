@@ -1,4 +1,4 @@
-/** The governance ledger as a chain: every entry carries the hash of the one before it. */
+/** The audit log as a chain: every entry carries the hash of the one before it. */
 
 import { canonicalText, sha256Hex } from "./canonical.mjs";
 

@@ -26,10 +26,13 @@ export function mayCall(breaker, nowMs) {
 
 /** @param {Breaker} breaker @param {number} nowMs */
 export function waitMs(breaker, nowMs) {
-  if (breaker.state === "open") return Math.max(0, (breaker.opened_at_ms ?? 0) + COOLDOWN_MS - nowMs);
-  if (breaker.state === "half-open") return Math.max(0, (breaker.probe_until_ms ?? 0) - nowMs);
+  if (breaker.state === "open") return lapsing((breaker.opened_at_ms ?? 0) + COOLDOWN_MS - nowMs, COOLDOWN_MS);
+  if (breaker.state === "half-open") return lapsing((breaker.probe_until_ms ?? 0) - nowMs, ASKED_MAX_MS);
   return 0;
 }
+
+/** Twice as long as any wait: the clock was far ahead when that was written. @param {number} leftMs @param {number} longestMs */
+const lapsing = (leftMs, longestMs) => (leftMs > 0 && leftMs <= 2 * longestMs ? leftMs : 0);
 
 /** @param {Breaker} breaker @param {number} nowMs @param {number} [leaseMs] @returns {Breaker} */
 export function probeStarted(breaker, nowMs, leaseMs = PROBE_LEASE_MS) {

@@ -152,6 +152,7 @@ export const StoreTooNew = classOf("StoreTooNew");
 export const StoreUnsafe = classOf("StoreUnsafe");
 export const StoreBusy = classOf("StoreBusy");
 export const UpstreamUnavailable = classOf("UpstreamUnavailable");
+export const AddressRefused = classOf("AddressRefused");
 export const StoreCorrupt = classOf("StoreCorrupt");
 export const TargetUnavailable = classOf("TargetUnavailable");
 export const CircuitOpen = classOf("CircuitOpen");

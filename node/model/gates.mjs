@@ -205,6 +205,13 @@ export function refusal(decision, inFlight = false) {
   return new Kind(cause, remedy === null ? facts : { ...facts, remedy });
 }
 
+/** All gates that refused beside the one that is named first: lifting that one alone starts nothing. @param {GateResult[]} gates @returns {string[]} */
+export function furtherRefusals(gates) {
+  const denied = gates.filter((one) => !one.allowed && !one.overridden);
+  const first = combine(denied).first_blocker;
+  return denied.filter((one) => one !== first).map((one) => `gate ${one.gate}: ${causeAndRemedy(one).filter((part) => part !== null).join(" ")}`);
+}
+
 /** @param {GateResult} blocker @returns {[string, string | null]} */
 function causeAndRemedy(blocker) {
   const cause = blocker.cause ?? blocker.reason;

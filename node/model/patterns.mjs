@@ -1,28 +1,43 @@
 /** Patterns for names, and the nearest right word, by the rules of Python's fnmatch and difflib. */
 
-/** @type {Map<string, RegExp>} */
+/** What stands between the stars of a pattern. @type {Map<string, string[]>} */
 const compiled = new Map();
 
-/** @param {string} name @param {string} pattern */
+/**
+ * Each piece between two stars is looked for once, where it comes first: stars that were tried together would take
+ * time with a power of the name's length.
+ * @param {string} name @param {string} pattern
+ */
 export function matchesName(name, pattern) {
-  let expression = compiled.get(pattern);
-  if (!expression) {
-    expression = translated(pattern);
-    compiled.set(pattern, expression);
+  const known = compiled.get(pattern) ?? translated(pattern);
+  compiled.set(pattern, known);
+  const [first, ...rest] = known;
+  const last = rest.pop();
+  if (last === undefined) return new RegExp(`^(?:${first})$`, "u").test(name);
+  const head = new RegExp(`^(?:${first})`, "u").exec(name);
+  let at = head ? head[0].length : -1;
+  for (const piece of rest) {
+    if (at < 0) return false;
+    const expression = new RegExp(piece, "gu");
+    expression.lastIndex = at;
+    at = expression.test(name) ? expression.lastIndex : -1;
   }
-  return expression.test(name);
+  return at >= 0 && new RegExp(`(?:${last})$`, "u").test(name.slice(at));
 }
 
-/** @param {string} pattern */
+/** @param {string} pattern @returns {string[]} */
 function translated(pattern) {
   const chars = Array.from(pattern);
+  const pieces = [];
   let out = "";
   let at = 0;
   while (at < chars.length) {
     const char = /** @type {string} */ (chars[at]);
     at += 1;
-    if (char === "*") out += "[\\s\\S]*";
-    else if (char === "?") out += "[\\s\\S]";
+    if (char === "*") {
+      pieces.push(out);
+      out = "";
+    } else if (char === "?") out += "[\\s\\S]";
     else if (char === "[") {
       let end = at;
       if (chars[end] === "!") end += 1;
@@ -39,7 +54,7 @@ function translated(pattern) {
       }
     } else out += char.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
   }
-  return new RegExp(`^(?:${out})$`, "u");
+  return [...pieces, out];
 }
 
 /** @param {string} body @param {boolean} negated */

@@ -161,15 +161,15 @@ export function prospect(state, nowMs) {
   return `The next automatic attempt ${atMs <= nowMs ? "is due since" : "is not made before"} ${moment(atMs)}, ${RETRIED_THEN[state.reason] ?? RETRIED_THEN.retry}`;
 }
 
-/** What happens by itself, and what is left of the budget; what a person does is the next step's. @param {Run} run @param {RetryState} state @param {number} nowMs */
-export function advise(run, state, nowMs) {
+/** What happens by itself, and what is left of the budget; what a person does is the next step's. @param {Run} run @param {RetryState} state @param {number} nowMs @param {boolean} [halted] the dataset waits for a review, so that no budget starts anything */
+export function advise(run, state, nowMs, halted = false) {
   const policy = policyFor(run.trigger_type);
   const used = standing(run, state);
   const left = Math.max(0, policy.attempts_max - used.attempts);
   const endsMs = used.since_ms + policy.budget_ms;
   const isOver = left === 0 || nowMs >= endsMs;
   const free = isOver ? "the retry budget is used up" : `${counted(left, "attempt")} ${left === 1 ? "is" : "are"} free until ${moment(endsMs)}`;
-  return `${prospect(state, nowMs)}; ${free}.`;
+  return `${prospect(state, nowMs)}; ${halted ? "no attempt begins before a second person has approved its release" : free}.`;
 }
 
 /** Work that a second person approved for one attempt is never tried again by itself. @param {RetryState} state @param {boolean} approved @param {number} nowMs @returns {RetryState} */

@@ -13,6 +13,9 @@ const TEMPLATE_CHARS_MAX = 4096;
 export const PLACE_FIELDS = ["window.start", "window.end", "source", "dataset", "partition"];
 export const PATH_FIELDS = [...PLACE_FIELDS, "name", "relpath"];
 const DIGITS = /** @type {Record<string, number>} */ ({ Y: 4, m: 2, d: 2, H: 2, M: 2, S: 2, j: 3, y: 2 });
+// Controls, what turns or joins text, what has no glyph: two names that differ in it look the same.
+const UNSEEN =
+  /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Cn}\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\uffa0\ufe00-\ufe0f\u{e0100}-\u{e01ef}]/u;
 export const PATH_REMEDY = "Give the source a `path` template that makes a plain relative path, such as {name}.";
 
 /** @param {string} template @param {Fields} fields */
@@ -48,7 +51,7 @@ function pathProblem(path) {
   if (path.startsWith("/")) return "it is absolute";
   for (const character of path) {
     if (character === "\\") return "it has a backslash";
-    if (/[\p{Cc}\p{Cs}\p{Zl}\p{Zp}\p{Cn}\u202a-\u202e\u2066-\u2069\u200e\u200f]/u.test(character))
+    if (UNSEEN.test(character))
       return `it has the unprintable character U+${/** @type {number} */ (character.codePointAt(0)).toString(16).toUpperCase().padStart(4, "0")}`;
   }
   if (Buffer.byteLength(path) > PATH_BYTES_MAX) return `it is longer than ${PATH_BYTES_MAX} bytes`;

@@ -62,7 +62,7 @@ function signatureOf(headers, body, secrets, nowMs, legacyConcat) {
 function payloadOf(body) {
   let plain;
   try {
-    plain = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(body));
+    plain = JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(body));
   } catch {
     return null;
   }

@@ -147,6 +147,13 @@ export function shortId(runId) {
   return runId.slice(0, SHORT_ID_CHARS);
 }
 
+const UNSEEN = /[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|\udb40[\udc00-\udfff]/g;
+
+/** JSON text in which everything that can't be seen is written as an escape; its meaning is the same. @param {string} text */
+export function visibleJson(text) {
+  return text.replace(UNSEEN, (found) => found.split("").map((half) => `\\u${half.charCodeAt(0).toString(16).padStart(4, "0")}`).join(""));
+}
+
 /** Text from outside may hold anything; a terminal must not obey it. @param {string} text */
 export function oneLine(text) {
   return Array.from(text, (char) => (isPrintable(char) ? char : " ")).join("");

@@ -89,6 +89,78 @@ export const rmdir = fs.rmdirSync;
 /** @param {string} path */
 export const readlink = (path) => fs.readlinkSync(path, "utf8");
 
+const { O_RDONLY, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK } = fs.constants;
+const LINKS_MAX = 40;
+
+/** What stands behind a link below a folder, outside of it. */
+export class OutsideFolder extends Error {}
+
+/**
+ * A descriptor of what stands below a folder, and the status of the folder that it stands in.
+ *
+ * The way is walked part by part from a handle, so that a rename meanwhile can't lead it elsewhere. A link may lead
+ * to another place below the folder: it is read, and its parts are walked in the same way.
+ * @param {string} folder @param {string} relpath @param {number} [flags] @returns {{descriptor: number, around: fs.Stats}}
+ */
+export function openBelow(folder, relpath, flags = O_RDONLY) {
+  const stack = [fs.openSync(folder, O_RDONLY | O_DIRECTORY)];
+  const paths = [folder]; // where there is no /proc, the ways by name
+  const parts = relpath.split("/").reverse();
+  const base = folder.replace(/\/+$/, "");
+  let links = 0;
+  const up = () => {
+    fs.closeSync(/** @type {number} */ (stack.pop()));
+    paths.pop();
+  };
+  try {
+    while (parts.length) {
+      const part = /** @type {string} */ (parts.pop());
+      if (part === "" || part === ".") continue;
+      if (part === "..") {
+        if (stack.length === 1) throw new OutsideFolder(relpath);
+        up();
+        continue;
+      }
+      const at = HANDLES ? `/proc/self/fd/${stack.at(-1)}/${part}` : `${paths.at(-1)}/${part}`;
+      let found;
+      try {
+        found = fs.openSync(at, (parts.length ? O_RDONLY | O_DIRECTORY : flags) | O_NOFOLLOW | O_NONBLOCK);
+      } catch (error) {
+        const target = isCode(error, "ELOOP", "ENOTDIR", "EMLINK") ? linkTarget(at) : null;
+        links += 1;
+        if (target === null || links > LINKS_MAX) throw error;
+        if (target.startsWith("/")) {
+          if (!target.startsWith(`${base}/`)) throw new OutsideFolder(relpath);
+          while (stack.length > 1) up();
+        }
+        parts.push(...(target.startsWith("/") ? target.slice(base.length) : target).split("/").reverse());
+        continue;
+      }
+      if (!parts.length) return { descriptor: found, around: fs.fstatSync(/** @type {number} */ (stack.at(-1))) };
+      stack.push(found);
+      paths.push(`${paths.at(-1)}/${part}`);
+    }
+    throw Object.assign(new Error("EISDIR: illegal operation on a directory"), { code: "EISDIR", errno: -21, syscall: "open" });
+  } finally {
+    for (const each of stack) fs.closeSync(each);
+  }
+}
+
+/** Node.js opens nothing relative to a handle; Linux shows handles as folders. */
+const HANDLES = fs.existsSync("/proc/self/fd");
+
+/** @param {string} path @returns {string | null} null: it is no link */
+function linkTarget(path) {
+  try {
+    return fs.readlinkSync(path, "utf8");
+  } catch {
+    return null;
+  }
+}
+
+/** @param {string} path */
+export const isLink = (path) => fs.lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() ?? false;
+
 /** @param {string} path */
 function isFolder(path) {
   return fs.statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false;

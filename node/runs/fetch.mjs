@@ -69,6 +69,9 @@ class Fetch {
     if (offset && offset === this.found.size) return offset; // only the last step was missing
     const download = await this.source.open(this.found, offset);
     this.#expect(download);
+    // Of the bytes, not of what was asked before them.
+    const { origin: _earlier, ...found } = this.found;
+    this.found = download.found.origin === undefined ? found : { ...found, origin: download.found.origin };
     if (download.offset !== offset) {
       this.staging.abort(); // upstream begins anew, so do we
       const [staging, kept] = this.objects.stage(resumeKey(this.found));

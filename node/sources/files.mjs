@@ -7,7 +7,7 @@ import { LimitExceeded, UpstreamUnavailable, strerror } from "../model/errors.mj
 import { render } from "../model/templates.mjs";
 import { quote, unquote } from "../model/urls.mjs";
 import { repr, withoutPrefix } from "../model/wording.mjs";
-import { Reader } from "../objects/files.mjs";
+import { OutsideFolder, Reader, openBelow } from "../objects/files.mjs";
 import { breathe } from "../system.mjs";
 import { Pattern, mediaType, placeFields, publishedPath, settled } from "./placement.mjs";
 
@@ -30,6 +30,8 @@ export class FilesSource {
     this.base = label && label !== "." ? `file:${quote(label)}/` : "file:";
     this.limits = limits;
     this.tick = tick;
+    /** How many names an inode has below the folder. @type {Map<number, number>} */
+    this.names = new Map();
   }
 
   /** @param {import("../types.js").Window} window @returns {Promise<Found[]>} */
@@ -38,6 +40,7 @@ export class FilesSource {
     const wanted = new Pattern(pattern);
     if (!fs.statSync(this.folder, { throwIfNoEntry: false })?.isDirectory()) throw new UpstreamUnavailable(`There is no folder ${this.source.folder}.`, { transient: false });
     const relpaths = [];
+    this.names.clear();
     for (const relpath of this.#walk("", 0, { count: 0 })) {
       if (!wanted.matches(relpath)) continue;
       relpaths.push(relpath);
@@ -49,7 +52,7 @@ export class FilesSource {
 
   /** Bytes from an offset. @param {Found} found @param {number} offset @returns {Promise<{offset: number, found: Found, chunks: AsyncIterable<Buffer>}>} */
   async open(found, offset) {
-    const descriptor = this.#opened(unquote(withoutPrefix(found.uri, this.base))).descriptor;
+    const descriptor = this.#opened(unquote(withoutPrefix(found.uri, this.base)), true).descriptor;
     return { offset, found, chunks: chunksOf(descriptor, offset) };
   }
 
@@ -81,25 +84,31 @@ export class FilesSource {
     };
   }
 
-  /** A regular file below the folder; a link may lead to another place in it, not out of it. @param {string} relpath */
-  #opened(relpath) {
+  /** A regular file below the folder; a link may lead to another place in it, not out of it. @param {string} relpath @param {boolean} [judged] by `discover`, and its bytes are compared */
+  #opened(relpath, judged = false) {
     let descriptor;
+    let around;
     try {
-      const path = fs.realpathSync(join(this.folder, relpath));
-      if (!path.startsWith(`${this.folder.replace(/\/+$/, "")}/`))
-        throw new UpstreamUnavailable(`${relpath} leads out of the folder ${this.source.folder}.`, { transient: false });
-      const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK } = fs.constants;
-      descriptor = fs.openSync(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+      ({ descriptor, around } = openBelow(this.folder, relpath));
     } catch (error) {
-      if (error instanceof UpstreamUnavailable) throw error;
+      if (error instanceof OutsideFolder) throw new UpstreamUnavailable(`${relpath} leads out of the folder ${this.source.folder}.`, { transient: false });
       throw new UpstreamUnavailable(`${relpath} can't be read: ${strerror(error)}.`, { transient: false });
     }
     const status = fs.fstatSync(descriptor);
-    if (!status.isFile()) {
+    let problem = null;
+    if (!status.isFile()) problem = "is not a regular file";
+    else if (!judged && status.nlink > (this.names.get(status.ino) ?? 1) && madeByOthers(status, around)) problem = `is also a file outside of ${this.source.folder}`;
+    if (problem !== null) {
       fs.closeSync(descriptor);
-      throw new UpstreamUnavailable(`${relpath} is not a regular file.`, { transient: false });
+      throw new UpstreamUnavailable(`${relpath} ${problem}.`, { remedy: "Put a copy of the file there, or leave it out by the source's `pattern`.", transient: false });
     }
     return { descriptor, size: status.size };
+  }
+
+  /** @param {string} path */
+  #count(path) {
+    const inode = fs.lstatSync(path, { throwIfNoEntry: false })?.ino;
+    if (inode !== undefined) this.names.set(inode, (this.names.get(inode) ?? 0) + 1);
   }
 
   /** @param {string} below @param {number} depth @param {{count: number}} seen @returns {Generator<string>} */
@@ -115,8 +124,9 @@ export class FilesSource {
     for (const entry of entries) {
       seen.count += 1;
       if (seen.count > ENTRIES_MAX) throw new LimitExceeded(`The folder ${this.source.folder} has more than ${ENTRIES_MAX} entries.`);
-      if (entry.name[0] === 0x2e) continue;
       const name = entry.name.toString("utf8");
+      if (entry.isFile()) this.#count(`${join(this.folder, below)}/${name}`);
+      if (entry.name[0] === 0x2e) continue;
       const relpath = below ? `${below}/${name}` : name;
       if (!Buffer.from(name, "utf8").equals(entry.name))
         throw new UpstreamUnavailable(`The file name ${relpath} is not UTF-8.`, { remedy: "Rename the file, or leave it out by the source's `pattern`.", transient: false });
@@ -125,6 +135,13 @@ export class FilesSource {
     }
   }
 }
+
+/**
+ * May the name have been made by an account that could not read the file? Then it is not ours to read. The owner of a
+ * folder that is closed to others links what is the owner's own, as a published tree does.
+ * @param {fs.Stats} file @param {fs.Stats} folder
+ */
+const madeByOthers = (file, folder) => file.uid !== folder.uid || (folder.mode & 0o022) !== 0;
 
 /** @param {number} descriptor @param {number} offset @returns {AsyncGenerator<Buffer>} */
 async function* chunksOf(descriptor, offset) {

@@ -1,16 +1,18 @@
 /** One resource, or the pages of one, over HTTP: its address, the client, the pages. A validator from HEAD identifies the content, or the body's SHA-256. */
 
 import { createHash } from "node:crypto";
+import { lookup } from "node:dns";
 import { closeSync } from "node:fs";
 import * as http from "node:http";
 import * as https from "node:https";
 import { createGunzip, createInflate } from "node:zlib";
 import { callBehindCircuit, downloadBehindCircuit } from "../calls/circuit_guards.mjs";
 import { TransferPace } from "../calls/transfer_pace.mjs";
-import { ChecksumMismatch, ConfigError, LimitExceeded, UpstreamUnavailable } from "../model/errors.mjs";
+import { parseAddress, permits, reachOf } from "../model/addresses.mjs";
+import { AddressRefused, ChecksumMismatch, ConfigError, LimitExceeded, UpstreamUnavailable } from "../model/errors.mjs";
 import { MASK, hide, isSecretName, redact, redactUrl, stripParams } from "../model/redaction.mjs";
 import { render } from "../model/templates.mjs";
-import { parseHttpDate } from "../model/times.mjs";
+import { isStrongDate, parseHttpDate } from "../model/times.mjs";
 import { joinUrl, quote, splitUrl, unquote } from "../model/urls.mjs";
 import { repr, rpartition } from "../model/wording.mjs";
 import { Reader, Writer } from "../objects/files.mjs";
@@ -19,7 +21,7 @@ import { mediaType, placeFields, publishedPath, settled, suffixFor } from "./pla
 
 // --- client ------------------------------------------------------------------------------
 
-/** @typedef {{status: number, headers: Record<string, string>, chunks: AsyncIterable<Buffer>, close: () => void}} Response */
+/** @typedef {{status: number, headers: Record<string, string>, address: string, chunks: AsyncIterable<Buffer>, close: () => void}} Response */
 /** @typedef {{address: string, secrets: string[]}} Wording */
 
 const REDIRECTS_MAX = 5;
@@ -29,13 +31,17 @@ const HARMLESS = ["accept", "accept-encoding", "range", "if-range", "if-none-mat
 const PORTS = /** @type {Record<string, number>} */ ({ http: 80, https: 443 });
 const TRUST = ["CERT", "SELF_SIGNED", "UNABLE_TO"];
 
-/** @param {"GET" | "HEAD"} method @param {string} url @param {Record<string, string>} given @param {number} timeoutMs @param {Wording} wording @param {string} version @returns {Promise<Response>} */
-export async function request(method, url, given, timeoutMs, wording, version) {
+/** @param {"GET" | "HEAD"} method @param {string} url @param {Record<string, string>} given @param {number} timeoutMs @param {Wording} wording @param {string} version @param {string[]} [allow] private hosts and ranges beside that of `url` @returns {Promise<Response>} */
+export async function request(method, url, given, timeoutMs, wording, version, allow = []) {
   /** @type {Record<string, string>} */
   let headers = { "accept-encoding": "identity", "user-agent": `kfm/${version}`, ...Object.fromEntries(Object.entries(given).map(([name, value]) => [name.toLowerCase(), value])) };
   let address = url;
+  const reach = reachOf(hostOf(url), allow);
   for (let round = 0; round <= REDIRECTS_MAX; round += 1) {
-    const response = await send(method, address, headers, timeoutMs, wording);
+    const response = await send(method, address, headers, timeoutMs, wording, reach).catch((error) => {
+      if (!(error instanceof NotPermitted)) throw error;
+      throw new AddressRefused(`${wording.address} ${address === url ? "leads to" : "redirects to"} ${error.message}, which is not public.`, { transient: false });
+    });
     const { location } = response.headers;
     if (!REDIRECTS.includes(response.status) || !location) return response;
     response.close();
@@ -46,13 +52,33 @@ export async function request(method, url, given, timeoutMs, wording, version) {
   throw new UpstreamUnavailable(`${wording.address} redirects more than ${REDIRECTS_MAX} times.`, { transient: false });
 }
 
-/** @param {string} method @param {string} url @param {Record<string, string>} headers @param {number} timeoutMs @param {Wording} wording @returns {Promise<Response>} */
-function send(method, url, headers, timeoutMs, wording) {
+/** A host, or where it leads, that may not be connected to. */
+class NotPermitted extends Error {}
+
+/** @param {string} url */
+const hostOf = (url) => (URL.canParse(url) ? new URL(url).hostname.replace(/^\[|\]$/g, "") : "");
+
+/** Resolves a name and hands on only the addresses that may be reached: the connection is made to one of those. @param {import("../model/addresses.mjs").Reach} reach @returns {import("node:net").LookupFunction} */
+const checkedLookup = (reach) => (host, options, done) =>
+  lookup(host, { ...options, all: true }, (error, found) => {
+    const permitted = (found ?? []).filter(({ address }) => permits(reach, host, address));
+    const [first] = permitted;
+    if (error) done(error, []);
+    else if (!first) done(new NotPermitted(found[0] ? `${host} (${found[0].address})` : host), []);
+    else if (options.all) done(null, permitted);
+    else done(null, first.address, first.family);
+  });
+
+/** @param {string} method @param {string} url @param {Record<string, string>} headers @param {number} timeoutMs @param {Wording} wording @param {import("../model/addresses.mjs").Reach} reach @returns {Promise<Response>} */
+async function send(method, url, headers, timeoutMs, wording, reach) {
   if (!URL.canParse(url)) throw new UpstreamUnavailable(`${wording.address} is no address.`, { transient: false });
   const client = url.startsWith("https:") ? https : http;
+  const host = hostOf(url);
+  if (parseAddress(host) && !permits(reach, host, host)) throw new NotPermitted(host);
   return new Promise((done, fail) => {
-    const asked = client.request(new URL(url), { method, headers, agent: false, timeout: timeoutMs }, (answer) => {
+    const asked = client.request(new URL(url), { method, headers, agent: false, timeout: timeoutMs, lookup: checkedLookup(reach) }, (answer) => {
       done({
+        address: url,
         status: answer.statusCode ?? 0,
         headers: Object.fromEntries(Object.entries(answer.headers).map(([name, value]) => [name, Array.isArray(value) ? value.join(", ") : (value ?? "")])),
         chunks: explained(answer, wording),
@@ -60,7 +86,7 @@ function send(method, url, headers, timeoutMs, wording) {
       });
     });
     asked.on("timeout", () => asked.destroy(Object.assign(new Error("timeout"), { code: "KFM_TIMEOUT" })));
-    asked.on("error", (error) => fail(inOurWords(error, wording)));
+    asked.on("error", (error) => fail(error instanceof NotPermitted ? error : inOurWords(error, wording)));
     asked.end();
   });
 }
@@ -306,7 +332,7 @@ function parsed(page, shown) {
 // --- source ------------------------------------------------------------------------------
 
 /** @typedef {import("../types.js").Found} Found */
-/** @typedef {{url: string, number: number, headers: Record<string, string>, descriptor: number, size: number, sha256: string}} Page */
+/** @typedef {{url: string, number: number, headers: Record<string, string>, descriptor: number, size: number, sha256: string, origin?: string}} Page */
 
 const BUSY = [408, 429, 500, 502, 503, 504];
 const CHUNK_BYTES = 1024 * 1024;
@@ -353,7 +379,8 @@ export class HttpSource {
       const begin = response.status === 206 ? offset : 0;
       const length = lengthOf(response.headers);
       const size = encodingOf(response) !== "identity" ? null : length === null ? found.size : begin + length;
-      return { offset: begin, found: { ...found, size }, chunks: this.#body(response, url) };
+      const { origin: _earlier, ...rest } = found;
+      return { offset: begin, found: { ...rest, size, ...this.#origin(url, response) }, chunks: this.#body(response, url) };
     });
   }
 
@@ -361,9 +388,10 @@ export class HttpSource {
 
   /** @param {string} url @param {import("../types.js").Window} window @returns {Promise<Found | null>} */
   async #probe(url, window) {
-    const headers = await this.kernel.guard(() => callBehindCircuit(this.circuit, this.kernel.clock, () => this.#head(url)));
+    const answer = await this.kernel.guard(() => callBehindCircuit(this.circuit, this.kernel.clock, () => this.#head(url)));
+    const headers = answer?.headers ?? null;
     const modified = parseHttpDate(headers?.["last-modified"]);
-    if (headers && (headers.etag || modified)) {
+    if (headers && (headers.etag || isStrongDate(headers, this.kernel.clock.nowMs()))) {
       const name = nameOf(url, headers);
       return {
         uri: this.#show(url),
@@ -374,18 +402,19 @@ export class HttpSource {
         etag: headers.etag ?? null,
         checksum: null,
         version: null,
+        ...this.#origin(url, /** @type {Response} */ (answer)),
       };
     }
     const page = await this.#read(url, 1);
     return page ? this.#keep(page, this.#show(url), nameOf(url, page.headers), window) : null;
   }
 
-  /** The headers of the resource; null where HEAD has none. @param {string} url @returns {Promise<Record<string, string> | null>} */
+  /** The answer with the headers of the resource; null where HEAD has none. @param {string} url @returns {Promise<Response | null>} */
   async #head(url) {
     const response = await this.#asked("HEAD", url);
     response.close();
     if (BUSY.includes(response.status)) throw this.#refusal(url, response);
-    return response.status === 200 ? response.headers : null;
+    return response.status === 200 ? response : null;
   }
 
   /** @param {string} url @param {import("../types.js").Window} window */
@@ -434,7 +463,7 @@ export class HttpSource {
       closeSync(descriptor);
       throw error;
     }
-    return { url, number, headers: response.headers, descriptor, size, sha256: digest.digest("hex") };
+    return { url, number, headers: response.headers, descriptor, size, sha256: digest.digest("hex"), ...this.#origin(url, response) };
   }
 
   /** @param {Page} page @param {string} shown @param {string} name @param {import("../types.js").Window} window @returns {Found} */
@@ -449,6 +478,7 @@ export class HttpSource {
       etag: null,
       checksum: `sha256:${page.sha256}`,
       version: null,
+      ...(page.origin === undefined ? {} : { origin: page.origin }),
     };
   }
 
@@ -458,7 +488,13 @@ export class HttpSource {
   #asked(method, url, more = {}) {
     const { address } = this;
     const wording = { address: address.shown(url), secrets: address.secrets() };
-    return request(method, address.outgoing(url), { ...address.headers(), ...more }, this.limits.call_timeout_ms, wording, this.kernel.version);
+    return request(method, address.outgoing(url), { ...address.headers(), ...more }, this.limits.call_timeout_ms, wording, this.kernel.version, this.source.allow);
+  }
+
+  /** The address that answered, as it may be shown; nothing where it is the one that was asked. @param {string} url @param {Response} response @returns {{origin?: string}} */
+  #origin(url, response) {
+    const answered = this.address.shown(response.address);
+    return answered === this.address.shown(url) ? {} : { origin: answered };
   }
 
   /** What the answer stands for: whole or an error, and free of encodings that were not asked for. @param {Response} response @param {string} url @returns {AsyncGenerator<Buffer>} */

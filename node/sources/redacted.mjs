@@ -10,6 +10,7 @@ export function redactedSource(inner, hide) {
     media_type: hide(found.media_type),
     etag: found.etag ? hide(found.etag) : found.etag,
     version: found.version ? hide(found.version) : found.version,
+    ...(found.origin === undefined ? {} : { origin: hide(found.origin) }),
   });
   return {
     discover: async (/** @type {any} */ window) =>

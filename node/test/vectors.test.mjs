@@ -22,6 +22,8 @@ import { parseRfc3339, rfc3339 } from "../model/times.mjs";
 import { canonicalObjectUri, walId } from "../model/units.mjs";
 import * as signatures from "../model/webhook_signatures.mjs";
 import { nextWindow, parseDuration, previousWindow, resolveWindow } from "../model/windows.mjs";
+import { safePath } from "../model/templates.mjs";
+import { Expression, ExpressionError } from "../publish/contract/expressions.mjs";
 
 const FOLDER = new URL("../../vectors/", import.meta.url);
 
@@ -66,6 +68,16 @@ const FAMILIES = {
     let window = resolveWindow(given.spec, given.zone, parseRfc3339(given.now));
     for (const step of given.steps ?? []) window = (step === "next" ? nextWindow : previousWindow)(window, given.zone);
     return { start: rfc3339(window.start_ms), end: rfc3339(window.end_ms) };
+  },
+  published_paths: (given) => safePath(given.path),
+  expressions: (given) => {
+    try {
+      const expression = new Expression(given.pattern);
+      return given.texts.map((/** @type {string} */ text) => expression.matches(text));
+    } catch (error) {
+      if (error instanceof ExpressionError) return { refused: error.message };
+      throw error;
+    }
   },
   durations: (given) => parseDuration(given.text),
   transitions: (given) => ({ allowed: allows(given.machine, given.from, given.to, given.event) }),

@@ -24,12 +24,24 @@ if TYPE_CHECKING:
     from kfm.model.incidents import IncidentRenderer
     from kfm.model.records import Run, Switch
     from kfm.model.requests import RequestPart
+    from kfm.objects.http_client import HttpxClient
     from kfm.objects.local import LocalObjects
     from kfm.pipelines.declaration import Pipeline
     from kfm.pipelines.inputs import RemoteInputVersions
     from kfm.pipelines.options import PipelineKernel
     from kfm.policy.cedar import CedarPolicies
-    from kfm.ports import Bucket, Clock, Emitter, Guard, Objects, Progress, Projection, Retrying, Telemetry
+    from kfm.ports import (
+        Branches,
+        Bucket,
+        Clock,
+        Emitter,
+        Guard,
+        Objects,
+        Progress,
+        Projection,
+        Retrying,
+        Telemetry,
+    )
     from kfm.ports import Source as Upstream
     from kfm.runs.admission import RunSubject, Start
     from kfm.runs.kernel import Kernel, ProjectionReport, RunReport, RunRequest
@@ -194,8 +206,9 @@ class App:
 
         return admission.at_admission(self.kernel, self.subject(request), dry_run=True)
 
-    def address(self, source: SourceSettings) -> tuple[str, str, dict[str, str]]:
-        """An HTTP source's address for its window now, as it goes out and as it may be shown; its headers."""
+    def ask_address(self, source: SourceSettings, timeout_ms: int) -> tuple[str, int]:
+        """Ask an HTTP source's address for its window now with HEAD, as a run would: the address as it may be
+        shown, and the status."""
         from kfm.model.windows import resolve_window
         from kfm.sources.http_address import Address
         from kfm.sources.placement import place_fields
@@ -203,7 +216,17 @@ class App:
         window = resolve_window(source.window, source.time_zone, self.clock.now_ms())
         address = Address(source, self.loaded.secret)
         first = address.first(place_fields(source, window))
-        return address.outgoing(first), address.shown(first), address.headers()
+        shown = address.shown(first)
+        with self.http.open(
+            "HEAD",
+            address.outgoing(first),
+            address.headers(),
+            timeout_ms,
+            shown=shown,
+            secrets=address.secrets(),
+            allow=source.allow,
+        ) as answer:
+            return shown, answer.status
 
     def project(self, *, everything: bool = False) -> list[ProjectionReport]:
         """Bring the targets up to date with the heads, after ending what dead processes left."""
@@ -292,14 +315,18 @@ class App:
             access, self.clock, limits=lambda provider: limits_of(provider, self.settings.providers)
         )
 
-    def _bucket(self, address: str, options: Mapping[str, str]) -> Bucket:
+    def try_bucket(self, address: str, options: Mapping[str, str], timeout_ms: int) -> None:
+        """Ask a bucket for the first entry of its list: raises where that can't be done."""
+        next(iter(self._bucket(address, options, timeout_ms).list("")), None)
+
+    def _bucket(self, address: str, options: Mapping[str, str], timeout_ms: int | None = None) -> Bucket:
         from kfm.objects.bucket_client import open_bucket
 
         resolved = {name: self.loaded.secret(value) for name, value in options.items()}
         return open_bucket(
             address,
             resolved,
-            timeout_ms=self.settings.limits.call_timeout_ms,
+            timeout_ms=timeout_ms or self.settings.limits.call_timeout_ms,
             discreet=self.loaded.discretion,
         )
 
@@ -307,7 +334,7 @@ class App:
     def projections(self) -> list[Projection]:
         from kfm.config.loader import github
         from kfm.publish.targets.target_kinds import TargetParts, build
-        from kfm.runs.provider_breakers import guard_target
+        from kfm.runs.provider_breakers import call_target, guard_target
 
         job = github()
         return build(
@@ -322,8 +349,17 @@ class App:
                 append=_append,
                 github_output=job.output if job else None,
                 github_summary=job.step_summary if job else None,
+                branches=self._branches,
+                secret=self.loaded.secret,
+                clock=self.clock,
+                call=lambda target, work: call_target(target, work, self.breakers, self.clock),
             ),
         )
+
+    def _branches(self) -> Branches:
+        from kfm.runs.branch_merges import branches
+
+        return branches(self)
 
     @cached_property
     def telemetry(self) -> Telemetry:
@@ -355,6 +391,7 @@ class App:
             lambda address: self._bucket(address, {}),
             self.ledger.branch_reader,
             lambda provider: CircuitGuard(self.breakers.circuit(provider), self.clock),
+            self.clock.now_ms,
         )
 
     def _read(self, path: str) -> bytes:
@@ -396,13 +433,18 @@ class App:
         return RedactedSource(made, self.loaded.discretion.hide)
 
     @cached_property
-    def _source_tools(self) -> Tools:
+    def http(self) -> HttpxClient:
         from kfm.objects.http_client import HttpxClient
+
+        return HttpxClient()
+
+    @cached_property
+    def _source_tools(self) -> Tools:
         from kfm.runs.provider_breakers import guard_tools
         from kfm.sources.source_kinds import Tools
 
         return Tools(
-            http=HttpxClient(),
+            http=self.http,
             guard=self._guard,
             clock=self.clock,
             open_bucket=self._bucket,

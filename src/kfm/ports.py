@@ -161,6 +161,9 @@ class Telemetry(Protocol):
 
     def add(self, metric: str, amount: int = 1, **labels: str) -> None: ...
     def observe(self, metric: str, value: float, **labels: str) -> None: ...
+    def totals(self, tallies: Any) -> None:
+        """What the ledger has counted (`telemetry.exposition.Tallies`), in place of what was given before."""
+
     def close(self) -> None: ...
 
 
@@ -187,6 +190,9 @@ class Files(Protocol):
 
     Errors are the usual OSError subclasses.
     """
+
+    def below(self, folder: str) -> Files:
+        """The same disk; below this folder no link is followed on the way to a file."""
 
     def create(self, path: str) -> Writer:
         """A new file; FileExistsError if there is one."""
@@ -285,8 +291,16 @@ class Response(Protocol):
 
     status: int
     headers: Mapping[str, str]  # lower-case names
+    address: str  # the one that answered, at the end of all redirects
 
     def chunks(self) -> Iterator[bytes]: ...
+
+
+class SentResponse(Response, Protocol):
+    """The answer to what was sent."""
+
+    def decoded(self) -> Iterator[bytes]:
+        """Its bytes without their content encoding."""
 
 
 T = TypeVar("T")
@@ -330,8 +344,27 @@ class Http(Protocol):
         *,
         shown: str | None = None,
         secrets: Collection[str] = (),
+        allow: Collection[str] = (),
     ) -> AbstractContextManager[Response]:
-        """Errors name the address as `shown` and hold none of the secrets."""
+        """Errors name the address as `shown` and hold none of the secrets. `allow` has the hosts and ranges
+        that may be reached although they are not public."""
+
+
+class HttpSender(Protocol):
+    """Sending over HTTP to an address of the configuration: no redirects, no proxies."""
+
+    def send(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        timeout_ms: int,
+        *,
+        shown: str | None = None,
+        secrets: Collection[str] = (),
+    ) -> AbstractContextManager[SentResponse]: ...
+    def close(self) -> None: ...
 
 
 class Download(Protocol):
@@ -401,6 +434,9 @@ class RunStates(Protocol):
 
     def made(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> Head | None:
         """The newest success on the branch with this hash and this code, unless it was reverted."""
+
+    def was_reverted(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> bool:
+        """Is a success on the branch with this hash and this code on record that was reverted?"""
 
     def record(
         self,

@@ -8,8 +8,11 @@ import fcntl
 import os
 import re
 import resource
+import stat
 import threading
 import time
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from kfm.model.energy import counter_growth
 
@@ -125,20 +128,88 @@ def _whole_number(path: str) -> int:
 
 # --- files ---------------------------------------------------------------------------
 
+# macOS: fsync alone leaves the bytes in the drive's cache, which a power cut empties.
+_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+
+
+def sync(descriptor: int) -> None:
+    """What was written is on the disk when this returns."""
+    if _FULL_SYNC is not None:
+        try:
+            fcntl.fcntl(descriptor, _FULL_SYNC)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that has no notion of it
+                raise
+    os.fsync(descriptor)
+
+
+def sync_folder(path: str) -> None:
+    """The names in a folder are on the disk when this returns."""
+    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some file systems have no notion of it
+            raise
+    finally:
+        os.close(descriptor)
+
+
+class OsTrouble(NamedTuple):
+    """What the operating system refused, in words: the file, its disk, and the way out where it is known."""
+
+    text: str
+    remedy: str | None
+
+
+def os_trouble(error: OSError) -> OsTrouble:
+    """A full or a read-only disk is named; a file without a name is a temporary one."""
+    from tempfile import gettempdir  # late: rarely needed
+
+    reason, path = error.strerror or str(error), error.filename
+    if error.errno not in (*_FULL, errno.EROFS):
+        return OsTrouble(f"{reason} ({path})." if path else f"{reason}.", None)
+    path = os.path.abspath(os.fsdecode(path or gettempdir()))
+    disk = path
+    while not os.path.ismount(disk):
+        disk = os.path.dirname(disk)
+    if error.errno == errno.EROFS:
+        return OsTrouble(
+            f"The disk {disk} is read-only: {path} can't be written before it is mounted writable.",
+            f"Look at why it is; then `mount -o remount,rw {disk}`, and run again.",
+        )
+    return OsTrouble(
+        f"The disk {disk} is full: {path} can't be written before there is space.",
+        f"Free some space on {disk} and run again; `kfm gc` removes what no kept version needs.",
+    )
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
 
 class PosixWriter:
     """An unbuffered file: what was written is with the kernel, what was fsynced is on the disk."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, path: str) -> None:
         self._descriptor = descriptor
+        self._path = path
 
     def write(self, data: bytes) -> None:
         view = memoryview(data)
-        while view:
-            view = view[os.write(self._descriptor, view) :]
+        try:
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        except OSError as error:
+            error.filename = self._path  # a descriptor has no name
+            raise
 
     def fsync(self) -> None:
-        os.fsync(self._descriptor)
+        try:
+            sync(self._descriptor)
+        except OSError as error:
+            error.filename = self._path
+            raise
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -159,31 +230,136 @@ class PosixReader:
             self._descriptor = -1
 
 
+_HANDLE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_LINKS_MAX = 40
+_PERHAPS_LINK = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK)  # Linux, Linux for folders, BSD
+
+
+class OutsideFolder(OSError):
+    """A link leads out of the folder below which everything has to be."""
+
+
+def open_below(folder: str, relpath: str, flags: int = os.O_RDONLY) -> tuple[int, os.stat_result]:
+    """A descriptor of what stands below a folder, and the status of the folder that it stands in.
+
+    The way is walked part by part from a handle, so that a rename meanwhile can't lead it elsewhere. A link
+    may lead to another place below the folder: it is read, and its parts are walked in the same way.
+    """
+    stack = [os.open(folder, _HANDLE)]
+    parts = relpath.split("/")[::-1]
+    links = 0
+    try:
+        while parts:
+            part = parts.pop()
+            if part == "..":
+                if len(stack) == 1:
+                    raise OutsideFolder(errno.EXDEV, "it leads out of the folder", relpath)
+                os.close(stack.pop())
+            elif part not in ("", "."):
+                wanted = flags | os.O_CLOEXEC if not parts else _HANDLE
+                try:
+                    # A name that became a pipe meanwhile is not waited for.
+                    found = os.open(part, wanted | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=stack[-1])
+                except OSError as error:
+                    target = _link_target(part, stack[-1], error)
+                    links += 1
+                    if links > _LINKS_MAX:
+                        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), relpath) from None
+                    if target.startswith("/"):
+                        if not target.startswith(f"{folder.rstrip('/')}/"):
+                            raise OutsideFolder(errno.EXDEV, "it leads out of the folder", relpath) from None
+                        target = target[len(folder.rstrip("/")) :]
+                        while len(stack) > 1:
+                            os.close(stack.pop())
+                    parts += target.split("/")[::-1]
+                    continue
+                if not parts:
+                    return found, os.stat(stack[-1])
+                stack.append(found)
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), relpath)
+    finally:
+        for each in stack:
+            os.close(each)
+
+
+def _link_target(name: str, folder: int, error: OSError) -> str:
+    """What the link says; the error again if it is none."""
+    if error.errno in _PERHAPS_LINK:
+        with contextlib.suppress(OSError):
+            return os.readlink(name, dir_fd=folder)
+    raise error
+
+
 class PosixFiles:
     """The real disk. An fsync that fails is never tried again: the kernel has dropped the pages."""
 
+    _folder: str | None = None  # below it, no link on the way is followed
+
+    def below(self, folder: str) -> PosixFiles:
+        """The same disk, on which whatever is below this folder is reached from a handle of it.
+
+        A link in place of a folder or a file there is an error, never a way to somewhere else.
+        """
+        bound = object.__new__(type(self))
+        bound.__dict__.update(self.__dict__, _folder=folder.rstrip("/"))
+        return bound
+
     def create(self, path: str) -> PosixWriter:
-        return PosixWriter(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with self._at(path) as (folder, name):
+            return PosixWriter(os.open(name, flags, _FILE_MODE, dir_fd=folder), path)
 
     def open(self, path: str) -> PosixReader:
-        return PosixReader(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        with self._at(path) as (folder, name):
+            if folder is None:
+                return PosixReader(os.open(name, os.O_RDONLY | os.O_CLOEXEC))
+            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            try:
+                return PosixReader(os.open(name, flags, dir_fd=folder))
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.EMLINK):
+                    raise FileNotFoundError(errno.ENOENT, "it is a link, and no file", path) from None
+                raise
 
     def exists(self, path: str) -> bool:
-        return os.path.lexists(path)
+        try:
+            with self._at(path) as (folder, name):
+                os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def size(self, path: str) -> int:
-        return os.stat(path).st_size
+        return self._stat(path).st_size
 
     def modified_ms(self, path: str) -> int:
-        return os.stat(path).st_mtime_ns // 1_000_000
+        return self._stat(path).st_mtime_ns // 1_000_000
 
     def touch(self, path: str) -> None:
-        os.utime(path)
+        with self._at(path) as (folder, name):
+            os.utime(name, dir_fd=folder, follow_symlinks=folder is None)
 
     def listdir(self, path: str) -> list[str]:
-        return sorted(os.listdir(path))
+        with self._handle(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as folder:
+            return sorted(os.listdir(folder))
 
     def make_dirs(self, path: str) -> None:
+        parts = self._parts(path)
+        if parts is None:
+            self._make_dirs(path)
+            return
+        assert self._folder is not None
+        self._make_dirs(self._folder)
+        place = self._folder
+        for part in parts:
+            with contextlib.suppress(FileExistsError):
+                self.mkdir(f"{place}/{part}")
+            self.fsync_dir(place)  # also where it was there: its maker may have died before this
+            place = f"{place}/{part}"
+        with self._handle(place, _HANDLE):
+            pass  # it is a folder, and no link to one
+
+    def _make_dirs(self, path: str) -> None:
         missing: list[str] = []
         folder = os.path.abspath(path)
         while not os.path.isdir(folder):
@@ -200,35 +376,95 @@ class PosixFiles:
             self.fsync_dir(os.path.dirname(folder))
 
     def mkdir(self, path: str) -> None:
-        os.mkdir(path, _FOLDER_MODE)
+        with self._at(path) as (folder, name):
+            os.mkdir(name, _FOLDER_MODE, dir_fd=folder)
 
     def rename(self, old: str, new: str) -> None:
-        os.rename(old, new)
+        with self._at(old) as (source, name), self._at(new) as (folder, fresh):
+            os.rename(name, fresh, src_dir_fd=source, dst_dir_fd=folder)
 
     def link(self, old: str, new: str) -> None:
-        os.link(old, new, follow_symlinks=False)
+        with self._at(old) as (source, name), self._at(new) as (folder, fresh):
+            os.link(name, fresh, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
 
     def symlink(self, target: str, path: str) -> None:
-        os.symlink(target, path)
+        with self._at(path) as (folder, name):
+            os.symlink(target, name, dir_fd=folder)
 
     def readlink(self, path: str) -> str:
-        return os.readlink(path)
+        with self._at(path) as (folder, name):
+            return os.readlink(name, dir_fd=folder)
 
     def unlink(self, path: str) -> None:
-        os.unlink(path)
+        with self._at(path) as (folder, name):
+            os.unlink(name, dir_fd=folder)
 
     def rmdir(self, path: str) -> None:
-        os.rmdir(path)
+        with self._at(path) as (folder, name):
+            os.rmdir(name, dir_fd=folder)
 
     def fsync_dir(self, path: str) -> None:
-        descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        except OSError as error:
-            if error.errno != errno.EINVAL:  # some file systems have no notion of it
+        with self._handle(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as folder:
+            try:
+                sync(folder)
+            except OSError as error:
+                if error.errno != errno.EINVAL:  # some file systems have no notion of it
+                    raise
+
+    # --- the way to a path -----------------------------------------------------------
+
+    def _stat(self, path: str) -> os.stat_result:
+        with self._at(path) as (folder, name):
+            return os.stat(name, dir_fd=folder, follow_symlinks=folder is None)
+
+    def _parts(self, path: str) -> list[str] | None:
+        """The names on the way from our folder; None for a path that is not below it."""
+        if self._folder is None or not f"{path}/".startswith(f"{self._folder}/"):
+            return None
+        return [part for part in path[len(self._folder) :].split("/") if part]
+
+    @contextlib.contextmanager
+    def _at(self, path: str) -> Iterator[tuple[int | None, str]]:
+        """The handle of the folder that holds it, and its name there; elsewhere, the path itself."""
+        parts = self._parts(path)
+        if not parts:
+            yield None, path
+            return
+        assert self._folder is not None
+        with self._handle("/".join((self._folder, *parts[:-1])), _HANDLE) as folder:
+            try:
+                yield folder, parts[-1]
+            except OSError as error:
+                error.filename = path  # the name alone says little
                 raise
+
+    @contextlib.contextmanager
+    def _handle(self, path: str, flags: int) -> Iterator[int]:
+        """An open folder, reached without a link below ours."""
+        parts = self._parts(path)
+        handle = os.open(path if not parts else self._folder or "/", flags if not parts else _HANDLE)
+        try:
+            for index, part in enumerate(parts or ()):
+                is_last = parts is not None and index == len(parts) - 1
+                try:
+                    inner = os.open(part, (flags if is_last else _HANDLE) | os.O_NOFOLLOW, dir_fd=handle)
+                except OSError as error:
+                    if error.errno in _PERHAPS_LINK and _is_link(part, handle):
+                        raise OSError(errno.ELOOP, f"{part} is a link, and is not followed", path) from None
+                    error.filename = path
+                    raise
+                os.close(handle)
+                handle = inner
+            yield handle
         finally:
-            os.close(descriptor)
+            os.close(handle)
+
+
+def _is_link(name: str, folder: int) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
 
 
 # --- liveness ------------------------------------------------------------------------

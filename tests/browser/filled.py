@@ -10,7 +10,6 @@ from msgspec.structs import replace
 import kfm
 from kfm.app import App
 from kfm.config.loader import Loaded, load
-from kfm.config.schedules import load_schedules
 from kfm.model import breaker as breakers
 from kfm.model.keys import request_id, webhook_key
 from kfm.model.records import GovernanceEntry, Trigger, Unit
@@ -83,7 +82,7 @@ class Filled:
         (folder / "kfm.yml").write_text(CONFIG + (_people() if people else ""))
         self.folder = folder
         self.loaded: Loaded = load(str(folder / "kfm.yml"))
-        self.context = WebContext(self.loaded, load_schedules(self.loaded))
+        self.context = WebContext(self.loaded)
         self._fill()
 
     def _fill(self) -> None:

@@ -85,6 +85,16 @@ def test_the_unit_restarts_what_a_restart_can_mend() -> None:
     assert directives["Type"] == ["exec"]  # kfm does not tell systemd when it is ready
 
 
+def test_both_ways_to_run_it_are_bounded() -> None:
+    """Open files, memory and tasks have the same limits in the unit and in the documented container."""
+    directives = _directives()
+    limits = (directives["LimitNOFILE"], directives["MemoryMax"], directives["TasksMax"])
+    assert limits == (["65536"], ["4G"], ["512"])
+    flags = "--ulimit nofile=65536:65536 --memory 4g --pids-limit 512"
+    assert flags in (ROOT / "docs" / "how-to" / "run-in-a-container.md").read_text()
+    assert flags in CONTAINERFILE.read_text()
+
+
 def test_the_account_of_the_unit_can_be_made(tmp_path: Path, systemd_analyze: str) -> None:
     """sysusers.d makes the user that the unit names, without a shell, and tmpfiles.d the folders it needs."""
     (tmp_path / "etc").mkdir()

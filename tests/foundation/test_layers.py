@@ -47,3 +47,36 @@ def test_each_breach_is_found(copy: Path) -> None:
     assert ran.returncode == 1
     broken = {line.removesuffix(" BROKEN") for line in ran.stdout.splitlines() if line.endswith(" BROKEN")}
     assert {name for _, name in BREACHES.values()} == {name.split(":")[0] for name in broken}, ran.stdout
+
+
+CLIENTS = ("httpx", "httpcore", "requests", "urllib3", "urllib.request", "aiohttp", "http.client")
+
+
+@pytest.mark.req("UPD-16")
+def test_there_is_one_http_client() -> None:
+    """Any other module that imports a library with which addresses can be asked is found by the linter."""
+    for module in CLIENTS:
+        text = f"def ask() -> None:\n    import {module}\n\n    {module}.get\n"
+        command = [
+            sys.executable,
+            "-m",
+            "ruff",
+            "check",
+            "--no-cache",
+            "--stdin-filename",
+            "src/kfm/runs/ask.py",
+        ]
+        ran = subprocess.run(
+            [*command, "-"], input=text, cwd=ROOT, capture_output=True, text=True, timeout=60
+        )
+        assert "TID251" in ran.stdout, (module, ran.stdout, ran.stderr)
+
+
+def test_no_client_is_imported_by_its_name_as_text() -> None:
+    """One is: the exporter of spans wants a session of its own library."""
+    found = [
+        str(path.relative_to(ROOT / "src"))
+        for path in sorted((ROOT / "src").rglob("*.py"))
+        if any(f'import_module("{client}' in path.read_text() for client in CLIENTS)
+    ]
+    assert found == ["kfm/telemetry/otel.py"]

@@ -150,9 +150,9 @@ def app(folder: str) -> Any:
     async def preview(_request: UpdateRequest) -> dict[str, Any]:
         return {}
 
+    sources = {"gauges": (source(), SECRETS)}
     hooks = Webhooks(
-        {"gauges": source()},
-        {"gauges": SECRETS},
+        lambda: sources,
         now_ms=lambda: NOW_MS,
         accept=accept,
         preview=preview,

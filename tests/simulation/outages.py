@@ -111,6 +111,7 @@ class Line:
 class SimResponse:
     status = 200
     headers: Mapping[str, str] = {}
+    address = "http://simulated/"
 
     def __init__(self, data: bytes, pause: Callable[[], None]) -> None:
         self._data = data

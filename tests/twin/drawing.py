@@ -188,7 +188,11 @@ def arguments(random: Random) -> list[str]:
     if random.random() < 0.15:
         drawn += ["--now", *(reasons[:2] if random.random() < 0.9 else [])]
     if random.random() < 0.15:
-        drawn += ["--correction", random.choice(("c-1", "c-ü"))]
+        drawn += [
+            "--correction",
+            random.choice(("c-1", "c-ü")),
+            *(reasons[:2] if random.random() < 0.9 else []),
+        ]
     if random.random() < 0.2:
         drawn += ["--actor", random.choice(TEXTS)]
     drawn += random.choice(([], [], ["-v"], ["--json"], ["-o", "jsonl"], ["--json", "-v"]))

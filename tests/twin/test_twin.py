@@ -101,6 +101,71 @@ def project(folder: Path, **source: Any) -> dict[str, Any]:
     return document
 
 
+def _linked_out(folder: Path) -> None:
+    (folder / "secret").write_text("secret")
+    (folder / "in/b.csv").symlink_to("../secret")
+
+
+def _linked_hard(folder: Path) -> None:
+    (folder / "secret").write_text("secret")
+    os.link(folder / "secret", folder / "in/b.csv")
+    (folder / "in").chmod(0o777)
+
+
+def _linked_tree(folder: Path) -> None:
+    (folder / "pub/d1").mkdir(parents=True)
+    (folder / "elsewhere").mkdir()
+    (folder / "pub/d1/versions").symlink_to("../../elsewhere")
+
+
+def _directive(folder: Path) -> None:
+    text = (folder / "kfm.yml").read_text()
+    (folder / "kfm.yml").write_text(f"%YAML 1.1\n---\n{text}")
+
+
+TROUBLES = {
+    "in/b.csv leads out of": (_linked_out, "b.csv leads out of the folder in."),
+    "a hard link": (_linked_hard, "b.csv is also a file outside of in."),
+    "a link in the tree": (_linked_tree, "versions is a link, and is not followed"),
+    "zero width": (lambda folder: (folder / "in/a\u200b.csv").write_text("x"), "character U+200B"),
+    "a directive": (_directive, "kfm.yml:1: not YAML: a directive other than `%YAML 1.2` is not supported"),
+    "brackets": (lambda folder: (folder / "kfm.yml").write_text("a: " + "[" * 9_000), "nested more than 64"),
+}
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_hostile_files_are_refused_by_both(run: Run, tmp_path: Path, name: str) -> None:
+    """Links, unseen characters, YAML of another kind: one refusal, and nothing is written behind a link."""
+    project(tmp_path)
+    harm, sentence = TROUBLES[name]
+    harm(tmp_path)
+    words = ("run", "--source", "s1", "--window", "2026-01-01/P1D", "--json")
+    theirs = run(*words)
+    ours = subprocess.run(
+        [sys.executable, "-m", "kfm", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert sentence in theirs.stdout + theirs.stderr, theirs.stdout + theirs.stderr
+    assert sentence in ours.stdout + ours.stderr, ours.stdout + ours.stderr
+    assert (theirs.returncode == 0) == (ours.returncode == 0)
+    assert "\u200b" not in theirs.stdout + ours.stdout
+    assert not (tmp_path / "elsewhere").exists() or not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_ledger_of_its_making_is_its_owners_alone(run: Run, tmp_path: Path) -> None:
+    """Where no folder closes it off, too."""
+    document = project(tmp_path)
+    (tmp_path / "kfm.yml").write_text(json.dumps({**document, "store": "sqlite:ledger.db"}))
+    assert run("run", "--window", "2026-01-01/P1D").returncode == 0
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("ledger.db*")}
+    assert {"ledger.db", "ledger.db-gate"} <= set(modes)
+    assert set(modes.values()) == {0o600}
+
+
 def test_all_vectors_and_its_own_tests_pass(node: str) -> None:
     """Every shared vector is answered as Python answers it, and the twin's own promises hold."""
     files = sorted(str(path) for path in (TWIN / "test").glob("*.test.mjs"))
@@ -197,6 +262,11 @@ def test_work_over_http_leaves_the_same_bytes_in_both_languages(node: str, quick
                     {"url": "/plain", "params": {"day": "{window.start:date}"}},
                     {"url": "/zipped.csv"},
                     {"url": "/moved"},
+                    {"url": "/inward"},
+                    {"url": "/inward", "allow": ["127.0.0.2"]},
+                    {"url": "/named"},
+                    {"url": "/named", "allow": ["localhost"]},
+                    {"url": "/etag.csv", "allow": ["10.0.0.0/33"]},
                     {"url": "/gone"},
                     {"url": "/missing.csv"},
                     {"url": "/secret.csv", "headers": {"Authorization": "env:SECRET_HEADER"}},
@@ -249,6 +319,7 @@ def test_both_validators_answer_alike(node: str) -> None:
     cases: list[tuple[dict[str, str], bytes]] = [
         ({"X-KFM-Signature": sign_kfm(secret.encode(), body)}, body) for body in bodies
     ]
+    marked = b"\xef\xbb\xbf" + bodies[0]  # a byte-order mark
     signed = {"webhook-id": "m", "webhook-timestamp": str(now_ms // 1000)}
     cases.append(
         ({**signed, "webhook-signature": sign_standard(secret, "m", now_ms // 1000, bodies[0])}, bodies[0])
@@ -257,6 +328,7 @@ def test_both_validators_answer_alike(node: str) -> None:
         ({"X-KFM-Signature": "sha256=" + "0" * 64}, bodies[0]),
         ({}, bodies[0]),
         (cases[0][0], b"x" * (1024 * 1024 + 1)),
+        ({"X-KFM-Signature": sign_kfm(secret.encode(), marked)}, marked),
     ]
     given = "\n".join(json.dumps([headers, body.hex(), ["other", secret], now_ms]) for headers, body in cases)
     command = [node, str(TWIN / "testing" / "webhook_answers.mjs")]
@@ -360,6 +432,29 @@ def test_python_reads_and_carries_on_what_node_has_done(run: Run, tmp_path: Path
     assert kinds.count("START") == kinds.count("COMPLETE") == 5
     assert "unchanged" in kfm("run", "--window", "2026-01-01/P1D")
     assert "all clear" in kfm("status")
+
+
+NOISY = """import { spawnSync } from "node:child_process";
+import { writeSync } from "node:fs";
+console.log("NOISE at import");
+export async function copy({ inputs, publisher }) {
+  console.log("NOISE");
+  process.stdout.write("NOISE of the stream\\n");
+  writeSync(1, "NOISE of a descriptor\\n");
+  spawnSync("echo", ["NOISE of a child"], { stdio: "inherit" });
+  for (const input of inputs) await publisher.writeFile(input.path, input.read());
+}
+"""
+
+
+@pytest.mark.req("CLI-1")
+def test_standard_output_is_for_results(run: Run, tmp_path: Path) -> None:
+    """What a pipeline's function, or a program that it starts, prints goes to standard error."""
+    project(tmp_path, pipeline="noisy.mjs:copy")
+    (tmp_path / "noisy.mjs").write_text(NOISY)
+    done = run("run", "--json", "--window", "2026-01-01/P1D")
+    assert json.loads(done.stdout)["results"][0]["word"] == "published"
+    assert done.stderr.count("NOISE") == 5
 
 
 def test_sigterm_ends_a_run_as_cancelled(node: str, tmp_path: Path) -> None:

@@ -23,7 +23,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, *, body: bool) -> None:
         parts = urlsplit(self.path)
-        status, headers, data = _content(parts.path, parse_qs(parts.query), self.headers.get("Authorization"))
+        port = self.server.server_address[1]
+        status, headers, data = _content(
+            parts.path, parse_qs(parts.query), self.headers.get("Authorization"), port
+        )
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -36,7 +39,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _content(
-    path: str, query: dict[str, list[str]], authorization: str | None
+    path: str, query: dict[str, list[str]], authorization: str | None, port: int
 ) -> tuple[int, dict[str, str], bytes]:
     plain = {"Content-Type": "text/csv; charset=utf-8"}
     if path == "/etag.csv":
@@ -47,6 +50,10 @@ def _content(
         return 200, {**plain, "Content-Encoding": "gzip"}, gzip.compress(CSV, mtime=0)
     if path == "/moved":
         return 302, {"Location": "/etag.csv"}, b""
+    if path == "/inward":
+        return 302, {"Location": "http://127.0.0.2:9/latest/meta-data"}, b""
+    if path == "/named":
+        return 302, {"Location": f"http://localhost:{port}/plain?X-Amz-Signature=0123456789abcdef"}, b""
     if path == "/secret.csv":
         return (
             (200, {**plain, "ETag": '"s"'}, CSV) if authorization == "Bearer abcdefghijkl" else (401, {}, b"")

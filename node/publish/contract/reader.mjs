@@ -8,7 +8,8 @@ import { Float } from "../../model/json.mjs";
 import { closest } from "../../model/patterns.mjs";
 import { zoneExists } from "../../model/times.mjs";
 import { repr, sortedByPoints } from "../../model/wording.mjs";
-import { ParseError, datePattern, expression, parserFor } from "./values.mjs";
+import { Expression, ExpressionError } from "./expressions.mjs";
+import { ParseError, datePattern, parserFor } from "./values.mjs";
 
 // --- the document ------------------------------------------------------------------------
 
@@ -332,9 +333,9 @@ function readOptions(options, kind) {
 /** @param {Part} part @returns {string} */
 function compiled(part) {
   try {
-    expression(part.text());
+    new Expression(part.text());
   } catch (error) {
-    if (error instanceof SyntaxError) part.fail(`is not a regular expression: ${error.message}`);
+    if (error instanceof ExpressionError) part.fail(`is not a regular expression: ${error.message}`);
     throw error;
   }
   return part.text();

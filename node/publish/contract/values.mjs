@@ -5,6 +5,7 @@ import { pythonFloat } from "../../model/canonical.mjs";
 import { Float } from "../../model/json.mjs";
 import { calendarMs, compatible } from "../../model/times.mjs";
 import { length, repr, sortedByPoints } from "../../model/wording.mjs";
+import { Expression } from "./expressions.mjs";
 
 /** @typedef {{fromText: (text: string) => any, fromTyped: (value: any) => any}} Parser */
 
@@ -322,21 +323,12 @@ function isMultiple(value, step) {
   return Number.isFinite(ratio) && Math.abs(ratio - Math.round(ratio)) <= 1e-9 * Math.max(1, Math.abs(ratio));
 }
 
-/** An ECMA-262 expression. @param {string} pattern @returns {RegExp} */
-export function expression(pattern) {
-  try {
-    return new RegExp(pattern, "u");
-  } catch {
-    return new RegExp(pattern);
-  }
-}
-
 /** @param {string} pattern */
 export function matcher(pattern) {
-  const found = expression(pattern);
+  const found = new Expression(pattern);
   return (/** @type {any} */ value) => {
     const text = typeof value === "string" ? value : String(value);
-    return length(text) <= PATTERN_CHARS_MAX && found.test(text);
+    return length(text) <= PATTERN_CHARS_MAX && found.matches(text);
   };
 }
 

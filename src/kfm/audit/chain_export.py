@@ -126,7 +126,7 @@ def _require_sound(verdict: audit.ChainVerdict) -> None:
         raise ChainBroken(f"Row {verdict.finding.number}: {verdict.finding.detail}. Nothing was written.")
     if verdict.unchained:
         raise UsageError(
-            f"The governance ledger has {verdict.unchained} rows from before it was a chain.",
+            f"The audit log has {verdict.unchained} rows from before it was a chain.",
             remedy="The next entry takes them in: run a source, or set a switch, and export again.",
         )
 

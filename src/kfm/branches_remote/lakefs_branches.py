@@ -203,7 +203,7 @@ STRATEGIES = {"source": "source-wins", "target": "dest-wins"}
 CANNOT: dict[str, str] = {
     "compare-and-set": "lakeFS takes no expected head: of two who saw the same head both may land, one on "
     "top of the other; about a path that both changed the second gets an error",
-    "one-transaction": "a change on the server and its entry in the governance ledger are two steps",
+    "one-transaction": "a change on the server and its entry in the audit log are two steps",
     "files-or-folders": "keys are flat: `a` and `a/b` can stand beside each other",
     "several-bases": "of several common ancestors lakeFS merges by one",
     "tag-words": "a tag has a name and a commit, no message and no author",

@@ -11,7 +11,7 @@ from kfm.calls.guard import asked_ms, classify_call
 from kfm.model.breaker import PROBE_LEASE_MS
 from kfm.model.errors import BackendUnavailable, ChecksumMismatch, KfmError, UpstreamUnavailable
 from kfm.model.records import ObjectStat
-from kfm.model.units import PROVIDERS
+from kfm.model.units import provider_of
 from kfm.ports import Bucket, Clock, Http, Response, Upstream
 
 RENEW_MS = PROBE_LEASE_MS // 3
@@ -141,10 +141,13 @@ class GuardedHttp:
         *,
         shown: str | None = None,
         secrets: Collection[str] = (),
+        allow: Collection[str] = (),
     ) -> Iterator[Response]:
         with (
             self._circuit_guard.request() as request,
-            self._http.open(method, url, headers, timeout_ms, shown=shown, secrets=secrets) as response,
+            self._http.open(
+                method, url, headers, timeout_ms, shown=shown, secrets=secrets, allow=allow
+            ) as response,
         ):
             yield _Watched(response, request)
 
@@ -155,6 +158,7 @@ class _Watched:
     def __init__(self, response: Response, request: GuardedRequest) -> None:
         self.status = response.status
         self.headers = response.headers
+        self.address = response.address
         self._response = response
         self._request = request
 
@@ -213,11 +217,6 @@ class GuardedBucket:
             yield stat, request.chunks(iter(chunks))
 
 
-def circuit_name(provider: str) -> str:
-    """The circuit that all objects of a provider share."""
-    return f"objects.{provider}"
-
-
 class GuardedUpstream:
     """Implements `Upstream`. Raises CircuitOpen before anything goes out."""
 
@@ -226,7 +225,7 @@ class GuardedUpstream:
         self._circuit_guard = circuit_guard  # by provider
 
     def _of(self, object_uri: str) -> CircuitGuard:
-        return self._circuit_guard(PROVIDERS[object_uri.partition("://")[0]])
+        return self._circuit_guard(provider_of(object_uri.partition("://")[0]) or "unknown")
 
     def head(self, object_uri: str) -> ObjectStat | None:
         return self._of(object_uri).call(lambda: self._upstream.head(object_uri))

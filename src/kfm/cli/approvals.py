@@ -12,7 +12,7 @@ import click
 
 from kfm.cli.options import StateChoice, session_options
 from kfm.cli.output import clipped, one_line, short_id, table
-from kfm.cli.quarantine import NEEDS_APPROVAL
+from kfm.cli.quarantine import NEEDS_APPROVAL, note_earlier
 from kfm.cli.run import choose, require_window
 from kfm.cli.session import CommandSession
 from kfm.model import next_steps
@@ -74,10 +74,12 @@ def request_command(
 
     with session.app() as app:
         subject = _subject(app, source, window, run_id, reason)
+        now_ms = app.ledger.now_ms()
         approval = request_attempt(app, subject, rationale=reason["rationale"], names=app.identity.names)
     session.emit(
         {"request": approval_document(approval)}, [f"requested  {approval.request_id}  {approval.about}"]
     )
+    note_earlier(session, approval, now_ms)
     session.note(f"another person has to agree: {next_steps.approve_command(approval.request_id)}")
     return NEEDS_APPROVAL
 
@@ -269,7 +271,7 @@ def reject(session: CommandSession, request_id: str, actor: str | None, rational
 
     A person who may approve may reject: with the role approve, where people have roles, and never the one
     that asked. A request for an update that waited for this approval is cancelled. The rejection and its
-    reason are kept in the governance ledger.
+    reason are kept in the audit log.
     """
     if not (rationale or "").strip():
         raise RationaleRequired("A request is rejected with --rationale TEXT.")

@@ -16,7 +16,7 @@ from kfm.model.errors import MergeConflict, RationaleRequired
 from kfm.model.quantities import counted, moment, readable_size
 
 SHOWN_MAX = 100_000
-_rationale = click.option("--rationale", metavar="TEXT", help="Why; kept in the governance ledger.")
+_rationale = click.option("--rationale", metavar="TEXT", help="Why; kept in the audit log.")
 _ticket = click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
 _AMOUNT = click.IntRange(1, SHOWN_MAX)
 _limit = click.option(
@@ -42,7 +42,7 @@ def command() -> None:
 @session_options
 def list_branches(session: CommandSession) -> None:
     """List branches and tags."""
-    with session.app(read_only=True) as app:
+    with session.app(read_only=True, bare=True) as app:
         from kfm.runs.branch_merges import reader as reader_of
 
         reader = reader_of(app)
@@ -63,7 +63,7 @@ def list_branches(session: CommandSession) -> None:
 @session_options
 def create(session: CommandSession, name: str, start: str | None) -> None:
     """Make the branch NAME: a new name for a commit, nothing is copied."""
-    with session.app() as app:
+    with session.app(bare=True) as app:
         from kfm.runs.branch_merges import branches as branches_of
 
         branches = branches_of(app)
@@ -88,7 +88,7 @@ def delete(session: CommandSession, name: str, tag: bool, rationale: str | None,
     `kfm branch tag NAME COMMIT`) brings it back. After that `kfm gc` removes it.
     """
     _need(rationale, "A branch or tag is deleted")
-    with session.app() as app:
+    with session.app(bare=True) as app:
         from kfm.runs.branch_merges import branches as branches_of
         from kfm.runs.branch_merges import why
 
@@ -112,7 +112,7 @@ def delete(session: CommandSession, name: str, tag: bool, rationale: str | None,
 @session_options
 def log(session: CommandSession, ref: str, everything: bool, limit: int) -> None:
     """Tell the commits of REF (default: main), newest first."""
-    with session.app(read_only=True) as app:
+    with session.app(read_only=True, bare=True) as app:
         from kfm.runs.branch_merges import reader
 
         commits = reader(app).log(ref, limit=limit, first_parent=not everything)
@@ -128,7 +128,7 @@ def log(session: CommandSession, ref: str, everything: bool, limit: int) -> None
 @session_options
 def show(session: CommandSession, ref: str, prefix: str, limit: int) -> None:
     """Show the commit of REF (default: main), and the paths that it holds."""
-    with session.app(read_only=True) as app:
+    with session.app(read_only=True, bare=True) as app:
         from kfm.runs.branch_merges import reader as reader_of
 
         reader = reader_of(app)
@@ -152,7 +152,7 @@ def show(session: CommandSession, ref: str, prefix: str, limit: int) -> None:
 @session_options
 def diff(session: CommandSession, old: str, new: str, prefix: str, limit: int) -> None:
     """Tell which paths differ between OLD and NEW: + added, - removed, ~ changed."""
-    with session.app(read_only=True) as app:
+    with session.app(read_only=True, bare=True) as app:
         from kfm.runs.branch_merges import reader
 
         found = list(islice(reader(app).diff(old, new, prefix), limit + 1))
@@ -179,7 +179,7 @@ def merge(session: CommandSession, source: str, into: str, rationale: str | None
     Where both sides changed the same path in different ways, the paths are named and nothing is written. A
     protected branch asks its gates first and needs --rationale.
     """
-    with session.app() as app:
+    with session.app(bare=True) as app:
         from kfm.runs.branch_merges import merging, why
 
         done = merging(app).merge(
@@ -208,7 +208,7 @@ def revert(session: CommandSession, ref: str, branch: str, rationale: str | None
     written. Of a merge all that it brought is taken back.
     """
     _need(rationale, "A commit is reverted")
-    with session.app() as app:
+    with session.app(bare=True) as app:
         from kfm.runs.branch_merges import merging, why
 
         done = merging(app).revert(
@@ -229,7 +229,7 @@ def revert(session: CommandSession, ref: str, branch: str, rationale: str | None
 @session_options
 def tag(session: CommandSession, name: str, ref: str, message: str | None) -> None:
     """Give the commit of REF (default: main) the name NAME, for good."""
-    with session.app() as app:
+    with session.app(bare=True) as app:
         from kfm.runs.branch_merges import branches
 
         made = branches(app).tag(name, ref, message=message or "", author=app.actor)
@@ -245,7 +245,7 @@ def tag(session: CommandSession, name: str, ref: str, message: str | None) -> No
 def protect(session: CommandSession, name: str, off: bool, rationale: str | None, ticket: str | None) -> None:
     """Let the branch NAME change only by merges and reverts that pass its gates; needs --rationale."""
     _need(rationale, "Protection is changed")
-    with session.app() as app:
+    with session.app(bare=True) as app:
         from kfm.runs.branch_merges import branches, why
 
         made = branches(app).protect(name, not off, why=why(app, rationale, ticket))

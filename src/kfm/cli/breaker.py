@@ -56,7 +56,7 @@ def reset(session: CommandSession, provider: str, rationale: str | None, **optio
     """Close the circuit of PROVIDER: call it again at once, because you know that it is well.
 
     Only needed where the next try is too far away: a circuit closes by itself. The reset is kept in the
-    governance ledger. If the provider still fails, a few calls open the circuit again.
+    audit log. If the provider still fails, a few calls open the circuit again.
     """
     if not (rationale or "").strip():
         raise RationaleRequired("A circuit is reset with --rationale TEXT.")

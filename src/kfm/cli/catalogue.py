@@ -314,7 +314,8 @@ def run_server(
         from kfm.web.stac import stac_app
 
         stac = stac_app(opened, datasets, hosts=(*LOOPBACK, shown_host(host)))
-        return ForReaders(stac, loaded.people())
+        people = loaded.people()
+        return ForReaders(stac, lambda: people)
 
     with listener(host, port) as listening:
         serve_readers(session, listening, "/", app)

@@ -42,7 +42,7 @@ COMMANDS = {
     "replay": ("kfm.cli.replay", "Replay units: plan, run, inspect; drain dead letters."),
     "gc": ("kfm.cli.gc", "Remove stored bytes that no kept version needs."),
     "export": ("kfm.cli.export", "Bundle the evidence of a run, or check such a bundle."),
-    "audit": ("kfm.cli.audit", "Verify, anchor, list and export the governance ledger."),
+    "audit": ("kfm.cli.audit", "Verify, anchor, list and export the audit log."),
     "compliance": ("kfm.cli.compliance", "Check every retry in the ledger against the rules."),
     "lineage": ("kfm.cli.lineage", "Show, deliver and count OpenLineage events."),
     "lint": ("kfm.cli.lint", "Find forbidden retry behaviour in Python code."),

@@ -27,7 +27,7 @@ def command(session: CommandSession, since: str | None) -> int:
     """Check every retry in the ledger against the rules; fail if one was broken.
 
     The rules: each retry sequence has its telemetry; no error that can't get better is retried; attempts
-    past the maximum have an entry in the governance ledger. Each finding names the run and the records
+    past the maximum have an entry in the audit log. Each finding names the run and the records
     that show it. JSON output has the compliance record of every sequence, too.
 
     Exit codes: 0 all is well · 1 findings.

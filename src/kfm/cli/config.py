@@ -39,12 +39,18 @@ def show(session: CommandSession, origin: bool) -> None:
 @command.command()
 @session_options
 def check(session: CommandSession) -> None:
-    """Check the configuration; every problem names its file and line."""
+    """Check the configuration; every problem names its file and line.
+
+    Schedules, the names of announced datasets, and the functions of pipelines are looked for, too. Code is
+    read, never run.
+    """
+    from kfm.config.pipeline_functions import require_pipeline_functions
     from kfm.config.schedules import load_schedules
     from kfm.nodd.dataset_registry import require_known_datasets
 
     loaded = session.load()
     settings = loaded.settings
+    require_pipeline_functions(loaded)
     require_known_datasets(loaded)
     load_schedules(loaded)
     document = {

@@ -7,7 +7,7 @@ import shutil
 import socket
 import sysconfig
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -17,13 +17,14 @@ import click
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line
 from kfm.cli.session import CommandSession
-from kfm.model.errors import BackendUnavailable, KfmError
+from kfm.model.errors import AddressRefused, BackendUnavailable, KfmError, UpstreamUnavailable
 from kfm.model.quantities import counted, readable_size
+from kfm.model.redaction import redact_url
 
 FREE_WARN_BYTES = 1024**3
 FREE_FAIL_BYTES = 64 * 1024**2
-ADDRESS_TIMEOUT_S = 5.0
-ANSWER_SECONDS_MAX = 2.0
+ADDRESS_TIMEOUT_MS = 5_000
+ANSWER_MS_MAX = 2_000
 CLOCK_STEP_MS = 20
 CLOCK_SLACK_MS = 2_000
 YEAR_MS = 31_556_952_000
@@ -48,15 +49,16 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 @click.command()
 @click.option("--offline", is_flag=True, help="Do not try the sources' addresses.")
+@click.option("--deep", is_flag=True, help="Read every stored object and compare it with its checksum.")
 @session_options
-def command(session: CommandSession, offline: bool) -> int:
+def command(session: CommandSession, offline: bool, deep: bool) -> int:
     """Check this machine, the store, sources and targets.
 
     Each line says ok, warn or fail, and how to fix it. Nothing is changed; addresses are only asked
     with HEAD. Exit code 4 if a backend fails, 1 if something else does, else 0.
     """
 
-    findings = examine(session.load(), offline=offline)
+    findings = examine(session.load(bare=True), offline=offline, deep=deep)
     rows = [finding._asdict() for finding in findings]
     failed = [finding for finding in findings if finding.state == "fail"]
     code = 4 if any(finding.backend for finding in failed) else 1 if failed else 0
@@ -90,9 +92,12 @@ Group = Callable[[Any], Iterator[DoctorFinding]]
 Application = Callable[[], Any]  # opens it, read-only, unless it is open
 
 
-def examine(loaded: Any, *, offline: bool) -> list[DoctorFinding]:
+def examine(loaded: Any, *, offline: bool, deep: bool = False) -> list[DoctorFinding]:
     """Every check, in the order in which a run would meet them."""
-    found = [DoctorFinding("config", "ok", f"{loaded.path} is right")]
+    message = f"{loaded.path} is right"
+    if not loaded.is_file:
+        message = f"there is no {loaded.name}: pipelines, their branches and their state are looked at"
+    found = [DoctorFinding("config", "ok", message)]
     with ExitStack() as stack:
 
         @cache  # what it raises is not kept: each check that needs it fails for itself
@@ -102,10 +107,17 @@ def examine(loaded: Any, *, offline: bool) -> list[DoctorFinding]:
             return stack.enter_context(open_app(loaded, read_only=True))
 
         groups: list[Group] = [_clock, _installation, _environment, _secrets, _state]
-        groups += [partial(_store, application), _contracts, partial(_policies, application), _targets]
-        groups += [_extras, partial(_incidents, application), _service]
+        groups += [partial(_store, application)]
+        groups += [partial(_objects, application)] if deep else []
+        groups += [_contracts, partial(_policies, application), partial(_targets, application)]
+        groups += [_extras, _reach, partial(_incidents, application), _service]
         if not offline:
-            groups += [_branches, partial(_ingest, application), partial(_sources, application)]
+            groups += [
+                partial(_buckets, application),
+                _branches,
+                partial(_ingest, application),
+                partial(_sources, application),
+            ]
         for group in groups:
             found += _guarded(group, loaded)
     return found
@@ -265,6 +277,7 @@ def _state(loaded: Any) -> Iterator[DoctorFinding]:
             yield DoctorFinding(
                 "state", "warn", f"{state} can be read by others ({mode:o})", f"chmod 700 {state}"
             )
+    yield from _loose_ledger(loaded, state)
     if not os.access(place, os.W_OK | os.X_OK):
         yield DoctorFinding(
             "state", "fail", f"{place} is not writable", "Run as its owner, or set `state`.", backend=True
@@ -283,6 +296,18 @@ def _state(loaded: Any) -> Iterator[DoctorFinding]:
     level = "fail" if free < FREE_FAIL_BYTES else "warn" if free < FREE_WARN_BYTES else "ok"
     fix_space = None if level == "ok" else "Free some space; `kfm gc` removes what no kept version needs."
     yield DoctorFinding("state", level, described, fix_space, backend=level == "fail")
+
+
+def _loose_ledger(loaded: Any, state: str) -> Iterator[DoctorFinding]:
+    """The ledger holds the key by which hidden names are masked."""
+    from kfm.db.connection import sqlite_path
+
+    if not (loaded.store or "sqlite:").startswith("sqlite:"):
+        return
+    path = sqlite_path(loaded.store, state)
+    reachable = os.path.isdir(folder := os.path.dirname(path)) and os.stat(folder).st_mode & 0o011
+    if reachable and os.path.isfile(path) and os.stat(path).st_mode & 0o077:
+        yield DoctorFinding("state", "warn", f"others can read {path}", f"chmod 600 {path}*")
 
 
 def _nearest_folder(path: str) -> str:
@@ -307,6 +332,53 @@ def _store(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
         yield DoctorFinding(
             "store", "ok", f"the database answers and its schema is known; {counted(heads, 'dataset')}"
         )
+
+
+def _objects(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
+    """Every stored object against its name, and what kept versions need and is not there."""
+    from kfm.model.errors import StoreCorrupt
+    from kfm.objects.local import missing, verify_object
+    from kfm.publish.targets.folder import lost
+
+    app = application()
+    owners = _owners(app, loaded.settings.limits.versions_kept)
+    pinned = set(app.ledger.branch_reader().objects_kept(0))
+    count = size = damaged = 0
+    for sha256 in app.objects.all():
+        count += 1
+        try:
+            size += verify_object(app.objects, sha256)
+            owners.pop(sha256, None)
+        except (OSError, StoreCorrupt) as error:
+            damaged += 1
+            problem = error if isinstance(error, StoreCorrupt) else StoreCorrupt(f"{sha256}: {error}")
+            if sha256 in owners:
+                manifest, item = owners.pop(sha256)
+                problem = lost(manifest, item, problem)
+                fix = problem.way_out
+            else:
+                place = app.objects.local_path(sha256) or f"sha256:{sha256} from the bucket"
+                fix = f"No kept version has it: remove {place}."
+                if sha256 in pinned:
+                    fix = "`kfm pipeline run NAME --verify` makes it again, with the pipeline that made it."
+            yield DoctorFinding("objects", "fail", problem.detail, fix, backend=True)
+    for sha256, (manifest, item) in owners.items():
+        problem = lost(manifest, item, missing(sha256))
+        yield DoctorFinding("objects", "fail", problem.detail, problem.way_out, backend=True)
+    state, read = "warn" if damaged else "ok", f"{counted(count, 'object')}, {readable_size(size)}"
+    yield DoctorFinding("objects", state, f"{read} were read; {damaged} damaged, {len(owners)} missing")
+
+
+def _owners(app: Any, keep: int) -> dict[str, Any]:
+    """Of each object that a kept version has: a manifest and the item in it."""
+    found: dict[str, Any] = {}
+    for head in app.ledger.heads():
+        for promotion in app.ledger.promotions(head.dataset_id, limit=max(1, keep)):
+            manifest = app.ledger.manifest(promotion.version_id)
+            for item in manifest.items if manifest else ():
+                for asset in item.assets:
+                    found.setdefault(asset.sha256, (manifest, item))
+    return found
 
 
 # --- files, targets, extras --------------------------------------------------------
@@ -334,7 +406,7 @@ def _policies(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
     )
 
 
-def _targets(loaded: Any) -> Iterator[DoctorFinding]:
+def _targets(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
     if not loaded.settings.publish and (loaded.settings.sources or not loaded.settings.ingest.queues):
         yield DoctorFinding(
             "targets",
@@ -348,7 +420,10 @@ def _targets(loaded: Any) -> Iterator[DoctorFinding]:
             path = loaded.resolve(target.path or ".")
             place = _nearest_folder(path)
             if os.access(place, os.W_OK | os.X_OK):
-                yield DoctorFinding("targets", "ok", f"{name}: {path} can be written")
+                fallen = _fallen(application(), name)
+                yield from fallen
+                if not fallen:
+                    yield DoctorFinding("targets", "ok", f"{name}: {path} can be written")
             else:
                 yield DoctorFinding(
                     "targets", "fail", f"{name}: {place} is not writable", "Change its owner or mode.", True
@@ -357,8 +432,52 @@ def _targets(loaded: Any) -> Iterator[DoctorFinding]:
             yield DoctorFinding(
                 "targets", "fail", f"{name} needs the extra `objects`", "pip install 'kfm-kernel[objects]'"
             )
-        else:
+        elif target.kind != "s3":  # of a bucket `buckets` tells
             yield DoctorFinding("targets", "ok", f"{name}: nothing to check before it is used")
+
+
+def _fallen(app: Any, name: str) -> list[DoctorFinding]:
+    """What this target was known to show, and does not show any more."""
+    from kfm.runs.target_updates import fell, is_configured
+
+    (target,) = (each for each in app.projections if each.name == name)
+    known = app.ledger.projected()
+    heads = (head for head in app.ledger.heads() if (head.dataset_id, name) in known)
+    return [
+        DoctorFinding(
+            "targets",
+            "fail",
+            f"{name}: it does not show version {head.sequence} of {head.dataset_id}",
+            "kfm project",
+        )
+        for head in heads
+        if is_configured(app.settings, head.dataset_id) and fell(target, head)
+    ]
+
+
+def _buckets(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
+    settings = loaded.settings
+    asked = [
+        (target.name or target.kind, target.url or "", target.options)
+        for target in settings.publish
+        if target.kind == "s3"
+    ]
+    if settings.objects is not None:
+        asked.append(("objects", settings.objects, settings.objects_options))
+    if asked and find_spec("obstore") is not None:  # else `targets` or `extras` tells of it
+        for name, address, options in asked:
+            yield _bucket(application(), "buckets", name, address, options)
+
+
+def _bucket(app: Any, group: str, name: str, address: str, options: Any) -> DoctorFinding:
+    """Ask a bucket for the first entry of its list, with the client and the credentials of a run."""
+    try:
+        app.try_bucket(address, options, ADDRESS_TIMEOUT_MS)
+    except KfmError as error:
+        return DoctorFinding(
+            group, "fail", f"{name}: {error.message}", error.way_out, backend=error.exit_code == 4
+        )
+    return DoctorFinding(group, "ok", f"{name}: {redact_url(address)} can be listed")
 
 
 def _extras(loaded: Any) -> Iterator[DoctorFinding]:
@@ -387,7 +506,7 @@ def _branches(loaded: Any) -> Iterator[DoctorFinding]:
     if loaded.settings.lakefs is not None:
         from kfm.branches_remote.lakefs_client import default_branch
 
-        found = default_branch(loaded, round(ADDRESS_TIMEOUT_S * 1000))
+        found = default_branch(loaded, ADDRESS_TIMEOUT_MS)
         name = loaded.settings.lakefs.repository
         yield DoctorFinding("branches", "ok", f"lakeFS answers: repository {name}, default branch {found}")
 
@@ -413,43 +532,56 @@ def _source(app: Any, source: Any) -> Iterator[DoctorFinding]:
             yield DoctorFinding(
                 "sources", "fail", f"{source.id}: there is no folder {folder}", "Create or mount it.", True
             )
-    elif source.kind == "http":
+    elif source.kind in ("http", "bucket"):
         from kfm.runs.kernel import RunRequest
 
         decision = app.admission(RunRequest(source_id=source.id, actor=app.actor))
-        if decision.allowed:
-            yield _address(source, *app.address(source))
+        if decision.allowed and source.kind == "http":
+            yield _address(app, source)
+        elif decision.allowed:
+            yield _bucket(app, "sources", source.id, source.bucket or "", source.bucket_options)
         else:
             why = f"{source.id}: not asked, because a run would be refused"
             yield DoctorFinding("sources", "warn", f"{why}: {decision.first_blocker.reason}")
 
 
-def _address(source: Any, url: str, shown: str, headers: dict[str, str]) -> DoctorFinding:
+def _address(app: Any, source: Any) -> DoctorFinding:
     """Ask an address with HEAD. Any answer but a server's failure or a refusal shows that it is there."""
-    import httpx
-
-    from kfm.model.redaction import redact
-
     try:
-        answer = httpx.head(url, headers=headers, timeout=ADDRESS_TIMEOUT_S, follow_redirects=True)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        why = redact(str(error)) or type(error).__name__
-        return DoctorFinding(
-            "sources", "fail", f"{source.id}: {shown}: {why}", "Check the address and the network.", True
-        )
-    if answer.status_code in (401, 403):
+        shown, status = app.ask_address(source, ADDRESS_TIMEOUT_MS)
+    except AddressRefused:
+        raise
+    except UpstreamUnavailable as error:
+        fix = "Check the address and the network."
+        return DoctorFinding("sources", "fail", f"{source.id}: {error.detail}", fix, True)
+    if status in (401, 403):
         fix = "Check the credentials that `headers` refers to."
-        return DoctorFinding(
-            "sources", "fail", f"{source.id}: {shown} refuses us ({answer.status_code})", fix, True
-        )
-    if answer.status_code >= 500:
-        return DoctorFinding(
-            "sources", "fail", f"{source.id}: {shown} answers {answer.status_code}", "Try later.", True
-        )
-    if answer.status_code == 404:
+        return DoctorFinding("sources", "fail", f"{source.id}: {shown} refuses us ({status})", fix, True)
+    if status >= 500:
+        return DoctorFinding("sources", "fail", f"{source.id}: {shown} answers {status}", "Try later.", True)
+    if status == 404:
         fix = "Check the address; some only exist once the window's data is there."
         return DoctorFinding("sources", "warn", f"{source.id}: {shown} is not there", fix)
     return DoctorFinding("sources", "ok", f"{source.id}: {shown} answers")
+
+
+def _reach(loaded: Any) -> Iterator[DoctorFinding]:
+    """Which addresses that are not public the sources may connect to, and by what they may."""
+    from urllib.parse import urlsplit
+
+    from kfm.model.addresses import is_local_name, is_public, parse_address
+
+    for source in loaded.settings.sources:
+        if source.kind != "http":
+            continue
+        own = urlsplit(source.url or "").hostname or ""
+        address = parse_address(own)
+        private = not is_public(address) if address is not None else is_local_name(own)
+        places = [f"{own} (its own address)"] if private else []
+        places += [f"{entry} (`allow`)" for entry in source.allow]
+        if places:
+            named = ", ".join(places)
+            yield DoctorFinding("reach", "ok", f"{source.id}: beside public addresses it may reach {named}")
 
 
 # --- incident hooks ----------------------------------------------------------------
@@ -545,27 +677,24 @@ def _folder(group: str, name: str, path: str, mode: int, deed: str) -> DoctorFin
 
 def _replica(loaded: Any, replica: Any) -> DoctorFinding:
     """Its landing page. A replica that is away for a while loses nothing: deliveries wait."""
-    import httpx
-
-    from kfm.model.redaction import redact_url
+    from kfm.objects.http_client import HttpxClient
 
     url = loaded.secret(replica.url)
     headers = {"Authorization": f"Bearer {loaded.secret(replica.token)}"} if replica.token else {}
     shown = f"{replica.name}: {redact_url(url)}"
     try:
-        answer = httpx.get(url, headers=headers, timeout=ADDRESS_TIMEOUT_S, trust_env=False)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        why = loaded.hide(str(error)) or type(error).__name__
+        with (
+            closing(HttpxClient()) as client,
+            client.send("GET", url, headers, None, ADDRESS_TIMEOUT_MS, shown=shown) as answer,
+        ):
+            status = answer.status
+    except UpstreamUnavailable as error:
         fix = "Check the address and the network; deliveries wait meanwhile."
-        return DoctorFinding("replicas", "fail", f"{shown}: {why}", fix, backend=True)
-    if answer.status_code in (401, 403):
-        return DoctorFinding(
-            "replicas", "fail", f"{shown} refuses us ({answer.status_code})", "Check `token`.", True
-        )
-    if answer.status_code != 200:
-        return DoctorFinding(
-            "replicas", "fail", f"{shown} answers {answer.status_code}", "Check the address.", True
-        )
+        return DoctorFinding("replicas", "fail", loaded.hide(error.detail), fix, backend=True)
+    if status in (401, 403):
+        return DoctorFinding("replicas", "fail", f"{shown} refuses us ({status})", "Check `token`.", True)
+    if status != 200:
+        return DoctorFinding("replicas", "fail", f"{shown} answers {status}", "Check the address.", True)
     return DoctorFinding("replicas", "ok", f"{shown} answers")
 
 
@@ -631,12 +760,19 @@ def _port(host: str, port: int) -> DoctorFinding:
 
 
 def _is_ours(host: str, port: int) -> bool:
-    import httpx
+    import json
+
+    from kfm.objects.http_client import HttpxClient
 
     asked = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - asked, not listened on
     shown = f"[{asked}]" if ":" in asked else asked
+    url = f"http://{shown}:{port}/livez"
     try:
-        answer = httpx.get(f"http://{shown}:{port}/livez", timeout=ANSWER_SECONDS_MAX, trust_env=False)
-        return answer.status_code == 200 and bool(answer.json() == {"status": "ok"})
-    except (httpx.HTTPError, ValueError):
+        with (
+            closing(HttpxClient()) as client,
+            client.send("GET", url, {}, None, ANSWER_MS_MAX) as answer,
+        ):
+            found = json.loads(next(answer.chunks(), b"")[:1024])
+            return answer.status == 200 and bool(found == {"status": "ok"})
+    except (UpstreamUnavailable, ValueError):
         return False

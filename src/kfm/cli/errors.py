@@ -8,6 +8,8 @@ import click
 
 from kfm.model.errors import BackendUnavailable, Cancelled, ConfigError, KfmError, UsageError
 
+NO_TRACEBACK = (UsageError.exit_code, Cancelled.exit_code)  # what a person did is no place in the code
+
 
 def as_error(problem: BaseException) -> KfmError:
     """Any exception as an error with a code and a remedy."""
@@ -20,8 +22,10 @@ def as_error(problem: BaseException) -> KfmError:
     if isinstance(problem, click.ClickException):
         return UsageError(problem.format_message())
     if isinstance(problem, OSError):
-        place = f" ({problem.filename})" if problem.filename else ""
-        return BackendUnavailable(f"{problem.strerror or problem}{place}.")
+        from kfm.system import os_trouble
+
+        trouble = os_trouble(problem)
+        return BackendUnavailable(trouble.text, remedy=trouble.remedy)
     return KfmError(
         f"{type(problem).__name__}: {problem}",
         remedy="This is a defect. Run it again with --verbose for the traceback, and report it.",
@@ -49,15 +53,15 @@ def show_error(error: KfmError, *, output: str, verbose: bool, cause: BaseExcept
     from kfm.cli.output import encode, message
 
     if output != "text":
-        from kfm.cli.process import cleaned
+        from kfm.cli.process import cleaned, data
 
-        sys.stdout.write(encode(cleaned(error.as_document()), output))
-        sys.stdout.flush()
+        data().write(encode(cleaned(error.as_document()), output))
+        data().flush()
     what, way_out = error_lines(error)
     message(what, "error")
     message(way_out)
     annotate(error)
-    if verbose and cause is not None and not isinstance(cause, KeyboardInterrupt):
+    if verbose and cause is not None and error.exit_code not in NO_TRACEBACK:
         import traceback
 
         message("".join(traceback.format_exception(cause)).rstrip("\n"), "error")

@@ -22,7 +22,7 @@ SHOWN_MAX = 20
 @click.option(
     "--grace", metavar="HOURS", type=click.FloatRange(0), help="Spare what is younger (default: 1)."
 )
-@click.option("--rationale", metavar="TEXT", help="Why; kept in the governance ledger. Required to remove.")
+@click.option("--rationale", metavar="TEXT", help="Why; kept in the audit log. Required to remove.")
 @session_options
 def command(
     session: CommandSession, apply: bool, dry_run: bool, grace: float | None, rationale: str | None
@@ -42,7 +42,7 @@ def command(
     grace_ms = None if grace is None else round(grace * 3_600_000)
     from kfm.runs import gc
 
-    with session.app(read_only=True) as app:
+    with session.app(read_only=True, bare=True) as app:
         collection = gc.plan(app.kernel, app.local_objects, grace_ms)
     found = bool(_amounts(collection))
     removed = _carry_out(session, grace_ms, rationale or "") if apply and found else None
@@ -67,7 +67,7 @@ def _carry_out(session: CommandSession, grace_ms: int | None, rationale: str) ->
     progress = watcher(is_tty=sys.stderr.isatty()) if session.output == "text" else Silent()
     from kfm.runs import gc
 
-    with session.app(progress=progress) as app:
+    with session.app(progress=progress, bare=True) as app:
         _, removed = gc.carry_out(
             app.kernel,
             app.local_objects,

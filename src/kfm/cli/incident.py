@@ -88,7 +88,7 @@ def close(session: CommandSession, wanted: str, rationale: str | None, **options
     """Resolve an incident whose cause is gone though no run will show it.
 
     Only needed where a source was taken out, or will not run again: an incident is resolved by itself once
-    its source succeeds. The reason is kept in the governance ledger; hooks are notified. Quarantined
+    its source succeeds. The reason is kept in the audit log; hooks are notified. Quarantined
     work stays quarantined.
     """
     if not (rationale or "").strip():

@@ -10,9 +10,10 @@ import click
 
 from kfm.cli.options import directory_option, opened, session_options
 from kfm.cli.output import instant, one_line, table
+from kfm.cli.process import data
 from kfm.cli.session import CommandSession
 from kfm.model.errors import UsageError
-from kfm.model.quantities import counted, moment
+from kfm.model.quantities import counted, moment, visible_json
 from kfm.reports.lineage import event_document
 from kfm.reports.lookup import ACTIVITY, find_run_or_call, find_unit, is_wal_id, unit_of_activity
 from kfm.reports.pipeline_runs import find_pass
@@ -89,7 +90,7 @@ def prov(session: CommandSession, run: str, internal: bool, directory: str | Non
         with session.app(read_only=True) as app:
             from kfm.nodd.unit_evidence import unit_provenance
 
-            sys.stdout.write(unit_provenance(app, unit, internal=internal).decode())
+            data().write(visible_json(unit_provenance(app, unit, internal=internal).decode()))
         return
     with opened(session, directory) as place:
         about = _find(place, run)
@@ -98,14 +99,14 @@ def prov(session: CommandSession, run: str, internal: bool, directory: str | Non
 
             made = pass_provenance(place, about.run_id, internal=internal)
             assert made is not None
-            sys.stdout.write(made.decode())
+            data().write(visible_json(made.decode()))
             return
     from kfm.runs.artifacts import provenance
 
     with session.app(read_only=True) as app:
         wanted = getattr(about, "invocation_id", None) or about.run_id
         document = provenance(app, wanted, internal=internal)
-    sys.stdout.write(document.decode())
+    data().write(visible_json(document.decode()))
 
 
 def _unit(session: CommandSession, wanted: str, directory: str | None) -> str | None:
@@ -133,9 +134,9 @@ def _find(place: Any, wanted: str) -> Any:
 
 def _print_stored(bodies: list[str], output: str) -> None:
     if output == "json":
-        sys.stdout.write("[" + ",\n".join(bodies) + "]\n")
+        data().write("[" + ",\n".join(bodies) + "]\n")
     else:
-        sys.stdout.write("".join(f"{body}\n" for body in bodies))
+        data().write("".join(f"{body}\n" for body in bodies))
 
 
 def _attempt_table(documents: list[dict[str, Any]]) -> list[str]:

@@ -128,7 +128,7 @@ def serve(session: CommandSession, listen: str) -> None:
     def app() -> Any:
         from kfm.web.readers import metrics_app
 
-        return metrics_app(scrape, people, secret, hosts)
+        return metrics_app(scrape, lambda: people, secret, hosts)
 
     with listener(host, port, remedy="Name another address with --listen HOST:PORT.") as listening:
         serve_readers(session, listening, "/metrics", app)

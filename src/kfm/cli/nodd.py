@@ -11,6 +11,7 @@ import msgspec
 
 from kfm.cli.options import StateChoice, past_ms, session_options
 from kfm.cli.output import clipped, encode, instant, one_line, table, utc
+from kfm.cli.process import data
 from kfm.cli.progress import watched
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
@@ -18,7 +19,7 @@ from kfm.model.quantities import counted, duration, moment
 from kfm.model.records import UNIT_STATUSES
 from kfm.model.redaction import MASK_KEY, mask
 from kfm.model.times import parse_rfc3339, rfc3339
-from kfm.model.units import PROVIDERS, SCHEMES
+from kfm.model.units import PROVIDER_NAME, provider_of, scheme_of
 from kfm.reports.lookup import find_unit, unit_of_activity
 from kfm.reports.state_words import UNITS, of_quarantined, of_request, of_unit
 from kfm.reports.units import HASH_PREFIX, dead_document, find_dead
@@ -227,14 +228,16 @@ def _text(value: Any) -> str:
     "--key", nargs=2, metavar="BUCKET KEY", help="Read this key instead of a message. It is taken as it is."
 )
 @click.option(
-    "--provider", type=click.Choice(("aws", "gcp", "azure")), help="Whose bucket --key means.", default=None
+    "--provider",
+    metavar="NAME",
+    help="Whose bucket --key means, or a message in S3's form: aws, gcp, azure, or another's name.",
 )
 @click.option(
     "--generic",
     multiple=True,
     metavar="BUCKET=DATASET",
     help="Take in objects of BUCKET that no known dataset claims, as plain items of DATASET. "
-    "gs://BUCKET and az://ACCOUNT/CONTAINER name other providers.",
+    "gs://BUCKET, az://ACCOUNT/CONTAINER and s3+NAME://BUCKET name other providers.",
 )
 @click.option("--topic", "topics", multiple=True, metavar="ARN", help="Let this SNS topic speak, too.")
 @session_options
@@ -262,13 +265,15 @@ def parse_message(
     from kfm.nodd.dataset_registry import load_registry
     from kfm.nodd.messages.record_outcomes import line, parse_key, parse_message
 
+    if provider is not None and PROVIDER_NAME.match(provider) is None:
+        raise UsageError(f"`{provider[:64]}` is no provider's name.")
     registry = load_registry(_policy(generic, topics))
     now_ms = system_clock().now_ms()
     outcomes: Sequence[RecordOutcome]
     if key is not None:
         outcomes = (parse_key(*key, registry, now_ms, provider),)
     else:
-        outcomes = parse_message(_body(session), registry, now_ms)
+        outcomes = parse_message(_body(session), registry, now_ms, provider)
     rows = [msgspec.to_builtins(line(outcome)) for outcome in outcomes]
     code = int(any("error_code" in row and "ignored" not in row for row in rows))
     lines = [encode(row, "jsonl").rstrip("\n") for row in rows]
@@ -331,7 +336,7 @@ def _generic(text: str) -> Generic:
 
     bucket, equals, dataset = text.rpartition("=")
     scheme, separator, rest = bucket.partition("://")
-    provider = PROVIDERS.get(scheme) if separator else "aws"
+    provider = provider_of(scheme) if separator else "aws"
     try:
         if not equals or provider is None:
             raise RecordRefusal("RECORD_INVALID")
@@ -350,7 +355,7 @@ def _document(dataset: Dataset) -> dict[str, Any]:
         "buckets": [
             {
                 "provider": place.provider,
-                "uri": f"{SCHEMES[place.provider]}://{place.bucket}",
+                "uri": f"{scheme_of(place.provider)}://{place.bucket}",
                 "platform": place.platform,
             }
             for place in dataset.places
@@ -434,7 +439,7 @@ def show_dead(session: CommandSession, wanted: str, wants_body: bool) -> None:
             )
         if is_terminal():  # who reads it must not be commanded by it
             body = "\n".join(one_line(line) for line in body.split("\n"))
-        sys.stdout.write(body if body.endswith("\n") else f"{body}\n")
+        data().write(body if body.endswith("\n") else f"{body}\n")
         return
     document = {"records": [dead_document(one) for one in records]}
     lines = []
@@ -458,7 +463,7 @@ def release(session: CommandSession, wanted: str, rationale: str | None, ticket:
     """Release a dead letter: it needs no attention any more.
 
     It is not taken in by that. Send it again once the cause is fixed, or forward it with
-    `kfm nodd dead show HASH --body`. Who released it, and why, is entered in the governance ledger.
+    `kfm nodd dead show HASH --body`. Who released it, and why, is entered in the audit log.
     """
     if not (rationale or "").strip():
         raise RationaleRequired("A dead message is released with --rationale TEXT.")
@@ -477,7 +482,7 @@ def release(session: CommandSession, wanted: str, rationale: str | None, ticket:
 
 
 def is_terminal() -> bool:
-    return sys.stdout.isatty()
+    return bool(data().isatty())
 
 
 def short_hash(envelope_hash: str) -> str:
@@ -532,7 +537,7 @@ def reconcile(session: CommandSession, bucket: str, **options: Any) -> int:
         at_ms = row.pop("time_range_start_ms")
         row["time_range_start"] = None if at_ms is None else rfc3339(at_ms)
         if session.output == "jsonl":
-            sys.stdout.write(encode(row, "jsonl"))
+            data().write(encode(row, "jsonl"))
         elif len(gaps) < (10_000 if session.output == "json" else SHOWN_MAX):
             gaps.append(row)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kfm.cli.output import FORMATS
+from kfm.cli.process import keep_data_apart, name_config
 from kfm.cli.session import CommandSession
 from kfm.cli.signals import masked
 from kfm.model.errors import ConfigNotFound, UsageError
@@ -84,6 +85,7 @@ def session_options(function: Callable[..., Any]) -> Callable[..., Any]:
         output = "json" if options.pop("as_json") else options.pop("output", "text")
         options.pop("output", None)
         common = {name: options.pop(name) for name in CommandSession._fields if name in options}
+        name_config(common["config"])
         _choose_levels(common["verbose"], common["quiet"])
         return function(session=CommandSession(output=output, **common), **options)
 
@@ -143,6 +145,7 @@ def opened(
     session: CommandSession, directory: str | None, *, read_only: bool = True, moving: bool = False
 ) -> Iterator[PipelineProject]:
     """What the session's configuration says, if there is one; what changes something needs a role."""
+    keep_data_apart()
     with masked():
         from kfm.pipelines.project import open_project
 

@@ -22,7 +22,10 @@ utc = quantities.utc
 
 def message(text: str, level: Level = "info") -> None:
     """A command's message to the person who called it, on stderr; its level is shown in JSON only."""
-    sys.stdout.flush()
+    from kfm.cli.process import data, with_config
+
+    data().flush()
+    text = with_config(text)
     write = getattr(sys.stderr, "write_message", None)
     if write is None:
         sys.stderr.write(f"{text}\n")
@@ -50,7 +53,8 @@ def wanted_format(arguments: Sequence[str]) -> str:
 def encode(document: Any, output: str) -> str:
     """JSON text: indented for `json`, one line for `jsonl`."""
     data = msgspec.json.encode(document)
-    return (msgspec.json.format(data, indent=2) if output == "json" else data).decode() + "\n"
+    text = (msgspec.json.format(data, indent=2) if output == "json" else data).decode()
+    return quantities.visible_json(text) + "\n"
 
 
 def between(start: str, end: str) -> str:

@@ -8,7 +8,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +17,7 @@ import click
 from kfm.cli.errors import annotate
 from kfm.cli.options import directory_option, opened, session_options
 from kfm.cli.output import Level, clipped, duration, message, one_line, short_id
-from kfm.cli.process import data_apart
+from kfm.cli.process import data, keep_data_apart
 from kfm.cli.session import CommandSession
 from kfm.cli.signals import masked
 from kfm.model.errors import Cancelled, KfmError, UsageError
@@ -82,7 +82,9 @@ def command() -> None:
 @click.option("--jobs", type=click.IntRange(1, JOBS_MAX), help="So many nodes at a time.")
 @click.option("--processes", is_flag=True, help="Run nodes in processes of their own, not in threads.")
 @click.option("--keep-going", is_flag=True, help="After a failure, run whatever does not depend on it.")
-@click.option("--verify", is_flag=True, help="Read files again, whatever their size and times say.")
+@click.option(
+    "--verify", is_flag=True, help="Read files and stored results again, whatever their size and times say."
+)
 @click.option("--all", "all_nodes", is_flag=True, help="In JSON, list the unchanged nodes, too.")
 @directory_option
 @session_options
@@ -110,8 +112,7 @@ def run(
             from kfm.pipelines.project import make_options, with_workers
         _whole_ids(place, arguments)
         options = make_options(pipeline, place, **arguments)
-        # What nodes print is theirs to say, but it is not the result.
-        with data_apart(), live.attached(quiet=session.quiet):
+        with live.attached(quiet=session.quiet):
             workers: WorkersKind | None = "processes" if processes else None
             kernel = with_workers(place.kernel(live.node), place, pipeline, workers)
             report = PipelineExecutor(PipelinePlanner(kernel, pipeline, options)).run()
@@ -143,7 +144,9 @@ def run(
 @click.option("--from", "fork_from", metavar="NODE", help="With --fork: the node to begin from.")
 @click.option("--force", metavar="NODE", multiple=True, help="If this node ran in any case; may be repeated.")
 @click.option("--only", metavar="NODE", multiple=True, help="Only this and what it reads from; repeatable.")
-@click.option("--verify", is_flag=True, help="Read files again, whatever their size and times say.")
+@click.option(
+    "--verify", is_flag=True, help="Read files and stored results again, whatever their size and times say."
+)
 @click.option("--all", "all_nodes", is_flag=True, help="List the unchanged nodes, too.")
 @directory_option
 @session_options
@@ -209,10 +212,10 @@ def _loaded(file: str) -> tuple[Any, list[str]]:
     with masked():
         from kfm.pipelines.project import load_pipeline
     # What was loaded so far, and what the file declares, stays to the end: no need to look through it again.
+    keep_data_apart()  # what files and nodes print is theirs to say, but it is not the result
     gc.disable()
     try:
-        with data_apart():
-            pipeline = load_pipeline(file)
+        pipeline = load_pipeline(file)
     finally:
         gc.freeze()
         gc.enable()
@@ -227,13 +230,10 @@ def _whole_ids(place: Any, arguments: dict[str, Any]) -> None:
 
 
 def _live(session: CommandSession, order: list[str]) -> Live:
-    out = sys.stdout  # nodes may print: theirs goes elsewhere while ours stays here
-
     def show(word: str, report: Any) -> None:
         if session.output == "text":
-            with redirect_stdout(out):
-                session.emit(None, [node_line(word, report.id, report.reason, report.duration_ms, width)])
-            out.flush()
+            session.emit(None, [node_line(word, report.id, report.reason, report.duration_ms, width)])
+            data().flush()
 
     width = _width(order)
     return Live(show, len(order), is_tty=sys.stderr.isatty() and session.output == "text")
@@ -289,7 +289,7 @@ class Live(logging.Handler):
         if word not in ("unchanged", "done"):
             self._show(word, report)
         if self._is_tty:
-            sys.stdout.flush()
+            data().flush()
             sys.stderr.write(f"{self._seen:,} of at most {self._total:,} nodes …")
             sys.stderr.flush()
             self._drawn = True

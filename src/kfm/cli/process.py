@@ -5,7 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    redirect_stdout,
+    suppress,
+)
 from typing import TYPE_CHECKING, Any
 
 from kfm.cli.signals import mask, unmask
@@ -17,12 +24,37 @@ if TYPE_CHECKING:
 
 
 _loaded: Loaded | None = None
+_named: str | None = None  # the configuration that was named on the command line
+# A command that a message names: in backticks, or behind a colon at the end of a line.
+_COMMAND = r"(?<=`)kfm [a-z][^`\n]*(?=`)|(?<=: )kfm [a-z][^`\n]*$"
+_WITHOUT_CONFIG = r"^kfm (?:init|completion|man|lint)\b| (?:-c|--config|--directory|--help)\b"
 
 
 def begin(loaded: Loaded | None = None) -> None:
     """A command begins, or has read its configuration."""
     global _loaded  # noqa: PLW0603
     _loaded = loaded
+
+
+def name_config(path: str | None) -> None:
+    """The command was given this configuration; None: it looks for one itself."""
+    global _named  # noqa: PLW0603
+    _named = path
+
+
+def with_config(text: str) -> str:
+    """A text for people, in which every command names the configuration that this one was given."""
+    if _named is None or "kfm " not in text:
+        return text
+    import re
+    from shlex import quote
+
+    option = f" -c {quote(_named)}"
+
+    def named(found: re.Match[str]) -> str:
+        return found[0] if re.search(_WITHOUT_CONFIG, found[0]) else f"{found[0]}{option}"
+
+    return re.sub(_COMMAND, named, text, flags=re.MULTILINE)
 
 
 def clean(text: str) -> str:
@@ -133,25 +165,54 @@ def forgiving(log_format: str = "text") -> Iterator[Stream]:
     else:
         err, rest = Stream(plain, clean), str
     sys.stdout, sys.stderr = out, err
+    global _streams, _data
+    outer, _streams, _data = (_streams, _data), ExitStack(), None
     try:
         yield out
     finally:
+        _streams.close()
+        _streams, _data = outer
         out.flush()
         Stream(plain).write(rest())
         err.flush()
         sys.stdout, sys.stderr = before
 
 
-@contextmanager
-def data_apart() -> Iterator[None]:
-    """While it lasts, only we write to standard output: what nodes and their programs print is no data."""
+_streams: ExitStack | None = None  # of the command that runs; what it has on it is undone at the end
+_data: Stream | None = None  # standard output, once it is kept apart
+
+
+def data() -> Any:
+    """The stream for results."""
+    return _data or sys.stdout
+
+
+def keep_data_apart() -> None:
+    """To the end of the command only `data()` is standard output.
+
+    What other code prints goes to standard error: functions of pipelines, plugins, the programs that they
+    start, and threads that outlive their run.
+    """
+    global _data  # noqa: PLW0603
     out: Any = sys.stdout
-    try:
-        shared = isinstance(out, Stream) and out.fileno() == 1
-    except (OSError, ValueError):  # no descriptor behind it, as in some tests
-        shared = False
-    with redirect_stdout(sys.stderr), out.apart() if shared else nullcontext():
-        yield
+    if _streams is None or _data is not None or not isinstance(out, Stream):
+        return
+    _data = out
+    _streams.enter_context(redirect_stdout(sys.stderr))
+    with suppress(OSError, ValueError):  # no descriptor behind it, as in some tests
+        if out.fileno() == 1:
+            _streams.enter_context(out.apart())
+
+
+@contextmanager
+def data_shared() -> Iterator[None]:
+    """While it lasts, a program that we start writes to standard output: a pager."""
+    with redirect_stdout(data()), os.fdopen(os.dup(1), "wb") as before:
+        os.dup2(data().fileno(), 1)
+        try:
+            yield
+        finally:
+            os.dup2(before.fileno(), 1)
 
 
 def _fill_gaps() -> None:
@@ -164,6 +225,7 @@ def _fill_gaps() -> None:
 def guarded(run: Callable[[], int], arguments: Sequence[str], *, logs: bool = True) -> int:
     """Run with streams, logging and errors set up. `logs=False` saves the import of `logging`."""
     begin()
+    name_config(None)
     log_format = _log_format(arguments)
     with forgiving(log_format) as out, _logging(log_format) if logs else nullcontext():
         code = _ended(run, arguments)

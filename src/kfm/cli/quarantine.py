@@ -1,4 +1,4 @@
-"""`kfm quarantine`: work held until a person acts: list it, show it, resume it."""
+"""`kfm quarantine`: work held until a person acts: list it, show it, resume it, add a unit to it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import click
 from kfm.cli.options import StateChoice, session_options
 from kfm.cli.output import one_line, short_id, table
 from kfm.cli.session import CommandSession
-from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.errors import Busy, KfmError, RationaleRequired, UsageError
 from kfm.model.next_steps import approve_command, held_step
 from kfm.model.quantities import moment
+from kfm.model.records import justified
+from kfm.reports.lookup import find_unit
 from kfm.reports.next_steps import step_of_held
 from kfm.reports.quarantine import approval_document, find_held, held_document, objects_of
 from kfm.reports.requests import named
-from kfm.reports.state_words import QUARANTINE_KINDS, of_quarantined
+from kfm.reports.state_words import QUARANTINE_KINDS, of_quarantined, of_unit
 
 LIMIT_MAX = 10_000
 NEEDS_APPROVAL = 3
@@ -24,7 +26,7 @@ NEEDS_APPROVAL = 3
 
 @click.group(name="quarantine")
 def command() -> None:
-    """List, show and resume quarantined work."""
+    """List, show and resume quarantined work; quarantine a unit."""
 
 
 @command.command(name="list")
@@ -98,6 +100,50 @@ def show_held(session: CommandSession, wanted: str) -> None:
     session.emit(document, _lines(held, requests, step, named(objects, count)))
 
 
+@command.command(name="add")
+@click.argument("wanted", metavar="UNIT")
+@click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
+@click.option("--rationale", metavar="TEXT", help="Why no worker may touch it. Required.")
+@click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
+@session_options
+def add(
+    session: CommandSession, wanted: str, rationale: str | None, ticket: str | None, actor: str | None
+) -> None:
+    """Quarantine one unit (announced object) that waits or has failed: no worker claims it any more.
+
+    It comes back by an approved `kfm replay run --mode repair-and-replace`, where the policy of its dataset
+    has BY_HAND under `replay_quarantined`; or when new bytes are announced under its key. Who did it, and
+    why, is entered in the governance ledger.
+
+    Exit code 5: a worker has it at present.
+    """
+    if not (rationale or "").strip():
+        raise RationaleRequired("A unit is quarantined with --rationale TEXT.")
+    with session.app() as app:
+        units = app.writer.units()
+        seen = find_unit(units, wanted)
+        by = justified(app.loaded.discretion.said, app.actor, rationale or "", ticket, actor)
+        made = units.quarantine(seen.unit.wal_id, by)
+        if made is None:
+            raise _not_quarantined(find_unit(units, seen.unit.wal_id).unit)
+        held = find_held(app.ledger, made.unit.wal_id)
+        step = step_of_held(app.ledger, held, app.clock.now_ms(), app.settings)
+    lines = [f"quarantined  {made.unit.wal_id}, {of_unit(seen.unit.status)} before"]
+    session.emit({"held": held_document(held, step), "was": seen.unit.status}, lines)
+
+
+def _not_quarantined(unit: Any) -> KfmError:
+    if unit.status == "in_progress":
+        return Busy(
+            f"Unit {unit.wal_id} is being worked on by {unit.worker_id}.",
+            remedy="Try again when its attempt has ended: `kfm nodd show UNIT` tells.",
+        )
+    return UsageError(
+        f"Unit {unit.wal_id} is {of_unit(unit.status)}; only what waits or failed is quarantined by hand.",
+        remedy="`kfm nodd show UNIT` has its history.",
+    )
+
+
 @command.command(name="resume")
 @click.argument("wanted", metavar="ID")
 @click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
@@ -127,6 +173,7 @@ def resume(
                 "A unit is not released: it comes back by a replay.",
                 remedy=f"`{step.command}` asks for it." if step else None,
             )
+        now_ms = app.ledger.now_ms()
         approval = request_release(
             app,
             held,
@@ -138,8 +185,16 @@ def resume(
         )
     document = {"held": held_document(held), "request": approval_document(approval)}
     session.emit(document, [f"requested  {approval.request_id}  release of {short_id(held.held_id)}"])
+    note_earlier(session, approval, now_ms)
     session.note(f"another person has to agree: {approve_command(approval.request_id)}")
     return NEEDS_APPROVAL
+
+
+def note_earlier(session: CommandSession, approval: Any, since_ms: int) -> None:
+    """Say so where the same was requested before, and waits: there is no second request for it."""
+    if approval.requested_at_ms < since_ms:
+        when = f"at {moment(approval.requested_at_ms)} by {approval.requested_by}"
+        session.note(f"the same was requested {when}; that request waits for an approval")
 
 
 _older = copy(resume)  # the older spelling, which no help shows

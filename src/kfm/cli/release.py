@@ -25,7 +25,7 @@ from kfm.model.times import parse_rfc3339
     help="Sign the attestation: COMMAND reads it and prints a signature. No shell is used.",
 )
 @click.option("--replace", is_flag=True, help="Put it in the place of one with other content.")
-@click.option("--rationale", metavar="TEXT", help="Why; kept in the governance ledger. Required to replace.")
+@click.option("--rationale", metavar="TEXT", help="Why; kept in the audit log. Required to replace.")
 @click.option("--verify", metavar="DIR", help="Check a release instead: checksums, attestation, schemas.")
 @session_options
 def command(session: CommandSession, version: str | None, verify: str | None, **options: Any) -> int:

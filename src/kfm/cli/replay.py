@@ -136,8 +136,9 @@ def run(
     Units that had succeeded or are in quarantine, and everything in the mode repair-and-replace, need a
     second person: the request is recorded, and `kfm approvals approve` agrees to exactly this plan.
 
-    Exit codes: 0 done, or paused by --max-batches · 1 units changed meanwhile and were not touched ·
-    2 usage · 3 the plan has drifted, an approval is needed, a switch blocks it, too many units.
+    Exit codes: 0 done, or paused by --max-batches · 1 units changed meanwhile, or were named with --unit and
+    left out · 2 usage · 3 the plan has drifted, an approval is needed, a switch blocks it, too many units, or
+    no unit that was named with --unit may come back.
     """
     _require_rationale(options)
     if sum((replay_id is not None, selection_file is not None, names_units(options))) > 1:
@@ -189,9 +190,11 @@ def _run(session: CommandSession, app: Any, plan: Any, options: dict[str, Any]) 
     from kfm.nodd.replay import ReplayPace, has_approval, person, run_plan
     from kfm.service.approvals import request_replay
 
+    named = bool(plan.selection.wal_ids) and bool(plan.left_out)
     if not plan.units:
-        _emit_run(session, app, plan, None, None, 0)
-        return 0
+        code = REFUSED if named else 0
+        _emit_run(session, app, plan, None, None, code)
+        return code
     if not _confirmed(session, plan, options):
         session.note("nothing was replayed")
         return 0
@@ -209,7 +212,11 @@ def _run(session: CommandSession, app: Any, plan: Any, options: dict[str, Any]) 
     with _progress(session, "replaying", len(plan.units)) as advance:
         carried = run_plan(app, plan, pace, by, advance)
     code = (
-        REFUSED if carried.stopped and carried.waiting else FINDINGS if "drifted" in carried.receipts else 0
+        REFUSED
+        if carried.stopped and carried.waiting
+        else FINDINGS
+        if named or "drifted" in carried.receipts
+        else 0
     )
     _emit_run(session, app, plan, carried, None, code)
     if carried.waiting:
@@ -400,7 +407,7 @@ def drain(session: CommandSession, queue: str, url: str | None, limit: int, **op
 
     Each message is taken in as if it had come by its queue, and leaves the dead-letter queue once it is
     durable. Units of it that had run out of attempts get another grant (reason dlq-drain). Who did it, and
-    why, is in the governance ledger.
+    why, is in the audit log.
     """
     _require_rationale(options)
     import msgspec

@@ -14,7 +14,8 @@ from kfm.model.errors import RationaleRequired, UsageError
 from kfm.model.requests import RequestKind, UpdateRequest
 from kfm.reports.lookup import only, requests_in, runs_in
 from kfm.reports.requests import named, request_document, shown_request
-from kfm.reports.state_words import REQUESTS, WAITING, of_request, of_run
+from kfm.reports.runs import word_of_run
+from kfm.reports.state_words import REQUESTS, WAITING, of_request
 
 LIMIT_MAX = 10_000
 ENDINGS = ("published", "unchanged", "failed", "refused")  # of those that are done
@@ -175,7 +176,7 @@ def cancel_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def cancel(session: CommandSession, wanted: str, **why: Any) -> None:
     """Cancel a request: one that waits never begins, one that runs stops at its next step.
 
-    What a run has published stays published. The cancellation is kept in the governance ledger.
+    What a run has published stays published. The cancellation is kept in the audit log.
     `kfm cancel RUN` cancels every request of a run.
     """
     require_rationale(why)
@@ -193,7 +194,7 @@ def cancel_command(session: CommandSession, wanted: str, **why: Any) -> None:
 
     Of a run every request is cancelled that has no end yet, so that no attempt is ahead of it. The beginning
     of an id is enough. `stopping` is printed for what runs: its process stops at its next step, `kfm show`
-    has its end. What was published stays published. The cancellation is kept in the governance ledger.
+    has its end. What was published stays published. The cancellation is kept in the audit log.
     """
     require_rationale(why)
     with session.app() as app:
@@ -216,7 +217,7 @@ def _meant(ledger: Any, wanted: str) -> list[UpdateRequest]:
         return [found]
     unsettled = [one for one in reader.of_run(found.run_id) if not one.is_settled]
     if not unsettled:
-        word = of_run(found.status, version_id=found.version_id, error_code=found.error_code)
+        word = word_of_run(ledger, found)
         raise UsageError(
             f"No request of run {found.run_id} waits or runs; the run is {word}.",
             remedy="Nothing is left to cancel.",

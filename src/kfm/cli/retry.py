@@ -9,6 +9,7 @@ import click
 
 from kfm.cli.options import session_options
 from kfm.cli.output import instant, one_line, short_id, table
+from kfm.cli.process import data
 from kfm.cli.progress import watched
 from kfm.cli.run import (
     Lineup,
@@ -147,7 +148,7 @@ def _turn(session: CommandSession, app: Any, progress: Any, *, is_first: bool) -
             raise KeyboardInterrupt
         if is_first and not reports and not passed:
             _say_next(session, app)
-        sys.stdout.flush()  # nothing else does, as long as it goes on
+        data().flush()  # nothing else does, as long as it goes on
         return _pause_ms(app)
     except BackendUnavailable as error:
         if isinstance(error, StoreCorrupt | StoreUnsafe):  # waiting does not help

@@ -23,6 +23,7 @@ from kfm.model.errors import (
     KfmError,
     PlanError,
     RationaleRequired,
+    Refused,
     UsageError,
     WindowError,
 )
@@ -50,12 +51,16 @@ _SELECTION = (
     click.option(
         "--window", metavar="SPEC", help="P1D, PT6H, 2026-01-01/P1D or START/END; else the source's own."
     ),
-    click.option("--correction", metavar="ID", help="Redo the window as this correction: opens a revision."),
+    click.option(
+        "--correction",
+        metavar="ID",
+        help="Redo the window as this correction: opens a revision; needs --rationale.",
+    ),
     click.option("--artifacts", metavar="DIR", help="Where the run's artifacts go."),
     click.option(
         "--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this."
     ),
-    click.option("--rationale", metavar="TEXT", help="Why; kept in the governance ledger."),
+    click.option("--rationale", metavar="TEXT", help="Why; kept in the audit log."),
     click.option("--ticket", metavar="ID", help="The ticket that this belongs to."),
 )
 
@@ -105,6 +110,8 @@ def command(session: CommandSession, force: bool, **options: Any) -> int:
     """
     if force:
         require_reasons(options)
+    if options["correction"] and not options["dry_run"]:
+        require_correction_rationale(options)
     by_person = asks_in_person(session, options.pop("now"), options["rationale"])
     progress = watched(session)
     with session.app(read_only=options["dry_run"], progress=progress) as app:
@@ -126,6 +133,12 @@ def require_reasons(options: dict[str, Any]) -> None:
     missing = [f"--{name}" for name in ("rationale", "ticket") if not (options.get(name) or "").strip()]
     if missing:
         raise RationaleRequired(f"A force needs {' and '.join(missing)}.")
+
+
+def require_correction_rationale(options: dict[str, Any]) -> None:
+    """A correction changes what is published although nothing else did: its reason is a person's."""
+    if not (options.get("rationale") or "").strip():
+        raise RationaleRequired("A correction needs --rationale.")
 
 
 def attempt_all(
@@ -226,7 +239,7 @@ def make_requests(app: Any, **options: Any) -> list[Any]:
 
 
 def choose(settings: Any, wanted: Sequence[str]) -> list[str]:
-    """The sources to run. Members of a sync run through it, unless they are named."""
+    """The sources to run. Members of a sync run through it only."""
     known = [source.id for source in settings.sources]
     if not known:
         raise UsageError("The configuration has no sources.", remedy="Add one under `sources:`.")
@@ -237,6 +250,14 @@ def choose(settings: Any, wanted: Sequence[str]) -> list[str]:
             raise UsageError(
                 f"There is no source `{source_id}`{did_you_mean(source_id, known)}",
                 remedy=f"The configuration has: {', '.join(known[:10])}{', …' if len(known) > 10 else ''}.",
+            )
+    for source_id in wanted:
+        sync = settings.sync_of(source_id)
+        if sync is not None:
+            raise UsageError(
+                f"Source `{source_id}` is a member of the sync `{sync}`, which publishes its data: "
+                "run alone, it would publish the same once more.",
+                remedy=f"Run the sync: `kfm run --source {sync}`.",
             )
     members = {member for source in settings.sources for member in source.members}
     return list(dict.fromkeys(wanted)) or [source_id for source_id in known if source_id not in members]
@@ -270,7 +291,7 @@ def require_window(spec: str, sources: Sequence[Any], now_ms: int) -> None:
         try:
             window = resolve_window(spec, source.time_zone, now_ms)
         except WindowError as error:
-            raise WindowError(error.detail, remedy=_meant(spec)) from None
+            raise WindowError(error.detail, remedy=_meant(spec, now_ms)) from None
         if window.start_ms > now_ms:
             raise WindowError(
                 f"{spec} begins in the future, at {moment(window.start_ms)}: nothing is there yet.",
@@ -278,7 +299,10 @@ def require_window(spec: str, sources: Sequence[Any], now_ms: int) -> None:
             )
 
 
-def _meant(spec: str) -> str | None:
+LENGTHS = "Choose a length that is more than zero and, below a day, divides it: P1D, PT6H, PT15M."
+
+
+def _meant(spec: str, now_ms: int) -> str | None:
     """The right form of a window that was written in another; None if it is not clear."""
     if re.fullmatch(r"\d{4}-\d\d-\d\d", spec):
         return f"For that day write --window {spec}/P1D."
@@ -292,8 +316,19 @@ def _meant(spec: str) -> str | None:
     length = re.fullmatch(r"(?i)p?t?(\d{1,4})\s*([dhmw])(?:[a-z]*)", spec)
     if length:
         time = "T" if length[2] in "hHmM" else ""
-        return f"A length is written as --window P{time}{length[1]}{length[2].upper()}."
+        written = f"P{time}{length[1]}{length[2].upper()}"
+        return f"A length is written as --window {written}." if _is_length(written, now_ms) else LENGTHS
     return None
+
+
+def _is_length(spec: str, now_ms: int) -> bool:
+    from kfm.model.windows import resolve_window
+
+    try:
+        resolve_window(spec, "UTC", now_ms)
+    except WindowError:
+        return False
+    return True
 
 
 # --- after the runs: notifications, lineage, provenance, seals, GitHub -------------
@@ -500,11 +535,24 @@ def failure_lines(report: Any) -> list[str]:
         lines = [f"error {report.error.code}: {report.error.headline} {many}:", *shown, *rest, *ways]
     else:
         lines = [error, *ways]
+    lines += [f"also: {one_line(text)}" for text in further_refusals(report)]
     if report.advice:
         lines.append(f"note: {one_line(report.advice)}")
     if report.artifacts_dir:
         lines.append(f"log: {event_log(report.artifacts_dir)}")
     return lines
+
+
+def further_refusals(report: Any) -> list[str]:
+    """All gates that refused beside the one that is named first: lifting that one alone starts nothing."""
+    if not isinstance(report.error, Refused):
+        return []
+    from kfm.model.gates import cause_and_remedy, gate_sentence
+    from kfm.reports.explain.invocations import refused
+
+    return [
+        f"gate {gate.gate}: {gate_sentence(*cause_and_remedy(gate))}" for gate in refused(report.gates)[1:]
+    ]
 
 
 def event_log(folder: str) -> str:

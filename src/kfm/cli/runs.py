@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -9,13 +10,14 @@ import click
 from kfm.cli.options import StateChoice, session_options
 from kfm.cli.output import PAGE, between, duration, matching, one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
+from kfm.model.errors import UsageError
 from kfm.model.quantities import counted, moment, span
 from kfm.model.requests import ADOPTED, SYNCHRONOUS
 from kfm.reports.explain.invocations import refused
 from kfm.reports.lookup import is_wal_id
 from kfm.reports.requests import named
-from kfm.reports.runs import run_document, shown_run
-from kfm.reports.state_words import of_invocation, of_request, of_run
+from kfm.reports.runs import run_document, shown_run, word_of_run
+from kfm.reports.state_words import of_invocation, of_request
 
 LIMIT_MAX = 10_000
 EXPORT_MAX = 10_000_000
@@ -35,6 +37,11 @@ _STORED = {"published": "success", "unchanged": "success", "refused": "failed"} 
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=20, help="At most so many.", show_default=True
 )
 @click.option("--export", "to", metavar="FILE", help="Write all to FILE (.jsonl, .parquet, .feather).")
+@click.option(
+    "--invocations",
+    is_flag=True,
+    help="With --export: every call that asked for a run, also those that became none.",
+)
 @session_options
 def command(
     session: CommandSession,
@@ -43,13 +50,22 @@ def command(
     status: str | None,
     limit: int,
     to: str | None,
+    invocations: bool,
 ) -> None:
     """List runs, newest first.
 
     REV is the revision of the work, TRY how often it was tried. The id is shortened; every command takes it
     like that, and JSON output has all of it.
     """
+    if invocations and (to is None or status is not None):
+        raise UsageError("--invocations goes with --export FILE, and without --status.")
     with session.app(read_only=True) as app:
+        if to is not None and invocations:
+            from kfm.pipelines.record_export import export_invocations
+
+            number = export_invocations(_invocations(app.ledger, dataset, source), to)
+            session.emit({"written": to, "invocations": number}, [f"{to}: {counted(number, 'invocation')}"])
+            return
         if to is not None:
             found = _find(app.ledger, dataset, source, status, EXPORT_MAX)
             from kfm.pipelines.record_export import export_runs
@@ -58,6 +74,7 @@ def command(
             session.emit({"written": to, "runs": len(found)}, [f"{to}: {counted(len(found), 'run')}"])
             return
         runs = _find(app.ledger, dataset, source, status, limit + 1)
+        rows = [_row(run, word_of_run(app.ledger, run)) for run in runs[:limit]]
     more = len(runs) > limit
     documents = [run_document(run) for run in runs[:limit]]
     header = (
@@ -72,7 +89,7 @@ def command(
         "ERROR",
         "RUN ID",
     )
-    lines = table(header, [_row(run) for run in runs[:limit]]) if runs else ["no runs"]
+    lines = table(header, rows) if runs else ["no runs"]
     session.emit({"runs": documents, "more": more}, lines, rows=documents)
     if not runs:
         for kind, wanted, things in (
@@ -87,6 +104,16 @@ def command(
         session.note(f"more runs are not shown: use --limit (now {limit})")
 
 
+def _invocations(ledger: Any, dataset: str | None, source: str | None) -> Iterator[Any]:
+    """Oldest first."""
+    after = 0
+    while page := ledger.invocations_since(after, PAGE):
+        after = page[-1][0]
+        for _, call in page:
+            if dataset in (None, call.dataset_id) and source in (None, call.source_id):
+                yield call
+
+
 def _find(ledger: Any, dataset: str | None, source: str | None, status: str | None, limit: int) -> list[Any]:
     """A word that is stored by itself is a matter of the query; of others each run is looked at."""
     wanted = {"dataset_id": dataset, "source_id": source}
@@ -95,21 +122,17 @@ def _find(ledger: Any, dataset: str | None, source: str | None, status: str | No
         return found
     return matching(
         lambda before: ledger.runs(**wanted, status=_STORED[status], before=before, limit=PAGE),
-        lambda run: _word(run) == status,
+        lambda run: word_of_run(ledger, run) == status,
         lambda run: (run.start_time_ms, run.run_id),
         limit,
     )
 
 
-def _word(run: Any) -> str:
-    return of_run(run.status, version_id=run.version_id, error_code=run.error_code)
-
-
-def _row(run: Any) -> tuple[str, ...]:
+def _row(run: Any, word: str) -> tuple[str, ...]:
     took = duration(run.end_time_ms - run.start_time_ms) if run.end_time_ms is not None else "-"
     return (
         moment(run.start_time_ms).removesuffix(" UTC"),
-        _word(run),
+        word,
         run.dataset_id,
         run.source_id,
         span(run.window_start_ms, run.window_end_ms).removesuffix(" UTC"),
@@ -140,12 +163,14 @@ def show_command(session: CommandSession, run: str) -> None:
         return
     with session.app(read_only=True) as app:
         document = shown_run(app.ledger, run, app.settings)
-    session.emit(document, render(document))
+        word = word_of_run(app.ledger, app.ledger.run(document["run"]["run_id"]))
+    session.emit(document, render(document, word))
 
 
-def render(document: dict[str, Any]) -> list[str]:
+def render(document: dict[str, Any], word: str) -> list[str]:
+    """`word`: that people read for the state of the run."""
     run = document["run"]
-    facts = [(name.replace("_", " "), value) for name, value in _facts(run, document["version"])]
+    facts = [(name.replace("_", " "), value) for name, value in _facts(run, document["version"], word)]
     width = max(len(name) for name, _ in facts)
     lines = [f"{name.ljust(width)}  {one_line(str(value))}" for name, value in facts]
     for promotion in document["promotions"]:
@@ -159,7 +184,7 @@ def render(document: dict[str, Any]) -> list[str]:
     for call in document["invocations"]:
         claimed = f" for {one_line(call['claimed_actor'])}" if call["claimed_actor"] else ""
         why = f": {one_line(call['reason'])}" if call["reason"] else ""
-        outcome = of_invocation(call["outcome"])
+        outcome = word if call["outcome"] == "success" else of_invocation(call["outcome"])
         asked = utc(call["requested_at"])
         lines.append(f"  {asked}  {outcome}  by {one_line(call['actor'])}{claimed}{why}")
         lines += [
@@ -183,14 +208,13 @@ def _request_lines(document: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _facts(run: dict[str, Any], version: int | None) -> list[tuple[str, Any]]:
+def _facts(run: dict[str, Any], version: int | None, word: str) -> list[tuple[str, Any]]:
     """What people want to know of a run; JSON output has all of it."""
     facts: list[tuple[str, Any]] = []
     for name, value in run.items():
         if name == "window_start":
             facts.append(("window", between(value, run["window_end"])))
         elif name == "status":
-            word = of_run(value, version_id=run["version_id"], error_code=run["error_code"])
             facts.append((name, word))
         elif name == "version_id" and version is not None:
             facts.append(("version", version))

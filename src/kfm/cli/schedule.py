@@ -196,8 +196,8 @@ def pause(session: CommandSession, name: str, **why: Any) -> None:
 
     What happens to its scheduled times meanwhile is decided by `while_paused` in cron.yml: with `hold` they
     wait, and count as missed when it is resumed; with `drop` they are dropped. Requests that it has made
-    before go on. The pause holds for every process that uses the ledger, and is kept in the governance
-    ledger.
+    before go on. The pause holds for every process that uses the ledger, and is kept in the audit
+    log.
     """
     _set_paused(session, name, True, why)
 

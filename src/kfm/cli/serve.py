@@ -15,12 +15,20 @@ import click
 
 from kfm.app import open_app
 from kfm.cli.options import session_options
+from kfm.cli.process import keep_data_apart
 from kfm.cli.session import CommandSession
 from kfm.cli.signals import GracefulStop
 from kfm.model.errors import Cancelled, ExtraMissing, UsageError
 from kfm.model.quantities import counted
 from kfm.service.runner import ServiceOptions, ServiceThreads
-from kfm.web.listener import address_of, is_private, listener, shown_host
+from kfm.web.listener import (
+    address_of,
+    connections_within,
+    is_private,
+    listener,
+    raise_descriptor_limit,
+    shown_host,
+)
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
@@ -94,7 +102,7 @@ def serve(
         raise ExtraMissing(
             "The service needs the extra `serve`.", remedy="pip install 'kfm-kernel[serve]'"
         ) from None
-    from kfm.config.schedules import load_schedules
+    from kfm.config.live import LiveConfig
     from kfm.config.section_checks import webhook_warnings
     from kfm.decoders import prepare_decoders
     from kfm.web.api.operation_table import request_bodies
@@ -102,32 +110,40 @@ def serve(
     from kfm.web.web_app import WebApplication
 
     sys.setswitchinterval(SWITCH_SECONDS)
+    keep_data_apart()
+    descriptors = raise_descriptor_limit()
+    connections_max = connections_within(descriptors, CONNECTIONS_MAX)
     loaded = session.load()
     settings = loaded.settings.serve
     address = address_of(host or settings.host)
-    schedules = load_schedules(loaded)
+    live = LiveConfig(loaded)
+    live.check()
     _require_people(loaded, address)
     _check_ledger(session)
     session.inform()
-    service = ServiceThreads(loaded, schedules, options, partial(open_app, loaded))
+    service = ServiceThreads(loaded, options, partial(open_app, loaded), live)
     stop = GracefulStop()
     with listener(address, settings.port if port is None else port) as listening, stop.installed():
         shown = f"{shown_host(address)}:{listening.getsockname()[1]}{prefix}"
         prepare_decoders(request_bodies())
-        web = WebApplication(WebContext(loaded, schedules, service.wake))
+        web = WebApplication(WebContext(loaded, live, service.wake))
         config = server_config(
             web.asgi((*settings.hosts, shown_host(address)), prefix),
             lifespan="on",
-            connections_max=CONNECTIONS_MAX,
+            connections_max=connections_max,
             idle_seconds=IDLE_SECONDS_MAX,
             closing_seconds=CLOSING_SECONDS_MAX,
         )
         service.start()
         session.note(f"serving http://{shown}/; stop with Ctrl-C")
-        for line in _summary(loaded, schedules, options):
+        for line in _summary(loaded, live.schedules, options):
             session.note(line)
         for line in webhook_warnings(loaded.settings):
             session.note(line, "warning")
+        if connections_max < CONNECTIONS_MAX:
+            session.note(
+                f"{descriptors} files may be open here: at most {connections_max} connections", "warning"
+            )
         _run(uvicorn.Server(config), listening, stop)
         service.stop()
         running = service.join()

@@ -32,39 +32,45 @@ class CommandSession(NamedTuple):
     color: str = "auto"
     overrides: tuple[str, ...] = ()
 
-    def load(self) -> Loaded:
+    def load(self, *, bare: bool = False) -> Loaded:
+        """The configuration; `bare`: the defaults where there is none."""
         from kfm.config.loader import load
 
         pairs = [text.partition("=") for text in self.overrides]
         for field, equals, _ in pairs:
             if not equals or not field:
                 raise UsageError(f"--set takes FIELD=VALUE, not `{field}`.")
-        loaded = load(self.config, {field: value for field, _, value in pairs})
+        loaded = load(self.config, {field: value for field, _, value in pairs}, bare=bare)
         process.begin(loaded)
         return loaded
 
     @contextmanager
-    def app(self, *, read_only: bool = False, progress: Any = None, role: Any = None) -> Iterator[Any]:
+    def app(
+        self, *, read_only: bool = False, progress: Any = None, role: Any = None, bare: bool = False
+    ) -> Iterator[Any]:
         """The application for this configuration; closed again in any case.
 
-        What is opened to be changed needs the role operate, unless another is named.
+        What is opened to be changed needs the role operate, unless another is named. `bare`: also where
+        there is no configuration.
         """
+        process.keep_data_apart()
         with masked():
             from kfm.app import open_app
 
-        with open_app(self.load(), read_only=read_only, progress=progress, role=role, what=_command()) as app:
+        loaded = self.load(bare=bare)
+        with open_app(loaded, read_only=read_only, progress=progress, role=role, what=_command()) as app:
             yield app
 
     def emit(self, document: Any, lines: Sequence[str], rows: Sequence[Any] | None = None) -> None:
         """The command's result. `rows` are what `jsonl` prints one by one."""
         if self.output == "text":
-            text = process.clean("".join(f"{line}\n" for line in lines))
+            text = process.clean(process.with_config("".join(f"{line}\n" for line in lines)))
             _write(text if self.colour else _STYLE.sub("", text), len(lines))
         elif self.output == "json" or rows is None:
-            sys.stdout.write(encode(process.cleaned(document), self.output))
+            process.data().write(encode(process.cleaned(document), self.output))
         else:
             for row in rows:
-                sys.stdout.write(encode(process.cleaned(row), "jsonl"))
+                process.data().write(encode(process.cleaned(row), "jsonl"))
 
     def note(self, text: str, level: Level = "info") -> None:
         """A message beside the result."""
@@ -87,7 +93,7 @@ class CommandSession(NamedTuple):
     def colour(self) -> bool:
         from kfm.config.loader import wants_colour
 
-        return self.output == "text" and wants_colour(self.color, sys.stdout.isatty())
+        return self.output == "text" and wants_colour(self.color, process.data().isatty())
 
     @property
     def at_terminal(self) -> bool:
@@ -121,7 +127,7 @@ def _command() -> str:
 
 def _write(text: str, lines: int) -> None:
     """To stdout; through PAGER where one is set and a terminal could not show all of it."""
-    if sys.stdout.isatty():
+    if process.data().isatty():
         import shutil
 
         from kfm.config.loader import pager
@@ -129,6 +135,7 @@ def _write(text: str, lines: int) -> None:
         if pager() and lines >= shutil.get_terminal_size().lines:
             import click
 
-            click.echo_via_pager(text.rstrip("\n"), color=True)
+            with process.data_shared():
+                click.echo_via_pager(text.rstrip("\n"), color=True)
             return
-    sys.stdout.write(text)
+    process.data().write(text)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kfm.cli.output import between, duration, one_line, short_id, table, utc
+from kfm.cli.process import name_config
 from kfm.cli.session import CommandSession
 from kfm.model.records import UNIT_STATUSES
 from kfm.reports.state_words import of_unit
@@ -38,6 +39,7 @@ def quick_status(arguments: Sequence[str]) -> int | None:
 
 
 def show_status(session: CommandSession) -> int:
+    name_config(session.config)
     with session.app(read_only=True) as app:
         document, words = read_status(app)
     session.emit(document, render(document, words))
@@ -66,7 +68,7 @@ def render(document: dict[str, Any], words: dict[str, str]) -> list[str]:
         ("incidents", _incident_rows(document)),
         ("quarantine and retries", _ahead_rows(document)),
         ("requests", _request_rows(document)),
-        ("not shown yet", _pending_rows(document)),
+        ("not shown", _pending_rows(document)),
         ("not delivered yet", _lineage_rows(document)),
         ("announced objects", _unit_rows(document)),
     ):

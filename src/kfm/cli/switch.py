@@ -40,7 +40,7 @@ def set_switch(session: CommandSession, position: str, rationale: str | None, **
 
     Paused keeps new work from starting; stopped also cancels work in flight, safely. Replays ask between
     two batches, so either position ends one there; `kfm replay run REPLAY` goes on once it is lifted. Every
-    change needs a rationale, and is kept in the governance ledger.
+    change needs a rationale, and is kept in the audit log.
     """
     if not (rationale or "").strip():
         raise RationaleRequired("A kill switch is set with --rationale TEXT.")

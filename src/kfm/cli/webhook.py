@@ -6,6 +6,7 @@ import ipaddress
 import os
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -13,7 +14,7 @@ import click
 
 from kfm.cli.options import session_options
 from kfm.cli.session import CommandSession
-from kfm.model.errors import BackendUnavailable, ConfigNotFound, UsageError
+from kfm.model.errors import BackendUnavailable, ConfigNotFound, UpstreamUnavailable, UsageError
 from kfm.model.webhooks import SECRET_BYTES, secret_text
 from kfm.system import SystemClock, SystemIds
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
-TIMEOUT_SECONDS = 120.0  # a dry-run does all the work of a run
+TIMEOUT_MS = 120_000  # a dry-run does all the work of a run
 BODY_BYTES_MAX = 16 * 1024 * 1024
 EVENT = "kfm.test"
 
@@ -46,27 +47,24 @@ def new_secret() -> str:
     return secret_text(os.urandom(SECRET_BYTES))
 
 
-def post(url: str, headers: dict[str, str], body: bytes, *, local: bool) -> SentWebhook:
+def post(url: str, headers: dict[str, str], body: bytes) -> SentWebhook:
     """One request, sent once. Redirects are not followed: a signature is for one address."""
-    import httpx
+    from kfm.objects.http_client import HttpxClient
 
     try:
         with (
-            httpx.Client(timeout=TIMEOUT_SECONDS, trust_env=not local, follow_redirects=False) as client,
-            client.stream("POST", url, content=body, headers={**headers, "User-Agent": "kfm"}) as answer,
+            closing(HttpxClient()) as client,
+            client.send("POST", url, headers, body, TIMEOUT_MS, shown="The service") as answer,
         ):
             received = b""
-            for chunk in answer.iter_bytes():
+            for chunk in answer.decoded():
                 received += chunk
                 if len(received) > ANSWER_BYTES_MAX:
                     break
-            return SentWebhook(answer.status_code, dict(answer.headers), received[:ANSWER_BYTES_MAX])
-    except httpx.TimeoutException:
-        raise BackendUnavailable("The service did not answer in time.") from None
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            return SentWebhook(answer.status, dict(answer.headers), received[:ANSWER_BYTES_MAX])
+    except UpstreamUnavailable as error:
         raise BackendUnavailable(
-            f"The service can't be reached: {type(error).__name__}.",
-            remedy="Is `kfm serve` running? Name its address with --url.",
+            error.detail, remedy="Is `kfm serve` running? Name its address with --url."
         ) from None
 
 
@@ -173,7 +171,7 @@ def send(session: CommandSession, **asked: Any) -> int:
     """
 
     request = _request(session, asked)
-    answer = post(request.url, request.headers, request.body, local=_is_local(request.url))
+    answer = post(request.url, request.headers, request.body)
     answered = _answer(answer.body)
     document = {"status": answer.status, "answer": answered, "request": request.document}
     session.emit(document, _lines(answer.status, answered))

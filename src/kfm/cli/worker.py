@@ -152,6 +152,7 @@ def report_lines(report: Any) -> list[str]:
     lines = [
         f"taken in: {counted(tasks.messages, 'message')}, {counted(tasks.created, 'new unit')}, "
         f"{tasks.duplicate} duplicate, {tasks.reissued} re-issued, {tasks.stale} stale, "
+        f"{counted(tasks.reissues_ignored, 're-issue')} ignored by policy, "
         f"{tasks.removed} removed, {tasks.ignored} ignored, {counted(tasks.dead, 'dead letter')}",
         f"worked off: {tasks.succeeded} succeeded, {tasks.failed} failed, {tasks.lost} lost to others",
     ]

@@ -28,7 +28,9 @@ from kfm.config.section_checks import (
     serve_problems,
     webhook_problems,
 )
+from kfm.model.addresses import allow_problem
 from kfm.model.breaker import PROVIDER_CHARS_MAX, is_provider_name
+from kfm.model.bucket_options import option_problems
 from kfm.model.energy import FIGURE_MIN, FIGURES_MAX
 from kfm.model.errors import ConfigError, WindowError
 from kfm.model.quantities import did_you_mean
@@ -41,11 +43,21 @@ _PIPELINE = re.compile(r"[^:]+\.(?:py|mjs):[A-Za-z_]\w*")  # .mjs: run by the No
 NEEDS = {"files": "folder", "http": "url", "bucket": "bucket", "sync": "members"}
 OWN = {
     "files": {"folder", "pattern"},
-    "http": {"url", "params", "headers", "pagination"},
+    "http": {"url", "params", "headers", "pagination", "allow"},
     "bucket": {"bucket", "prefix", "pattern", "bucket_options"},
     "sync": {"members"},
 }
-TARGET_NEEDS = {"local": "path", "s3": "url", "github-actions": None, "noop": None}
+WITHOUT_PROVIDER = ("files", "sync")  # kinds of sources that call nothing outside by themselves
+TARGET_NEEDS = {
+    "branch": None,
+    "dcat": "url",
+    "github-actions": None,
+    "local": "path",
+    "noop": None,
+    "s3": "url",
+    "stac": "url",
+}
+CATALOGUES = ("dcat", "stac")
 STORES = ("sqlite:", "postgresql://", "postgres://", "env:", "file:")
 SCHEMES = {"url": ("http", "https"), "bucket": ("s3", "gs", "az", "file")}
 
@@ -59,6 +71,7 @@ def check(document: Document, settings: Settings) -> None:
         *_sync(settings),
         *_own_output(document, settings),
         *_targets(settings),
+        *_bucket_options(settings),
         *_freezes(settings),
         *_numbers(settings),
         *_evidence(settings),
@@ -145,12 +158,15 @@ def _sources(settings: Settings) -> Iterator[Problem]:
                 yield f"{path}.{field}", f"`{field}` must not be empty; leave it out instead"
         yield from _templates(source, path)
         yield from _provider(source, path)
+        for position, entry in enumerate(source.allow):
+            if problem := allow_problem(entry):
+                yield f"{path}.allow[{position}]", problem
 
 
 def _provider(source: SourceSettings, path: str) -> Iterator[Problem]:
     if source.provider is None:
         return
-    if source.kind in ("files", "sync"):
+    if source.kind in WITHOUT_PROVIDER:
         why = "nothing outside is called" if source.kind == "files" else "its members call; give it to them"
         yield f"{path}.provider", f"`provider` does not apply to a source of kind `{source.kind}`: {why}"
     else:
@@ -274,6 +290,12 @@ def _member(sync: SourceSettings, member: SourceSettings) -> str | None:
             f"sync `{sync.id}` would publish what its member `{member.id}` fetches without running the "
             "member's `pipeline`; give the sync itself a pipeline"
         )
+    for field in ("webhook", "follows"):
+        if getattr(member, field):
+            return (
+                f"`{field}` of `{member.id}` would run it alone, and the sync `{sync.id}` publishes its "
+                "data, too; give it to the sync"
+            )
     return None
 
 
@@ -325,11 +347,42 @@ def _target(target: Target, path: str) -> Iterator[Problem]:
         yield path, f"a target of kind `{target.kind}` needs `{needed}`"
     if target.kind == "s3" and target.url and not target.url.startswith("s3://"):
         yield f"{path}.url", "`url` must begin with `s3://` and name a place"
+    if target.kind in CATALOGUES:
+        if target.url and not is_web_address(target.url):
+            yield f"{path}.url", "`url` must begin with `http://` or `https://` and name a place"
+        if not target.options.get("assets"):
+            yield (
+                f"{path}.options",
+                f"a target of kind `{target.kind}` needs `assets`: where its files are read",
+            )
     if target.provider is not None:
         yield from _provider_name(target.provider, path)
-        if target.kind != "s3":
+        if target.kind not in ("s3", *CATALOGUES):
             why = "nothing outside is called"
             yield f"{path}.provider", f"`provider` does not apply to a target of kind `{target.kind}`: {why}"
+
+
+def _bucket_options(settings: Settings) -> Iterator[Problem]:
+    """Options that the client of a bucket does not know: it would not refuse them, but fall over."""
+    given = [
+        (f"sources[{index}].bucket_options", source.bucket, source.bucket_options)
+        for index, source in enumerate(settings.sources)
+        if source.kind == "bucket"
+    ]
+    given += [
+        (f"publish[{index}].options", target.url, target.options)
+        for index, target in enumerate(settings.publish)
+        if target.kind == "s3"
+    ]
+    given.append(("objects_options", settings.objects, settings.objects_options))
+    given += [
+        (f"ingest.object_options.{place}", place, options)
+        for place, options in settings.ingest.object_options.items()
+        if place.startswith(("s3://", "gs://", "az://"))
+    ]
+    for path, address, options in given:
+        for name, sentence in option_problems(address, options) if address else ():
+            yield f"{path}.{name}", sentence
 
 
 def _freezes(settings: Settings) -> Iterator[Problem]:

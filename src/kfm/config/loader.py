@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
@@ -58,8 +58,11 @@ class Loaded:
         said: dict[str, str],
         data: bytes = b"",
         reread: Callable[[bytes], Settings] | None = None,
+        *,
+        is_file: bool = True,
     ) -> None:
         self.settings = settings
+        self.is_file = is_file  # False: there is none, and the settings are the defaults
         self.path = path
         self.name = name
         self.folder = path.rpartition("/")[0] or "/"
@@ -106,6 +109,13 @@ class Loaded:
 
             self._known = [*self.referenced_secrets(), *environment_secrets(os.environ)]
         return self._known
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Values that references have from now on: redacted beside those that they had."""
+        known = self.known_secrets()
+        known += [secret for secret in secrets if secret not in known]
+        for secret in known:
+            self.discretion.learn(secret)
 
     def referenced_secrets(self) -> list[str]:
         """The values behind the references of the configuration, where they exist."""
@@ -155,9 +165,20 @@ def load(
     path: str | None = None,
     overrides: Mapping[str, str] = {},
     environ: Mapping[str, str] = os.environ,
+    *,
+    bare: bool = False,
 ) -> Loaded:
-    """Read, shape and check a configuration; `overrides` are dotted fields from flags."""
-    name = find(path, environ)
+    """Read, shape and check a configuration; `overrides` are dotted fields from flags.
+
+    `bare`: where no file is named and none is here, the defaults, with the state in this folder.
+    """
+    try:
+        name = find(path, environ)
+    except ConfigNotFound:
+        if not bare:
+            raise
+        settings, said = _overridden(Settings(), overrides, environ)
+        return Loaded(settings, os.path.abspath(NAMES[0]), NAMES[0], {}, said, is_file=False)
     absolute = os.path.abspath(name)
     data = _read(name)
 
@@ -212,8 +233,10 @@ def _parsed(name: str, absolute: str, data: bytes, folder: str | None) -> tuple[
         return entry.settings, entry.lines
     from kfm.config.checks import check
     from kfm.config.document import read_document, to_settings
+    from kfm.config.source_defaults import apply_source_defaults
 
     document = read_document(name, data)
+    apply_source_defaults(document)
     settings = to_settings(document)
     check(document, settings)
     if folder:

@@ -63,9 +63,9 @@ class ScheduleFile(Strict, frozen=True):
     schedules: tuple[ScheduleEntry, ...] = ()
 
 
-def load_schedules(loaded: Loaded) -> tuple[Schedule, ...]:
+def load_schedules(loaded: Loaded, named: str | None = None) -> tuple[Schedule, ...]:
     """The schedules of a configuration: of the file that it names, or of `cron.yml` beside it, if any."""
-    named = loaded.settings.schedules
+    named = named or loaded.settings.schedules
     path = loaded.resolve(named or FILE)
     try:
         with open(path, "rb") as file:
@@ -124,6 +124,12 @@ def _entries(entries: tuple[ScheduleEntry, ...], settings: Settings) -> Iterator
             yield (
                 f"{path}.source",
                 f"schedule `{entry.id}` names the source `{entry.source[:40]}`, which is not there{hint}",
+            )
+        elif (sync := settings.sync_of(source.id)) is not None:
+            yield (
+                f"{path}.source",
+                f"schedule `{entry.id}` names `{source.id}`, a member of the sync `{sync}`, which publishes "
+                "its data; name the sync",
             )
         yield from _pattern(entry, path)
         yield from _zone(entry, path)

@@ -43,6 +43,8 @@ def names_secret(name: str) -> bool:
 
 def inline_secrets(settings: Settings) -> Iterator[Problem]:
     """Path and sentence of each secret that is written in the file; never its value."""
+    for field in ("headers", "params", "bucket_options"):
+        yield from _table(getattr(settings.source_defaults, field) or {}, f"source_defaults.{field}")
     for index, source in enumerate(settings.sources):
         path = f"sources[{index}]"
         for field in ("headers", "params", "bucket_options"):

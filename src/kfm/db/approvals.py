@@ -13,6 +13,7 @@ from kfm.model.quarantine import Approval
 from kfm.model.records import Lock
 from kfm.model.runs import Approve, ApproveResult, Reject
 
+SAME_MAX = 100  # requests about one subject that are looked through
 _FIELDS = Approval.__struct_fields__
 _FREE = (
     "requested_by",
@@ -36,6 +37,17 @@ def approval_parameters(approval: Approval) -> dict[str, Any]:
     parameters = rows.with_storable(msgspec.structs.asdict(approval), _FREE)
     parameters["requested_names"] = rows.prose_of(list(approval.requested_names))
     return parameters
+
+
+def same_waiting(session: Session, approval: Approval) -> Approval | None:
+    """A request for exactly the same that waits for an approval."""
+    found = session.all("approvals.list", state="requested", subject=approval.subject, row_limit=SAME_MAX)
+    same = (
+        one
+        for one in map(approval_from, found)
+        if (one.kind, one.digest, one.status) == (approval.kind, approval.digest, "requested")
+    )
+    return next(same, None)
 
 
 def approve(session: Session, request: Approve) -> ApproveResult:

@@ -273,6 +273,13 @@ def differences(session: Session, entry: CatalogueEntry) -> dict[str, tuple[Any,
     return found
 
 
+def take_out(session: Session, unit: Unit, now_ms: int) -> None:
+    """Withdraw, here and at every external catalogue that follows ours."""
+    withdrawn = withdraw(session, unit, now_ms)
+    if withdrawn is not None:
+        notify_replicas(session, withdrawn)
+
+
 def withdraw(session: Session, unit: Unit, now_ms: int) -> tuple[str, str, int] | None:
     """Its file is gone: an item without data is not shown, a sidecar no longer listed."""
     if unit.stac_collection_id is None or unit.stac_item_id is None:

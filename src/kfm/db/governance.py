@@ -46,7 +46,7 @@ def append(session: Session, entries: Iterable[GovernanceEntry]) -> None:
         made = audit.link(previous, number, rows.stored_entry(parameters))
         if session.one("governance.append", number=number, hash=made.hash, **parameters) is None:
             raise StoreCorrupt(
-                f"The governance ledger has a row {number} beyond its end.",
+                f"The audit log has a row {number} beyond its end.",
                 remedy="`kfm audit verify` says more. Stop, and copy the database before anything else.",
             )
         previous = made.hash
@@ -67,7 +67,8 @@ def hold(session: Session) -> None:
 
 def _held_head(session: Session) -> tuple[int, str]:
     row = session.one("chain_heads.get_for_update")
-    assert row is not None, "the migration makes it"
+    if row is None:
+        raise rows.headless()
     return int(row[0]), str(row[1])
 
 

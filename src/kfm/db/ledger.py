@@ -225,12 +225,18 @@ class Ledger(LedgerReader):
         """Decide about a run that has ended already; False if the world has moved."""
         return self._database.write(lambda session: quarantine.judge(session, request, self._journal.watch))
 
-    def request_approval(self, approval: Approval, entry: GovernanceEntry) -> None:
-        def change(session: Session) -> None:
+    def request_approval(self, approval: Approval, entry: GovernanceEntry) -> Approval:
+        """The request that waits for an approval now: this one, or the same that was made before."""
+
+        def change(session: Session) -> Approval:
+            known = approvals.same_waiting(session, approval)
+            if known is not None:
+                return known
             session.all("approvals.insert", **approvals.approval_parameters(approval))
             governance.append(session, [entry])
+            return approval
 
-        self._database.write(change)
+        return self._database.write(change)
 
     def approve(self, request: Approve) -> ApproveResult:
         """Approve and carry out; not if the subject has changed since the request, or is being worked on."""

@@ -193,7 +193,7 @@ class LedgerReader:
         return [rows.entry_from(row) for row in found]
 
     def links(self, subject: str, limit: int = 50) -> list[ChainLink]:
-        """The governance ledger's entries about one subject with their places in the chain, newest first."""
+        """The audit log's entries about one subject with their places in the chain, newest first."""
         found = self._session.all("governance.of_subject", subject=subject, row_limit=limit)
         return [rows.link_from(row) for row in found]
 
@@ -281,16 +281,17 @@ class LedgerReader:
         return Backlog(waiting=row[0], oldest_ms=row[1]) if row else Backlog(waiting=0, oldest_ms=None)
 
     def chain(self, after: int = 0, limit: int = 1000) -> list[ChainLink]:
-        """The governance ledger in its own order."""
+        """The audit log in its own order."""
         found = self._session.all("governance.chain", after_number=after, row_limit=limit)
         if after == 0:  # what stands before the first row belongs to no page, and must still be seen
             found = self._session.all("governance.strays") + found
         return [rows.link_from(row) for row in found]
 
     def chain_head(self) -> tuple[int, str]:
-        """Where the governance ledger says that it ends: the number and hash of its last row."""
+        """Where the audit log says that it ends: the number and hash of its last row."""
         row = self._session.one("chain_heads.get")
-        assert row is not None, "the migration makes it"
+        if row is None:
+            raise rows.headless()
         return row[0], row[1]
 
     def events_between(self, first: int, last: int, limit: int = 1000) -> list[OutboxMessage]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -21,6 +21,7 @@ from kfm.model.units import StoredUnit, migrated, replayed
 _ENCODE = msgspec.json.Encoder().encode
 _PLAN = msgspec.json.Decoder(ReplayPlan).decode
 _FOREVER = 2**62
+PAGE = 10_000  # units that are read at once
 REPLAYED, DRIFTED = "replayed", "drifted"
 
 
@@ -30,8 +31,8 @@ class ReplayReader:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def select(self, selection: Selection, limit: int) -> list[Chosen]:
-        """At most so many; ask for one more to see whether there are more."""
+    def select(self, selection: Selection, limit: int, after: str = "") -> list[Chosen]:
+        """At most so many, behind `after`; ask for one more to see whether there are more."""
         start_ms, end_ms = selection.event_time_start_ms, selection.event_time_end_ms
         parameters: dict[str, Any] = {
             "datasets": _text(selection.datasets),
@@ -43,6 +44,7 @@ class ReplayReader:
             "created_after_ms": _or(selection.created_after_ms, -_FOREVER),
             "created_before_ms": _or(selection.created_before_ms, _FOREVER),
             "attempts_max": _or(selection.attempts_max, _FOREVER),
+            "after": after,
             "row_limit": limit,
         }
         stuck = bool(selection.statuses) and set(selection.statuses) <= {"failed", "quarantined"}
@@ -51,6 +53,13 @@ class ReplayReader:
             name = "replays.select_named"
             parameters["wal_ids"] = _text(selection.wal_ids)
         return [Chosen(*row) for row in self._database.session.all(name, **parameters)]
+
+    def select_all(self, selection: Selection) -> Iterator[Chosen]:
+        """All of them, read page by page."""
+        after = ""
+        while page := self.select(selection, PAGE, after):
+            yield from page
+            after = page[-1].wal_id
 
     def replay(self, replay_id: str) -> Replay | None:
         row = self._database.session.one("replays.get", replay_id=replay_id)
@@ -255,7 +264,7 @@ class _Batch:
         made = replace(
             seen,
             unit=moved,
-            not_before_ms=self._now_ms,
+            not_before_ms=0,
             grants=seen.grants + 1,
             grant_attempts=0,
             granted_at_ms=0,

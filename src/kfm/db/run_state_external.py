@@ -17,6 +17,7 @@ from kfm.model.errors import SchemaViolation, UsageError
 from kfm.model.records import Node
 from kfm.model.run_state import (
     NOTHING_CHECKED,
+    REVERTED,
     BeginPass,
     Begun,
     EndedPass,
@@ -38,6 +39,7 @@ from kfm.ports import Key, RunStateBackend
 if TYPE_CHECKING:
     from kfm.branches_remote.run_state_objects import RemoteBranchRunState
 
+REVERTED_SEEN_MAX = 50  # records of a node that are looked at for a reverted one
 MERGER = "run-state"  # the lock for writing to the backend
 
 
@@ -98,6 +100,14 @@ class ExternalRunStates(RunStateTables):
     def made(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> Head | None:
         node = self._backend.made(branch, dataset_id, inputs_hash, code_sha)
         return None if node is None else head_of(node)
+
+    def was_reverted(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> bool:
+        reverted = self._backend.reverted()
+        return any(
+            (node.run_id, dataset_id) in reverted
+            for node in (self._backend.history(dataset_id, branch, REVERTED_SEEN_MAX) if reverted else ())
+            if (node.outcome, node.inputs_hash, node.code_sha) == ("success", inputs_hash, code_sha)
+        )
 
     def one(self, run_id: str, dataset_id: str) -> Node | None:
         branch = self._branch_of(run_id)
@@ -313,7 +323,7 @@ class RemoteRunStates(ExternalRunStates):
                 producer = next((each for each in reads if each in reverted), None)
                 why = node_branches.reader_of(producer) if producer else ""
                 if node in reverted:
-                    why = "" if node in best else node_branches.REVERTED
+                    why = "" if node in best else REVERTED
                 if why:
                     session.all("node_heads.rerun", branch=branch, dataset_id=node, rerun=why)
 

@@ -16,6 +16,7 @@ from kfm.model import keys
 from kfm.model.quarantine import QuarantineEntry
 from kfm.model.records import Justification, Record, Unit, governance_entry
 from kfm.model.units import (
+    UNKNOWN,
     ClaimedUnit,
     ClaimRequest,
     Content,
@@ -24,10 +25,14 @@ from kfm.model.units import (
     IntakeReport,
     IntakeUnit,
     RejectedRecord,
+    RemovalVerdict,
     StoredUnit,
+    Verdict,
     compare,
+    compare_removal,
     migrated,
     newer,
+    newest,
     replayed,
 )
 
@@ -44,7 +49,7 @@ def take_in(session: Session, intake: IntakeBatch, watch: IncidentKeeper) -> Int
     created = len(intake.arrivals) - len(again)
     verdicts = [_announced_again(session, taken, now_ms, tally, watch) for taken in again]
     leaving = sorted(intake.removals, key=lambda gone: gone.wal_id)
-    removed = sum(_removed(session, gone, now_ms, tally) for gone in leaving)
+    removed = sum(_removed(session, gone, now_ms, tally, watch) for gone in leaving)
     for rejected in intake.rejected:
         _bury(session, rejected, now_ms)
         tally.add("", f"dead:{rejected.error_code}")
@@ -54,6 +59,7 @@ def take_in(session: Session, intake: IntakeBatch, watch: IncidentKeeper) -> Int
         duplicate=verdicts.count("duplicate"),
         reissued=verdicts.count("reissued"),
         stale=verdicts.count("stale"),
+        reissues_ignored=verdicts.count("ignored"),
         removed=removed,
         dead=len(intake.rejected),
     )
@@ -192,7 +198,7 @@ def _line(taken: IntakeUnit, extra: str, now_ms: int) -> tuple[object, ...]:
         content.sequencer,
         content.size,
         content.version_id,
-        now_ms,
+        0,  # due at once, whatever the clock is set to later
         unit.replay_reason,
     )
 
@@ -205,48 +211,64 @@ def _announced_again(
 ) -> str:
     seen = unit_rows.held(session, taken.unit.wal_id)
     assert seen is not None, "units are never deleted"
-    verdict = compare(seen.content, taken.content, removed=bool(seen.removed))
-    dataset = seen.unit.dataset
+    content, dataset = taken.content, seen.unit.dataset
+    verdict = compare(seen, content)
     if verdict == "duplicate":
-        _advance(session, seen, taken.content.sequencer)
+        _advance(session, seen, _heard(seen, content))
         tally.add(dataset, "duplicates")
         return "duplicate"
-    # An object that was taken out of the catalogue comes back into it: that is no re-issue of what is there.
-    if verdict == "stale" or (taken.reissue == "ignore" and seen.removed != TAKEN_OUT):
-        details = {"etag": taken.content.etag, "sequencer": taken.content.sequencer, "verdict": verdict}
-        note(session, seen, "stale", now_ms, details)
+    details = {"etag": content.etag, "sequencer": content.sequencer, "verdict": verdict}
+    heard = _heard(seen, content)
+    if verdict == "stale" or (verdict == "overtaken" and seen.removed == TAKEN_OUT):
+        _put(session, seen, heard, "stale", now_ms, details)
         tally.add(dataset, "stale")
         return "stale"
-    reissue(session, seen, taken, now_ms, tally, watch, unclear=verdict == "unclear")
+    if taken.reissue == "ignore" and not _is_no_reissue(seen, verdict, content):
+        present = replace(heard, removed=0) if verdict == "newer" else heard
+        _put(session, seen, present, "ignored", now_ms, details)
+        tally.add(dataset, "reissues_ignored")
+        return "ignored"
+    unit = replace(seen.unit, event_time_ms=taken.unit.event_time_ms, extra=taken.unit.extra)
+    made = replace(_reissued(seen, content), unit=unit, unclear=int(verdict == "unclear"))
+    if verdict == "overtaken":  # the item of an object that is gone, and stays
+        made = replace(made, removed=seen.removed)
+    _reopen(session, seen, made, now_ms, tally, watch)
     tally.add(dataset, "reissued")
     return "reissued"
 
 
-def reissue(
-    session: Session,
-    seen: StoredUnit,
-    taken: IntakeUnit,
-    now_ms: int,
-    tally: CountChanges,
-    watch: IncidentKeeper,
-    *,
-    unclear: bool = False,
-) -> None:
-    """New bytes under a known key: the same unit with its next content version, and grants of its own."""
-    content = taken.content
-    unit = replace(seen.unit, event_time_ms=taken.unit.event_time_ms, extra=taken.unit.extra)
-    made = replace(
+def _is_no_reissue(seen: StoredUnit, verdict: Verdict, content: Content) -> bool:
+    """An object that was taken out of the catalogue comes back into it, or never was in it; or it is in doubt
+    whether there is one at all."""
+    overtaken = newer(content.sequencer, seen.removal_sequencer) is False
+    in_doubt = verdict == "unclear" and (bool(seen.removed) or overtaken)
+    return in_doubt or seen.is_tombstone or seen.removed == TAKEN_OUT
+
+
+def _reissued(seen: StoredUnit, content: Content) -> StoredUnit:
+    """New bytes under a known key: the same unit with its next content version."""
+    return replace(
         seen,
-        unit=unit,
         etag=content.etag,
         sequencer=content.sequencer or seen.sequencer,
         size=content.size,
         version_id=content.version_id,
         content_version=seen.content_version + 1,
         removed=0,
-        unclear=int(unclear),
     )
-    details = {"etag": content.etag, "size": content.size, "content_version": made.content_version}
+
+
+def _reopen(
+    session: Session,
+    seen: StoredUnit,
+    made: StoredUnit,
+    now_ms: int,
+    tally: CountChanges,
+    watch: IncidentKeeper,
+    **details: object,
+) -> None:
+    """Its object is looked at again, with grants of its own."""
+    details |= {"etag": made.etag, "size": made.size, "content_version": made.content_version}
     if seen.unit.status == "in_progress":
         # A worker on it keeps its lease; when it ends, its result counts for the version before.
         fresh = replace(made, grants=1, grant_attempts=1, granted_at_ms=now_ms)
@@ -278,67 +300,78 @@ def reopened(
         tally.moved(unit.dataset, seen.unit.status, "pending")
         tally.add(unit.dataset, f"replays:{REISSUE}")
         watch.let_go(session, unit.wal_id, now_ms, REISSUE)
-    made = replace(
-        made, unit=moved, not_before_ms=now_ms, grants=1, grant_attempts=0, granted_at_ms=0, alone=0
-    )
+    made = replace(made, unit=moved, not_before_ms=0, grants=1, grant_attempts=0, granted_at_ms=0, alone=0)
     _put(session, seen, made, event, now_ms, details)
 
 
 # --- removals ------------------------------------------------------------------------
 
 
-def _removed(session: Session, gone: IntakeRemoval, now_ms: int, tally: CountChanges) -> int:
+def _removed(
+    session: Session, gone: IntakeRemoval, now_ms: int, tally: CountChanges, watch: IncidentKeeper
+) -> int:
     """A tombstone in the history. The item stays or goes, as the policy says."""
-    seen = unit_rows.held(session, gone.wal_id) or _tombstone(session, gone, now_ms, tally)
-    if seen is None:
+    seen = unit_rows.held(session, gone.wal_id)
+    verdict: RemovalVerdict = "gone"
+    if seen is not None:
+        verdict = compare_removal(seen, gone)
+    elif gone.unit is not None:
+        seen = _tombstone(session, gone.unit, now_ms, tally)
+    else:
         return 0  # never announced: there is nothing of it here
-    verdict = compare(seen.content, Content(sequencer=gone.sequencer), removed=True)
-    details = {"sequencer": gone.sequencer, "removing": gone.removing}
-    if verdict == "stale" or (verdict == "unclear" and _before(gone.event_time_ms, seen.unit.event_time_ms)):
+    removal = newest(gone.sequencer, seen.removal_sequencer)
+    if verdict == "unclear":
+        made = replace(_reissued(seen, seen.content), unclear=1, removal_sequencer=removal)
+        _reopen(session, seen, made, now_ms, tally, watch, removal=gone.sequencer)
         return 0
+    if verdict == "stale":
+        _advance(session, seen, replace(seen, removal_sequencer=removal))
+        return 0
+    if gone.sequencer is None:  # in no order with others: what is announced after it has to be looked for
+        removal = None
+    marker = gone.version_id if removal == gone.sequencer else seen.removal_version_id
+    made = replace(seen, removal_sequencer=removal, removal_version_id=marker)
     if seen.removed:
-        _advance(session, seen, gone.sequencer)
+        unit_rows.put(session, seen, made)
         return 0
-    made = replace(
-        seen,
-        removed=TAKEN_OUT if gone.removing == "remove" else 1,
-        sequencer=gone.sequencer or seen.sequencer,
-    )
+    made = replace(made, removed=TAKEN_OUT if gone.removing == "remove" else 1)
     if seen.unit.status != "in_progress":
         made = replace(made, unit=replace(seen.unit, version=seen.unit.version + 1, updated_at_ms=now_ms))
-    _put(session, seen, made, "removed", now_ms, details)
+    _put(session, seen, made, "removed", now_ms, {"sequencer": gone.sequencer, "removing": gone.removing})
     if gone.removing == "remove" and seen.done_version:
-        withdrawn = catalogue.withdraw(session, seen.unit, now_ms)
-        if withdrawn is not None:
-            catalogue.notify_replicas(session, withdrawn)
+        catalogue.take_out(session, seen.unit, now_ms)
     tally.add(seen.unit.dataset, "removed")
     return 1
 
 
-def _tombstone(session: Session, gone: IntakeRemoval, now_ms: int, tally: CountChanges) -> StoredUnit | None:
-    """A unit for a removal that overtook its object's announcement: older messages no longer count."""
-    if gone.unit is None or gone.removing != "remove" or not gone.sequencer:
-        return None
-    _insert(session, {gone.wal_id: IntakeUnit(gone.unit, Content(sequencer=gone.sequencer))}, now_ms, tally)
-    return unit_rows.held(session, gone.wal_id)
+def _tombstone(session: Session, unit: Unit, now_ms: int, tally: CountChanges) -> StoredUnit:
+    """A unit for a removal that overtook its object's announcement."""
+    _insert(session, {unit.wal_id: IntakeUnit(unit, UNKNOWN)}, now_ms, tally)
+    made = unit_rows.held(session, unit.wal_id)
+    assert made is not None, "units are never deleted"
+    return made
 
 
-def _before(first_ms: int | None, second_ms: int | None) -> bool:
-    return first_ms is not None and second_ms is not None and first_ms < second_ms
+def _heard(seen: StoredUnit, announced: Content) -> StoredUnit:
+    """How far the key has come, also where nothing else changes: older messages no longer count."""
+    if announced.sequencer is None or newest(announced.sequencer, seen.sequencer) == seen.sequencer:
+        return seen
+    return replace(seen, sequencer=announced.sequencer, version_id=announced.version_id)
 
 
-def _advance(session: Session, seen: StoredUnit, sequencer: str | None) -> None:
-    """Record how far the key has come, also where nothing else changed: older messages no longer count."""
-    if sequencer and (not seen.sequencer or newer(sequencer, seen.sequencer)):
-        session.all("units.advance", wal_id=seen.unit.wal_id, sequencer=sequencer)
+def _advance(session: Session, seen: StoredUnit, made: StoredUnit) -> None:
+    """Record how far the key has come, and nothing else."""
+    if made != seen:
+        session.all(
+            "units.advance",
+            wal_id=seen.unit.wal_id,
+            sequencer=made.sequencer,
+            version_id=made.version_id,
+            removal_sequencer=made.removal_sequencer,
+        )
 
 
 # --- rows ----------------------------------------------------------------------------
-
-
-def note(session: Session, seen: StoredUnit, event: str, now_ms: int, details: Mapping[str, object]) -> None:
-    """Something that happened to a unit and changed nothing but its history."""
-    _put(session, seen, seen, event, now_ms, details)
 
 
 def _put(
@@ -396,7 +429,7 @@ def bring_in(session: Session, units: Sequence[Unit], actor: str, rationale: str
 def _enter(session: Session, status: str, units: Sequence[Unit], now_ms: int, tally: CountChanges) -> int:
     """Those of one status: one page of the history."""
     number = unit_history.begin(session)
-    lines = [_import_line(unit, now_ms, str(number)) for unit in units]
+    lines = [_import_line(unit, str(number)) for unit in units]
     landed = {wal_id for (wal_id,) in session.gather("units.bring_in", lines) or ()}
     ours = [unit for unit in units if unit.wal_id in landed]
     if ours:
@@ -409,12 +442,12 @@ def _enter(session: Session, status: str, units: Sequence[Unit], now_ms: int, ta
     return len(ours)
 
 
-def _import_line(unit: Unit, now_ms: int, trail: str) -> tuple[Any, ...]:
+def _import_line(unit: Unit, trail: str) -> tuple[Any, ...]:
     """In the order of `units.bring_in`: the record's own fields in theirs."""
     values = msgspec.structs.asdict(unit)
     values["extra"] = unit_rows.extra_text(unit.extra)
     rows.with_storable(values, ("last_error_message",))
-    return (*values.values(), now_ms, trail)
+    return (*values.values(), 0, trail)
 
 
 def _held(unit: Unit, now_ms: int) -> QuarantineEntry:

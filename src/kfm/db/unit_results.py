@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -11,16 +11,18 @@ from kfm.db import catalogue, quarantine, rows, unit_history, unit_rows
 from kfm.db.catalogue import Figures
 from kfm.db.incidents import IncidentKeeper
 from kfm.db.session import Session
-from kfm.db.unit_intake import reopened
+from kfm.db.unit_intake import TAKEN_OUT, reopened
 from kfm.db.unit_rows import WATERMARK, CountChanges
 from kfm.model import keys
 from kfm.model.errors import IllegalTransition
 from kfm.model.quarantine import QuarantineEntry
-from kfm.model.records import BY_KFM, GovernanceEntry, governance_entry
+from kfm.model.records import BY_KFM, GovernanceEntry, Justification, Unit, governance_entry
 from kfm.model.replays import MISMATCH
 from kfm.model.requests import member_of
+from kfm.model.retry import RetryPolicy
 from kfm.model.retry_budgets import lapse_fate
 from kfm.model.units import (
+    BY_HAND,
     LEASE_EXPIRED,
     ClaimedUnit,
     ResultBatch,
@@ -28,6 +30,7 @@ from kfm.model.units import (
     StoredUnit,
     UnitFailure,
     UnitSuccess,
+    holds_lease,
     lease_lapsed,
     quarantined,
     retry_scheduled,
@@ -35,7 +38,7 @@ from kfm.model.units import (
 )
 
 SUPERSEDED = "SUPERSEDED"
-PROVEN = ("ok",)  # no policy allows less: the message is in the unit's own transaction
+PROVEN = ("ok", "partial")  # whether partial will do is the policy's to say: the worker has asked it
 
 
 # --- success -------------------------------------------------------------------------
@@ -85,6 +88,7 @@ class UnitResults:
         if not done:
             return []
         checked = [one for one in done if not one.claimed.done_version or not self._is_mismatch(one)]
+        shown = self._shown(checked)
         number = unit_history.begin(self._session)
         trail = f" {number}"
         lines = [self._line(one, trail) for one in checked]
@@ -97,6 +101,8 @@ class UnitResults:
         if ours:
             statuses = self._register(ours)
             self._record(ours, statuses, number)
+        for wal_id in shown.keys() & landed:
+            catalogue.take_out(self._session, shown[wal_id], self._now_ms)
         return [one.claimed.wal_id for one in ours]
 
     def _line(self, one: UnitSuccess, trail: str) -> tuple[object, ...]:
@@ -119,8 +125,10 @@ class UnitResults:
             claimed.extra if one.extra is None else one.extra,
             claimed.etag if content is None else content.etag,
             claimed.size if content is None else content.size,
+            claimed.version_id if content is None else content.version_id,
             claimed.content_version,
             self._now_ms,
+            one.gone,
             trail,
             claimed.wal_id,
             claimed.version,
@@ -144,6 +152,12 @@ class UnitResults:
                 wal_id = one.claimed.wal_id
                 self._session.all("units.stac_status", wal_id=wal_id, stac_status=answer.status)
         return statuses
+
+    def _shown(self, checked: Sequence[UnitSuccess]) -> dict[str, Unit]:
+        """Units whose objects are gone, with the items that they name until their end is written."""
+        gone = [one.claimed.wal_id for one in checked if one.gone == TAKEN_OUT and one.claimed.done_version]
+        found = (unit_rows.get(self._session, wal_id) for wal_id in gone)
+        return {seen.unit.wal_id: seen.unit for seen in found if seen is not None}
 
     def _record(self, ours: Sequence[UnitSuccess], statuses: Sequence[str], number: int) -> None:
         members: list[unit_history.Member] = []
@@ -274,7 +288,7 @@ class UnitResults:
             again = retry_scheduled(made.unit, now_ms=now_ms)
             if not one.charged:  # nothing was tried, so no attempt was opened either
                 again = replace(again, attempts=made.unit.attempts)
-            made = replace(made, unit=again, not_before_ms=one.not_before_ms or now_ms)
+            made = replace(made, unit=again, not_before_ms=one.not_before_ms or 0)
             made = self._page(made, "retry_scheduled", {"not_before_ms": made.not_before_ms})
         elif one.fate == "quarantine":
             ended = quarantined(
@@ -292,25 +306,11 @@ class UnitResults:
 
     def _hold(self, made: StoredUnit, one: UnitFailure) -> None:
         """Given up: all that a replay needs, an incident, and for a quarantine an entry in the chain."""
-        unit = made.unit
         held = held_unit(made, one, self._now_ms)
         quarantine.hold(self._session, held)
         self._watch.gave_up(self._session, held, None, self._now_ms)
         if held.kind == "quarantine":
-            self.entries.append(
-                governance_entry(
-                    "quarantine",
-                    unit.wal_id,
-                    self._now_ms,
-                    BY_KFM,
-                    held_id=held.held_id,
-                    dataset_id=unit.dataset,
-                    code=held.error_code,
-                    reason=held.reason,
-                    attempts=unit.attempts,
-                    payload_hash=held.payload_hash,
-                )
-            )
+            self.entries.append(_entry(held, BY_KFM, self._now_ms))
 
     def _put_back(self, seen: StoredUnit, claimed: ClaimedUnit, code: str, message: str) -> None:
         """New bytes came while the old ones were looked at: those count from here on."""
@@ -331,13 +331,44 @@ class UnitResults:
             self._watch,
         )
 
+    # --- a person's decision ---------------------------------------------------------
+
+    def quarantine(self, seen: StoredUnit, by: Justification) -> StoredUnit:
+        """From pending or failed. What it was held for before is settled by that; there is no incident, since
+        a person knows of it."""
+        before, why = seen.unit, rows.storable(by.rationale or "")
+        ended = quarantined(before, error_code=BY_HAND, error_message=why, now_ms=self._now_ms)
+        made = self._page(replace(seen, unit=ended, replacing=0), "quarantined", {"reason": "by-hand"})
+        unit_rows.put(self._session, seen, made)
+        self._tally.moved(before.dataset, before.status, "quarantined")
+        self._watch.let_go(self._session, before.wal_id, self._now_ms, by.actor)
+        one = UnitFailure(
+            claimed=unit_rows.claimed_of(made),
+            error_code=BY_HAND,
+            error_message=why,
+            error_class="governance",
+            fate="quarantine",
+            reason="by-hand",
+        )
+        held = held_unit(made, one, self._now_ms)
+        quarantine.hold(self._session, held)
+        self.entries.append(_entry(held, by, self._now_ms, was=before.status))
+        return made
+
     # --- lapsed leases ---------------------------------------------------------------
 
-    def lapse(self, wal_id: str, unit_random: float, gone: Collection[str] = ()) -> bool:
+    def lapse(
+        self,
+        wal_id: str,
+        unit_random: float,
+        gone: Collection[str] = (),
+        policy_of: Callable[[str], RetryPolicy] | None = None,
+    ) -> bool:
         seen = unit_rows.held(self._session, wal_id)
         if seen is None or seen.unit.status != "in_progress":
             return False
-        if seen.lease_until_ms > self._now_ms and seen.unit.worker_id not in gone:
+        claimed_at_ms = seen.unit.last_attempt_at_ms or 0
+        if holds_lease(seen.lease_until_ms, claimed_at_ms, self._now_ms) and seen.unit.worker_id not in gone:
             return False
         alone = bool(seen.alone)
         outlook = lapse_fate(
@@ -347,6 +378,7 @@ class UnitResults:
             granted_at_ms=seen.granted_at_ms,
             now_ms=self._now_ms,
             unit_random=unit_random,
+            policy=policy_of(seen.unit.dataset) if policy_of is not None else None,
         )
         failed = lease_lapsed(seen.unit, now_ms=self._now_ms)
         charged = seen.grant_attempts if alone else max(0, seen.grant_attempts - 1)
@@ -384,6 +416,22 @@ class UnitResults:
 
 def _wal_id(one: UnitSuccess | UnitFailure) -> str:
     return one.claimed.wal_id
+
+
+def _entry(held: QuarantineEntry, by: Justification, now_ms: int, **facts: object) -> GovernanceEntry:
+    return governance_entry(
+        "quarantine",
+        held.subject,
+        now_ms,
+        by,
+        held_id=held.held_id,
+        dataset_id=held.dataset_id,
+        code=held.error_code,
+        reason=held.reason,
+        attempts=held.attempts,
+        payload_hash=held.payload_hash,
+        **facts,
+    )
 
 
 def held_unit(made: StoredUnit, one: UnitFailure, now_ms: int) -> QuarantineEntry:

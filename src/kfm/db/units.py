@@ -14,9 +14,11 @@ from kfm.db.session import Database, Row, Session
 from kfm.db.unit_intake import ClaimableUnits, insert_new
 from kfm.db.unit_rows import CountChanges
 from kfm.model.audit import SealedPage
-from kfm.model.records import GovernanceEntry, Unit
+from kfm.model.records import GovernanceEntry, Justification, Unit
+from kfm.model.retry import RetryPolicy
 from kfm.model.runs import OutboxMessage
 from kfm.model.units import (
+    WAIT_MAX_MS,
     ClaimedUnit,
     ClaimRequest,
     DeadMessage,
@@ -31,6 +33,7 @@ from kfm.model.units import (
     StoredUnit,
     UnitFilter,
     UnitTransition,
+    holds_lease,
 )
 
 if TYPE_CHECKING:
@@ -123,6 +126,14 @@ class UnitQueries:
         assert row is not None
         return int(row[0])
 
+    def states_after(self, wal_id: str, limit: int) -> list[unit_history.UnitState]:
+        """Units in the order of their ids, each with what the last page of its history says of it."""
+        return unit_history.states(self._database.session, wal_id, limit)
+
+    def versions_of(self, wal_ids: Sequence[str]) -> dict[str, int]:
+        found = self._database.session.all("replays.versions", wal_ids=_ENCODE(wal_ids).decode())
+        return {row[0]: row[1] for row in found}
+
     # --- dead messages ---------------------------------------------------------------
 
     def dead_messages(self, state: str = "held", error_code: str = "", limit: int = 100) -> list[DeadMessage]:
@@ -146,6 +157,10 @@ TOGETHER_MAX = 200  # lapsed leases in one transaction: SQLite has one writer
 
 class UnitReader(UnitQueries):
     """Read access to the ledger of units."""
+
+    def now_ms(self) -> int:
+        """The ledger's time, which all times of units are in."""
+        return self._database.session.now_ms()
 
     def lanes(self) -> list[Lane]:
         """Found one after the other in the index, so that what waits in them is not counted."""
@@ -213,29 +228,67 @@ class Units(UnitReader):
         return exchanged
 
     def reap_units(
-        self, unit_random: float, dead: Callable[[str], bool] | None = None, *, lineage: bool = True
+        self,
+        unit_random: float,
+        dead: Callable[[str], bool] | None = None,
+        *,
+        lineage: bool = True,
+        policy_of: Callable[[str], RetryPolicy] | None = None,
     ) -> int:
-        """Units whose lease has lapsed, or whose worker is known to be gone, fail and are tried again."""
+        """Units whose lease has lapsed, or whose worker is known to be gone, fail and are tried again.
+
+        `policy_of`: the retry policy of a dataset's units; None: the shipped one.
+        """
         session = self._database.session
         found = session.all("units.leased", row_limit=REAPED_MAX)
         now_ms = session.now_ms()
-        workers = {worker_id for _, worker_id, _ in found if worker_id is not None}
+        workers = {row[1] for row in found if row[1] is not None}
         gone = {worker_id for worker_id in workers if dead is not None and dead(worker_id)}
-        lapsed = sorted(row[0] for row in found if row[2] <= now_ms or row[1] in gone)
+        lapsed = sorted(
+            wal_id
+            for wal_id, worker_id, until_ms, claimed_at_ms in found
+            if worker_id in gone or not holds_lease(until_ms, claimed_at_ms or 0, now_ms)
+        )
 
         def change(session: Session, some: Sequence[str]) -> int:
             now_ms, tally = session.now_ms(), CountChanges()
             ending = unit_results.UnitResults(
                 session, ResultBatch(lineage=lineage), self._watch, now_ms, tally
             )
-            count = sum(ending.lapse(wal_id, unit_random, gone) for wal_id in some)
+            count = sum(ending.lapse(wal_id, unit_random, gone, policy_of) for wal_id in some)
             ending.end()
             tally.write(session)
             governance.append(session, ending.entries)
             return count
 
+        self._make_stranded_due(now_ms)
         batches = [lapsed[at : at + TOGETHER_MAX] for at in range(0, len(lapsed), TOGETHER_MAX)]
         return sum(self._database.write(partial(change, some=some)) for some in batches)
+
+    def _make_stranded_due(self, now_ms: int) -> None:
+        """What is due later than anything may wait was put off by a clock that was ahead: it is due now."""
+        latest_ms, session = now_ms + WAIT_MAX_MS, self._database.session
+        for one in self.lanes():
+            lane: dict[str, object] = {"dataset": one.dataset, "provider": one.provider, "alone": one.alone}
+            row = session.one("units.last_due", **lane)
+            if row is not None and row[0] is not None and row[0] > latest_ms:
+                self._database.write(partial(_make_due, lane=lane, latest_ms=latest_ms))
+
+    def quarantine(self, wal_id: str, by: Justification) -> StoredUnit | None:
+        """By a person's decision, if it waits or has failed; None if it does not."""
+
+        def change(session: Session) -> StoredUnit | None:
+            seen = unit_rows.held(session, wal_id)
+            if seen is None or seen.unit.status not in ("pending", "failed"):
+                return None
+            now_ms, tally = session.now_ms(), CountChanges()
+            ending = unit_results.UnitResults(session, ResultBatch(), self._watch, now_ms, tally)
+            made = ending.quarantine(seen, by)
+            tally.write(session)
+            governance.append(session, ending.entries)
+            return made
+
+        return self._database.write(change)
 
     def release_dead(self, envelope_hash: str, entry: GovernanceEntry) -> int:
         """Release a dead message; how many records it has."""
@@ -256,6 +309,10 @@ class Units(UnitReader):
     def fold_counts(self, limit: int = 10_000) -> int:
         """Add deltas up; how many there were."""
         return self._database.write(lambda session: unit_rows.fold(session, limit))
+
+
+def _make_due(session: Session, lane: dict[str, object], latest_ms: int) -> int:
+    return len(session.all("units.make_due", latest_ms=latest_ms, **lane))
 
 
 def claim_units(

@@ -56,7 +56,7 @@ def export_run(
         evidence, links, proofs, lambda manifest: documents(manifest, in_data_folder), view, asked
     )
     if cut:
-        found.missing.append(f"Only {LINKS_MAX} entries of the governance ledger are in it.")
+        found.missing.append(f"Only {LINKS_MAX} entries of the audit log are in it.")
     artifacts = []
     if hidden is not None:
         found.missing.append("The files that a run for a masked dataset left are withheld.")
@@ -110,7 +110,7 @@ def _mask(ledger: LedgerReader) -> Mask:
 
 
 def _links(ledger: LedgerReader, evidence: RunEvidence) -> tuple[list[ChainLink], bool]:
-    """The governance ledger from the first entry that concerns the run to its end."""
+    """The audit log from the first entry that concerns the run to its end."""
     links: list[ChainLink] = []
     after = 0
     while page := ledger.chain(after=after, limit=PAGE):

@@ -265,7 +265,7 @@ def json_text(text: str) -> str:
 
 def _governance(found: Contents, evidence: RunEvidence, links: Sequence[ChainLink], view: View) -> None:
     if not links:
-        found.missing.append("No entry of the governance ledger concerns this run.")
+        found.missing.append("No entry of the audit log concerns this run.")
         return
     lines = []
     for link in links:

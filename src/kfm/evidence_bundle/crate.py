@@ -32,7 +32,7 @@ ABOUT = {
     "ledger/retries.jsonl": "External calls that failed and were tried again",
     "ledger/promotions.jsonl": "The version that the run made visible",
     "ledger/inputs.jsonl": "What was discovered upstream",
-    "governance/links.jsonl": "The governance ledger since the run's first entry, as a chain of hashes",
+    "governance/links.jsonl": "The audit log since the run's first entry, as a chain of hashes",
     "published/manifest.json": "The version that the run ended with; its SHA-256 is the version's id",
     "published/dcat.jsonld": "The DCAT record as published",
     "published/collection.json": "The STAC collection as published",

@@ -289,6 +289,7 @@ class Facets:
             etag=found.etag,
             version=found.version,
             size=found.size,
+            **({"origin": found.origin} if found.origin else {}),
         )
 
     def content_signs(self, sha256: str | None, etag: str | None, version: str | None) -> Facet:

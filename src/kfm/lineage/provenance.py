@@ -366,6 +366,7 @@ class Entities:
                 kfm_size=None if found.size is None else whole(found.size),
                 dcterms_modified=None if found.modified_ms is None else instant(found.modified_ms),
                 dcterms_format=found.media_type,
+                prov_atLocation=_location(address(found.origin)) if found.origin else None,
             ),
         }
 
@@ -409,7 +410,7 @@ class Entities:
                 "@id": name,
                 "@type": ["prov:Entity", "kfm:Output"],
                 "spdx:checksum": checksum(asset.sha256),
-                "prov:atLocation": {"@type": "prov:Location", "rdfs:label": asset.path},
+                "prov:atLocation": _location(asset.path),
                 "kfm:size": whole(asset.size),
                 "dcterms:format": asset.media_type,
                 **known(
@@ -589,6 +590,10 @@ CONTEXT = {
     "xsd": "http://www.w3.org/2001/XMLSchema#",
 }
 _IRI_SAFE = ":/?#[]@!$&'()*+,;=%-._~"
+
+
+def _location(label: str) -> Thing:
+    return {"@type": "prov:Location", "rdfs:label": label}
 
 
 def ref(name: str) -> Thing:

@@ -56,7 +56,7 @@ def used_by(approvals: Iterable[Approval], run: Run) -> Approval | None:
 
 
 def seen(approval: Approval) -> GateResult:
-    """The approval as a gate result, without names of people: those are in the governance ledger."""
+    """The approval as a gate result, without names of people: those are in the audit log."""
     return GateResult(
         gate=GATE,
         allowed=True,

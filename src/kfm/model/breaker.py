@@ -58,10 +58,13 @@ def may_call(breaker: Breaker, now_ms: int, limits: BreakerLimits = USUAL_LIMITS
 def wait_ms(breaker: Breaker, now_ms: int, limits: BreakerLimits = USUAL_LIMITS) -> int:
     """How long until the provider may be tried again."""
     if breaker.state == "open":
-        return max(0, (breaker.opened_at_ms or 0) + limits.cool_down_ms - now_ms)
-    if breaker.state == "half-open":
-        return max(0, (breaker.probe_until_ms or 0) - now_ms)
-    return 0
+        left_ms, longest_ms = (breaker.opened_at_ms or 0) + limits.cool_down_ms - now_ms, limits.cool_down_ms
+    elif breaker.state == "half-open":
+        left_ms, longest_ms = (breaker.probe_until_ms or 0) - now_ms, ASKED_MAX_MS
+    else:
+        return 0
+    # Twice as long as any wait: the clock was far ahead when that was written.
+    return left_ms if 0 < left_ms <= 2 * longest_ms else 0
 
 
 def probe_started(
@@ -183,6 +186,8 @@ def release_at_ms(
     tripped_ms, closed_ms = breaker.tripped_at_ms, breaker.closed_at_ms
     if tripped_ms is None or closed_ms is None or due_ms >= closed_ms or closed_ms <= tripped_ms:
         return due_ms
+    if closed_ms > now_ms:  # by a clock that was ahead: that outage is over
+        return due_ms
     place = (due_ms - tripped_ms) / (closed_ms - tripped_ms) if due_ms > tripped_ms else share
     return closed_ms + math.floor(place * _spread_ms(tripped_ms, closed_ms))
 
@@ -212,6 +217,11 @@ def limits_of(provider: str, providers: Mapping[str, ProviderSettings]) -> Break
     return BreakerLimits(failures_max=chosen.failures, cool_down_ms=round(chosen.cool_down_seconds * 1000))
 
 
+def circuit_name(provider: str) -> str:
+    """The circuit that all announced objects of a provider share."""
+    return f"objects.{provider}"
+
+
 def provider_of(source: SourceSettings) -> str | None:
     """Its own `provider`, else the host of its URL or its bucket; None where no provider is called.
 
@@ -231,7 +241,9 @@ def provider_of_target(target: Target) -> str | None:
     """As of a source; a bucket that is read and written is one provider."""
     if target.provider is not None:
         return target.provider
-    return _bucket(target.url) if target.url else None
+    if not target.url:
+        return None
+    return _host(target.url) if target.url.startswith(("http://", "https://")) else _bucket(target.url)
 
 
 def providers_of(source: SourceSettings, find: Callable[[str], SourceSettings]) -> tuple[str, ...]:

@@ -190,15 +190,43 @@ class _Reader:
         return value
 
 
+def _bounded_yaml() -> Any:
+    """A parser of YAML 1.2 that refuses nesting where it begins: later, its time would be squared."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.scanner import Scanner, ScannerError
+
+    class BoundedScanner(Scanner):
+        def fetch_flow_collection_start(self, *arguments: Any, **more: Any) -> Any:
+            self._require(self.flow_level < DEPTH_MAX, f"nested more than {DEPTH_MAX} levels deep")
+            return super().fetch_flow_collection_start(*arguments, **more)
+
+        def add_indent(self, column: int) -> Any:
+            self._require(len(self.indents) <= DEPTH_MAX, f"nested more than {DEPTH_MAX} levels deep")
+            return super().add_indent(column)
+
+        def fetch_directive(self) -> Any:
+            # Under `%YAML 1.1` a bare `yes` is true, and under others we don't know.
+            plain = self.reader.prefix(9) == "%YAML 1.2"
+            self._require(plain, "a directive other than `%YAML 1.2` is not supported")
+            return super().fetch_directive()
+
+        def _require(self, holds: bool, problem: str) -> None:
+            if not holds:
+                raise ScannerError(None, None, problem, self.reader.get_mark())
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Scanner = BoundedScanner
+    return yaml
+
+
 def parse_yaml(name: str, text: str, rules: ReadingRules = SETTINGS) -> Document:
     """One document; one without anything in it has no lines."""
-    from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
     from ruamel.yaml.events import DocumentStartEvent
 
     reader = _Reader(name, rules)
     try:
-        nodes = list(YAML(typ="safe", pure=True).compose_all(text))
+        nodes = list(_bounded_yaml().compose_all(text))
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise reader.collect.fail(mark.line + 1 if mark else 1, f"not YAML: {_plain(error)}") from None
@@ -211,7 +239,7 @@ def parse_yaml(name: str, text: str, rules: ReadingRules = SETTINGS) -> Document
         # The parser itself gave up: still one plain sentence.
         raise reader.collect.fail(1, "not YAML: it can't be read at all") from None
     if len(nodes) > 1:
-        events = YAML(typ="safe", pure=True).parse(text)
+        events = _bounded_yaml().parse(text)
         starts = [each.start_mark.line for each in events if isinstance(each, DocumentStartEvent)]
         line = starts[1] + 1
         raise reader.collect.fail(line, "a second document begins here; one file holds one configuration")
@@ -353,7 +381,11 @@ def shaped(document: Document, kind: type[_Shape], part: tuple[str, Any] | None 
 
 
 def gathered(problems: list[ConfigError]) -> ConfigError:
-    """One error for all problems: the first in the message, the others below it."""
+    """One error for all problems: the first in the message, the others below it.
+
+    What is wrong with a default is wrong with every source that has it, and said once.
+    """
+    problems = list({problem.detail: problem for problem in reversed(problems)}.values())[::-1]
     details = [problem.detail for problem in problems[:PROBLEMS_MAX]]
     left_off = len(problems) - len(details)
     if left_off:

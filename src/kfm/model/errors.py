@@ -278,8 +278,8 @@ class GateDenied(Refused):
 class Halted(Refused):
     """A CARE or sovereignty rule was violated; the run was halted and the dataset paused.
 
-    A review entry and a postmortem entry were written to the governance
-    ledger. Nothing was promoted. Until a second person has approved the release
+    A review entry and a postmortem entry were written to the audit
+    log. Nothing was promoted. Until a second person has approved the release
     of the halted run, no run of the dataset begins, even if the pause is lifted.
     """
 
@@ -313,7 +313,7 @@ class BudgetSpent(Refused):
     """The retry budget of this run is spent.
 
     The first attempts need no reason. Each later one needs a rationale and a
-    ticket, which are kept in the governance ledger.
+    ticket, which are kept in the audit log.
     """
 
     code = "KFM305"
@@ -417,7 +417,7 @@ class RoleMissing(Refused):
     The configuration says under `people:` who may read, operate and approve.
     The caller is identified by the token in KFM_TOKEN, else by the account
     that runs the command; an unknown token is refused, whatever the account
-    may do. The refusal is in the governance ledger.
+    may do. The refusal is in the audit log.
     """
 
     code = "KFM312"
@@ -475,12 +475,21 @@ class BranchProtected(Refused):
 # --- 4xx: a backend is unavailable or refuses us -------------------------------------
 
 
+LEDGER = "ledger"  # the fact `backend` of an error of the ledger's own database
+
+
 class BackendUnavailable(KfmError):
     """A backend is unavailable."""
 
     code = "KFM400"
     exit_code = 4
     remedy = "Run `kfm doctor`."
+
+
+def outage_of(error: BaseException) -> dict[str, str]:
+    """For the `extra` of a log record about an error: what is unavailable, if it is the ledger."""
+    backend = error.facts.get("backend") if isinstance(error, BackendUnavailable) else None
+    return {"outage": backend} if backend else {}
 
 
 class StoreTooNew(BackendUnavailable):
@@ -517,10 +526,16 @@ class UpstreamUnavailable(BackendUnavailable):
 
 
 class StoreCorrupt(BackendUnavailable):
-    """Stored data is corrupt: what was read is not what was written."""
+    """Stored data is corrupt: what was read is not what was written.
+
+    An object is replaced when the same bytes come again: by the run that fetches
+    them, or by the node that makes them (`kfm pipeline run … --verify`).
+    `kfm doctor --deep` reads every object and names the damaged ones, each with
+    its way out.
+    """
 
     code = "KFM405"
-    remedy = "Stop, copy the state folder, and run `kfm doctor`."
+    remedy = "Stop, copy the state folder, and run `kfm doctor --deep`."
 
 
 class TargetUnavailable(BackendUnavailable):
@@ -578,6 +593,20 @@ class ObjectMissing(UpstreamUnavailable):
 
     code = "KFM410"
     remedy = "If upstream has removed it for good, leave the unit; else replay it when the object is back."
+
+
+class AddressRefused(UpstreamUnavailable):
+    """The address is not public, and the configuration does not name it.
+
+    Upstream redirects into a private network, or its name leads there. What
+    answers at such an address was not meant for publication, so nothing is
+    sent to it. A source whose own address is private needs no permission; a
+    name that only leads to a private address does, since its name server may
+    let it lead elsewhere tomorrow.
+    """
+
+    code = "KFM411"
+    remedy = "If the data really is there, name the host or its range under the source's `allow`."
 
 
 class BranchesUnavailable(BackendUnavailable):
@@ -730,7 +759,7 @@ class DryRunViolated(KfmError):
 
 
 class ChainBroken(KfmError):
-    """The governance ledger's hash chain is broken.
+    """The audit log's hash chain is broken.
 
     Its entries are chained by their hashes, and one of them does not fit: it
     was edited, deleted, moved or added by something other than kfm, or the

@@ -168,21 +168,33 @@ def _promised(state: RetryState, command: str, now_ms: int) -> NextStep:
     return NextStep(code="retry", sentence=sentence, command=now_command(command))
 
 
-def held_step(held: QuarantineEntry, approval: Approval | None = None) -> NextStep | None:
-    """Of one entry in quarantine, where its run says no more; None: it is held no longer."""
+def held_step(
+    held: QuarantineEntry, approval: Approval | None = None, *, grants_left: bool = True
+) -> NextStep | None:
+    """Of one entry in quarantine, where its run says no more; None: it is held no longer.
+
+    `grants_left`: of a unit, whether a replay may grant it attempts.
+    """
     if held.state != "held":
         return None
     if approval is not None:
         sentence = "Its release was requested; another person approves it"
         return NextStep(code="approve", sentence=sentence, command=approve_command(approval.request_id))
     if held.grain == "unit":
-        return unit_step(held.subject, "failed" if held.kind == "dead-letter" else "quarantined")
+        status = "failed" if held.kind == "dead-letter" else "quarantined"
+        return unit_step(held.subject, status, grants_left=grants_left)
     command = f"kfm quarantine resume {short_id(held.held_id)} --rationale TEXT"
     sentence = "Request its release; another person approves it"
     return NextStep(code="release", sentence=sentence, command=command)
 
 
-def unit_step(wal_id: str, status: str) -> NextStep:
+GRANTS_USED = (
+    "Its grants are used up: raise `grants` under `retry` of its policy in `ingest.policies`, then bring the "
+    "unit back by a replay"
+)
+
+
+def unit_step(wal_id: str, status: str, *, grants_left: bool = True) -> NextStep:
     """Of a unit that failed or is quarantined."""
-    command = replay_command(wal_id, status)
-    return NextStep(code="replay", sentence="Bring the unit back by a replay", command=command)
+    sentence = "Bring the unit back by a replay" if grants_left else GRANTS_USED
+    return NextStep(code="replay", sentence=sentence, command=replay_command(wal_id, status))

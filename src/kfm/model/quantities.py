@@ -101,3 +101,24 @@ def short_id(run_id: str) -> str:
 def one_line(text: str) -> str:
     """Text from outside may hold anything; a terminal must not obey it."""
     return "".join(char if char.isprintable() else " " for char in text)
+
+
+# What a terminal or a page would obey, or not show: controls, turns of direction, joiners, marks, tags.
+_UNSEEN = (
+    r"[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    r"\U000e0000-\U000e0fff]"
+)
+
+
+def visible_json(text: str) -> str:
+    """JSON text in which everything that can't be seen is written as an escape; its meaning is the same."""
+    if text.isascii() and "\x7f" not in text:
+        return text
+    import re
+
+    return re.sub(_UNSEEN, lambda found: _escaped(found[0]), text)
+
+
+def _escaped(char: str) -> str:
+    halves = char.encode("utf-16-be").hex()
+    return "".join(f"\\u{halves[at : at + 4]}" for at in range(0, len(halves), 4))

@@ -179,7 +179,7 @@ def held_request(
 
 
 def facts_of(held: QuarantineEntry, care_label: str | None) -> dict[str, Any]:
-    """What the governance ledger says of it."""
+    """What the audit log says of it."""
     return {
         "held_id": held.held_id,
         "dataset_id": held.dataset_id,

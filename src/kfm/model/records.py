@@ -217,6 +217,7 @@ class Found(Record, frozen=True):
     etag: str | None = None
     checksum: str | None = None  # sha256:<hex>
     version: str | None = None
+    origin: str | msgspec.UnsetType = msgspec.UNSET  # the address that answered, where `uri` redirects there
 
 
 class ObjectStat(Record, frozen=True):
@@ -348,7 +349,7 @@ class GateResult(Record, frozen=True):
 
 
 class GovernanceEntry(Record, frozen=True):
-    """One line of the governance ledger."""
+    """One line of the audit log."""
 
     kind: str  # gate-refused, force, switch, halt-review, postmortem, promotion, gc, …
     subject: str  # run id, dataset id, scope

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import nsmallest
 from typing import Any, Literal
+
+import msgspec
 
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import UsageError
 from kfm.model.input_hash import sha256_text
 from kfm.model.records import Record
-from kfm.model.retry import retry_rules
+from kfm.model.retry import policy_for
 from kfm.model.settings import IngestPolicy
 from kfm.model.units import UnitTransition
 
-PLAN_TAG = "replay-plan/1"
+DIGEST_TAG, OLDER_TAG = "replay-plan/2", "replay-plan/1"  # of digests; the older one holds less of a unit
 DLQ_DRAIN, BACKFILL = "dlq-drain", "backfill"  # what draining and reconciling say of themselves
 REASONS = ("none", DLQ_DRAIN, "incident", BACKFILL, "test")
 Mode = Literal["failed-only", "repair-and-replace", "backfill"]
@@ -148,6 +151,11 @@ class Stepped(Record, frozen=True):
     done: bool  # every unit of the plan has its receipt
 
 
+def shipped_grants(_dataset: str) -> int:
+    """Grants of one content version, where nothing is configured."""
+    return policy_for("upstream-event").grants_max
+
+
 def make_plan(
     selection: Selection,
     chosen: Iterable[Chosen],
@@ -157,20 +165,25 @@ def make_plan(
     policy_of: Callable[[str], IngestPolicy],
     now_ms: int,
     limit: int | None = None,
+    grants_of: Callable[[str], int] = shipped_grants,
 ) -> ReplayPlan:
-    """The one decision about what is replayed, for those who only look and for those who do it."""
+    """The one decision about what is replayed, for those who only look and for those who do it.
+
+    Of `chosen`, however many they are, no more than --limit are kept at once.
+    """
     left_out: Counter[str] = Counter()
-    units = []
-    for unit in chosen:
-        why = ineligible(unit, mode, policy_of(unit.dataset))
-        if why is None:
-            units.append(unit)
-        else:
-            left_out[why] += 1
-    units.sort(key=lambda unit: unit.wal_id)
-    if limit is not None and len(units) > limit:
-        left_out[BEYOND] += len(units) - limit
-        del units[limit:]
+
+    def eligible() -> Iterator[Chosen]:
+        for unit in chosen:
+            why = ineligible(unit, mode, policy_of(unit.dataset), grants_of(unit.dataset))
+            left_out[why or BEYOND] += 1
+            if why is None:
+                yield unit
+
+    units = sorted(eligible(), key=_id) if limit is None else nsmallest(limit, eligible(), key=_id)
+    left_out[BEYOND] -= len(units)
+    left_out = +left_out  # without what counts nothing
+    by_dataset, by_error_code, by_status = _counts(units)
     return ReplayPlan(
         kfm="replay-plan/1",
         mode=mode,
@@ -178,41 +191,40 @@ def make_plan(
         selection=selection,
         units=tuple(units),
         left_out=dict(sorted(left_out.items())),
-        by_dataset=_counted(unit.dataset for unit in units),
-        by_error_code=_counted(unit.error_code or "-" for unit in units),
-        by_status=_counted(unit.status for unit in units),
+        by_dataset=by_dataset,
+        by_error_code=by_error_code,
+        by_status=by_status,
         made_at_ms=now_ms,
         digest=digest_of(mode, reason, units),
     )
 
 
-def ineligible(unit: Chosen, mode: Mode, policy: IngestPolicy) -> str | None:
+def ineligible(unit: Chosen, mode: Mode, policy: IngestPolicy, grants_max: int) -> str | None:
     """Why a unit is not replayed; None: it is."""
     if unit.status not in STATUSES[mode]:
         return f"it is {unit.status}"
-    if unit.status == "quarantined":
-        named = policy.replay_quarantined
-        if "*" not in named and unit.error_code not in named:
-            return "no policy lets its quarantine end"
-    if unit.grants >= retry_rules().grants_max:
-        return "it was granted as often as anything is"
+    if unit.status == "quarantined" and not policy.may_end_quarantine(unit.error_code):
+        return "no policy lets its quarantine end (`replay_quarantined`)"
+    if unit.grants >= grants_max:
+        return f"its grants are used up: {grants_max} (`retry.grants` of its policy)"
     return None
 
 
-def digest_of(mode: str, reason: str, units: Sequence[Chosen]) -> str:
-    document = {
-        "kfm": PLAN_TAG,
-        "mode": mode,
-        "reason": reason,
-        "units": [[unit.wal_id, unit.version, unit.status] for unit in units],
-    }
+def digest_of(mode: str, reason: str, units: Sequence[Chosen], tag: str = DIGEST_TAG) -> str:
+    """Of what is done to which units, each as it was seen."""
+    seen: list[Any] = [list(msgspec.structs.astuple(unit)) for unit in units]
+    if tag == OLDER_TAG:
+        seen = [[unit.wal_id, unit.version, unit.status] for unit in units]
+    document = {"kfm": tag, "mode": mode, "reason": reason, "units": seen}
     return sha256_text(canonical_bytes(document))
 
 
 def check_plan(plan: ReplayPlan) -> None:
-    """A plan that was edited is not valid."""
+    """A plan that was edited is not valid. What an older digest leaves out is compared with the ledger."""
     ids = [unit.wal_id for unit in plan.units]
-    as_made = ids == sorted(set(ids)) and plan.digest == digest_of(plan.mode, plan.reason, plan.units)
+    digests = [digest_of(plan.mode, plan.reason, plan.units, tag) for tag in (DIGEST_TAG, OLDER_TAG)]
+    counts = plan.by_dataset, plan.by_error_code, plan.by_status
+    as_made = ids == sorted(set(ids)) and plan.digest in digests and counts == _counts(plan.units)
     if not as_made or any(unit.status not in STATUSES[plan.mode] for unit in plan.units):
         raise UsageError(
             "The plan is not as it was made: its digest does not fit.",
@@ -235,6 +247,19 @@ def differing(history: Sequence[UnitTransition]) -> dict[str, tuple[Any, Any]]:
             pairs = ((name, pair) for name, pair in move.details.items() if isinstance(pair, list))
             return {name: (pair[0], pair[1]) for name, pair in sorted(pairs) if len(pair) == 2}
     return {}
+
+
+def _id(unit: Chosen) -> str:
+    return unit.wal_id
+
+
+def _counts(units: Sequence[Chosen]) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    """By dataset, by error code, by status."""
+    return (
+        _counted(unit.dataset for unit in units),
+        _counted(unit.error_code or "-" for unit in units),
+        _counted(unit.status for unit in units),
+    )
 
 
 def _counted(values: Iterable[str]) -> dict[str, int]:

@@ -16,7 +16,6 @@ from kfm.model.retry import (
     budget_state,
     decide_retry,
     policy_for,
-    retry_rules,
 )
 from kfm.model.settings import RetrySettings, Settings
 
@@ -249,7 +248,11 @@ def prospect(state: RetryState, now_ms: int) -> str:
 
 TRIGGER = "upstream-event"
 LAPSED = Classification(retryable=True, error_class="lease")
-ISOLATE_MS = 0  # a unit that may be poison is claimed again at once, by itself
+
+
+def unit_policy(settings: Settings | None, dataset_id: str) -> RetryPolicy:
+    """The attempts, delays, budget and grants of a dataset's units, as configured now."""
+    return policy_for(TRIGGER, () if settings is None else settings.unit_retry_of(dataset_id))
 
 
 class Outlook(Record, frozen=True):
@@ -268,25 +271,34 @@ def fate_of(
     unit_random: float,
     asked_ms: int | None = None,
     charged: bool = True,
+    policy: RetryPolicy | None = None,
 ) -> Outlook:
     """After a failure. `grant_attempts` includes the attempt that just ended, which may not be charged."""
     attempts = grant_attempts if charged else grant_attempts - 1
-    decision = decide_retry(kind, policy_for(TRIGGER), attempts, granted_at_ms, now_ms, unit_random, asked_ms)
+    policy = policy or policy_for(TRIGGER)
+    decision = decide_retry(kind, policy, attempts, granted_at_ms, now_ms, unit_random, asked_ms)
     if decision.retry:
         return Outlook(fate="retry", reason=decision.reason, not_before_ms=decision.not_before_ms)
     if not kind.retryable:
         return Outlook(fate="quarantine", reason=decision.reason)
-    if grants >= retry_rules().grants_max:
+    if grants >= policy.grants_max:
         return Outlook(fate="quarantine", reason="grants-spent")
     return Outlook(fate="spent", reason=decision.reason)
 
 
 def lapse_fate(
-    *, alone: bool, grants: int, grant_attempts: int, granted_at_ms: int, now_ms: int, unit_random: float
+    *,
+    alone: bool,
+    grants: int,
+    grant_attempts: int,
+    granted_at_ms: int,
+    now_ms: int,
+    unit_random: float,
+    policy: RetryPolicy | None = None,
 ) -> Outlook:
     """After a lease lapsed."""
     if not alone:
-        return Outlook(fate="retry", reason="isolate", not_before_ms=now_ms + ISOLATE_MS)
+        return Outlook(fate="retry", reason="isolate")  # claimed again at once, by itself
     return fate_of(
         LAPSED,
         grants=grants,
@@ -294,4 +306,5 @@ def lapse_fate(
         granted_at_ms=granted_at_ms,
         now_ms=now_ms,
         unit_random=unit_random,
+        policy=policy,
     )

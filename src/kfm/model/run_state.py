@@ -120,11 +120,13 @@ class BeginPass(Record, frozen=True):
 
 
 class Begun(Record, frozen=True):
-    """The start of a pipeline run; none if another process holds the lock (`held_by`)."""
+    """The start of a pipeline run; none if another process holds the lock (`held_by`), or if that of the
+    governed run that it is a part of was lost."""
 
     fence: int = 0
     attempt: int = 0
     held_by: Lock | None = None
+    lost: bool = False
     started_at_ms: int = 0
     branch_head: str | None = None  # where the branch is, after what was reverted has been taken back
 
@@ -239,6 +241,8 @@ def outputs_hash(outputs: Sequence[Output]) -> str:
 
 Verdict = Literal["run", "skip", "done"]
 UNCHANGED = "unchanged"  # why nearly every node is skipped
+INPUTS_CHANGED, CODE_CHANGED = "inputs changed", "code changed"
+REVERTED = "its outputs were reverted"
 
 
 class NodeDecision(msgspec.Struct, frozen=True):
@@ -255,6 +259,7 @@ class NodeDecision(msgspec.Struct, frozen=True):
 Missing = Callable[[str], str | None]  # outputs → which of them is gone or altered, in words
 # The newest success of a node with this hash and this code.
 Elsewhere = Callable[[str, str, str | None], Head | None]
+Reverted = Callable[[str, str, str | None], bool]  # was such a success reverted
 
 
 def decide(
@@ -267,6 +272,7 @@ def decide(
     elsewhere: Elsewhere,
     scope: SkipScope = "branch",
     asked: str | None = None,
+    reverted: Reverted = lambda _node, _inputs_hash, _code_sha: False,
 ) -> NodeDecision:
     """Must this node run? `asked`: the reason, if it is to run in any case."""
     if asked is not None:
@@ -294,7 +300,11 @@ def decide(
         if older is not None and missing(older.outputs) is None:
             why = "unchanged since an earlier run"
             return NodeDecision("skip", why, older.run_id, older.outputs_hash, older.outputs, earlier=True)
-    return NodeDecision("run", _why(inputs_hash, own, head if scope == "branch" else None, gone))
+    why = _why(inputs_hash, own, head if scope == "branch" else None, gone)
+    # The branch knows what a revert has brought back: other inputs than these, which had their result.
+    if why in (INPUTS_CHANGED, CODE_CHANGED) and reverted(node, inputs_hash, code_sha):
+        why = REVERTED
+    return NodeDecision("run", why)
 
 
 def stands(head: Head, inputs_hash: str, code_sha: str | None) -> bool:
@@ -310,7 +320,7 @@ def _why(inputs_hash: str, own: Own | None, head: Head | None, gone: str | None)
     known = own or head
     if known is None:
         return "first run"
-    return "inputs changed" if known.inputs_hash != inputs_hash else "code changed"
+    return INPUTS_CHANGED if known.inputs_hash != inputs_hash else CODE_CHANGED
 
 
 # Run ids that people choose need not be UUIDs; OpenLineage knows runs by nothing else.

@@ -244,7 +244,7 @@ class Backlog(Record, frozen=True):
 
 
 class ChainLink(Record, frozen=True):
-    """One entry of the governance ledger with its place in the chain."""
+    """One entry of the audit log with its place in the chain."""
 
     number: int  # from 1, in commit order, without a gap
     entry: GovernanceEntry

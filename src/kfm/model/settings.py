@@ -126,6 +126,7 @@ class SourceSettings(Strict, frozen=True):
     params: dict[str, str] = {}
     headers: dict[str, str] = {}
     pagination: Pagination | None = None
+    allow: tuple[str, ...] = ()  # private hosts and ranges that its address or its redirects lead to
     # bucket
     bucket: str | None = None  # s3://name, gs://name, az://name, file:///path
     prefix: str = ""
@@ -134,6 +135,28 @@ class SourceSettings(Strict, frozen=True):
     members: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()  # datasets of announced objects whose arrival starts it
     webhook: Webhook | None = None  # None: no webhooks
+
+
+class SourceDefaults(Strict, frozen=True):
+    """Fields of every source that does not have them itself, as far as its kind has such fields."""
+
+    dataset: str | None = None
+    kind: str | None = None
+    window: str | None = None
+    time_zone: str | None = None
+    contract: str | None = None
+    pipeline: str | None = None
+    mode: Literal["merge", "replace"] | None = None
+    idempotent: bool | None = None
+    path: str | None = None
+    provider: str | None = None
+    retry: RetrySettings | None = None
+    run_seconds: int | None = None
+    pattern: str | None = None
+    headers: dict[str, str] | None = None
+    params: dict[str, str] | None = None
+    pagination: Pagination | None = None
+    bucket_options: dict[str, str] | None = None
 
 
 class Freeze(Strict, frozen=True):
@@ -149,7 +172,7 @@ class Freeze(Strict, frozen=True):
 class Target(Strict, frozen=True):
     """A publishing target: a projection of the promoted head."""
 
-    kind: str  # local | s3 | github-actions | noop, or a kfm.publishers entry point
+    kind: str  # branch | dcat | github-actions | local | noop | s3 | stac, or a kfm.publishers entry point
     name: str | None = None
     path: str | None = None
     url: str | None = None
@@ -250,6 +273,14 @@ class IngestQueue(Strict, frozen=True):
     path: str | None = None  # folder
     signatures: Literal["off", "required"] = "off"  # of SNS, on every message
     options: dict[str, str] = {}  # sqs: region, endpoint_url
+    provider: str = "aws"  # whose buckets are meant by messages in S3's form
+
+
+class IngestProvider(Strict, frozen=True):
+    """A provider beside aws, azure and gcp. Its buckets speak S3; `object_options` says where they are."""
+
+    name: str
+    buckets: dict[str, str] = {}  # bucket → the known dataset that it has a copy of
 
 
 class GenericBucketSettings(Strict, frozen=True):
@@ -257,7 +288,7 @@ class GenericBucketSettings(Strict, frozen=True):
 
     bucket: str
     dataset: str
-    provider: Literal["aws", "azure", "gcp"] = "aws"
+    provider: str = "aws"  # aws, azure, gcp, or one of `providers`
 
 
 class IngestPolicy(Strict, frozen=True):
@@ -268,7 +299,13 @@ class IngestPolicy(Strict, frozen=True):
     metadata: Literal["key", "header"] = "key"
     reissue: Literal["update", "ignore"] = "update"
     removal: Literal["keep", "remove"] = "keep"
-    replay_quarantined: tuple[str, ...] = ()  # error codes whose quarantine a replay may end
+    provenance: Literal["ok", "partial"] = "partial"  # the least that a success may have
+    replay_quarantined: tuple[str, ...] = ()  # error codes whose quarantine a replay may end; `*`: all
+    retry: RetrySettings | None = None  # None: the project's
+
+    def may_end_quarantine(self, error_code: str | None) -> bool:
+        """May a replay end the quarantine of this error?"""
+        return "*" in self.replay_quarantined or error_code in self.replay_quarantined
 
 
 class Replica(Strict, frozen=True):
@@ -287,6 +324,7 @@ class Ingest(Strict, frozen=True):
 
     queues: tuple[IngestQueue, ...] = ()
     policies: tuple[IngestPolicy, ...] = ()
+    providers: tuple[IngestProvider, ...] = ()
     generic: tuple[GenericBucketSettings, ...] = ()
     topics: tuple[str, ...] = ()  # beyond those of the known datasets
     mirrors: dict[str, str] = {}  # bucket → a folder that has its objects
@@ -305,10 +343,17 @@ class Ingest(Strict, frozen=True):
                 return policy
         return _NO_POLICY
 
+    def provider_of(self, queue: str) -> str:
+        """Whose buckets are meant by messages in S3's form that this queue brings."""
+        return next((one.provider for one in self.queues if one.name == queue), "aws")
+
     @property
     def reads_buckets(self) -> bool:
         """Does some policy have objects looked at, with no folder anywhere that stands in for a bucket?"""
-        asked = any((one.integrity, one.metadata) != ("announced", "key") for one in self.policies)
+        asked = any(
+            (one.integrity, one.metadata, one.provenance) != ("announced", "key", "partial")
+            for one in self.policies
+        )
         return asked and not self.mirrors
 
     @property
@@ -339,6 +384,7 @@ class Settings(Strict, frozen=True):
     objects: str | None = None  # None: a folder in the state folder; s3://name for machines that share
     objects_options: dict[str, str] = {}
     datasets: tuple[DatasetSettings, ...] = ()
+    source_defaults: SourceDefaults = SourceDefaults()
     sources: tuple[SourceSettings, ...] = ()
     publish: tuple[Target, ...] = ()
     policies: tuple[str, ...] = ()
@@ -374,9 +420,18 @@ class Settings(Strict, frozen=True):
     def source(self, source_id: str) -> SourceSettings:
         return next(s for s in self.sources if s.id == source_id)
 
+    def sync_of(self, source_id: str) -> str | None:
+        """The sync that publishes this source as a member; run alone, its data would be published twice."""
+        return next((source.id for source in self.sources if source_id in source.members), None)
+
     def retry_of(self, source_id: str) -> tuple[RetrySettings, ...]:
         """The retry settings of a source, the nearest last; of an undeclared one only the project's."""
         own = next((source.retry for source in self.sources if source.id == source_id), None)
+        return (self.retry,) if own is None else (self.retry, own)
+
+    def unit_retry_of(self, dataset_id: str) -> tuple[RetrySettings, ...]:
+        """The retry settings of a dataset's units, the nearest last."""
+        own = self.ingest.policy_of(dataset_id).retry
         return (self.retry,) if own is None else (self.retry, own)
 
 

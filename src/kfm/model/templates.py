@@ -46,8 +46,11 @@ _DIRECTIVES = {
     "y": "%02d",
 }
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-_UNSEEN = {"Cc", "Cs", "Zl", "Zp", "Cn"}
-_TURNS = {chr(point) for point in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F)}
+# Controls, what turns or joins text, what has no glyph: two names that differ in it look the same.
+_UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp", "Cn"}
+_WITHOUT_GLYPH = frozenset(
+    map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), 0x3164, 0xFFA0))
+) | frozenset(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
 
 
 class Fields(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +108,7 @@ def _path_problem(path: str) -> str | None:
     for character in path:
         if character == "\\":
             return "it has a backslash"
-        if unicodedata.category(character) in _UNSEEN or character in _TURNS:
+        if unicodedata.category(character) in _UNSEEN or character in _WITHOUT_GLYPH:
             return f"it has the unprintable character U+{ord(character):04X}"
     if len(path.encode()) > PATH_BYTES_MAX:
         return f"it is longer than {PATH_BYTES_MAX} bytes"

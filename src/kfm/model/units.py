@@ -32,6 +32,9 @@ class Content(Record, frozen=True, gc=False):
     version_id: str | None = None
 
 
+UNKNOWN = Content()
+
+
 class StoredUnit(Record, frozen=True):
     """A unit as the ledger stores it: its record, and the columns beside it."""
 
@@ -52,10 +55,17 @@ class StoredUnit(Record, frozen=True):
     unclear: int
     replacing: int
     trail: str  # numbers of its history's pages
+    removal_sequencer: str | None = None  # of the newest removal, of the object or of one of its versions
+    removal_version_id: str | None = None  # of the delete marker that it ends with
 
     @property
     def content(self) -> Content:
         return Content(etag=self.etag, sequencer=self.sequencer, size=self.size, version_id=self.version_id)
+
+    @property
+    def is_tombstone(self) -> bool:
+        """Its object's removal is known, and nothing else of it."""
+        return bool(self.removed) and self.content == UNKNOWN
 
 
 class KnownContent(Record, frozen=True):
@@ -87,6 +97,8 @@ class IntakeRemoval(Record, frozen=True):
     event_time_ms: int | None
     removing: Removing = "keep"
     unit: Unit | None = None  # kept as a tombstone where the object was never announced: that may still come
+    version_id: str | None = None  # of the delete marker, or of the version that was deleted
+    of_version: bool = False  # this version was deleted, whatever others there are
 
 
 class RejectedRecord(Record, frozen=True):
@@ -114,7 +126,8 @@ class IntakeReport(Record, frozen=True):
     created: int = 0
     duplicate: int = 0
     reissued: int = 0
-    stale: int = 0  # older than what is known, or a re-issue that the policy ignores
+    stale: int = 0  # older than what is known
+    reissues_ignored: int = 0  # newer than what is known; the policy leaves that as it is
     removed: int = 0
     dead: int = 0
 
@@ -163,6 +176,11 @@ class ClaimedUnit(Record, frozen=True, gc=False):
     def content(self) -> Content:
         return Content(etag=self.etag, sequencer=self.sequencer, size=self.size, version_id=self.version_id)
 
+    @property
+    def is_identified(self) -> bool:
+        """Its announcement says of which bytes it speaks."""
+        return self.etag is not None or self.version_id is not None
+
 
 class UnitSuccess(Record, frozen=True, gc=False):
     """The result of a unit that succeeded: the findings of its inspection, and its catalogue entry."""
@@ -175,6 +193,7 @@ class UnitSuccess(Record, frozen=True, gc=False):
     extra: str | None = None  # None: unchanged
     content: Content | None = None  # from a HEAD, where the announcement was wrong or silent
     sha256: str | None = None  # in hex, where all bytes were read
+    gone: int = 0  # as `ClaimedUnit.removed`: a HEAD was to decide, and there is no such object
 
 
 class UnitFailure(Record, frozen=True):
@@ -283,6 +302,25 @@ class DeadMessage(Record, frozen=True):
     body: str | None = None
 
 
+SCHEMES = {"aws": "s3", "azure": "az", "gcp": "gs"}  # provider → scheme
+PROVIDERS = {scheme: provider for provider, scheme in SCHEMES.items()}
+PROVIDER_NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,28}[a-z0-9])?\Z")
+_OTHERS = "s3+"  # before the name of a provider that the configuration adds: its buckets speak S3
+
+
+def scheme_of(provider: str) -> str:
+    """The scheme of a provider's addresses: `s3+ceph` for one that is called ceph."""
+    return SCHEMES.get(provider) or _OTHERS + provider
+
+
+def provider_of(scheme: str) -> str | None:
+    """Whose addresses have this scheme; None: those of no provider."""
+    if scheme.startswith(_OTHERS):
+        name = scheme.removeprefix(_OTHERS)
+        return name if PROVIDER_NAME.match(name) else None
+    return PROVIDERS.get(scheme)
+
+
 WAL_TAG = "wal/1"
 URI_CHARS_MAX = 4096
 _TIME_MAX = 16**13 - 1
@@ -295,7 +333,7 @@ _GCS_HOST = re.compile(
     r"(?:(?P<bucket>[a-z0-9][a-z0-9._-]{1,221})\.)?storage\.(?:googleapis|cloud\.google)\.com\Z"
 )
 _AZURE_HOST = re.compile(r"(?P<account>[a-z0-9]{3,24})\.(?:blob|dfs)\.core\.windows\.net\Z")
-_PLAIN = re.compile(r"(?:s3|gs|az)://[A-Za-z0-9_.-]+/[A-Za-z0-9_.=+/-]+\Z")
+_PLAIN = re.compile(r"(?:s3(?:\+[a-z0-9-]+)?|gs|az)://[A-Za-z0-9_.-]+/[A-Za-z0-9_.=+/-]+\Z")
 _BUCKET_SCHEMES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "az": "az"}
 
 
@@ -351,10 +389,10 @@ def canonical_object_uri(uri: str) -> str:
     scheme = scheme.lower()
     if not separator:
         raise UsageError(f"{uri[:128]!r} is not a URI.")
-    if scheme in _BUCKET_SCHEMES:
+    if scheme in _BUCKET_SCHEMES or provider_of(scheme) is not None:
         # Taken apart by hand: an object's key may hold anything, also what a URL parser would drop or refuse.
         bucket, _, key = _without_query(rest).partition("/")
-        return _joined(_BUCKET_SCHEMES[scheme], bucket, key, uri)
+        return _joined(_BUCKET_SCHEMES.get(scheme, scheme), bucket, key, uri)
     if scheme in ("abfs", "abfss"):
         authority, _, key = _without_query(rest).partition("/")
         container, _, host = authority.partition("@")
@@ -403,7 +441,8 @@ def _without_query(text: str) -> str:
     return text.partition("?")[0].partition("#")[0]
 
 
-Verdict = Literal["duplicate", "stale", "newer", "unclear"]
+Verdict = Literal["duplicate", "stale", "newer", "overtaken", "unclear"]
+RemovalVerdict = Literal["stale", "gone", "unclear"]
 
 
 def newer(sequencer: str | None, other: str | None) -> bool | None:
@@ -415,26 +454,70 @@ def newer(sequencer: str | None, other: str | None) -> bool | None:
     return first > second
 
 
-def compare(known: Content, announced: Content, *, removed: bool = False) -> Verdict:
-    """What an announcement means for an object that is known with this content.
+def newest(sequencer: str | None, other: str | None) -> str | None:
+    """The later one of two; of one that is known, that."""
+    return sequencer if other is None or newer(sequencer, other) else other
 
-    Equal bytes are a duplicate, whichever is newer. After a removal even equal bytes are news.
+
+def compare(seen: StoredUnit, announced: Content) -> Verdict:
+    """What an announcement means for a unit whose object is known.
+
+    Equal bytes are a duplicate, whichever is newer; after a removal even those are news. `overtaken`: newer
+    than the known bytes, but the object's removal is newer still. `unclear`: only a HEAD can tell what is
+    there now. Announcements and removals are each compared with their own kind first, so that their order of
+    arrival does not matter.
     """
-    if (
-        not removed
-        and known.etag == announced.etag
-        and (known.etag is not None or known.size == announced.size)
-    ):
+    known = seen.content
+    same = known.etag == announced.etag and (known.etag is not None or known.size == announced.size)
+    if same and not seen.removed:
         return "duplicate"
     order = newer(announced.sequencer, known.sequencer)
-    if order is None:
+    if order is False:
+        return "duplicate" if known.sequencer == announced.sequencer else "stale"
+    if order is None and not seen.is_tombstone:
         return "unclear"
-    if order:
+    after = newer(announced.sequencer, seen.removal_sequencer)
+    if after is None:
+        return "unclear" if seen.removed else "newer"
+    if after:
         return "newer"
-    return "duplicate" if known.sequencer == announced.sequencer else "stale"
+    # Among versions the removal may be of another one, or of a delete marker: that is not in its sequencer.
+    return "unclear" if announced.version_id is not None or not seen.removed else "overtaken"
+
+
+def compare_removal(seen: StoredUnit, gone: IntakeRemoval) -> RemovalVerdict:
+    """What a removal means for a unit. `stale`: its object is as it was; `unclear`: a HEAD has to tell."""
+    if newer(
+        seen.sequencer, gone.sequencer
+    ):  # of equal ones it is gone: Google's name the generation removed
+        return "stale"
+    told = gone.sequencer is not None and gone.sequencer == seen.removal_sequencer
+    if gone.of_version:
+        if told or seen.is_tombstone:
+            return "stale"
+        present = seen.removal_version_id if seen.removed else seen.version_id
+        return "unclear" if present in (None, gone.version_id) else "stale"
+    if seen.removed or (gone.sequencer and seen.sequencer):
+        # A delete marker that came late may have been deleted itself since.
+        late = gone.version_id is not None and not told and newer(seen.removal_sequencer, gone.sequencer)
+        return "unclear" if late and not seen.removed else "gone"
+    if gone.event_time_ms is not None and gone.event_time_ms < (seen.unit.event_time_ms or MS_MIN):
+        return "stale"
+    return "gone" if gone.sequencer or gone.removing == "keep" else "unclear"
 
 
 LEASE_EXPIRED = "LEASE_EXPIRED"
+BY_HAND = "BY_HAND"  # quarantined by a person's decision
+WAIT_MAX_MS = 86_400_000  # no backoff is longer, and no circuit asks for more
+
+
+def holds_lease(lease_until_ms: int, claimed_at_ms: int, now_ms: int) -> bool:
+    """Does a claim still exclude others? One from the future, by more than its own length, was made by a
+    clock that was ahead."""
+    length_ms = lease_until_ms - claimed_at_ms
+    return 0 < lease_until_ms - now_ms <= 2 * length_ms
+
+
 _FIELDS = frozenset(Unit.__struct_fields__)
 
 
@@ -536,10 +619,6 @@ def _moved(unit: Unit, status: UnitStatus, event: str, now_ms: int, **changes: A
     return replace(unit, status=status, version=unit.version + 1, updated_at_ms=now_ms, **changes)
 
 
-SCHEMES = {"aws": "s3", "azure": "az", "gcp": "gs"}  # provider → scheme
-PROVIDERS = {scheme: provider for provider, scheme in SCHEMES.items()}
-
-
 class Version(Record, frozen=True):
     """The bytes of an object, as they were announced."""
 
@@ -611,7 +690,7 @@ def versions(history: Iterable[UnitTransition]) -> list[Version]:
 
 def _announced(version: Version, move: UnitTransition) -> Version:
     details = move.details
-    if move.event == "stale":
+    if move.event in ("stale", "ignored"):
         return version
     number = details.get("content_version", version.number)
     if "etag" not in details:

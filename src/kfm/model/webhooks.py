@@ -339,12 +339,9 @@ def _own(
     now_ms: int,
 ) -> WebhookEnvelope | WebhookRefusal:
     payload = msgspec.convert(plain, Payload)
-    if not payload.sent_at.endswith(("Z", "z", "+00:00")):
-        return malformed("sent_at", "`sent_at` must be a time in UTC, such as 2026-01-01T00:00:00Z.")
-    sent_at_ms = _sent_at_ms(payload.sent_at)
-    fresh = check_fresh(sent_at_ms, now_ms, to.tolerance_ms)
-    if not fresh.ok:
-        return refused(fresh.reason)
+    sent_at_ms = _fresh_ms(payload.sent_at, now_ms, to.tolerance_ms)
+    if isinstance(sent_at_ms, WebhookRefusal):
+        return sent_at_ms
     said = payload.metadata
     envelope_hash = _hash(body)
     return WebhookEnvelope(
@@ -389,6 +386,13 @@ def _foreign(
         return malformed("dry_run", "`dry_run` must be true or false.")
     if uuid is not None and not isinstance(uuid, str):
         return malformed("request_uuid", "`request_uuid` must be a text.")
+    sent_at_ms = int(headers[STANDARD_TIME]) * 1000 if scheme == "standard" else None
+    if dry_run and scheme == "github":
+        # It uses nothing up, and GitHub's way has no time of its own: it could be sent again for ever.
+        found = _fresh_ms(plain.get("sent_at"), now_ms, to.tolerance_ms)
+        if isinstance(found, WebhookRefusal):
+            return found
+        sent_at_ms = found
     envelope_hash = _hash(body)
     known_by: Literal["request_uuid", "webhook-id", "body"] = "request_uuid"
     request_uuid = _named(uuid)
@@ -409,8 +413,17 @@ def _foreign(
         dry_run=dry_run,
         is_ping=scheme == "github" and plain.keys() >= {"zen", "hook_id", "hook"},
         event_type=kind if isinstance(kind, str) and _EVENT_TYPE.match(kind) else None,
-        sent_at_ms=int(headers[STANDARD_TIME]) * 1000 if scheme == "standard" else None,
+        sent_at_ms=sent_at_ms,
     )
+
+
+def _fresh_ms(text: Any, now_ms: int, tolerance_ms: int) -> int | WebhookRefusal:
+    """`sent_at` of a body, in ms; refused if it is no time, or too far from now."""
+    if not isinstance(text, str) or not text.endswith(("Z", "z", "+00:00")):
+        return malformed("sent_at", "`sent_at` must be a time in UTC, such as 2026-01-01T00:00:00Z.")
+    sent_at_ms = _sent_at_ms(text)
+    fresh = check_fresh(sent_at_ms, now_ms, tolerance_ms)
+    return sent_at_ms if fresh.ok else refused(fresh.reason)
 
 
 def _sent_at_ms(text: str) -> int:
@@ -467,7 +480,7 @@ def new_body(
     if request_uuid is not None:
         document["request_uuid"] = request_uuid
     if dry_run:
-        document["dry_run"] = True
+        document |= {"dry_run": True, "sent_at": rfc3339(now_ms)}  # one of GitHub's way needs the time, too
     if metadata and scheme == "kfm":
         document["metadata"] = dict(metadata)
     return orjson.dumps(document)

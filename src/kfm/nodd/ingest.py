@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, BinaryIO
 
 from msgspec.structs import replace
@@ -13,8 +13,10 @@ from kfm.db.connection import open_store
 from kfm.lineage.collectors import lineage_export
 from kfm.model.errors import ConfigError, UsageError
 from kfm.model.records import GateResult
+from kfm.model.retry_budgets import unit_policy
 from kfm.model.settings import IngestQueue
 from kfm.nodd.dataset_registry import Generic, IntakePolicy, Registry, load_registry
+from kfm.nodd.grammar import Place
 from kfm.nodd.inspect.inspection import make_inspector
 from kfm.nodd.intake import KeyCache
 from kfm.nodd.poller import Poller
@@ -74,6 +76,7 @@ class NoddIngest:
             policy_epoch=ledger.policy_epoch,
             inspect=make_inspector(self.upstream, self._media_type),
             circuit_open_until=self._circuit_open_until,
+            retry_policy=partial(unit_policy, app.settings),
             redact=app.loaded.discretion,
             downstream=self.downstream,
             replicas=tuple(replica.name for replica in self.settings.replicas),
@@ -231,7 +234,7 @@ class NoddIngest:
 
     def _circuit_open_until(self, provider: str) -> int | None:
         """When the next trial of a provider's circuit is due; None while the circuit is closed."""
-        from kfm.calls.guarded_clients import circuit_name
+        from kfm.model.breaker import circuit_name
 
         circuit = self._app.breakers.circuit(circuit_name(provider))
         return circuit.due_ms(0, self.worker_id) or None
@@ -247,11 +250,17 @@ def registry_of(app: App) -> Registry:
     generic = tuple(
         Generic(dataset=one.dataset, bucket=one.bucket, provider=one.provider) for one in ingest.generic
     )
-    return load_registry(IntakePolicy(generic=generic, topics=ingest.topics))
+    copies = tuple(
+        (dataset, Place(bucket=bucket, provider=one.name, home=False))
+        for one in ingest.providers
+        for bucket, dataset in one.buckets.items()
+    )
+    return load_registry(IntakePolicy(generic=generic, topics=ingest.topics, copies=copies))
 
 
 def upstream_of(app: App) -> Upstream:
-    from kfm.calls.guarded_clients import CircuitGuard, GuardedUpstream, circuit_name
+    from kfm.calls.guarded_clients import CircuitGuard, GuardedUpstream
+    from kfm.model.breaker import circuit_name
     from kfm.objects.upstream import CloudUpstream
 
     ingest = app.settings.ingest

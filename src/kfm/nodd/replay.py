@@ -26,7 +26,9 @@ from kfm.model.replays import (
     check_reason,
     ineligible,
     make_plan,
+    shipped_grants,
 )
+from kfm.model.retry_budgets import unit_policy
 from kfm.model.settings import Ingest
 from kfm.model.times import rfc3339
 from kfm.model.units import IntakeReport
@@ -73,6 +75,7 @@ class ReplayContext:
     gate: Callable[[str], GateResult]  # may units of this dataset be replayed
     clock: Clock
     now_ms: Callable[[], int]  # of the ledger
+    grants_of: Callable[[str], int] = shipped_grants  # of a dataset's units
     note: Callable[[list[GovernanceEntry]], None] = lambda _entries: None  # who resumed one
 
 
@@ -85,7 +88,9 @@ def whole(selection: Selection, mode: Mode) -> Selection:
         raise UsageError(
             "A replay without scope would mean everything that ever failed.", remedy=NO_SCOPE_REMEDY
         )
-    return selection if selection.statuses else replace(selection, statuses=STATUSES[mode])
+    if selection.statuses or selection.wal_ids:  # of a unit that is named it is said why it is left out
+        return selection
+    return replace(selection, statuses=STATUSES[mode])
 
 
 def plan(
@@ -97,24 +102,37 @@ def plan(
     reason: str,
     limit: int | None,
     now_ms: int,
+    grants_of: Callable[[str], int] = shipped_grants,
 ) -> ReplayPlan:
     """Exactly what would be replayed now. Without --limit a selection beyond the cap is refused."""
     selection = whole(selection, mode)
     check_reason(reason, settings.replay_reasons)
     cap = settings.replays_max
-    chosen = reader.select(selection, cap + 1)
-    if len(chosen) > cap and limit is None:
+    chosen = reader.select_all(selection) if limit is not None else reader.select(selection, cap + 1)
+    if isinstance(chosen, list) and len(chosen) > cap:
         raise ReplayTooLarge(
             f"More than {counted(cap, 'unit')} are selected, and one replay has at most that."
         )
     if limit is not None and limit > cap:
         raise ReplayTooLarge(f"--limit {limit} is beyond the cap of {counted(cap, 'unit')} a replay.")
     return make_plan(
-        selection, chosen, mode=mode, reason=reason, policy_of=settings.policy_of, now_ms=now_ms, limit=limit
+        selection,
+        chosen,
+        mode=mode,
+        reason=reason,
+        policy_of=settings.policy_of,
+        now_ms=now_ms,
+        limit=limit,
+        grants_of=grants_of,
     )
 
 
-def require_current(reader: ReplayReader, settings: Ingest, made: ReplayPlan) -> None:
+def require_current(
+    reader: ReplayReader,
+    settings: Ingest,
+    made: ReplayPlan,
+    grants_of: Callable[[str], int] = shipped_grants,
+) -> None:
     """Would the same be decided now about exactly these units? If not, nothing is done."""
     check_plan(made)
     check_reason(made.reason, settings.replay_reasons)
@@ -132,11 +150,10 @@ def require_current(reader: ReplayReader, settings: Ingest, made: ReplayPlan) ->
         reason=made.reason,
         policy_of=settings.policy_of,
         now_ms=made.made_at_ms,
+        grants_of=grants_of,
     )
-    as_they_are = {unit.wal_id: (unit.version, unit.status) for unit in now.units}
-    changed = [
-        unit.wal_id for unit in made.units if as_they_are.get(unit.wal_id) != (unit.version, unit.status)
-    ]
+    as_they_are = {unit.wal_id: unit for unit in now.units}
+    changed = [unit.wal_id for unit in made.units if as_they_are.get(unit.wal_id) != unit]
     if changed:
         raise drifted(made, changed)
 
@@ -156,7 +173,7 @@ def begin(context: ReplayContext, made: ReplayPlan, by: Justification) -> Replay
     """Record its start. One that was started before is found, and goes on whatever changed since."""
     known = context.replays.replay(made.replay_id)
     if known is None or known.state == "requested":
-        require_current(context.replays, context.settings, made)
+        require_current(context.replays, context.settings, made, context.grants_of)
         _require_open(context, made)
         entry = _entry("replay", made, by, context.now_ms(), {"units": len(made.units)})
         changed = context.replays.begin(
@@ -260,8 +277,14 @@ def replay_context(app: App) -> ReplayContext:
         gate=gate,
         clock=app.clock,
         now_ms=store.now_ms,
+        grants_of=grants_of(app),
         note=store.append_governance,
     )
+
+
+def grants_of(app: App) -> Callable[[str], int]:
+    """How many grants a content version of a dataset's units has, as configured."""
+    return lambda dataset: unit_policy(app.settings, dataset).grants_max
 
 
 def selected(app: App, spec: ReplaySpec, limit: int) -> list[tuple[Chosen, str | None]]:
@@ -271,7 +294,11 @@ def selected(app: App, spec: ReplaySpec, limit: int) -> list[tuple[Chosen, str |
     check_reason(spec.reason, ingest.replay_reasons)
     _require_known(app, selection)
     chosen = app.ledger.replay_reader().select(selection, limit)
-    return [(unit, ineligible(unit, spec.mode, ingest.policy_of(unit.dataset))) for unit in chosen]
+    most = grants_of(app)
+    return [
+        (unit, ineligible(unit, spec.mode, ingest.policy_of(unit.dataset), most(unit.dataset)))
+        for unit in chosen
+    ]
 
 
 def plan_of(app: App, spec: ReplaySpec) -> ReplayPlan:
@@ -286,11 +313,17 @@ def plan_of(app: App, spec: ReplaySpec) -> ReplayPlan:
         reason=spec.reason,
         limit=spec.limit,
         now_ms=app.ledger.now_ms(),
+        grants_of=grants_of(app),
     )
 
 
 def _require_known(app: App, selection: Selection) -> None:
     """An unknown name would select nothing, which would look like success."""
+    if selection.wal_ids:
+        named = Selection(wal_ids=selection.wal_ids)
+        found = {unit.wal_id for unit in app.ledger.replay_reader().select_all(named)}
+        for wal_id in sorted(set(selection.wal_ids) - found):
+            raise UsageError(f"There is no unit `{wal_id}`.", remedy="`kfm nodd units` lists them.")
     unknown = set(selection.datasets) - {dataset for dataset, _ in app.ledger.unit_reader().unit_counts()}
     if not unknown:
         return
@@ -398,6 +431,7 @@ def _replay_failed(app: App, announced: set[str], by: Justification) -> tuple[in
             reason=DLQ_DRAIN,
             limit=app.settings.ingest.replays_max,
             now_ms=app.writer.now_ms(),
+            grants_of=grants_of(app),
         )
         left += sum(made.left_out.values())
         if made.units:

@@ -15,6 +15,7 @@ from kfm.model.retry import backoff_ms
 from kfm.model.settings import Replica
 from kfm.nodd.catalogue.search import pages_of
 from kfm.nodd.catalogue.stac_items import render_collection, render_item
+from kfm.objects.http_client import HttpxClient
 from kfm.ports import StacReplica
 from kfm.sinks.stac_api import StacApi
 
@@ -288,7 +289,7 @@ class Deliveries:
 def replicator(app: App, replica: Replica, registry: Registry, store: Ledger) -> tuple[Replicator, StacApi]:
     token = app.loaded.secret(replica.token) if replica.token is not None else None
     base_url = app.loaded.secret(replica.url).rstrip("/")
-    api = StacApi(base_url, token, clock=app.clock)
+    api = StacApi(base_url, token, client=HttpxClient(), clock=app.clock)
     made = Replicator(
         replica.name,
         api,

@@ -15,10 +15,11 @@ from kfm.model.catalogue import CatalogueEntry
 from kfm.model.errors import CircuitOpen, ConfigError, ExtraMissing, KfmError
 from kfm.model.records import GateResult, Record
 from kfm.model.redaction import Discretion
-from kfm.model.retry import Classification, Failure, classify
+from kfm.model.retry import Classification, Failure, RetryPolicy, classify
 from kfm.model.retry_budgets import fate_of
 from kfm.model.settings import Ingest
 from kfm.model.units import (
+    UNKNOWN,
     ClaimedUnit,
     ClaimRequest,
     ExchangeReport,
@@ -34,7 +35,7 @@ from kfm.nodd.catalogue.item_facts import entry
 from kfm.nodd.dataset_registry import Registry
 from kfm.nodd.grammar import Reading
 from kfm.nodd.inspect.inspection import InspectionResult, Inspector
-from kfm.nodd.inspect.verdicts import NOTHING_ASKED, Levels
+from kfm.nodd.inspect.verdicts import FAILED, NOTHING_ASKED, Levels
 from kfm.nodd.intake import KeyCache
 from kfm.nodd.messages.refusals import RecordRefusal
 from kfm.nodd.unit_observer import UnitObserver
@@ -50,7 +51,8 @@ NO_INTAKE = IntakeBatch()
 NEVER_MS = 1 << 62  # when a lane is due in which nothing waits
 MESSAGE_CHARS_MAX = 1_000
 UNABLE_MS = 60_000  # another worker may be able to
-HEAD_DECIDES = Levels(integrity="head")
+PROVENANCE_PARTIAL = "PROVENANCE_PARTIAL"
+MISSING = "OBJECT_MISSING"
 _UNREADABLE = Classification(retryable=False, error_class="schema")
 _key = attrgetter("dataset", "provider", "alone")  # of a lane
 
@@ -72,6 +74,7 @@ class IngestContext:
     policy_epoch: Callable[[], int]
     inspect: Inspector | None = None  # None: nothing can be read upstream, so announcements are trusted
     circuit_open_until: Callable[[str], int | None] = lambda _provider: None
+    retry_policy: Callable[[str], RetryPolicy | None] = lambda _dataset: None  # None: the shipped one
     redact: Discretion = field(default_factory=Discretion)
     downstream: tuple[tuple[str, str], ...] = ()  # (dataset, source)
     replicas: tuple[str, ...] = ()
@@ -95,6 +98,26 @@ class StepReport(Record, frozen=True):
     intake: IntakeReport = IntakeReport()
 
 
+class LedgerTime:
+    """The ledger's time, which all times of units are in: read now and then, and carried on from there by a
+    clock that nothing sets. So units are worked on in several threads without asking the ledger, and a worker
+    whose own clock is wrong is as right as others."""
+
+    def __init__(self, clock: Clock, ledger_now_ms: Callable[[], int]) -> None:
+        self._clock = clock
+        self._ledger_now_ms = ledger_now_ms
+        self._ahead_ms: int | None = None
+
+    def read(self) -> int:
+        """Ask the ledger. For the thread that its connection belongs to."""
+        now_ms = self._ledger_now_ms()
+        self._ahead_ms = now_ms - self._clock.monotonic_ms()
+        return now_ms
+
+    def now_ms(self) -> int:
+        return self.read() if self._ahead_ms is None else self._clock.monotonic_ms() + self._ahead_ms
+
+
 class Worker:
     """Claims units lane by lane, inspects their objects and records the results."""
 
@@ -104,6 +127,7 @@ class Worker:
         self._lanes_read_ms: int | None = None
         self._claimed: list[ClaimedUnit] = []
         self._unrecorded: ResultBatch | None = None  # worked on, and not known to be recorded
+        self._ledger = LedgerTime(context.clock, context.wal.now_ms)
         self._epoch = 0
         self._introduced = False
         self._gates: dict[tuple[str, bool], GateResult] = {}
@@ -229,7 +253,7 @@ class Worker:
             self._lanes_read_ms = now_ms
         if self._lanes:
             return self._lanes.pop(0)
-        now_ms = context.clock.now_ms()
+        now_ms = self._ledger.now_ms()
         arriving = dict.fromkeys((one.unit.dataset, one.unit.provider) for one in arrivals)
         lanes = (Lane(*lane, due_ms=NEVER_MS) for lane in arriving)
         return next((lane for lane in lanes if self._blocked_by(lane, now_ms) is None), None)
@@ -239,7 +263,7 @@ class Worker:
         context = self._context
         self._epoch = context.policy_epoch()
         self._gates.clear()
-        now_ms, lanes = context.clock.now_ms(), context.wal.lanes()
+        now_ms, lanes = self._ledger.read(), context.wal.lanes()
         blocked: dict[str, str] = {}
         ready = []
         for lane in (one for one in lanes if one.due_ms <= now_ms):
@@ -276,21 +300,28 @@ class Worker:
         try:
             reading = self._reading(claimed)
             policy = context.settings.policy_of(claimed.dataset)
-            if claimed.removed and policy.removal == "remove":
+            if claimed.removed and (policy.removal == "remove" or claimed.content == UNKNOWN):
                 return UnitSuccess(claimed, "unknown", "unknown", "ok", None)
-            levels = self._levels_of(claimed.dataset)
-            if claimed.unclear and levels.integrity == "announced":
-                levels = HEAD_DECIDES
+            levels, proven = self._levels_of(claimed.dataset), claimed.is_identified
+            wanted = not proven and policy.provenance == "ok"  # then a HEAD has to name the bytes
+            if (claimed.unclear or wanted) and levels.integrity == "announced":
+                levels = replace(levels, integrity="head")
             dataset = context.registry.find(claimed.dataset)
             if levels is NOTHING_ASKED or context.inspect is None:
+                if wanted:
+                    return self._unproven(claimed)
                 return UnitSuccess(
                     claimed,
                     "unknown",
                     "suspect" if reading.suspect else "ok",
-                    "ok",
+                    "ok" if proven else "partial",
                     dated(entry(reading, claimed.content, claimed.content_version, None, dataset), claimed),
                 )
             found = context.inspect(reading, claimed.content, levels, declared(claimed.extra))
+            if found.error_code == MISSING and claimed.unclear:
+                gone = self._gone(claimed, reading, removes=policy.removal == "remove")
+                if gone is not None:
+                    return gone
             if found.error_code is not None:
                 return self._failed(
                     claimed,
@@ -301,11 +332,14 @@ class Worker:
                     metadata_status=found.metadata_status,
                 )
             content = found.content or claimed.content
+            proven = any((content.etag, content.version_id, found.checksum))
+            if wanted and not proven:
+                return self._unproven(claimed)
             return UnitSuccess(
                 claimed,
                 found.integrity_status,
                 found.metadata_status,
-                "ok",
+                "ok" if proven else "partial",
                 dated(entry(reading, content, claimed.content_version, found, dataset), claimed),
                 joined(claimed.extra, found),
                 found.content,
@@ -318,11 +352,22 @@ class Worker:
             ConfigError,
             ExtraMissing,
         ) as error:  # of this worker, not of the unit: nothing was inspected
-            later_ms = error.facts.get("not_before_ms", context.clock.now_ms() + UNABLE_MS)
+            later_ms = error.facts.get("not_before_ms", self._ledger.now_ms() + UNABLE_MS)
             return self._put_back(claimed, error.code, str(error), later_ms)
         except Exception as error:  # noqa: BLE001 - a failure of one unit must not fail the batch
             code = error.code if isinstance(error, KfmError) else type(error).__name__
             return self._failed(claimed, classify_call(error), code, str(error))
+
+    def _gone(self, claimed: ClaimedUnit, reading: Reading, *, removes: bool) -> UnitSuccess | None:
+        """A HEAD was to decide between a removal and an announcement, and there is no object. None: there is
+        no item yet that could stay, and what has to be inspected first can't be."""
+        if removes:
+            return UnitSuccess(claimed, "unknown", "unknown", "ok", None, gone=2)
+        if not claimed.done_version and self._levels_of(claimed.dataset) is not NOTHING_ASKED:
+            return None
+        dataset = self._context.registry.find(claimed.dataset)
+        kept = dated(entry(reading, claimed.content, claimed.content_version, None, dataset), claimed)
+        return UnitSuccess(claimed, "unknown", "suspect" if reading.suspect else "ok", "ok", kept, gone=1)
 
     def _reading(self, claimed: ClaimedUnit) -> Reading:
         """The reading of its key, with the stored doubts: they must not depend on the worker and the time."""
@@ -356,10 +401,15 @@ class Worker:
             kind,
             code,
             context.redact.hide(message)[:MESSAGE_CHARS_MAX],
-            now_ms=context.clock.now_ms(),
+            now_ms=self._ledger.now_ms(),
             unit_random=context.rng.unit(),
+            policy=context.retry_policy(claimed.dataset),
         )
         return replace(failed, integrity_status=integrity_status, metadata_status=metadata_status)
+
+    def _unproven(self, claimed: ClaimedUnit) -> UnitFailure:
+        kind = classify(Failure(code=PROVENANCE_PARTIAL))
+        return self._failed(claimed, kind, PROVENANCE_PARTIAL, FAILED[PROVENANCE_PARTIAL])
 
     def _put_back(
         self, claimed: ClaimedUnit, code: str, message: str, not_before_ms: int | None
@@ -406,7 +456,14 @@ class Worker:
 
 
 def failure_of_unit(
-    claimed: ClaimedUnit, kind: Classification, code: str, message: str, *, now_ms: int, unit_random: float
+    claimed: ClaimedUnit,
+    kind: Classification,
+    code: str,
+    message: str,
+    *,
+    now_ms: int,
+    unit_random: float,
+    policy: RetryPolicy | None = None,
 ) -> UnitFailure:
     """A failed attempt that is charged, and what its budget decides."""
     outlook = fate_of(
@@ -416,6 +473,7 @@ def failure_of_unit(
         granted_at_ms=claimed.granted_at_ms,
         now_ms=now_ms,
         unit_random=unit_random,
+        policy=policy,
     )
     return UnitFailure(
         claimed=claimed,

@@ -17,9 +17,17 @@ from kfm.audit.chain import seal_all
 from kfm.decoders import prepare_decoders
 from kfm.lineage.collectors import RUN_DELIVERY_MS, deliver, lineage_export
 from kfm.model.audit import UNITS
-from kfm.model.errors import BackendUnavailable, KfmError, StoreCorrupt, StoreTooNew, StoreUnsafe
+from kfm.model.errors import (
+    BackendUnavailable,
+    KfmError,
+    StoreCorrupt,
+    StoreTooNew,
+    StoreUnsafe,
+    outage_of,
+)
 from kfm.model.records import Record
 from kfm.model.retry import backoff_ms
+from kfm.model.retry_budgets import unit_policy
 from kfm.model.units import IntakeBatch, IntakeReport
 from kfm.nodd.downstream import Followers
 from kfm.nodd.ingest import NoddIngest
@@ -31,7 +39,7 @@ from kfm.ports import Clock
 
 if TYPE_CHECKING:
     from kfm.app import App
-    from kfm.db.units import Units
+    from kfm.db.units import UnitReader, Units
     from kfm.ports import Queue
 
 
@@ -66,6 +74,7 @@ class WorkerCounts(Record, frozen=True):
     duplicate: int = 0
     reissued: int = 0
     stale: int = 0
+    reissues_ignored: int = 0
     removed: int = 0
     dead: int = 0
     succeeded: int = 0
@@ -113,7 +122,7 @@ class WorkerLoop:
         rest: Callable[[int], object],
         rate: float | None = None,
         progress: Callable[[WorkerCounts], None] = lambda _counts: None,
-        next_due_ms: Callable[[], int | None] = lambda: None,
+        due_in_ms: Callable[[], int | None] = lambda: None,
         has_input: Callable[[], bool] = lambda: False,
     ) -> None:
         self._worker = worker
@@ -126,7 +135,7 @@ class WorkerLoop:
         self._rest = rest  # waits, unless the process is to stop
         self._rate = rate
         self._progress = progress
-        self._next_due_ms = next_due_ms
+        self._due_in_ms = due_in_ms  # by the ledger's clock; None: nothing waits
         self._has_input = has_input  # a stream that has not ended is not idle, however long it is silent
         self._next_ms = clock.monotonic_ms()  # with a rate: nothing is processed before
 
@@ -168,7 +177,10 @@ class WorkerLoop:
                 failures += 1
                 idle_ms = backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, failures)
                 logger.warning(
-                    "%s The worker goes on in %d s", error, idle_ms // 1000, extra={"code": error.code}
+                    "%s The worker goes on in %d s",
+                    error,
+                    idle_ms // 1000,
+                    extra={"code": error.code, **outage_of(error)},
                 )
             if idle_ms:
                 self._wait_for_work(idle_ms, in_trouble=failures > 0)
@@ -267,14 +279,14 @@ class WorkerLoop:
         return True
 
     def _idle_ms(self) -> int:
-        due_ms = self._next_due_ms()
-        if due_ms is None or self._worker.blocked:  # what is blocked stays due
+        left_ms = self._due_in_ms()
+        if left_ms is None or self._worker.blocked:  # what is blocked stays due
             return IDLE_MS_MAX
-        return min(IDLE_MS_MAX, max(10, due_ms - self._clock.now_ms()))
+        return min(IDLE_MS_MAX, max(10, left_ms))
 
     def _is_due(self) -> bool:
-        due_ms = self._next_due_ms()
-        return due_ms is not None and due_ms <= self._clock.now_ms() and not self._worker.blocked
+        left_ms = self._due_in_ms()
+        return left_ms is not None and left_ms <= 0 and not self._worker.blocked
 
     def _maintain(self, *, everything: bool = False) -> None:
         for failure in run_due(self._maintenance, self._clock.monotonic_ms(), everything=everything):
@@ -300,7 +312,8 @@ def poll_until_stopped(
         except Exception as error:  # noqa: BLE001 - the end of this thread would end the intake unnoticed
             failures += 1
             text = str(error) if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
-            logger.warning("a queue can't be read: %s", text, extra={"queue": poller.queue_name})
+            about = {"queue": poller.queue_name, **outage_of(error)}
+            logger.warning("a queue can't be read: %s", text, extra=about)
             rest(backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, failures))
             continue
         failures = 0
@@ -376,7 +389,7 @@ def run_worker(
             rate=options.rate,
             progress=lambda counts: show(counts, (app.clock.monotonic_ms() - began_ms) / 1000),
             has_input=lambda: any(not queue.ended for _, queue in pollers),
-            next_due_ms=lambda: min((lane.due_ms for lane in context.wal.lanes()), default=None),
+            due_in_ms=lambda: due_in_ms(context.wal),
         )
         modes = {"once": loop.run_once, "until-idle": loop.run_until_idle}
         done = modes.get(options.mode, loop.run_until_stopped)()
@@ -392,11 +405,19 @@ def run_worker(
             ingest.close()
 
 
+def due_in_ms(wal: UnitReader) -> int | None:
+    """How long until the next unit is due, by the ledger's clock; None if none waits."""
+    first_ms = min((lane.due_ms for lane in wal.lanes()), default=None)
+    return None if first_ms is None else first_ms - wal.now_ms()
+
+
 def release_units(app: App, worker_id: str) -> None:
     """Units that the ledger still has as claimed by this worker: the answer to their claim was lost."""
     lineage = lineage_export(app.settings) != "none"
     with contextlib.suppress(KfmError):  # the ledger is unavailable: then the leases have to lapse
-        app.writer.units().reap_units(app.rng.unit(), worker_id.__eq__, lineage=lineage)
+        app.writer.units().reap_units(
+            app.rng.unit(), worker_id.__eq__, lineage=lineage, policy_of=partial(unit_policy, app.settings)
+        )
 
 
 def batch_of(options: WorkerOptions, configured: int) -> int:
@@ -481,6 +502,10 @@ def maintenance(
         sending = Deliveries(app)
         tasks.append(PeriodicTask("replicas", DELIVER_MS, lambda: sending.step(ALL_BATCHES, stop.is_set)))
 
+    observer = ingest.observer
+    if observer is not None:
+        tasks.append(PeriodicTask("metrics", FOLD_MS, lambda: observer.totals(app.writer.unit_figures())))
+
     def lineage() -> object:
         return deliver_events(app, deadline_ms=RUN_DELIVERY_MS)
 
@@ -489,7 +514,12 @@ def maintenance(
         PeriodicTask(
             "lapsed leases",
             REAP_MS,
-            lambda: wal.reap_units(app.rng.unit(), app.liveness.is_dead, lineage=export),
+            lambda: wal.reap_units(
+                app.rng.unit(),
+                app.liveness.is_dead,
+                lineage=export,
+                policy_of=partial(unit_policy, app.settings),
+            ),
         ),
         PeriodicTask("figures", FOLD_MS, lambda: fold_counts(wal)),
         PeriodicTask("lineage", DELIVER_MS, lineage if deliveries else partial(deliver, app)),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from kfm.model.bucket_options import ALLOW_HTTP, option_problems
 from kfm.model.errors import BackendUnavailable, ChecksumMismatch, ConfigError, ExtraMissing
 from kfm.model.records import ObjectStat
 from kfm.model.redaction import is_secret_name, redact
@@ -36,16 +37,20 @@ def open_bucket(
     except ImportError:
         raise ExtraMissing("Buckets need obstore: install kfm-kernel[objects].") from None
     scheme = url.partition("://")[0]
-    given = dict(options or {})
+    given = {name.lower(): value for name, value in (options or {}).items()}
+    for _name, sentence in option_problems(url, given):
+        raise ConfigError(f"The bucket {redact(url)} can't be opened: {sentence}.")
     connect: Any = stores.from_url  # its overloads want literal keys
     try:
         if scheme in ("file", "memory"):
             store = connect(url)
         else:
             client: dict[str, Any] = {"timeout": timedelta(milliseconds=timeout_ms)}
-            plain = given.pop("allow_http", "").lower() == "true"  # the client's, not the store's
-            if plain or given.get("endpoint", given.get("aws_endpoint", "")).startswith("http://"):
-                client["allow_http"] = True
+            plain = given.pop(ALLOW_HTTP, "").lower() == "true"
+            if plain or any(
+                value.startswith("http://") for name, value in given.items() if "endpoint" in name
+            ):
+                client[ALLOW_HTTP] = True
             store = connect(url, config=given, client_options=client, retry_config={"max_retries": 0})
     except (KeyboardInterrupt, SystemExit):
         raise
@@ -75,7 +80,9 @@ class ObstoreBucket:
         with self._explained(key):
             try:
                 result = self._store.get(key)
-            except (NotFoundError, FileNotFoundError):
+            except (NotFoundError, FileNotFoundError) as error:
+                if _no_bucket(error):
+                    raise
                 return None
             if result.meta["size"] > SMALL_BYTES_MAX:
                 raise BackendUnavailable(
@@ -167,21 +174,38 @@ class ObstoreBucket:
             yield
         except exceptions.PreconditionError:
             raise ChecksumMismatch(f"{self._name}: {key} changed meanwhile.", transient=True) from None
-        except (exceptions.NotFoundError, FileNotFoundError):
-            raise BackendUnavailable(f"{self._name}: there is no {key}.", status=404) from None
+        except (exceptions.NotFoundError, FileNotFoundError) as error:
+            raise self._missing(error, key) from None
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError) as error:
             raise BackendUnavailable(f"{self._name} refuses us: {self._said(error)}", status=403) from None
         except NotImplementedError:
             raise BackendUnavailable(f"{self._name} knows no conditional writes.", transient=False) from None
         except (exceptions.BaseError, OSError) as error:
+            if _no_bucket(error):
+                raise self._missing(error, key) from None
             status = obstore_status(error)
             facts: dict[str, Any] = (
                 {"transient": classify_error(error).retryable} if status is None else {"status": status}
             )
             raise BackendUnavailable(f"{self._name}: {self._said(error)}", **facts) from None
 
+    def _missing(self, error: Exception, key: str) -> BackendUnavailable:
+        if not _no_bucket(error):
+            return BackendUnavailable(f"{self._name}: there is no {key}.", status=404)
+        return BackendUnavailable(
+            f"There is no bucket {self._name}.",
+            remedy="Make the bucket, or correct its address; `kfm doctor` tries it.",
+            status=404,
+        )
+
     def _said(self, error: Exception) -> str:
         return redact(self._discreet(str(error).split("\n")[0]), self._secrets)[:500]
+
+
+def _no_bucket(error: Exception) -> bool:
+    """By the code or sentence in the answer of S3, Azure and GCS: each says 404 of both."""
+    said = str(error)
+    return any(word in said for word in ("NoSuchBucket", "ContainerNotFound", "bucket does not exist"))
 
 
 def _stat(meta: Any) -> ObjectStat:

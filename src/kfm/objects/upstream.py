@@ -13,11 +13,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import md5
+from stat import S_ISREG
 from typing import TYPE_CHECKING
 
 from kfm.model.errors import (
     BackendUnavailable,
     CircuitOpen,
+    ConfigError,
     LimitExceeded,
     ObjectMissing,
     UpstreamUnavailable,
@@ -25,7 +27,8 @@ from kfm.model.errors import (
 )
 from kfm.model.records import ObjectStat
 from kfm.model.redaction import redact
-from kfm.model.units import PROVIDERS, SCHEMES
+from kfm.model.units import provider_of, scheme_of
+from kfm.system import OutsideFolder, open_below
 
 if TYPE_CHECKING:
     from kfm.objects.bucket_client import ObstoreBucket
@@ -47,7 +50,7 @@ def split_uri(object_uri: str) -> tuple[str, str, str]:
     if scheme == "az":
         container, _, key = key.partition("/")
         bucket = f"{bucket}/{container}" if container else ""
-    if scheme not in PROVIDERS or not bucket or not key:
+    if provider_of(scheme) is None or not bucket or not key:
         raise UsageError(f"{object_uri[:128]!r} is no object of s3://, gs:// or az://.")
     return scheme, bucket, key
 
@@ -123,9 +126,7 @@ class CloudUpstream:
 
     def list(self, provider: str, bucket: str, prefix: str) -> Iterator[ObjectStat]:
         """Keys that begin so, in whatever order the store has them. Not tried again: the caller can."""
-        scheme = SCHEMES.get(provider)
-        if scheme is None:
-            raise UsageError(f"{provider[:64]!r} is no provider: {', '.join(sorted(SCHEMES))}.")
+        scheme = scheme_of(provider)
         mirror = self._mirror(scheme, bucket)
         if mirror is not None:
             yield from mirror.list(prefix)
@@ -171,10 +172,16 @@ class CloudUpstream:
         if scheme == "az":
             account, _, bucket = bucket.partition("/")
             options.setdefault("account_name", account)
-        elif scheme == "s3" and not any(option.lower().endswith("region") for option in options):
+        elif scheme.startswith("s3") and not any(option.lower().endswith("region") for option in options):
             options["region"] = REGION
+        protocol, _, provider = scheme.partition("+")
+        if provider and not any("endpoint" in option.lower() for option in options):
+            raise ConfigError(
+                f"Where the buckets of {provider} are is not known.",
+                remedy=f'Give its address: ingest.object_options: {{"{scheme}://*": {{endpoint: "https://…"}}}}.',
+            )
         return open_bucket(
-            f"{scheme}://{bucket}", options, timeout_ms=self._timeout_ms, discreet=self._discreet
+            f"{protocol}://{bucket}", options, timeout_ms=self._timeout_ms, discreet=self._discreet
         )
 
 
@@ -203,8 +210,11 @@ class FolderMirror:
         self._lock = threading.Lock()
 
     def head(self, key: str) -> ObjectStat | None:
-        path = self._path(key)
-        return None if path is None else self._stat(key, path)
+        try:
+            with self._opened(key) as file:
+                return self._stat(key, file)
+        except ObjectMissing:
+            return None
 
     def read(self, key: str, start: int, length: int) -> bytes:
         with self._opened(key) as file:
@@ -216,59 +226,58 @@ class FolderMirror:
                 yield piece
 
     def list(self, prefix: str) -> Iterator[ObjectStat]:
-        begin = self._path(prefix.rpartition("/")[0], folder=True)
-        if begin is None:
+        begin = prefix.rpartition("/")[0]
+        try:
+            folder = self._descriptor(begin, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError:
             return
-        for where, folders, names in os.walk(begin):
-            folders.sort()
-            for name in sorted(names):
-                key = os.path.relpath(os.path.join(where, name), self._folder).replace(os.sep, "/")
-                if key.startswith(prefix):
-                    stat = self.head(key)
+        try:
+            for where, folders, names, _ in os.fwalk(".", dir_fd=folder):
+                folders.sort()
+                for name in sorted(names):
+                    key = os.path.normpath(f"{begin}/{where}/{name}").lstrip("/")
+                    stat = self.head(key) if key.startswith(prefix) else None
                     if stat is not None:
                         yield stat
+        finally:
+            os.close(folder)
 
-    def _path(self, key: str, *, folder: bool = False) -> str | None:
-        """The file's real path; None if there is no such file within the folder."""
-        parts = key.split("/") if key else []
-        if "\0" in key or any(part in ("", ".", "..") for part in parts):
-            return None
-        path = os.path.realpath(os.path.join(self._folder, *parts))
-        if path != self._folder and not path.startswith(self._folder.rstrip(os.sep) + os.sep):
-            return None
-        return path if (os.path.isdir(path) if folder else os.path.isfile(path)) else None
+    def _descriptor(self, key: str, flags: int) -> int:
+        """FileNotFoundError for a key that is no plain path, OutsideFolder for one that leads out."""
+        if "\0" in key or any(part in ("", ".", "..") for part in key.split("/") if key):
+            raise FileNotFoundError(key)
+        return open_below(self._folder, key, flags)[0] if key else os.open(self._folder, flags)
 
     @contextmanager
     def _opened(self, key: str) -> Iterator[int]:
-        path = self._path(key)
-        if path is None:
-            raise ObjectMissing(f"There is no {key} in the mirror.", status=404)
+        missing = ObjectMissing(f"There is no {key} in the mirror.", status=404)
         with _files():
-            file = os.open(path, os.O_RDONLY)
+            try:
+                file = self._descriptor(key, os.O_RDONLY)
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError, OutsideFolder):
+                raise missing from None
         try:
+            if not S_ISREG(os.fstat(file).st_mode):
+                raise missing
             yield file
         finally:
             os.close(file)
 
-    def _stat(self, key: str, path: str) -> ObjectStat | None:
-        try:
-            found = os.stat(path)
-        except FileNotFoundError:
-            return None
+    def _stat(self, key: str, file: int) -> ObjectStat:
+        found = os.fstat(file)
         with _files():
-            etag = self._etag(path, found)
+            etag = self._etag(key, file, found)
         return ObjectStat(key=key, size=found.st_size, modified_ms=found.st_mtime_ns // 1_000_000, etag=etag)
 
-    def _etag(self, path: str, found: os.stat_result) -> str:
+    def _etag(self, key: str, file: int, found: os.stat_result) -> str:
         """As S3 makes it for an object that was put in one piece."""
-        known = (path, found.st_mtime_ns, found.st_size)
+        known = (key, found.st_mtime_ns, found.st_size)
         with self._lock:
             if known in self._etags:
                 return self._etags[known]
         digest = md5(usedforsecurity=False)
-        with open(path, "rb") as file:
-            while piece := file.read(PIECE_BYTES):
-                digest.update(piece)
+        while piece := os.read(file, PIECE_BYTES):
+            digest.update(piece)
         etag = f'"{digest.hexdigest()}"'
         with self._lock:
             self._etags[known] = etag

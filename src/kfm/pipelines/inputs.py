@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -17,6 +18,7 @@ from kfm.model.errors import (
     UpstreamUnavailable,
 )
 from kfm.model.redaction import redact
+from kfm.model.times import is_strong_date
 from kfm.pipelines.declaration import CONTEXT_NAMES
 from kfm.pipelines.node_values import NodeFiles, StoredFile
 
@@ -246,12 +248,14 @@ class RemoteInputVersions:
         open_bucket: Callable[[str], Bucket],
         branches: Callable[[], BranchReader],
         circuit_guard: Callable[[str], CircuitGuard],
+        now_ms: Callable[[], int],
     ) -> None:
         self._http = http
         self._guard = guard
         self._open_bucket = open_bucket
         self._branches = branches
         self._circuit_guard = circuit_guard  # by provider
+        self._now_ms = now_ms
         self._known: dict[str, Mapping[str, Any]] = {}
         self._failed: dict[str, KfmError] = {}
 
@@ -297,7 +301,9 @@ class RemoteInputVersions:
             http = GuardedHttp(http, self._circuit_guard(provider))
 
         def ask(timeout_ms: int) -> Mapping[str, str]:
-            with http.open("HEAD", uri, {}, timeout_ms) as response:
+            # Its host may be anywhere: the pipeline's own code names it. Where it redirects to may not.
+            host = urlsplit(uri).hostname or ""
+            with http.open("HEAD", uri, {}, timeout_ms, allow=(host,)) as response:
                 if response.status != 200:
                     raise UpstreamUnavailable(
                         f"{redact(uri)} answered {response.status}.",
@@ -314,6 +320,8 @@ class RemoteInputVersions:
                 field=uri,
                 remedy="Fetch it in a node of its own, and let others read from that node.",
             )
+        if "etag" not in validators and not is_strong_date(headers, self._now_ms()):
+            validators["date"] = headers.get("date") or str(self._now_ms())  # equal to no later answer
         return {"uri": uri, **validators}
 
     def _in_bucket(self, uri: str) -> Mapping[str, Any]:
@@ -356,4 +364,5 @@ def unconfigured_input_versions(
         lambda address: open_bucket(address, {}, timeout_ms=CALL_TIMEOUT_MS),
         branches,
         lambda provider: CircuitGuard(breakers.circuit(provider), clock),
+        clock.now_ms,
     )

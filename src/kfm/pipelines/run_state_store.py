@@ -309,6 +309,9 @@ class NullRunState:
     def made(self, *_what: object) -> Head | None:
         return None
 
+    def was_reverted(self, *_what: object) -> bool:
+        return False
+
     def record(
         self,
         fence: Fence,  # noqa: ARG002

@@ -33,6 +33,7 @@ from kfm.release.distributions import installed
 from kfm.release.release_folder import ATTESTATION, LEDGER, MANIFEST, SBOM, SIGNATURE, checked_version
 from kfm.release.sbom import sbom
 from kfm.release.verification import Verified, verify
+from kfm.system import sync_folder
 from kfm.telemetry.aggregates import Aggregates, DatasetNames, TimeBounds, visit, visit_passes
 from kfm.telemetry.documents import document_bytes, document_line
 from kfm.telemetry.exporter import PublicNames
@@ -86,7 +87,7 @@ def make(
     origin: Origin,
     sign: Callable[[bytes], bytes] | None = None,
 ) -> Made:
-    """Make it, or find that it is there already. The making is recorded in the governance ledger."""
+    """Make it, or find that it is there already. The making is recorded in the audit log."""
     if wanted.replace and not (wanted.rationale or "").strip():
         raise RationaleRequired("Replacing a release needs --rationale TEXT.")
     target = os.path.join(wanted.parent, wanted.version)
@@ -125,7 +126,7 @@ def _signed(state: State, signature: bytes, work: str, made: str, target: str) -
     fresh = os.path.join(work, SIGNATURE)
     release_folder.write_file(fresh, signature)
     os.rename(fresh, os.path.join(target, SIGNATURE))
-    release_folder.fsync_folder(target)
+    sync_folder(target)
     return "signed"
 
 
@@ -181,7 +182,7 @@ def _write_all(
 
 
 def last_link(ledger: LedgerReader, bounds: TimeBounds) -> ChainLink | None:
-    """The last entry of the governance ledger within the bounds that is not itself about a release.
+    """The last entry of the audit log within the bounds that is not itself about a release.
 
     Making a release is recorded: if that counted, no release could be made twice alike.
     """
@@ -318,7 +319,7 @@ RUNS, ATTEMPTS, RETRIES, CALLS = "runs.jsonl", "attempts.jsonl", "retries.jsonl"
 
 
 class PublicInvocation(Record, frozen=True):
-    """An invocation without who made it and why: that is between them and the governance ledger."""
+    """An invocation without who made it and why: that is between them and the audit log."""
 
     invocation_id: str
     run_id: str | None

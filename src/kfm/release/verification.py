@@ -106,7 +106,7 @@ def _attestation(path: str, there: dict[str, str]) -> Iterator[ReleaseFinding]:
         return
     try:
         statement = msgspec.json.decode(_read(path, ATTESTATION), type=Statement)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         yield ReleaseFinding(file=ATTESTATION, problem=f"is no statement about a release: {error}")
         return
     subjects = {subject.name: subject.digest.get("sha256") for subject in statement.subject}

@@ -1,4 +1,4 @@
-"""Entries of the governance ledger as documents."""
+"""Entries of the audit log as documents."""
 
 from __future__ import annotations
 

@@ -45,6 +45,7 @@ class Blocker(Record, frozen=True):
     who: str
     command: str
     sentence: str = ""  # all of it, where it can be the first line of status
+    scope: str = ""  # of a switch: what entries of the audit log are about
 
 
 def switched(switches: Iterable[Switch]) -> Iterator[Blocker]:
@@ -68,6 +69,7 @@ def switched(switches: Iterable[Switch]) -> Iterator[Blocker]:
             command=switch_command(switch.scope),
             sentence=f"blocked by kill switch on {where}, {switch.position} by {switch.actor} "
             f"since {moment(switch.set_at_ms)}: {switch.rationale}",
+            scope=switch.scope,
         )
 
 
@@ -113,6 +115,8 @@ def halted(settings: Settings, ledger: LedgerReader, now_ms: int) -> Iterator[Bl
                 since_ms=held.held_at_ms,
                 who=APPROVER if asked else "an operator requests it, another person approves",
                 command=step.command if step else "",
+                sentence=f"blocked by a halt of dataset {dataset.id} for review since "
+                f"{moment(held.held_at_ms)}, after run {short_id(held.subject)}: {held.error_code}",
             )
 
 
@@ -138,6 +142,50 @@ def open_circuits(settings: Settings, breakers: Iterable[Breaker], now_ms: int) 
             command=command,
             sentence=sentence,
         )
+
+
+def blockers_of(
+    settings: Settings, ledger: LedgerReader, dataset_id: str, now_ms: int, source_id: str | None = None
+) -> Iterator[Blocker]:
+    """What keeps new work of one dataset, or of one of its sources, from beginning now, the hardest first;
+    without refused invocations.
+
+    A halt comes before the pause that it has set: lifting the pause alone starts nothing.
+    """
+    from msgspec.structs import replace
+
+    from kfm.model.breaker import providers_of
+
+    dataset = settings.declared(dataset_id)
+    known = replace(settings, datasets=() if dataset is None else (dataset,))
+    yield from halted(known, ledger, now_ms)
+    scopes = ("all", f"dataset:{dataset_id}", f"domain:{settings.domain_of(dataset_id)}")
+    yield from switched(switch for switch in ledger.switches() if switch.scope in scopes)
+    yield from frozen(known, now_ms)
+    mine = [
+        source
+        for source in settings.sources
+        if source.dataset == dataset_id and source_id in (None, source.id)
+    ]
+    providers = {name for source in mine for name in providers_of(source, settings.source)}
+    called = [breaker for breaker in ledger.breakers() if breaker.provider in providers]
+    yield from open_circuits(settings, refusing(settings, called, now_ms), now_ms)
+
+
+def refusing(settings: Settings, breakers: Iterable[Breaker], now_ms: int) -> list[Breaker]:
+    """Those that refuse a call made now: after the cool-down the next call is the trial."""
+    from kfm.model.breaker import limits_of, may_call
+
+    return [
+        each
+        for each in breakers
+        if may_call(each, now_ms, limits_of(each.provider, settings.providers)) == "refuse"
+    ]
+
+
+def lifting(blocker: Blocker) -> str:
+    """Who can lift it, and the command."""
+    return f"Who can lift it: {blocker.who}: `{blocker.command}`."
 
 
 def blockers(settings: Settings, ledger: LedgerReader, now_ms: int) -> list[Blocker]:
@@ -229,18 +277,42 @@ def failures(settings: Settings, ledger: LedgerReader) -> list[Run]:
     """The newest run of each piece of work, where that failed; newest first.
 
     The same window of the same source is the same work here, whatever its pipeline was: once a corrected
-    one has succeeded, the failure needs no attention any more.
+    one has succeeded, or an earlier one that is in use again has found it done, the failure needs no
+    attention any more.
     """
     failed = ledger.runs(status="failed", limit=RUNS_SEEN_MAX)
     if not failed:
         return []
     newest: dict[Any, Run] = {}
-    for run in [*ledger.runs(limit=RUNS_SEEN_MAX), *failed]:
+    recent = ledger.runs(limit=RUNS_SEEN_MAX)
+    for run in [*recent, *failed]:
         held = newest.setdefault(_work(run), run)
         if (run.start_time_ms, run.revision) > (held.start_time_ms, held.revision):
             newest[_work(run)] = run
     known = {source.id for source in settings.sources}
-    return [run for run in failed if newest[_work(run)].run_id == run.run_id and run.source_id in known]
+    return [
+        run
+        for run in failed
+        if newest[_work(run)].run_id == run.run_id
+        and run.source_id in known
+        and not _found_done(ledger, run, recent)
+    ]
+
+
+def _found_done(ledger: LedgerReader, failed: Run, runs: Sequence[Run]) -> bool:
+    """Was the same window asked for since, and found done by another version of the pipeline?"""
+    done = (
+        run
+        for run in runs
+        if run.status == "success"
+        and _work(run) == _work(failed)
+        and run.pipeline_version != failed.pipeline_version
+    )
+    return any(
+        call.outcome == "noop" and call.requested_at_ms > failed.start_time_ms
+        for run in done
+        for call in ledger.invocations(run_id=run.run_id, limit=1)
+    )
 
 
 def _work(run: Run) -> tuple[Any, ...]:

@@ -118,3 +118,31 @@ def requests_in(reader: Any) -> Sought:
     return Sought(
         "request", "requests", lambda start: reader.find(start, NAMED_MAX + 1), lambda one: one.request_id
     )
+
+
+def incidents_in(ledger: Any) -> Sought:
+    """By the id of an incident."""
+    return Sought(
+        "incident",
+        "incidents",
+        lambda start: ledger.find_incidents(start) if start.replace("-", "").isalnum() else [],
+        lambda one: one.incident_id,
+    )
+
+
+def approvals_in(ledger: Any) -> Sought:
+    return Sought(
+        "request for an approval",
+        "requests for approvals",
+        lambda _start: ledger.approvals(limit=SEARCHED_MAX),
+        lambda one: one.request_id,
+    )
+
+
+def replays_in(reader: Any) -> Sought:
+    return Sought(
+        "replay",
+        "replays",
+        lambda start: [reader.replay(found) for found in reader.find(start, NAMED_MAX + 1)],
+        lambda one: one.replay_id,
+    )

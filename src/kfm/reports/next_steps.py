@@ -10,7 +10,7 @@ from kfm.model.errors import Refused, all_errors
 from kfm.model.next_steps import NextStep, held_step, run_step
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import GateResult, Run
-from kfm.model.retry_budgets import NEEDS_APPROVAL, limits_of
+from kfm.model.retry_budgets import NEEDS_APPROVAL, limits_of, unit_policy
 from kfm.model.settings import Settings
 from kfm.reports.explain.invocations import refused
 
@@ -47,7 +47,9 @@ def step_of_held(
     run = ledger.run(held.subject) if held.grain == "run" and held.state == "held" else None
     if run is not None and run.status == "failed":
         return step_of_run(ledger, run, now_ms, settings)
-    return held_step(held, waiting(ledger, held))
+    unit = ledger.unit_reader().stored(held.subject) if held.grain == "unit" else None
+    left = unit is None or unit.grants < unit_policy(settings, unit.unit.dataset).grants_max
+    return held_step(held, waiting(ledger, held), grants_left=left)
 
 
 def waiting(ledger: LedgerReader, held: QuarantineEntry) -> Approval | None:

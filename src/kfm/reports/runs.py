@@ -6,9 +6,18 @@ from typing import Any
 
 from kfm.model.quantities import instant
 from kfm.reports.lookup import find_run
+from kfm.reports.state_words import of_run
 
 CALLS_MAX = 100
 PROMOTIONS_MAX = 1000
+
+
+def word_of_run(ledger: Any, run: Any) -> str:
+    """The word that people read for a run: one that found its result published already is unchanged."""
+    made = run.version_id
+    if run.status == "success" and made is not None:
+        made = made if ledger.governance(kind="promotion", subject=run.run_id, limit=1) else None
+    return of_run(run.status, version_id=made, error_code=run.error_code)
 
 
 def run_document(run: Any) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from itertools import chain
 from typing import Any
 
 from kfm.model.quantities import instant, one_line, short_id
-from kfm.reports.blockers import OPERATOR, failures, frozen, switched
-from kfm.reports.state_words import of_run, of_waiting
+from kfm.reports.blockers import OPERATOR, failures, frozen, halted, switched
+from kfm.reports.runs import word_of_run
+from kfm.reports.state_words import of_waiting
 
 ATTENTION_MAX = 20  # works named; more are counted
 
@@ -32,7 +33,7 @@ def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
         for run in ledger.runs(dataset_id=dataset.id, limit=1)
     }
     datasets = [_dataset(dataset.id, heads, newest.get(dataset.id)) for dataset in settings.datasets]
-    pending = _pending(settings, heads, ledger.projected())
+    pending = _pending(app, heads, ledger.projected())
     attention = failures(settings, ledger)
     document: dict[str, Any] = {
         "environment": settings.environment,
@@ -52,10 +53,11 @@ def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
         **_ahead(ledger),
     }
     words = {
-        name: _word(run, _promise(ledger, run) if run.status == "failed" else None)
+        name: _word(ledger, run, _promise(ledger, run) if run.status == "failed" else None)
         for name, run in newest.items()
     }
-    return {"headline": _headline(settings, switches, document, now_ms), **document}, words
+    halts = {each.what: each for each in halted(settings, ledger, now_ms)} if document["held"] else {}
+    return {"headline": _headline(settings, switches, halts, document, now_ms), **document}, words
 
 
 def _promise(ledger: Any, run: Any) -> Any:
@@ -65,10 +67,8 @@ def _promise(ledger: Any, run: Any) -> Any:
     return state if is_ahead else None
 
 
-def _word(run: Any, promise: Any) -> str:
-    if promise is not None:
-        return of_waiting(promise.reason)
-    return of_run(run.status, version_id=run.version_id, error_code=run.error_code)
+def _word(ledger: Any, run: Any, promise: Any) -> str:
+    return of_waiting(promise.reason) if promise is not None else word_of_run(ledger, run)
 
 
 def _breakers(settings: Any, ledger: Any) -> list[dict[str, Any]]:
@@ -130,11 +130,18 @@ def _ahead(ledger: Any) -> dict[str, Any]:
 # --- the first line ------------------------------------------------------------------
 
 
-def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_ms: int) -> dict[str, Any]:
-    """State, one sentence, who can change it and the command. The hardest blocker first."""
-    for each in chain(switched(switches), frozen(settings, now_ms)):
+def _headline(
+    settings: Any, switches: list[Any], halts: dict[str, Any], document: dict[str, Any], now_ms: int
+) -> dict[str, Any]:
+    """State, one sentence, who can change it and the command. The hardest blocker first.
+
+    Of a dataset that is halted the halt, not the pause that it has set: lifting that alone starts nothing.
+    """
+    for each in chain(switched(switches), halts.values(), frozen(settings, now_ms)):
         if each.kind != "replays":
-            return _line("blocked", each.sentence, OPERATOR, each.command)
+            hardest = halts.get(each.what, each)
+            who = hardest.who if hardest.kind == "halt" else OPERATOR
+            return _line("blocked", hardest.sentence, who, hardest.command)
     for breaker in document["breakers"]:
         if breaker["state"] != "closed":
             from kfm.reports.breakers import breaker_headline
@@ -154,7 +161,7 @@ def _headline(settings: Any, switches: list[Any], document: dict[str, Any], now_
     for pending in document["pending_projections"]:
         sentence = (
             f"behind: target {pending['target']} does not show version {pending['promoted']} "
-            f"of dataset {pending['dataset_id']} yet"
+            f"of dataset {pending['dataset_id']}"
         )
         return _line("behind", sentence, OPERATOR, "kfm project")
     announced = settings.ingest.queues and not settings.sources  # nothing that `kfm run` could do
@@ -255,17 +262,24 @@ def switch_document(switch: Any) -> dict[str, Any]:
     }
 
 
-def _pending(settings: Any, heads: dict[str, Any], shown: dict[tuple[str, str], int]) -> list[dict[str, Any]]:
-    """Targets that are not known to show the promoted head."""
-    targets = [target.name or target.kind for target in settings.publish if target.kind != "noop"]
-    return [
-        {
-            "dataset_id": dataset_id,
-            "target": target,
-            "promoted": head.sequence,
-            "shown": shown.get((dataset_id, target)),
-        }
-        for dataset_id, head in sorted(heads.items())
-        for target in targets
-        if (shown.get((dataset_id, target)) or 0) < head.sequence
-    ]
+def _pending(app: Any, heads: dict[str, Any], known: dict[tuple[str, str], int]) -> list[dict[str, Any]]:
+    """Targets that do not show the promoted head, as far as is known, or as can be seen in a folder."""
+    pending = []
+    for dataset_id, head in sorted(heads.items()):
+        for target in app.settings.publish:
+            name = target.name or target.kind
+            shown = known.get((dataset_id, name))
+            if shown is not None and target.kind == "local" and _is_emptied(app, target, dataset_id):
+                shown = None
+            if target.kind != "noop" and (shown or 0) < head.sequence:
+                facts = {"dataset_id": dataset_id, "target": name, "promoted": head.sequence, "shown": shown}
+                pending.append(facts)
+    return pending
+
+
+def _is_emptied(app: Any, target: Any, dataset_id: str) -> bool:
+    """Is what it showed gone? A dataset that is not configured any more is not looked for."""
+    if not any(dataset.id == dataset_id for dataset in app.settings.datasets):
+        return False
+    folder = app.loaded.resolve(target.path or ".")
+    return not app.files.exists(f"{folder}/{dataset_id}/current/manifest.json")

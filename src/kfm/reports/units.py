@@ -35,6 +35,7 @@ def stored_document(ledger: Any, stored: Any) -> dict[str, Any]:
     """A unit with its object, its history, and the requests that it led to."""
     now_ms, history = ledger.now_ms(), ledger.unit_reader().history_of(stored.unit.wal_id)
     requests = ledger.request_reader().of_unit(stored.unit.wal_id, stored.content_version)
+    due_ms = max(stored.not_before_ms, stored.unit.updated_at_ms)  # since it waits, where nothing puts it off
     return {
         "unit": unit_document(stored.unit),
         "object": {
@@ -49,7 +50,7 @@ def stored_document(ledger: Any, stored: Any) -> dict[str, Any]:
         "budget": {
             "grants": stored.grants,
             "attempts_of_grant": stored.grant_attempts,
-            "due": instant(stored.not_before_ms) if stored.unit.status == "pending" else None,
+            "due": instant(due_ms) if stored.unit.status == "pending" else None,
             "lease_left_ms": max(0, stored.lease_until_ms - now_ms),
             "alone": bool(stored.alone),
         },

@@ -104,6 +104,8 @@ class Fetch:
             return offset  # only the last step was missing
         with self._source.open(self._found, offset) as download:
             self._expect(download)
+            # Of the bytes, not of what was asked before them.
+            self._found = msgspec.structs.replace(self._found, origin=download.found.origin)
             if download.offset != offset:  # upstream begins anew, so do we
                 self._staging.abort()
                 self._staging = self._begun_anew()

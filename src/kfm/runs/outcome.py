@@ -64,6 +64,7 @@ from kfm.runs.artifacts import RunLog
 from kfm.runs.kernel import Kernel, Outcome, RunReport
 from kfm.runs.nodes import RecordedNodes
 from kfm.runs.target_updates import project
+from kfm.system import os_trouble
 
 if TYPE_CHECKING:
     from kfm.db.ledger import Ledger
@@ -134,7 +135,8 @@ class RunOutcomes:
         kernel, run = self._kernel, entered.run
         error = _as_error(problem, log, kernel.redact)
         state = self._judged(entered, error, nodes)
-        advice = advise(run, state, kernel.store.now_ms(), limits_of(kernel.settings, run.source_id))
+        limits = limits_of(kernel.settings, run.source_id)
+        advice = advise(run, state, kernel.store.now_ms(), limits, halted=isinstance(error, Halted))
         log.step(log.phase, error.message, level="error", code=error.code, error_class=advice.error_class)
         decided = problem.decision.results if isinstance(problem, Denied) else error.facts.get("gates", ())
         gates = (*entered.invocation.gates, *decided)
@@ -345,8 +347,8 @@ def _as_error(problem: BaseException, log: RunLog, redact: Discretion) -> KfmErr
     if isinstance(problem, KeyboardInterrupt):
         return Cancelled()
     if isinstance(problem, OSError):
-        place = f" ({problem.filename})" if problem.filename else ""
-        return BackendUnavailable(f"{problem.strerror or problem}{place}.")
+        trouble = os_trouble(problem)
+        return BackendUnavailable(trouble.text, remedy=trouble.remedy)
     log.step(log.phase, "".join(traceback.format_exception(problem)), level="error")
     return WorkFailed(f"{type(problem).__name__}: {redact(str(problem))}")
 
@@ -426,8 +428,13 @@ def judged(
     return given_up(state, "drifted", now_ms) if isinstance(error, PlanDrifted) else state
 
 
-def advise(run: Run, state: RetryState, now_ms: int, limits: RetryLimits = DEFAULTS) -> Advice:
-    """What happens by itself, and what is left of the budget; what a person does is the next step's."""
+def advise(
+    run: Run, state: RetryState, now_ms: int, limits: RetryLimits = DEFAULTS, *, halted: bool = False
+) -> Advice:
+    """What happens by itself, and what is left of the budget; what a person does is the next step's.
+
+    `halted`: the dataset waits for a review, so that no budget starts anything.
+    """
     policy = limits.of(run.trigger_type)
     used = grant_usage(run, state)
     left = max(0, policy.attempts_max - used.attempts)
@@ -435,6 +442,8 @@ def advise(run: Run, state: RetryState, now_ms: int, limits: RetryLimits = DEFAU
     free = f"{counted(left, 'attempt')} {'is' if left == 1 else 'are'} free until {moment(ends_ms)}"
     if left == 0 or now_ms >= ends_ms:
         free = "the retry budget is used up"
+    if halted:
+        free = "no attempt begins before a second person has approved its release"
     return Advice(
         retryable=state.fate == "retry",
         error_class=state.error_class,

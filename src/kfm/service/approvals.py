@@ -59,8 +59,7 @@ def request_release(
     facts = {"held_id": held.held_id}
     at_ms = approval.requested_at_ms
     entry = _entry(app, "release-requested", held.subject, approval, at_ms, facts, claimed_actor)
-    store.request_approval(approval, entry)
-    return approval
+    return store.request_approval(approval, entry)
 
 
 def request_attempt(app: App, subject: RunSubject, *, rationale: str, names: Sequence[str] = ()) -> Approval:
@@ -87,17 +86,16 @@ def request_attempt(app: App, subject: RunSubject, *, rationale: str, names: Seq
     )
     at_ms, facts = approval.requested_at_ms, {"about": approval.about}
     entry = _entry(app, "approval-requested", dataset.id, approval, at_ms, facts, trigger.claimed_actor)
-    store.request_approval(approval, entry)
-    return approval
+    return store.request_approval(approval, entry)
 
 
 def request_replay(app: App, plan: ReplayPlan, by: Justification) -> Approval:
     """Request the replay of ended units: the plan is frozen in the ledger, where the approver reads it."""
-    from kfm.nodd.replay import drifted, require_current
+    from kfm.nodd.replay import drifted, grants_of, require_current
 
     store = app.kernel.store
     replays = store.replays()
-    require_current(replays, app.settings.ingest, plan)
+    require_current(replays, app.settings.ingest, plan, grants_of(app))
     for dataset in plan.by_dataset:
         _require_approvable(app, dataset, by.actor)
     for one in store.approvals(state="requested", subject=plan.replay_id):

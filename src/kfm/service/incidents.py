@@ -95,11 +95,12 @@ def _notifier(app: IncidentContext, hook: Hook, timeout_ms: int) -> Notifier:
 
         return CommandNotifier(hook.command, app.loaded.folder, timeout_ms=timeout_ms)
     if hook.kind == "webhook":
+        from kfm.objects.http_client import HttpxClient
         from kfm.sinks.incident_hooks import WebhookNotifier
 
         url, secret = app.loaded.secret(hook.url or ""), app.loaded.secret(hook.secret or "")
         shown = redact_url(url) if url == hook.url else "the webhook"
-        return WebhookNotifier(url, secret, app.clock, shown=shown, timeout_ms=timeout_ms)
+        return WebhookNotifier(url, secret, app.clock, HttpxClient(), shown=shown, timeout_ms=timeout_ms)
     made: Notifier = _plugin(hook.kind)(hook, app.loaded.secret)
     return made
 
@@ -179,7 +180,7 @@ def close_incident(
     ticket: str | None = None,
     claimed_actor: str | None = None,
 ) -> Incident:
-    """Resolve it by a person's decision; the decision is kept in the governance ledger."""
+    """Resolve it by a person's decision; the decision is kept in the audit log."""
     store = app.store
     assert store is not None
     entry = governance_entry(

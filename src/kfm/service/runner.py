@@ -8,17 +8,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from kfm.audit.chain import seal_all
+from kfm.config.live import LiveConfig
 from kfm.db.connection import place_of
 from kfm.decoders import prepare_decoders
 from kfm.lineage.collectors import deliver
-from kfm.model.errors import BackendUnavailable, KfmError
+from kfm.model.errors import LEDGER, BackendUnavailable, KfmError, outage_of
+from kfm.model.quantities import counted
 from kfm.model.records import Record, Run
 from kfm.model.requests import RequestPart, UpdateRequest
 from kfm.model.retry import backoff_ms
@@ -30,11 +32,11 @@ from kfm.runs.artifacts import leave_provenance
 from kfm.runs.kernel import RunReport
 from kfm.service.dispatcher import CLAIM_MS, Dispatcher, run_request_of
 from kfm.service.incidents import deliver_incidents
+from kfm.system import os_trouble
 
 if TYPE_CHECKING:
     from kfm.app import App
     from kfm.config.loader import Loaded
-    from kfm.model.schedules import Schedule
 
 KEEP_MS = 2_000  # also how soon a cancellation is noticed
 IDLE_MS_MAX = 1_000
@@ -187,17 +189,18 @@ class ServiceThreads:
     def __init__(
         self,
         loaded: Loaded,
-        schedules: Sequence[Schedule],
         options: ServiceOptions,
         open_app: Callable[..., AbstractContextManager[App]],
+        live: LiveConfig | None = None,
     ) -> None:
         self._loaded = loaded
         self._open_app = open_app
-        self._schedules = tuple(schedules)
+        self._live = live or LiveConfig(loaded)
         self._options = options
         self._part = options.part
         self._troubles: dict[str, tuple[str, int]] = {}  # by part: last error, failures in a row
         self._places: dict[str, tuple[int, int] | None] = {}  # of which part, and which ledger it has open
+        self._secrets: dict[str, int] = {}  # of which part, and which version of the secrets it has
         self._stop = threading.Event()
         self._woken = threading.Condition()
         self._wakes = 0
@@ -215,7 +218,7 @@ class ServiceThreads:
             self._thread("claims", self._keeper)
             self._thread("recovery", self._recovery)
             self._thread("evidence", self._maintenance)
-        if self._options.schedules and self._schedules:
+        if self._options.schedules:
             self._thread("schedules", self._scheduler)
         if self._options.worker and self._loaded.settings.ingest.queues:
             self._thread("worker", self._worker)
@@ -246,9 +249,12 @@ class ServiceThreads:
             """With a new application whenever the last one had trouble: it may have been the ledger's."""
             while not self._stop.is_set():
                 try:
+                    self._secrets[name] = self._live.secrets_version
                     with self._open_app(what="kfm serve") as app:
                         self._places[name] = self._place()
                         work(app)
+                except _SecretsChanged:
+                    logger.info("%s: opened anew, since secrets changed", name, extra={"part": name})
                 except Exception as error:  # noqa: BLE001 - no trouble of one part ends the others
                     self._stop.wait(self._trouble(error) / 1000)
 
@@ -257,11 +263,14 @@ class ServiceThreads:
     def _trouble(self, error: Exception) -> int:
         """An error of the part that calls: logged once, however long it lasts; returns how long to wait."""
         name = _own_name()
+        if isinstance(error, OSError):
+            trouble = os_trouble(error)
+            error = BackendUnavailable(trouble.text, remedy=trouble.remedy)
         text = error.message if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
         last, failures = self._troubles.get(name, (None, 0))
         self._troubles[name] = (text, failures + 1)
         if last != text:
-            logger.warning("%s: %s", name, text, extra={"part": name})
+            logger.warning("%s: %s", name, text, extra={"part": name, **outage_of(error)})
         return backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, failures + 1)
 
     def _place(self) -> tuple[int, int] | None:
@@ -271,9 +280,14 @@ class ServiceThreads:
         """The part that calls has done something, and not in a ledger that was replaced."""
         name = _own_name()
         if self._places.get(name) != self._place():
-            raise BackendUnavailable("The ledger was removed or replaced; it is opened anew.")
-        if self._troubles.pop(name, None) is not None:
+            raise BackendUnavailable("The ledger was removed or replaced; it is opened anew.", backend=LEDGER)
+        if self._troubles.pop(name, None) is not None and not self._troubles:  # one line for all parts
             logger.info("%s: goes on", name, extra={"part": name})
+        if self._has_old_secrets(name):
+            raise _SecretsChanged
+
+    def _has_old_secrets(self, name: str) -> bool:
+        return self._secrets.get(name) != self._live.secrets_version
 
     def _wait(self, wakes: int, delay_ms: int) -> int:
         """Wait until there is something new, or so long; returns what the next wait counts from."""
@@ -320,8 +334,13 @@ class ServiceThreads:
     def _scheduler(self, app: App) -> None:
         from kfm.service.scheduler import make_scheduler
 
-        scheduler = make_scheduler(app, self._schedules)
+        schedules = self._live.schedules
+        scheduler = make_scheduler(app, schedules)
         while not self._stop.is_set():
+            if schedules is not self._live.schedules:
+                schedules = self._live.schedules
+                scheduler = make_scheduler(app, schedules)
+                logger.info("schedules: %s read anew", counted(len(schedules), "schedule"))
             if scheduler.step():
                 self.wake()
             self._well()
@@ -345,23 +364,31 @@ class ServiceThreads:
         from kfm.nodd.worker_loop import WorkerOptions, run_worker
 
         self._well()
+        name = _own_name()
         options = WorkerOptions(mode="until-stopped", dispatches=False)  # the runners do
-        run_worker(app, options, _Stop(self._stop))
+        run_worker(app, options, _Stop(self._stop, lambda: self._has_old_secrets(name)))
+        if not self._stop.is_set():
+            self._well()
 
 
 def _own_name() -> str:
     return threading.current_thread().name.removeprefix("kfm-")
 
 
+class _SecretsChanged(Exception):
+    """What a part holds was made with secrets that are others by now."""
+
+
 class _Stop(threading.Event):
     """The service's stop signal, as a worker sees it; that the worker ends does not end the service."""
 
-    def __init__(self, service: threading.Event) -> None:
+    def __init__(self, service: threading.Event, is_outdated: Callable[[], bool]) -> None:
         super().__init__()
         self._service = service
+        self._is_outdated = is_outdated
 
     def is_set(self) -> bool:
-        return super().is_set() or self._service.is_set()
+        return super().is_set() or self._service.is_set() or self._is_outdated()
 
     def wait(self, timeout: float | None = None) -> bool:
-        return super().is_set() or self._service.wait(timeout)
+        return super().is_set() or self._service.wait(timeout) or self._is_outdated()

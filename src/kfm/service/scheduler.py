@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -205,14 +204,14 @@ def make_scheduler(app: App, schedules: Sequence[Schedule]) -> Scheduler:
 
 
 class Timetable:
-    """When schedules begin their next runs. Their file is read on first use."""
+    """When schedules begin their next runs, by their file as it is now."""
 
     def __init__(self, loaded: Loaded, ledger: LedgerReader, clock: Clock) -> None:
         self._loaded = loaded
         self._ledger = ledger
         self._clock = clock
 
-    @cached_property
+    @property
     def _schedules(self) -> tuple[Schedule, ...]:
         from kfm.config.schedules import load_schedules
 
@@ -291,7 +290,7 @@ def _worked_off(
 ) -> list[UpdateRequest]:
     from kfm.service.runner import ServiceOptions, ServiceThreads
 
-    service = ServiceThreads(app.loaded, (), ServiceOptions(schedules=False, worker=False), app.another)
+    service = ServiceThreads(app.loaded, ServiceOptions(schedules=False, worker=False), app.another)
     reader, ended = app.ledger.request_reader(), []
     waiting = {one.request_id: one for one in due}
     service.start()

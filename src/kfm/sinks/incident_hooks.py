@@ -10,11 +10,11 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
-from kfm.model.errors import BackendUnavailable, CollectorRefused, ConfigError, KfmError
+from kfm.model.errors import BackendUnavailable, CollectorRefused, ConfigError, KfmError, UpstreamUnavailable
 from kfm.model.redaction import redact
 from kfm.model.runs import OutboxMessage
 from kfm.model.webhook_signatures import sign_standard
-from kfm.ports import Clock, Notifier
+from kfm.ports import Clock, HttpSender, Notifier
 
 GRACE_MS = 1_000  # beyond its own time, for a notifier that keeps to it
 STDERR_BYTES_MAX = 4_096
@@ -128,7 +128,10 @@ def _words(stderr: int) -> str:
 class WebhookNotifier:
     """Several secrets, separated by spaces or lines, sign each message, so that secrets can be rotated."""
 
-    def __init__(self, url: str, secret: str, clock: Clock, *, shown: str, timeout_ms: int) -> None:
+    def __init__(
+        self, url: str, secret: str, clock: Clock, client: HttpSender, *, shown: str, timeout_ms: int
+    ) -> None:
+        self._client = client
         self._url = url
         self._shown = shown
         self._clock = clock
@@ -148,7 +151,7 @@ class WebhookNotifier:
         raise CollectorRefused(text) if status in REFUSALS else BackendUnavailable(text)
 
     def close(self) -> None:
-        return None
+        self._client.close()
 
     def headers(self, change_id: str, body: bytes) -> dict[str, str]:
         at_s = self._clock.now_ms() // 1000
@@ -163,25 +166,21 @@ class WebhookNotifier:
         }
 
     def _answer(self, change_id: str, body: bytes) -> tuple[int, bytes]:
-        import httpx  # late: needed for webhooks only
-
+        received = b""
         try:
-            with httpx.stream(
+            with self._client.send(
                 "POST",
                 self._url,
-                content=body,
-                headers=self.headers(change_id, body),
-                timeout=self._timeout_ms / 1000,
-                follow_redirects=False,
+                self.headers(change_id, body),
+                body,
+                self._timeout_ms,
+                shown=self._shown,
+                secrets=(self._url,),
             ) as answer:
-                received = b""
-                for chunk in answer.iter_raw(ANSWER_BYTES_MAX):
+                for chunk in answer.chunks():
                     received += chunk
                     if len(received) >= ANSWER_BYTES_MAX:
                         break
-                return answer.status_code, received
-        except httpx.TimeoutException:
-            raise BackendUnavailable(f"{self._shown} did not answer in time.") from None
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            # Not its words: they may quote the address.
-            raise BackendUnavailable(f"{self._shown} can't be reached: {type(error).__name__}.") from None
+                return answer.status, received[:ANSWER_BYTES_MAX]
+        except UpstreamUnavailable as error:
+            raise BackendUnavailable(error.detail) from None

@@ -6,17 +6,14 @@ claim, one at a time: the newest revision is sent, and what the API shows is rea
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
-from kfm import __version__
 from kfm.model.errors import CollectorRefused, UpstreamUnavailable
 from kfm.model.redaction import redact_url
-from kfm.ports import Clock
-
-if TYPE_CHECKING:
-    import httpx
+from kfm.ports import Clock, HttpSender
 
 TIMEOUT_MS = 20_000  # of one request, however slowly its answer comes
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
@@ -40,28 +37,28 @@ class StacApi:
         url: str,
         token: str | None = None,
         *,
+        client: HttpSender,
         clock: Clock,
         timeout_ms: int = TIMEOUT_MS,
-        transport: httpx.BaseTransport | None = None,
     ) -> None:
-        import httpx
-
+        self._client = client
         self._url = url.rstrip("/")
         self._shown = redact_url(self._url)
         self._token = token
         self._clock = clock
         self._timeout_ms = timeout_ms
-        headers = {"User-Agent": f"kfm/{__version__}", "Accept": "application/json"}
+        self._headers = {"Accept": "application/json", "Content-Type": "application/json"}
         if token:
-            headers["Authorization"] = f"Bearer {token}"
-        self._client = httpx.Client(
-            headers=headers, timeout=timeout_ms / 1000, trust_env=False, transport=transport
-        )
+            self._headers["Authorization"] = f"Bearer {token}"
 
     def ensure_collection(self, body: dict[str, Any]) -> None:
         path = f"/collections/{_segment(body['id'])}"
         if self._send("PUT", path, body, accept=(404,)) == 404:
             self._send("POST", "/collections", body, accept=(409,))  # 409: another client was faster
+
+    def collection(self, collection_id: str) -> dict[str, Any]:
+        """As the API shows it; empty if there is none."""
+        return self._json("GET", f"/collections/{_segment(collection_id)}")
 
     def put_item(self, body: dict[str, Any]) -> None:
         """Replace, else create, else replace: another client may create it in between."""
@@ -130,8 +127,6 @@ class StacApi:
         raise self._refused(method, answer)
 
     def _json(self, method: str, url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        import json
-
         answer = self._request(method, url if url.startswith(self._url) else f"{self._url}{url}", body)
         if answer.status == 404:
             return {}
@@ -146,21 +141,25 @@ class StacApi:
         return document
 
     def _request(self, method: str, url: str, body: dict[str, Any] | None) -> Answer:
-        import httpx
-
         until_ms = self._clock.monotonic_ms() + self._timeout_ms
-        try:
-            with self._client.stream(method, url, json=body) as response:
-                read = bytearray()
-                for chunk in response.iter_bytes():
-                    read += chunk
-                    if len(read) > ANSWER_BYTES_MAX:
-                        raise UpstreamUnavailable(f"{self._shown}: its answer is too large.")
-                    if self._clock.monotonic_ms() > until_ms:
-                        raise UpstreamUnavailable(f"{self._shown}: its answer comes too slowly.")
-                return Answer(int(response.status_code), bytes(read))
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise UpstreamUnavailable(f"{self._shown}: {type(error).__name__}.") from error
+        sent = None if body is None else json.dumps(body, ensure_ascii=False).encode()
+        with self._client.send(
+            method,
+            url,
+            self._headers,
+            sent,
+            self._timeout_ms,
+            shown=self._shown,
+            secrets=(self._token,) if self._token else (),
+        ) as response:
+            read = bytearray()
+            for chunk in response.decoded():
+                read += chunk
+                if len(read) > ANSWER_BYTES_MAX:
+                    raise UpstreamUnavailable(f"{self._shown}: its answer is too large.")
+                if self._clock.monotonic_ms() > until_ms:
+                    raise UpstreamUnavailable(f"{self._shown}: its answer comes too slowly.")
+            return Answer(response.status, bytes(read))
 
     def _refused(self, method: str, answer: Answer) -> Exception:
         """The error of an answer, without the token, in case the API repeats it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import stat
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from kfm.sources.placement import (
     published_path,
     settled,
 )
+from kfm.system import OutsideFolder, open_below
 
 CHUNK_BYTES = 1024 * 1024
 ENTRIES_MAX = 1_000_000
@@ -46,6 +48,8 @@ class FilesSource:
         )
         self._base = f"file:{quote(label)}/" if label not in ("", ".") else "file:"
         self._limits = limits
+        self._entries = 0
+        self._names: dict[int, int] = {}  # inode → how many names it has below the folder
 
     def discover(self, window: Window) -> list[Found]:
         pattern = render(self._source.pattern, place_fields(self._source, window))
@@ -53,6 +57,7 @@ class FilesSource:
         if not os.path.isdir(self._folder):
             raise UpstreamUnavailable(f"There is no folder {self._source.folder}.", transient=False)
         relpaths = []
+        self._names, self._entries = {}, 0
         for relpath in self._walk("", 0):
             if wanted.matches(relpath):
                 relpaths.append(_utf8(relpath))
@@ -66,7 +71,7 @@ class FilesSource:
     @contextlib.contextmanager
     def open(self, found: Found, offset: int) -> Iterator[StreamDownload]:
         relpath = unquote(found.uri.removeprefix(self._base))
-        descriptor, _ = self._opened(relpath)
+        descriptor, _ = self._opened(relpath, judged=True)  # by `discover`, and its bytes are compared
         try:
             os.lseek(descriptor, offset, os.SEEK_SET)
             yield StreamDownload(offset, found, _chunks(descriptor))
@@ -74,7 +79,8 @@ class FilesSource:
             os.close(descriptor)
 
     def _found(self, relpath: str, window: Window) -> Found:
-        descriptor, size = self._opened(relpath)
+        descriptor, status = self._opened(relpath)
+        size = status.st_size
         try:
             if size > self._limits.object_bytes_max:
                 raise LimitExceeded(f"{relpath} has {size} bytes, more than limits.object_bytes_max.")
@@ -92,48 +98,90 @@ class FilesSource:
             checksum=f"sha256:{digest.hexdigest()}",
         )
 
-    def _opened(self, relpath: str) -> tuple[int, int]:
+    def _opened(self, relpath: str, *, judged: bool = False) -> tuple[int, os.stat_result]:
         """A regular file below the folder; a link may lead to another place in it, not out of it."""
-        path = os.path.realpath(os.path.join(self._folder, relpath))
-        if not path.startswith(self._folder.rstrip("/") + "/"):
+        try:
+            descriptor, around = open_below(self._folder, relpath)
+        except OutsideFolder:
             raise UpstreamUnavailable(
                 f"{relpath} leads out of the folder {self._source.folder}.", transient=False
-            )
-        try:
-            # A name that became a link or a pipe meanwhile is neither followed nor waited for.
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            ) from None
         except OSError as error:
             raise UpstreamUnavailable(
                 f"{relpath} can't be read: {error.strerror}.", transient=False
             ) from None
         status = os.fstat(descriptor)
+        problem = None
         if not stat.S_ISREG(status.st_mode):
+            problem = "is not a regular file"
+        elif not judged and self._is_elsewhere(status) and _made_by_others(status, around):
+            problem = f"is also a file outside of {self._source.folder}"
+        if problem is not None:
             os.close(descriptor)
-            raise UpstreamUnavailable(f"{relpath} is not a regular file.", transient=False)
-        return descriptor, status.st_size
+            raise UpstreamUnavailable(
+                f"{relpath} {problem}.",
+                remedy="Put a copy of the file there, or leave it out by the source's `pattern`.",
+                transient=False,
+            )
+        return descriptor, status
 
-    def _walk(self, below: str, depth: int, seen: list[int] | None = None) -> Iterator[str]:
-        seen = [0] if seen is None else seen
+    def _is_elsewhere(self, file: os.stat_result) -> bool:
+        """Has it more names than were found below the folder?"""
+        return file.st_nlink > self._names.get(file.st_ino, 1)
+
+    def _walk(self, below: str, depth: int) -> Iterator[str]:
         if depth > DEPTH_MAX:
             raise LimitExceeded(f"The folder {self._source.folder} is nested deeper than {DEPTH_MAX}.")
         try:
-            entries = sorted(os.scandir(os.path.join(self._folder, below)), key=lambda entry: entry.name)
+            descriptor = _folder_below(self._folder, below)
+            try:
+                with os.scandir(descriptor) as found:
+                    some = itertools.islice(found, ENTRIES_MAX + 1)
+                    entries = sorted((each.name, each.inode(), _kind(each)) for each in some)
+            finally:
+                os.close(descriptor)
         except OSError as error:
             raise UpstreamUnavailable(
                 f"The folder {_legible(below) or self._source.folder} can't be read: {error.strerror}.",
                 transient=False,
             ) from None
-        for entry in entries:
-            seen[0] += 1
-            if seen[0] > ENTRIES_MAX:
+        for name, inode, kind in entries:
+            self._entries += 1
+            if self._entries > ENTRIES_MAX:
                 raise LimitExceeded(f"The folder {self._source.folder} has more than {ENTRIES_MAX} entries.")
-            if entry.name.startswith("."):
+            if kind == "file":
+                self._names[inode] = self._names.get(inode, 0) + 1
+            if name.startswith("."):
                 continue
-            relpath = f"{below}/{entry.name}" if below else entry.name
-            if entry.is_dir(follow_symlinks=False):
-                yield from self._walk(relpath, depth + 1, seen)
-            elif not entry.is_dir():  # nor a link to a folder
+            relpath = f"{below}/{name}" if below else name
+            if kind == "folder":
+                yield from self._walk(relpath, depth + 1)
+            elif kind != "link to a folder":
                 yield relpath
+
+
+def _folder_below(folder: str, below: str) -> int:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    return open_below(folder, below, flags)[0] if below else os.open(folder, flags)
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    """Asked while the folder is open: what its entries are is read through it."""
+    if entry.is_dir(follow_symlinks=False):
+        return "folder"
+    if not entry.is_symlink():
+        return "file"
+    with contextlib.suppress(OSError):  # a link to itself
+        return "link to a folder" if entry.is_dir() else "link"
+    return "link"
+
+
+def _made_by_others(file: os.stat_result, folder: os.stat_result) -> bool:
+    """May the name have been made by an account that could not read the file? Then it is not ours to read.
+
+    The owner of a folder that is closed to others links what is the owner's own, as a published tree does.
+    """
+    return file.st_uid != folder.st_uid or bool(folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 
 def _utf8(relpath: str) -> str:

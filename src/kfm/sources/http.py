@@ -1,7 +1,8 @@
 """One resource, or the pages of one, over HTTP.
 
-A validator (ETag or Last-Modified) from HEAD identifies the content; where there is none, the body
-is read and its SHA-256 does. Bodies that discovery read are kept, so that they need not come twice.
+A validator (ETag or Last-Modified) from HEAD identifies the content; where there is none, or it may hold
+for two contents, the body is read and its SHA-256 does. Bodies that discovery read are kept, so that they
+need not come twice.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import IO, Literal
+from typing import IO, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from kfm.model.errors import ChecksumMismatch, LimitExceeded, UpstreamUnavailable
 from kfm.model.records import Found, Window
 from kfm.model.settings import Limits, SourceSettings
-from kfm.model.times import parse_http_date
+from kfm.model.times import is_strong_date, parse_http_date
 from kfm.ports import Clock, Guard, Http, Response
 from kfm.sources.http_address import Address, Resolve
 from kfm.sources.http_bodies import Spool, TransferPace, decoded, is_encoded, paced, whole
@@ -34,6 +36,11 @@ from kfm.sources.placement import (
 
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)", re.ASCII)
+
+
+class _Head(NamedTuple):
+    headers: Mapping[str, str]
+    origin: str | UnsetType
 
 
 class HttpSource:
@@ -78,14 +85,15 @@ class HttpSource:
             begin = offset if response.status == 206 else 0
             length = _length(response.headers)
             size = None if is_encoded(response) else found.size if length is None else begin + length
-            announced = msgspec.structs.replace(found, size=size)
+            announced = msgspec.structs.replace(found, size=size, origin=self._origin(url, response))
             yield StreamDownload(begin, announced, self._body(response, url, timeout_ms))
 
     # --- discovery ---
 
     def _probe(self, url: str, window: Window) -> Found | None:
-        headers = self._guard(lambda timeout_ms: self._head(url, timeout_ms))
-        if headers is not None and (headers.get("etag") or parse_http_date(headers.get("last-modified"))):
+        head = self._guard(lambda timeout_ms: self._head(url, timeout_ms))
+        headers = {} if head is None else head.headers
+        if head is not None and (headers.get("etag") or is_strong_date(headers, self._clock.now_ms())):
             name = _name(url, headers)
             return Found(
                 uri=self._show(url),
@@ -94,18 +102,19 @@ class HttpSource:
                 size=None if headers.get("content-encoding") else _length(headers),
                 etag=headers.get("etag"),
                 modified_ms=parse_http_date(headers.get("last-modified")),
+                origin=head.origin,
             )
         page = self._read(url, number=1)
         if page is None:
             return None
         return self._keep(page, self._show(url), _name(url, page.headers), window)
 
-    def _head(self, url: str, timeout_ms: int) -> Mapping[str, str] | None:
+    def _head(self, url: str, timeout_ms: int) -> _Head | None:
         """The headers of the resource; None where HEAD does not tell."""
         with self._asked("HEAD", url, timeout_ms) as response:
             if response.status in _BUSY:
                 raise self._refusal(url, response)
-            return dict(response.headers) if response.status == 200 else None
+            return _Head(response.headers, self._origin(url, response)) if response.status == 200 else None
 
     def _walk(self, url: str, window: Window) -> Iterator[Found]:
         pagination = self._source.pagination
@@ -137,7 +146,8 @@ class HttpSource:
             except BaseException:
                 file.close()
                 raise
-            return SourcePage(url, number, dict(response.headers), file, size, digest)
+            origin = self._origin(url, response)
+            return SourcePage(url, number, dict(response.headers), file, size, digest, origin)
 
     def _copy(self, body: Iterator[bytes], url: str, file: IO[bytes]) -> tuple[str, int]:
         digest, size = hashlib.sha256(), 0
@@ -158,6 +168,7 @@ class HttpSource:
             media_type=media_type(name, page.headers.get("content-type")),
             size=page.size,
             checksum=f"sha256:{page.sha256}",
+            origin=page.origin,
         )
 
     # --- one request ---
@@ -174,8 +185,14 @@ class HttpSource:
             timeout_ms,
             shown=address.shown(url),
             secrets=address.secrets(),
+            allow=self._source.allow,
         ) as response:
             yield response
+
+    def _origin(self, url: str, response: Response) -> str | UnsetType:
+        """The address that answered, as it may be shown; unset where it is the one that was asked."""
+        answered, asked = self._address.shown(response.address), self._address.shown(url)
+        return UNSET if answered == asked else answered
 
     def _body(self, response: Response, url: str, timeout_ms: int) -> Iterator[bytes]:
         """What the answer stands for. The pace is that of the wire: a body can shrink to nothing."""

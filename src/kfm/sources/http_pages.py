@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
+from msgspec import UNSET, UnsetType
+
 from kfm.model.errors import LimitExceeded, UpstreamUnavailable
 from kfm.model.settings import Pagination
 from kfm.sources.http_address import with_params
@@ -26,6 +28,7 @@ class SourcePage(NamedTuple):
     file: IO[bytes]
     size: int
     sha256: str
+    origin: str | UnsetType = UNSET
 
 
 Read = Callable[[str, int], SourcePage | None]

@@ -65,6 +65,7 @@ class RedactedSource:
             media_type=hide(found.media_type),
             etag=hide(found.etag) if found.etag else found.etag,
             version=hide(found.version) if found.version else found.version,
+            origin=hide(found.origin) if found.origin else found.origin,
         )
 
 

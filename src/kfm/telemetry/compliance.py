@@ -142,7 +142,7 @@ def _excessive(
         yield _finding(
             "over-maximum",
             run,
-            f"{run.attempts - refused} attempts; {limit} are free, and the governance ledger has "
+            f"{run.attempts - refused} attempts; {limit} are free, and the audit log has "
             f"{grants or 'no'} {'entry' if grants == 1 else 'entries'} for more.",
             attempts[allowed:] or attempts[-1:],
         )

@@ -30,6 +30,7 @@ TOTALS = {
     "mismatches": "nodd_sns.replay_mismatch_total",
     "duplicates": "nodd_sns.duplicates_total",
     "stale": "nodd_sns.stale_total",
+    "reissues_ignored": "nodd_sns.reissues_ignored_total",
 }
 PAGE_ROWS = 1000
 LATE_MS = 600_000  # a transaction that is still open after this long is not waited for
@@ -217,7 +218,7 @@ class Folding:
 
 
 class Chain:
-    """The governance ledger, followed link by link. What was found broken stays so until the next start."""
+    """The audit log, followed link by link. What was found broken stays so until the next start."""
 
     def __init__(self) -> None:
         self._number, self._hash, self._broken = 0, audit.ZEROS, False

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+import resource
 import socket
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 
 from kfm.model.errors import BackendUnavailable, UsageError
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+DESCRIPTORS_WANTED = 65_536
 
 
 def is_named(values: Sequence[str], hosts: Collection[str]) -> bool:
@@ -48,6 +51,24 @@ def is_private(host: str) -> bool:
 
 def shown_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the soft limit of open files towards the hard one; how many this process may have open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return DESCRIPTORS_WANTED
+    wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(DESCRIPTORS_WANTED, hard)
+    if soft < wanted:
+        with suppress(OSError, ValueError):  # a unit may forbid it, and then sets the limit itself
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return wanted
+    return soft
+
+
+def connections_within(descriptors: int, connections_max: int) -> int:
+    """Half of the descriptors at most: the other half is for the ledger, its files and runs."""
+    return max(1, min(connections_max, descriptors // 2))
 
 
 def listener(

@@ -29,7 +29,7 @@ _KEY = {
 }
 _ABOUT = (
     "What the commands show and do, over HTTP. A bearer token identifies the caller; changes need a role and "
-    "a rationale, and leave an entry in the governance ledger. Errors are problem details (RFC 9457)."
+    "a rationale, and leave an entry in the audit log. Errors are problem details (RFC 9457)."
 )
 
 

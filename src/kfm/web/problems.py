@@ -25,7 +25,9 @@ from kfm.model.errors import (
     RoleMissing,
     SwitchThrown,
     UsageError,
+    outage_of,
 )
+from kfm.model.quantities import visible_json
 
 JSON = "application/json"
 PROBLEM = "application/problem+json"
@@ -127,9 +129,8 @@ def answer(
     document: Any, media_type: str = JSON, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
     """A document of JSON."""
-    return Response(
-        msgspec.json.encode(document), status, {**_HEADERS, **(headers or {})}, media_type=media_type
-    )
+    text = visible_json(msgspec.json.encode(document).decode())
+    return Response(text.encode(), status, {**_HEADERS, **(headers or {})}, media_type=media_type)
 
 
 def render(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
@@ -197,4 +198,4 @@ def log_error(error: Exception) -> None:
         if isinstance(error, KfmError)
         else (KfmError.code, f"{type(error).__name__}: {error}")
     )
-    logger.error("error %s: %s", code, " ".join(text.split()), extra={"code": code})
+    logger.error("error %s: %s", code, " ".join(text.split()), extra={"code": code, **outage_of(error)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -28,12 +28,13 @@ if TYPE_CHECKING:
     from kfm.model.roles import KnownPerson
 
 READING = ["GET", "HEAD"]
+People = Callable[[], Sequence["KnownPerson"]]  # as they are declared at that moment
 
 
 class ForReaders:
     """Access control: the role read where people are declared, else the one token, if there is one."""
 
-    def __init__(self, app: ASGIApp, people: Sequence[KnownPerson], token: str | None = None) -> None:
+    def __init__(self, app: ASGIApp, people: People, token: str | None = None) -> None:
         self._app = app
         self._people = people
         self._token = token
@@ -45,8 +46,9 @@ class ForReaders:
         await self._app(scope, receive, send)
 
     def _may_read(self, request: Request) -> bool:
-        if self._people:
-            identity = authenticate(request, self._people)
+        people = self._people()
+        if people:
+            identity = authenticate(request, people)
             return isinstance(identity, Identity) and decide(identity, "read", remote=True).allowed
         if self._token is None:
             return True
@@ -74,13 +76,16 @@ class MetricsEndpoint:
         return Response(text, headers={"Cache-Control": "no-store"}, media_type=CONTENT_TYPE)
 
 
-def metrics_route(scrape: Scrape, people: Sequence[KnownPerson], token: str | None = None) -> Route:
+def metrics_route(scrape: Scrape, people: People, token: str | None = None) -> Route:
     endpoint = ForReaders(request_response(MetricsEndpoint(scrape)), people, token)
     return Route("/metrics", endpoint, methods=READING)
 
 
 def metrics_app(
-    scrape: Scrape, people: Sequence[KnownPerson], token: str | None, hosts: Sequence[str] | None
+    scrape: Scrape,
+    people: People,
+    token: str | None,
+    hosts: Sequence[str] | None,
 ) -> Starlette:
     """Metrics and a health check alone. `hosts`: names that are answered to; None: any, with a token."""
     handlers: Any = {HTTPException: on_http, KfmError: on_error, Exception: on_error}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kfm.app import App
+from kfm.config.live import LiveConfig
 from kfm.model.errors import KfmError
 from kfm.system import SystemClock
 from kfm.web.role_refusals import RefusalCounter
@@ -29,11 +29,14 @@ class WebContext:
     """
 
     def __init__(
-        self, loaded: Loaded, schedules: Sequence[Schedule], wake: Callable[[], None] = lambda: None
+        self,
+        loaded: Loaded,
+        live: LiveConfig | None = None,
+        wake: Callable[[], None] = lambda: None,
     ) -> None:
         """`wake` ends the wait of the runners: there is a new request in the ledger."""
         self.loaded = loaded
-        self.schedules = tuple(schedules)
+        self.live = live or LiveConfig(loaded)
         self.wake = wake
         self.refusals = RefusalCounter(self.now_ms)
 
@@ -41,9 +44,13 @@ class WebContext:
     def settings(self) -> Settings:
         return self.loaded.settings
 
-    @cached_property
+    @property
     def people(self) -> Sequence[KnownPerson]:
-        return self.loaded.people()
+        return self.live.people
+
+    @property
+    def schedules(self) -> Sequence[Schedule]:
+        return self.live.schedules
 
     @property
     def folder(self) -> str:
@@ -54,7 +61,7 @@ class WebContext:
         return SystemClock().now_ms()
 
     def enter_refusals(self, *, closing: bool = False) -> None:
-        """Enter what is due in the governance ledger. A refusal holds also where that can't be written."""
+        """Enter what is due in the audit log. A refusal holds also where that can't be written."""
         entries = self.refusals.due(closing=closing)
         if entries:
             with suppress(KfmError, OSError), self._opened(read_only=False) as app:

@@ -1,4 +1,4 @@
-"""Refused changes in the governance ledger: the first at once, repeated ones as one entry a minute.
+"""Refused changes in the audit log: the first at once, repeated ones as one entry a minute.
 
 Every caller that may only read could otherwise make the ledger grow as fast as requests come.
 """

@@ -17,7 +17,6 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from kfm.app import open_app
-from kfm.config.section_checks import webhook_secrets
 from kfm.model.errors import KfmError
 from kfm.model.redaction import redact
 from kfm.nodd.dataset_registry import load_registry
@@ -55,15 +54,14 @@ class WebApplication:
             Route("/livez", live, methods=READING),
             Route("/readyz", self._ready, methods=READING),
         ]
-        people = self._context.people
         routes: list[BaseRoute] = [
             Route("/", _home, methods=READING),
             *health,
             *hook_routes(self._webhooks()),
             Mount("/api/v1", routes=api_routes(self._context)),
             Mount("/console", routes=console_routes(self._context, hide=self._redacted)),
-            Mount("/stac", app=ForReaders(self._stac(), people)),
-            metrics_route(self._scrape, people),
+            Mount("/stac", app=ForReaders(self._stac(), lambda: self._context.people)),
+            metrics_route(self._scrape, lambda: self._context.people),
         ]
         if prefix:
             routes = [*health, Mount(prefix, routes=routes)]  # health checks do not pass the proxy
@@ -102,10 +100,8 @@ class WebApplication:
 
     def _webhooks(self) -> Webhooks:
         context, loaded = self._context, self._context.loaded
-        sources = {source.id: source for source in loaded.settings.sources if source.webhook is not None}
         return Webhooks(
-            sources,
-            {name: webhook_secrets(source, loaded.secret) for name, source in sources.items()},
+            lambda: context.live.webhooks,
             now_ms=context.now_ms,
             accept=self._accept_queue.accept,
             preview=self._preview,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any
@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from kfm.config.live import WebhookSecrets
 from kfm.model.errors import BackendUnavailable, Busy, KfmError, Refused, UsageError, WebhookReused
 from kfm.model.requests import UpdateRequest
 from kfm.model.settings import SourceSettings, Webhook
@@ -36,6 +37,7 @@ from kfm.web.accept_queue import Accepted
 from kfm.web.problems import JSON, RETRY_AFTER, answer, log_error, problem
 
 PREVIEWS_MAX = 2  # a preview is a whole run without its commit: more at a time would starve accepted requests
+PREVIEW_SECONDS_MAX = 20.0  # that one waits for those of other sources
 BODY_SECONDS_MAX = 30.0  # against slow senders that hold connections
 _STATUS = "/api/v1/requests/"
 _WANTED = frozenset({*(name.encode() for name in HEADERS), b"content-type", b"content-length"})
@@ -59,12 +61,11 @@ class SenderGone(Exception):
 
 
 class Webhooks:
-    """The receiver of webhooks. `secrets` are those of each source that has a `webhook`, resolved."""
+    """The receiver of webhooks."""
 
     def __init__(
         self,
-        sources: Mapping[str, SourceSettings],
-        secrets: Mapping[str, tuple[str, ...]],
+        sources: Callable[[], WebhookSecrets],
         *,
         now_ms: Callable[[], int],
         accept: Accept,
@@ -75,19 +76,26 @@ class Webhooks:
         body_max: int,
         body_seconds_max: float = BODY_SECONDS_MAX,
         previews_max: int = PREVIEWS_MAX,
+        preview_seconds_max: float = PREVIEW_SECONDS_MAX,
     ) -> None:
-        """`decoy` is a random secret: signatures for unknown sources are compared with it, in the same time.
+        """`sources` are those that have a `webhook` now, with their secrets: another object if they changed.
+
+        `decoy` is a random secret: signatures for unknown sources are compared with it, in the same time.
 
         `redact` takes secrets out of what a sender gives as a reason.
         """
-        self._receivers = {name: receiver(source, secrets[name]) for name, source in sources.items()}
+        self._sources = sources
+        self._known: WebhookSecrets = {}
+        self._receivers: dict[str, Receiver] = {}
         nowhere = SourceSettings(id="", dataset="", kind="", webhook=Webhook(secrets=("",)))
         self._nowhere = receiver(nowhere, (decoy,))
         self._now_ms = now_ms
         self._accept = accept
         self._preview = preview
-        self._previews = 0
-        self._previews_max = previews_max
+        self._previewed: set[str] = set()  # sources of which one is being made, or waits
+        self._preview_slots = asyncio.Semaphore(previews_max)
+        self._preview_seconds_max = preview_seconds_max
+        self._answered: dict[str, int] = {}  # dry-runs in GitHub's way → until when they are fresh
         self._failures = failures
         self._redact = redact
         self._body_max = body_max
@@ -102,7 +110,7 @@ class Webhooks:
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response:
         source_id = scope["path_params"]["source_id"]
-        known = self._receivers.get(source_id)
+        known = self._receiver(source_id)
         headers = _headers(scope)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != JSON and not kind.endswith("+json"):
@@ -123,13 +131,20 @@ class Webhooks:
             return self._refuse(known, body, read)
         return await self._take(scope, known, read, now_ms)
 
+    def _receiver(self, source_id: str) -> Receiver | None:
+        sources = self._sources()
+        if sources is not self._known:
+            self._receivers = {name: receiver(*one) for name, one in sources.items()}
+            self._known = sources
+        return self._receivers.get(source_id)
+
     async def _take(self, scope: Scope, to: Receiver, envelope: WebhookEnvelope, now_ms: int) -> Response:
         if envelope.is_ping:
             return answer({"status": "pong"}, JSON)
         request = as_request(self._redacted(envelope), to.source, now_ms)
         try:
             if envelope.dry_run:
-                return await self._dry_run(request)
+                return await self._dry_run(request, to, envelope)
             accepted = await self._accept(request)
         except KfmError as error:
             return _failure(error, preview=envelope.dry_run)
@@ -149,14 +164,43 @@ class Webhooks:
         }
         return msgspec.structs.replace(envelope, **redacted) if redacted else envelope
 
-    async def _dry_run(self, request: UpdateRequest) -> Response:
-        if self._previews >= self._previews_max:
-            raise Busy("Other previews are being made.")
-        self._previews += 1
+    async def _dry_run(self, request: UpdateRequest, to: Receiver, envelope: WebhookEnvelope) -> Response:
+        if envelope.scheme != "github":
+            return await self._previewed_once(request)
+        # Its time is in the body: the same body again is a copy, not another question.
+        now_ms = self._now_ms()
+        self._answered = {key: until for key, until in self._answered.items() if until >= now_ms}
+        key = f"{request.source_id}/{envelope.envelope_hash}"
+        if key in self._answered:
+            self._failures.note(request.source_id, envelope.envelope_hash, "reused", WebhookReused.code)
+            return problem(409, "This dry-run was sent before.", WebhookReused.code)
+        self._answered[key] = (envelope.sent_at_ms or now_ms) + to.tolerance_ms
         try:
-            return answer(await self._preview(request), JSON)
+            return await self._previewed_once(request)
+        except Busy:
+            self._answered.pop(key, None)  # the sender is told to come back with it
+            raise
+
+    async def _previewed_once(self, request: UpdateRequest) -> Response:
+        """One at a time for each source: a source that asks and asks waits for itself, not others for it."""
+        if request.source_id in self._previewed:
+            raise Busy("Another preview of this source is being made.")
+        self._previewed.add(request.source_id)
+        try:
+            await self._preview_slot()
+            try:
+                return answer(await self._preview(request), JSON)
+            finally:
+                self._preview_slots.release()
         finally:
-            self._previews -= 1
+            self._previewed.discard(request.source_id)
+
+    async def _preview_slot(self) -> None:
+        try:
+            async with asyncio.timeout(self._preview_seconds_max):
+                await self._preview_slots.acquire()
+        except TimeoutError:
+            raise Busy("Other previews are being made.") from None
 
     def _refuse(self, known: Receiver | None, body: bytes | None, refusal: WebhookRefusal) -> Response:
         hashed = None if body is None else "sha256:" + sha256(body).hexdigest()

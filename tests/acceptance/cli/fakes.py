@@ -199,6 +199,9 @@ class FakeLedger:
     def unit_figures(self) -> list[tuple[str, str, int, int | None]]:
         return []
 
+    def halted(self, dataset_id: str) -> Any:
+        return next((one for one in self._all("halted") if one.dataset_id == dataset_id), None)
+
     def breakers(self) -> list[Breaker]:
         return self._all("breakers")
 
@@ -213,6 +216,12 @@ class FakeLedger:
         """Nothing came by a service."""
         return SimpleNamespace(of_run=lambda *_: [], find=lambda *_: [], announced=lambda *_: [])
 
+    def replay_reader(self) -> Any:
+        return SimpleNamespace(find=lambda *_: [])
+
+    def find_incidents(self, start: str, limit: int = 2) -> list[Any]:
+        return [one for one in self._all("incidents") if one.incident_id.startswith(start)][:limit]
+
     def approvals(
         self, *, state: str | None = None, subject: str | None = None, limit: int = 50
     ) -> list[Any]:
@@ -225,8 +234,10 @@ class FakeLedger:
     def projected(self) -> dict[tuple[str, str], int]:
         return dict(self.lists.get("projected", {}))
 
-    def governance(self, **_: Any) -> list[GovernanceEntry]:
-        return self._all("governance")
+    def governance(self, *, kind: str | None = None, **_: Any) -> list[GovernanceEntry]:
+        """Every run that has a version has promoted it, unless entries say otherwise."""
+        promoted = [GovernanceEntry(kind="promotion", subject=RUN_ID, actor="ana", recorded_at_ms=NOW_MS)]
+        return self._all("governance") or (promoted if kind == "promotion" else [])
 
     # What `explain` asks for beyond that.
 
@@ -261,6 +272,7 @@ class FakeApp:
     """Keeps what it was asked; answers with `answers`, an exception among them is raised."""
 
     delivered = Delivered()
+    files = SimpleNamespace(exists=lambda _path: True)  # every tree is there
     kernel = SimpleNamespace(store=None)
 
     @property

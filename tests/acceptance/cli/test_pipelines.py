@@ -424,6 +424,23 @@ def test_a_plan_foresees_what_a_revert_brings(kfm: Kfm, flow: Path) -> None:
     assert "soil.mean" in ran
 
 
+@pytest.mark.req("RS-10", "RS-12")
+def test_after_a_revert_the_reason_is_the_revert(kfm: Kfm, flow: Path) -> None:
+    """The inputs are those of the run whose outputs were reverted: they are not called changed."""
+    assert kfm("pipeline", "run", "flow.py").code == 0
+    (flow / "data" / "a.csv").write_text("5\n")
+    assert kfm("pipeline", "run", "flow.py").code == 0
+    assert kfm("branch", "revert", "main", "--rationale", "a broken gauge").code == 0
+    ran = kfm("pipeline", "run", "flow.py", "--json").document["nodes"]
+    assert {each["node"]: each["reason"] for each in ran}["soil.samples"] == "its outputs were reverted"
+    lines = kfm("explain", "last/soil.samples").out.splitlines()
+    assert " ran: its outputs were reverted." in lines[0]
+    assert "Its inputs equal those of run" in lines[1]
+    (flow / "data" / "a.csv").write_text("7\n")
+    kfm("pipeline", "run", "flow.py")
+    assert "its inputs changed" in kfm("explain", "last/soil.samples").out.splitlines()[0]
+
+
 @pytest.mark.req("RS-6", "RS-12")
 def test_inputs_that_cannot_be_told(kfm: Kfm, flow: Path, valid: Valid) -> None:
     """A node whose inputs can't be hashed fails, on record; others go on, and a plan says so before."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -12,7 +14,9 @@ from typing import Any
 
 import pytest
 
+from kfm.model.times import parse_rfc3339
 from tests.acceptance.cli.conftest import Called
+from tests.unruly import Answer, unruly_server
 
 Kfm = Callable[..., Called]
 Valid = Callable[[str, Any], None]
@@ -317,12 +321,148 @@ def test_doctor_finds_what_is_wrong(
     assert called.code == code
 
 
+def test_doctor_warns_of_a_ledger_that_others_can_read(kfm: Kfm, begun: Path) -> None:
+    """A ledger outside the state folder that was made readable is named, with the command that closes it."""
+    (begun / "kfm.yml").write_text("store: sqlite:ledger.db\n" + (begun / "kfm.yml").read_text())
+    assert kfm("run").code == 0
+    begun.chmod(0o755)
+    assert "others can read" not in kfm("doctor", "--offline").out
+    (begun / "ledger.db").chmod(0o644)
+    called = kfm("doctor", "--offline")
+    assert (called.code, f"others can read {begun}/ledger.db" in called.out) == (0, True)
+    assert f"chmod 600 {begun}/ledger.db" in called.out
+
+
 def test_doctor_warns_of_misspelt_variables(kfm: Kfm, begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A variable that means nothing is named with the one that was meant; that is no failure."""
     monkeypatch.setenv("KFM_STROE", "x")
     called = kfm("doctor", "--offline")
     assert called.code == 0
     assert "KFM_STROE means nothing to kfm; did you mean `KFM_STORE`?" in called.out
+
+
+S3_TARGET = """
+  - kind: s3
+    url: s3://pub/k
+    options: {%s}
+"""
+NO_BUCKET = b"<?xml version='1.0'?><Error><Code>NoSuchBucket</Code><BucketName>pub</BucketName></Error>"
+NOTHING = b"<?xml version='1.0'?><ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
+
+
+def _publish_to_s3(folder: Path, options: str) -> None:
+    text = (folder / "kfm.yml").read_text()
+    (folder / "kfm.yml").write_text(text.replace("publish:\n", "publish:" + S3_TARGET % options))
+
+
+@pytest.mark.req("CLI-2", "UPD-6")
+@pytest.mark.parametrize("command", [("config", "check"), ("run",), ("doctor", "--offline")])
+def test_a_wrong_option_of_a_bucket_is_named_with_its_line(
+    kfm: Kfm, begun: Path, command: tuple[str, ...]
+) -> None:
+    """Before anything is done, with the word that was meant, and not as a panic of a library."""
+    _publish_to_s3(begun, "aws_regoin: us-east-1")
+    lines = (begun / "kfm.yml").read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if "regoin" in text)
+    called = kfm(*command)
+    assert called.code == 2
+    assert f"kfm.yml:{line}: " in called.err
+    assert "did you mean `aws_region`?" in called.err
+    assert "panic" not in called.err
+
+
+@pytest.mark.req("UPD-6")
+@pytest.mark.parametrize(("status", "body", "state"), [(404, NO_BUCKET, "fail"), (200, NOTHING, "ok")])
+def test_doctor_tries_a_bucket(kfm: Kfm, begun: Path, status: int, body: bytes, state: str) -> None:
+    """Its list is asked for, as a target would be; a bucket that is not there is told as such."""
+    pytest.importorskip("obstore")
+    with unruly_server() as store:
+        store.on("/pub", Answer(status, body, {"Content-Type": "application/xml"}))
+        _publish_to_s3(begun, f"region: us-east-1, skip_signature: 'true', endpoint: '{store.url}'")
+        called = kfm("doctor", "--json")
+    (told,) = [check for check in called.document["checks"] if check["name"] == "buckets"]
+    assert told["state"] == state, told
+    assert ("There is no bucket s3://pub/k." in told["message"]) == (state == "fail")
+    assert called.code == (4 if state == "fail" else 0)
+    assert {asked.method for asked in store.asked} == {"GET"}
+
+
+@pytest.mark.req("UPD-6")
+def test_a_run_says_that_the_bucket_is_missing(kfm: Kfm, begun: Path) -> None:
+    """Not that some file in it is."""
+    pytest.importorskip("obstore")
+    with unruly_server() as store:
+        store.otherwise = Answer(404, NO_BUCKET, {"Content-Type": "application/xml"})
+        _publish_to_s3(begun, f"region: us-east-1, skip_signature: 'true', endpoint: '{store.url}'")
+        called = kfm("run")
+    assert "There is no bucket s3://pub/k." in called.err + called.out
+
+
+@pytest.mark.req("TRG-8", "UPD-16")
+def test_the_true_origin_is_recorded(kfm: Kfm, begun: Path) -> None:
+    """An input names the address that answered where a redirect led there: in ledger, lineage, provenance."""
+    with unruly_server() as upstream:
+        upstream.file("/true.csv", b"a,b\n1,2\n")
+        there = f"{upstream.url}/true.csv".replace("127.0.0.1", "localhost")
+        url = upstream.on("/data.csv", Answer(302, headers={"Location": f"{there}?X-Amz-Signature=s3cr3t"}))
+        source = f"  - {{id: web, dataset: example-readings, kind: http, url: '{url}', allow: [localhost]}}\n"
+        text = (begun / "kfm.yml").read_text()
+        (begun / "kfm.yml").write_text(text.replace("sources:\n", "sources:\n" + source))
+        called = kfm("run", "--source", "web", "--json")
+    assert called.code == 0, called.err
+    origin = f"{there}?X-Amz-Signature=***"
+    ledger = sqlite3.connect(begun / ".kfm" / "kfm.db")
+    (found,) = ledger.execute("SELECT found FROM inputs").fetchone()
+    assert json.loads(found)[0]["origin"] == origin
+    (run_id,) = ledger.execute("SELECT run_id FROM runs").fetchone()
+    events = [json.loads(line) for line in kfm("lineage", "show", run_id, "--events").out.splitlines()]
+    contents = [one["facets"]["kfmContent"] for event in events for one in event["inputs"]]
+    assert origin in {content.get("origin") for content in contents}
+    told = kfm("lineage", "prov", run_id).out
+    assert "true.csv" in told
+    assert "s3cr3t" not in told + found
+
+
+@pytest.mark.req("CLI-2")
+def test_doctor_gives_no_secret_away(kfm: Kfm, begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A redirect to another host gets none of the secret headers; a proxy of the environment gets nothing."""
+    with unruly_server() as upstream, unruly_server() as other, unruly_server() as proxy:
+        stranger = other.on("/there", Answer()).replace("127.0.0.1", "localhost")
+        url = upstream.on("/data", Answer(302, headers={"Location": stranger}))
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        monkeypatch.setenv("UPSTREAM_KEY", "s3cr3t-key-value")
+        text = (begun / "kfm.yml").read_text()
+        source = (
+            f"  - {{id: web, dataset: example-readings, kind: http, url: '{url}', allow: [localhost],"
+            " headers: {X-Api-Key: 'env:UPSTREAM_KEY', Private-Token: 'env:UPSTREAM_KEY'}}\n"
+        )
+        (begun / "kfm.yml").write_text(text.replace("sources:\n", "sources:\n" + source))
+        called = kfm("doctor", "--json")
+    assert proxy.asked == []
+    assert [asked.headers.get("x-api-key") for asked in upstream.asked] == ["s3cr3t-key-value"]
+    assert len(other.asked) == 1
+    assert not {"x-api-key", "private-token"} & set(other.asked[0].headers)
+    told = {check["message"] for check in called.document["checks"] if check["name"] == "reach"}
+    assert told == {
+        "web: beside public addresses it may reach 127.0.0.1 (its own address), localhost (`allow`)"
+    }
+
+
+@pytest.mark.req("UPD-16")
+def test_doctor_tells_of_a_redirect_that_a_run_would_refuse(kfm: Kfm, begun: Path) -> None:
+    """It asks through the same client as a run, and names the setting that would allow it."""
+    with unruly_server() as upstream:
+        url = upstream.on(
+            "/data", Answer(302, headers={"Location": "http://169.254.169.254/latest/meta-data"})
+        )
+        text = (begun / "kfm.yml").read_text()
+        source = f"  - {{id: web, dataset: example-readings, kind: http, url: '{url}'}}\n"
+        (begun / "kfm.yml").write_text(text.replace("sources:\n", "sources:\n" + source))
+        called = kfm("doctor", "--json")
+    failed = [check for check in called.document["checks"] if check["state"] == "fail"]
+    assert "169.254.169.254" in failed[0]["message"]
+    assert "`allow`" in failed[0]["fix"]
 
 
 def test_doctor_asks_addresses(kfm: Kfm, begun: Path, valid: Valid, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -449,3 +589,35 @@ def test_the_ledger_as_a_file(kfm: Kfm, begun: Path, name: str) -> None:
     assert (called.code, called.out) == (0, f"{name}: 1 run\n")
     assert (begun / name).stat().st_size > 0
     assert kfm("runs", "--export", "runs.xlsx").code == 2
+
+
+@pytest.mark.req("UPD-4")
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "feather"])
+def test_the_export_has_times_as_text_and_every_invocation(kfm: Kfm, begun: Path, form: str) -> None:
+    """Rows of runs have `start_time_utc` and `end_time_utc`; each call is a row of its own export."""
+    kfm("run")
+    kfm("run")  # a call that became no run
+    assert kfm("runs", "--export", f"runs.{form}").code == 0
+    called = kfm("runs", "--export", f"calls.{form}", "--invocations")
+    assert (called.code, called.out) == (0, f"calls.{form}: 2 invocations\n")
+    runs, calls = exported(begun / f"runs.{form}"), exported(begun / f"calls.{form}")
+    (run,) = runs
+    for name in ("start_time", "end_time", "window_start", "window_end"):
+        assert parse_rfc3339(run[f"{name}_utc"]) == run[f"{name}_ms"]
+    assert [(call["run_id"], call["outcome"]) for call in calls] == [
+        (run["run_id"], "success"),
+        (run["run_id"], "noop"),
+    ]
+    assert all(parse_rfc3339(call["requested_at_utc"]) == call["requested_at_ms"] for call in calls)
+    assert json.loads(calls[0]["gates"])
+    assert kfm("runs", "--invocations").code == 2
+
+
+def exported(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    from arro3.io import read_ipc, read_parquet
+
+    table = (read_parquet if path.suffix == ".parquet" else read_ipc)(str(path)).read_all()
+    columns = {name: table[name].to_pylist() for name in table.column_names}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

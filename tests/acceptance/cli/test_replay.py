@@ -355,8 +355,12 @@ def test_a_replay_is_not_run_by_accident(kfm: Kfm, place: Place) -> None:
 
 @pytest.mark.req("WAL-13", "WAL-18")
 @pytest.mark.parametrize(
-    "how", ["status", "unit twice", "reason", "digest anew", "no json", "a spec", "deep", "missing"]
-)
+    "how",
+    [
+        "status", "unit twice", "reason", "digest anew", "no json", "a spec", "deep", "missing",
+        "object_uri", "attempts", "error_code", "grants", "by_dataset", "older digest",
+    ],
+)  # fmt: skip
 def test_an_edited_plan_is_none(kfm: Kfm, place: Place, project: Path, how: str) -> None:
     """Whatever was changed in it, and also if its digest was made anew: nothing comes back."""
     place.given_up(1, fate="quarantine", code="GZIP_BOMB")
@@ -368,6 +372,18 @@ def test_an_edited_plan_is_none(kfm: Kfm, place: Place, project: Path, how: str)
     document = json.loads(path.read_bytes())
     if how in ("status", "digest anew"):  # so that no approval would be needed
         document["units"][0]["status"] = "failed"
+    if how in ("object_uri", "error_code"):  # what only describes is part of what was agreed to
+        document["units"][0][how] = "another"
+    if how in ("attempts", "grants"):
+        document["units"][0][how] += 1
+    if how == "by_dataset":
+        document["by_dataset"] = {"gfs": 1}
+    if how == "older digest":  # which held less of a unit: the ledger knows the rest
+        from kfm.model.replays import ReplayPlan
+
+        document["units"][0]["object_uri"] = "s3://another/object"
+        forged = msgspec.convert(document, ReplayPlan)
+        document["digest"] = digest_of(forged.mode, forged.reason, forged.units, "replay-plan/1")
     if how == "unit twice":
         document["units"] *= 2
     if how == "reason":
@@ -376,6 +392,7 @@ def test_an_edited_plan_is_none(kfm: Kfm, place: Place, project: Path, how: str)
         from kfm.model.replays import ReplayPlan
 
         forged = msgspec.convert(document, ReplayPlan)
+        document["by_status"] = {"failed": 1}
         document["digest"] = digest_of(forged.mode, forged.reason, forged.units)
     path.write_text(json.dumps(document))
     if how == "no json":
@@ -385,6 +402,94 @@ def test_an_edited_plan_is_none(kfm: Kfm, place: Place, project: Path, how: str)
     if how == "missing":
         path.unlink()
     called = kfm("replay", "run", "--selection-file", "s.json" if how == "a spec" else "p.json", *DO)
-    assert called.code == (3 if how == "digest anew" else 2)
+    assert called.code == (3 if how in ("digest anew", "older digest") else 2)
     assert "Traceback" not in called.err
     assert place.statuses() == {"quarantined": 1}
+
+
+# --- what is left out, and said ----------------------------------------------------------
+
+
+@pytest.mark.req("WAL-13", "CLI-1")
+def test_a_unit_that_is_named_and_left_out_is_no_success(kfm: Kfm, place: Place) -> None:
+    """Nothing of what was named comes back: exit 3 with the reason. Some of it: exit 1. Unknown: exit 2."""
+    failed = place.given_up(1)[0]
+    place.announce(2)
+    waiting = next(row[0] for row in place.scene.sql("SELECT wal_id FROM units WHERE status = 'pending'"))
+    alone = kfm("replay", "run", "--unit", waiting, *DO)
+    assert (alone.code, alone.out.splitlines()) == (3, ["nothing to replay", "left out: 1 it is pending"])
+    unknown = kfm("replay", "run", "--unit", "0" * 13 + "-" + "0" * 20, *DO)
+    assert unknown.code == 2
+    assert "There is no unit" in unknown.err
+    both = kfm("replay", "run", "--unit", waiting, "--unit", failed, *DO, "--json")
+    assert (both.code, both.document["replay"]["replayed"]) == (1, 1)
+    assert kfm("replay", "run", "--dataset", "mrms", *DO).code == 0  # a selection may mean none
+
+
+@pytest.mark.req("WAL-14", "RS-12")
+def test_grants_are_a_setting_and_the_way_out(kfm: Kfm, place: Place, project: Path) -> None:
+    """A unit that used its grants is told which setting brings it back, and with that it does come back."""
+    unit = place.given_up(1)[0]
+    place.scene.sql("UPDATE units SET grants = 5")
+    for command in (("explain", unit), ("quarantine", "show", unit)):
+        assert "raise `grants` under `retry` of its policy in `ingest.policies`" in kfm(*command).out
+    refused = kfm("replay", "run", "--unit", unit, *DO)
+    assert refused.code == 3
+    assert "its grants are used up: 5 (`retry.grants` of its policy)" in refused.out
+    (project / "kfm.yml").write_text(CONFIG.replace("MISMATCH]}", "MISMATCH], retry: {grants: 6}}"))
+    assert "raise `grants`" not in kfm("explain", unit).out
+    assert kfm("replay", "run", "--unit", unit, *DO).code == 0
+    assert place.statuses() == {"pending": 1}
+
+
+@pytest.mark.req("WAL-14", "CLI-2")
+def test_every_code_may_be_named_at_once(kfm: Kfm, place: Place, project: Path) -> None:
+    """`replay_quarantined: ["*"]` is as documented; a wrong number of grants has its line."""
+    (project / "kfm.yml").write_text(CONFIG.replace("[GZIP_BOMB, REPLAY_MISMATCH]", '["*"]'))
+    assert kfm("config", "check").code == 0
+    unit = place.given_up(1, fate="quarantine", code="SIZE_MISMATCH")[0]
+    asked = kfm("replay", "run", "--unit", unit, "--mode", "backfill", *DO)
+    assert (asked.code, "approvals approve" in asked.err) == (3, True)
+    (project / "kfm.yml").write_text(CONFIG.replace("MISMATCH]}", "MISMATCH], retry: {grants: 0}}"))
+    wrong = kfm("config", "check")
+    assert (wrong.code, "kfm.yml:8: `grants` must be from 1 to 1000" in wrong.err) == (2, True)
+
+
+@pytest.mark.req("WAL-13")
+def test_a_limit_leaves_out_what_it_says(kfm: Kfm, place: Place, project: Path) -> None:
+    """Beyond the cap of one replay, too, every unit that is left out is counted."""
+    (project / "kfm.yml").write_text(CONFIG.replace("ingest:\n", "ingest:\n  replays_max: 5\n"))
+    units = place.given_up(*range(1, 13))
+    place.scene.sql(f"UPDATE units SET grants = 5 WHERE wal_id <= '{units[6]}'")
+    plan = kfm("replay", "dry-run", "--dataset", "mrms", "--limit", "3", "--json").document
+    assert [one["wal_id"] for one in plan["units"]] == units[7:10]
+    assert sorted(plan["left_out"].values()) == [2, 7]
+
+
+# --- why it waits ------------------------------------------------------------------------
+
+
+@pytest.mark.req("RS-12", "GOV-3")
+def test_a_replay_and_its_approval_are_explained(
+    kfm: Kfm, place: Place, as_person: Callable[[str], None], valid: Valid
+) -> None:
+    """Each says what it waits for, who can give it, and the command; in every state that it comes to."""
+    as_person("ana")
+    place.given_up(1, 2, fate="quarantine", code="GZIP_BOMB")
+    asked = kfm("replay", "run", "--error-code", "GZIP_BOMB", "--mode", "backfill", *DO, "--json").document
+    request, replay = asked["request"]["request_id"], asked["replay"]["replay_id"]
+    way = f"another person than ana, with the role approve: `kfm approvals approve {request}"
+    for wanted, kind in ((request[:8], "approval"), (replay[:8], "replay")):
+        valid("explain", kfm("explain", wanted, "--json").document)
+        assert kfm("explain", wanted, "--json").document["kind"] == kind
+        assert way in kfm("explain", wanted).out.splitlines()[0]
+    as_person("bob")
+    assert kfm("approvals", "approve", request, "--rationale", "looked at them").code == 0
+    assert f"`kfm replay run {replay} --confirm" in kfm("explain", request).out.splitlines()[0]
+    kfm("switch", "set", "paused", "--replays", "mrms", "--rationale", "storm")
+    kfm("replay", "run", replay, *DO)
+    kfm("switch", "set", "running", "--replays", "mrms", "--rationale", "over")
+    assert kfm("replay", "run", replay, *DO).code == 0
+    assert "is done: 2 came back" in kfm("explain", replay).out.splitlines()[0]
+    assert "was approved, and used at" in kfm("explain", request).out.splitlines()[0]
+    assert kfm("explain", "provider:nowhere").code == 2

@@ -337,13 +337,14 @@ def test_an_unknown_source(kfm: Kfm, app: FakeApp, valid: Valid) -> None:
 
 
 def test_members_of_a_sync_run_through_it(kfm: Kfm, app: FakeApp, project: Path) -> None:
-    """A member is not run twice, unless it is named."""
+    """A member is not run twice, nor alone: its sync is named instead."""
     text = (project / "kfm.yml").read_text()
     sync = "  - {id: both, dataset: levels, kind: sync, members: [daily, hourly]}\npublish:"
     (project / "kfm.yml").write_text(text.replace("publish:", sync))
     kfm("run")
-    kfm("run", "--source", "hourly", "--source", "hourly")
-    assert [request.source_id for request in app.requests] == ["both", "hourly"]
+    alone = kfm("run", "--source", "hourly")
+    assert (alone.code, "`kfm run --source both`" in alone.err) == (2, True)
+    assert [request.source_id for request in app.requests] == ["both"]
 
 
 def test_artifacts_of_several_sources_stay_apart(kfm: Kfm, app: FakeApp) -> None:

@@ -335,7 +335,7 @@ def quarantined(project: Inside, account: Callable[[str], None]) -> Inside:
 
 @pytest.mark.req("RET-2", "TRG-7", "RET-9")
 def test_quarantine_has_what_a_replay_needs(quarantined: Inside, valid: Callable[[str, Any], None]) -> None:
-    """Held in the end's own transaction, with an entry in the governance ledger; listed and shown."""
+    """Held in the end's own transaction, with an entry in the audit log; listed and shown."""
     listed = quarantined.kfm("quarantine", "list", "--json")
     valid("cli-quarantine-list", listed.document)
     (held,) = listed.document["held"]

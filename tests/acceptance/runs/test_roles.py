@@ -350,7 +350,7 @@ def _asked_for(office: Office) -> str:
 
 @pytest.mark.req("GOV-3")
 def test_what_was_rejected_cant_be_approved(office: Office, valid: Callable[[str, Any], None]) -> None:
-    """An approver's no is durable, has a reason in the governance ledger, and only a new request helps."""
+    """An approver's no is durable, has a reason in the audit log, and only a new request helps."""
     request = _asked_for(office)
     no = office.as_(BOB, "approvals", "reject", request[:8], "--rationale", "not this year", "--json")
     assert no.code == 0, no

@@ -73,11 +73,29 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path, *arguments: str, environment: Sequence[tuple[str, str]] = ()) -> Iterator[Served]:
+def serving(
+    folder: Path,
+    *arguments: str,
+    environment: Sequence[tuple[str, str]] = (),
+    descriptors: tuple[int, int] | None = None,
+) -> Iterator[Served]:
+    """`descriptors` are the soft and the hard limit of open files that it is started with."""
+    bound = f"ulimit -Sn {descriptors[0]} && ulimit -Hn {descriptors[1]} && " if descriptors else ""
     said = folder / f"serve-{time.monotonic_ns()}.log"
     with said.open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "kfm", "serve", "--port", "0", *arguments],
+            [
+                "sh",
+                "-c",
+                f'{bound}exec "$0" "$@"',
+                sys.executable,
+                "-m",
+                "kfm",
+                "serve",
+                "--port",
+                "0",
+                *arguments,
+            ],
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
-from tests.acceptance.service.served import SECRET, body, serving
+from tests.acceptance.service.served import SECONDS_MAX, SECRET, Served, body, serving
 from tests.integration.service.project import make
 
 CRON = """\
@@ -88,6 +94,64 @@ def test_schedules_are_kept(project: Path) -> None:
             seen = {each["instant"] for each in listed if each["state"] == "done"}
             assert len({each["instant"] for each in listed}) == len(listed)
         assert other.process.poll() is None
+
+
+@pytest.mark.req("UPD-12")
+def test_a_flood_of_idle_connections_leaves_the_ledger_usable(project: Path) -> None:
+    """With few descriptors and many silent connections, webhooks are accepted and run, and it is ready."""
+    with serving(project, descriptors=(128, 256)) as served, ExitStack() as stack:
+        limits = Path(f"/proc/{served.process.pid}/limits").read_text()
+        assert re.search(r"Max open files +256 +256", limits)  # raised to what is allowed
+        assert "at most 128 connections" in served.said
+        address = urlsplit(served.url)
+        for _ in range(600):
+            stack.enter_context(socket.create_connection((address.hostname, address.port), 20))
+        assert served.get("/readyz").json() == {"status": "ready"}
+        accepted = served.hook(body("one"))
+        assert accepted.status_code == 202, accepted.text
+        assert served.settled(accepted.json()["request_id"])["outcome"] == "success"
+        assert "unable to open" not in served.said
+
+
+@pytest.mark.req("UPD-13")
+def test_schedules_are_read_while_it_runs(project: Path) -> None:
+    """A file of schedules that comes, breaks and changes counts without a restart; a broken one is told."""
+    with serving(project) as served:
+        (project / "cron.yml").write_text(CRON)
+        _until(lambda: _fired(served, "each-second") >= 1)
+        (project / "cron.yml").write_text("schedules: [")
+        _until(lambda: served.get("/api/v1/status").json()["not_in_force"] == ["schedules"])
+        before = _fired(served, "each-second")
+        _until(lambda: _fired(served, "each-second") > before)
+        (project / "cron.yml").write_text(CRON.replace("each-second", "second"))
+        _until(lambda: _fired(served, "second") >= 1)
+        assert served.get("/api/v1/status").json()["not_in_force"] == []
+        assert "stays in force" in served.said
+
+
+def _fired(served: Served, schedule: str) -> int:
+    return len(served.get("/api/v1/requests", params={"schedule": schedule}).json()["requests"])
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    ends = time.monotonic() + SECONDS_MAX
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+
+
+@pytest.mark.req("UPD-12")
+def test_a_secret_is_changed_while_it_runs(project: Path) -> None:
+    """What is signed with the new secret of a file is taken a moment later, with the old one no more."""
+    (project / "kfm.yml").write_text((project / "kfm.yml").read_text().replace("env:RIVER_SECRET", "file:s"))
+    (project / "s").write_text(SECRET)
+    other = "another secret of the river, long enough"
+    with serving(project) as served:
+        assert served.hook(body("one")).status_code == 202
+        (project / "s").write_text(other)
+        _until(lambda: served.hook(body("two"), secret=other).status_code == 202)
+        assert served.hook(body("three")).status_code == 403
+        assert other not in served.said
 
 
 def test_every_address_answers(project: Path) -> None:

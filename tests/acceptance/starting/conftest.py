@@ -153,7 +153,7 @@ class Starting(Inside):
         sent = body(uuid, source_id=source, metadata={"window": window})
         headers = {"content-type": "application/json", "x-kfm-signature": sign_kfm(SECRET.encode(), sent)}
         with self._surroundings():
-            web = WebApplication(WebContext(load(None, {}), ())).asgi(())
+            web = WebApplication(WebContext(load(None, {}))).asgi(())
             with TestClient(web, base_url="http://127.0.0.1") as client:
                 answer = client.post(f"/hooks/{source}", content=sent, headers=headers)
         assert answer.status_code == 202, answer.text

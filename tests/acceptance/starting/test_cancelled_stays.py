@@ -133,7 +133,7 @@ def runners(project: Inside) -> Iterator[None]:
     with project._surroundings():
         loaded = load(None, {})
         options = ServiceOptions(schedules=False, worker=False)
-        service = ServiceThreads(loaded, (), options, partial(open_app, loaded))
+        service = ServiceThreads(loaded, options, partial(open_app, loaded))
         service.start()
         try:
             yield

@@ -29,7 +29,7 @@ def barred(tmp_path: Path) -> Inside:
 
 @pytest.mark.parametrize("command", [("retry", "--due"), ("schedule", "run-due")])
 def test_a_rule_that_blocks_the_data_ends_the_attempts(barred: Inside, command: tuple[str, ...]) -> None:
-    """Refusal and review are in the governance ledger, an incident is open, the run is quarantined."""
+    """Refusal and review are in the audit log, an incident is open, the run is quarantined."""
     barred.kfm(*command)
     run = desk.run_id(barred)
     assert desk.runs(barred) == [("rivers", "failed", 1)]

@@ -236,7 +236,7 @@ def post(project: Starting, document: dict[str, Any]) -> str:
     from kfm.web.web_app import WebApplication
 
     with project._surroundings():
-        web = WebApplication(WebContext(load(None, {}), ())).asgi(())
+        web = WebApplication(WebContext(load(None, {}))).asgi(())
         with TestClient(web, base_url="http://127.0.0.1") as client:
             answer = client.post(
                 "/api/v1/requests", json=document, headers={"Authorization": f"Bearer {ANN}"}

@@ -154,7 +154,7 @@ def api(project: Inside, method: str, path: str, **body: Any) -> dict[str, Any]:
         people = f'people:\n  - {{subject: ann, roles: [operate], tokens: ["{token}"]}}\n'
         project.write("kfm.yml", settings + people)
     with project._surroundings():
-        web = WebApplication(WebContext(load(None, {}), ())).asgi(())
+        web = WebApplication(WebContext(load(None, {}))).asgi(())
         with TestClient(web, base_url="http://127.0.0.1") as client:
             answer = client.request(
                 method, f"/api/v1{path}", json=body or None, headers={"Authorization": f"Bearer {ANN}"}
@@ -355,7 +355,7 @@ def page(project: Inside, path: str) -> str:
     from tests.integration.web.console.reading import Parsed, Reader
 
     with project._surroundings():
-        answer = Reader(WebContext(load(None, {}), ())).ask(path)
+        answer = Reader(WebContext(load(None, {}))).ask(path)
     assert answer.status_code == 200, answer.text
     return str(Parsed(answer.text).text)
 

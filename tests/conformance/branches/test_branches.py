@@ -185,7 +185,7 @@ def test_a_tag_stays(scene: Scene) -> None:
 
 
 def test_a_deleted_branch_can_be_made_again(scene: Scene) -> None:
-    """From its commit; the deletion is in the governance ledger, in the same transaction."""
+    """From its commit; the deletion is in the audit log, in the same transaction."""
     scene.begin(a="1")
     kept = scene.put("side", b="2")
     gone = scene.branches.delete("side", why=WHY)

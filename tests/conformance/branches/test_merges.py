@@ -147,7 +147,7 @@ def test_what_moved_since_the_proposal_is_not_merged(scene: Scene) -> None:
 
 @pytest.mark.req("RS-10")
 def test_a_revert_takes_back_one_commit(scene: Scene) -> None:
-    """And leaves what came after it; the reason is in the governance ledger."""
+    """And leaves what came after it; the reason is in the audit log."""
     scene.begin(a="1", b="1")
     bad = scene.put("main", a="bad", n="new", b=None)
     scene.put("main", c="later")

@@ -229,16 +229,42 @@ def test_no_person_ever_approves_their_own_request(store: Ledger, steps: list[An
         identity = identify(PEOPLE if declared else (), f"{who}-os", token)
         if step == "ask":
             request = approval_request(
-                salt * 100 + number, requested_by=identity.subject, requested_names=identity.names
+                request_id=f"{salt}-{number}",
+                digest=digest(f"{salt}-{number}"),  # the same would be requested once
+                requested_by=identity.subject,
+                requested_names=identity.names,
             )
-            store.request_approval(replace(request, request_id=f"{salt}-{number}"), entry("asked"))
+            store.request_approval(request, entry("asked"))
             asked.append((f"{salt}-{number}", who))
         elif asked:
             request_id, requester = asked[choice % len(asked)]
             before = store.approval(request_id)
-            answer = store.approve(
-                yes(approval_request(request_id=request_id), by=identity.subject, names=identity.names)
-            )
             assert before is not None
+            answer = store.approve(yes(before, by=identity.subject, names=identity.names))
             landed = answer.answer == "approved"
             assert landed == (before.state == "requested" and who != requester), (before, identity)
+
+
+@pytest.mark.req("GOV-3")
+def test_the_same_is_requested_once(desk: Desk) -> None:
+    """A second request for exactly the same is the first one: no second row, no second entry."""
+    asked = approval_request()
+    assert desk.store.request_approval(asked, entry("approval-requested")) == asked
+    before = desk.store.chain_head()
+    again = approval_request(2, requested_by="bob", requested_names=("bob",), rationale="The same.")
+    assert desk.store.request_approval(again, entry("approval-requested")) == asked
+    assert desk.store.chain_head() == before
+    assert desk.store.approval("request-2") is None
+
+
+@pytest.mark.req("GOV-3")
+def test_what_was_decided_can_be_requested_anew(desk: Desk) -> None:
+    """A request that was rejected does not answer the next one; nor does one for something else."""
+    asked = approval_request()
+    desk.store.request_approval(asked, entry("approval-requested"))
+    other = approval_request(2, digest=digest("something else"))
+    assert desk.store.request_approval(other, entry("approval-requested")) == other
+    no = Reject(request_id=asked.request_id, rejected_by="bob", names=("bob",), rationale="No.", entries=())
+    assert desk.store.reject(no)
+    again = approval_request(3)
+    assert desk.store.request_approval(again, entry("approval-requested")) == again

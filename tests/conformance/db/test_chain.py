@@ -1,4 +1,4 @@
-"""The governance ledger is a chain: numbered as it was committed, and every change to it is seen."""
+"""The audit log is a chain: numbered as it was committed, and every change to it is seen."""
 
 from __future__ import annotations
 

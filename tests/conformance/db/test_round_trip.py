@@ -106,7 +106,7 @@ def test_invocations(desk: Desk, call: Invocation) -> None:
 @quick
 @given(made=entries)
 def test_governance(desk: Desk, made: GovernanceEntry) -> None:
-    """An entry of the governance ledger."""
+    """An entry of the audit log."""
     desk.store.append_governance([made])
     assert desk.store.governance(limit=1) == [made]
 

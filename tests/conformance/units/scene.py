@@ -34,7 +34,7 @@ from kfm.model.units import (
 START_MS = 1_767_225_600_000
 MINUTE_MS = 60_000
 STATUSES = ("pending", "in_progress", "succeeded", "failed", "quarantined")
-NOTES = ("reissued", "removed", "stale")  # what is told of a unit that stays where it is
+NOTES = ("reissued", "removed", "stale", "ignored")  # what is told of a unit that stays where it is
 
 
 def uri_of(name: str) -> str:

@@ -248,7 +248,7 @@ def test_a_history_is_complete_and_in_order(scene: Scene) -> None:
     (third,) = [one for one in scene.claim() if one.wal_id == id_of("a")]
     scene.end(undone(third, "quarantine"))
     assert scene.events("a") == [
-        "created", "claimed", "failed", "retry_scheduled", "claimed", "failed", "retry_scheduled", "stale",
+        "created", "claimed", "failed", "retry_scheduled", "claimed", "failed", "retry_scheduled", "ignored",
         "claimed", "succeeded", "migrated", "claimed", "failed", "quarantined",
     ]  # fmt: skip
     scene.check()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
-from kfm.model.units import IntakeReport, RejectedRecord
+from kfm.model.units import IntakeRemoval, IntakeReport, IntakeUnit, RejectedRecord
 from tests.conformance.units.scene import (
     START_MS,
     Scene,
@@ -164,17 +166,21 @@ def test_versions_that_cannot_be_compared_are_unclear(scene: Scene) -> None:
 @pytest.mark.req("WAL-18")
 @pytest.mark.parametrize("status", ["pending", "succeeded", "quarantined"])
 def test_a_policy_that_ignores_new_bytes(scene: Scene, status: str) -> None:
-    """They are recorded and left."""
+    """They are recorded as newer, and left; what is older than they are is late from then on."""
     if status == "pending":
         scene.take(taken("a"))
     elif status == "succeeded":
         scene.succeeded("a")
     else:
         scene.failed("a", "quarantine")
-    assert scene.take(taken("a", "e2", "02", reissue="ignore")) == IntakeReport(stale=1)
+    assert scene.take(taken("a", "e2", "03", reissue="ignore")) == IntakeReport(reissues_ignored=1)
     stored = scene.stored("a")
     assert (stored.unit.status, stored.etag, stored.content_version) == (status, "e1", 1)
-    assert scene.history("a")[-1].details == {"etag": "e2", "sequencer": "02", "verdict": "newer"}
+    last = scene.history("a")[-1]
+    assert (last.event, last.details) == ("ignored", {"etag": "e2", "sequencer": "03", "verdict": "newer"})
+    assert (scene.count("reissues_ignored"), scene.count("stale")) == (1, 0)
+    assert scene.take(gone("a", "02", "remove")) == IntakeReport()
+    assert scene.stored("a").removed == 0
     scene.check()
 
 
@@ -193,7 +199,8 @@ def test_a_removal_is_a_tombstone(scene: Scene, removing: str) -> None:
     assert scene.items() == ({"a"} if removing == "keep" else set())
     assert (scene.status("a"), scene.stored("a").unit.version) == ("succeeded", version + 1)
     assert scene.events("a")[-1] == "removed"
-    assert scene.take(taken("a", "e1", "01")) == IntakeReport(stale=1)
+    assert scene.take(taken("a", "e1", "01")) == IntakeReport(duplicate=1)
+    assert scene.take(taken("a", "e0", "00")) == IntakeReport(stale=1)
     assert scene.take(taken("a", "e1", "03")) == IntakeReport(reissued=1)
     assert scene.stored("a").removed == 0
     scene.succeeded("a")
@@ -203,12 +210,16 @@ def test_a_removal_is_a_tombstone(scene: Scene, removing: str) -> None:
 
 @pytest.mark.req("WAL-20")
 def test_a_later_removal_outlasts_a_late_arrival(scene: Scene) -> None:
-    """Removed, put, removed again: the middle one, when it comes at last, brings nothing back."""
-    scene.take(taken("a", "e1", "01"))
-    scene.take(gone("a", "02"))
-    scene.take(gone("a", "04"))
-    assert scene.take(taken("a", "e3", "03")) == IntakeReport(stale=1)
-    assert scene.stored("a").removed == 1
+    """Removed, put, removed again: the middle one, when it comes at last, brings nothing back. An item that
+    stays after its object is of the bytes that the object had last."""
+    for name, removing, told in (("a", "remove", "stale"), ("b", "keep", "reissued")):
+        scene.take(taken(name, "e1", "01"))
+        scene.take(gone(name, "02", removing))
+        scene.take(gone(name, "04", removing))
+        assert getattr(scene.take(taken(name, "e3", "03")), told) == 1
+    assert (scene.stored("a").removed, scene.stored("b").removed) == (2, 1)
+    assert scene.stored("b").etag == "e3"
+    scene.check()
 
 
 @pytest.mark.req("WAL-20")
@@ -226,7 +237,8 @@ def test_removals_that_say_nothing_new(scene: Scene) -> None:
 
 @pytest.mark.req("WAL-20")
 def test_a_removal_that_overtakes_its_arrival(scene: Scene) -> None:
-    """Where items go with their objects: the arrival, when it comes at last, makes no item."""
+    """Where items go with their objects: the arrival, when it comes at last, makes no item. Where they stay,
+    it makes the one that would have stayed."""
     early = replace(gone("a", "02", "remove"), unit=unit("a"))
     assert scene.take(early) == IntakeReport(removed=1)
     assert scene.take(early) == IntakeReport()
@@ -238,8 +250,74 @@ def test_a_removal_that_overtakes_its_arrival(scene: Scene) -> None:
     assert scene.take(taken("a", "e3", "03")) == IntakeReport(reissued=1)
     scene.succeeded("a")
     assert scene.items() == {"a"}
-    assert scene.take(replace(gone("b", "02", "keep"), unit=unit("b"))) == IntakeReport()
-    assert scene.take(taken("b", "e1", "01")) == IntakeReport(created=1), "kept anyhow"
+    assert scene.take(replace(gone("b", "02", "keep"), unit=unit("b"))) == IntakeReport(removed=1)
+    assert scene.take(taken("b", "e1", "01")) == IntakeReport(reissued=1)
+    scene.succeeded("b")
+    assert (scene.stored("b").removed, scene.items()) == (1, {"a", "b"})
+    scene.check()
+
+
+@pytest.mark.req("WAL-2", "WAL-20")
+@pytest.mark.parametrize("removing", ["keep", "remove"])
+def test_a_removal_in_no_order_that_overtakes_its_arrival(scene: Scene, removing: str) -> None:
+    """Without a sequencer it is remembered all the same: whether the object is there, a HEAD has to tell."""
+    assert scene.take(replace(gone("a", None, removing), unit=unit("a"))) == IntakeReport(removed=1)
+    assert scene.take(taken("a", "e1", "01")) == IntakeReport(reissued=1)
+    assert scene.stored("a").unclear == 1
+    scene.check()
+
+
+@pytest.mark.req("WAL-20")
+def test_a_head_that_finds_nothing_takes_the_item_out(scene: Scene) -> None:
+    """Where it was unclear whether the object exists, the unit ends as one whose object was removed."""
+    scene.succeeded("a")
+    assert scene.take(gone("a", None, "remove", at_ms=START_MS + 6)) == IntakeReport()
+    assert scene.items() == {"a"}, "nothing is taken out before it is known"
+    claimed = scene.claimed("a")
+    assert (claimed.unclear, claimed.removed) == (1, 0)
+    scene.end(done(claimed, entry=None, gone=2), replicas=("north",))
+    assert (scene.items(), scene.stored("a").removed, scene.status("a")) == (set(), 2, "succeeded")
+    scene.check()
+
+
+def version(name: str, version_id: str, sequencer: str, **changes: Any) -> IntakeUnit:
+    said = taken(name, f"e-{version_id}", sequencer, **changes)
+    return replace(said, content=replace(said.content, version_id=version_id))
+
+
+def deleted(name: str, version_id: str, sequencer: str, **changes: Any) -> IntakeRemoval:
+    said = gone(name, sequencer, "remove")
+    return replace(said, version_id=version_id, **{"of_version": True, **changes})
+
+
+@pytest.mark.req("WAL-20")
+def test_a_version_that_expires_leaves_the_object(scene: Scene) -> None:
+    """In a bucket that keeps versions an older one is deleted for good: the item of the present one stays.
+    Where it is the present one, a HEAD tells what is there now; a delete marker is the object's removal."""
+    scene.take(version("a", "v1", "01"))
+    scene.succeeded("a")
+    scene.take(version("a", "v2", "02"))
+    scene.succeeded("a")
+    before = scene.stored("a")
+    assert scene.take(deleted("a", "v1", "03")) == IntakeReport()
+    assert scene.stored("a") == replace(before, removal_sequencer="03")
+    assert scene.take(deleted("a", "v2", "04")) == IntakeReport()
+    assert (scene.stored("a").unclear, scene.items()) == (1, {"a"})
+    scene.succeeded("a")
+    assert scene.take(deleted("a", "m1", "05", of_version=False)) == IntakeReport(removed=1)
+    assert (scene.items(), scene.stored("a").removal_version_id) == (set(), "m1")
+    assert scene.take(deleted("a", "m1", "06")) == IntakeReport()
+    assert scene.claimed("a").unclear == 1, "the marker is gone: the object may be back"
+    scene.check()
+
+
+@pytest.mark.req("WAL-2", "WAL-20")
+def test_a_version_that_was_deleted_before_it_was_announced(scene: Scene) -> None:
+    """The announcement of a version that a deletion overtook is checked before it counts."""
+    scene.take(version("a", "v1", "01"))
+    assert scene.take(deleted("a", "v2", "03")) == IntakeReport()
+    assert scene.take(version("a", "v2", "02")) == IntakeReport(reissued=1)
+    assert scene.stored("a").unclear == 1
     scene.check()
 
 
@@ -251,7 +329,7 @@ def test_what_was_taken_out_comes_back_also_where_reissues_are_ignored(scene: Sc
     assert scene.take(replace(taken("a", "e3", "03"), reissue="ignore")) == IntakeReport(reissued=1)
     scene.succeeded("a")
     assert scene.items() == {"a"}
-    assert scene.take(replace(taken("a", "e4", "04"), reissue="ignore")) == IntakeReport(stale=1)
+    assert scene.take(replace(taken("a", "e4", "04"), reissue="ignore")) == IntakeReport(reissues_ignored=1)
     scene.check()
 
 

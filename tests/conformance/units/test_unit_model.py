@@ -52,7 +52,7 @@ class Units(RuleBasedStateMachine):
     @rule(name=NAMES, sequencer=SEQUENCERS, policy=st.sampled_from(["keep", "remove"]))
     def remove(self, name: str, sequencer: str | None, policy: str) -> None:
         report = self.scene.take(gone(name, sequencer, policy))
-        assert report.removed == self.oracle.remove(name, sequencer, policy)
+        assert report.removed == self.oracle.remove(name, sequencer, policy, self.clock.now_ms())
 
     @rule(limit=st.integers(1, 4), alone=st.sampled_from([0, 0, 1]))
     def claim(self, limit: int, alone: int) -> None:
@@ -124,6 +124,7 @@ class Units(RuleBasedStateMachine):
                 stored.grant_attempts,
                 stored.alone,
                 stored.removed,
+                stored.removal_sequencer,
             ) == one.facts(), name
             assert unit.version >= self.versions.get(name, 0), "a version went back"
             self.versions[name] = unit.version

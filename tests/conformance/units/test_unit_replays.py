@@ -295,8 +295,8 @@ def test_units_that_no_replay_may_touch_are_left_out_with_the_reason(scene: Scen
     made = planned(scene, mode="backfill")
     assert made.units == ()
     assert made.left_out == {
-        "it was granted as often as anything is": 1,
-        "no policy lets its quarantine end": 1,
+        "its grants are used up: 5 (`retry.grants` of its policy)": 1,
+        "no policy lets its quarantine end (`replay_quarantined`)": 1,
     }
     with pytest.raises(UsageError, match="no units"):
         ran(scene, made)

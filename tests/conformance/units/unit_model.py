@@ -18,7 +18,7 @@ class Known:
 
     etag: str
     sequencer: str | None
-    not_before_ms: int
+    not_before_ms: int = 0
     status: str = "pending"
     version: int = 1
     attempts: int = 0
@@ -28,6 +28,7 @@ class Known:
     granted_at_ms: int = 0
     alone: int = 0
     removed: int = 0
+    removal: str | None = None  # the sequencer of the newest removal
     lease_until_ms: int = 0
     worker: str = ""
     shown: bool = False  # its item is visible
@@ -44,14 +45,22 @@ class Known:
             self.grant_attempts,
             self.alone,
             self.removed,
+            self.removal,
         )
 
-    def reopen(self, now_ms: int) -> None:
-        """Pending, with a new grant, among the others."""
+    def reopen(self) -> None:
+        """Pending, with a new grant, among the others, and due at once."""
         if self.status != "pending":
             self.attempts += 1
-        self.status, self.version, self.not_before_ms = "pending", self.version + 1, now_ms
+        self.status, self.version, self.not_before_ms = "pending", self.version + 1, 0
         self.grant_attempts = self.granted_at_ms = self.alone = 0
+
+    def looked_at_again(self, now_ms: int) -> None:
+        self.content_version, self.removed = self.content_version + 1, 0
+        if self.status == "in_progress":
+            self.grant_attempts, self.granted_at_ms = 1, now_ms
+        else:
+            self.reopen()
 
 
 @dataclass
@@ -63,29 +72,44 @@ class Oracle:
     def announce(self, name: str, etag: str, sequencer: str | None, policy: str, now_ms: int) -> str:
         one = self.units.get(name)
         if one is None:
-            self.units[name] = Known(etag, sequencer, now_ms)
+            self.units[name] = Known(etag, sequencer)
             return "created"
         after = sequencer > one.sequencer if sequencer and one.sequencer else None
-        equal = etag == one.etag and not one.removed
-        if equal or (after is False and sequencer == one.sequencer):
-            if sequencer and (one.sequencer is None or after):
-                one.sequencer = sequencer
+        furthest = max(sequencer or "", one.sequencer or "") or None
+        if (etag == one.etag and not one.removed) or (sequencer and sequencer == one.sequencer):
+            one.sequencer = furthest
             return "duplicate"
-        if after is False or (policy == "ignore" and one.removed != 2):  # 2: it is back in the catalogue
+        if after is False:
             return "stale"
-        one.etag, one.sequencer, one.removed = etag, sequencer or one.sequencer, 0
-        one.content_version += 1
-        if one.status == "in_progress":
-            one.grant_attempts, one.granted_at_ms = 1, now_ms
-        else:
-            one.reopen(now_ms)
+        late = bool(sequencer and one.removal and sequencer <= one.removal)
+        overtaken = bool(after and one.removed and late)
+        unclear = after is None or (late and not one.removed) or bool(one.removed and one.removal is None)
+        doubted = unclear and (one.removed or late)
+        one.sequencer = furthest
+        if overtaken and one.removed == 2:
+            return "stale"
+        if policy == "ignore" and one.removed != 2 and not doubted:  # 2: it is back in the catalogue
+            if not overtaken and not unclear:
+                one.removed = 0
+            return "reissues_ignored"
+        removed = one.removed if overtaken else 0
+        one.etag = etag
+        one.looked_at_again(now_ms)
+        one.removed = removed
         return "reissued"
 
-    def remove(self, name: str, sequencer: str | None, policy: str) -> int:
+    def remove(self, name: str, sequencer: str | None, policy: str, now_ms: int) -> int:
         one = self.units.get(name)
-        if one is None or (sequencer and one.sequencer and sequencer < one.sequencer):
+        if one is None:
             return 0
-        one.sequencer = sequencer or one.sequencer
+        known, furthest = one.sequencer, max(sequencer or "", one.removal or "") or None
+        if sequencer and known and sequencer < known:
+            one.removal = furthest
+            return 0
+        if not one.removed and not sequencer and policy == "remove":  # in no order: a HEAD decides
+            one.looked_at_again(now_ms)
+            return 0
+        one.removal = furthest if sequencer else None
         if one.removed:
             return 0
         one.removed = 2 if policy == "remove" else 1
@@ -120,14 +144,14 @@ class Oracle:
         moved = one.content_version != held.content_version
         if outcome == "success":
             if moved or (one.removed == 2 and held.removed != 2):
-                self._put_back(one, now_ms)
+                self._put_back(one)
                 return "lost"
             one.status, one.version, one.alone = "succeeded", one.version + 1, 0
             one.done_version = held.content_version
             one.shown = one.shown or held.removed != 2
             return "succeeded"
         if moved:
-            self._put_back(one, now_ms)
+            self._put_back(one)
         else:
             if outcome == "uncharged":
                 one.grant_attempts = max(0, one.grant_attempts - 1)
@@ -152,7 +176,7 @@ class Oracle:
             if not one.alone:
                 one.grant_attempts = max(0, one.grant_attempts - 1)
             one.alone = 1
-            self._fail(one, outlook.fate, outlook.not_before_ms or now_ms)
+            self._fail(one, outlook.fate, outlook.not_before_ms or 0)
         return len(lapsed)
 
     @staticmethod
@@ -165,6 +189,6 @@ class Oracle:
             one.version, one.status = one.version + 1, "quarantined"
 
     @staticmethod
-    def _put_back(one: Known, now_ms: int) -> None:
+    def _put_back(one: Known) -> None:
         one.version, one.status = one.version + 1, "failed"
-        one.reopen(now_ms)
+        one.reopen()

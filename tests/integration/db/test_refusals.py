@@ -230,7 +230,8 @@ def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path) -> None:
     for _ in range(3):
         with pytest.raises(BackendUnavailable) as full:
             store.append_governance([entry("lost"), entry("lost")])
-        assert "the disk is full" in full.value.message
+        assert f" is full: {tmp_path / 'kfm.db'} can't be written" in full.value.message
+        assert "Free some space on /" in full.value.way_out
     assert [found.kind for found in store.governance()] == ["before"]
     disk.full = False
     store.append_governance([entry("after")])
@@ -350,3 +351,29 @@ def test_a_database_that_was_taken_away_is_not_written_to(tmp_path: Path, deed: 
     away.rename(path)
     database.write(lambda _session: None)
     database.close()
+
+
+@pytest.mark.req("RS-13")
+def test_every_file_of_a_ledger_is_its_owners_alone(tmp_path: Path) -> None:
+    """Wherever the ledger is kept, others can't read it: it holds the key that masks hidden names."""
+    before = os.umask(0o022)
+    try:
+        database = SqliteDatabase(str(tmp_path / "ledger.db"), SystemClock())
+        try:
+            modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+        finally:
+            database.close()
+    finally:
+        os.umask(before)
+    assert {"ledger.db", "ledger.db-gate", "ledger.db-wal", "ledger.db-shm"} <= set(modes)
+    assert set(modes.values()) == {0o600}
+
+
+@pytest.mark.req("RS-13")
+def test_a_ledger_that_its_owner_has_opened_to_a_group_stays_so(tmp_path: Path) -> None:
+    """What a person has set is not set back."""
+    path = tmp_path / "ledger.db"
+    SqliteDatabase(str(path), SystemClock()).close()
+    path.chmod(0o640)
+    SqliteDatabase(str(path), SystemClock()).close()
+    assert path.stat().st_mode & 0o777 == 0o640

@@ -127,6 +127,27 @@ def test_linking_is_a_choice(tmp_path: Path, linking: Linking) -> None:
     assert os.path.samefile(second, stored) == (linking == "objects")
 
 
+@pytest.mark.parametrize("place", ["", "versions", ".tickets"])
+def test_a_link_in_the_tree_leads_nowhere(tmp_path: Path, place: str) -> None:
+    """A link in place of a dataset's folder, versions or tickets: nothing is written or removed behind it."""
+    files = PosixFiles()
+    database = DiskDatabase(tmp_path, files)
+    tree = LocalTree("tree", files, database.store, SystemIds(), f"{tmp_path}/tree")
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "kept").mkdir(parents=True)
+    link = tmp_path / "tree" / DATASET.id / place
+    link.parent.mkdir(parents=True)
+    link.symlink_to(elsewhere)
+    database.promote()
+    with pytest.raises(TargetUnavailable, match="is a link, and is not followed"):
+        tree.project(DATASET.id, database.head)
+    with pytest.raises(TargetUnavailable):
+        tree.discard(DATASET.id, ["00000001-0123456789ab"])
+    assert [str(path.relative_to(elsewhere)) for path in elsewhere.rglob("*")] == ["kept"]
+    link.unlink()
+    assert tree.project(DATASET.id, database.head) == 1
+
+
 @pytest.mark.parametrize("number", [errno.EXDEV, errno.EMLINK, errno.EPERM])
 def test_where_links_are_refused_a_copy_serves(tmp_path: Path, number: int) -> None:
     """Another file system, too many links, links not allowed: the files are copied."""

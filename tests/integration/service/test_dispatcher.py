@@ -191,7 +191,7 @@ def test_what_was_not_approved_does_not_happen(app: App, loaded: Loaded) -> None
 def test_the_service_works_off_what_comes(loaded: Loaded, caplog: pytest.LogCaptureFixture) -> None:
     """Threads take up what is accepted, and end when they are asked to."""
     caplog.set_level("INFO", "kfm")
-    service = ServiceThreads(loaded, (), ServiceOptions(), partial(open_app, loaded))
+    service = ServiceThreads(loaded, ServiceOptions(), partial(open_app, loaded))
     app = opened(loaded)
     try:
         service.start()

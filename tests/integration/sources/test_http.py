@@ -8,7 +8,14 @@ import json
 
 import pytest
 
-from kfm.model.errors import ChecksumMismatch, ConfigError, LimitExceeded, PathConflict, UpstreamUnavailable
+from kfm.model.errors import (
+    AddressRefused,
+    ChecksumMismatch,
+    ConfigError,
+    LimitExceeded,
+    PathConflict,
+    UpstreamUnavailable,
+)
 from kfm.model.settings import Limits, Pagination
 from tests.integration.sources.conftest import DAY
 from tests.stand_ins import FakeClock
@@ -49,6 +56,23 @@ def test_without_validators_the_bytes_decide(server: Unruly, http_source, head):
     assert found.checksum == f"sha256:{hashlib.sha256(BODY).hexdigest()}"
     assert taken(source, found, 100) == (100, BODY[100:])
     assert len(server.gets("/flow.csv")) == 1
+
+
+@pytest.mark.req("RS-6", "UPD-3")
+@pytest.mark.parametrize("date", [MODIFIED, "Wed, 31 Dec 2025 23:59:59 GMT"], ids=["same second", "earlier"])
+def test_a_date_that_may_hold_for_two_contents_identifies_none(server: Unruly, http_source, date):
+    """A file that was written in the second of the answer may be written again in it: its bytes decide, and
+    the next look finds what changed. From the second after on, the date is enough."""
+    times, body = {"Last-Modified": MODIFIED, "Date": date}, BODY
+    url = server.on("/flow.csv", lambda asked: Answer(body=body, headers=times))
+    [first] = http_source(url).discover(DAY)
+    assert (first.checksum, first.modified_ms) == (f"sha256:{hashlib.sha256(BODY).hexdigest()}", None)
+    body = BODY.swapcase()  # the same size, the same second
+    [second] = http_source(url).discover(DAY)
+    assert second.checksum != first.checksum
+    times = {"Last-Modified": MODIFIED, "Date": "Thu, 01 Jan 2026 00:00:01 GMT"}
+    [third] = http_source(url).discover(DAY)
+    assert (third.checksum, third.modified_ms) == (None, DAY.start_ms)
 
 
 def test_another_process_can_fetch_what_was_found(server: Unruly, http_source):
@@ -264,10 +288,36 @@ def test_redirects_to_strangers_carry_nothing(server: Unruly, http_source):
     elsewhere = server.url.replace("127.0.0.1", "localhost")
     url = server.on("/old.csv", Answer(307, headers={"Location": f"{elsewhere}/new.csv"}))
     headers = {"Authorization": "env:TOKEN", "X-Api-Key": "env:TOKEN", "Cookie": "a=b"}
-    source = http_source(url, headers=headers)
+    source = http_source(url, headers=headers, allow=("localhost",))
     [found] = source.discover(DAY)
     assert taken(source, found, 5) == (5, BODY[5:])
     assert not {"authorization", "x-api-key", "cookie"} & set(server.asked[-1].headers)
+
+
+@pytest.mark.req("TRG-8")
+def test_the_address_that_answered_is_recorded(server: Unruly, http_source):
+    """Where an address redirects, what was found says who answered, without the secrets of its query."""
+    server.file("/new.csv", BODY)
+    url = server.on("/old.csv", Answer(302, headers={"Location": "/new.csv?X-Amz-Signature=abc&day=1"}))
+    [found] = http_source(url).discover(DAY)
+    assert found.uri == url
+    assert found.origin == f"{server.url}/new.csv?X-Amz-Signature=***&day=1"
+    with http_source(url).open(found, 0) as download:
+        assert download.found.origin == found.origin
+    [plain] = http_source(f"{server.url}/new.csv", params={"key": "env:TOKEN"}).discover(DAY)
+    assert not plain.origin
+    server.on("/body", Answer(body=BODY))
+    [read] = http_source(server.on("/bare", Answer(302, headers={"Location": "/body"}))).discover(DAY)
+    assert read.origin == f"{server.url}/body"
+
+
+@pytest.mark.req("UPD-16")
+def test_a_redirect_to_another_private_host_is_refused(server: Unruly, http_source):
+    """What is inside a network is not published because upstream says so."""
+    elsewhere = server.url.replace("127.0.0.1", "127.0.0.2")
+    url = server.on("/old.csv", Answer(302, headers={"Location": f"{elsewhere}/iam"}))
+    with pytest.raises(AddressRefused, match=r"redirects to 127\.0\.0\.2"):
+        http_source(url).discover(DAY)
 
 
 @pytest.mark.parametrize("location", ["/loop", "ftp://127.0.0.1/x", "file:///etc/passwd", "http://[bad"])

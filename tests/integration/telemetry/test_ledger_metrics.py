@@ -252,7 +252,7 @@ def test_documents_say_the_same(store: Ledger) -> None:
 
 
 class Links:
-    """A governance ledger that anybody may write to."""
+    """A audit log that anybody may write to."""
 
     def __init__(self, count: int) -> None:
         self.links: list[ChainLink] = list(

@@ -13,7 +13,6 @@ from starlette.routing import Mount
 
 from kfm.app import App
 from kfm.config.loader import load
-from kfm.config.schedules import load_schedules
 from kfm.model import breaker as breakers
 from kfm.model.keys import request_id, webhook_key
 from kfm.model.records import GovernanceEntry, Trigger, Unit
@@ -89,7 +88,7 @@ class HiddenWorld:
         (self.folder / "kfm.yml").write_text(text + PEOPLE)
         (self.folder / "cron.yml").write_text(CRON + (CRON_GONE if gone else ""))
         self.loaded = load(str(self.folder / "kfm.yml"))
-        self.context = WebContext(self.loaded, load_schedules(self.loaded))
+        self.context = WebContext(self.loaded)
         self.app = Starlette(
             routes=[
                 Mount("/api/v1", routes=api_routes(self.context)),

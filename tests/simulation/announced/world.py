@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kfm.calls.breakers import BreakerAccess, SharedBreakers
-from kfm.calls.guarded_clients import CircuitGuard, GuardedUpstream, circuit_name
+from kfm.calls.guarded_clients import CircuitGuard, GuardedUpstream
 from kfm.db.ledger import Ledger
 from kfm.lineage.delivery import deliver_messages
+from kfm.model.breaker import circuit_name
 from kfm.model.errors import KfmError
 from kfm.model.gates import switch_gate
 from kfm.model.records import GateResult

@@ -76,7 +76,12 @@ def some_store() -> Ledger:
         desk.promote(calm, None)
         run = desk.admit(ledgers.new_run(f"c {dataset_id}", **facts)).run
         assert run is not None
-        halted = {"dataset_id": dataset_id, "code": "KFM302", "reason": f"{dataset_id} must not be shown"}
+        halted = {
+            "attempt": 1,
+            "dataset_id": dataset_id,
+            "code": "KFM302",
+            "reason": f"{dataset_id} must not be shown",
+        }
         entries = [entry(kind, run.run_id, details=halted) for kind in ("halt", "review", "postmortem")]
         desk.fail(run, error_code="KFM302", entries=tuple(entries))
         desk.again(made.run(run.run_id))  # type: ignore[arg-type]

@@ -302,7 +302,7 @@ FORGERIES: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     ),
     "true for 1": (
         "postmortems.json",
-        lambda one: one["entries"][0]["details"].update(code=True),
+        lambda one: one["entries"][0]["details"].update(attempt=True),
         "differs from row",
     ),
     "another environment": (

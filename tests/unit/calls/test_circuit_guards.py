@@ -32,6 +32,7 @@ class Answer:
     def __init__(self, status: int, chunks: Iterator[bytes]) -> None:
         self.status = status
         self.headers: dict[str, str] = {}
+        self.address = "http://127.0.0.1/"
         self._chunks = chunks
 
     def chunks(self) -> Iterator[bytes]:

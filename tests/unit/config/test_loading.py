@@ -340,3 +340,29 @@ def test_configuration_from_a_pipe_is_read_once(tmp_path: Path) -> None:
     loaded = load(str(pipe), {}, {})
     writer.join(10)
     assert loaded.current() is loaded.settings
+
+
+@pytest.mark.req("UPD-1")
+@pytest.mark.parametrize(
+    "directive", ["%YAML 1.1", "%YAML 1.3", "%TAG ! tag:example.org,2000:", "# why\n\n%WORD x"]
+)
+def test_a_directive_that_changes_what_words_mean_is_refused(project: Path, directive: str) -> None:
+    """Under another version of YAML `yes` would be true, and was read as false without a word."""
+    (project / "kfm.yml").write_text(f"{directive}\n---\n{GOOD}")
+    with pytest.raises(ConfigError, match=r"kfm\.yml:[13]: not YAML: a directive other than `%YAML 1\.2`"):
+        load(environ={})
+    (project / "kfm.yml").write_text(f"%YAML 1.2\n---\n{GOOD}")
+    assert load(environ={}).settings.datasets
+
+
+@pytest.mark.req("UPD-1")
+@pytest.mark.parametrize("opener", ["[", "{", "[{", "- ", "? ", "- [", "{a: "])
+def test_deep_nesting_is_refused_where_it_begins(project: Path, opener: str) -> None:
+    """Ten kilobytes of brackets take no longer to refuse than a slip of the pen."""
+    import time
+
+    (project / "kfm.yml").write_text("a: " * (opener[0] not in "-?") + opener * 10_000)
+    began = time.process_time()
+    with pytest.raises(ConfigError, match="nested more than 64 levels deep"):
+        load(environ={})
+    assert time.process_time() - began < 1

@@ -182,3 +182,29 @@ def test_switches_of_replays_stop_nothing_else(scope: str, work: bool, replays: 
     assert gate.allowed is replays
     if not replays:
         assert f"`{switch_command(scope)}`" in gate.reason
+
+
+@pytest.mark.req("WAL-14")
+def test_grants_are_those_of_the_dataset() -> None:
+    """What one dataset's policy grants does not help the units of another."""
+    tired = Chosen(
+        wal_id="a",
+        version=1,
+        dataset="hrrr",
+        status="failed",
+        error_code="HTTP_503",
+        attempts=40,
+        grants=5,
+        object_uri="s3://b/k",
+    )
+    plan = make_plan(
+        Selection(datasets=("hrrr", "gfs")),
+        [tired, replace(tired, wal_id="b", dataset="gfs")],
+        mode="failed-only",
+        reason="test",
+        policy_of=lambda _dataset: IngestPolicy(),
+        now_ms=0,
+        grants_of={"hrrr": 6, "gfs": 5}.__getitem__,
+    )
+    assert [unit.dataset for unit in plan.units] == ["hrrr"]
+    assert plan.left_out == {"its grants are used up: 5 (`retry.grants` of its policy)": 1}

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from kfm.model.keys import request_id, webhook_key
 from kfm.model.records import Trigger
 from kfm.model.settings import SourceSettings, Webhook
+from kfm.model.times import rfc3339
 from kfm.model.webhooks import WebhookEnvelope, WebhookRefusal, as_request, read_webhook, receiver
 from tests.webhook_samples import (
     NOW_MS,
@@ -196,6 +197,19 @@ def test_two_sources_may_get_the_same_body() -> None:
     assert found.request_uuid != accepted(github(body), body).request_uuid
 
 
+@pytest.mark.req("UPD-12", "TRG-4")
+def test_a_dry_run_in_githubs_way_has_a_time() -> None:
+    """A captured one is stale after a while, and one without a time is none: it could be sent for ever."""
+    timed = encoded({"dry_run": True, "sent_at": rfc3339(NOW_MS)})
+    assert refused(github(timed), timed, NOW_MS + 301_000) == (403, "stale")
+    assert refused(github(timed), timed, NOW_MS - 301_000) == (403, "future")
+    for sent_at in ({}, {"sent_at": 5}, {"sent_at": "yesterday"}, {"sent_at": None}):
+        body = encoded({"dry_run": True, **sent_at})
+        assert refused(github(body), body)[0] == 400
+    plain = encoded({"sent_at": "whenever"})  # the sender's own, where nothing depends on it
+    assert not accepted(github(plain), plain).dry_run
+
+
 @pytest.mark.req("UPD-12")
 def test_dry_run_and_ping_are_read_from_signed_bytes() -> None:
     """A dry-run is one because the body says so."""
@@ -203,7 +217,8 @@ def test_dry_run_and_ping_are_read_from_signed_bytes() -> None:
     assert accepted(kfm(body), body).dry_run
     plain = encoded({})
     assert not accepted({**github(plain), "dry_run": "true"}, plain).dry_run
-    assert accepted(github(encoded({"dry_run": True})), encoded({"dry_run": True})).dry_run
+    timed = encoded({"dry_run": True, "sent_at": rfc3339(NOW_MS)})
+    assert accepted(github(timed), timed).dry_run
     ping = encoded({"zen": "z", "hook_id": 1, "hook": {}})
     assert accepted({**github(ping), "x-github-event": "push"}, ping).is_ping
 

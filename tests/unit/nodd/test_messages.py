@@ -13,7 +13,6 @@ from kfm.nodd.messages.json_bodies import BODY_BYTES_MAX, DEPTH_MAX, RECORDS_MAX
 from kfm.nodd.messages.record_outcomes import (
     Arrival,
     IgnoredRecord,
-    RefusedRecord,
     Removal,
     line,
     parse_message,
@@ -78,6 +77,7 @@ SHAPES = {
         "time": "2026-01-01T00:01:00Z",
         "detail": {"bucket": {"name": "noaa-mrms-pds"}, "object": {"key": KEY, "size": 12, "etag": "ab"}},
     },
+    "sns with its message read": envelope("x") | {"Message": event(record())},
     "newer version": event(record(eventVersion="2.9")),
     "minio": event(record(eventName="s3:ObjectCreated:CompleteMultipartUpload")),
 }
@@ -118,6 +118,9 @@ def test_shapes_of_others() -> None:
             },
         },
         {"specversion": "1.0", "type": "google.cloud.storage.object.v1.finalized", "data": thing},
+        {"receivedMessages": [{"ackId": "a", "message": {"attributes": attributes, "messageId": "1"}}]},
+        [{"ackId": "a", "message": {"attributes": attributes, "messageId": "1"}}],
+        {"attributes": attributes, "messageId": "1", "publishTime": "2026-01-01T00:01:00Z"},
     ]
     account = "/subscriptions/s/resourceGroups/r/providers/Microsoft.Storage/storageAccounts/goeseuwest"
     blob = {
@@ -128,6 +131,7 @@ def test_shapes_of_others() -> None:
         {"specversion": "1.0", "type": "Microsoft.Storage.BlobCreated", "source": account, **blob},
         [{"eventType": "Microsoft.Storage.BlobCreated", "topic": account, **blob}],
     ]
+    azure += [base64.b64encode(json.dumps(one).encode()) for one in azure]  # as storage queues carry them
     items = set()
     for document in (*google, *azure):
         (outcome,) = outcomes(document)
@@ -203,16 +207,109 @@ def test_ambiguous_record_is_refused_alone(spoil: str) -> None:
         ("LifecycleExpiration:Delete", Removal),
         ("ObjectTagging:Put", IgnoredRecord),
         ("Replication:OperationFailedReplication", IgnoredRecord),
-        ("ObjectBurnt:Down", RefusedRecord),
+        ("ObjectBurnt:Down", IgnoredRecord),
     ],
 )
 def test_other_events(name: str, happened: type) -> None:
-    """Removals keep what they tell of the unit; other events are ignored, unknown ones are refused."""
+    """Removals keep what they tell of the unit; other events are ignored, also those of names yet unknown."""
     (outcome,) = outcomes(event(record(eventName=name)))
     assert isinstance(outcome, happened)
     if isinstance(outcome, Removal):
         assert outcome.reading is not None
         assert outcome.reading.object_uri == URI
+
+
+@pytest.mark.req("WAL-20")
+@pytest.mark.parametrize(
+    "document",
+    [
+        event(record(eventName="ObjectBurnt:Down")),
+        {"source": "aws.s3", "detail-type": "Bucket Burnt", "detail": {}},
+        {"message": {"attributes": {"eventType": "OBJECT_BURNT", "bucketId": "b", "objectId": "o"}}},
+        {
+            "specversion": "1.0",
+            "type": "google.cloud.storage.object.v1.burnt",
+            "data": {"bucket": "b", "name": "o"},
+        },
+        {"eventType": "Microsoft.Fire.Burnt"},
+    ],
+)
+def test_names_that_are_not_known_yet(document: Any) -> None:
+    """A provider that adds an event makes no dead letters: it is ignored, and counted as that."""
+    (outcome,) = outcomes(document)
+    assert (type(outcome), outcome.error_code) == (IgnoredRecord, "EVENT_UNKNOWN")
+
+
+@pytest.mark.req("WAL-20")
+@pytest.mark.parametrize("document", [event(), envelope(event()), {"receivedMessages": []}, []])
+def test_messages_without_records_ask_for_nothing(document: Any) -> None:
+    """They are acknowledged like any other, and are no dead letters."""
+    (outcome,) = outcomes(document)
+    assert (type(outcome), outcome.error_code) == (IgnoredRecord, "RECORDS_NONE")
+
+
+@pytest.mark.req("WAL-20")
+def test_what_only_looks_like_base64_is_no_message() -> None:
+    """Letters that decode to something else than JSON are refused as they were."""
+    for body in (b"abcd", b"QUJD", base64.b64encode(b"\xff\xfe"), base64.b64encode(b"")):
+        assert codes(body) in (["BODY_NOT_JSON"], ["BODY_EMPTY"])
+
+
+@pytest.mark.req("WAL-2", "WAL-20")
+def test_generations_are_attributes() -> None:
+    """Messages of Google that carry no data tell the object's generation all the same; two must agree."""
+    key = "GLM-L2-LCFA/2026/001/00/OR_GLM-L2-LCFA_G18_s20260010000000_e20260010000200_c20260010000220.nc"
+    attributes = {
+        "eventType": "OBJECT_FINALIZE",
+        "bucketId": "gcp-public-data-goes-18",
+        "objectId": key,
+        "objectGeneration": "1767225600000001",
+    }
+    (put,) = outcomes({"message": {"attributes": attributes}})
+    assert put.announced.sequencer == "1767225600000001".zfill(20)
+    (gone,) = outcomes({"message": {"attributes": attributes | {"eventType": "OBJECT_DELETE"}}})
+    assert (type(gone), gone.announced.sequencer) == (Removal, put.announced.sequencer)
+    data = base64.b64encode(json.dumps({"generation": "7"}).encode()).decode()
+    other = {"attributes": attributes | {"payloadFormat": "JSON_API_V1"}, "data": data}
+    assert codes({"message": other}) == ["FIELDS_DISAGREE"]
+
+
+@pytest.mark.req("WAL-20")
+def test_a_generation_that_made_room_is_no_removal() -> None:
+    """Google says by which generation the object goes on: it is not gone."""
+    attributes = {"eventType": "OBJECT_DELETE", "bucketId": "b", "objectId": "o", "objectGeneration": "1"}
+    assert codes({"message": {"attributes": attributes | {"overwrittenByGeneration": "2"}}}) == [
+        "OVERWRITTEN"
+    ]
+
+
+@pytest.mark.req("WAL-20")
+@pytest.mark.parametrize(
+    ("name", "version_id", "of_version"),
+    [
+        ("ObjectRemoved:Delete", "v1", True),
+        ("LifecycleExpiration:Delete", "v1", True),
+        ("ObjectRemoved:Delete", None, False),
+        ("ObjectRemoved:DeleteMarkerCreated", "m1", False),
+        ("LifecycleExpiration:DeleteMarkerCreated", "m1", False),
+        ("s3:ObjectRemoved:DeleteAllVersions", "v1", False),
+    ],
+)
+def test_deletions_of_one_version(name: str, version_id: str | None, of_version: bool) -> None:
+    """Where a bucket keeps versions, an object is gone by a delete marker; a deletion is of one version."""
+    (gone,) = outcomes(event(record(eventName=name, object={"versionId": version_id})))
+    assert (gone.announced.version_id, gone.announced.of_version) == (version_id, of_version)
+    action = name.rpartition(":")[2]
+    if action == "DeleteAllVersions":
+        return
+    kind = "Delete Marker Created" if action == "DeleteMarkerCreated" else "Permanently Deleted"
+    detail = {
+        "bucket": {"name": "noaa-mrms-pds"},
+        "object": {"key": KEY, "version-id": version_id},
+        "deletion-type": kind,
+    }
+    (same,) = outcomes({"source": "aws.s3", "detail-type": "Object Deleted", "detail": detail})
+    assert (same.announced.version_id, same.announced.of_version) == (version_id, of_version)
 
 
 def test_tests_and_subscriptions_are_ignored() -> None:
@@ -272,7 +369,6 @@ BODIES: dict[str, tuple[Any, str]] = {
     "just too deep": (b'{"a":' * (DEPTH_MAX + 1) + b"1" + b"}" * (DEPTH_MAX + 1), "BODY_TOO_DEEP"),
     "number": (b"7", "SHAPE_UNKNOWN"),
     "no shape": (b"{}", "SHAPE_UNKNOWN"),
-    "no records": (b'{"Records": []}', "RECORDS_MISSING"),
     "records are none": (b'{"Records": {}}', "RECORDS_MISSING"),
     "too many": (event(*[1] * (RECORDS_MAX + 1)), "RECORDS_TOO_MANY"),
     "no message": (envelope("", Message=None), "ENVELOPE_INVALID"),

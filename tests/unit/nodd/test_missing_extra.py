@@ -19,6 +19,9 @@ class OneUnit:
     def __init__(self) -> None:
         self.said: list[ResultBatch] = []
 
+    def now_ms(self) -> int:
+        return NOW_MS
+
     def lanes(self) -> list[Lane]:
         return [Lane(dataset="hrrr", provider="aws")]
 

@@ -8,7 +8,7 @@ from kfm.model.records import GateResult
 from kfm.model.settings import Ingest
 from kfm.model.units import ClaimRequest, ExchangeReport, Lane, ResultBatch, ResultReport
 from kfm.nodd.worker import Worker
-from tests.unit.nodd.one_worker import claimed, kernel
+from tests.unit.nodd.one_worker import NOW_MS, claimed, kernel
 
 
 class ScriptedWal:
@@ -17,6 +17,9 @@ class ScriptedWal:
     def __init__(self) -> None:
         self.epoch = 1
         self.claims: list[str] = []
+
+    def now_ms(self) -> int:
+        return NOW_MS
 
     def lanes(self) -> list[Lane]:
         return [Lane(dataset="hrrr", provider="aws"), Lane(dataset="nexrad-l2", provider="aws")]

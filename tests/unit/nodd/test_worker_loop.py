@@ -199,7 +199,7 @@ def test_a_failing_periodic_task_stops_nothing(caplog: pytest.LogCaptureFixture)
 
 def test_what_is_blocked_is_not_asked_for_all_the_time() -> None:
     """A dataset that is switched off has units that are due; that is no reason not to rest."""
-    scene = Scene(lasts_ms=10_000, next_due_ms=lambda: 0)
+    scene = Scene(lasts_ms=10_000, due_in_ms=lambda: 0)
     scene.worker.blocked = {"hrrr": "switched off"}
     scene.service.run_until_stopped()
     assert 9 <= len(scene.clock.slept) <= 30

@@ -7,11 +7,12 @@ import socket
 import ssl
 import threading
 
+import httpx
 import pytest
 from cryptography.hazmat.primitives import serialization
 
 from kfm.calls.foreign_errors import is_untrusted
-from kfm.model.errors import UpstreamUnavailable
+from kfm.model.errors import AddressRefused, UpstreamUnavailable
 from kfm.objects.http_client import HttpxClient
 from tests.sns_topic import certificate, rsa_key
 from tests.unruly import Answer, unruly_server
@@ -119,3 +120,148 @@ def test_addresses_that_do_not_answer(url, transient):
     assert caught.value.facts["transient"] is transient
     assert "s3cr3t" not in str(caught.value)
     client.close()
+
+
+# --- where a connection may go -----------------------------------------------------------
+
+
+@pytest.fixture
+def elsewhere():
+    """A server on another address of this machine."""
+    with unruly_server("127.0.0.2") as unruly:
+        unruly.on("/latest/meta-data/iam", Answer(body=b"s3cr3t-role"))
+        yield unruly
+
+
+@pytest.mark.req("UPD-16")
+@pytest.mark.parametrize("form", ["127.0.0.2", "127.2", "0x7f000002", "[::ffff:127.0.0.2]"])
+def test_a_redirect_into_a_private_network_is_refused(server, elsewhere, form):
+    """What answers at another private address is not asked, however that address is written."""
+    target = elsewhere.url.replace("127.0.0.2", form) + "/latest/meta-data/iam"
+    url = server.on("/moved", Answer(302, headers={"Location": target}))
+    client = HttpxClient()
+    with pytest.raises(AddressRefused, match=r"redirects to .*not public") as caught:
+        client.open("GET", url, {}, 1000).__enter__()
+    client.close()
+    assert caught.value.facts["transient"] is False
+    assert "allow" in caught.value.way_out
+    assert elsewhere.asked == []
+
+
+def test_a_private_host_that_is_allowed_is_reached(server, elsewhere):
+    """By its address or its range; the answer says where it came from, and no credentials went there."""
+    url = server.on("/moved", Answer(302, headers={"Location": f"{elsewhere.url}/latest/meta-data/iam"}))
+    client = HttpxClient()
+    for allow in (("127.0.0.2",), ("127.0.0.0/30",)):
+        with client.open("GET", url, {"X-Api-Key": "k"}, 1000, allow=allow) as answer:
+            assert answer.address == f"{elsewhere.url}/latest/meta-data/iam"
+            assert b"".join(answer.chunks()) == b"s3cr3t-role"
+    assert all("x-api-key" not in asked.headers for asked in elsewhere.asked)
+    with pytest.raises(AddressRefused):  # a connection that another request may use is not lent
+        client.open("GET", url, {}, 1000).__enter__()
+    client.close()
+
+
+class Rebinding:
+    """A name server that answers with one address first, and with others after."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.asked = 0
+
+    def __call__(self, host, port):
+        self.asked += 1
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+@pytest.mark.req("UPD-16")
+def test_a_name_that_leads_inside_is_refused(server):
+    """A public name whose name server sends us to this machine is not believed."""
+    server.asked.clear()
+    url = server.on("/x", Answer(body=b"ok")).replace("127.0.0.1", "data.example.org")
+    for resolve in (Rebinding(["127.0.0.1"]), Rebinding(["169.254.169.254", "10.0.0.1"])):
+        client = HttpxClient(resolve=resolve)
+        with pytest.raises(AddressRefused, match=r"data\.example\.org"):
+            client.open("GET", url, {}, 1000).__enter__()
+        client.close()
+    assert server.asked == []
+
+
+@pytest.mark.req("UPD-16")
+def test_the_address_that_was_checked_is_the_one_that_is_connected_to(server, monkeypatch):
+    """The name is resolved once: what a name server says after the check changes nothing."""
+    url = server.on("/x", Answer(body=b"ok")).replace("127.0.0.1", "data.example.org")
+    resolve = Rebinding(["127.0.0.1"], ["192.168.0.1"])
+    client = HttpxClient(resolve=resolve)
+    with client.open("GET", url, {}, 1000, allow=("127.0.0.1",)) as answer:
+        assert b"".join(answer.chunks()) == b"ok"
+    client.close()
+    assert resolve.asked == 1
+    assert server.asked[-1].headers["host"].startswith("data.example.org:")
+
+
+def test_of_several_addresses_the_permitted_ones_are_tried(server):
+    """A name with a private address among its public ones is reached at those that may be reached."""
+    url = server.on("/x", Answer(body=b"ok")).replace("127.0.0.1", "data.example.org")
+    client = HttpxClient(resolve=lambda _host, _port: ["10.0.0.1", "127.0.0.9", "127.0.0.1"])
+    with client.open("GET", url, {}, 1000, allow=("127.0.0.0/8",)) as answer:
+        assert b"".join(answer.chunks()) == b"ok"
+    client.close()
+
+
+def test_certificates_are_those_of_the_name(tmp_path):
+    """A connection to a checked address still asks for the name's certificate, and verifies it."""
+    key = rsa_key().private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (tmp_path / "own.pem").write_bytes(certificate() + key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "own.pem")
+    named = []
+    context.sni_callback = lambda _socket, name, _context: named.append(name)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer():
+            connection, _ = listening.accept()
+            with connection, contextlib.suppress(OSError):
+                context.wrap_socket(connection, server_side=True).close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        port = listening.getsockname()[1]
+        client = HttpxClient(resolve=lambda _host, _port: ["127.0.0.1"])
+        with pytest.raises(UpstreamUnavailable):
+            client.open(
+                "GET", f"https://data.example.org:{port}/", {}, 2000, allow=("127.0.0.1",)
+            ).__enter__()
+        thread.join()
+        client.close()
+    assert named == ["data.example.org"]
+
+
+def test_what_is_sent_goes_to_one_address(server, monkeypatch):
+    """One request with its body: no redirect, no proxy; a private host is fine, being configured."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    url = server.on("/hook", Answer(307, headers={"Location": "/other"}))
+    client = HttpxClient()
+    server.asked.clear()
+    with client.send("POST", url, {"X-Key": "k"}, b"{}", 1000) as answer:
+        assert answer.status == 307
+    client.close()
+    assert [(asked.method, asked.path) for asked in server.asked] == [("POST", "/hook")]
+
+
+def test_errors_of_sending_hold_no_secrets():
+    """Whatever the other side does wrong."""
+
+    def broken(_request):
+        return httpx.Response(200, content=b"no gzip", headers={"Content-Encoding": "gzip"})
+
+    client = HttpxClient(transport=httpx.MockTransport(broken))
+    with (
+        pytest.raises(UpstreamUnavailable, match="the hook"),
+        client.send(
+            "POST", "https://x.example/k3y", {}, b"", 1000, shown="the hook", secrets=("k3y",)
+        ) as answer,
+    ):
+        b"".join(answer.decoded())

@@ -54,6 +54,16 @@ def test_messages_become_lines(path: Path) -> None:
     collector.close()
 
 
+def test_a_link_is_not_written_through(tmp_path: Path) -> None:
+    """A link in place of the file leads to no other file; the events stay where they were."""
+    (tmp_path / "other").write_text("theirs")
+    (tmp_path / "events.jsonl").symlink_to("other")
+    with pytest.raises(BackendUnavailable, match="is a link") as caught:
+        FileCollector(str(tmp_path / "events.jsonl"), FakeClock()).deliver(messages(1))
+    assert "lineage.path" in caught.value.way_out
+    assert (tmp_path / "other").read_text() == "theirs"
+
+
 @pytest.mark.parametrize("cut", range(1, 50, 7))
 def test_a_torn_end_is_removed(path: Path, cut: int) -> None:
     """What a power cut left of a line is removed before the next is written."""

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from kfm.model.errors import CollectorRefused, UpstreamUnavailable
+from kfm.objects.http_client import HttpxClient
 from kfm.sinks.stac_api import ANSWER_BYTES_MAX, StacApi
 from tests.stand_ins import FakeClock
 
@@ -25,7 +26,9 @@ class Far:
         self.answers = list(answers)
         self.asked: list[httpx.Request] = []
         self.clock = FakeClock()
-        self.api = StacApi(URL, TOKEN, clock=self.clock, transport=httpx.MockTransport(self.answer))
+        self.api = StacApi(
+            URL, TOKEN, client=HttpxClient(transport=httpx.MockTransport(self.answer)), clock=self.clock
+        )
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         self.asked.append(request)

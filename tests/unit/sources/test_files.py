@@ -122,6 +122,86 @@ def test_link_that_appears_between(folder, tmp_path):
         pass
 
 
+@pytest.mark.req("RS-6")
+def test_links_by_way_of_others(folder, tmp_path):
+    """A link in a link, upwards or by its whole path, is followed inside and nowhere else."""
+    (folder / "deep/up.csv").symlink_to("../2026-01-01/d.csv")
+    (folder / "again.csv").symlink_to("deep/up.csv")
+    (folder / "whole.csv").symlink_to(folder / "a.csv")
+    (folder / "round.csv").symlink_to("round.csv")
+    (folder / "out.csv").symlink_to("deep/../../secret.csv")
+    (tmp_path / "secret.csv").write_text("secret")
+    (folder / "way").symlink_to(tmp_path)
+    for name, content in (("again.csv", "2026-01-01/d.csv"), ("whole.csv", "a.csv")):
+        [found] = make(folder, pattern=name).discover(DAY)
+        assert found.checksum == f"sha256:{hashlib.sha256(f'content of {content}'.encode()).hexdigest()}"
+    with pytest.raises(UpstreamUnavailable, match="leads out"):
+        make(folder, pattern="out.csv").discover(DAY)
+    with pytest.raises(UpstreamUnavailable, match="symbolic links"):
+        make(folder, pattern="round.csv").discover(DAY)
+
+
+@pytest.mark.req("RS-6")
+def test_a_folder_that_becomes_a_link_on_the_way(folder, tmp_path, monkeypatch):
+    """Whatever is renamed between two steps, nothing outside the folder is opened, and the error is ours."""
+    outside = tmp_path / "outside/er"
+    outside.mkdir(parents=True)
+    (outside / "c.csv").write_text("secret")
+    real, seen = os.open, []
+
+    def swapping(path, flags, *rest, **more):
+        # Before each step the folder `deep` is swapped for a link, or put back.
+        if (folder / "aside").exists():
+            (folder / "deep").unlink()
+            (folder / "aside").rename(folder / "deep")
+        else:
+            (folder / "deep").rename(folder / "aside")
+            (folder / "deep").symlink_to(tmp_path / "outside")
+        descriptor = real(path, flags, *rest, **more)
+        seen.append(os.path.realpath(f"/proc/self/fd/{descriptor}"))
+        return descriptor
+
+    source = make(folder, pattern="**/c.csv")
+    [found] = source.discover(DAY)
+    monkeypatch.setattr(os, "open", swapping)
+    for _ in range(9):
+        try:
+            with source.open(found, 0) as download:
+                assert b"".join(download.chunks()) == b"content of deep/er/c.csv"
+        except UpstreamUnavailable:
+            pass
+    assert seen
+    assert not [path for path in seen if path.startswith(str(tmp_path / "outside"))]
+
+
+@pytest.mark.req("RS-6")
+def test_hard_links_to_what_is_elsewhere(folder, tmp_path):
+    """A second name outside is fine where only the folder's owner writes, and refused where others do."""
+    (tmp_path / "secret.csv").write_text("secret")
+    os.link(tmp_path / "secret.csv", folder / "linked.csv")
+    folder.chmod(0o755)
+    assert paths(make(folder, pattern="linked.csv")) == ["linked.csv"]
+    folder.chmod(0o775)
+    with pytest.raises(UpstreamUnavailable, match="is also a file outside of incoming") as caught:
+        make(folder, pattern="linked.csv").discover(DAY)
+    assert "copy" in caught.value.way_out
+    os.link(folder / "a.csv", folder / "deep/twin.csv")
+    (folder / "deep").chmod(0o777)
+    assert paths(make(folder, pattern="**/twin.csv")) == ["deep/twin.csv"]
+
+
+@pytest.mark.req("RS-6")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_hard_links_to_what_belongs_to_another(folder, tmp_path):
+    """A link whose file is not the folder owner's was perhaps made by an account that can't read it."""
+    (tmp_path / "secret.csv").write_text("secret")
+    os.link(tmp_path / "secret.csv", folder / "linked.csv")
+    folder.chmod(0o755)
+    os.chown(folder, 12345, 12345)
+    with pytest.raises(UpstreamUnavailable, match="is also a file outside"):
+        make(folder, pattern="linked.csv").discover(DAY)
+
+
 def test_what_is_no_file(folder):
     """A pipe is refused at once instead of being waited for."""
     os.mkfifo(folder / "pipe.csv")

@@ -23,6 +23,7 @@ class Told:
     """An answer of these chunks."""
 
     status = 200
+    address = "http://h/x.csv"
 
     def __init__(self, chunks, **headers):
         self._chunks = chunks
@@ -81,7 +82,7 @@ class Trickle:
         self._clock, self._body, self._headers = clock, body, headers
 
     @contextlib.contextmanager
-    def open(self, method, url, headers, timeout_ms, *, shown=None, secrets=()):
+    def open(self, method, url, headers, timeout_ms, *, shown=None, secrets=(), allow=()):
         told = Told(self._slowly() if method == "GET" else [], **self._headers)
         yield told
 

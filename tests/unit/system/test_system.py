@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import threading
 import uuid
+from pathlib import Path
 
 import pytest
 
+from kfm import system
 from kfm.periodic import PeriodicTask, run_due
 from kfm.system import (
     FlockLiveness,
@@ -96,6 +99,54 @@ def test_files(tmp_path):
     assert not files.exists(f"{root}/a/h")
     with pytest.raises(NotADirectoryError):
         files.make_dirs(f"{root}/a/b/f/deeper")
+
+
+def test_files_below_a_folder_follow_no_link(tmp_path):
+    """Below a folder the calls do the same, and a link in place of a folder is no way to anywhere."""
+    root, outside = f"{tmp_path}/tree", tmp_path / "outside"
+    (outside / "in").mkdir(parents=True)
+    (outside / "in/f").write_text("theirs")
+    files = PosixFiles().below(root)
+    files.make_dirs(f"{root}/a/b")
+    writer = files.create(f"{root}/a/b/f")
+    writer.write(b"ours")
+    writer.close()
+    files.link(f"{root}/a/b/f", f"{root}/a/g")
+    files.link(str(outside / "in/f"), f"{root}/a/h")
+    files.touch(f"{root}/a/g")
+    assert (files.size(f"{root}/a/g"), files.listdir(f"{root}/a")) == (4, ["b", "g", "h"])
+    assert files.modified_ms(f"{root}/a/g") > 0
+    files.rename(f"{root}/a/g", f"{root}/a/i")
+    files.symlink("b", f"{root}/a/link")
+    assert files.readlink(f"{root}/a/link") == "b"
+    assert (files.exists(f"{root}/a/link"), files.exists(f"{root}/a/b/f/x"), files.exists(f"{root}/z/y")) == (
+        True,
+        False,
+        False,
+    )
+    os.symlink(outside, f"{root}/out")
+    os.symlink(outside / "in/f", f"{root}/file")
+    for refused in (
+        lambda: files.open(f"{root}/out/in/f"),
+        lambda: files.create(f"{root}/out/new"),
+        lambda: files.listdir(f"{root}/out"),
+        lambda: files.make_dirs(f"{root}/out/new"),
+        lambda: files.make_dirs(f"{root}/out"),
+        lambda: files.mkdir(f"{root}/out/new"),
+        lambda: files.rename(f"{root}/a", f"{root}/out/a"),
+        lambda: files.unlink(f"{root}/out/in/f"),
+        lambda: files.rmdir(f"{root}/out/in"),
+        lambda: files.fsync_dir(f"{root}/out"),
+        lambda: files.symlink("x", f"{root}/out/x"),
+        lambda: files.touch(f"{root}/a/link/f"),
+    ):
+        with pytest.raises(OSError, match="is a link, and is not followed"):
+            refused()
+    with pytest.raises(FileNotFoundError, match="it is a link"):
+        files.open(f"{root}/file")
+    files.unlink(f"{root}/out")
+    assert sorted(os.listdir(outside)) == ["in"]
+    assert files.open(f"{root}/a/b/f").read(9) == b"ours"
 
 
 def test_make_dirs_is_durable(tmp_path, monkeypatch):
@@ -231,3 +282,34 @@ def test_a_failing_task_keeps_no_other_from_its_turn() -> None:
     run_due(tasks, 1_000)
     run_due(tasks, 1_001, everything=True)
     assert seen == ["a", "b", "a", "a", "b"]
+
+
+@pytest.mark.req("UPD-7")
+def test_what_is_synced_is_on_the_disk_also_on_a_mac(tmp_path, monkeypatch):
+    """Where the platform has F_FULLFSYNC, files and folders are synced with it; where a file system has no
+    notion of it, with fsync."""
+    asked, synced = [], []
+    monkeypatch.setattr(system, "_FULL_SYNC", 51)
+    monkeypatch.setattr(system.fcntl, "fcntl", lambda descriptor, what: asked.append(what))
+    monkeypatch.setattr(os, "fsync", synced.append)
+    writer = PosixFiles().create(str(tmp_path / "a"))
+    writer.write(b"x")
+    writer.fsync()
+    writer.close()
+    PosixFiles().fsync_dir(str(tmp_path))
+    assert (asked, synced) == ([51, 51], [])
+
+    def refuses(_descriptor, _what):
+        raise OSError(errno.ENOTSUP, "not supported")
+
+    monkeypatch.setattr(system.fcntl, "fcntl", refuses)
+    PosixFiles().fsync_dir(str(tmp_path))
+    assert len(synced) == 1
+
+
+@pytest.mark.req("UPD-7")
+def test_only_one_place_syncs():
+    """Whatever is made durable goes through `kfm.system.sync`: a plain fsync is not enough everywhere."""
+    source = Path(system.__file__).parent
+    plain = [path for path in source.rglob("*.py") if "os.fsync(" in path.read_text()]
+    assert plain == [Path(system.__file__)]

@@ -6,6 +6,7 @@ WHERE status IN ('failed', 'quarantined')
   AND (:error_codes = '[]' OR last_error_code IN (SELECT value FROM json_each(:error_codes)))
   AND (:any_event_time = 1 OR (event_time_ms >= :event_time_start_ms AND event_time_ms < :event_time_end_ms))
   AND created_at_ms >= :created_after_ms AND created_at_ms < :created_before_ms AND attempts <= :attempts_max
+  AND wal_id > :after
 ORDER BY wal_id LIMIT :row_limit
 
 -- name: replays.select_any
@@ -15,6 +16,7 @@ WHERE (:datasets = '[]' OR dataset IN (SELECT value FROM json_each(:datasets)))
   AND (:error_codes = '[]' OR last_error_code IN (SELECT value FROM json_each(:error_codes)))
   AND (:any_event_time = 1 OR (event_time_ms >= :event_time_start_ms AND event_time_ms < :event_time_end_ms))
   AND created_at_ms >= :created_after_ms AND created_at_ms < :created_before_ms AND attempts <= :attempts_max
+  AND wal_id > :after
 ORDER BY wal_id LIMIT :row_limit
 
 -- name: replays.select_named
@@ -25,6 +27,7 @@ WHERE wal_id IN (SELECT value FROM json_each(:wal_ids))
   AND (:error_codes = '[]' OR last_error_code IN (SELECT value FROM json_each(:error_codes)))
   AND (:any_event_time = 1 OR (event_time_ms >= :event_time_start_ms AND event_time_ms < :event_time_end_ms))
   AND created_at_ms >= :created_after_ms AND created_at_ms < :created_before_ms AND attempts <= :attempts_max
+  AND wal_id > :after
 ORDER BY wal_id LIMIT :row_limit
 
 -- name: replays.versions

@@ -83,6 +83,11 @@ WHERE dataset_id = :dataset_id AND lakefs_branch = :branch AND inputs_hash = :in
   AND reverted = 0 AND COALESCE(code_sha, '') = :code_sha
 ORDER BY recorded_at_ms DESC, run_id DESC LIMIT 1
 
+-- name: run_states.was_reverted
+SELECT run_id FROM run_states
+WHERE dataset_id = :dataset_id AND lakefs_branch = :branch AND inputs_hash = :inputs_hash AND outcome = 'success'
+  AND reverted = 1 AND COALESCE(code_sha, '') = :code_sha LIMIT 1
+
 -- name: run_states.successes
 SELECT run_id, inputs_hash, code_sha, outputs_hash, outputs, output_commit FROM run_states
 WHERE dataset_id = :dataset_id AND lakefs_branch = :branch AND outcome = 'success' AND reverted = 0
@@ -148,6 +153,7 @@ SELECT t.branch, s.dataset_id, s.run_id, s.inputs_hash, s.code_sha, s.outputs_ha
 FROM node_heads s
 JOIN node_heads t ON t.branch = :into AND t.dataset_id = s.dataset_id
 WHERE s.branch = :branch AND t.outputs_hash = s.outputs_hash AND t.run_id <> s.run_id
+  AND s.output_commit IS NOT NULL AND t.output_commit IS NOT NULL
 ON CONFLICT (branch, dataset_id) DO UPDATE SET run_id = excluded.run_id, inputs_hash = excluded.inputs_hash,
   code_sha = excluded.code_sha, outputs_hash = excluded.outputs_hash, outputs = excluded.outputs,
   output_commit = excluded.output_commit, rerun = excluded.rerun

@@ -42,7 +42,8 @@ SELECT
   stac_status, provenance_status, stac_item_id, stac_collection_id, stac_item_href, ingest_run_id, worker_id,
   replay_reason, created_at_ms, updated_at_ms, version, extra,
   etag, sequencer, size, version_id, content_version, done_version, lease_until_ms, not_before_ms, grants,
-  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail
+  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail, removal_sequencer,
+  removal_version_id
 FROM units WHERE wal_id = :wal_id
 
 -- name: units.get_for_update
@@ -52,7 +53,8 @@ SELECT
   stac_status, provenance_status, stac_item_id, stac_collection_id, stac_item_href, ingest_run_id, worker_id,
   replay_reason, created_at_ms, updated_at_ms, version, extra,
   etag, sequencer, size, version_id, content_version, done_version, lease_until_ms, not_before_ms, grants,
-  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail
+  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail, removal_sequencer,
+  removal_version_id
 FROM units WHERE wal_id = :wal_id
 
 -- name: units.hold_all
@@ -72,12 +74,25 @@ UPDATE units SET
   content_version = :content_version, done_version = :done_version, lease_until_ms = :lease_until_ms,
   not_before_ms = :not_before_ms, grants = :grants, grant_attempts = :grant_attempts,
   granted_at_ms = :granted_at_ms, alone = :alone, removed = :removed, unclear = :unclear,
-  replacing = :replacing, trail = :trail
+  replacing = :replacing, trail = :trail, removal_sequencer = :removal_sequencer,
+  removal_version_id = :removal_version_id
 WHERE wal_id = :wal_id AND version = :seen_version
 RETURNING wal_id
 
 -- name: units.advance
-UPDATE units SET sequencer = :sequencer WHERE wal_id = :wal_id
+UPDATE units SET
+  sequencer = :sequencer, version_id = :version_id, removal_sequencer = :removal_sequencer
+WHERE wal_id = :wal_id
+
+-- name: units.last_due
+SELECT MAX(not_before_ms) FROM units
+WHERE status = 'pending' AND dataset = :dataset AND provider = :provider AND alone = :alone
+
+-- name: units.make_due
+UPDATE units SET not_before_ms = 0
+WHERE status = 'pending' AND dataset = :dataset AND provider = :provider AND alone = :alone
+  AND not_before_ms > :latest_ms
+RETURNING wal_id
 
 -- name: units.next_lane
 SELECT dataset, provider, alone, not_before_ms FROM units
@@ -89,7 +104,8 @@ UPDATE units SET
   status = 'succeeded', version = version + 1, integrity_status = :integrity_status,
   metadata_status = :metadata_status, stac_status = :stac_status, provenance_status = :provenance_status,
   stac_collection_id = :stac_collection_id, stac_item_id = :stac_item_id, stac_item_href = :stac_item_href,
-  extra = :extra, etag = :etag, size = :size, done_version = :done_version, updated_at_ms = :now_ms,
+  extra = :extra, etag = :etag, size = :size, version_id = :version_id, done_version = :done_version,
+  updated_at_ms = :now_ms, removed = CASE WHEN :gone > 0 THEN :gone ELSE removed END,
   last_error_code = NULL, last_error_message = NULL, lease_until_ms = 0, alone = 0, unclear = 0, replacing = 0,
   trail = trail || :trail
 WHERE wal_id = :wal_id AND version = :version AND content_version = :done_version AND status = 'in_progress'
@@ -102,7 +118,7 @@ UPDATE units SET stac_status = :stac_status WHERE wal_id = :wal_id
 SELECT wal_id, attempts FROM units WHERE wal_id < :before ORDER BY wal_id DESC LIMIT :row_limit
 
 -- name: units.leased
-SELECT wal_id, worker_id, lease_until_ms FROM units
+SELECT wal_id, worker_id, lease_until_ms, last_attempt_at_ms FROM units
 WHERE status = 'in_progress' ORDER BY lease_until_ms LIMIT :row_limit
 
 -- name: units.list
@@ -112,7 +128,8 @@ SELECT
   stac_status, provenance_status, stac_item_id, stac_collection_id, stac_item_href, ingest_run_id, worker_id,
   replay_reason, created_at_ms, updated_at_ms, version, extra,
   etag, sequencer, size, version_id, content_version, done_version, lease_until_ms, not_before_ms, grants,
-  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail
+  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail, removal_sequencer,
+  removal_version_id
 FROM units
 WHERE (:status = '' OR status = :status) AND (:dataset = '' OR dataset = :dataset)
   AND (:error_code = '' OR last_error_code = :error_code) AND updated_at_ms >= :since_ms
@@ -125,7 +142,8 @@ SELECT
   stac_status, provenance_status, stac_item_id, stac_collection_id, stac_item_href, ingest_run_id, worker_id,
   replay_reason, created_at_ms, updated_at_ms, version, extra,
   etag, sequencer, size, version_id, content_version, done_version, lease_until_ms, not_before_ms, grants,
-  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail
+  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail, removal_sequencer,
+  removal_version_id
 FROM units
 WHERE status = 'pending' AND (:status = '' OR status = :status) AND (:dataset = '' OR dataset = :dataset)
   AND (:error_code = '' OR last_error_code = :error_code) AND updated_at_ms >= :since_ms
@@ -138,7 +156,8 @@ SELECT
   stac_status, provenance_status, stac_item_id, stac_collection_id, stac_item_href, ingest_run_id, worker_id,
   replay_reason, created_at_ms, updated_at_ms, version, extra,
   etag, sequencer, size, version_id, content_version, done_version, lease_until_ms, not_before_ms, grants,
-  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail
+  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail, removal_sequencer,
+  removal_version_id
 FROM units
 WHERE status = 'in_progress' AND (:status = '' OR status = :status) AND (:dataset = '' OR dataset = :dataset)
   AND (:error_code = '' OR last_error_code = :error_code) AND updated_at_ms >= :since_ms
@@ -151,7 +170,8 @@ SELECT
   stac_status, provenance_status, stac_item_id, stac_collection_id, stac_item_href, ingest_run_id, worker_id,
   replay_reason, created_at_ms, updated_at_ms, version, extra,
   etag, sequencer, size, version_id, content_version, done_version, lease_until_ms, not_before_ms, grants,
-  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail
+  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail, removal_sequencer,
+  removal_version_id
 FROM units
 WHERE status IN ('failed', 'quarantined') AND (:status = '' OR status = :status) AND (:dataset = '' OR dataset = :dataset)
   AND (:error_code = '' OR last_error_code = :error_code) AND updated_at_ms >= :since_ms
@@ -164,7 +184,10 @@ SELECT MIN(wal_id) FROM units WHERE dataset = :dataset AND status = 'in_progress
 SELECT MIN(wal_id) FROM units WHERE dataset = :dataset AND status = 'pending'
 
 -- name: unit_pages.next
-SELECT MAX(COALESCE((SELECT MAX(number) FROM unit_pages), 0), :given) + 1
+SELECT MAX(
+  COALESCE((SELECT MAX(number) FROM unit_pages), 0),
+  COALESCE((SELECT value FROM counters WHERE name = 'unit_pages'), 0), :given
+) + 1
 
 -- name: unit_pages.insert
 INSERT INTO unit_pages (number, event, status, at_ms, worker_id, members, letters_before)
@@ -234,6 +257,10 @@ SELECT wal_id, status, etag, size, removed FROM units WHERE wal_id IN (SELECT va
 
 -- name: units.objects
 SELECT wal_id, object_uri FROM units WHERE wal_id IN (SELECT value FROM json_each(:wal_ids))
+
+-- name: units.states
+SELECT wal_id, status, version, attempts, trail FROM units
+WHERE wal_id > :after_id ORDER BY wal_id LIMIT :row_limit
 
 -- name: units.of_page
 SELECT wal_id FROM units

@@ -99,7 +99,7 @@ def compare(announced: Content, stat: ObjectStat | None) -> InspectionVerdict:
         etag=ours or theirs,
         sequencer=announced.sequencer,
         size=stat.size,
-        version_id=announced.version_id or stat.version,
+        version_id=stat.version or announced.version_id,
     )
     if not same_size:
         return InspectionVerdict(

@@ -7,8 +7,10 @@ from typing import Literal
 from kfm.model.errors import UsageError
 from kfm.model.records import Record
 from kfm.model.times import parse_rfc3339
+from kfm.nodd.messages.refusals import IGNORED
 
 DAY_MS = 86_400_000
+COMPATIBLE = "s3"  # in place of a provider: S3's form, but not Amazon's; the queue says whose
 
 
 class Announcement(Record, frozen=True, gc=False):
@@ -26,6 +28,7 @@ class Announcement(Record, frozen=True, gc=False):
     topic: str | None = None
     suspect: tuple[str, ...] = ()
     md5: str | None = None  # of the bytes, in hex, where the publisher declares it beside the ETag
+    of_version: bool = False  # removed: this version of the object, whatever others there are
 
 
 class IgnoredRecord(Record, frozen=True):
@@ -43,6 +46,12 @@ class RefusedRecord(Record, frozen=True):
 
 
 MessageRecord = Announcement | IgnoredRecord | RefusedRecord
+
+
+def ignored(code: str) -> IgnoredRecord:
+    return IgnoredRecord(error_code=code, error=IGNORED[code])
+
+
 ObjectEvent = Literal["created", "removed", "other"]
 
 

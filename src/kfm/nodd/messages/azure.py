@@ -6,9 +6,9 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
-from kfm.nodd.messages.announcement import Announcement, IgnoredRecord, MessageRecord, event_time
+from kfm.nodd.messages.announcement import Announcement, MessageRecord, event_time, ignored
 from kfm.nodd.messages.json_bodies import optional_text, part, size_of, text_of
-from kfm.nodd.messages.refusals import IGNORED, RecordRefusal
+from kfm.nodd.messages.refusals import RecordRefusal
 from kfm.nodd.object_keys import check_bucket, check_key
 
 PREFIX = "Microsoft."
@@ -25,11 +25,9 @@ def read_event(document: dict[str, Any], topic: str | None) -> MessageRecord:
     cloud_event = "specversion" in document
     kind = text_of(document, "type" if cloud_event else "eventType")
     if kind.startswith("Microsoft.EventGrid.Subscription"):
-        return IgnoredRecord(error_code="SUBSCRIPTION", error=IGNORED["SUBSCRIPTION"])
+        return ignored("SUBSCRIPTION")
     if kind not in ("Microsoft.Storage.BlobCreated", "Microsoft.Storage.BlobDeleted"):
-        if kind.startswith("Microsoft.Storage."):
-            return IgnoredRecord(error_code="NOT_A_CREATION", error=IGNORED["NOT_A_CREATION"])
-        raise RecordRefusal("EVENT_UNKNOWN")
+        return ignored("NOT_A_CREATION" if kind.startswith("Microsoft.Storage.") else "EVENT_UNKNOWN")
     subject = _SUBJECT.match(text_of(document, "subject"))
     if subject is None:
         raise RecordRefusal("RECORD_INVALID", "`subject` names no blob.")

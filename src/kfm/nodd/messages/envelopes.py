@@ -6,13 +6,23 @@ never depends on its neighbours, and no input raises.
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Callable, Collection
 from typing import Any
 
+from msgspec.structs import replace
+
 from kfm.nodd.messages import azure, eventbridge, gcs, nexrad_chunk, s3_fast, s3_records, sns
-from kfm.nodd.messages.announcement import IgnoredRecord, MessageRecord, RefusedRecord
+from kfm.nodd.messages.announcement import (
+    COMPATIBLE,
+    Announcement,
+    MessageRecord,
+    RefusedRecord,
+    ignored,
+)
 from kfm.nodd.messages.json_bodies import RECORDS_MAX, is_ambiguous, load, load_text
-from kfm.nodd.messages.refusals import IGNORED, RecordRefusal
+from kfm.nodd.messages.refusals import RecordRefusal
 
 ENVELOPES_MAX = 4
 
@@ -34,13 +44,26 @@ def read_message(body: bytes, allowed_topics: Collection[str]) -> list[MessageRe
     if announced is not None:
         return announced
     try:
-        document, ambiguous = load(body)
+        document, ambiguous = _loaded(body)
         found = _document(document, ambiguous, allowed_topics, None, 0)
         if len(found) > RECORDS_MAX:
             raise RecordRefusal("RECORDS_TOO_MANY", f"At most {RECORDS_MAX} are read.")
     except RecordRefusal as refusal:
         return [_refused(refusal)]
     return found
+
+
+def _loaded(body: bytes) -> tuple[Any, bool]:
+    """Azure's storage queues carry their messages as base64."""
+    try:
+        return load(body)
+    except RecordRefusal as refusal:
+        if refusal.code != "BODY_NOT_JSON":
+            raise
+        try:
+            return load(base64.b64decode(body.strip(), validate=True))
+        except (binascii.Error, RecordRefusal):
+            raise refusal from None
 
 
 def _document(
@@ -57,10 +80,12 @@ def _document(
             raise RecordRefusal("ENVELOPE_INVALID", "Readers would disagree about it.")
         topic, message = sns.opened(document, allowed)
         if message is None:
-            return [IgnoredRecord(error_code="SUBSCRIPTION", error=IGNORED["SUBSCRIPTION"])]
+            return [ignored("SUBSCRIPTION")]
+        if isinstance(message, dict):
+            return _document(message, False, allowed, topic, depth + 1)
         return _document(*load_text(message), allowed, topic, depth + 1)
     if s3_records.is_test(document):
-        return [IgnoredRecord(error_code="TEST_EVENT", error=IGNORED["TEST_EVENT"])]
+        return [ignored("TEST_EVENT")]
     for field in ("Records", "Messages", "receivedMessages"):
         if field in document:
             return _each(document[field], ambiguous, allowed, topic, depth)
@@ -75,8 +100,10 @@ def _document(
 def _each(
     records: Any, ambiguous: bool, allowed: Collection[str], topic: str | None, depth: int
 ) -> list[MessageRecord]:
-    if not isinstance(records, list) or not records:
+    if not isinstance(records, list):
         raise RecordRefusal("RECORDS_MISSING")
+    if not records:
+        return [ignored("RECORDS_NONE")]
     if len(records) > RECORDS_MAX:
         raise RecordRefusal("RECORDS_TOO_MANY", f"At most {RECORDS_MAX} are read.")
     found: list[MessageRecord] = []
@@ -98,6 +125,9 @@ def _record(
     source = record.get("eventSource", record.get("EventSource"))
     if source == "aws:s3":
         return [s3_records.read_record(record, topic)]
+    if isinstance(source, str) and source.endswith(":s3"):  # as MinIO and Ceph write it
+        found = s3_records.read_record(record, topic)
+        return [replace(found, provider=COMPATIBLE) if isinstance(found, Announcement) else found]
     if source == "aws:sns":
         return _document(_envelope(record), False, allowed, topic, depth + 1)
     if isinstance(source, str):

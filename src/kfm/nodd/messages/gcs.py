@@ -6,9 +6,9 @@ import base64
 import binascii
 from typing import Any
 
-from kfm.nodd.messages.announcement import Announcement, IgnoredRecord, MessageRecord, event_time
+from kfm.nodd.messages.announcement import Announcement, MessageRecord, event_time, ignored
 from kfm.nodd.messages.json_bodies import load, optional_text, part, size_of, text_of
-from kfm.nodd.messages.refusals import IGNORED, RecordRefusal
+from kfm.nodd.messages.refusals import RecordRefusal
 from kfm.nodd.object_keys import check_bucket, check_key
 
 CLOUD_EVENTS = "google.cloud.storage.object.v1."
@@ -18,8 +18,12 @@ _OTHER = ("OBJECT_METADATA_UPDATE", "metadataUpdated")
 
 
 def is_pubsub(document: dict[str, Any]) -> bool:
+    """Pushed or pulled; a client library hands the message out without what was around it."""
     message = document.get("message")
-    return isinstance(message, dict) and ("attributes" in message or "data" in message)
+    if isinstance(message, dict):
+        return "attributes" in message or "data" in message
+    attributes = document.get("attributes")
+    return isinstance(attributes, dict) and "eventType" in attributes
 
 
 def is_cloud_event(document: dict[str, Any]) -> bool:
@@ -32,7 +36,7 @@ def is_object(document: dict[str, Any]) -> bool:
 
 def read_pubsub(document: dict[str, Any], topic: str | None) -> MessageRecord:
     """The attributes decide; the data, where there are any, add size and checksum."""
-    message = part(document, "message")
+    message = part(document, "message") if "message" in document else document
     attributes = message.get("attributes")
     if not isinstance(attributes, dict) or "eventType" not in attributes:
         raise RecordRefusal("SHAPE_UNKNOWN", "The Pub/Sub message is not one of Cloud Storage.")
@@ -42,8 +46,14 @@ def read_pubsub(document: dict[str, Any], topic: str | None) -> MessageRecord:
     bucket, key = text_of(attributes, "bucketId"), text_of(attributes, "objectId")
     if stored and (stored.get("bucket", bucket), stored.get("name", key)) != (bucket, key):
         raise RecordRefusal("FIELDS_DISAGREE", "Attributes and data name different objects.")
+    generation = attributes.get("objectGeneration")
+    if generation is not None and str(stored.setdefault("generation", generation)) != str(generation):
+        raise RecordRefusal("FIELDS_DISAGREE", "Attributes and data name different generations.")
+    kind = text_of(attributes, "eventType")
+    if kind in _REMOVED and attributes.get("overwrittenByGeneration"):
+        return ignored("OVERWRITTEN")
     at = attributes.get("eventTime") or message.get("publishTime")
-    return _record(text_of(attributes, "eventType"), bucket, key, stored, at, topic)
+    return _record(kind, bucket, key, stored, at, topic)
 
 
 def read_cloud_event(document: dict[str, Any], topic: str | None) -> MessageRecord:
@@ -63,9 +73,9 @@ def _record(
     kind: str, bucket: str, key: str, stored: dict[str, Any], at: object, topic: str | None
 ) -> MessageRecord:
     if kind in _OTHER:
-        return IgnoredRecord(error_code="NOT_A_CREATION", error=IGNORED["NOT_A_CREATION"])
+        return ignored("NOT_A_CREATION")
     if kind not in _FINALIZED + _REMOVED:
-        raise RecordRefusal("EVENT_UNKNOWN")
+        return ignored("EVENT_UNKNOWN")
     at_ms, suspect = event_time(at)
     generation = stored.get("generation")
     return Announcement(

@@ -17,11 +17,10 @@ REFUSED = {
     "CERTIFICATE_INVALID": "The signing certificate is not there, can't be used, or is not valid now.",
     "SIGNATURE_MISSING": "The message is not signed by its topic, and this queue takes no others.",
     "SIGNATURE_INVALID": "The signature does not match the message and the topic's certificate.",
-    "RECORDS_MISSING": "The message has no records.",
+    "RECORDS_MISSING": "The message has no list of records.",
     "RECORDS_TOO_MANY": "The message has too many records.",
     "RECORD_INVALID": "The record lacks a required field, or has a field twice.",
     "EVENT_VERSION": "The event's version is not one that is understood.",
-    "EVENT_UNKNOWN": "The event's name is not known.",
     "SIZE_INVALID": "The size is not a number of bytes.",
     "KEY_ENCODING": "The key's escapes are malformed.",
     "KEY_TOO_LONG": "The key is longer than any store allows.",
@@ -44,6 +43,9 @@ IGNORED = {
     "SUBSCRIPTION": "A subscription begins or ends; nothing is confirmed or fetched.",
     "REMOVED": "The object was removed.",
     "NOT_A_CREATION": "The event is neither a creation nor a removal.",
+    "EVENT_UNKNOWN": "The event's name is not known.",
+    "RECORDS_NONE": "The message has a list of records, and nothing in it.",
+    "OVERWRITTEN": "An older generation made room for a newer one, which is announced by itself.",
     "REPEATED": "The same object is announced more than once in this message; the newest counts.",
 }
 SUSPECT = {

@@ -6,9 +6,9 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from kfm.nodd.messages.announcement import Announcement, IgnoredRecord, MessageRecord, ObjectEvent, event_time
+from kfm.nodd.messages.announcement import Announcement, MessageRecord, ObjectEvent, event_time, ignored
 from kfm.nodd.messages.json_bodies import optional_text, part, size_of, text_of
-from kfm.nodd.messages.refusals import IGNORED, RecordRefusal
+from kfm.nodd.messages.refusals import RecordRefusal
 from kfm.nodd.object_keys import check_bucket, check_key, decode_key
 
 _VERSION = re.compile(r"2\.\d{1,3}\Z")
@@ -45,15 +45,17 @@ def read_record(record: dict[str, Any], topic: str | None) -> MessageRecord:
         raise RecordRefusal("EVENT_VERSION")
     name = text_of(record, "eventName").removeprefix("s3:")
     if name == "TestEvent":
-        return IgnoredRecord(error_code="TEST_EVENT", error=IGNORED["TEST_EVENT"])
-    event = _EVENTS.get(name.partition(":")[0])
+        return ignored("TEST_EVENT")
+    family, _, action = name.partition(":")
+    event = _EVENTS.get(family)
     if event is None:
-        raise RecordRefusal("EVENT_UNKNOWN")
+        return ignored("EVENT_UNKNOWN")
     if event == "other":
-        return IgnoredRecord(error_code="NOT_A_CREATION", error=IGNORED["NOT_A_CREATION"])
+        return ignored("NOT_A_CREATION")
     s3 = part(record, "s3")
     stored = part(s3, "object")
     at_ms, suspect = s3_time(record.get("eventTime"))
+    version_id = optional_text(stored, "versionId")
     return Announcement(
         provider="aws",
         bucket=check_bucket(text_of(part(s3, "bucket"), "name")),
@@ -63,9 +65,11 @@ def read_record(record: dict[str, Any], topic: str | None) -> MessageRecord:
         size=size_of(stored, "size"),
         etag=optional_text(stored, "eTag"),
         sequencer=optional_text(stored, "sequencer"),
-        version_id=optional_text(stored, "versionId"),
+        version_id=version_id,
         topic=topic,
         suspect=suspect,
+        # With versions, `Delete` is of one version for good; the object is gone by a delete marker.
+        of_version=event == "removed" and action == "Delete" and version_id is not None,
     )
 
 

@@ -88,8 +88,11 @@ def text_to_sign(document: dict[str, Any]) -> bytes:
         raise RecordRefusal("ENVELOPE_INVALID") from None
 
 
-def opened(document: dict[str, Any], allowed: Collection[str]) -> tuple[str, str | None]:
-    """(topic, message); no message if a subscription begins or ends. No address in it is fetched here."""
+def opened(document: dict[str, Any], allowed: Collection[str]) -> tuple[str, str | dict[str, Any] | None]:
+    """(topic, message); no message if a subscription begins or ends. No address in it is fetched here.
+
+    SNS writes the message as a text; some that pass it on have read that text already.
+    """
     topic = document.get("TopicArn")
     if not isinstance(topic, str):
         raise RecordRefusal("ENVELOPE_INVALID", "`TopicArn` is missing.")
@@ -104,6 +107,8 @@ def opened(document: dict[str, Any], allowed: Collection[str]) -> tuple[str, str
     if document["Type"] in SUBSCRIPTIONS:
         return topic, None
     message = document.get("Message")
+    if isinstance(message, dict) and message:
+        return topic, message
     if not isinstance(message, str) or not message.strip() or len(message) > BODY_BYTES_MAX:
         raise RecordRefusal("ENVELOPE_INVALID", "`Message` is missing.")
     return topic, message

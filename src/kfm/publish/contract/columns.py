@@ -9,10 +9,10 @@ import tempfile
 from collections.abc import Callable
 from typing import IO, Any, NamedTuple
 
+from kfm.publish.contract.expressions import Expression
 from kfm.publish.contract.findings import PlaceTally
 from kfm.publish.contract.model import ContractLimits, Property, QualityRule
 from kfm.publish.contract.values import ParseError, instant_us, key_of, parser_for
-from kfm.publish.contract.vocabulary import ecma
 
 MISSING = object()  # the row has no such column
 
@@ -51,12 +51,12 @@ def value_tests(prop: Property, limits: ContractLimits | None = None) -> list[Te
 
 
 def _matcher(pattern: str, limits: ContractLimits | None) -> Callable[[Any], bool]:
-    expression = ecma(pattern)
+    expression = Expression(pattern)
     chars_max = (limits or ContractLimits()).pattern_chars_max
 
     def matches(value: Any) -> bool:
         text = value if isinstance(value, str) else str(value)
-        return len(text) <= chars_max and expression.search(text) is not None
+        return len(text) <= chars_max and expression.matches(text)
 
     return matches
 

@@ -160,5 +160,12 @@ class ContractLimits(Value, frozen=True, kw_only=True):
     element_chars_max: int = 16 * 1024 * 1024  # one feature, one element of an array
     columns_max: int = 10_000
     pattern_chars_max: int = 10_000  # longer text does not match
+    parquet_footer_bytes_max: int = 16 * 1024 * 1024
+    parquet_rows_free: int = 1_000_000  # beyond these, rows in proportion to the file
+    parquet_rows_per_byte_max: int = 16
+    inflated_free_bytes: int = 64 * 1024 * 1024  # beyond these, in proportion to the file
+    inflated_ratio_max: int = 200
+    decoder_bytes_max: int = 1024 * 1024 * 1024  # address space of the process that decodes Parquet
+    decoder_seconds_max: int = 60  # until its next rows
     unique_in_memory_max: int = 500_000  # then hashes go to an unlinked temporary file
     samples_max: int = 5

@@ -1,60 +1,147 @@
-"""Rows of a Parquet file, batch by batch. Needs the extra `parquet`."""
+"""Rows of a Parquet file: its footer is judged here, its columns are decoded in a child process.
+
+Needs the extra `parquet`.
+"""
 
 from __future__ import annotations
 
 import os
+import select
+import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from typing import IO, Any
+from datetime import date, datetime, time
+from decimal import Decimal
+from importlib.util import find_spec
+from typing import Any
+
+import msgspec
 
 from kfm.model.errors import ExtraMissing
 from kfm.ports import Reader
+from kfm.publish.contract import parquet_child
 from kfm.publish.contract.columns import MISSING
+from kfm.publish.contract.model import ContractLimits
+from kfm.publish.contract.parquet_footer import read_footer
 from kfm.publish.contract.streams import CHUNK_BYTES, FileProblem
 
-_MAGIC = b"PAR1"
-_FRAME_BYTES = 12
+_PROBLEM_CHARS_MAX = 120
 
 
-def batches(reader: Reader, columns: Sequence[str]) -> Iterator[tuple[list[str], Iterator[list[Any]]]]:
-    """The file's column names with an iterator of rows, per batch; at least one batch is yielded."""
-    try:
-        from arro3.io import read_parquet
-    except ImportError:
-        raise ExtraMissing(
-            "Parquet files are checked with the extra `parquet`.", remedy="pip install 'kfm-kernel[parquet]'"
-        ) from None
-    # Parquet is read from its end, so it has to be seekable; the file vanishes with the process.
-    with tempfile.TemporaryFile() as spool:
-        while data := reader.read(CHUNK_BYTES):
-            spool.write(data)
-        _check_frame(spool)
+class ParquetRows:
+    """A file's column names and its rows, of the contract's columns alone."""
+
+    def __init__(self, reader: Reader, columns: Sequence[str], limits: ContractLimits) -> None:
+        if not _has_library():
+            raise ExtraMissing(
+                "Parquet files are checked with the extra `parquet`.",
+                remedy="pip install 'kfm-kernel[parquet]'",
+            )
+        self._columns = columns
+        self._limits = limits
+        # Parquet is read from its end, so it has to be seekable; the file vanishes with the process.
+        self._spool = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `close`)
         try:
-            source = read_parquet(spool)
-            names = [str(name) for name in source.schema.names]
-            yield names, iter(())
-            for batch in source:
-                yield names, _rows(batch, names, columns)
-        except (GeneratorExit, KeyboardInterrupt, SystemExit):
+            while data := reader.read(CHUNK_BYTES):
+                self._spool.write(data)
+            self._footer = read_footer(self._spool, columns, limits)
+        except BaseException:
+            self._spool.close()
             raise
-        except BaseException as error:  # noqa: BLE001  (the library panics on a damaged file)
-            raise FileProblem(f"is not Parquet ({' '.join(str(error).split())[:120]})") from None
+        self.names = self._footer.names
+
+    def __enter__(self) -> ParquetRows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._spool.close()
+
+    def rows(self) -> Iterator[list[Any]]:
+        """Values in the order of the columns. FileProblem where it can't be decoded within the bounds."""
+        wanted = self._footer.wanted
+        if not wanted:
+            for _ in range(self._footer.rows):
+                yield [MISSING for _ in self._columns]
+            return
+        # The decoder finds the last footer, which names the wanted columns only.
+        self._spool.seek(0, os.SEEK_END)
+        self._spool.write(self._footer.data)
+        self._spool.flush()
+        places = [wanted.index(name) if name in wanted else None for name in self._columns]
+        count = 0
+        for row in _decoded(self._spool.fileno(), wanted, self._limits):
+            count += 1
+            yield [MISSING if at is None else row[at] for at in places]
+        if count != self._footer.rows:
+            raise FileProblem(f"declares {self._footer.rows} rows and holds {count}")
 
 
-def _check_frame(spool: IO[bytes]) -> None:
-    """Most broken files are found here, before the library can panic about them."""
-    size = spool.seek(0, os.SEEK_END)
-    spool.seek(0)
-    head = spool.read(4)
-    spool.seek(max(0, size - 8))
-    tail = spool.read(8)
-    spool.seek(0)
-    footer_bytes = int.from_bytes(tail[:4], "little")
-    if head != _MAGIC or tail[4:] != _MAGIC or size < _FRAME_BYTES + footer_bytes or not footer_bytes:
-        raise FileProblem("is not Parquet (it lacks the frame of such a file)")
+def _has_library() -> bool:
+    try:
+        return find_spec("arro3.io") is not None
+    except (ImportError, ValueError):
+        return False
 
 
-def _rows(batch: Any, names: list[str], columns: Sequence[str]) -> Iterator[list[Any]]:
-    picked = [batch.column(names.index(name)) if name in names else None for name in columns]
-    for index in range(batch.num_rows):
-        yield [MISSING if column is None else column[index].as_py() for column in picked]
+def _decoded(file: int, names: Sequence[str], limits: ContractLimits) -> Iterator[list[Any]]:
+    os.lseek(file, 0, os.SEEK_SET)
+    command = [sys.executable, "-P", parquet_child.__file__]
+    bounds = [str(limits.decoder_bytes_max), str(limits.element_chars_max)]
+    with subprocess.Popen(
+        [*command, *bounds, *names], stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
+    ) as child:
+        assert child.stdout is not None
+        try:
+            yield from _rows(child.stdout.fileno(), limits)
+        except EOFError:
+            child.wait()
+            raise FileProblem(_ended(child.returncode, limits)) from None
+        finally:
+            child.kill()
+
+
+def _rows(pipe: int, limits: ContractLimits) -> Iterator[list[Any]]:
+    while True:
+        size = int.from_bytes(_taken(pipe, 4, limits), "big")
+        if size > limits.element_chars_max:
+            raise FileProblem("can't be decoded (its decoder gave no sensible answer)")
+        message = msgspec.msgpack.decode(_taken(pipe, size, limits), ext_hook=_value)
+        if message[0] == "rows":
+            yield from message[1]
+        elif message[0] == "end":
+            return
+        else:
+            raise FileProblem(f"can't be decoded as Parquet ({str(message[1])[:_PROBLEM_CHARS_MAX]})")
+
+
+def _taken(pipe: int, size: int, limits: ContractLimits) -> bytes:
+    """Exactly so many bytes. The child's time counts, not ours."""
+    parts = []
+    while size:
+        if not select.select([pipe], [], [], limits.decoder_seconds_max)[0]:
+            raise FileProblem(f"can't be decoded within {limits.decoder_seconds_max} seconds")
+        data = os.read(pipe, min(size, CHUNK_BYTES))
+        if not data:
+            raise EOFError
+        parts.append(data)
+        size -= len(data)
+    return b"".join(parts)
+
+
+def _ended(returncode: int, limits: ContractLimits) -> str:
+    if returncode in (1, -signal.SIGABRT, -signal.SIGKILL):
+        return f"needs more than {limits.decoder_bytes_max} bytes of memory to be decoded"
+    return f"can't be decoded (the decoder ended with {returncode})"
+
+
+def _value(mark: int, data: memoryview) -> Any:
+    text = bytes(data).decode()
+    if mark == parquet_child.TIMESTAMP:
+        return datetime.fromisoformat(text)
+    if mark == parquet_child.DATE:
+        return date.fromisoformat(text)
+    if mark == parquet_child.TIME:
+        return time.fromisoformat(text)
+    return Decimal(text) if mark == parquet_child.DECIMAL else text

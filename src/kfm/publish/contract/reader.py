@@ -17,7 +17,7 @@ from kfm.publish.contract.model import (
     ValueBounds,
 )
 from kfm.publish.contract.values import ParseError, parser_for
-from kfm.publish.contract.vocabulary import compiled, date_pattern
+from kfm.publish.contract.vocabulary import date_pattern, require_expression
 from kfm.publish.contract.yaml_document import DocumentPart, custom_properties, nearest, read_document
 
 _API_VERSION = re.compile(r"v3\.\d+\.\d+\Z")
@@ -247,8 +247,7 @@ def _options(options: DocumentPart, kind: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     pattern = options.get("pattern")
     if pattern is not None:
-        compiled(pattern)
-        found["pattern"] = pattern.text()
+        found["pattern"] = require_expression(pattern)
     found["format"] = _format(options, kind)
     zone = options.get("defaultTimezone")
     if zone is not None:
@@ -426,8 +425,7 @@ def _arguments(part: DocumentPart, metric: str, names: set[str], level: str) -> 
         found["valid_values"] = tuple(item.scalar() for item in valid.parts())
     pattern = block.get("pattern") if block else None
     if pattern is not None:
-        found["pattern"] = pattern.text()
-        compiled(pattern)
+        found["pattern"] = require_expression(pattern)
     if metric == "invalidValues" and "valid_values" not in found and pattern is None:
         part.fail("invalidValues needs arguments: validValues, pattern, or both")
     if metric == "duplicateValues" and level == "object":

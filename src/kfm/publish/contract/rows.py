@@ -227,12 +227,9 @@ class RowReader:
     # --- Parquet
 
     def _parquet(self, reader: Reader, asset: Asset, prefix: str) -> Iterator[Row]:
-        from kfm.publish.contract.parquet import batches
+        from kfm.publish.contract.parquet import ParquetRows
 
-        number = 0
-        for index, (names, table) in enumerate(batches(reader, self._columns)):
-            if index == 0:
-                self._compare_columns(names, asset)
-            for values in table:
-                number += 1
+        with ParquetRows(reader, self._columns, self._limits) as file:
+            self._compare_columns(file.names, asset)
+            for number, values in enumerate(file.rows(), 1):
                 yield f"{prefix}row {number}", values, False

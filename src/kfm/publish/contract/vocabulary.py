@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from kfm.publish.contract.expressions import Expression, ExpressionError
 from kfm.publish.contract.yaml_document import DocumentPart
 
 _DATE_FIELDS = {
@@ -23,39 +24,13 @@ _DATE_FIELDS = {
 _DATE_TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 
 
-def compiled(part: DocumentPart) -> re.Pattern[str]:
+def require_expression(part: DocumentPart) -> str:
     """The pattern, or a complaint that names its line."""
     try:
-        return ecma(part.text())
-    except (re.error, RecursionError, OverflowError) as error:
+        Expression(part.text())
+    except ExpressionError as error:
         part.fail(f"is not a regular expression: {error}")
-
-
-@lru_cache(maxsize=256)
-def ecma(pattern: str) -> re.Pattern[str]:
-    """An ECMA-262 expression with Python's engine: ASCII classes, `$` only at the very end."""
-    out: list[str] = []
-    in_class = False
-    index = 0
-    while index < len(pattern):
-        char = pattern[index]
-        if char == "\\":
-            # `\/` is a slash there; Python knows no such escape.
-            following = pattern[index + 1 : index + 2]
-            out.append("/" if following == "/" else pattern[index : index + 2])
-            index += 2
-            continue
-        if char == "[" and not in_class:
-            in_class = True
-        elif char == "]" and in_class:
-            in_class = False
-        elif char == "$" and not in_class:
-            char = r"\Z"
-        elif pattern.startswith("(?<", index) and pattern[index + 3 : index + 4] not in ("=", "!", ""):
-            char, index = "(?P<", index + 2
-        out.append(char)
-        index += 1
-    return re.compile("".join(out), re.ASCII)
+    return part.text()
 
 
 @lru_cache(maxsize=64)

@@ -49,10 +49,10 @@ class GithubActions:
         summary_path: str | None,
     ) -> None:
         self.name = name
-        self._files = files
+        self._folder = folder.rstrip("/")
+        self._files = files.below(self._folder)
         self._objects = objects
         self._ids = ids
-        self._folder = folder.rstrip("/")
         self._append = append
         self._output_path = output_path
         self._summary_path = summary_path

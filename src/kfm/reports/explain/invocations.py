@@ -25,7 +25,7 @@ from kfm.reports.explain.sentences import (
     stopped,
 )
 from kfm.reports.requests import NAMED_MAX, named
-from kfm.reports.state_words import of_run as shown_run
+from kfm.reports.runs import word_of_run
 from kfm.reports.state_words import of_waiting
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def call_chain(
     if run is None:
         sentences.append(of_call(f"No run was started (source: {call.source_id}).", call))
     else:
-        word = shown_run(run.status, version_id=run.version_id, error_code=run.error_code)
+        word = word_of_run(ledger, run)
         sentences.append(of_run(f"It was answered with run {run.run_id}: {word}.", run))
     return sentences + governed(links)
 
@@ -178,7 +178,7 @@ def repeated(run: Run, calls: Sequence[Invocation]) -> Sentence:
 
 
 def governed(links: Sequence[ChainLink]) -> list[Sentence]:
-    """What the governance ledger holds beyond promotions and refusals, oldest first."""
+    """What the audit log holds beyond promotions and refusals, oldest first."""
     sentences = []
     for link in sorted(links, key=lambda link: link.number):
         entry = link.entry
@@ -294,8 +294,13 @@ def requested(ledger: LedgerReader, run: Run) -> list[Sentence]:
     return sentences
 
 
-def explain_request(ledger: LedgerReader, request: UpdateRequest, run: Explanation | None) -> Explanation:
-    """Why a request is in its state; then what led to it, and the explanation of its run."""
+def explain_request(
+    ledger: LedgerReader, request: UpdateRequest, run: Explanation | None, lifted_by: str = ""
+) -> Explanation:
+    """Why a request is in its state; then what led to it, and the explanation of its run.
+
+    `lifted_by`: who can lift what it waits for, and how.
+    """
     name = f"Request {request.request_id}"
     how = _STATES.get(request.state) or _ENDED.get(request.outcome or "", "has ended")
     if request.state == "open":
@@ -313,7 +318,7 @@ def explain_request(ledger: LedgerReader, request: UpdateRequest, run: Explanati
     return Explanation(
         kind="request",
         id=request.request_id,
-        reason=of_request(f"{name} {why}", request),
+        reason=of_request(f"{name} {why} {lifted_by}".rstrip(), request),
         chain=tuple(chain),
     )
 

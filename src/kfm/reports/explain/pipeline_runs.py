@@ -9,7 +9,6 @@ from kfm.model.quantities import counted, duration, moment, readable_size
 from kfm.model.records import Node, Run
 from kfm.model.run_state import UNCHANGED, Pass
 from kfm.ports import RunStates
-from kfm.reports import state_words
 from kfm.reports.explain.inputs import InputChange, changes, outside, upstream
 from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_run, stopped
 from kfm.reports.state_words import NODES, of_pipeline_run
@@ -19,8 +18,10 @@ SHOWN_MAX = 10
 WORDS = {**NODES, "done": "done before"}
 
 
-def explain_node(states: RunStates, found: Pass, name: str, run: Run | None = None) -> Explanation:
-    """Of one node of a pipeline run; `run` is the governed run that it was a part of."""
+def explain_node(
+    states: RunStates, found: Pass, name: str, run: Run | None = None, word: str = ""
+) -> Explanation:
+    """Of one node of a pipeline run; `run` is the governed run that it was a part of, `word` its state."""
     node = states.one(found.run_id, name)
     reads = dict(found.graph).get(name, ())
     if node is None:
@@ -34,7 +35,7 @@ def explain_node(states: RunStates, found: Pass, name: str, run: Run | None = No
         kind="node",
         id=f"{found.run_id}/{name}",
         reason=reason,
-        chain=(*chain, _of_pass(found), *_governed(run)),
+        chain=(*chain, _of_pass(found), *_governed(run, word)),
     )
 
 
@@ -246,11 +247,10 @@ def _of_pass(found: Pass) -> Sentence:
     return _about(f"{what}: {of_pipeline_run(found.state)}{error}; {counts or 'no nodes'}.", found)
 
 
-def _governed(run: Run | None) -> list[Sentence]:
+def _governed(run: Run | None, word: str) -> list[Sentence]:
     if run is None:
         return []
     what = f"which brings {run.source_id} into {run.dataset_id}"
-    word = state_words.of_run(run.status, version_id=run.version_id, error_code=run.error_code)
     text = f"It was a part of run {run.run_id}, {what}: {word}."
     return [of_run(text, run)]
 

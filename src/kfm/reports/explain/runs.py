@@ -1,4 +1,4 @@
-"""Explains a run, its attempts, those still to come, or one of its nodes."""
+"""Explains a run, its attempts, those still to come, or one of its steps."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def _promoted(known: RunFacts) -> list[Sentence]:
     if not sentences and run.status == "success":
         sentences.append(of_run("No evidence of a promotion: readers see what they saw before.", run))
     sentences += [
-        of_link(f"Its promotion is entry {link.number} of the governance ledger.", link)
+        of_link(f"Its promotion is entry {link.number} of the audit log.", link)
         for link in known.links
         if link.entry.kind == "promotion"
     ]
@@ -274,7 +274,7 @@ def newest(rows: Sequence[Run]) -> Run | None:
     return max(rows, key=lambda run: (run.start_time_ms, run.run_id), default=None)
 
 
-# --- one attempt, or one node of it ----------------------------------------------------
+# --- one attempt, or one step of it ----------------------------------------------------
 
 
 def explain_attempt(ledger: LedgerReader, run: Run, number: int | None, node: str) -> Explanation:
@@ -320,7 +320,7 @@ def _row(run: Run, rows: list[Attempt], number: int | None, node: str) -> Attemp
 
 
 def _reason(run: Run, row: Attempt) -> Sentence:
-    what = f"Node {row.node} of attempt {row.attempt}" if row.node else f"Attempt {row.attempt}"
+    what = f"Step {row.node} of attempt {row.attempt}" if row.node else f"Attempt {row.attempt}"
     name = f"{what} of run {run.run_id}"
     if row.ending is None:
         return of_row(f"{name} is running, or its end is not recorded: `kfm status` shows who holds it.", row)
@@ -336,7 +336,7 @@ def _reason(run: Run, row: Attempt) -> Sentence:
 
 
 def _others(run: Run, rows: list[Attempt], row: Attempt) -> list[Sentence]:
-    """The nodes of an attempt, or the run's attempt of a node."""
+    """The steps of an attempt, or the whole attempt of a step."""
     if row.node:
         whole = [each for each in rows if each.node == "" and each.attempt == row.attempt]
         return [of_row(attempt_text(each, rows), each) for each in whole] or [
@@ -344,7 +344,7 @@ def _others(run: Run, rows: list[Attempt], row: Attempt) -> list[Sentence]:
         ]
     nodes = [each for each in rows if each.node and each.attempt == row.attempt]
     if not nodes:
-        return [of_row("No evidence of a node: it ended before the first began.", row)]
+        return [of_row("No evidence of a step: it ended before the first began.", row)]
     return [of_row(attempt_text(each), each) for each in nodes]
 
 
@@ -423,7 +423,7 @@ def tried(run: Run, rows: Sequence[Attempt]) -> list[Sentence]:
 
 def attempt_text(row: Attempt, rows: Sequence[Attempt] = ()) -> str:
     """When it began, how it ended, and where."""
-    what = f"Node {row.node} of attempt {row.attempt}" if row.node else f"Attempt {row.attempt}"
+    what = f"Step {row.node} of attempt {row.attempt}" if row.node else f"Attempt {row.attempt}"
     waited = f", {duration(row.delay_ms)} after the one before had ended," if row.delay_ms else ""
     return f"{what} began at {moment(row.started_at_ms)}{waited}{_ending(row, rows)}"
 
@@ -436,7 +436,7 @@ def _ending(row: Attempt, rows: Sequence[Attempt]) -> str:
         unchanged = ", unchanged" if row.outcome == "skipped" else ""
         return f" and completed {took}{unchanged}."
     nodes = [each.node for each in rows if each.attempt == row.attempt and each.node]
-    place = f" in node {nodes[-1]}" if row.node == "" and nodes else ""
+    place = f" in step {nodes[-1]}" if row.node == "" and nodes else ""
     code = row.error_code or "no code"
     kind = f", class {row.error_class}" if row.error_class else ""
     if row.error_code in REAPED:
@@ -463,7 +463,7 @@ def retried(run: Run, rows: Sequence[Attempt], retries: Sequence[CallRetry]) -> 
 
 
 def _tries_text(attempt: int, node: str, tries: Sequence[CallRetry]) -> str:
-    where = f"node {node}" if node else "the run"
+    where = f"step {node}" if node else "the run"
     again = [each for each in tries if each.outcome == "retried"]
     if not again:
         opened = ", and its provider's circuit is open since" if tries[-1].circuit_open else ""
@@ -486,7 +486,7 @@ def cost(run: Run, rows: Sequence[Attempt]) -> list[Sentence]:
     for row in [each for each in rows if each.energy is not None][-SHOWN_MAX:]:
         energy = row.energy
         assert energy is not None
-        what = f"Node {row.node} of attempt {row.attempt}" if row.node else f"Attempt {row.attempt}"
+        what = f"Step {row.node} of attempt {row.attempt}" if row.node else f"Attempt {row.attempt}"
         said = (
             f"{what} used {energy.cpu_us / 1_000_000:.3f} s of processor time; modelled cost "
             f"{energy.energy_uwh:,} µWh and {energy.co2_ug:,} µg CO2e."

@@ -24,8 +24,28 @@ RecordType = Literal[
     "document",
     "unit",
     "request",
+    "schedule",
+    "incident",
+    "breaker",
+    "approval",
+    "replay",
 ]
-Kind = Literal["run", "attempt", "node", "invocation", "dataset", "source", "pass", "unit", "request"]
+Kind = Literal[
+    "run",
+    "attempt",
+    "node",
+    "invocation",
+    "dataset",
+    "source",
+    "pass",
+    "unit",
+    "request",
+    "schedule",
+    "incident",
+    "breaker",
+    "approval",
+    "replay",
+]
 
 
 class Ref(Record, frozen=True):

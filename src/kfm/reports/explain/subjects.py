@@ -4,48 +4,79 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kfm.model.errors import UsageError, all_errors
+from kfm.model.incidents import Incident
 from kfm.model.quantities import moment
+from kfm.model.quarantine import Approval
 from kfm.model.records import Invocation, Run
+from kfm.model.replays import Replay
 from kfm.model.requests import UpdateRequest
+from kfm.model.settings import Settings
+from kfm.reports.blockers import blockers_of, lifting
 from kfm.reports.explain.invocations import explain_invocation, explain_request
 from kfm.reports.explain.runs import READ_MAX, explain_attempt, explain_run, newest
 from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_link, of_promotion, stopped
-from kfm.reports.lookup import SHOWN_CHARS_MAX, calls_in, find_unit, is_wal_id, only, requests_in, runs_in
+from kfm.reports.lookup import (
+    SHOWN_CHARS_MAX,
+    approvals_in,
+    calls_in,
+    find_unit,
+    incidents_in,
+    is_wal_id,
+    only,
+    replays_in,
+    requests_in,
+    runs_in,
+)
 from kfm.reports.pipeline_runs import find_pass
+from kfm.reports.runs import word_of_run
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
-    from kfm.model.settings import Settings
+    from kfm.model.schedules import Schedule
 
 
 _PLACE = re.compile(r"(?P<run>[0-9A-Za-z-]+)(?:#(?P<attempt>[0-9]{1,6}))?(?:/(?P<node>[a-z_-]+))?")
+SCHEDULE, PROVIDER = "schedule:", "provider:"  # say what a name is of
+_SCHEDULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _CODE = re.compile(r"(?i)kfm\d{3}", re.ASCII)
 _PASS = re.compile(r"last|[0-9a-fA-F-]{4,36}")  # the newest; an id, or the beginning of one
 
 
 def explain_subject(
-    ledger: LedgerReader, tables: Callable[[], Any], settings: Settings | None, what: str, now_ms: int
+    ledger: LedgerReader,
+    tables: Callable[[], Any],
+    settings: Settings | None,
+    what: str,
+    now_ms: int,
+    schedules: Callable[[], Sequence[Schedule]] = tuple,
 ) -> Explanation:
-    """The explanation of a run, node, pipeline run, invocation, request, unit, dataset or source.
+    """The explanation of a run, step, pipeline run, invocation, request, unit, dataset, source, schedule,
+    provider, incident, approval or replay.
 
-    `tables` opens the pipeline runs of this environment; without settings it has nothing else.
+    `tables` opens the pipeline runs of this environment; without settings it has nothing else. `schedules`
+    reads those of the configuration.
     """
     if settings is None:
         found = _in_pipelines(ledger, tables(), what, governed=False)
         assert found is not None
         return found
     if is_wal_id(what):
-        return _of_unit(ledger, settings, what)
+        return _of_unit(ledger, settings, what, now_ms)
+    if what.startswith((SCHEDULE, PROVIDER)):
+        return _of_control(ledger, settings, what, now_ms, schedules) or _unknown(what)
     datasets = [dataset.id for dataset in settings.datasets]
     sources = [source.id for source in settings.sources]
-    of_pipeline = None
-    if what not in datasets and what not in sources:
-        of_pipeline = _in_pipelines(ledger, tables(), what)
-    return of_pipeline or explain_record(
+    if what in datasets or what in sources:
+        other = None
+    else:
+        other = _of_control(ledger, settings, what, now_ms, schedules) or _in_pipelines(
+            ledger, tables(), what
+        )
+    return other or explain_record(
         ledger, what, now_ms, datasets=datasets, sources=sources, settings=settings
     )
 
@@ -79,20 +110,39 @@ def explain_record(
     if known is not None:
         return known
     found = _beginning_with(ledger, wanted)
+    if isinstance(found, Run):
+        return explain_run(ledger, found, now_ms, settings)
+    if isinstance(found, Invocation):
+        return _of_call(ledger, found, now_ms, settings)
     if isinstance(found, UpdateRequest):
         return _of_request(ledger, found, now_ms, settings)
-    return (
-        explain_run(ledger, found, now_ms, settings)
-        if isinstance(found, Run)
-        else _of_call(ledger, found, now_ms, settings)
-    )
+    return _of_decision(ledger, found, settings or Settings(), now_ms)
+
+
+def _of_decision(
+    ledger: LedgerReader, found: Incident | Approval | Replay, settings: Settings, now_ms: int
+) -> Explanation:
+    """Of what a person decides on."""
+    from kfm.reports.explain.approvals import explain_approval, explain_replay
+    from kfm.reports.explain.incidents import explain_incident
+
+    if isinstance(found, Incident):
+        return explain_incident(ledger, settings, found, now_ms)
+    if isinstance(found, Approval):
+        return explain_approval(ledger, found, now_ms)
+    return explain_replay(ledger, settings, found, now_ms)
 
 
 def _of_request(
     ledger: LedgerReader, request: UpdateRequest, now_ms: int, settings: Settings | None
 ) -> Explanation:
     run = ledger.run(request.run_id) if request.run_id else None
-    return explain_request(ledger, request, explain_run(ledger, run, now_ms, settings) if run else None)
+    lifted_by = ""
+    if settings is not None and request.state == "open":
+        blockers = blockers_of(settings, ledger, request.dataset_id, now_ms, request.source_id)
+        lifted_by = next(map(lifting, blockers), "")
+    of_run = explain_run(ledger, run, now_ms, settings) if run else None
+    return explain_request(ledger, request, of_run, lifted_by)
 
 
 def _of_call(ledger: LedgerReader, call: Invocation, now_ms: int, settings: Settings | None) -> Explanation:
@@ -147,11 +197,13 @@ def _now(
             chain=(),
         )
     dataset_id = wanted if of_dataset else calls[0].dataset_id if calls else run.dataset_id if run else wanted
+    blocked = _blocked(ledger, ref, dataset_id, settings, now_ms)
+    first, *others = [*blocked, newest_one.reason]
     return Explanation(
         kind=ref.type,  # type: ignore[arg-type]
         id=wanted,
-        reason=newest_one.reason,
-        chain=(*_shown(ledger, dataset_id), *_switched(ledger, dataset_id), *newest_one.chain),
+        reason=first,
+        chain=(*others, *_shown(ledger, dataset_id), *newest_one.chain),
     )
 
 
@@ -166,31 +218,42 @@ def _shown(ledger: LedgerReader, dataset_id: str) -> list[Sentence]:
     return [of_promotion(text, last)]
 
 
-def _switched(ledger: LedgerReader, dataset_id: str) -> list[Sentence]:
-    """Kill switches that are set now, on everything or on this dataset."""
+def _blocked(
+    ledger: LedgerReader, ref: Ref, dataset_id: str, settings: Settings | None, now_ms: int
+) -> list[Sentence]:
+    """What keeps new work from beginning now, the hardest first: that comes before all that was done."""
+    if settings is None:
+        return []
+    name = f"{ref.type.capitalize()} {ref.id}"
     sentences = []
-    for switch in ledger.switches():
-        if switch.position == "running" or switch.scope not in ("all", f"dataset:{dataset_id}"):
-            continue
-        since = f"{switch.scope} is {switch.position} since {moment(switch.set_at_ms)} by {switch.actor}"
-        text = stopped(f"A kill switch is set: {since}: {switch.rationale}")
-        links = ledger.links(switch.scope, limit=1)
-        record = Ref(type="dataset", id=dataset_id)
-        sentences.append(of_link(text, links[0]) if links else Sentence(text=text, record=record))
+    source_id = ref.id if ref.type == "source" else None
+    for each in blockers_of(settings, ledger, dataset_id, now_ms, source_id):
+        text = f"{name} is {stopped(each.sentence)} {lifting(each)}"
+        links = ledger.links(each.scope, limit=1) if each.scope else []
+        sentences.append(of_link(text, links[0]) if links else Sentence(text=text, record=ref))
     return sentences
 
 
 # --- beginnings of ids -------------------------------------------------------------------
 
 
-def _beginning_with(ledger: LedgerReader, wanted: str) -> Run | Invocation | UpdateRequest:
-    found: Run | Invocation | UpdateRequest = only(
+def _beginning_with(
+    ledger: LedgerReader, wanted: str
+) -> Run | Invocation | UpdateRequest | Incident | Approval | Replay:
+    found: Run | Invocation | UpdateRequest | Incident | Approval | Replay = only(
         wanted,
-        [runs_in(ledger), calls_in(ledger), requests_in(ledger.request_reader())],
+        [
+            runs_in(ledger),
+            calls_in(ledger),
+            requests_in(ledger.request_reader()),
+            incidents_in(ledger),
+            approvals_in(ledger),
+            replays_in(ledger.replay_reader()),
+        ],
         "`kfm runs` lists runs, `kfm requests list` requests, `kfm status` datasets; "
         "`kfm show RUN --json` has the ids of invocations.",
         short=_short(wanted),
-        none=f"There is no run, invocation, request, dataset or source `{wanted[:SHOWN_CHARS_MAX]}`.",
+        none=f"There is no run, request, dataset or other record `{wanted[:SHOWN_CHARS_MAX]}`.",
     )
     return found
 
@@ -209,22 +272,55 @@ def _short(wanted: str) -> str:
     return "`kfm runs` lists them."
 
 
+# --- schedules and providers -------------------------------------------------------------
+
+
+def _of_control(
+    ledger: LedgerReader,
+    settings: Settings,
+    wanted: str,
+    now_ms: int,
+    schedules: Callable[[], Sequence[Schedule]],
+) -> Explanation | None:
+    """Of a schedule or of a provider's breaker; None: it is neither."""
+    provider = wanted.removeprefix(PROVIDER)
+    if not wanted.startswith(SCHEDULE):
+        for breaker in ledger.breakers():
+            if breaker.provider == provider:
+                from kfm.reports.explain.incidents import explain_breaker
+
+                return explain_breaker(ledger, settings, breaker, now_ms)
+    if not _SCHEDULE.fullmatch(wanted.removeprefix(SCHEDULE)):
+        return None
+    from kfm.reports.explain.schedules import explain_schedule, find_schedule
+
+    schedule = find_schedule(schedules(), wanted)
+    return explain_schedule(ledger, settings, schedule, now_ms) if schedule is not None else None
+
+
+def _unknown(wanted: str) -> NoReturn:
+    kind, _, name = wanted.partition(":")
+    lists = {"schedule": "kfm schedule list", "provider": "kfm breaker list"}
+    raise UsageError(f"There is no {kind} `{name[:SHOWN_CHARS_MAX]}`.", remedy=f"`{lists[kind]}` names them.")
+
+
 # --- units and pipeline runs -------------------------------------------------------------
 
 
-def _of_unit(ledger: LedgerReader, settings: Settings, wal_id: str) -> Explanation:
+def _of_unit(ledger: LedgerReader, settings: Settings, wal_id: str, now_ms: int) -> Explanation:
+    from kfm.model.breaker import circuit_name
     from kfm.reports.explain.units import explain_unit, is_catalogued
 
     reader = ledger.unit_reader()
     stored = find_unit(reader, wal_id)
-    domain = settings.domain_of(stored.unit.dataset)
     return explain_unit(
         stored,
         reader.history_of(wal_id),
         ledger.switches(),
-        domain,
-        ledger.now_ms(),
+        settings,
+        now_ms,
         ledger.request_reader().of_unit(wal_id, stored.content_version),
+        ledger.breaker(circuit_name(stored.unit.provider)),
         is_catalogued=is_catalogued(ledger, stored.unit),
     )
 
@@ -261,7 +357,8 @@ def _in_pipelines(
 
     if not slash:
         return explain_pipeline_run(tables, found)
-    return explain_node(tables, found, node, ledger.run(found.run_id))
+    whole = ledger.run(found.run_id)
+    return explain_node(tables, found, node, whole, word_of_run(ledger, whole) if whole is not None else "")
 
 
 def error_page(code: str) -> dict[str, Any]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kfm.model.breaker import Breaker
 from kfm.model.gates import cause_and_remedy, switch_gate
 from kfm.model.next_steps import unit_step
 from kfm.model.quantities import counted, duration, moment
 from kfm.model.records import GateResult, Switch, Unit
 from kfm.model.requests import UpdateRequest
+from kfm.model.retry_budgets import unit_policy
+from kfm.model.settings import Settings
 from kfm.model.units import StoredUnit, UnitTransition, catalogued, tries
+from kfm.reports.blockers import Blocker, lifting, open_circuits, refusing
 from kfm.reports.explain.sentences import Explanation, Ref, Sentence, stopped
 from kfm.reports.state_words import of_request
 
@@ -27,18 +31,23 @@ def explain_unit(
     stored: StoredUnit,
     history: Sequence[UnitTransition],
     switches: Sequence[Switch],
-    domain: str,
+    settings: Settings,
     now_ms: int,
     requests: Sequence[UpdateRequest] = (),
+    circuit: Breaker | None = None,
     *,
     is_catalogued: bool = True,
 ) -> Explanation:
     """The blocker first, with who can lift it and how; then the history of the unit, and what it led to.
 
-    `is_catalogued`: the catalogue has the item that the unit names.
+    `circuit`: that of its provider, in which its worker waits for a trial. `is_catalogued`: the catalogue has
+    the item that the unit names.
     """
-    gate = switch_gate(switches, stored.unit.dataset, domain, in_flight=False)
-    reason = _Reason(stored, history, gate, now_ms, is_catalogued).sentence()
+    dataset = stored.unit.dataset
+    gate = switch_gate(switches, dataset, settings.domain_of(dataset), in_flight=False)
+    refused = refusing(settings, [] if circuit is None else [circuit], now_ms)
+    blocker = next(open_circuits(settings, refused, now_ms), None)
+    reason = _Reason(stored, history, gate, blocker, settings, now_ms, is_catalogued).sentence()
     steps = [_step(move) for move in history]
     if len(steps) > SHOWN_MAX:
         left = len(steps) - SHOWN_MAX
@@ -66,6 +75,8 @@ class _Reason:
         stored: StoredUnit,
         history: Sequence[UnitTransition],
         gate: GateResult,
+        circuit: Blocker | None,
+        settings: Settings,
         now_ms: int,
         is_catalogued: bool,
     ) -> None:
@@ -73,6 +84,8 @@ class _Reason:
         self._unit = stored.unit
         self._history = history
         self._gate = gate
+        self._circuit = circuit
+        self._settings = settings
         self._now_ms = now_ms
         self._is_catalogued = is_catalogued
 
@@ -85,13 +98,15 @@ class _Reason:
         if not self._gate.allowed:
             cause, remedy = cause_and_remedy(self._gate)
             return f"waits: {stopped(cause)} {remedy or 'An operator can lift it.'}"
+        if self._circuit is not None:
+            return f"waits for {self._circuit.what}: {stopped(self._circuit.why)} {lifting(self._circuit)}"
         if due_ms > self._now_ms:
             after = f" after {unit.last_error_code}" if unit.last_error_code else ""
             return (
                 f"waits for attempt {unit.attempts}{after}, which is due at {moment(due_ms)}; "
                 f"it needs only a running worker: `{WORKER}`."
             )
-        since = moment(max(due_ms, unit.created_at_ms))
+        since = moment(max(due_ms, unit.updated_at_ms))
         return f"waits for a worker since {since}; anyone who may operate starts one with `{WORKER}`."
 
     def _in_progress(self) -> str:
@@ -137,13 +152,15 @@ class _Reason:
 
     def _way_out(self) -> str:
         unit = self._unit
-        step = f"Next: {unit_step(unit.wal_id, unit.status).line}"
+        left = self._stored.grants < unit_policy(self._settings, unit.dataset).grants_max
+        step = f"Next: {unit_step(unit.wal_id, unit.status, grants_left=left).line}"
         if unit.status != "quarantined":
             return step
-        return (
-            f"{step} Another person has to approve it, and the policy of {unit.dataset} to have "
-            f"{unit.last_error_code} under `replay_quarantined`."
+        named = self._settings.ingest.policy_of(unit.dataset).may_end_quarantine(unit.last_error_code)
+        policy = (
+            f", and the policy of {unit.dataset} to have {unit.last_error_code} under `replay_quarantined`"
         )
+        return f"{step} Another person has to approve it{'' if named else policy}."
 
 
 def _announced(stored: StoredUnit) -> str:
@@ -177,6 +194,7 @@ def _step(move: UnitTransition) -> str:
         "migrated": f"brought back, approved by {details.get('approval', 'an unknown person')}",
         "removed": "its object was removed upstream",
         "stale": "an older announcement came late and changed nothing",
+        "ignored": "a newer version was announced; by `reissue: ignore` the known one stays",
     }.get(move.event, move.event)
     return f"{moment(move.at_ms)}: {text}."
 

@@ -48,7 +48,7 @@ def _is_local(request: Request) -> bool:
 
 
 def require(context: WebContext, identity: Identity, role: Role, what: str) -> None:
-    """RoleMissing without the role. Refused changes are counted in the governance ledger."""
+    """RoleMissing without the role. Refused changes are counted in the audit log."""
     if identity.open and role != "read":
         raise RoleMissing(
             f"`{what}` needs the role {role}, and no person has one here.",

@@ -1,4 +1,4 @@
-"""Changes over the API: each with its actor, a rationale and an entry in the governance ledger."""
+"""Changes over the API: each with its actor, a rationale and an entry in the audit log."""
 
 from __future__ import annotations
 
@@ -49,6 +49,12 @@ def start(call: ApiCall) -> Any:
 def _source(call: ApiCall, source_id: str) -> SourceSettings:
     for source in call.app.settings.sources:
         if source.id == source_id:
+            sync = call.app.settings.sync_of(source_id)
+            if sync is not None:
+                raise UsageError(
+                    f"`{source_id}` is a member of a sync, which publishes its data.",
+                    remedy=f"Ask for the sync: {sync}.",
+                )
             return source  # type: ignore[no-any-return]
     raise UsageError(f"There is no source `{source_id}`.", remedy="The configuration names them.")
 

@@ -34,7 +34,7 @@ TAGS = {
     "requests": "Requests for updates, by any trigger",
     "schedules": "Schedules, and the outcome of each scheduled time",
     "standing": "Blockers: circuits, quarantine, incidents, switches",
-    "people": "Approvals, the governance ledger, identities",
+    "people": "Approvals, the audit log, identities",
 }
 _DATASET = text("dataset", "Only of this dataset.")
 _SOURCE = text("source", "Only of this source.")
@@ -369,7 +369,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
         _get(
             "/audit",
             "listAudit",
-            "The governance ledger, newest first. A page may be short, and others follow it",
+            "The audit log, newest first. A page may be short, and others follow it",
             reads.audit,
             "audit",
             text("kind", "Only entries of this kind."),

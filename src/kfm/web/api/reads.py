@@ -185,7 +185,7 @@ def dead_letters(call: ApiCall) -> Any:
 
 
 def status(call: ApiCall) -> Any:
-    return gather(call.app)
+    return {**gather(call.app), "not_in_force": sorted(call.context.live.problems)}
 
 
 def breakers(call: ApiCall) -> Any:
@@ -302,7 +302,14 @@ def explain(call: ApiCall) -> Any:
     try:
         if is_code(what):
             return error_page(what.upper())
-        found = explain_subject(app.ledger, lambda: _passes(app), app.settings, what, app.clock.now_ms())
+        found = explain_subject(
+            app.ledger,
+            lambda: _passes(app),
+            app.settings,
+            what,
+            app.ledger.now_ms(),
+            lambda: call.context.schedules,
+        )
     except UsageError as error:
         if call.visibility.everything:
             raise Problem(404, error.detail, error) from None

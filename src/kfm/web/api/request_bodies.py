@@ -16,7 +16,7 @@ Why = Annotated[
         min_length=1,
         max_length=4000,
         pattern=r"\S",
-        description="Why. Kept permanently in the governance ledger.",
+        description="Why. Kept permanently in the audit log.",
     ),
 ]
 Ticket = Annotated[str, Meta(min_length=1, max_length=200, description="The ticket that this belongs to.")]

@@ -119,7 +119,7 @@ class _Console:
         self._context = context
         self._hide = hide
         self._templates = page_templates.environment()
-        self._sessions = sign_in.Sessions(secrets.token_bytes(32), context.people)
+        self._sessions = sign_in.Sessions(secrets.token_bytes(32), lambda: context.people)
         self.stylesheet, self._style = page_templates.stylesheet()
 
     # --- pages -------------------------------------------------------------------------

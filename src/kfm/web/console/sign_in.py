@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from secrets import token_urlsafe
 
@@ -25,7 +25,7 @@ class Sessions:
     So the marks of sessions that were ended by signing out are kept here, until they would have expired.
     """
 
-    def __init__(self, key: bytes, people: Sequence[KnownPerson]) -> None:
+    def __init__(self, key: bytes, people: Callable[[], Sequence[KnownPerson]]) -> None:
         self._signer = URLSafeSerializer(key, salt=COOKIE, signer_kwargs={"digest_method": sha256})
         self._people = people
         self._ended: dict[str, int] = {}  # session → when it would have expired
@@ -35,7 +35,7 @@ class Sessions:
         """The identity of this token, and the cookie's value."""
         # The hash of the token's hash: a token that is taken away ends its sessions.
         cookie = self._signer.dumps([_mark(hash_of(token)), now_ms + SESSION_MS, token_urlsafe(16)])
-        return identify(self._people, ACCOUNT, token), str(cookie)
+        return identify(self._people(), ACCOUNT, token), str(cookie)
 
     def of(self, cookie: str | None, now_ms: int) -> Identity | None:
         """The identity of a cookie; None: it is not ours, has expired, or its token was taken away."""
@@ -45,7 +45,7 @@ class Sessions:
         token, until_ms, session = read
         if now_ms >= until_ms or until_ms <= self._over_ms or session in self._ended:
             return None
-        for person in self._people:
+        for person in self._people():
             if token in map(_mark, person.token_hashes):
                 return _as_token(person)
         return None

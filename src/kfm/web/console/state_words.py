@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kfm.model.records import Record, Run
 from kfm.reports import state_words
+from kfm.reports.runs import word_of_run
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 Tone = Literal["good", "quiet", "busy", "warn", "bad", "faint"]
 
@@ -77,8 +81,8 @@ def word(text: str) -> Word:
     return _WORDS.get(text) or Word(text=text, tone="quiet", sign="·")
 
 
-def of_run(run: Run) -> Word:
-    return word(state_words.of_run(run.status, version_id=run.version_id, error_code=run.error_code))
+def of_run(reader: LedgerReader, run: Run) -> Word:
+    return word(word_of_run(reader, run))
 
 
 def of_invocation(outcome: str | None) -> Word:

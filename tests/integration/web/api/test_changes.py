@@ -297,7 +297,7 @@ def _reloaded(folder: Path) -> dict[str, Any]:
     from kfm.web.request_context import WebContext
 
     loaded = load(str(folder / "kfm.yml"))
-    context = WebContext(loaded, ())
+    context = WebContext(loaded)
     return {"loaded": loaded, "context": context, "app": api_app(context)}
 
 

@@ -12,7 +12,6 @@ import msgspec
 
 from kfm.app import App
 from kfm.config.loader import Loaded, load
-from kfm.config.schedules import load_schedules
 from kfm.model import breaker as breakers
 from kfm.runs.kernel import RunRequest
 from kfm.web.api.routes import api_app
@@ -71,7 +70,7 @@ class World:
         (folder / "kfm.yml").write_text(CONFIG + (PEOPLE if people else ""))
         self.folder = folder
         self.loaded: Loaded = load(str(folder / "kfm.yml"))
-        self.context = WebContext(self.loaded, load_schedules(self.loaded))
+        self.context = WebContext(self.loaded)
         self.app = api_app(self.context)
 
     def past(self) -> World:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -136,7 +138,7 @@ def test_empty_pages_say_how_to_start(tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("empty")
     (folder / "kfm.yml").write_text("version: 1\n")
     loaded = load(str(folder / "kfm.yml"))
-    reader = Reader(WebContext(loaded, ()))  # there is not even a ledger
+    reader = Reader(WebContext(loaded))  # there is not even a ledger
     assert "Nothing has run yet" in reader.page("").text
     for path, hint in (
         ("", "kfm init"),
@@ -157,7 +159,8 @@ def test_a_schedule_that_fires_too_often_is_cut_and_says_so(filled: Filled) -> N
     from kfm.web.request_context import WebContext
 
     often = Schedule(id="minutely", source="river", every_ms=60_000)
-    reader = Reader(WebContext(filled.loaded, [often]))
+    live: Any = SimpleNamespace(schedules=(often,), people=())
+    reader = Reader(WebContext(filled.loaded, live))
     text = reader.page("schedules/minutely?days=28").text
     assert "It fires too often for 28 days: 6 are shown." in text
     assert "8640 scheduled times" in text

@@ -69,7 +69,7 @@ def test_ended_sessions_are_remembered_within_bounds(
     """Those that have expired are forgotten; if there are too many, all sessions are over."""
     monkeypatch.setattr("kfm.web.console.sign_in.ENDED_MAX", 3)
     people, token = guarded.context.people, TOKENS["ann"]
-    sessions = Sessions(b"k" * 32, people)
+    sessions = Sessions(b"k" * 32, lambda: people)
     for now_ms in range(0, 10 * SESSION_MS, SESSION_MS):
         _, kept = sessions.begin(token, now_ms)
         _, ended = sessions.begin(token, now_ms)
@@ -97,8 +97,8 @@ def test_a_cookie_that_we_did_not_sign_is_nothing(guarded: Filled) -> None:
     """Neither made up, cut, changed, of another process nor too old."""
     context = guarded.context
     now_ms = context.now_ms()
-    _, good = Sessions(b"k" * 32, context.people).begin(TOKENS["ann"], now_ms)
-    ours = Sessions(b"k" * 32, context.people)
+    _, good = Sessions(b"k" * 32, lambda: context.people).begin(TOKENS["ann"], now_ms)
+    ours = Sessions(b"k" * 32, lambda: context.people)
     found = ours.of(good, now_ms)
     assert found is not None
     assert (found.subject, found.known_by, found.roles) == ("ann", "token", ("read", "operate"))
@@ -115,10 +115,10 @@ def test_a_cookie_that_we_did_not_sign_is_nothing(guarded: Filled) -> None:
         good[:40],
     ):
         assert ours.of(bad, now_ms) is None, bad
-    assert Sessions(b"o" * 32, context.people).of(good, now_ms) is None
+    assert Sessions(b"o" * 32, lambda: context.people).of(good, now_ms) is None
     assert ours.of(good, now_ms + SESSION_MS) is None
     others = [one for one in context.people if one.subject != "ann"]
-    assert Sessions(b"k" * 32, others).of(good, now_ms) is None
+    assert Sessions(b"k" * 32, lambda: others).of(good, now_ms) is None
 
 
 def test_a_form_from_elsewhere_is_refused(guarded: Filled) -> None:

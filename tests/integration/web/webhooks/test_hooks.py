@@ -32,6 +32,7 @@ from kfm.model.errors import (
 from kfm.model.records import Trigger
 from kfm.model.requests import UpdateRequest
 from kfm.model.settings import SourceSettings, Webhook
+from kfm.model.times import rfc3339
 from kfm.model.webhooks import WebhookEnvelope, as_request, read_webhook, receiver
 from kfm.web.accept_queue import AcceptQueue
 from kfm.web.problems import on_error, on_http
@@ -48,7 +49,8 @@ JSON = {"content-type": "application/json"}
 class Desk:
     """A service with one source that may be asked for, and one that may not."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **bounds: Any) -> None:
+        self.bounds = bounds
         self.folder = folder
         self.previews: list[UpdateRequest] = []
         self.trouble: KfmError | None = None
@@ -91,9 +93,9 @@ class Desk:
         wells = SourceSettings(
             id="wells", dataset="w", kind="files", folder=".", webhook=Webhook(secrets=("env:W",))
         )
+        self.sources = {"gauges": (source(), SECRETS), "wells": (wells, ("the secret of the wells",))}
         hooks = Webhooks(
-            {"gauges": source(), "wells": wells},
-            {"gauges": SECRETS, "wells": ("the secret of the wells",)},
+            lambda: self.sources,
             now_ms=lambda: NOW_MS,
             accept=intake.accept,
             preview=self.preview,
@@ -102,6 +104,7 @@ class Desk:
             redact=lambda text: text.replace("s3cr3t", "***"),
             body_max=BODY_MAX,
             body_seconds_max=self.body_seconds_max,
+            **self.bounds,
         )
         handlers: Any = {HTTPException: on_http, KfmError: on_error, Exception: on_error}
         with serving(Starlette(routes=hook_routes(hooks), exception_handlers=handlers)) as self.url:
@@ -358,26 +361,79 @@ def test_a_preview_that_fails_is_no_failure_of_ours(desk: Desk, error: type[KfmE
     assert "s3cr3t" not in answer.text
 
 
-def test_previews_are_few_at_a_time(desk: Desk) -> None:
-    """A third one at once is told to come back."""
+@pytest.mark.req("TRG-4")
+def test_one_source_does_not_starve_the_previews_of_others(desk: Desk) -> None:
+    """A second preview of a source is told to come back; the first of another source is made meanwhile."""
     body = encoded(payload(dry_run=True))
     desk.preview_gate.clear()
     answers: list[int] = []
-    threads = [
-        threading.Thread(target=lambda: answers.append(desk.post(kfm(body), body).status_code))
-        for _ in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-    for _ in threads:
-        assert desk.previewing.acquire(timeout=10)
-    answer = desk.post(kfm(body), body)
-    told(answer, 503, "KFM500")
-    assert answer.headers["retry-after"]
+    first = threading.Thread(target=lambda: answers.append(desk.post(kfm(body), body).status_code))
+    first.start()
+    assert desk.previewing.acquire(timeout=10)
+    for _ in range(2):
+        answer = desk.post(kfm(body), body)
+        told(answer, 503, "KFM500")
+        assert answer.headers["retry-after"]
+    other = encoded(payload(source_id="wells", dry_run=True))
+    signed = kfm(other, "the secret of the wells")
+    second = threading.Thread(target=lambda: answers.append(desk.post(signed, other, "wells").status_code))
+    second.start()
+    assert desk.previewing.acquire(timeout=10)
     desk.preview_gate.set()
-    for thread in threads:
+    for thread in (first, second):
         thread.join(10)
     assert answers == [200, 200]
+
+
+def test_previews_are_few_at_a_time(tmp_path: Path) -> None:
+    """Beyond so many in all, one waits for a while and is then told to come back."""
+    patient, hasty = Desk(tmp_path, previews_max=1), Desk(tmp_path, previews_max=1, preview_seconds_max=0.01)
+    body, other = encoded(payload(dry_run=True)), encoded(payload(source_id="wells", dry_run=True))
+    signed = kfm(other, "the secret of the wells")
+    for desk, status in ((patient, 200), (hasty, 503)):
+        with desk.open():
+            desk.preview_gate.clear()
+            made = threading.Thread(target=desk.post, args=(kfm(body), body))
+            made.start()
+            assert desk.previewing.acquire(timeout=10)
+            answers: list[int] = []
+            waits = threading.Thread(
+                target=lambda: answers.append(desk.post(signed, other, "wells").status_code)  # noqa: B023
+            )
+            waits.start()
+            if status == 503:
+                waits.join(10)
+            desk.preview_gate.set()
+            for thread in (made, waits):
+                thread.join(10)
+            assert answers == [status]
+
+
+@pytest.mark.req("UPD-12", "TRG-4")
+def test_a_dry_run_in_githubs_way_is_answered_once(desk: Desk) -> None:
+    """The same bytes again are refused; those that found us busy may come again, and other bytes anyway."""
+    body = encoded({"dry_run": True, "sent_at": rfc3339(NOW_MS)})
+    desk.trouble = LockHeld()
+    assert desk.post(github(body), body).status_code == 503
+    desk.trouble = None
+    assert desk.post(github(body), body).status_code == 200
+    for _ in range(3):
+        told(desk.post(github(body), body), 409, "KFM321")
+    assert desk.failures()[-1]["reason"] == "reused"
+    other = encoded({"dry_run": True, "sent_at": rfc3339(NOW_MS + 1000)})
+    assert desk.post(github(other), other).status_code == 200
+    assert len(desk.previews) == 3
+
+
+@pytest.mark.req("UPD-12")
+def test_secrets_and_webhooks_may_change_while_it_serves(desk: Desk) -> None:
+    """What is signed with a new secret is taken at once, what is signed with a removed one no more."""
+    body = encoded(payload(request_uuid="u-1"))
+    new = "another secret, long enough for it"
+    told(desk.post(kfm(body, new), body), 403, "KFM320")
+    desk.sources = {"gauges": (source(), (new,))}
+    assert desk.post(kfm(body, new), body).status_code == 202
+    told(desk.post(kfm(body), body), 403, "KFM320")
 
 
 def test_a_ledger_that_is_away_is_no_acceptance(desk: Desk) -> None:

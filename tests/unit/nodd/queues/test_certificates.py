@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from kfm.model.errors import UpstreamUnavailable
 from kfm.nodd.messages.sns_signatures import Verifier
 from kfm.nodd.queues.certificates import BYTES_MAX, HttpsCertificates
+from kfm.objects.http_client import HttpxClient
 from tests.services import free_port
 from tests.sns_topic import ADDRESS, TOPICS, body, certificate, notification, rsa_key, signed
 from tests.stand_ins import FakeClock
@@ -104,7 +105,7 @@ def trouble(certificates: HttpsCertificates, url: str) -> bool:
 def test_a_certificate_is_fetched(keeper: tuple[str, str, list[str]]) -> None:
     """With one request, over TLS that is verified."""
     address, trusted, asked = keeper
-    assert HttpsCertificates(ca_file=trusted).fetch(f"{address}/good.pem") == certificate()
+    assert HttpsCertificates(HttpxClient(ca_file=trusted)).fetch(f"{address}/good.pem") == certificate()
     assert asked == ["/good.pem"]
 
 
@@ -112,7 +113,7 @@ def test_a_certificate_is_fetched(keeper: tuple[str, str, list[str]]) -> None:
 def test_redirects_are_not_followed(keeper: tuple[str, str, list[str]], status: int) -> None:
     """Not even to the same host: an address that was checked is not left."""
     address, trusted, asked = keeper
-    assert trouble(HttpsCertificates(ca_file=trusted), f"{address}/{status}.pem") is False
+    assert trouble(HttpsCertificates(HttpxClient(ca_file=trusted)), f"{address}/{status}.pem") is False
     assert asked == [f"/{status}.pem"]
 
 
@@ -123,13 +124,13 @@ def test_redirects_are_not_followed(keeper: tuple[str, str, list[str]], status: 
 def test_answers_are_told_apart(keeper: tuple[str, str, list[str]], status: int, passes: bool) -> None:
     """A host in trouble is asked again; one that has no such certificate is believed."""
     address, trusted, _ = keeper
-    assert trouble(HttpsCertificates(ca_file=trusted), f"{address}/{status}.pem") is passes
+    assert trouble(HttpsCertificates(HttpxClient(ca_file=trusted)), f"{address}/{status}.pem") is passes
 
 
 def test_endless_answers_are_left(keeper: tuple[str, str, list[str]]) -> None:
     """After as many bytes as a certificate may have."""
     address, trusted, _ = keeper
-    assert trouble(HttpsCertificates(ca_file=trusted), f"{address}/endless.pem") is False
+    assert trouble(HttpsCertificates(HttpxClient(ca_file=trusted)), f"{address}/endless.pem") is False
 
 
 def test_a_host_that_can_not_prove_its_name_is_not_believed(keeper: tuple[str, str, list[str]]) -> None:
@@ -157,7 +158,7 @@ def test_the_environment_has_no_say(
     address, trusted, asked = keeper
     monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("ALL_PROXY", f"http://127.0.0.1:{free_port()}")
-    assert HttpsCertificates(ca_file=trusted).fetch(f"{address}/good.pem") == certificate()
+    assert HttpsCertificates(HttpxClient(ca_file=trusted)).fetch(f"{address}/good.pem") == certificate()
     monkeypatch.setenv("SSL_CERT_FILE", trusted)
     assert trouble(HttpsCertificates(), f"{address}/good.pem") is True
     assert asked == ["/good.pem"]
@@ -171,7 +172,7 @@ def test_signatures_are_checked_with_what_was_fetched() -> None:
         asked.append(str(request.url))
         return httpx.Response(200, content=iter([certificate()]))
 
-    fetcher = HttpsCertificates(transport=httpx.MockTransport(answer))
+    fetcher = HttpsCertificates(HttpxClient(transport=httpx.MockTransport(answer)))
     verifier = Verifier(fetcher, FakeClock(), TOPICS)
     assert verifier.check(body(signed(notification()))) is None
     refusal = verifier.check(body(signed(notification()) | {"Message": "forged"}))

@@ -8,6 +8,7 @@ from kfm.model.energy import Energy
 from kfm.model.errors import UsageError
 from kfm.model.records import Found, GovernanceEntry
 from kfm.model.runs import Attempt, CallRetry, OutboxMessage
+from kfm.model.settings import DatasetSettings, Settings
 from kfm.reports.explain.subjects import explain_record
 from tests.acceptance.cli.fakes import NOW_MS, PROMOTION, RUN_ID, FakeLedger, make_call, make_run, make_switch
 
@@ -61,7 +62,7 @@ def test_killed_and_reaped():
     ledger = FakeLedger(runs=[make_run(attempts=2)], attempts=rows, heads=[PROMOTION])
     _, chain = told(ledger)
     killed = (
-        "Attempt 1 began at 2026-01-02 00:00:00 UTC and was killed in node fetch; the reaper ended it at "
+        "Attempt 1 began at 2026-01-02 00:00:00 UTC and was killed in step fetch; the reaper ended it at "
         "2026-01-02 00:00:01 UTC: its process was gone (WORKER_DIED)."
     )
     assert chain[killed] == f"attempt:{RUN_ID}#1"
@@ -85,7 +86,7 @@ def test_retries_with_their_errors_and_delays():
     )
     _, chain = told(ledger)
     said = (
-        "In attempt 1, node fetch, a call was retried 2 times: unavailable, then 500 ms of waiting; "
+        "In attempt 1, step fetch, a call was retried 2 times: unavailable, then 500 ms of waiting; "
         "timeout, then 1.0 s of waiting; it gave up on unavailable."
     )
     assert chain[said] == f"attempt:{RUN_ID}#1/fetch"
@@ -94,7 +95,7 @@ def test_retries_with_their_errors_and_delays():
 
 
 def test_who_forced_it_and_why():
-    """The entry of the governance ledger, by its number."""
+    """The entry of the audit log, by its number."""
     entry = GovernanceEntry(
         kind="force", subject=RUN_ID, actor="ana", recorded_at_ms=NOW_MS, rationale="flood", ticket="T-9"
     )
@@ -187,14 +188,14 @@ def test_a_node_and_an_attempt():
     )
     reason, chain = told(ledger, f"{RUN_ID[:6]}#1/fetch")
     assert reason == (
-        f"Node fetch of attempt 1 of run {RUN_ID} failed: KFM404: no route. Trying again may help."
+        f"Step fetch of attempt 1 of run {RUN_ID} failed: KFM404: no route. Trying again may help."
     )
     assert chain["It had 1 input: a.csv."] == "inputs:sha256:in"
     assert chain["Event e of topic openlineage waits for delivery."] == "letter:5"
-    assert told(ledger, f"{RUN_ID[:6]}/fetch")[0] == f"Node fetch of attempt 2 of run {RUN_ID} completed."
+    assert told(ledger, f"{RUN_ID[:6]}/fetch")[0] == f"Step fetch of attempt 2 of run {RUN_ID} completed."
     reason, chain = told(ledger, f"{RUN_ID}#1")
     assert reason.startswith(f"Attempt 1 of run {RUN_ID} failed: KFM404")
-    assert any(text.startswith("Node fetch of attempt 1 began") for text in chain)
+    assert any(text.startswith("Step fetch of attempt 1 began") for text in chain)
     with pytest.raises(UsageError, match="No evidence of #3/fetch in run"):
         told(ledger, f"{RUN_ID}#3/fetch")
     with pytest.raises(UsageError, match="No evidence of /validate in run"):
@@ -202,15 +203,21 @@ def test_a_node_and_an_attempt():
 
 
 def test_a_dataset_now():
-    """The newest call decides; what readers see and what blocks it come with it."""
+    """What blocks it comes first, then the newest call, then what readers see."""
     refused = make_call(invocation_id="call-9", outcome="busy", run_id=None, reason="Held.")
     ledger = FakeLedger(runs=[make_run()], invocations=[refused], heads=[PROMOTION], switches=[make_switch()])
-    explanation = explain_record(ledger, "levels", NOW_MS, datasets=["levels"])
+    declared = Settings(datasets=(DatasetSettings(id="levels"),))
+    explanation = explain_record(ledger, "levels", NOW_MS, datasets=["levels"], settings=declared)
     assert explanation.kind == "dataset"
-    assert explanation.reason.text.startswith("Invocation call-9 found the dataset busy: Held.")
+    assert explanation.reason.text.startswith(
+        "Dataset levels is blocked by kill switch on dataset levels, paused by "
+    )
+    assert explanation.reason.text.endswith(
+        "Who can lift it: an operator: `kfm switch set running --dataset levels --rationale TEXT`."
+    )
     texts = [sentence.text for sentence in explanation.chain]
-    assert texts[0] == f"Readers see version 3, promoted at 2026-01-02 00:00:01 UTC by run {RUN_ID}."
-    assert texts[1].startswith("A kill switch is set: dataset:levels is paused")
+    assert texts[0].startswith("Invocation call-9 found the dataset busy: Held.")
+    assert texts[1] == f"Readers see version 3, promoted at 2026-01-02 00:00:01 UTC by run {RUN_ID}."
 
 
 def test_nothing_happened_yet():

@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from kfm.model.breaker import Breaker
 from kfm.model.records import Switch
+from kfm.model.settings import DatasetSettings, Ingest, IngestPolicy, RetrySettings, Settings
 from kfm.model.units import StoredUnit, UnitTransition, created
 from kfm.reports.explain.units import SHOWN_MAX, explain_unit
 
 NOW_MS = 1_767_225_600_000
 DOMAIN = "weather"
+SETTINGS = Settings(datasets=(DatasetSettings(id="hrrr", domain=DOMAIN),))
 WAL_ID = "03a1e89e33a00-37dde470c673f54c3b58"
 UNIT = created(
     wal_id=WAL_ID,
@@ -56,7 +59,7 @@ def stored(status: Any = "pending", **changes: Any) -> StoredUnit:
 
 
 def reason(one: StoredUnit, switches: tuple[Switch, ...] = ()) -> str:
-    return explain_unit(one, HISTORY, switches, DOMAIN, NOW_MS).reason.text
+    return explain_unit(one, HISTORY, switches, SETTINGS, NOW_MS).reason.text
 
 
 STOPPED = Switch(scope="dataset:hrrr", position="paused", rationale="Bad feed", actor="ann", set_at_ms=NOW_MS)
@@ -119,7 +122,7 @@ def test_a_switch_stands_before_everything(scope: str, lifted_by: str) -> None:
 
 def test_the_chain_is_the_history() -> None:
     """What the unit went through follows in order, bounded, and each sentence names the unit."""
-    explanation = explain_unit(stored(), HISTORY, (), DOMAIN, NOW_MS)
+    explanation = explain_unit(stored(), HISTORY, (), SETTINGS, NOW_MS)
     texts = [sentence.text for sentence in explanation.chain]
     assert "s3://b/k" in texts[0]
     assert [text.partition(": ")[2] for text in texts[1:]] == [
@@ -128,7 +131,7 @@ def test_the_chain_is_the_history() -> None:
         "attempt failed: HTTP_503.",
     ]
     assert {sentence.record.id for sentence in explanation.chain} == {WAL_ID}
-    long = explain_unit(stored(), HISTORY * 20, (), DOMAIN, NOW_MS)
+    long = explain_unit(stored(), HISTORY * 20, (), SETTINGS, NOW_MS)
     assert len(long.chain) == SHOWN_MAX + 2
     assert "40 earlier steps: `kfm nodd show" in long.chain[1].text
 
@@ -144,5 +147,43 @@ def test_the_chain_is_the_history() -> None:
 def test_success_tells_what_became_of_the_item(details: dict[str, str], said: str) -> None:
     """A history that says nothing of an item means a new one: most are."""
     move = UnitTransition(3, "succeeded", "succeeded", NOW_MS, "w1", 1, details)
-    explanation = explain_unit(stored("succeeded"), [move], (), DOMAIN, NOW_MS)
+    explanation = explain_unit(stored("succeeded"), [move], (), SETTINGS, NOW_MS)
     assert explanation.chain[-1].text.endswith(f"succeeded; {said}.")
+
+
+@pytest.mark.req("RS-12", "WAL-14")
+def test_an_open_circuit_is_the_blocker() -> None:
+    """While no call goes out to its provider, no worker takes the unit: the circuit is named."""
+    breaker = Breaker(
+        provider="objects.aws", state="open", failures=3, opened_at_ms=NOW_MS - 1, tripped_at_ms=NOW_MS - 1
+    )
+    text = explain_unit(stored(), HISTORY, (), SETTINGS, NOW_MS, circuit=breaker).reason.text
+    assert "waits for provider objects.aws: Its circuit is open after 3 failures in a row" in text
+    assert "`kfm breaker reset objects.aws --rationale TEXT`" in text
+    assert "kfm worker" not in text
+    after_cool_down = explain_unit(stored(), HISTORY, (), SETTINGS, NOW_MS + 300_000, circuit=breaker)
+    assert "kfm worker" in after_cool_down.reason.text
+
+
+@pytest.mark.req("RS-12", "WAL-14")
+def test_the_way_out_of_used_grants_names_the_setting() -> None:
+    """A replay alone does nothing for a unit without grants; with more of them it is the way out."""
+    failed = stored("failed", last_error_code="HTTP_503", last_error_message="Away.", grants=5)
+    text = reason(failed)
+    assert "raise `grants` under `retry` of its policy in `ingest.policies`" in text
+    policy = IngestPolicy(datasets=("hrrr",), retry=RetrySettings(grants=6))
+    more = replace(SETTINGS, ingest=Ingest(policies=(policy,)))
+    granted = explain_unit(failed, HISTORY, (), more, NOW_MS).reason.text
+    assert "raise `grants`" not in granted
+    assert f"kfm replay run --unit {WAL_ID} --mode failed-only" in granted
+
+
+@pytest.mark.req("RS-12", "WAL-13")
+def test_a_policy_that_has_the_code_is_not_asked_for_it() -> None:
+    """Of two conditions of a replay only the one that is not met is named."""
+    held = stored("quarantined", last_error_code="GZIP_DAMAGED", last_error_message="Cut")
+    policy = IngestPolicy(datasets=("hrrr",), replay_quarantined=("*",))
+    text = explain_unit(
+        held, HISTORY, (), replace(SETTINGS, ingest=Ingest(policies=(policy,))), NOW_MS
+    ).reason.text
+    assert text.endswith("Another person has to approve it.")

@@ -6,6 +6,7 @@ WHERE status IN ('failed', 'quarantined')
   AND (:error_codes = '[]' OR last_error_code IN (SELECT jsonb_array_elements_text(:error_codes::jsonb)))
   AND (:any_event_time = 1 OR (event_time_ms >= :event_time_start_ms AND event_time_ms < :event_time_end_ms))
   AND created_at_ms >= :created_after_ms AND created_at_ms < :created_before_ms AND attempts <= :attempts_max
+  AND wal_id > :after
 ORDER BY wal_id LIMIT :row_limit
 
 -- name: replays.select_any
@@ -15,6 +16,7 @@ WHERE (:datasets = '[]' OR dataset IN (SELECT jsonb_array_elements_text(:dataset
   AND (:error_codes = '[]' OR last_error_code IN (SELECT jsonb_array_elements_text(:error_codes::jsonb)))
   AND (:any_event_time = 1 OR (event_time_ms >= :event_time_start_ms AND event_time_ms < :event_time_end_ms))
   AND created_at_ms >= :created_after_ms AND created_at_ms < :created_before_ms AND attempts <= :attempts_max
+  AND wal_id > :after
 ORDER BY wal_id LIMIT :row_limit
 
 -- name: replays.select_named
@@ -25,6 +27,7 @@ WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb))
   AND (:error_codes = '[]' OR last_error_code IN (SELECT jsonb_array_elements_text(:error_codes::jsonb)))
   AND (:any_event_time = 1 OR (event_time_ms >= :event_time_start_ms AND event_time_ms < :event_time_end_ms))
   AND created_at_ms >= :created_after_ms AND created_at_ms < :created_before_ms AND attempts <= :attempts_max
+  AND wal_id > :after
 ORDER BY wal_id LIMIT :row_limit
 
 -- name: replays.versions

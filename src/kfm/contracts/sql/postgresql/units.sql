@@ -5,7 +5,8 @@ SELECT
   stac_status, provenance_status, stac_item_id, stac_collection_id, stac_item_href, ingest_run_id, worker_id,
   replay_reason, created_at_ms, updated_at_ms, version, extra,
   etag, sequencer, size, version_id, content_version, done_version, lease_until_ms, not_before_ms, grants,
-  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail
+  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail, removal_sequencer,
+  removal_version_id
 FROM units WHERE wal_id = :wal_id FOR UPDATE
 
 -- name: units.hold_all

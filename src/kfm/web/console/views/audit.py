@@ -1,4 +1,4 @@
-"""The governance ledger, newest first: who decided what, and why."""
+"""The audit log, newest first: who decided what, and why."""
 
 from __future__ import annotations
 

@@ -113,11 +113,16 @@ def call_row(visit: Visit, call: Invocation) -> CallRow:
         invocation_id=short(call.invocation_id),
         href=visit.at("calls", call.invocation_id),
         at_ms=call.requested_at_ms,
-        word=state_words.of_invocation(call.outcome),
+        word=_call_word(visit, call),
         trigger=call.trigger_type,
         actor=f"{call.actor}{claimed}",
         reason=" ".join(part for part in reasons if part),
     )
+
+
+def _call_word(visit: Visit, call: Invocation) -> Word:
+    run = visit.reader.run(call.run_id) if call.outcome == "success" and call.run_id else None
+    return state_words.of_invocation(call.outcome) if run is None else state_words.of_run(visit.reader, run)
 
 
 def gate_rows(visit: Visit, calls: list[Invocation]) -> list[CallGates]:

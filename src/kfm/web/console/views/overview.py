@@ -182,6 +182,14 @@ def _headline(
     for each in blocked:
         if each.kind == "refusal":
             return _blocked(each)
+    if parts := sorted(visit.context.live.problems):
+        sentence = f"The files of the configuration can't be used for: {', '.join(parts)}."
+        return Headline(
+            word=state_words.word("failed"),
+            sentence=f"{sentence} What was read last stays in force; the log has the line.",
+            who="an operator",
+            command="kfm config check",
+        )
     if not visit.reader.runs(limit=1) and not visit.reader.unit_figures():
         return Headline(
             word=state_words.word("upcoming"),
@@ -213,7 +221,7 @@ def _running(visit: Visit, run: Run, lock: Lock | None) -> Running:
 def _failed(visit: Visit, run: Run) -> Failed:
     step = step_of_run(visit.reader, run, visit.now_ms, visit.context.settings)
     return Failed(
-        word=state_words.of_run(run),
+        word=state_words.of_run(visit.reader, run),
         run_id=short(run.run_id),
         href=visit.run(run.run_id),
         dataset_id=run.dataset_id,

@@ -103,7 +103,7 @@ def row(visit: Visit, run: Run) -> RunRow:
     return RunRow(
         run_id=short(run.run_id),
         href=visit.run(run.run_id),
-        word=state_words.of_run(run),
+        word=state_words.of_run(visit.reader, run),
         dataset_id=run.dataset_id,
         dataset_href=visit.href("runs", dataset=run.dataset_id),
         source_id=run.source_id,
@@ -162,7 +162,7 @@ def view_one(visit: Visit) -> RunView:
         reader.invocations(run_id=run.run_id, limit=READ_MAX), key=lambda call: call.requested_at_ms
     )
     changes, lineage = changes_and_lineage(visit, run)
-    word = state_words.of_run(run)
+    word = state_words.of_run(visit.reader, run)
     return RunView(
         run_id=run.run_id,
         title=f"Run {short(run.run_id)}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kfm.model.breaker import circuit_name
 from kfm.model.quantities import span
 from kfm.model.records import UNIT_STATUSES, Record, Unit
 from kfm.model.units import UnitFilter
@@ -147,14 +148,14 @@ def view_one(visit: Visit) -> UnitView:
     unit = stored.unit
     if visit.visibility.hides_units(unit.dataset):
         allowed(visit, unit.dataset)
-    domain = visit.context.settings.domain_of(unit.dataset)
     found = explain_unit(
         stored,
         reader.history_of(unit.wal_id),
         visit.reader.switches(),
-        domain,
+        visit.context.settings,
         visit.now_ms,
         visit.reader.request_reader().of_unit(unit.wal_id, stored.content_version),
+        visit.reader.breaker(circuit_name(unit.provider)),
         is_catalogued=is_catalogued(visit.reader, unit),
     )
     return UnitView(
