@@ -71,7 +71,7 @@ class ParquetRows:
         self._spool.flush()
         places = [wanted.index(name) if name in wanted else None for name in self._columns]
         count = 0
-        for row in _decoded(self._spool.fileno(), wanted, self._limits):
+        for row in _decoded(self._spool.fileno(), self._limits):
             count += 1
             yield [MISSING if at is None else row[at] for at in places]
         if count != self._footer.rows:
@@ -85,12 +85,12 @@ def _has_library() -> bool:
         return False
 
 
-def _decoded(file: int, names: Sequence[str], limits: ContractLimits) -> Iterator[list[Any]]:
+def _decoded(file: int, limits: ContractLimits) -> Iterator[list[Any]]:
     os.lseek(file, 0, os.SEEK_SET)
     command = [sys.executable, "-P", parquet_child.__file__]
     bounds = [str(limits.decoder_bytes_max), str(limits.element_chars_max)]
     with subprocess.Popen(
-        [*command, *bounds, *names], stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
+        [*command, *bounds], stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
     ) as child:
         assert child.stdout is not None
         try:

@@ -71,7 +71,7 @@ BELIEVING = ContractLimits(inflated_free_bytes=1 << 50, decoder_bytes_max=160 * 
 
 
 def _dense(value_bytes: int, names: tuple[str, ...] = ("a", "z"), rows: int = 1) -> bytes:
-    """A column `a` of numbers, and columns whose one value is mebibytes of the same letter."""
+    """A column `a` of numbers, and columns whose one value is mebibytes of the same character."""
     arro3 = pytest.importorskip("arro3.core")
     writing = pytest.importorskip("arro3.io")
     columns = {"a": arro3.Array(list(range(rows)), arro3.DataType.int64())}
