@@ -263,7 +263,6 @@ def test_work_over_http_leaves_the_same_bytes_in_both_languages(node: str, quick
                     {"url": "/zipped.csv"},
                     {"url": "/moved"},
                     {"url": "/inward"},
-                    {"url": "/inward", "allow": ["127.0.0.2"]},
                     {"url": "/named"},
                     {"url": "/named", "allow": ["localhost"]},
                     {"url": "/etag.csv", "allow": ["10.0.0.0/33"]},
