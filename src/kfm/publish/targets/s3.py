@@ -80,7 +80,7 @@ class BucketTree:
             )
         try:
             return msgspec.json.decode(found[0], type=Pointer), found[1]
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise TargetUnavailable(f"{self.name}: {root}current.json is not ours; move it away.") from error
 
     def _uploaded(self, root: str, found: tuple[Promotion, Manifest], head: HeadReader) -> bool:
