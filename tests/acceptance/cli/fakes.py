@@ -217,7 +217,7 @@ class FakeLedger:
         return SimpleNamespace(of_run=lambda *_: [], find=lambda *_: [], announced=lambda *_: [])
 
     def unit_reader(self) -> Any:
-        return SimpleNamespace(attempts=lambda: [])
+        return SimpleNamespace(attempts=list)
 
     def replay_reader(self) -> Any:
         return SimpleNamespace(find=lambda *_: [])
