@@ -216,6 +216,9 @@ class FakeLedger:
         """Nothing came by a service."""
         return SimpleNamespace(of_run=lambda *_: [], find=lambda *_: [], announced=lambda *_: [])
 
+    def unit_reader(self) -> Any:
+        return SimpleNamespace(attempts=list)
+
     def replay_reader(self) -> Any:
         return SimpleNamespace(find=lambda *_: [])
 
