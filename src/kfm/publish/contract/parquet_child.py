@@ -24,6 +24,9 @@ _PLAIN = (type(None), bool, float, str, bytes)
 
 def main(arguments: list[str]) -> None:
     memory, frame = int(arguments[0]), int(arguments[1])
+    highest = resource.getrlimit(resource.RLIMIT_AS)[1]
+    if highest != resource.RLIM_INFINITY:
+        memory = min(memory, highest)  # a service may have been given less
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:

@@ -194,3 +194,21 @@ def test_whatever_the_decoder_does_is_a_failed_check(
         text, {"x.parquet": _parquet([1, 2], ("a",))}, limits=ContractLimits(decoder_seconds_max=1)
     )
     assert sentence in find(report, "schema.readable:t").detail
+
+
+@pytest.mark.req("UPD-9")
+def test_the_decoder_works_under_a_limit_that_it_can_not_raise(tmp_path: Path) -> None:
+    """A service that was given less memory gives no more to its decoder, and the decoder still decodes."""
+    import resource
+    import subprocess
+
+    (tmp_path / "x").write_bytes(_parquet([1, 2], ("a",)))
+    with open(tmp_path / "x", "rb") as file:
+        done = subprocess.run(
+            [sys.executable, "-P", parquet_child.__file__, str(1 << 40), "1000"],
+            stdin=file,
+            capture_output=True,
+            check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (400 * MIB, 400 * MIB)),
+        )
+    assert (done.returncode, done.stdout[-4:]) == (0, b"\xa3end")
