@@ -60,7 +60,7 @@ def test_what_is_no_success_does_not_land(scene: Scene) -> None:
     before = scene.everything()
     for wrong in (
         done(claimed, provenance_status="failed"),
-        done(claimed, provenance_status="partial"),
+        done(claimed, provenance_status="unknown"),
         done(claimed, extra='{"status":"ok"}'),
     ):
         with pytest.raises(IllegalTransition):

@@ -32,6 +32,9 @@ class OneUnit:
         self._waiting = [unit]
         self.results: list[UnitSuccess | UnitFailure] = []
 
+    def now_ms(self) -> int:
+        return 1_000
+
     def lanes(self) -> list[Lane]:
         return [Lane(dataset="hrrr", provider="aws")]
 

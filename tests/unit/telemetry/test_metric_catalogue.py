@@ -19,7 +19,7 @@ def test_documented_names() -> None:
     assert known["nodd_sns.wal_replays_total"].labels == ("dataset", "replay_reason")
     assert known["nodd_sns.wal_attempts_histogram"].labels == ("dataset",)
     assert known["nodd_sns.replay_mismatch_total"].labels == ("dataset",)
-    assert {known[name].origins for name in known if name.startswith("nodd_sns.")} == {("ledger",)}
+    assert {known[name].origins for name in known if name.startswith("nodd_sns.")} == {("ledger", "otlp")}
 
 
 @pytest.mark.parametrize("metric", metrics().values(), ids=lambda metric: metric.name)
