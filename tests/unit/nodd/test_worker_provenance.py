@@ -18,7 +18,7 @@ from kfm.model.units import (
 )
 from kfm.nodd.inspect.inspection import InspectionResult
 from kfm.nodd.worker import Worker
-from tests.unit.nodd.one_worker import claimed, kernel
+from tests.unit.nodd.one_worker import NOW_MS, claimed, kernel
 
 STRICT = Ingest(policies=(IngestPolicy(datasets=("hrrr",), provenance="ok"),))
 SILENT = replace(claimed("hrrr"), etag=None, version_id=None)  # as notifications of NEXRAD chunks are
@@ -31,6 +31,9 @@ class OneUnit:
     def __init__(self, unit: object) -> None:
         self._waiting = [unit]
         self.results: list[UnitSuccess | UnitFailure] = []
+
+    def now_ms(self) -> int:
+        return NOW_MS
 
     def lanes(self) -> list[Lane]:
         return [Lane(dataset="hrrr", provider="aws")]
