@@ -150,12 +150,8 @@ UNITS = (
     Patch(
         "units are claimed before their time",
         _CLAIMS,
-        (
-            (
-                "        now_ms=now_ms,\n        lease_until_ms",
-                "        now_ms=now_ms + 86_400_000,\n        lease_until_ms",
-            ),
-        ),
+        (),
+        sql=(("units.claim", "not_before_ms <= :now_ms", "not_before_ms <= :now_ms + 86400000"),),
         rule="nothing is claimed before its time",
     ),
     Patch(

@@ -332,8 +332,8 @@ def test_a_unit_is_quarantined_by_hand(kfm: Any, valid: Any, project: Path) -> N
     kfm("worker", "--until-idle")
     (unit,) = kfm("nodd", "units", "--json").document["units"]
     assert unit["status"] == "pending"
-    assert kfm("quarantine", "add", unit["wal_id"]).code == 2
-    added = kfm("quarantine", "add", unit["wal_id"][:20], "--rationale", "out of order", "--json")
+    assert kfm("quarantine", "add", unit["wal_id"]).code == 3
+    added = kfm("quarantine", "add", unit["wal_id"], "--rationale", "out of order", "--json")
     assert added.code == 0, added.err
     valid("quarantine-add", added.document)
     assert (added.document["was"], added.document["held"]["error_code"]) == ("pending", "BY_HAND")
