@@ -127,7 +127,8 @@ export class App {
   #homes(datasetId) {
     const homes = [];
     for (const target of this.settings.publish) {
-      if (["noop", "github-actions"].includes(target.kind)) continue; // what a job uploads is not found under its path
+      // What a job uploads is not found under its path, and a catalogue has no data.
+      if (["noop", "github-actions", "dcat", "stac"].includes(target.kind)) continue;
       if (target.url !== null) {
         const [namespace, name] = datasetName(target.url);
         homes.push(below([namespace, name === "/" ? "" : name], datasetId));

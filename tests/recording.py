@@ -32,6 +32,7 @@ class Recording:
     spans: list[RecordedSpan] = field(default_factory=list)
     amounts: dict[tuple[str, tuple[tuple[str, str], ...]], int] = field(default_factory=dict)
     observed: list[tuple[str, float, dict[str, str]]] = field(default_factory=list)
+    ledger: Any = None  # what was told of it last
     closed: bool = False
     _open: list[RecordedSpan] = field(default_factory=list)
 
@@ -66,6 +67,9 @@ class Recording:
     def observe(self, metric: str, value: float, **labels: str) -> None:
         require_metric(metric, labels, ("gauge", "histogram"))
         self.observed.append((metric, value, labels))
+
+    def totals(self, tallies: Any) -> None:
+        self.ledger = tallies
 
     def close(self) -> None:
         self.closed = True

@@ -87,7 +87,10 @@ class _Handler(BaseHTTPRequestHandler):
         answer = script(asked) if script else self.unruly.otherwise
         if answer.hang:
             answer.hang.wait(10)
-        self.send_response(answer.status)
+        if "Date" in answer.headers:
+            self.send_response_only(answer.status)
+        else:
+            self.send_response(answer.status)
         for name, value in answer.headers.items():
             self.send_header(name, value)
         if answer.no_length:

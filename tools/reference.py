@@ -247,7 +247,7 @@ def metrics_page() -> str:
 def nodd_page() -> str:
     from kfm.nodd.dataset_registry import built_in
     from kfm.nodd.messages.refusals import IGNORED, PUT_OFF, REFUSED, SUSPECT
-    from kfm.nodd.object_keys import SCHEMES
+    from kfm.model.units import scheme_of
 
     parts = [
         NOTICE,
@@ -262,7 +262,7 @@ def nodd_page() -> str:
         for place in dataset.places:
             note = f", {place.platform} only" if place.platform else ""
             rows.append(
-                f"- `{SCHEMES[place.provider]}://{place.bucket}`{note}{'' if place.home else ', a copy'}"
+                f"- `{scheme_of(place.provider)}://{place.bucket}`{note}{'' if place.home else ', a copy'}"
             )
         rows += [f"- `{topic}`" for topic in dataset.topics] or ["- no topic is published"]
         rows += [f"- `…{suffix}` is the {role} of a file" for suffix, role in dataset.sidecars.items()]

@@ -13,7 +13,7 @@ import { splitUrl } from "../model/urls.mjs";
 import { resolveWindow } from "../model/windows.mjs";
 import { head, rpartition, sortedByPoints } from "../model/wording.mjs";
 import { WAY_OUT, inlineSecrets, isReference } from "./secrets.mjs";
-import { gathered, isGroup, nearest } from "./shape.mjs";
+import { gathered, isGroup, isWebAddress, nearest } from "./shape.mjs";
 
 /** @typedef {[string, string]} Problem path, sentence */
 
@@ -31,7 +31,8 @@ const OWN = /** @type {Record<string, string[]>} */ ({
   sync: ["members"],
 });
 const PLAIN = /** @type {Record<string, any>} */ ({ folder: null, pattern: "**/*", url: null, params: {}, headers: {}, pagination: null, allow: [], bucket: null, prefix: "", bucket_options: {}, members: [] });
-const TARGET_NEEDS = /** @type {Record<string, string | null>} */ ({ local: "path", s3: "url", "github-actions": null, noop: null });
+const TARGET_NEEDS = /** @type {Record<string, string | null>} */ ({ branch: null, dcat: "url", "github-actions": null, local: "path", noop: null, s3: "url", stac: "url" });
+const CATALOGUES = ["dcat", "stac"];
 const STORES = ["sqlite:", "postgresql://", "postgres://", "env:", "file:"];
 const SCHEMES = /** @type {Record<string, string[]>} */ ({ url: ["http", "https"], bucket: ["s3", "gs", "az", "file"] });
 const FIGURES_MAX = /** @type {Record<string, number>} */ ({ watts_per_core: 1_000, overhead: 10, carbon_g_per_kwh: 10_000 });
@@ -252,9 +253,13 @@ function* targetProblems(target, path) {
   const needed = TARGET_NEEDS[target.kind];
   if (needed && !target[needed]) yield [path, `a target of kind \`${target.kind}\` needs \`${needed}\``];
   if (target.kind === "s3" && target.url && !target.url.startsWith("s3://")) yield [`${path}.url`, "`url` must begin with `s3://` and name a place"];
+  if (CATALOGUES.includes(target.kind)) {
+    if (target.url && !isWebAddress(target.url)) yield [`${path}.url`, "`url` must begin with `http://` or `https://` and name a place"];
+    if (!target.options.assets) yield [`${path}.options`, `a target of kind \`${target.kind}\` needs \`assets\`: where its files are read`];
+  }
   if (target.provider !== null) {
     yield* providerName(target.provider, path);
-    if (target.kind !== "s3") yield [`${path}.provider`, `\`provider\` does not apply to a target of kind \`${target.kind}\`: nothing outside is called`];
+    if (!["s3", ...CATALOGUES].includes(target.kind)) yield [`${path}.provider`, `\`provider\` does not apply to a target of kind \`${target.kind}\`: nothing outside is called`];
   }
 }
 

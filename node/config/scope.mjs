@@ -33,7 +33,8 @@ export function requireInScope(loaded, sourceIds) {
   if (Object.values(settings.retry).some((value) => value !== null)) throw outOfScope("The configuration sets retry budgets");
   const collector = environ.OTEL_EXPORTER_OTLP_ENDPOINT || settings.telemetry.otlp;
   if (collector && environ.OTEL_SDK_DISABLED?.toLowerCase() !== "true") throw outOfScope("Spans and metrics go to an OpenTelemetry collector");
-  for (const target of settings.publish) if (target.kind === "s3") throw outOfScope(`The target ${target.name || target.kind} is a bucket`);
+  const foreign = /** @type {Record<string, string>} */ ({ branch: "a branch", dcat: "a catalogue", s3: "a bucket", stac: "a catalogue" });
+  for (const target of settings.publish) if (target.kind in foreign) throw outOfScope(`The target ${target.name || target.kind} is ${foreign[target.kind]}`);
   for (const id of sourceIds) {
     const source = loaded.source(id);
     for (const each of [source, ...source.members.map((/** @type {string} */ member) => loaded.source(member))]) {

@@ -22,7 +22,12 @@ export function setSwitch(session, change) {
 /** The next rows of the chain; appended last in a transaction. @param {Session} session @param {Entry[]} entries */
 export function append(session, entries) {
   if (!entries.length) return;
-  const [seenNumber, seenHash] = /** @type {any[]} */ (session.one("chain_heads.get_for_update"));
+  const head = session.one("chain_heads.get_for_update");
+  if (head === null)
+    throw new StoreCorrupt("The governance ledger does not say where it ends: its head is gone.", {
+      remedy: "`kfm audit verify` says more. Stop, and copy the database before anything else.",
+    });
+  const [seenNumber, seenHash] = head;
   let [number, previous] = [Number(seenNumber), String(seenHash)];
   if (number === 0) [number, previous] = adopt(session);
   for (const entry of entries) {

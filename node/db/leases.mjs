@@ -47,8 +47,8 @@ export function free(session, lock, nowMs) {
   take(session, lock, lock.fence + 1, null, null, nowMs, 0);
 }
 
-/** The run of a holder that is gone has failed. @param {Session} session @param {Lock} lock @param {number} nowMs @param {Journal} journal */
-export function evict(session, lock, nowMs, journal) {
+/** The run of a holder that is gone has failed; null if it is not the run's holder any more. @param {Session} session @param {Lock} lock @param {number} nowMs @param {Journal} journal @param {string | null} [heir] the run that takes the lock: if it is the same one, it goes on */
+export function evict(session, lock, nowMs, journal, heir = null) {
   const holder = /** @type {NonNullable<Lock["holder"]>} */ (lock.holder);
   const { run_id } = holder;
   const isLapsed = lapsed(lock, nowMs);
@@ -57,9 +57,12 @@ export function evict(session, lock, nowMs, journal) {
   if (cancelled !== null) {
     // Its process was told to stop, and did.
     [code, reason] = [CANCELLED, String(cancelled[0])];
-    session.all("requests.end_cancelled", { run_id, ended_at_ms: nowMs });
   }
-  session.one("runs.fail", { run_id, fence: lock.fence, end_time_ms: nowMs, error_code: code, error_message: reason });
+  if (session.one("runs.fail", { run_id, fence: lock.fence, end_time_ms: nowMs, error_code: code, error_message: reason }) === null && run_id !== heir) {
+    session.all("invocations.interrupt_earlier", { run_id, reason, reason_code: code });
+    return null;
+  }
+  if (cancelled !== null) session.all("requests.end_cancelled", { run_id, ended_at_ms: nowMs });
   session.all("invocations.interrupt", { run_id, reason, reason_code: code });
   journal.abandon(session, run_id, code, reason, nowMs);
   return { run_id, scope: lock.scope, worker_id: holder.worker_id, lapsed: isLapsed };
@@ -80,7 +83,7 @@ export function sweep(session, nowMs, dead, journal) {
     if (lock.holder === null || !isGone(lock, nowMs, dead)) continue;
     const ended = evict(session, lock, nowMs, journal);
     free(session, lock, nowMs);
-    if (lock.scope !== COLLECTOR) reaped.push(ended);
+    if (ended !== null) reaped.push(ended);
   }
   return reaped;
 }

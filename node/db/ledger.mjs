@@ -53,7 +53,7 @@ export class Ledger extends LedgerReader {
     const fence = Math.max(lock.fence, request.seen?.fence ?? 0) + 1;
     const stored = storeRun(session, { ...request.run, fence }, request.seen);
     if (stored === null) return { answer: "moved" };
-    if (lock.holder !== null) leases.evict(session, lock, nowMs, this.journal);
+    if (lock.holder !== null) leases.evict(session, lock, nowMs, this.journal, stored.run_id);
     leases.take(session, lock, fence, request.worker_id, request.run.run_id, nowMs, nowMs + request.lease_ms);
     if (request.asked) requests.accept(session, request.asked);
     requests.keepPreview(session, request.plan ?? null);

@@ -157,6 +157,7 @@ export class SqliteDatabase {
       throw new StoreUnsafe(`${this.path} belongs to another program.`, { remedy: "Name another file or folder for the state." });
     if (pragma("journal_mode") !== "wal") pragma("journal_mode = wal");
     pragma("synchronous = FULL");
+    pragma("fullfsync = 1"); // macOS, in commits and in checkpoints; elsewhere it changes nothing
     pragma("wal_autocheckpoint = 0"); // checkpoints happen inside the write lock only
     this.pageBytes = Number(pragma("page_size"));
     const [mode, sync] = [pragma("journal_mode"), pragma("synchronous")];

@@ -47,6 +47,12 @@ const IMF = new RegExp(`^(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), (\\d\\d) (${MONTH}) (\
 const RFC850 = new RegExp(`^(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day, (\\d\\d)-(${MONTH})-(\\d\\d) (\\d\\d):(\\d\\d):(\\d\\d) GMT$`);
 const ASCTIME = new RegExp(`^(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (${MONTH}) ([ \\d]\\d) (\\d\\d):(\\d\\d):(\\d\\d) (\\d{4})$`);
 
+/** Does Last-Modified identify the content? Not within its second, by the server's clock: it may be written again in there. @param {Record<string, string | undefined>} headers @param {number} nowMs */
+export function isStrongDate(headers, nowMs) {
+  const modified = parseHttpDate(headers["last-modified"]);
+  return modified !== null && modified < (parseHttpDate(headers.date) ?? nowMs);
+}
+
 /** Milliseconds since the epoch; null for what is no HTTP date. @param {string | null | undefined} given @param {number} [nowMs] */
 export function parseHttpDate(given, nowMs) {
   const text = (given ?? "").replace(/^[ \t]+|[ \t]+$/g, "");

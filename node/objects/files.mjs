@@ -158,12 +158,8 @@ function linkTarget(path) {
   }
 }
 
-/** A link in place of a folder is an error, never a way to somewhere else. @param {string[]} paths */
-export function requireNoLinks(paths) {
-  for (const path of paths)
-    if (fs.lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink())
-      throw Object.assign(new Error("a link is not followed"), { code: "ELOOP", errno: -40, syscall: "open", path });
-}
+/** @param {string} path */
+export const isLink = (path) => fs.lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() ?? false;
 
 /** @param {string} path */
 function isFolder(path) {

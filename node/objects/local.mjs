@@ -1,13 +1,22 @@
 /** The object store: immutable bytes under their SHA-256, in a folder of this machine. */
 
 import { createHash } from "node:crypto";
-import { isCode, isSystemError } from "../model/errors.mjs";
+import { StoreCorrupt, isCode, isSystemError } from "../model/errors.mjs";
 import * as files from "./files.mjs";
 import { CheckedReader, missing, objectKey } from "./verified_read.mjs";
 
 const CHUNK_BYTES = 1024 * 1024;
 const CHECKPOINT_BYTES = 4 * 1024 * 1024;
 const PARTIALS_PER_KEY_MAX = 4;
+
+/** @param {CheckedReader} reader */
+function readThrough(reader) {
+  try {
+    while (reader.read(CHUNK_BYTES).length);
+  } finally {
+    reader.close();
+  }
+}
 
 /**
  *     <root>/sha256/ab/cdef…        finished: complete and durable since before it had this name
@@ -36,6 +45,11 @@ export class LocalObjects {
   /** @param {string} sha256 */
   has(sha256) {
     return files.exists(this.path(objectKey(sha256)));
+  }
+
+  /** @param {string} sha256 @returns {number | null} null if it is not there */
+  sizeOf(sha256) {
+    return this.has(sha256) ? files.size(this.path(objectKey(sha256))) : null;
   }
 
   /** @param {string} sha256 */
@@ -77,7 +91,13 @@ export class LocalObjects {
   land(temp, sha256) {
     const key = objectKey(sha256);
     const folder = this.folder(key.slice(0, key.lastIndexOf("/")));
-    if (!files.unlessGone(() => files.touch(this.path(key)))) files.rename(this.path(temp), this.path(key));
+    try {
+      readThrough(new CheckedReader(files.open(this.path(key)), sha256));
+      files.touch(this.path(key)); // fresh again: collecting spares it
+    } catch (error) {
+      if (!isSystemError(error) && !(error instanceof StoreCorrupt)) throw error;
+      files.rename(this.path(temp), this.path(key)); // it is not there, or damaged
+    }
     files.fsyncDir(folder);
     this.discard(temp);
   }

@@ -149,6 +149,10 @@ export class RunExecutor {
       report = await this.#attempt(admitted, log, nodes);
     } catch (problem) {
       report = this.#failed(admitted, problem, log, nodes);
+      if (report.outcome === "success") { // the promotion's answer had been lost
+        this.#tracePromotion(report);
+        this.#traceTargets(report);
+      }
     } finally {
       kernel.observeRetries(null);
     }
@@ -171,7 +175,8 @@ export class RunExecutor {
     const { run } = admitted;
     const lease = new HeldLease(kernel, subject, run, admitted.policyEpoch);
     const check = () => lease.check();
-    const publisher = new StagingPublisher(kernel.objects, traceOf(kernel, subject, log, run, false), { limits: kernel.settings.limits, leaks: kernel.leaks, check });
+    this.trace = traceOf(kernel, subject, log, run, false);
+    const publisher = new StagingPublisher(kernel.objects, this.trace, { limits: kernel.settings.limits, leaks: kernel.leaks, check });
     let report;
     try {
       report = await lease.withHeartbeat(async () => {
@@ -183,13 +188,31 @@ export class RunExecutor {
         const prepared = await preparation.prepare(kernel, subject, this.#source(), discovered, kernel.objects, publisher, log, check, nodes, run.run_id);
         nodes.begin("publish", prepared.fingerprint);
         log.step("promote", `${subject.dataset.id} by run ${run.run_id}`, { facts: { fence: run.fence } });
-        return this.#promote(admitted, prepared, nodes);
+        const promoted = await this.#promote(admitted, prepared, nodes);
+        this.#tracePromotion(promoted);
+        return promoted;
       });
     } finally {
       publisher.close();
     }
     log.step("project", `version ${report.sequence ?? "None"}`);
-    return this.#withTargets(report);
+    report = this.#withTargets(report);
+    this.#traceTargets(report);
+    return report;
+  }
+
+  /** @param {any} report */
+  #tracePromotion(report) {
+    const made = report.word === "published" && report.versionId !== null;
+    this.trace?.record("promote", made ? "promoted" : "unchanged", made ? { sequence: report.sequence, version_id: report.versionId } : {});
+  }
+
+  /** @param {any} report */
+  #traceTargets(report) {
+    for (const { target, sequence, error } of report.projections) {
+      const shown = sequence === null ? {} : { sequence };
+      this.trace?.record("project", error ? "failed" : "shown", { target, ...shown, ...(error ? { error_code: error.code } : {}) });
+    }
   }
 
   /** @param {any} admitted @param {preparation.Prepared} prepared @param {RecordedNodes} nodes */

@@ -166,11 +166,13 @@ async function contractsOf(kernel, { source }) {
 /** Nothing is promoted that can't be shown. @param {import("../types.js").Manifest} manifest @param {any} objects */
 export function requireObjects(manifest, objects) {
   for (const item of manifest.items)
-    for (const asset of item.assets)
-      if (!objects.has(asset.sha256))
-        throw new StoreCorrupt(`Object sha256:${asset.sha256} of ${asset.path} is not in the object store.`, {
+    for (const asset of item.assets) {
+      const size = objects.sizeOf(asset.sha256);
+      if (size !== asset.size)
+        throw new StoreCorrupt(`Object sha256:${asset.sha256} of ${asset.path} ${size === null ? "is not in the object store" : "holds other bytes"}.`, {
           remedy: "Bring the objects folder back, or run the work that made it again with --force. Machines that share a ledger must share their objects, too.",
         });
+    }
 }
 
 /** The manifest to promote over this head (null: the head already shows it) and its version. @param {Prepared} prepared @param {Head} head @param {Subject} subject @returns {[import("../types.js").Manifest | null, string]} */

@@ -12,7 +12,7 @@ import { parseAddress, permits, reachOf } from "../model/addresses.mjs";
 import { AddressRefused, ChecksumMismatch, ConfigError, LimitExceeded, UpstreamUnavailable } from "../model/errors.mjs";
 import { MASK, hide, isSecretName, redact, redactUrl, stripParams } from "../model/redaction.mjs";
 import { render } from "../model/templates.mjs";
-import { parseHttpDate } from "../model/times.mjs";
+import { isStrongDate, parseHttpDate } from "../model/times.mjs";
 import { joinUrl, quote, splitUrl, unquote } from "../model/urls.mjs";
 import { repr, rpartition } from "../model/wording.mjs";
 import { Reader, Writer } from "../objects/files.mjs";
@@ -391,7 +391,7 @@ export class HttpSource {
     const answer = await this.kernel.guard(() => callBehindCircuit(this.circuit, this.kernel.clock, () => this.#head(url)));
     const headers = answer?.headers ?? null;
     const modified = parseHttpDate(headers?.["last-modified"]);
-    if (headers && (headers.etag || modified)) {
+    if (headers && (headers.etag || isStrongDate(headers, this.kernel.clock.nowMs()))) {
       const name = nameOf(url, headers);
       return {
         uri: this.#show(url),

@@ -30,7 +30,18 @@ if TYPE_CHECKING:
     from kfm.pipelines.inputs import RemoteInputVersions
     from kfm.pipelines.options import PipelineKernel
     from kfm.policy.cedar import CedarPolicies
-    from kfm.ports import Bucket, Clock, Emitter, Guard, Objects, Progress, Projection, Retrying, Telemetry
+    from kfm.ports import (
+        Branches,
+        Bucket,
+        Clock,
+        Emitter,
+        Guard,
+        Objects,
+        Progress,
+        Projection,
+        Retrying,
+        Telemetry,
+    )
     from kfm.ports import Source as Upstream
     from kfm.runs.admission import RunSubject, Start
     from kfm.runs.kernel import Kernel, ProjectionReport, RunReport, RunRequest
@@ -323,7 +334,7 @@ class App:
     def projections(self) -> list[Projection]:
         from kfm.config.loader import github
         from kfm.publish.targets.target_kinds import TargetParts, build
-        from kfm.runs.provider_breakers import guard_target
+        from kfm.runs.provider_breakers import call_target, guard_target
 
         job = github()
         return build(
@@ -338,8 +349,17 @@ class App:
                 append=_append,
                 github_output=job.output if job else None,
                 github_summary=job.step_summary if job else None,
+                branches=self._branches,
+                secret=self.loaded.secret,
+                clock=self.clock,
+                call=lambda target, work: call_target(target, work, self.breakers, self.clock),
             ),
         )
+
+    def _branches(self) -> Branches:
+        from kfm.runs.branch_merges import branches
+
+        return branches(self)
 
     @cached_property
     def telemetry(self) -> Telemetry:
@@ -371,6 +391,7 @@ class App:
             lambda address: self._bucket(address, {}),
             self.ledger.branch_reader,
             lambda provider: CircuitGuard(self.breakers.circuit(provider), self.clock),
+            self.clock.now_ms,
         )
 
     def _read(self, path: str) -> bytes:

@@ -18,6 +18,7 @@ from kfm.model.errors import (
     LostLease,
     RunTimedOut,
     code_on_record,
+    outage_of,
 )
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ class TaskFailure(NamedTuple):
     def log(self) -> None:
         name, error = self.task.name, self.error
         if isinstance(error, KfmError):
-            logger.warning("%s: %s", name, error, extra={"task": name, "code": error.code})
+            about = {"task": name, "code": error.code, **outage_of(error)}
+            logger.warning("%s: %s", name, error, extra=about)
         else:  # its message alone would not say what kind of error it is
             logger.warning("%s: %s: %s", name, type(error).__name__, error, extra={"task": name})
 
@@ -94,7 +96,7 @@ class LeaseHeartbeat:
                     store = store or self._open()
                     beat(store)
                 except Exception as error:  # noqa: BLE001
-                    logger.warning("heartbeat: %s", error)
+                    logger.warning("heartbeat: %s", error, extra=outage_of(error))
                     store = None
             if store is not None:
                 store.close()

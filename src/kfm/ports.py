@@ -161,6 +161,9 @@ class Telemetry(Protocol):
 
     def add(self, metric: str, amount: int = 1, **labels: str) -> None: ...
     def observe(self, metric: str, value: float, **labels: str) -> None: ...
+    def totals(self, tallies: Any) -> None:
+        """What the ledger has counted (`telemetry.exposition.Tallies`), in place of what was given before."""
+
     def close(self) -> None: ...
 
 

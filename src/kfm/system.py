@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import errno
 import fcntl
 import os
@@ -13,6 +12,7 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from kfm.model.energy import counter_growth
 
@@ -128,20 +128,88 @@ def _whole_number(path: str) -> int:
 
 # --- files ---------------------------------------------------------------------------
 
+# macOS: fsync alone leaves the bytes in the drive's cache, which a power cut empties.
+_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+
+
+def sync(descriptor: int) -> None:
+    """What was written is on the disk when this returns."""
+    if _FULL_SYNC is not None:
+        try:
+            fcntl.fcntl(descriptor, _FULL_SYNC)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that has no notion of it
+                raise
+    os.fsync(descriptor)
+
+
+def sync_folder(path: str) -> None:
+    """The names in a folder are on the disk when this returns."""
+    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some file systems have no notion of it
+            raise
+    finally:
+        os.close(descriptor)
+
+
+class OsTrouble(NamedTuple):
+    """What the operating system refused, in words: the file, its disk, and the way out where it is known."""
+
+    text: str
+    remedy: str | None
+
+
+def os_trouble(error: OSError) -> OsTrouble:
+    """A full or a read-only disk is named; a file without a name is a temporary one."""
+    from tempfile import gettempdir  # late: rarely needed
+
+    reason, path = error.strerror or str(error), error.filename
+    if error.errno not in (*_FULL, errno.EROFS):
+        return OsTrouble(f"{reason} ({path})." if path else f"{reason}.", None)
+    path = os.path.abspath(os.fsdecode(path or gettempdir()))
+    disk = path
+    while not os.path.ismount(disk):
+        disk = os.path.dirname(disk)
+    if error.errno == errno.EROFS:
+        return OsTrouble(
+            f"The disk {disk} is read-only: {path} can't be written before it is mounted writable.",
+            f"Look at why it is; then `mount -o remount,rw {disk}`, and run again.",
+        )
+    return OsTrouble(
+        f"The disk {disk} is full: {path} can't be written before there is space.",
+        f"Free some space on {disk} and run again; `kfm gc` removes what no kept version needs.",
+    )
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
 
 class PosixWriter:
     """An unbuffered file: what was written is with the kernel, what was fsynced is on the disk."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, path: str) -> None:
         self._descriptor = descriptor
+        self._path = path
 
     def write(self, data: bytes) -> None:
         view = memoryview(data)
-        while view:
-            view = view[os.write(self._descriptor, view) :]
+        try:
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        except OSError as error:
+            error.filename = self._path  # a descriptor has no name
+            raise
 
     def fsync(self) -> None:
-        os.fsync(self._descriptor)
+        try:
+            sync(self._descriptor)
+        except OSError as error:
+            error.filename = self._path
+            raise
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -232,14 +300,14 @@ class PosixFiles:
 
         A link in place of a folder or a file there is an error, never a way to somewhere else.
         """
-        bound = copy.copy(self)
-        bound._folder = folder.rstrip("/")
+        bound = object.__new__(type(self))
+        bound.__dict__.update(self.__dict__, _folder=folder.rstrip("/"))
         return bound
 
     def create(self, path: str) -> PosixWriter:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with self._at(path) as (folder, name):
-            return PosixWriter(os.open(name, flags, _FILE_MODE, dir_fd=folder))
+            return PosixWriter(os.open(name, flags, _FILE_MODE, dir_fd=folder), path)
 
     def open(self, path: str) -> PosixReader:
         with self._at(path) as (folder, name):
@@ -338,7 +406,7 @@ class PosixFiles:
     def fsync_dir(self, path: str) -> None:
         with self._handle(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) as folder:
             try:
-                os.fsync(folder)
+                sync(folder)
             except OSError as error:
                 if error.errno != errno.EINVAL:  # some file systems have no notion of it
                     raise

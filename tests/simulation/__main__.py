@@ -21,45 +21,43 @@ if TYPE_CHECKING:
 
 REAL_SQLITE_EVERY = 20
 LARGE_EVERY = 4  # the others are small: one round, few sources, the same weather, people and rules
-ANNOUNCED_EVERY = 3  # worlds of announced objects; the others are of updates
-SERVED_EVERY = 12  # worlds of services that keep schedules
-ASKED_EVERY = 4  # worlds of requests: those who ask, those who work them off
+# Kind of world → every how many seeds, and the remainder. The first that fits holds; else updates.
+KINDS = {
+    "asked": (4, 2),  # requests: those who ask, those who work them off
+    "served": (12, 5),  # services that keep schedules
+    "nodes": (8, 3),  # pipelines of nodes on branches
+    "announced": (3, 1),  # announced objects
+}
 
 
-def _is_announced(seed: int) -> bool:
-    return seed % ANNOUNCED_EVERY == 1
+def kind_of(seed: int) -> str:
+    return next((kind for kind, (every, rest) in KINDS.items() if seed % every == rest), "updates")
 
 
-def _is_served(seed: int) -> bool:
-    return seed % SERVED_EVERY == 5
-
-
-def _is_asked(seed: int) -> bool:
-    return seed % ASKED_EVERY == 2
-
-
-def _is_on_file(seed: int) -> bool:
-    return seed % REAL_SQLITE_EVERY == (REAL_SQLITE_EVERY // 4 if _is_served(seed) else 0)
+def is_on_file(seed: int) -> bool:
+    """A SQLite file with its write lock; others have it in memory."""
+    if kind_of(seed) in ("served", "nodes"):
+        return seed // KINDS[kind_of(seed)][0] % (REAL_SQLITE_EVERY // 4) == 0
+    return kind_of(seed) != "asked" and seed % REAL_SQLITE_EVERY == 0
 
 
 def _live(seed: int) -> Verdict:
     from tests.simulation.announced.seeds import live_announced
     from tests.simulation.asked.seeds import live_asked
+    from tests.simulation.nodes.seeds import live_nodes
     from tests.simulation.seeds import live
     from tests.simulation.served.seeds import live_served
 
-    if _is_asked(seed):
+    kind, on_file = kind_of(seed), is_on_file(seed)
+    if kind == "asked":
         return live_asked(seed)
-    if _is_served(seed):
-        return live_served(seed, real_sqlite=_is_on_file(seed))
-    if _is_announced(seed):
-        return live_announced(seed, real_sqlite=seed % REAL_SQLITE_EVERY == 0)
-    return live(
-        seed,
-        real_sqlite=seed % REAL_SQLITE_EVERY == 0,
-        small=seed % LARGE_EVERY != 0,
-        digest=False,
-    )
+    if kind == "served":
+        return live_served(seed, real_sqlite=on_file)
+    if kind == "nodes":
+        return live_nodes(seed, real_sqlite=on_file)
+    if kind == "announced":
+        return live_announced(seed, real_sqlite=on_file)
+    return live(seed, real_sqlite=on_file, small=seed % LARGE_EVERY != 0, digest=False)
 
 
 def _one(seed: int) -> Verdict:
@@ -84,9 +82,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--minutes", type=float, default=28.0, help="stop after this long")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--announced", action="store_true", help="only worlds of announced objects")
-    parser.add_argument("--served", action="store_true", help="only worlds of services")
-    parser.add_argument("--asked", action="store_true", help="only worlds of requests")
+    parser.add_argument("--only", choices=[*KINDS, "updates"], help="only worlds of this kind")
     parser.add_argument("--show", type=int, metavar="SEED", help="run one seed and raise what it breaks")
     parser.add_argument(
         "--coverage", action="store_true", help="tell how much of the kernel the seeds reach; 1 below 88 %%"
@@ -99,12 +95,9 @@ def main() -> int:
         return _show(options.show)
     count = options.seeds or 20_000
     seeds: Iterable[int] = range(options.first, options.first + count)
-    if options.announced:
-        seeds = islice(filter(_is_announced, itertools.count(options.first)), count)
-    elif options.served:
-        seeds = islice(filter(_is_served, itertools.count(options.first)), count)
-    elif options.asked:
-        seeds = islice(filter(_is_asked, itertools.count(options.first)), count)
+    if options.only:
+        every = itertools.count(options.first)
+        seeds = islice((seed for seed in every if kind_of(seed) == options.only), count)
     return _campaign(seeds, options.minutes, options.jobs)
 
 
@@ -120,16 +113,15 @@ def _campaign(seeds: Iterable[int], minutes: float, jobs: int) -> int:
     began = time.monotonic()
     outcomes: Counter[str] = Counter()
     broken: list[Verdict] = []
-    done = steps = on_sqlite = announced = served = asked = 0
+    kinds: Counter[str] = Counter()
+    done = steps = 0
     with multiprocessing.Pool(jobs, _settle_down) as pool:
         for verdict in pool.imap_unordered(_one, seeds, chunksize=20):
             done += 1
             steps += verdict.steps
             outcomes.update(verdict.outcomes)
-            on_sqlite += _is_on_file(verdict.seed)
-            asked += _is_asked(verdict.seed)
-            announced += _is_announced(verdict.seed) and not _is_asked(verdict.seed)
-            served += _is_served(verdict.seed)
+            kinds[kind_of(verdict.seed)] += 1
+            kinds["on SQLite files"] += is_on_file(verdict.seed)
             if verdict.violation is not None:
                 broken.append(verdict)
                 print(f"seed {verdict.seed}: {verdict.violation}", file=sys.stderr, flush=True)
@@ -141,9 +133,8 @@ def _campaign(seeds: Iterable[int], minutes: float, jobs: int) -> int:
                 print(f"stopped after {minutes} minutes", file=sys.stderr)
                 pool.terminate()
                 break
-    kinds = f"{asked} of requests, {announced} of announced objects, {served} of services"
-    kinds += f", {on_sqlite} on SQLite files"
-    print(f"{done} seeds ({kinds}), {steps} steps, {len(broken)} broken")
+    counted = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+    print(f"{done} seeds ({counted}), {steps} steps, {len(broken)} broken")
     print("outcomes: " + ", ".join(f"{name} {number}" for name, number in sorted(outcomes.items())))
     return 1 if broken else 0
 

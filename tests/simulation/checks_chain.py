@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from kfm.audit.chain import verify_seals
+from kfm.audit.records import compare_records
 from kfm.db.ledger_reader import LedgerReader
 from kfm.evidence_bundle.bundle import export_run
 from kfm.model import audit
@@ -93,6 +94,8 @@ class ChainChecks:
         verdict = audit.verify(links, self._anchors, self._ledger.chain_head())
         require(verdict.sound and verdict.unchained == 0, "the chain verifies", finding=verdict.finding)
         require(links == self._links, "no link is lost", rows=verdict.rows)
+        records = compare_records(self._ledger)
+        require(records.sound, "records are what chain and history tell of them", records=records.findings)
         anchors = [*self._anchors, self._anchor(links[-1])]
         copies = [audit.copied(link, withhold=self._dice.random() < 0.3) for link in links]
         shown = audit.verify(copies, anchors)

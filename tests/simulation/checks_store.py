@@ -150,6 +150,10 @@ class StoreChecks:
         require(record["work_key"] == report.run.work_key, "the record names its work")
         traced = lines["publisher_trace.jsonl"]
         require([line["seq"] for line in traced] == list(range(1, len(traced) + 1)), "no step is left out")
+        ends = [line["operation"] for line in traced if line["operation"] in ("promote", "project")]
+        promoted = ["promote"] if report.outcome == "success" else []
+        wanted = [*promoted, *("project" for _ in report.projections)]
+        require(ends == wanted, "the trace goes on to the promotion and each target", ends=ends)
         rights = self._world.settings.dataset(report.dataset_id).rights
         if rights is None or rights.care.level != "public":
             shown = {line["path"] for line in traced if line.get("path") is not None}

@@ -104,7 +104,13 @@ def contract(random: Random) -> str:
             )
         elif value["logicalType"] == "string" and random.random() < 0.6:
             value["logicalTypeOptions"] = random.choice(
-                ({"maxLength": 1}, {"pattern": "^[a-z]+$"}, {"format": "uri"})
+                (
+                    {"maxLength": 1},
+                    {"pattern": "^[a-z]+$"},
+                    {"pattern": r"^\w*\b.?$|(?:1|x){2,}"},
+                    {"pattern": "^(?!x)"},
+                    {"format": "uri"},
+                )
             )
     if random.random() < 0.3:
         value["enum"] = [1, "x", True]

@@ -101,6 +101,71 @@ def project(folder: Path, **source: Any) -> dict[str, Any]:
     return document
 
 
+def _linked_out(folder: Path) -> None:
+    (folder / "secret").write_text("secret")
+    (folder / "in/b.csv").symlink_to("../secret")
+
+
+def _linked_hard(folder: Path) -> None:
+    (folder / "secret").write_text("secret")
+    os.link(folder / "secret", folder / "in/b.csv")
+    (folder / "in").chmod(0o777)
+
+
+def _linked_tree(folder: Path) -> None:
+    (folder / "pub/d1").mkdir(parents=True)
+    (folder / "elsewhere").mkdir()
+    (folder / "pub/d1/versions").symlink_to("../../elsewhere")
+
+
+def _directive(folder: Path) -> None:
+    text = (folder / "kfm.yml").read_text()
+    (folder / "kfm.yml").write_text(f"%YAML 1.1\n---\n{text}")
+
+
+TROUBLES = {
+    "in/b.csv leads out of": (_linked_out, "b.csv leads out of the folder in."),
+    "a hard link": (_linked_hard, "b.csv is also a file outside of in."),
+    "a link in the tree": (_linked_tree, "versions is a link, and is not followed"),
+    "zero width": (lambda folder: (folder / "in/a\u200b.csv").write_text("x"), "character U+200B"),
+    "a directive": (_directive, "kfm.yml:1: not YAML: a directive other than `%YAML 1.2` is not supported"),
+    "brackets": (lambda folder: (folder / "kfm.yml").write_text("a: " + "[" * 9_000), "nested more than 64"),
+}
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_hostile_files_are_refused_by_both(run: Run, tmp_path: Path, name: str) -> None:
+    """Links, unseen characters, YAML of another kind: one refusal, and nothing is written behind a link."""
+    project(tmp_path)
+    harm, sentence = TROUBLES[name]
+    harm(tmp_path)
+    words = ("run", "--source", "s1", "--window", "2026-01-01/P1D", "--json")
+    theirs = run(*words)
+    ours = subprocess.run(
+        [sys.executable, "-m", "kfm", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert sentence in theirs.stdout + theirs.stderr, theirs.stdout + theirs.stderr
+    assert sentence in ours.stdout + ours.stderr, ours.stdout + ours.stderr
+    assert (theirs.returncode == 0) == (ours.returncode == 0)
+    assert "\u200b" not in theirs.stdout + ours.stdout
+    assert not (tmp_path / "elsewhere").exists() or not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_ledger_of_its_making_is_its_owners_alone(run: Run, tmp_path: Path) -> None:
+    """Where no folder closes it off, too."""
+    document = project(tmp_path)
+    (tmp_path / "kfm.yml").write_text(json.dumps({**document, "store": "sqlite:ledger.db"}))
+    assert run("run", "--window", "2026-01-01/P1D").returncode == 0
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.glob("ledger.db*")}
+    assert {"ledger.db", "ledger.db-gate"} <= set(modes)
+    assert set(modes.values()) == {0o600}
+
+
 def test_all_vectors_and_its_own_tests_pass(node: str) -> None:
     """Every shared vector is answered as Python answers it, and the twin's own promises hold."""
     files = sorted(str(path) for path in (TWIN / "test").glob("*.test.mjs"))

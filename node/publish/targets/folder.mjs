@@ -39,7 +39,7 @@ export class FolderTarget {
   project(datasetId, head, known) {
     const folder = this.#folder(datasetId);
     try {
-      files.requireNoLinks([folder, `${folder}/versions`, `${folder}/.tickets`]);
+      this.#requireNoLinks([folder, `${folder}/versions`, `${folder}/.tickets`]);
       const shown = this.#shownAlready(folder, head);
       if (shown !== null) return shown || null;
       for (let round = 0; round < ATTEMPTS_MAX; round += 1) {
@@ -54,6 +54,12 @@ export class FolderTarget {
       throw error;
     }
     throw new TargetUnavailable(`${this.name}: fenced ${ATTEMPTS_MAX} times by others at work on ${folder}.`);
+  }
+
+  /** A link in place of a folder is an error, never a way to somewhere else. @param {string[]} paths */
+  #requireNoLinks(paths) {
+    const link = paths.find(files.isLink);
+    if (link) throw new TargetUnavailable(`${this.name}: ${link.slice(link.lastIndexOf("/") + 1)} is a link, and is not followed (${link}).`);
   }
 
   /** @param {string} datasetId */

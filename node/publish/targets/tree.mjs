@@ -60,7 +60,7 @@ export class VersionBuilder {
         try {
           this.#placeAsset(asset, known);
         } catch (error) {
-          if (error instanceof StoreCorrupt) throw lost(manifest, item, error, this.objects.has(asset.sha256));
+          if (error instanceof StoreCorrupt) throw lost(manifest, item, error);
           throw error;
         }
       }
@@ -191,13 +191,12 @@ function readFile(path, bytesMax = DOCUMENT_BYTES_MAX) {
   }
 }
 
-/** An object of a promoted version is missing or damaged. @param {Manifest} manifest @param {import("../../types.js").Item} item @param {import("../../model/errors.mjs").KfmError} error @param {boolean} damaged */
-function lost(manifest, item, error, damaged) {
+/** An object of a promoted version is missing or damaged. @param {Manifest} manifest @param {import("../../types.js").Item} item @param {import("../../model/errors.mjs").KfmError} error */
+function lost(manifest, item, error) {
   const window = `${rfc3339(item.window_start_ms)}/${rfc3339(item.window_end_ms)}`;
   return new StoreCorrupt(`${manifest.dataset_id}, item ${item.id}: ${error.detail}`, {
     remedy:
       "Bring the object back from a copy of the objects folder and run `kfm project`; or " +
-      (damaged ? "remove the damaged object and " : "") +
       `fetch its window again: \`kfm run --source ${item.source_id} --window ${window} --force --rationale TEXT --ticket ID\`.`,
   });
 }

@@ -11,6 +11,7 @@ from kfm.model.audit import Anchor, ChainVerdict
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import BackendUnavailable, UsageError
 from kfm.model.times import rfc3339
+from kfm.system import sync
 
 ANCHORS_BYTES_MAX = 64 * 1024 * 1024
 _ANCHOR = msgspec.json.Decoder(Anchor)
@@ -75,7 +76,7 @@ def append(path: str, anchor: Anchor) -> None:
                     data = b"\n" + data
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
     except OSError as error:
         raise BackendUnavailable(
             f"{path} can't be written: {(error.strerror or str(error)).lower()}.",

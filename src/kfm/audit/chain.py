@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kfm.model import audit
 from kfm.model.audit import EVENTS, UNITS, Row, Seal, from_details, leaf
+from kfm.model.errors import StoreCorrupt
 from kfm.model.records import Record
 from kfm.model.runs import ChainLink
 from kfm.ports import Progress
@@ -41,13 +42,16 @@ def links(
 def verify(
     ledger: LedgerReader, anchors: Iterable[audit.Anchor] = (), progress: Progress | None = None
 ) -> audit.ChainVerdict:
-    head = ledger.chain_head()  # before the rows: those that come later are none of its business
+    try:
+        head = ledger.chain_head()  # before the rows: those that come later are none of its business
+    except StoreCorrupt:
+        head = None
     if progress is not None:
-        progress.phase(PHASE, head[0])
+        progress.phase(PHASE, head[0] if head else None)
     verdict = audit.verify(links(ledger, progress), anchors, head)
     if progress is not None:
         progress.done()
-    return verdict
+    return verdict if head is not None or verdict.finding else audit.without_head(verdict)
 
 
 def newest(

@@ -13,6 +13,7 @@ from kfm.model.errors import BackendUnavailable, ExtraMissing, StoreBusy, StoreC
 from kfm.model.records import Node
 from kfm.model.run_state import outputs_of, outputs_text
 from kfm.ports import Key
+from kfm.system import sync
 
 TRIES_MAX = 10
 COMPACT_EVERY = 100  # commits
@@ -316,7 +317,7 @@ def _sync(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):  # compacted and removed by another process meanwhile
         handle = os.open(path, os.O_RDONLY)
         try:
-            os.fsync(handle)
+            sync(handle)
         finally:
             os.close(handle)
 

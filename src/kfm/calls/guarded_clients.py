@@ -11,7 +11,7 @@ from kfm.calls.guard import asked_ms, classify_call
 from kfm.model.breaker import PROBE_LEASE_MS
 from kfm.model.errors import BackendUnavailable, ChecksumMismatch, KfmError, UpstreamUnavailable
 from kfm.model.records import ObjectStat
-from kfm.model.units import PROVIDERS
+from kfm.model.units import provider_of
 from kfm.ports import Bucket, Clock, Http, Response, Upstream
 
 RENEW_MS = PROBE_LEASE_MS // 3
@@ -225,7 +225,7 @@ class GuardedUpstream:
         self._circuit_guard = circuit_guard  # by provider
 
     def _of(self, object_uri: str) -> CircuitGuard:
-        return self._circuit_guard(PROVIDERS[object_uri.partition("://")[0]])
+        return self._circuit_guard(provider_of(object_uri.partition("://")[0]) or "unknown")
 
     def head(self, object_uri: str) -> ObjectStat | None:
         return self._of(object_uri).call(lambda: self._upstream.head(object_uri))

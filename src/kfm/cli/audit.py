@@ -87,22 +87,25 @@ def verify(session: CommandSession, anchors: tuple[str, ...]) -> int:
     and named. That the end was cut off, or that everything was written anew, shows only against an anchor:
     `kfm audit anchor` makes one, and the rows after the last are said to be unanchored. The events that runs
     posted, and the history of units, are checked against the seals in the chain; what came after the last
-    seal is counted.
+    seal is counted. Promotions, switches, approvals, invocations and units are compared with what chain and
+    history tell of them: one that was edited by itself is named.
 
     Exit status 0 if everything is sound, 1 if it is not.
     """
     from kfm.audit.chain import SealsVerdict, links, verify, verify_seals
+    from kfm.audit.records import RecordsVerdict, compare_records
     from kfm.model.audit import UNITS
 
     with session.app(read_only=True) as app:
         files, kept, others = _anchors(app, anchors)  # before the rows: none can be beyond their end
         verdict = verify(app.ledger, kept, _progress(session))
-        seals = units = SealsVerdict()
+        seals, units, records = SealsVerdict(), SealsVerdict(), RecordsVerdict()
         if verdict.sound:
             seals = verify_seals(app.ledger, links(app.ledger))
             units = verify_seals(app.ledger, links(app.ledger), UNITS)
+            records = compare_records(app.ledger)
         environment = app.settings.environment
-    sound = verdict.sound and seals.sound and units.sound
+    sound = verdict.sound and seals.sound and units.sound and records.sound
     document = {
         "environment": environment,
         "sound": sound,
@@ -119,12 +122,14 @@ def verify(session: CommandSession, anchors: tuple[str, ...]) -> int:
         "finding": verdict.finding,
         "events": seals if verdict.sound else None,
         "units": units if verdict.sound else None,
+        "records": records if verdict.sound else None,
     }
     lines = _verdict_lines(verdict, files)
     if verdict.sound:  # what is wrong comes first
         kinds = sorted(((seals, "event"), (units, "page")), key=lambda kind: kind[0].sound)
         sealed = [line for found, what in kinds for line in _seal_lines(found, what)]
-        lines = [*lines, *sealed] if sound else [*sealed, *lines]
+        edited = [_record_line(finding) for finding in records.findings]
+        lines = [*lines, *sealed] if sound else [*edited, *sealed, *lines]
     session.emit(document, lines)
     if others:
         session.note(f"{counted(others, 'anchor')} of other environments: not compared")
@@ -147,6 +152,11 @@ def _seal_lines(seals: Any, what: str) -> list[str]:
         since = f" since {what} {seals.unsealed_since}" if seals.unsealed_since else ""
         lines.append(f"unsealed: {counted(seals.unsealed, what)}{of}{since}; `kfm audit seal` seals them")
     return lines
+
+
+def _record_line(finding: Any) -> str:
+    row = f" (row {finding.row} of the chain)" if finding.row is not None else ""
+    return click.style(f"BROKEN record: {one_line(finding.detail)}{row}", fg="red")
 
 
 def _verdict_lines(verdict: Any, files: Sequence[str]) -> list[str]:

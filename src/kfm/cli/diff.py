@@ -21,6 +21,7 @@ from kfm.cli.run import (
 )
 from kfm.cli.session import CommandSession
 from kfm.model.errors import UsageError
+from kfm.system import sync
 
 _SIGN_COLOURS = {"+": "green", "~": "yellow", "-": "red", "!": "red"}
 
@@ -77,7 +78,7 @@ def write_plan(path: str, plan: Any) -> None:
         with open(draft, "xb") as file:
             file.write(write(plan))
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         os.replace(draft, path)
     except OSError as error:
         raise UsageError(f"The plan can't be written to {path}: {(error.strerror or '').lower()}.") from None

@@ -49,15 +49,16 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 @click.command()
 @click.option("--offline", is_flag=True, help="Do not try the sources' addresses.")
+@click.option("--deep", is_flag=True, help="Read every stored object and compare it with its checksum.")
 @session_options
-def command(session: CommandSession, offline: bool) -> int:
+def command(session: CommandSession, offline: bool, deep: bool) -> int:
     """Check this machine, the store, sources and targets.
 
     Each line says ok, warn or fail, and how to fix it. Nothing is changed; addresses are only asked
     with HEAD. Exit code 4 if a backend fails, 1 if something else does, else 0.
     """
 
-    findings = examine(session.load(bare=True), offline=offline)
+    findings = examine(session.load(bare=True), offline=offline, deep=deep)
     rows = [finding._asdict() for finding in findings]
     failed = [finding for finding in findings if finding.state == "fail"]
     code = 4 if any(finding.backend for finding in failed) else 1 if failed else 0
@@ -91,7 +92,7 @@ Group = Callable[[Any], Iterator[DoctorFinding]]
 Application = Callable[[], Any]  # opens it, read-only, unless it is open
 
 
-def examine(loaded: Any, *, offline: bool) -> list[DoctorFinding]:
+def examine(loaded: Any, *, offline: bool, deep: bool = False) -> list[DoctorFinding]:
     """Every check, in the order in which a run would meet them."""
     message = f"{loaded.path} is right"
     if not loaded.is_file:
@@ -106,7 +107,9 @@ def examine(loaded: Any, *, offline: bool) -> list[DoctorFinding]:
             return stack.enter_context(open_app(loaded, read_only=True))
 
         groups: list[Group] = [_clock, _installation, _environment, _secrets, _state]
-        groups += [partial(_store, application), _contracts, partial(_policies, application), _targets]
+        groups += [partial(_store, application)]
+        groups += [partial(_objects, application)] if deep else []
+        groups += [_contracts, partial(_policies, application), partial(_targets, application)]
         groups += [_extras, _reach, partial(_incidents, application), _service]
         if not offline:
             groups += [
@@ -331,6 +334,53 @@ def _store(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
         )
 
 
+def _objects(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
+    """Every stored object against its name, and what kept versions need and is not there."""
+    from kfm.model.errors import StoreCorrupt
+    from kfm.objects.local import missing, verify_object
+    from kfm.publish.targets.folder import lost
+
+    app = application()
+    owners = _owners(app, loaded.settings.limits.versions_kept)
+    pinned = set(app.ledger.branch_reader().objects_kept(0))
+    count = size = damaged = 0
+    for sha256 in app.objects.all():
+        count += 1
+        try:
+            size += verify_object(app.objects, sha256)
+            owners.pop(sha256, None)
+        except (OSError, StoreCorrupt) as error:
+            damaged += 1
+            problem = error if isinstance(error, StoreCorrupt) else StoreCorrupt(f"{sha256}: {error}")
+            if sha256 in owners:
+                manifest, item = owners.pop(sha256)
+                problem = lost(manifest, item, problem)
+                fix = problem.way_out
+            else:
+                place = app.objects.local_path(sha256) or f"sha256:{sha256} from the bucket"
+                fix = f"No kept version has it: remove {place}."
+                if sha256 in pinned:
+                    fix = "`kfm pipeline run NAME --verify` makes it again, with the pipeline that made it."
+            yield DoctorFinding("objects", "fail", problem.detail, fix, backend=True)
+    for sha256, (manifest, item) in owners.items():
+        problem = lost(manifest, item, missing(sha256))
+        yield DoctorFinding("objects", "fail", problem.detail, problem.way_out, backend=True)
+    state, read = "warn" if damaged else "ok", f"{counted(count, 'object')}, {readable_size(size)}"
+    yield DoctorFinding("objects", state, f"{read} were read; {damaged} damaged, {len(owners)} missing")
+
+
+def _owners(app: Any, keep: int) -> dict[str, Any]:
+    """Of each object that a kept version has: a manifest and the item in it."""
+    found: dict[str, Any] = {}
+    for head in app.ledger.heads():
+        for promotion in app.ledger.promotions(head.dataset_id, limit=max(1, keep)):
+            manifest = app.ledger.manifest(promotion.version_id)
+            for item in manifest.items if manifest else ():
+                for asset in item.assets:
+                    found.setdefault(asset.sha256, (manifest, item))
+    return found
+
+
 # --- files, targets, extras --------------------------------------------------------
 
 
@@ -356,7 +406,7 @@ def _policies(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
     )
 
 
-def _targets(loaded: Any) -> Iterator[DoctorFinding]:
+def _targets(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
     if not loaded.settings.publish and (loaded.settings.sources or not loaded.settings.ingest.queues):
         yield DoctorFinding(
             "targets",
@@ -370,7 +420,10 @@ def _targets(loaded: Any) -> Iterator[DoctorFinding]:
             path = loaded.resolve(target.path or ".")
             place = _nearest_folder(path)
             if os.access(place, os.W_OK | os.X_OK):
-                yield DoctorFinding("targets", "ok", f"{name}: {path} can be written")
+                fallen = _fallen(application(), name)
+                yield from fallen
+                if not fallen:
+                    yield DoctorFinding("targets", "ok", f"{name}: {path} can be written")
             else:
                 yield DoctorFinding(
                     "targets", "fail", f"{name}: {place} is not writable", "Change its owner or mode.", True
@@ -381,6 +434,25 @@ def _targets(loaded: Any) -> Iterator[DoctorFinding]:
             )
         elif target.kind != "s3":  # of a bucket `buckets` tells
             yield DoctorFinding("targets", "ok", f"{name}: nothing to check before it is used")
+
+
+def _fallen(app: Any, name: str) -> list[DoctorFinding]:
+    """What this target was known to show, and does not show any more."""
+    from kfm.runs.target_updates import fell, is_configured
+
+    (target,) = (each for each in app.projections if each.name == name)
+    known = app.ledger.projected()
+    heads = (head for head in app.ledger.heads() if (head.dataset_id, name) in known)
+    return [
+        DoctorFinding(
+            "targets",
+            "fail",
+            f"{name}: it does not show version {head.sequence} of {head.dataset_id}",
+            "kfm project",
+        )
+        for head in heads
+        if is_configured(app.settings, head.dataset_id) and fell(target, head)
+    ]
 
 
 def _buckets(application: Application, loaded: Any) -> Iterator[DoctorFinding]:

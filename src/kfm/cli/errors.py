@@ -22,8 +22,10 @@ def as_error(problem: BaseException) -> KfmError:
     if isinstance(problem, click.ClickException):
         return UsageError(problem.format_message())
     if isinstance(problem, OSError):
-        place = f" ({problem.filename})" if problem.filename else ""
-        return BackendUnavailable(f"{problem.strerror or problem}{place}.")
+        from kfm.system import os_trouble
+
+        trouble = os_trouble(problem)
+        return BackendUnavailable(trouble.text, remedy=trouble.remedy)
     return KfmError(
         f"{type(problem).__name__}: {problem}",
         remedy="This is a defect. Run it again with --verbose for the traceback, and report it.",

@@ -17,7 +17,7 @@ from kfm.cli import process
 from kfm.cli.output import Level, instant
 from kfm.model.records import Record
 from kfm.telemetry import log_records
-from kfm.telemetry.log_records import ROOT, CorrelationFilter, RedactionFilter, extra_of
+from kfm.telemetry.log_records import ROOT, CorrelationFilter, OutageFilter, RedactionFilter, extra_of
 
 FORMATS = ("text", "json")
 MESSAGE_CHARS_MAX = 16_384
@@ -104,6 +104,7 @@ class StderrHandler(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
+        self.addFilter(OutageFilter())
         self.addFilter(CorrelationFilter())
         self.addFilter(RedactionFilter(process.redacted))
 

@@ -19,7 +19,7 @@ from kfm.model.quantities import counted, duration, moment
 from kfm.model.records import UNIT_STATUSES
 from kfm.model.redaction import MASK_KEY, mask
 from kfm.model.times import parse_rfc3339, rfc3339
-from kfm.model.units import PROVIDERS, SCHEMES
+from kfm.model.units import PROVIDER_NAME, provider_of, scheme_of
 from kfm.reports.lookup import find_unit, unit_of_activity
 from kfm.reports.state_words import UNITS, of_quarantined, of_request, of_unit
 from kfm.reports.units import HASH_PREFIX, dead_document, find_dead
@@ -228,14 +228,16 @@ def _text(value: Any) -> str:
     "--key", nargs=2, metavar="BUCKET KEY", help="Read this key instead of a message. It is taken as it is."
 )
 @click.option(
-    "--provider", type=click.Choice(("aws", "gcp", "azure")), help="Whose bucket --key means.", default=None
+    "--provider",
+    metavar="NAME",
+    help="Whose bucket --key means, or a message in S3's form: aws, gcp, azure, or another's name.",
 )
 @click.option(
     "--generic",
     multiple=True,
     metavar="BUCKET=DATASET",
     help="Take in objects of BUCKET that no known dataset claims, as plain items of DATASET. "
-    "gs://BUCKET and az://ACCOUNT/CONTAINER name other providers.",
+    "gs://BUCKET, az://ACCOUNT/CONTAINER and s3+NAME://BUCKET name other providers.",
 )
 @click.option("--topic", "topics", multiple=True, metavar="ARN", help="Let this SNS topic speak, too.")
 @session_options
@@ -263,13 +265,15 @@ def parse_message(
     from kfm.nodd.dataset_registry import load_registry
     from kfm.nodd.messages.record_outcomes import line, parse_key, parse_message
 
+    if provider is not None and PROVIDER_NAME.match(provider) is None:
+        raise UsageError(f"`{provider[:64]}` is no provider's name.")
     registry = load_registry(_policy(generic, topics))
     now_ms = system_clock().now_ms()
     outcomes: Sequence[RecordOutcome]
     if key is not None:
         outcomes = (parse_key(*key, registry, now_ms, provider),)
     else:
-        outcomes = parse_message(_body(session), registry, now_ms)
+        outcomes = parse_message(_body(session), registry, now_ms, provider)
     rows = [msgspec.to_builtins(line(outcome)) for outcome in outcomes]
     code = int(any("error_code" in row and "ignored" not in row for row in rows))
     lines = [encode(row, "jsonl").rstrip("\n") for row in rows]
@@ -332,7 +336,7 @@ def _generic(text: str) -> Generic:
 
     bucket, equals, dataset = text.rpartition("=")
     scheme, separator, rest = bucket.partition("://")
-    provider = PROVIDERS.get(scheme) if separator else "aws"
+    provider = provider_of(scheme) if separator else "aws"
     try:
         if not equals or provider is None:
             raise RecordRefusal("RECORD_INVALID")
@@ -351,7 +355,7 @@ def _document(dataset: Dataset) -> dict[str, Any]:
         "buckets": [
             {
                 "provider": place.provider,
-                "uri": f"{SCHEMES[place.provider]}://{place.bucket}",
+                "uri": f"{scheme_of(place.provider)}://{place.bucket}",
                 "platform": place.platform,
             }
             for place in dataset.places

@@ -82,7 +82,9 @@ def command() -> None:
 @click.option("--jobs", type=click.IntRange(1, JOBS_MAX), help="So many nodes at a time.")
 @click.option("--processes", is_flag=True, help="Run nodes in processes of their own, not in threads.")
 @click.option("--keep-going", is_flag=True, help="After a failure, run whatever does not depend on it.")
-@click.option("--verify", is_flag=True, help="Read files again, whatever their size and times say.")
+@click.option(
+    "--verify", is_flag=True, help="Read files and stored results again, whatever their size and times say."
+)
 @click.option("--all", "all_nodes", is_flag=True, help="In JSON, list the unchanged nodes, too.")
 @directory_option
 @session_options
@@ -142,7 +144,9 @@ def run(
 @click.option("--from", "fork_from", metavar="NODE", help="With --fork: the node to begin from.")
 @click.option("--force", metavar="NODE", multiple=True, help="If this node ran in any case; may be repeated.")
 @click.option("--only", metavar="NODE", multiple=True, help="Only this and what it reads from; repeatable.")
-@click.option("--verify", is_flag=True, help="Read files again, whatever their size and times say.")
+@click.option(
+    "--verify", is_flag=True, help="Read files and stored results again, whatever their size and times say."
+)
 @click.option("--all", "all_nodes", is_flag=True, help="List the unchanged nodes, too.")
 @directory_option
 @session_options

@@ -18,6 +18,7 @@ from kfm.model.quantities import counted, moment
 from kfm.model.replays import MODES, ReplayPlan, ReplaySpec, Selection, check_plan
 from kfm.reports.lookup import is_wal_id
 from kfm.reports.state_words import UNITS, by_word, of_unit
+from kfm.system import sync
 
 FILE_BYTES_MAX = 64 * 1024 * 1024
 LIMIT_MAX = 1_000_000
@@ -166,7 +167,7 @@ def write_record(path: str, record: Any) -> None:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(text + b"\n")
                 file.flush()
-                os.fsync(file.fileno())
+                sync(file.fileno())
             os.replace(draft, path)
         except BaseException:
             Path(draft).unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -9,6 +10,7 @@ import click
 from kfm.cli.options import StateChoice, session_options
 from kfm.cli.output import PAGE, between, duration, matching, one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
+from kfm.model.errors import UsageError
 from kfm.model.quantities import counted, moment, span
 from kfm.model.requests import ADOPTED, SYNCHRONOUS
 from kfm.reports.explain.invocations import refused
@@ -35,6 +37,11 @@ _STORED = {"published": "success", "unchanged": "success", "refused": "failed"} 
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=20, help="At most so many.", show_default=True
 )
 @click.option("--export", "to", metavar="FILE", help="Write all to FILE (.jsonl, .parquet, .feather).")
+@click.option(
+    "--invocations",
+    is_flag=True,
+    help="With --export: every call that asked for a run, also those that became none.",
+)
 @session_options
 def command(
     session: CommandSession,
@@ -43,13 +50,22 @@ def command(
     status: str | None,
     limit: int,
     to: str | None,
+    invocations: bool,
 ) -> None:
     """List runs, newest first.
 
     REV is the revision of the work, TRY how often it was tried. The id is shortened; every command takes it
     like that, and JSON output has all of it.
     """
+    if invocations and (to is None or status is not None):
+        raise UsageError("--invocations goes with --export FILE, and without --status.")
     with session.app(read_only=True) as app:
+        if to is not None and invocations:
+            from kfm.pipelines.record_export import export_invocations
+
+            number = export_invocations(_invocations(app.ledger, dataset, source), to)
+            session.emit({"written": to, "invocations": number}, [f"{to}: {counted(number, 'invocation')}"])
+            return
         if to is not None:
             found = _find(app.ledger, dataset, source, status, EXPORT_MAX)
             from kfm.pipelines.record_export import export_runs
@@ -86,6 +102,16 @@ def command(
                 session.note(f"the configuration has no {kind} `{wanted}`{did_you_mean(wanted, known)}")
     if more and session.output == "text":
         session.note(f"more runs are not shown: use --limit (now {limit})")
+
+
+def _invocations(ledger: Any, dataset: str | None, source: str | None) -> Iterator[Any]:
+    """Oldest first."""
+    after = 0
+    while page := ledger.invocations_since(after, PAGE):
+        after = page[-1][0]
+        for _, call in page:
+            if dataset in (None, call.dataset_id) and source in (None, call.source_id):
+                yield call
 
 
 def _find(ledger: Any, dataset: str | None, source: str | None, status: str | None, limit: int) -> list[Any]:

@@ -68,7 +68,7 @@ def render(document: dict[str, Any], words: dict[str, str]) -> list[str]:
         ("incidents", _incident_rows(document)),
         ("quarantine and retries", _ahead_rows(document)),
         ("requests", _request_rows(document)),
-        ("not shown yet", _pending_rows(document)),
+        ("not shown", _pending_rows(document)),
         ("not delivered yet", _lineage_rows(document)),
         ("announced objects", _unit_rows(document)),
     ):

@@ -48,7 +48,16 @@ OWN = {
     "sync": {"members"},
 }
 WITHOUT_PROVIDER = ("files", "sync")  # kinds of sources that call nothing outside by themselves
-TARGET_NEEDS = {"local": "path", "s3": "url", "github-actions": None, "noop": None}
+TARGET_NEEDS = {
+    "branch": None,
+    "dcat": "url",
+    "github-actions": None,
+    "local": "path",
+    "noop": None,
+    "s3": "url",
+    "stac": "url",
+}
+CATALOGUES = ("dcat", "stac")
 STORES = ("sqlite:", "postgresql://", "postgres://", "env:", "file:")
 SCHEMES = {"url": ("http", "https"), "bucket": ("s3", "gs", "az", "file")}
 
@@ -338,9 +347,17 @@ def _target(target: Target, path: str) -> Iterator[Problem]:
         yield path, f"a target of kind `{target.kind}` needs `{needed}`"
     if target.kind == "s3" and target.url and not target.url.startswith("s3://"):
         yield f"{path}.url", "`url` must begin with `s3://` and name a place"
+    if target.kind in CATALOGUES:
+        if target.url and not is_web_address(target.url):
+            yield f"{path}.url", "`url` must begin with `http://` or `https://` and name a place"
+        if not target.options.get("assets"):
+            yield (
+                f"{path}.options",
+                f"a target of kind `{target.kind}` needs `assets`: where its files are read",
+            )
     if target.provider is not None:
         yield from _provider_name(target.provider, path)
-        if target.kind != "s3":
+        if target.kind not in ("s3", *CATALOGUES):
             why = "nothing outside is called"
             yield f"{path}.provider", f"`provider` does not apply to a target of kind `{target.kind}`: {why}"
 

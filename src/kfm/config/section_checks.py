@@ -35,13 +35,15 @@ DATASET_RULE = "lower-case letters, digits and `-`, beginning and ending with a 
 _DATASET = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _TOPIC = re.compile(r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,256}")
-_PLACE = re.compile(r"(?:s3|gs|az)://\S+")
+_PLACE = re.compile(r"(?:s3(?:\+[a-z0-9-]+)?|gs|az)://\S+")
+PROVIDER_RULE = "a-z, 0-9 and `-`, beginning with one of a-z, at most 30"
 
 
 def ingest_problems(settings: Settings) -> Iterator[Problem]:
     ingest = settings.ingest
     yield from _queues(ingest)
     yield from _policies(ingest)
+    yield from _ingest_providers(ingest)
     yield from _generic(ingest)
     yield from _places(ingest)
     yield from _replicas(ingest)
@@ -65,6 +67,11 @@ def dataset_problems(settings: Settings, known: Collection[str]) -> Iterator[Pro
         for index, policy in enumerate(settings.ingest.policies)
         for position, name in enumerate(policy.datasets)
         if name != "*"
+    ]
+    said += [
+        (f"ingest.providers[{index}].buckets.{bucket}", name)
+        for index, one in enumerate(settings.ingest.providers)
+        for bucket, name in one.buckets.items()
     ]
     said += [
         (f"sources[{index}].follows[{position}]", name)
@@ -133,6 +140,37 @@ def _policies(ingest: Ingest) -> Iterator[Problem]:
         for position, code in enumerate(policy.replay_quarantined):
             if code != "*" and not _CODE.fullmatch(code):
                 yield f"{path}.replay_quarantined[{position}]", f"`{code[:64]}` is no error code"
+
+
+def _ingest_providers(ingest: Ingest) -> Iterator[Problem]:
+    named = [(f"ingest.generic[{index}]", one.provider) for index, one in enumerate(ingest.generic)]
+    named += [(f"ingest.queues[{index}]", one.provider) for index, one in enumerate(ingest.queues)]
+    if not ingest.providers and all(name == "aws" for _, name in named):
+        return
+    from kfm.model.units import PROVIDER_NAME, SCHEMES, scheme_of  # late: most configurations name none
+
+    known = set(SCHEMES)
+    for index, one in enumerate(ingest.providers):
+        path = f"ingest.providers[{index}]"
+        if not PROVIDER_NAME.match(one.name):
+            yield f"{path}.name", f"the provider name `{one.name[:40]}` is not allowed: {PROVIDER_RULE}"
+        elif one.name in known:
+            yield f"{path}.name", f"there is a provider `{one.name}` already"
+        known.add(one.name)
+        place = f"{scheme_of(one.name)}://"
+        if ingest.reads_buckets and not any(each.startswith(place) for each in ingest.object_options):
+            yield (
+                path,
+                f"policies have objects looked at: `ingest.object_options` needs `{place}*`, an endpoint",
+            )
+        for bucket, dataset in one.buckets.items():
+            if not bucket.strip() or "://" in bucket:
+                yield f"{path}.buckets.{bucket}", "a bucket is named alone, without `://`"
+            if not _DATASET.fullmatch(dataset):
+                yield f"{path}.buckets.{bucket}", f"`{dataset[:64]}` can't be the name of a dataset"
+    for path, name in named:
+        if name not in known:
+            yield f"{path}.provider", f"there is no provider `{name[:40]}`{did_you_mean(name, sorted(known))}"
 
 
 def _generic(ingest: Ingest) -> Iterator[Problem]:

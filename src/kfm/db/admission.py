@@ -37,9 +37,7 @@ def admit(session: Session, request: Admit, dead: leases.Dead, journal: Journal)
     if stored is None:
         return AdmitResult(answer="moved", run=_in_the_way(session, request.run))
     if lock.holder is not None:
-        leases.evict(
-            session, lock, now_ms, journal
-        )  # a run that was just taken over has a higher fence and goes on
+        leases.evict(session, lock, now_ms, journal, heir=stored.run_id)
     leases.take(
         session, lock, fence, request.worker_id, request.run.run_id, now_ms, now_ms + request.lease_ms
     )

@@ -183,9 +183,11 @@ def delete_in(session: Session, name: str, *, expected: str | None = None) -> Br
     return held
 
 
-def set_state_in(session: Session, name: str, head: str) -> bool:
-    """Note that run-state agrees with the tree at this head; False if the branch is elsewhere."""
-    return session.one("branches.set_state", name=name, state_commit=head, seen_head=head) is not None
+def set_state_in(session: Session, name: str, head: str, agreed: str | None = None) -> bool:
+    """Note that run-state agrees with the tree at this head, or only did at another; False if the branch is
+    elsewhere."""
+    answer = session.one("branches.set_state", name=name, state_commit=agreed or head, seen_head=head)
+    return answer is not None
 
 
 # --- inside --------------------------------------------------------------------------

@@ -67,7 +67,8 @@ def hold(session: Session) -> None:
 
 def _held_head(session: Session) -> tuple[int, str]:
     row = session.one("chain_heads.get_for_update")
-    assert row is not None, "the migration makes it"
+    if row is None:
+        raise rows.headless()
     return int(row[0]), str(row[1])
 
 

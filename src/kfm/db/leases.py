@@ -18,6 +18,7 @@ WORKER_DIED = "WORKER_DIED"
 CANCELLED = "CANCELLED"
 GONE = "The process that ran it is gone."
 COLLECTOR = "gc"  # the lock that garbage collection holds; no run starts while it is held
+PIPELINES = ("pipeline:", "node:")  # locks of pipeline runs, which need not be runs of a source
 
 
 def is_gone(lock: Lock, now_ms: int, dead: Dead) -> bool:
@@ -33,10 +34,9 @@ def _lapsed(lock: Lock, now_ms: int) -> bool:
 
 def at_work_on(session: Session, branch: str) -> Lock | None:
     """The lock of a pass, or of a node that runs alone, on this branch."""
-    kinds, place = ("pipeline:", "node:"), f"@{branch}"
     return live(
         session,
-        lambda lock: lock.scope.startswith(kinds) and lock.scope.endswith(place),
+        lambda lock: lock.scope.startswith(PIPELINES) and lock.scope.endswith(f"@{branch}"),
         session.now_ms(),
     )
 
@@ -87,16 +87,22 @@ def free(session: Session, lock: Lock, now_ms: int) -> None:
     take(session, lock, lock.fence + 1, None, None, now_ms, 0)
 
 
-def evict(session: Session, lock: Lock, now_ms: int, journal: Journal) -> Reaped:
-    """Fail the run of a holder that is gone."""
+def evict(
+    session: Session, lock: Lock, now_ms: int, journal: Journal, heir: str | None = None
+) -> Reaped | None:
+    """Fail the run of a holder that is gone; None if it is not the run's holder any more.
+
+    `heir` is the run that takes the lock: if it is the same one, it goes on, and the earlier attempt ends."""
     assert lock.holder is not None
     run_id, lapsed = lock.holder.run_id, _lapsed(lock, now_ms)
     code, reason = LEASE_EXPIRED if lapsed else WORKER_DIED, GONE
     cancelled = session.one("requests.cancelled", run_id=run_id)
     if cancelled is not None:  # its process was told to stop, and did
         code, reason = CANCELLED, str(cancelled[0])
+    if not fail_holder(session, lock, code, reason, now_ms, journal, is_taken_over=run_id == heir):
+        return None
+    if cancelled is not None:
         session.all("requests.end_cancelled", run_id=run_id, ended_at_ms=now_ms)
-    fail_holder(session, lock, code, reason, now_ms, journal)
     return Reaped(run_id=run_id, scope=lock.scope, worker_id=lock.holder.worker_id, lapsed=lapsed)
 
 
@@ -110,11 +116,14 @@ def fail_holder(
     error_class: str = "lease",
     *,
     retryable: bool = True,
-) -> None:
-    """Fail the run that a lock is held for, without a word from its process."""
+    is_taken_over: bool = False,
+) -> bool:
+    """Fail the run that a lock is held for, without a word from its process.
+
+    False if the run went on under a lock of another scope: what is under way there stays open."""
     assert lock.holder is not None
     run_id = lock.holder.run_id
-    session.one(
+    landed = session.one(
         "runs.fail",
         run_id=run_id,
         fence=lock.fence,
@@ -122,9 +131,14 @@ def fail_holder(
         error_code=code,
         error_message=message,
     )
-    session.all("invocations.interrupt", run_id=run_id, reason=message, reason_code=code)
+    goes_on = landed is None and not is_taken_over and not lock.scope.startswith(PIPELINES)
+    ended = "invocations.interrupt_earlier" if goes_on else "invocations.interrupt"
+    session.all(ended, run_id=run_id, reason=message, reason_code=code)
+    if goes_on:
+        return False
     lone = lone_node(lock.scope)
     journal.abandon(session, run_id, code, message, now_ms, lone, error_class, retryable=retryable)
+    return True
 
 
 def lone_node(scope: str) -> str:
@@ -145,6 +159,6 @@ def sweep(session: Session, now_ms: int, dead: Dead, journal: Journal) -> tuple[
             continue
         ended = evict(session, lock, now_ms, journal)
         free(session, lock, now_ms)
-        if lock.scope != COLLECTOR:
+        if ended is not None:
             reaped.append(ended)
     return reaped, live

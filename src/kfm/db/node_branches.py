@@ -217,7 +217,8 @@ def branched(session: Session, source: str | None, made: Branch) -> None:
 
 def merged(session: Session, source: str, into: str, before: Branch, after: Commit) -> None:
     """The target knows of the nodes whose outputs the merge brought what the source knows of them."""
-    if branch_commits.branch_in(session, source) is None:
+    origin = branch_commits.branch_in(session, source)
+    if origin is None:
         return  # a commit or a tag: nothing is known of it but its tree
     tree_before, forest = _tree(session, before.head)
     brought = {dataset_of(change.path): None for change in forest.diff(tree_before, after.tree_id)}
@@ -226,7 +227,9 @@ def merged(session: Session, source: str, into: str, before: Branch, after: Comm
     # Other inputs may have made the same outputs: then the trees agree, and what is known does not.
     session.all("node_heads.copy_equal", branch=source, into=into)
     if before.state_commit in (before.head, None):
-        branch_commits.set_state_in(session, into, after.commit_id)
+        # What the source knows may have been reverted there: then the next pipeline run compares here, too.
+        agrees = origin.state_commit in (origin.head, None)
+        branch_commits.set_state_in(session, into, after.commit_id, None if agrees else before.head)
 
 
 def promoted(session: Session, branch: str, into: str, *, run_id: str, author: str) -> None:

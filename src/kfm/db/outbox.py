@@ -104,6 +104,10 @@ class Journal:
         The rows decide what is under way: a process that lost the answer to a step does not know of its node.
         """
         self.keep(session, retries)
+        if run.status == "failed":  # a pass that lost the answer to its begin, or to its end, is still open
+            self._abandon_pass(
+                session, run.run_id, run.error_code or "", run.error_message or "", now_ms, lone=""
+            )
         reported = {(account.attempt.attempt, account.attempt.node): account for account in accounts}
         whole = reported.get((run.attempts, ""))
         for row in session.all("attempts.under_way", run_id=run.run_id):

@@ -130,19 +130,36 @@ def fail_pass(session: Session, run_id: str, code: str, now_ms: int) -> None:
     session.all("passes.interrupt", run_id=run_id, ended_at_ms=now_ms, error_code=code)
 
 
+def passed_over(session: Session, request: BeginPass, lock: Lock, now_ms: int) -> list[Left]:
+    """Take another's lock from a holder that is gone: should it come back, it finds that it has lost."""
+    if lock.holder is None:
+        return []
+    run_id, node = lock.holder.run_id, leases.lone_node(lock.scope)
+    leases.free(session, lock, now_ms)
+    if run_id == request.run_id:
+        return []
+    found = [(each, leases.WORKER_DIED) for each in close_left(session, run_id, now_ms, node)]
+    if not node:
+        fail_pass(session, run_id, leases.WORKER_DIED, now_ms)
+    return found
+
+
 _GRAPH = msgspec.json.Decoder(Graph)
 
 
 def join(session: Session, request: BeginPass, dead: leases.Dead) -> Begun:
     now_ms = session.now_ms()
     # Garbage collection, a run of the whole pipeline, and any run of this very node.
-    for scope in (leases.COLLECTOR, pipeline_scope(request.pipeline_id, request.branch), request.scope):
-        lock = leases.lock_for_update(session, scope)
-        if lock.holder is not None and not leases.is_gone(lock, now_ms, dead):
-            return Begun(held_by=lock)
+    _, whole, lock = locks = [
+        leases.lock_for_update(session, scope)
+        for scope in (leases.COLLECTOR, pipeline_scope(request.pipeline_id, request.branch), request.scope)
+    ]
+    for each in locks:
+        if each.holder is not None and not leases.is_gone(each, now_ms, dead):
+            return Begun(held_by=each)
     fence = lock.fence + 1
     leases.take(session, lock, fence, request.worker_id, request.run_id, now_ms, now_ms + request.lease_ms)
-    left = abandoned(session, request, lock, now_ms)
+    left = [*passed_over(session, request, whole, now_ms), *abandoned(session, request, lock, now_ms)]
     row = session.one(
         "passes.join",
         run_id=request.run_id,
@@ -199,13 +216,13 @@ def others_at_work(session: Session, request: EndPass) -> bool:
     )
 
 
-def at_work(session: Session, request: BeginPass, now_ms: int, dead: leases.Dead) -> Lock | None:
-    """The lock of a node of the pipeline that is being run on its own."""
-    named = "node:"
-    if leases.live(session, lambda lock: lock.scope.startswith(named), now_ms, dead) is None:
-        return None  # nearly always: then the names of ten thousand nodes are not put together
+def alone(session: Session, request: BeginPass) -> list[Lock]:
+    """The locks of nodes of the pipeline that are being run on their own."""
+    held = [rows.lock_from(row) for row in session.all("locks.held")]
+    if not any(lock.scope.startswith("node:") for lock in held):
+        return []  # nearly always: then the names of ten thousand nodes are not put together
     scopes = {node_scope(node, request.branch) for node, _ in request.graph}
-    return leases.live(session, lambda lock: lock.scope in scopes, now_ms, dead)
+    return [leases.lock_for_update(session, lock.scope) for lock in held if lock.scope in scopes]
 
 
 def _state(counts: dict[str, int], asked: PassState, others: bool) -> PassState:

@@ -13,6 +13,7 @@ from msgspec import json
 from kfm.db.queries import is_empty, parameters_of, queries
 from kfm.db.session import Row, Session
 from kfm.model.errors import (
+    LEDGER,
     BackendUnavailable,
     ExtraMissing,
     KfmError,
@@ -130,12 +131,14 @@ class PostgresDatabase:
             )
 
     def _translated(self, error: Exception) -> KfmError:
-        text = f"{self._where}: {redact(str(error)).strip()}"
+        # The headline: libpq explains on further lines what it can only guess.
+        text = f"{self._where}: {redact(str(error)).strip().partition(chr(10))[0]}"
         if getattr(error, "sqlstate", None) in _NOT_IN_TIME:
-            return StoreBusy(f"{self._where}: other processes have had it for {self._wait_max_ms} ms.")
+            busy = f"{self._where}: other processes have had it for {self._wait_max_ms} ms."
+            return StoreBusy(busy, backend=LEDGER)
         if isinstance(error, self._psycopg.DataError | self._psycopg.IntegrityError | UnicodeEncodeError):
             return SchemaViolation(text)
-        return BackendUnavailable(text)
+        return BackendUnavailable(text, backend=LEDGER)
 
     @property
     def session(self) -> Session:
@@ -242,7 +245,7 @@ class PostgresDatabase:
             end = self.send(PendingStatement(COMMIT))
             self.flush()
             if end.status != COMMIT:  # a failed statement that was overlooked
-                raise BackendUnavailable(f"{self._where}: the transaction was not committed.")
+                raise BackendUnavailable(f"{self._where}: the transaction was not committed.", backend=LEDGER)
         except BaseException:
             self._roll_back()
             raise

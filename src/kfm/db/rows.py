@@ -44,6 +44,14 @@ _COMPACT = msgspec.json.Encoder(order="deterministic")
 _BEFORE_THE_FIRST = "0" * 64
 
 
+def headless() -> StoreCorrupt:
+    """The row that says where the chain ends, which a migration makes, is gone."""
+    return StoreCorrupt(
+        "The governance ledger does not say where it ends: its head is gone.",
+        remedy="`kfm audit verify` says more. Stop, and copy the database before anything else.",
+    )
+
+
 def storable(text: str) -> str:
     """Free text that every database takes: PostgreSQL knows no NUL, and UTF-8 no half surrogate pairs.
 

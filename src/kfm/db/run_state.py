@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from kfm.db import governance, leases, node_branches, pipeline_runs, rows
 from kfm.db.session import Database, Row, Session
 from kfm.model.input_hash import sha256_text
-from kfm.model.records import GovernanceEntry, Node
+from kfm.model.records import GovernanceEntry, Lock, Node
 from kfm.model.run_state import (
     NOTHING_CHECKED,
     REVERTED,
@@ -269,7 +269,9 @@ def begin(session: Session, request: BeginPass, dead: leases.Dead) -> Begun:
     if request.lone:
         return pipeline_runs.join(session, request, dead)
     now_ms = session.now_ms()
-    fence, lock = request.fence, None
+    fence, lock, others = request.fence, None, list[Lock]()
+    if fence is not None and not holds(session, Fence(request.scope, fence)):
+        return Begun(lost=True)
     if fence is None:
         collector = leases.lock_for_update(session, leases.COLLECTOR)
         if collector.holder is not None and not leases.is_gone(collector, now_ms, dead):
@@ -277,14 +279,16 @@ def begin(session: Session, request: BeginPass, dead: leases.Dead) -> Begun:
         lock = leases.lock_for_update(session, request.scope)
         if lock.holder is not None and not leases.is_gone(lock, now_ms, dead):
             return Begun(held_by=lock)
-        alone = pipeline_runs.at_work(session, request, now_ms, dead)
-        if alone is not None:
-            return Begun(held_by=alone)
+        others = pipeline_runs.alone(session, request)
+        for each in others:
+            if each.holder is not None and not leases.is_gone(each, now_ms, dead):
+                return Begun(held_by=each)
         fence = lock.fence + 1
         leases.take(
             session, lock, fence, request.worker_id, request.run_id, now_ms, now_ms + request.lease_ms
         )
-    left = pipeline_runs.abandoned(session, request, lock, now_ms)
+    left = [one for each in others for one in pipeline_runs.passed_over(session, request, each, now_ms)]
+    left += pipeline_runs.abandoned(session, request, lock, now_ms)
     graph = msgspec.json.encode(request.graph)
     graph_hash = sha256_text(graph)
     keep_documents(session, [(graph_hash, graph.decode())])
@@ -416,10 +420,10 @@ class RunStateTables:
     def begin(self, request: BeginPass, dead: leases.Dead) -> Begun:
         def change(session: Session) -> Begun:
             node_branches.require_open(session, request.branch)
-            if request.from_branch is not None:
-                node_branches.begun(session, request.branch, request.from_branch)
             begun = begin(session, request, dead)
-            if begun.held_by is None:
+            if begun.held_by is None and not begun.lost:
+                if request.from_branch is not None:
+                    node_branches.begun(session, request.branch, request.from_branch)
                 reverted = node_branches.reconcile(session, request.branch, request.graph)
                 self._took_back(session, request.branch, reverted)
                 begun = replace(begun, branch_head=node_branches.head_of(session, request.branch))

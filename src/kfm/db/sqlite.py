@@ -10,6 +10,7 @@ lock that every language with SQLite can take and that the kernel drops when a p
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +22,7 @@ from kfm.db.connection import check_local_disk, check_sqlite_library, file_syste
 from kfm.db.queries import is_current, migrate, queries
 from kfm.db.session import Row, Session
 from kfm.model.errors import (
+    LEDGER,
     BackendUnavailable,
     KfmError,
     SchemaViolation,
@@ -28,6 +30,7 @@ from kfm.model.errors import (
     StoreCorrupt,
     StoreUnsafe,
 )
+from kfm.system import os_trouble, sync_folder
 
 if TYPE_CHECKING:
     from kfm.ports import Clock
@@ -49,6 +52,7 @@ UNSTORABLE = (UnicodeEncodeError, OverflowError, TypeError)
 _NEWEST = {"items.insert": "items.inserted"}
 ROUNDS_MAX = 50  # how often it may be written between two looks
 _BUSY_MS = 5_000
+_COPY_BYTES = 1024 * 1024
 
 
 class WriteLock:
@@ -92,7 +96,9 @@ class WriteLock:
         self._gate.execute("COMMIT")
 
     def too_late(self) -> StoreBusy:
-        return StoreBusy(f"{self._path}: other processes have had it for {self._wait_max_ms} ms.")
+        return StoreBusy(
+            f"{self._path}: other processes have had it for {self._wait_max_ms} ms.", backend=LEDGER
+        )
 
     def close(self) -> None:
         self._gate.close()
@@ -135,7 +141,8 @@ class SqliteDatabase:
             undo.pop_all()
         if is_new:
             # SQLite syncs the folder that holds its files, not the entry of that folder in its parent.
-            _sync_folder(os.path.dirname(folder))
+            with contextlib.suppress(OSError):  # another user's folder: then it has long been there
+                sync_folder(os.path.dirname(folder))
         # This takes the place of SQLite's own checkpoints, which would happen outside the write lock.
         self._connection.set_wal_hook(self._note_wal_size)
         self._session = SqliteSession(self._connection, clock, path)
@@ -154,6 +161,7 @@ class SqliteDatabase:
         if mode != "wal":
             mode = pragma("journal_mode", "wal")
         pragma("synchronous", "FULL")
+        pragma("fullfsync", True)  # macOS, in commits and in checkpoints; elsewhere it changes nothing
         pragma("foreign_keys", True)
         # Plans do not depend on values: otherwise SQLite plans a claim anew for each time that it is given.
         self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
@@ -182,6 +190,7 @@ class SqliteDatabase:
             raise BackendUnavailable(
                 f"{self.path} was removed or replaced while it was in use.",
                 remedy="Put it back, or end all processes that use it and start them again.",
+                backend=LEDGER,
             )
         execute = self._connection.execute
         try:
@@ -240,15 +249,6 @@ def _make_private(path: str) -> None:
     """
     with contextlib.suppress(OSError):  # it is there, or SQLite will say what is wrong
         os.mknod(path, 0o600 | stat.S_IFREG)
-
-
-def _sync_folder(path: str) -> None:
-    with contextlib.suppress(OSError):  # another user's folder: then it has long been there
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 class SqliteSession:
@@ -312,18 +312,30 @@ class SqliteSession:
 
 def translated(error: Exception, path: str) -> KfmError:
     if isinstance(error, apsw.BusyError | apsw.LockedError):
-        return StoreBusy(f"{path}: another process holds it.")
-    if isinstance(error, apsw.FullError):
-        return BackendUnavailable(f"{path}: the disk is full.", remedy="Free some space and run again.")
+        return StoreBusy(f"{path}: another process holds it.", backend=LEDGER)
     if isinstance(error, apsw.CorruptError | apsw.NotADBError):
         return StoreCorrupt(f"{path}: {error}.")
-    if isinstance(error, apsw.CantOpenError | apsw.ReadOnlyError | apsw.PermissionsError):
-        return BackendUnavailable(
-            f"{path}: {error}.", remedy="Let this user read and write the state folder and what is in it."
-        )
     if isinstance(error, (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, *UNSTORABLE)):
         return SchemaViolation(f"{path}: {error}.")
-    return BackendUnavailable(f"{path}: {error}.")
+    text, remedy = f"{path}: {error}.", None
+    if (refused := _refused(error, path)) is not None:
+        text, remedy = os_trouble(refused)
+    elif isinstance(error, apsw.CantOpenError | apsw.ReadOnlyError | apsw.PermissionsError):
+        remedy = "Let this user read and write the state folder and what is in it."
+    return BackendUnavailable(text, remedy=remedy, backend=LEDGER)
+
+
+def _refused(error: Exception, path: str) -> OSError | None:
+    """What the disk refused, where it is the disk: SQLite has several names for that."""
+    with contextlib.suppress(OSError):
+        disk = os.statvfs(os.path.dirname(os.path.abspath(path)))
+        if isinstance(error, apsw.FullError | apsw.IOError | apsw.CantOpenError) and disk.f_bavail == 0:
+            return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError) and disk.f_flag & os.ST_RDONLY:
+            return OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+    return (
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path) if isinstance(error, apsw.FullError) else None
+    )
 
 
 class MemoryDatabase:
@@ -403,7 +415,7 @@ class SqliteReader:
                 raise
             if not self._has_moved():
                 return found
-        raise StoreBusy(f"{self.path}: it kept changing while it was read.")
+        raise StoreBusy(f"{self.path}: it kept changing while it was read.", backend=LEDGER)
 
     def one(self, name: str, /, **parameters: Any) -> Row | None:
         rows = self.all(name, **parameters)
@@ -489,12 +501,24 @@ class SqliteReader:
 
         with tempfile.TemporaryDirectory(prefix="kfm-read-") as folder:
             copy = os.path.join(folder, "kfm.db")
-            shutil.copyfile(self.path, copy)
+            _copy_database(self.path, copy)
             shutil.copyfile(f"{self.path}-wal", f"{copy}-wal")
             connection = apsw.Connection(copy)
             connection.pragma("schema_version")  # opens both files; the folder may go then
             connection.pragma("query_only", True)
         return connection
+
+
+def _copy_database(path: str, copy: str) -> None:
+    """Read through SQLite: closing another handle would drop this process's locks on the file."""
+    file = apsw.VFSFile("", path, [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
+    try:
+        size = file.xFileSize()
+        with open(copy, "wb") as made:
+            places = range(0, size, _COPY_BYTES)
+            made.writelines(file.xRead(min(_COPY_BYTES, size - at), at) for at in places)
+    finally:
+        file.xClose()
 
 
 def _uri_path(path: str) -> str:

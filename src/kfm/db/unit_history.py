@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -94,6 +94,37 @@ def history(session: Session, wal_id: str, trail: str) -> list[UnitTransition]:
                     )
                 )
     return moves
+
+
+class UnitStanding(NamedTuple):
+    status: str
+    version: int
+    attempts: int
+
+    def __str__(self) -> str:
+        return f"{self.status} (version {self.version}, attempts {self.attempts})"
+
+
+class UnitState(NamedTuple):
+    """A unit as it is, and as the last page of its trail left it; None: that page has nothing of it."""
+
+    wal_id: str
+    now: UnitStanding
+    left: UnitStanding | None
+
+
+def states(session: Session, after: str, limit: int) -> list[UnitState]:
+    found = session.all("units.states", after_id=after, row_limit=limit)
+    last = {row[0]: int(row[4].split()[-1]) for row in found if row[4].strip()}
+    pages = session.all("unit_pages.of", numbers=_ENCODE(sorted(set(last.values()))).decode())
+    told = {
+        (page.number, member[0]): UnitStanding(page.status, member[1], member[2])
+        for page in map(page_from, pages)
+        for member in page.members
+    }
+    return [
+        UnitState(row[0], UnitStanding(*row[1:4]), told.get((last.get(row[0], 0), row[0]))) for row in found
+    ]
 
 
 def of_success(one: UnitSuccess, stac_status: str) -> Ended:

@@ -38,7 +38,7 @@ from kfm.model.units import (
 )
 
 SUPERSEDED = "SUPERSEDED"
-PROVEN = ("ok",)  # no policy allows less: the message is in the unit's own transaction
+PROVEN = ("ok", "partial")  # whether partial will do is the policy's to say: the worker has asked it
 
 
 # --- success -------------------------------------------------------------------------

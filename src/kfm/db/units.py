@@ -126,6 +126,14 @@ class UnitQueries:
         assert row is not None
         return int(row[0])
 
+    def states_after(self, wal_id: str, limit: int) -> list[unit_history.UnitState]:
+        """Units in the order of their ids, each with what the last page of its history says of it."""
+        return unit_history.states(self._database.session, wal_id, limit)
+
+    def versions_of(self, wal_ids: Sequence[str]) -> dict[str, int]:
+        found = self._database.session.all("replays.versions", wal_ids=_ENCODE(wal_ids).decode())
+        return {row[0]: row[1] for row in found}
+
     # --- dead messages ---------------------------------------------------------------
 
     def dead_messages(self, state: str = "held", error_code: str = "", limit: int = 100) -> list[DeadMessage]:

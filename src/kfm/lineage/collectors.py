@@ -116,7 +116,8 @@ def dataset_homes(loaded: Loaded, dataset_id: str) -> Sequence[tuple[str, str]]:
 
 
 def _place(loaded: Loaded, target: Target) -> tuple[str, str] | None:
-    if target.kind in ("noop", "github-actions"):  # what a job uploads is not found under its path
+    # What a job uploads is not found under its path, and a catalogue has no data.
+    if target.kind in ("noop", "github-actions", "dcat", "stac"):
         return None
     if target.url is not None:
         namespace, name = dataset_name(target.url)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import KfmError
 from kfm.model.records import GovernanceEntry, Record
@@ -24,6 +26,7 @@ Problem = Literal[
     "unchained",  # it has no hash, but its neighbours have
     "anchor",  # sound in itself, but not what was anchored
     "truncated",  # the end is missing
+    "head",  # what names the last row is missing
 ]
 
 
@@ -147,6 +150,14 @@ def verify(
         if walk.step(one) is not None:
             break
     return walk.verdict()
+
+
+def without_head(verdict: ChainVerdict) -> ChainVerdict:
+    """The verdict on a ledger that does not say any more where it ends: rows after the last may be gone."""
+    detail = "what names the last row of the ledger, its head, is gone"
+    number = max(1, verdict.rows)
+    finding = ChainFinding(number=number, problem="head", detail=detail, since=verdict.anchored_number + 1)
+    return replace(verdict, finding=finding)
 
 
 class Walk:

@@ -241,7 +241,9 @@ def provider_of_target(target: Target) -> str | None:
     """As of a source; a bucket that is read and written is one provider."""
     if target.provider is not None:
         return target.provider
-    return _bucket(target.url) if target.url else None
+    if not target.url:
+        return None
+    return _host(target.url) if target.url.startswith(("http://", "https://")) else _bucket(target.url)
 
 
 def providers_of(source: SourceSettings, find: Callable[[str], SourceSettings]) -> tuple[str, ...]:

@@ -475,12 +475,21 @@ class BranchProtected(Refused):
 # --- 4xx: a backend is unavailable or refuses us -------------------------------------
 
 
+LEDGER = "ledger"  # the fact `backend` of an error of the ledger's own database
+
+
 class BackendUnavailable(KfmError):
     """A backend is unavailable."""
 
     code = "KFM400"
     exit_code = 4
     remedy = "Run `kfm doctor`."
+
+
+def outage_of(error: BaseException) -> dict[str, str]:
+    """For the `extra` of a log record about an error: what is unavailable, if it is the ledger."""
+    backend = error.facts.get("backend") if isinstance(error, BackendUnavailable) else None
+    return {"outage": backend} if backend else {}
 
 
 class StoreTooNew(BackendUnavailable):
@@ -517,10 +526,16 @@ class UpstreamUnavailable(BackendUnavailable):
 
 
 class StoreCorrupt(BackendUnavailable):
-    """Stored data is corrupt: what was read is not what was written."""
+    """Stored data is corrupt: what was read is not what was written.
+
+    An object is replaced when the same bytes come again: by the run that fetches
+    them, or by the node that makes them (`kfm pipeline run … --verify`).
+    `kfm doctor --deep` reads every object and names the damaged ones, each with
+    its way out.
+    """
 
     code = "KFM405"
-    remedy = "Stop, copy the state folder, and run `kfm doctor`."
+    remedy = "Stop, copy the state folder, and run `kfm doctor --deep`."
 
 
 class TargetUnavailable(BackendUnavailable):

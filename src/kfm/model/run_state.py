@@ -120,11 +120,13 @@ class BeginPass(Record, frozen=True):
 
 
 class Begun(Record, frozen=True):
-    """The start of a pipeline run; none if another process holds the lock (`held_by`)."""
+    """The start of a pipeline run; none if another process holds the lock (`held_by`), or if that of the
+    governed run that it is a part of was lost."""
 
     fence: int = 0
     attempt: int = 0
     held_by: Lock | None = None
+    lost: bool = False
     started_at_ms: int = 0
     branch_head: str | None = None  # where the branch is, after what was reverted has been taken back
 

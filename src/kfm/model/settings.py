@@ -172,7 +172,7 @@ class Freeze(Strict, frozen=True):
 class Target(Strict, frozen=True):
     """A publishing target: a projection of the promoted head."""
 
-    kind: str  # local | s3 | github-actions | noop, or a kfm.publishers entry point
+    kind: str  # branch | dcat | github-actions | local | noop | s3 | stac, or a kfm.publishers entry point
     name: str | None = None
     path: str | None = None
     url: str | None = None
@@ -273,6 +273,14 @@ class IngestQueue(Strict, frozen=True):
     path: str | None = None  # folder
     signatures: Literal["off", "required"] = "off"  # of SNS, on every message
     options: dict[str, str] = {}  # sqs: region, endpoint_url
+    provider: str = "aws"  # whose buckets are meant by messages in S3's form
+
+
+class IngestProvider(Strict, frozen=True):
+    """A provider beside aws, azure and gcp. Its buckets speak S3; `object_options` says where they are."""
+
+    name: str
+    buckets: dict[str, str] = {}  # bucket → the known dataset that it has a copy of
 
 
 class GenericBucketSettings(Strict, frozen=True):
@@ -280,7 +288,7 @@ class GenericBucketSettings(Strict, frozen=True):
 
     bucket: str
     dataset: str
-    provider: Literal["aws", "azure", "gcp"] = "aws"
+    provider: str = "aws"  # aws, azure, gcp, or one of `providers`
 
 
 class IngestPolicy(Strict, frozen=True):
@@ -291,6 +299,7 @@ class IngestPolicy(Strict, frozen=True):
     metadata: Literal["key", "header"] = "key"
     reissue: Literal["update", "ignore"] = "update"
     removal: Literal["keep", "remove"] = "keep"
+    provenance: Literal["ok", "partial"] = "partial"  # the least that a success may have
     replay_quarantined: tuple[str, ...] = ()  # error codes whose quarantine a replay may end; `*`: all
     retry: RetrySettings | None = None  # None: the project's
 
@@ -315,6 +324,7 @@ class Ingest(Strict, frozen=True):
 
     queues: tuple[IngestQueue, ...] = ()
     policies: tuple[IngestPolicy, ...] = ()
+    providers: tuple[IngestProvider, ...] = ()
     generic: tuple[GenericBucketSettings, ...] = ()
     topics: tuple[str, ...] = ()  # beyond those of the known datasets
     mirrors: dict[str, str] = {}  # bucket → a folder that has its objects
@@ -333,10 +343,17 @@ class Ingest(Strict, frozen=True):
                 return policy
         return _NO_POLICY
 
+    def provider_of(self, queue: str) -> str:
+        """Whose buckets are meant by messages in S3's form that this queue brings."""
+        return next((one.provider for one in self.queues if one.name == queue), "aws")
+
     @property
     def reads_buckets(self) -> bool:
         """Does some policy have objects looked at, with no folder anywhere that stands in for a bucket?"""
-        asked = any((one.integrity, one.metadata) != ("announced", "key") for one in self.policies)
+        asked = any(
+            (one.integrity, one.metadata, one.provenance) != ("announced", "key", "partial")
+            for one in self.policies
+        )
         return asked and not self.mirrors
 
     @property

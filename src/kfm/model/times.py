@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta, timezone
 from functools import lru_cache
 from typing import NamedTuple
@@ -71,6 +71,15 @@ _RFC850_DATE = re.compile(
 _ASCTIME_DATE = re.compile(
     rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) ({_MONTH}) ([ \d]\d) (\d\d):(\d\d):(\d\d) (\d{{4}})\Z", re.ASCII
 )
+
+
+def is_strong_date(headers: Mapping[str, str], now_ms: int) -> bool:
+    """Does Last-Modified identify the content? Not within its second: it may be written again in there.
+
+    By the clock of the server that answers; `now_ms` is for one that does not tell its own."""
+    modified_ms = parse_http_date(headers.get("last-modified"))
+    date_ms = parse_http_date(headers.get("date"))
+    return modified_ms is not None and modified_ms < (now_ms if date_ms is None else date_ms)
 
 
 def parse_http_date(text: str | None, now_ms: int | None = None) -> int | None:

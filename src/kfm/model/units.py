@@ -176,6 +176,11 @@ class ClaimedUnit(Record, frozen=True, gc=False):
     def content(self) -> Content:
         return Content(etag=self.etag, sequencer=self.sequencer, size=self.size, version_id=self.version_id)
 
+    @property
+    def is_identified(self) -> bool:
+        """Its announcement says of which bytes it speaks."""
+        return self.etag is not None or self.version_id is not None
+
 
 class UnitSuccess(Record, frozen=True, gc=False):
     """The result of a unit that succeeded: the findings of its inspection, and its catalogue entry."""
@@ -297,6 +302,25 @@ class DeadMessage(Record, frozen=True):
     body: str | None = None
 
 
+SCHEMES = {"aws": "s3", "azure": "az", "gcp": "gs"}  # provider → scheme
+PROVIDERS = {scheme: provider for provider, scheme in SCHEMES.items()}
+PROVIDER_NAME = re.compile(r"[a-z](?:[a-z0-9-]{0,28}[a-z0-9])?\Z")
+_OTHERS = "s3+"  # before the name of a provider that the configuration adds: its buckets speak S3
+
+
+def scheme_of(provider: str) -> str:
+    """The scheme of a provider's addresses: `s3+ceph` for one that is called ceph."""
+    return SCHEMES.get(provider) or _OTHERS + provider
+
+
+def provider_of(scheme: str) -> str | None:
+    """Whose addresses have this scheme; None: those of no provider."""
+    if scheme.startswith(_OTHERS):
+        name = scheme.removeprefix(_OTHERS)
+        return name if PROVIDER_NAME.match(name) else None
+    return PROVIDERS.get(scheme)
+
+
 WAL_TAG = "wal/1"
 URI_CHARS_MAX = 4096
 _TIME_MAX = 16**13 - 1
@@ -309,7 +333,7 @@ _GCS_HOST = re.compile(
     r"(?:(?P<bucket>[a-z0-9][a-z0-9._-]{1,221})\.)?storage\.(?:googleapis|cloud\.google)\.com\Z"
 )
 _AZURE_HOST = re.compile(r"(?P<account>[a-z0-9]{3,24})\.(?:blob|dfs)\.core\.windows\.net\Z")
-_PLAIN = re.compile(r"(?:s3|gs|az)://[A-Za-z0-9_.-]+/[A-Za-z0-9_.=+/-]+\Z")
+_PLAIN = re.compile(r"(?:s3(?:\+[a-z0-9-]+)?|gs|az)://[A-Za-z0-9_.-]+/[A-Za-z0-9_.=+/-]+\Z")
 _BUCKET_SCHEMES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "az": "az"}
 
 
@@ -365,10 +389,10 @@ def canonical_object_uri(uri: str) -> str:
     scheme = scheme.lower()
     if not separator:
         raise UsageError(f"{uri[:128]!r} is not a URI.")
-    if scheme in _BUCKET_SCHEMES:
+    if scheme in _BUCKET_SCHEMES or provider_of(scheme) is not None:
         # Taken apart by hand: an object's key may hold anything, also what a URL parser would drop or refuse.
         bucket, _, key = _without_query(rest).partition("/")
-        return _joined(_BUCKET_SCHEMES[scheme], bucket, key, uri)
+        return _joined(_BUCKET_SCHEMES.get(scheme, scheme), bucket, key, uri)
     if scheme in ("abfs", "abfss"):
         authority, _, key = _without_query(rest).partition("/")
         container, _, host = authority.partition("@")
@@ -593,10 +617,6 @@ def _reopened(unit: Unit, event: str, now_ms: int, *, replay_reason: str | None)
 def _moved(unit: Unit, status: UnitStatus, event: str, now_ms: int, **changes: Any) -> Unit:
     check_transition("unit", unit.status, status, event)
     return replace(unit, status=status, version=unit.version + 1, updated_at_ms=now_ms, **changes)
-
-
-SCHEMES = {"aws": "s3", "azure": "az", "gcp": "gs"}  # provider → scheme
-PROVIDERS = {scheme: provider for provider, scheme in SCHEMES.items()}
 
 
 class Version(Record, frozen=True):

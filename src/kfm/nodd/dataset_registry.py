@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from kfm.model.errors import ConfigError, PluginConflict, UsageError
 from kfm.model.records import Record
 from kfm.model.units import wal_id
@@ -31,6 +33,7 @@ class IntakePolicy(Record, frozen=True):
 
     generic: tuple[Generic, ...] = ()
     topics: tuple[str, ...] = ()
+    copies: tuple[tuple[str, Place], ...] = ()  # dataset, where another copy of it lies
 
 
 NO_POLICY = IntakePolicy()
@@ -67,7 +70,7 @@ class Registry:
     """Finds the dataset of a key. Immutable once made, so threads may share it."""
 
     def __init__(self, datasets: Iterable[Dataset], policy: IntakePolicy = NO_POLICY) -> None:
-        self.datasets = tuple(datasets)
+        self.datasets = tuple(_with_copies(dataset, policy) for dataset in datasets)
         self.policy = policy
         self._places: dict[tuple[str, str], list[tuple[Dataset, Place, str]]] = {}
         names = [dataset.name for dataset in self.datasets]
@@ -103,9 +106,14 @@ class Registry:
         """Providers that have a known bucket of this name."""
         return tuple(
             provider
-            for provider in ("aws", "gcp", "azure")
-            if (provider, bucket) in self._places or (provider, bucket) in self._generic
+            for provider in dict.fromkeys(("aws", "gcp", "azure", *(name for name, _ in self._known)))
+            if (provider, bucket) in self._known
         )
+
+    @property
+    def _known(self) -> list[tuple[str, str]]:
+        """Provider and bucket of all that is known."""
+        return [*self._places, *self._generic]
 
     def read(self, provider: str, bucket: str, key: str) -> Reading:
         """The reading of an object's key. Raises RecordRefusal."""
@@ -146,6 +154,11 @@ class Registry:
         raise RecordRefusal("KEY_UNKNOWN" if places else "BUCKET_UNKNOWN")
 
 
+def _with_copies(dataset: Dataset, policy: IntakePolicy) -> Dataset:
+    copies = tuple(place for name, place in policy.copies if name == dataset.name)
+    return replace(dataset, places=(*dataset.places, *copies)) if copies else dataset
+
+
 def _landmark(dataset: Dataset) -> str:
     """A text that every key of the dataset contains, sidecars included; empty where none is known."""
     return dataset.rules[0].pattern.landmark if len(dataset.rules) == 1 else ""
@@ -181,8 +194,8 @@ def load_registry(policy: IntakePolicy = NO_POLICY) -> Registry:
 def require_known_datasets(loaded: Loaded) -> None:
     """ConfigError with every name that nothing announces, and the line that it is on."""
     ingest = loaded.settings.ingest
-    named = ingest.policies or ingest.generic or any(source.follows for source in loaded.settings.sources)
-    if not named:
+    named = ingest.policies or ingest.generic or ingest.providers
+    if not named and not any(source.follows for source in loaded.settings.sources):
         return
     from kfm.config.document import Document, gathered
     from kfm.config.section_checks import dataset_problems

@@ -16,6 +16,7 @@ from kfm.model.records import GateResult
 from kfm.model.retry_budgets import unit_policy
 from kfm.model.settings import IngestQueue
 from kfm.nodd.dataset_registry import Generic, IntakePolicy, Registry, load_registry
+from kfm.nodd.grammar import Place
 from kfm.nodd.inspect.inspection import make_inspector
 from kfm.nodd.intake import KeyCache
 from kfm.nodd.poller import Poller
@@ -249,7 +250,12 @@ def registry_of(app: App) -> Registry:
     generic = tuple(
         Generic(dataset=one.dataset, bucket=one.bucket, provider=one.provider) for one in ingest.generic
     )
-    return load_registry(IntakePolicy(generic=generic, topics=ingest.topics))
+    copies = tuple(
+        (dataset, Place(bucket=bucket, provider=one.name, home=False))
+        for one in ingest.providers
+        for bucket, dataset in one.buckets.items()
+    )
+    return load_registry(IntakePolicy(generic=generic, topics=ingest.topics, copies=copies))
 
 
 def upstream_of(app: App) -> Upstream:

@@ -10,13 +10,13 @@ from typing import Any
 from kfm.model.records import Unit
 from kfm.model.settings import IngestPolicy
 from kfm.model.units import (
-    PROVIDERS,
     Content,
     IntakeBatch,
     IntakeRemoval,
     IntakeUnit,
     RejectedRecord,
     created,
+    provider_of,
 )
 from kfm.nodd.dataset_registry import Registry
 from kfm.nodd.grammar import Reading
@@ -51,7 +51,8 @@ class KeyCache:
 def split(object_uri: str) -> tuple[str, str, str]:
     """(provider, bucket, key)."""
     scheme, _, rest = object_uri.partition("://")
-    provider = PROVIDERS[scheme]
+    provider = provider_of(scheme)
+    assert provider is not None, "a unit has the address of a bucket"
     bucket, _, key = rest.partition("/")
     if provider == "azure":  # account/container
         container, _, key = key.partition("/")
@@ -72,19 +73,22 @@ class IntakeBuilder:
         keys: KeyCache,
         queue: str,
         now_ms: int,
+        provider: str = "aws",
     ) -> None:
+        """`provider` is whose buckets are meant by messages in S3's form."""
         self._registry = registry
         self._policy_of = policy_of
         self._keys = keys
         self._queue = queue
         self._now_ms = now_ms
+        self._provider = provider
         self._arrivals: list[IntakeUnit] = []
         self._removals: list[IntakeRemoval] = []
         self._rejected: list[RejectedRecord] = []
         self.ignored = 0
 
     def add(self, message: QueueMessage) -> None:
-        outcomes = parse_message(message.body, self._registry, self._now_ms)
+        outcomes = parse_message(message.body, self._registry, self._now_ms, self._provider)
         for index, outcome in enumerate(outcomes):
             self._add(message.body, index, outcome)
 

@@ -7,7 +7,7 @@ import unicodedata
 from functools import lru_cache
 from urllib.parse import quote, unquote_to_bytes
 
-from kfm.model.units import SCHEMES
+from kfm.model.units import scheme_of
 from kfm.nodd.messages.refusals import RecordRefusal
 
 KEY_BYTES_MAX = 1024  # S3, Azure and Google agree
@@ -64,11 +64,11 @@ def check_bucket(bucket: str) -> str:
 
 def object_uri(provider: str, bucket: str, key: str) -> str:
     """Scheme, bucket and decoded key."""
-    return f"{SCHEMES[provider]}://{bucket}/{key}"
+    return f"{scheme_of(provider)}://{bucket}/{key}"
 
 
 def quoted_uri(provider: str, bucket: str, key: str) -> str:
     """The same address, escaped: `kfm.model.units` decodes it once, so that `?` and `%` in a key survive."""
     if _PLAIN.match(key) is not None:
         return object_uri(provider, bucket, key)
-    return f"{SCHEMES[provider]}://{bucket}/{quote(key, safe='/')}"
+    return f"{scheme_of(provider)}://{bucket}/{quote(key, safe='/')}"

@@ -75,8 +75,14 @@ class Poller:
 
 def intake_builder(context: IngestContext, queue: str) -> IntakeBuilder:
     """For messages of one queue that are taken in together."""
+    settings = context.settings
     return IntakeBuilder(
-        context.registry, context.settings.policy_of, context.keys, queue, context.wal.now_ms()
+        context.registry,
+        settings.policy_of,
+        context.keys,
+        queue,
+        context.wal.now_ms(),
+        settings.provider_of(queue),
     )
 
 

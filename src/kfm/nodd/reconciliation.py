@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kfm.model.errors import UsageError
 from kfm.model.records import ObjectStat, Record, governance_entry, justified
 from kfm.model.replays import BACKFILL
-from kfm.model.units import PROVIDERS, Content, IntakeBatch, IntakeUnit, KnownContent
+from kfm.model.units import Content, IntakeBatch, IntakeUnit, KnownContent, provider_of
 from kfm.nodd.grammar import Reading
 from kfm.nodd.ingest import NoddIngest, registry_of, upstream_of
 from kfm.nodd.inspect.integrity import plain_etag
@@ -185,7 +185,7 @@ def reconciliation_options(
     limit: int,
 ) -> ReconciliationOptions:
     scheme, separator, name = bucket.rpartition("://")
-    provider = PROVIDERS.get(scheme) if separator else "aws"
+    provider = provider_of(scheme) if separator else "aws"
     if provider is None or not name:
         raise UsageError(f"`{bucket[:128]}` is no bucket.", remedy="Give a name, or s3://, gs:// or az://….")
     return ReconciliationOptions(

@@ -18,7 +18,7 @@ from kfm.model.errors import KfmError, UsageError
 from kfm.model.records import Record, Unit
 from kfm.model.redaction import mask, redact, within
 from kfm.model.times import parse_rfc3339
-from kfm.model.units import PROVIDERS, canonical_object_uri, wal_id
+from kfm.model.units import canonical_object_uri, provider_of, wal_id
 from kfm.nodd.dataset_registry import Registry
 from kfm.nodd.intake import split
 from kfm.nodd.messages.refusals import RecordRefusal
@@ -222,7 +222,7 @@ def _extra(document: dict[str, Any]) -> dict[str, Any]:
 def _identify(values: dict[str, Any], document: dict[str, Any], registry: Registry) -> None:
     """The id that the object has here: the one that its next announcement will have, too."""
     uri = canonical_object_uri(values["object_uri"])
-    provider = PROVIDERS.get(uri.partition("://")[0])
+    provider = provider_of(uri.partition("://")[0])
     made = wal_id(values["dataset"], values["object_uri"], values["time_range_start_ms"])
     if provider is not None:
         try:

@@ -1,11 +1,13 @@
-"""Telemetry of units: a span for each batch, and one for each unit that failed, was lost or was replayed."""
+"""Telemetry of units: totals of the ledger, a span for each batch and for units that failed or came back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from kfm.model.units import ClaimedUnit, ResultBatch, ResultReport
 from kfm.ports import Telemetry
+from kfm.telemetry.exposition import Tallies
+from kfm.telemetry.ledger_metrics import Figure, fold_units
 
 OPERATION = "process"
 NAMED_MAX = 100  # of one batch, so many units have a span of their own
@@ -50,6 +52,12 @@ class UnitObserver:
             if system is not None:
                 span.note(messaging_system=system)
             self._name_units(units, recorded, dataset, hidden=dataset != first.dataset)
+
+    def totals(self, figures: Iterable[Figure]) -> None:
+        """What the ledger has counted of units: the same metrics as `kfm metrics` prints."""
+        tallies = Tallies()
+        fold_units(figures, tallies, self._public)
+        self._telemetry.totals(tallies)
 
     def _name_units(
         self,

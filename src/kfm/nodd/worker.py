@@ -35,7 +35,7 @@ from kfm.nodd.catalogue.item_facts import entry
 from kfm.nodd.dataset_registry import Registry
 from kfm.nodd.grammar import Reading
 from kfm.nodd.inspect.inspection import InspectionResult, Inspector
-from kfm.nodd.inspect.verdicts import NOTHING_ASKED, Levels
+from kfm.nodd.inspect.verdicts import FAILED, NOTHING_ASKED, Levels
 from kfm.nodd.intake import KeyCache
 from kfm.nodd.messages.refusals import RecordRefusal
 from kfm.nodd.unit_observer import UnitObserver
@@ -51,7 +51,7 @@ NO_INTAKE = IntakeBatch()
 NEVER_MS = 1 << 62  # when a lane is due in which nothing waits
 MESSAGE_CHARS_MAX = 1_000
 UNABLE_MS = 60_000  # another worker may be able to
-HEAD_DECIDES = Levels(integrity="head")
+PROVENANCE_PARTIAL = "PROVENANCE_PARTIAL"
 MISSING = "OBJECT_MISSING"
 _UNREADABLE = Classification(retryable=False, error_class="schema")
 _key = attrgetter("dataset", "provider", "alone")  # of a lane
@@ -302,16 +302,19 @@ class Worker:
             policy = context.settings.policy_of(claimed.dataset)
             if claimed.removed and (policy.removal == "remove" or claimed.content == UNKNOWN):
                 return UnitSuccess(claimed, "unknown", "unknown", "ok", None)
-            levels = self._levels_of(claimed.dataset)
-            if claimed.unclear and levels.integrity == "announced":
-                levels = HEAD_DECIDES
+            levels, proven = self._levels_of(claimed.dataset), claimed.is_identified
+            wanted = not proven and policy.provenance == "ok"  # then a HEAD has to name the bytes
+            if (claimed.unclear or wanted) and levels.integrity == "announced":
+                levels = replace(levels, integrity="head")
             dataset = context.registry.find(claimed.dataset)
             if levels is NOTHING_ASKED or context.inspect is None:
+                if wanted:
+                    return self._unproven(claimed)
                 return UnitSuccess(
                     claimed,
                     "unknown",
                     "suspect" if reading.suspect else "ok",
-                    "ok",
+                    "ok" if proven else "partial",
                     dated(entry(reading, claimed.content, claimed.content_version, None, dataset), claimed),
                 )
             found = context.inspect(reading, claimed.content, levels, declared(claimed.extra))
@@ -329,11 +332,14 @@ class Worker:
                     metadata_status=found.metadata_status,
                 )
             content = found.content or claimed.content
+            proven = any((content.etag, content.version_id, found.checksum))
+            if wanted and not proven:
+                return self._unproven(claimed)
             return UnitSuccess(
                 claimed,
                 found.integrity_status,
                 found.metadata_status,
-                "ok",
+                "ok" if proven else "partial",
                 dated(entry(reading, content, claimed.content_version, found, dataset), claimed),
                 joined(claimed.extra, found),
                 found.content,
@@ -400,6 +406,10 @@ class Worker:
             policy=context.retry_policy(claimed.dataset),
         )
         return replace(failed, integrity_status=integrity_status, metadata_status=metadata_status)
+
+    def _unproven(self, claimed: ClaimedUnit) -> UnitFailure:
+        kind = classify(Failure(code=PROVENANCE_PARTIAL))
+        return self._failed(claimed, kind, PROVENANCE_PARTIAL, FAILED[PROVENANCE_PARTIAL])
 
     def _put_back(
         self, claimed: ClaimedUnit, code: str, message: str, not_before_ms: int | None

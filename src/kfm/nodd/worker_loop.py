@@ -17,7 +17,14 @@ from kfm.audit.chain import seal_all
 from kfm.decoders import prepare_decoders
 from kfm.lineage.collectors import RUN_DELIVERY_MS, deliver, lineage_export
 from kfm.model.audit import UNITS
-from kfm.model.errors import BackendUnavailable, KfmError, StoreCorrupt, StoreTooNew, StoreUnsafe
+from kfm.model.errors import (
+    BackendUnavailable,
+    KfmError,
+    StoreCorrupt,
+    StoreTooNew,
+    StoreUnsafe,
+    outage_of,
+)
 from kfm.model.records import Record
 from kfm.model.retry import backoff_ms
 from kfm.model.retry_budgets import unit_policy
@@ -170,7 +177,10 @@ class WorkerLoop:
                 failures += 1
                 idle_ms = backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, failures)
                 logger.warning(
-                    "%s The worker goes on in %d s", error, idle_ms // 1000, extra={"code": error.code}
+                    "%s The worker goes on in %d s",
+                    error,
+                    idle_ms // 1000,
+                    extra={"code": error.code, **outage_of(error)},
                 )
             if idle_ms:
                 self._wait_for_work(idle_ms, in_trouble=failures > 0)
@@ -302,7 +312,8 @@ def poll_until_stopped(
         except Exception as error:  # noqa: BLE001 - the end of this thread would end the intake unnoticed
             failures += 1
             text = str(error) if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
-            logger.warning("a queue can't be read: %s", text, extra={"queue": poller.queue_name})
+            about = {"queue": poller.queue_name, **outage_of(error)}
+            logger.warning("a queue can't be read: %s", text, extra=about)
             rest(backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, failures))
             continue
         failures = 0
@@ -490,6 +501,10 @@ def maintenance(
 
         sending = Deliveries(app)
         tasks.append(PeriodicTask("replicas", DELIVER_MS, lambda: sending.step(ALL_BATCHES, stop.is_set)))
+
+    observer = ingest.observer
+    if observer is not None:
+        tasks.append(PeriodicTask("metrics", FOLD_MS, lambda: observer.totals(app.writer.unit_figures())))
 
     def lineage() -> object:
         return deliver_events(app, deadline_ms=RUN_DELIVERY_MS)

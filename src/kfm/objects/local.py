@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from kfm.model.errors import StoreCorrupt, UsageError
 
 if TYPE_CHECKING:
-    from kfm.ports import Files, Ids, Reader
+    from kfm.ports import Files, Ids, Objects, Reader
 
 
 CHECKPOINT_BYTES = 4 * 1024 * 1024
@@ -71,17 +71,6 @@ class LocalObjects:
         for fan in self._names("sha256"):
             for rest in self._names(f"sha256/{fan}"):
                 yield fan + rest
-
-    def verify(self, sha256: str) -> int:
-        """Read the object to its end; returns its size, StoreCorrupt if its bytes changed."""
-        reader = self.open(sha256)
-        size = 0
-        try:
-            while data := reader.read(CHUNK_BYTES):
-                size += len(data)
-        finally:
-            reader.close()
-        return size
 
     # --- collecting ---
 
@@ -178,12 +167,13 @@ class LocalObjects:
 
     def land(self, temp: str, sha256: str) -> None:
         """Give a durable temp file its final name, durably. An equal one may stand there already."""
-        key = object_key(sha256)
+        path, key = self._path(sha256), object_key(sha256)
         folder = self.folder(key.rpartition("/")[0])
         try:
-            self._files.touch(self.path(key))  # fresh again: collecting spares it
-        except FileNotFoundError:
-            self._files.rename(self.path(temp), self.path(key))
+            _read_through(CheckedReader(self._files.open(path), sha256))
+            self._files.touch(path)  # fresh again: collecting spares it
+        except (OSError, StoreCorrupt):  # it is not there, or damaged
+            self._files.rename(self.path(temp), path)
         # Also when it was there: the process that put it may have died before this line.
         self._files.fsync_dir(folder)
         self.discard(temp)
@@ -379,6 +369,21 @@ class CheckedReader:
 
     def close(self) -> None:
         self._inner.close()
+
+
+def verify_object(objects: Objects, sha256: str) -> int:
+    """Read an object to its end; returns its size, StoreCorrupt if it is missing or its bytes changed."""
+    return _read_through(objects.open(sha256))
+
+
+def _read_through(reader: Reader) -> int:
+    size = 0
+    try:
+        while data := reader.read(CHUNK_BYTES):
+            size += len(data)
+    finally:
+        reader.close()
+    return size
 
 
 def missing(sha256: str) -> StoreCorrupt:

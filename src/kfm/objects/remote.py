@@ -53,16 +53,16 @@ class RemoteObjects:
             yield stat.key.removeprefix(f"{self._prefix}sha256/").replace("/", "", 1)
 
     def put(self, sha256: str, size: int, file: IO[bytes]) -> None:
-        """Upload what is not there yet, then look whether all of it arrived."""
+        """Upload it, then look whether all of it arrived.
+
+        Also where one of that name is there: it may be damaged, or about to go by a rule of the bucket."""
         key = self._key(sha256)
+        file.seek(0)
+        if size <= ONE_PUT_BYTES_MAX:
+            self._bucket.put(key, file.read())
+        else:
+            self._bucket.put_stream(key, iter(lambda: file.read(CHUNK_BYTES), b""))
         stat = self._bucket.head(key)
-        if stat is None or stat.size != size:
-            file.seek(0)
-            if size <= ONE_PUT_BYTES_MAX:
-                self._bucket.put(key, file.read())
-            else:
-                self._bucket.put_stream(key, iter(lambda: file.read(CHUNK_BYTES), b""))
-            stat = self._bucket.head(key)
         if stat is None or stat.size != size:
             raise missing(sha256)
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from kfm.model.errors import (
     BackendUnavailable,
     CircuitOpen,
+    ConfigError,
     LimitExceeded,
     ObjectMissing,
     UpstreamUnavailable,
@@ -26,7 +27,7 @@ from kfm.model.errors import (
 )
 from kfm.model.records import ObjectStat
 from kfm.model.redaction import redact
-from kfm.model.units import PROVIDERS, SCHEMES
+from kfm.model.units import provider_of, scheme_of
 from kfm.system import OutsideFolder, open_below
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def split_uri(object_uri: str) -> tuple[str, str, str]:
     if scheme == "az":
         container, _, key = key.partition("/")
         bucket = f"{bucket}/{container}" if container else ""
-    if scheme not in PROVIDERS or not bucket or not key:
+    if provider_of(scheme) is None or not bucket or not key:
         raise UsageError(f"{object_uri[:128]!r} is no object of s3://, gs:// or az://.")
     return scheme, bucket, key
 
@@ -125,9 +126,7 @@ class CloudUpstream:
 
     def list(self, provider: str, bucket: str, prefix: str) -> Iterator[ObjectStat]:
         """Keys that begin so, in whatever order the store has them. Not tried again: the caller can."""
-        scheme = SCHEMES.get(provider)
-        if scheme is None:
-            raise UsageError(f"{provider[:64]!r} is no provider: {', '.join(sorted(SCHEMES))}.")
+        scheme = scheme_of(provider)
         mirror = self._mirror(scheme, bucket)
         if mirror is not None:
             yield from mirror.list(prefix)
@@ -173,10 +172,16 @@ class CloudUpstream:
         if scheme == "az":
             account, _, bucket = bucket.partition("/")
             options.setdefault("account_name", account)
-        elif scheme == "s3" and not any(option.lower().endswith("region") for option in options):
+        elif scheme.startswith("s3") and not any(option.lower().endswith("region") for option in options):
             options["region"] = REGION
+        protocol, _, provider = scheme.partition("+")
+        if provider and not any("endpoint" in option.lower() for option in options):
+            raise ConfigError(
+                f"Where the buckets of {provider} are is not known.",
+                remedy=f'Give its address: ingest.object_options: {{"{scheme}://*": {{endpoint: "https://…"}}}}.',
+            )
         return open_bucket(
-            f"{scheme}://{bucket}", options, timeout_ms=self._timeout_ms, discreet=self._discreet
+            f"{protocol}://{bucket}", options, timeout_ms=self._timeout_ms, discreet=self._discreet
         )
 
 

@@ -92,6 +92,8 @@ class PipelineExecutor:
         )
         if begun.held_by is not None:
             raise _busy(begun.held_by, options)
+        if begun.lost:
+            raise LostLease(f"{options.scope} has passed to another process.")
         self._fence = Fence(options.scope, begun.fence)
         self._report.attempt = begun.attempt
         self._branch_head = begun.branch_head

@@ -18,6 +18,7 @@ from kfm.model.errors import (
     UpstreamUnavailable,
 )
 from kfm.model.redaction import redact
+from kfm.model.times import is_strong_date
 from kfm.pipelines.declaration import CONTEXT_NAMES
 from kfm.pipelines.node_values import NodeFiles, StoredFile
 
@@ -247,12 +248,14 @@ class RemoteInputVersions:
         open_bucket: Callable[[str], Bucket],
         branches: Callable[[], BranchReader],
         circuit_guard: Callable[[str], CircuitGuard],
+        now_ms: Callable[[], int],
     ) -> None:
         self._http = http
         self._guard = guard
         self._open_bucket = open_bucket
         self._branches = branches
         self._circuit_guard = circuit_guard  # by provider
+        self._now_ms = now_ms
         self._known: dict[str, Mapping[str, Any]] = {}
         self._failed: dict[str, KfmError] = {}
 
@@ -317,6 +320,8 @@ class RemoteInputVersions:
                 field=uri,
                 remedy="Fetch it in a node of its own, and let others read from that node.",
             )
+        if "etag" not in validators and not is_strong_date(headers, self._now_ms()):
+            validators["date"] = headers.get("date") or str(self._now_ms())  # equal to no later answer
         return {"uri": uri, **validators}
 
     def _in_bucket(self, uri: str) -> Mapping[str, Any]:
@@ -359,4 +364,5 @@ def unconfigured_input_versions(
         lambda address: open_bucket(address, {}, timeout_ms=CALL_TIMEOUT_MS),
         branches,
         lambda provider: CircuitGuard(breakers.circuit(provider), clock),
+        clock.now_ms,
     )

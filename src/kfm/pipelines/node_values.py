@@ -13,6 +13,7 @@ import msgspec
 
 from kfm.model.errors import UnserialisableValue
 from kfm.model.records import Output
+from kfm.objects.local import verify_object
 
 if TYPE_CHECKING:
     from kfm.ports import Objects
@@ -85,11 +86,18 @@ class StoredFile:
         self.size = output.size
         self.checksum = output.checksum
         self._objects = objects
+        self._is_sound = False
 
     @property
     def path(self) -> str | None:
-        """Where it lies on this machine, to be read only; None if the objects are elsewhere."""
-        return self._objects.local_path(self.checksum.removeprefix("sha256:"))
+        """Where it lies on this machine, to be read only; None if the objects are elsewhere.
+
+        Its bytes are compared with its checksum first: nothing else looks at what is read by a path."""
+        sha256 = self.checksum.removeprefix("sha256:")
+        found = self._objects.local_path(sha256)
+        if found is not None and not self._is_sound:
+            self._is_sound = verify_object(self._objects, sha256) == self.size
+        return found
 
     def read(self) -> bytes:
         return read_object(self._objects, self.checksum)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
-from kfm.model.errors import BackendUnavailable, KfmError, UnhashableInput, UsageError
+from kfm.model.errors import BackendUnavailable, KfmError, StoreCorrupt, UnhashableInput, UsageError
 from kfm.model.input_hash import (
     DEPENDENCY,
     are_plain,
@@ -33,12 +33,14 @@ from kfm.model.run_state import (
     outputs_text,
     stands,
 )
+from kfm.objects.local import verify_object
 from kfm.pipelines.code_hash import CodeHashes
 from kfm.pipelines.declaration import NodeSpec, Pipeline
 from kfm.pipelines.graph import ancestors, descendants
 from kfm.pipelines.inputs import FileChecksums, Inputs
 from kfm.pipelines.options import NodeReport, PipelineKernel, PipelineOptions, PipelineReport
 
+DAMAGED = -1  # the size of an object whose bytes are not those that were stored
 INPUTS_UNKNOWN = "its inputs can't be determined"
 UNKNOWN_INPUTS = (UnhashableInput, BackendUnavailable)  # the node fails, and is not run
 _AS_REPORT = partial(tuple.__new__, NodeReport)  # ten thousand at once: without a function of Python for each
@@ -58,6 +60,7 @@ class PipelinePlanner:
         self.order = self._selected()
         self.report = PipelineReport(options.run_id, options.pipeline_id, options.branch)
         self.known = KnownNodes({}, {})
+        self._standing: Mapping[str, Head] = {}  # what the branch shows of its nodes
         self.hashes: dict[str, str] = {}  # node → the hash of its outputs; a node in here can be read from
         self.checksums = FileChecksums(
             kernel.files, kernel.pipeline_runs, kernel.clock.now_ms, verify=options.verify
@@ -68,6 +71,7 @@ class PipelinePlanner:
         self._code_of: dict[Callable[..., Any], str] = {}
         self._dependency_texts: dict[str, str] = {}  # node → its row in the hashes of its dependants
         self._object_sizes: dict[str, int | None] = {}
+        self._size_of = cache(self._verified_size) if options.verify else kernel.object_size
         self._skips: list[tuple[str, str, str | None, str, str]] = []
         self._restored: list[Head] = []
 
@@ -118,6 +122,7 @@ class PipelinePlanner:
         """Read what is on record of the nodes."""
         states, options = self.kernel.states, self.options
         self.known = states.known(options.branch, options.run_id, self.order)
+        self._standing = dict(self.known.heads) if options.fork_of is not None else self.known.heads
         for node in states.of_run(options.fork_of) if options.fork_of is not None else ():
             if node.outcome in ("success", "skipped"):
                 self.known.heads[node.dataset_id] = Head(
@@ -186,21 +191,16 @@ class PipelinePlanner:
     def reuse(self, node: str, decision: NodeDecision, inputs_hash: str) -> None:
         """Settle a node that need not run with the outputs that it has."""
         self.settle(node, decision.outputs_hash)
+        made_by, code_sha = decision.made_by or self.options.run_id, self.code_sha(self.pipeline.nodes[node])
         if decision.verdict == "skip":
-            assert decision.made_by is not None
-            code_sha = self.code_sha(self.pipeline.nodes[node])
-            self._skips.append((node, inputs_hash, code_sha, decision.made_by, decision.reason))
-            if decision.earlier:
-                self._restored.append(
-                    Head(
-                        decision.made_by,
-                        inputs_hash,
-                        code_sha,
-                        decision.outputs_hash,
-                        decision.outputs,
-                        dataset_id=node,
-                    )
-                )
+            self._skips.append((node, inputs_hash, code_sha, made_by, decision.reason))
+        shown = self._standing.get(node)
+        if shown is None or not stands(shown, inputs_hash, code_sha) or decision.earlier:
+            # Of an earlier run, of one that was forked, or of this one before another came between.
+            made = Head(
+                made_by, inputs_hash, code_sha, decision.outputs_hash, decision.outputs, dataset_id=node
+            )
+            self._restored.append(made)
         outcome: NodeOutcome = "skipped" if decision.made_by is not None else "success"
         if self.run is not None:
             self.run.adopt(outputs_of(decision.outputs))
@@ -210,7 +210,7 @@ class PipelinePlanner:
 
     def skips(self, branch_head: str | None) -> Skips | None:
         """All nodes that were skipped, as they are recorded at the end; None if none was."""
-        if not self._skips:
+        if not self._skips and not self._restored:
             return None
         whole, options, heads = None, self.options, self.known.heads
         if len(self._skips) == len(heads) == len(self.order) and not self._restored and not options.fork_of:
@@ -305,7 +305,7 @@ class PipelinePlanner:
 
     def _intact(self) -> set[str]:
         """Outputs in which nothing is missing, as far as that can be seen in one look at all objects."""
-        heads, size_of = self.known.heads, self.kernel.object_size
+        heads, size_of = self.known.heads, self._size_of
         texts = list(dict.fromkeys([heads[node].outputs for node in self.order if node in heads]))
         found = set()
         for text, outputs in zip(texts, outputs_of_each(texts), strict=True):
@@ -331,11 +331,20 @@ class PipelinePlanner:
                     return f"{each.name} is {'gone' if seen is None else 'altered'}"
                 continue
             if each.checksum not in sizes:
-                sizes[each.checksum] = self.kernel.object_size(each.checksum[7:])
+                sizes[each.checksum] = self._size_of(each.checksum[7:])
             size = sizes[each.checksum]
             if size != each.size:
                 return f"{each.name} is {'gone' if size is None else 'altered'}"
         return None
+
+    def _verified_size(self, sha256: str) -> int | None:
+        """What `--verify` goes by: its bytes are read, once for each object."""
+        if self.kernel.object_size(sha256) is None:
+            return None
+        try:
+            return verify_object(self.kernel.objects, sha256)
+        except (OSError, StoreCorrupt):
+            return DAMAGED
 
     def _elsewhere(self, node: str, inputs_hash: str, code_sha: str | None) -> Head | None:
         return self.kernel.states.made(self.options.branch, node, inputs_hash, code_sha)

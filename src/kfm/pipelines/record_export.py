@@ -1,4 +1,4 @@
-"""Exports node records and runs as JSON Lines, Parquet or Feather."""
+"""Exports node records, runs and invocations as JSON Lines, Parquet or Feather."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import msgspec
 
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import ExtraMissing, UsageError
-from kfm.model.records import Node, Run
+from kfm.model.records import Invocation, Node, Run
 from kfm.model.run_state import outputs_text
 from kfm.model.times import rfc3339
+from kfm.system import sync
 
 if TYPE_CHECKING:
     from kfm.db.run_state import RunStateTables
@@ -23,10 +24,23 @@ SUFFIXES = (".jsonl", ".parquet", ".feather")
 BATCH_ROWS = 10_000
 Row = dict[str, Any]
 
-_RUN = {
-    field.name: int if "int" in str(field.type) else str  # whether it may be missing does not matter here
-    for field in msgspec.structs.fields(Run)
-}
+
+def _columns(kind: type[msgspec.Struct]) -> dict[str, type]:
+    """The fields of a record; beside a time in milliseconds stands the same as text."""
+    found: dict[str, type] = {}
+    for field in msgspec.structs.fields(kind):
+        found[field.name] = int if "int" in str(field.type) else str  # whether it may be missing is no matter
+        if field.name.endswith("_ms"):
+            found[_utc(field.name)] = str
+    return found
+
+
+def _utc(name: str) -> str:
+    return f"{name.removesuffix('_ms')}_utc"
+
+
+_RUN = _columns(Run)
+_INVOCATION = _columns(Invocation)
 # Flat, so that every tool can read it; what has parts of its own is JSON text.
 _NODE: dict[str, type] = {
     "run_id": str,
@@ -55,7 +69,21 @@ _NODE: dict[str, type] = {
 
 def export_runs(runs: Sequence[Run], path: str) -> None:
     """Write the runs in the form that the file's name asks for; the file appears whole or not at all."""
-    _write((msgspec.to_builtins(run) for run in runs), _RUN, path)
+    _write(map(_row, runs), _RUN, path)
+
+
+def export_invocations(invocations: Iterable[Invocation], path: str) -> int:
+    """Likewise the calls that asked for runs, also those that became none; returns how many."""
+    return _write(map(_row, invocations), _INVOCATION, path)
+
+
+def _row(record: Run | Invocation) -> Row:
+    row: Row = msgspec.to_builtins(record)
+    for name in [each for each in row if each.endswith("_ms")]:
+        row[_utc(name)] = None if row[name] is None else rfc3339(row[name])
+    if "gates" in row:
+        row["gates"] = canonical_bytes(row["gates"]).decode()
+    return row
 
 
 def write_run_states(nodes: Iterable[Node], path: str) -> int:
@@ -90,7 +118,7 @@ def _write(rows: Iterator[Row], columns: Mapping[str, type], path: str) -> int:
             else:
                 _write_table(counted, columns, file, feather=suffix == ".feather")
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
         raise UsageError(f"{path} can't be written: {error.strerror or error}.") from None

@@ -66,6 +66,7 @@ class SingleNodePlanner(PipelinePlanner):
     def learn(self) -> None:
         node, options = self._node, self.options
         self.known = self.kernel.states.known(options.branch, options.run_id, [node.spec.id, *node.reads])
+        self._standing = self.known.heads
         for each in node.reads:
             own, head = self.known.own.get(each), self.known.heads.get(each)
             if own is not None and own.outcome in ("success", "skipped", "partial"):

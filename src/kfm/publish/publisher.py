@@ -330,8 +330,12 @@ def _stage(objects: Objects, chunks: Iterator[bytes]) -> tuple[str, int]:
         raise
 
 
-Operation = Literal["write_file", "emit_event", "update_state", "publish_release", "noop_guard", "close"]
-Outcome = Literal["staged", "intended", "checked", "refused", "closed"]
+Operation = Literal[
+    "write_file", "emit_event", "update_state", "publish_release", "noop_guard", "close", "promote", "project"
+]
+Outcome = Literal[
+    "staged", "intended", "checked", "refused", "closed", "promoted", "unchanged", "shown", "failed"
+]
 
 MASKED = "[restricted]"
 
@@ -354,6 +358,9 @@ class TraceLine(Record, frozen=True, omit_defaults=True):
     event_type: str | None = None
     state_key: str | None = None
     payload_sha256: str | None = None
+    target: str | None = None
+    sequence: int | None = None
+    version_id: str | None = None
     error_code: str | None = None
 
 

@@ -33,6 +33,7 @@ from kfm.release.distributions import installed
 from kfm.release.release_folder import ATTESTATION, LEDGER, MANIFEST, SBOM, SIGNATURE, checked_version
 from kfm.release.sbom import sbom
 from kfm.release.verification import Verified, verify
+from kfm.system import sync_folder
 from kfm.telemetry.aggregates import Aggregates, DatasetNames, TimeBounds, visit, visit_passes
 from kfm.telemetry.documents import document_bytes, document_line
 from kfm.telemetry.exporter import PublicNames
@@ -125,7 +126,7 @@ def _signed(state: State, signature: bytes, work: str, made: str, target: str) -
     fresh = os.path.join(work, SIGNATURE)
     release_folder.write_file(fresh, signature)
     os.rename(fresh, os.path.join(target, SIGNATURE))
-    release_folder.fsync_folder(target)
+    sync_folder(target)
     return "signed"
 
 

@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import BinaryIO
 
 from kfm.model.errors import BackendUnavailable, UsageError
+from kfm.system import sync, sync_folder
 
 CHUNK = 1024 * 1024
 _EPOCH_OF_ZIP = (1980, 1, 1, 0, 0, 0)
@@ -52,7 +53,7 @@ def durable(path: str) -> Iterator[BinaryIO]:
     with open(path, "xb") as file:
         yield file
         file.flush()
-        os.fsync(file.fileno())
+        sync(file.fileno())
 
 
 def file_sha256(path: str) -> str:
@@ -142,14 +143,14 @@ def _begun_ms(unique: str) -> int:
 
 def show(made: str, target: str) -> bool:
     """Give a finished folder its name, at once. False: another folder has it."""
-    fsync_folder(made)
+    sync_folder(made)
     try:
         os.rename(made, target)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             return False
         raise
-    fsync_folder(os.path.dirname(target))
+    sync_folder(os.path.dirname(target))
     return True
 
 
@@ -164,14 +165,6 @@ def exchange(made: str, target: str, aside: str) -> None:
             os.rename(aside, target)
         raise
     shutil.rmtree(aside, ignore_errors=True)
-
-
-def fsync_folder(path: str) -> None:
-    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def checked_version(text: str) -> str:

@@ -33,7 +33,7 @@ def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
         for run in ledger.runs(dataset_id=dataset.id, limit=1)
     }
     datasets = [_dataset(dataset.id, heads, newest.get(dataset.id)) for dataset in settings.datasets]
-    pending = _pending(settings, heads, ledger.projected())
+    pending = _pending(app, heads, ledger.projected())
     attention = failures(settings, ledger)
     document: dict[str, Any] = {
         "environment": settings.environment,
@@ -161,7 +161,7 @@ def _headline(
     for pending in document["pending_projections"]:
         sentence = (
             f"behind: target {pending['target']} does not show version {pending['promoted']} "
-            f"of dataset {pending['dataset_id']} yet"
+            f"of dataset {pending['dataset_id']}"
         )
         return _line("behind", sentence, OPERATOR, "kfm project")
     announced = settings.ingest.queues and not settings.sources  # nothing that `kfm run` could do
@@ -262,17 +262,24 @@ def switch_document(switch: Any) -> dict[str, Any]:
     }
 
 
-def _pending(settings: Any, heads: dict[str, Any], shown: dict[tuple[str, str], int]) -> list[dict[str, Any]]:
-    """Targets that are not known to show the promoted head."""
-    targets = [target.name or target.kind for target in settings.publish if target.kind != "noop"]
-    return [
-        {
-            "dataset_id": dataset_id,
-            "target": target,
-            "promoted": head.sequence,
-            "shown": shown.get((dataset_id, target)),
-        }
-        for dataset_id, head in sorted(heads.items())
-        for target in targets
-        if (shown.get((dataset_id, target)) or 0) < head.sequence
-    ]
+def _pending(app: Any, heads: dict[str, Any], known: dict[tuple[str, str], int]) -> list[dict[str, Any]]:
+    """Targets that do not show the promoted head, as far as is known, or as can be seen in a folder."""
+    pending = []
+    for dataset_id, head in sorted(heads.items()):
+        for target in app.settings.publish:
+            name = target.name or target.kind
+            shown = known.get((dataset_id, name))
+            if shown is not None and target.kind == "local" and _is_emptied(app, target, dataset_id):
+                shown = None
+            if target.kind != "noop" and (shown or 0) < head.sequence:
+                facts = {"dataset_id": dataset_id, "target": name, "promoted": head.sequence, "shown": shown}
+                pending.append(facts)
+    return pending
+
+
+def _is_emptied(app: Any, target: Any, dataset_id: str) -> bool:
+    """Is what it showed gone? A dataset that is not configured any more is not looked for."""
+    if not any(dataset.id == dataset_id for dataset in app.settings.datasets):
+        return False
+    folder = app.loaded.resolve(target.path or ".")
+    return not app.files.exists(f"{folder}/{dataset_id}/current/manifest.json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -14,7 +15,7 @@ from kfm.model.run_state import Fence
 from kfm.model.runs import Promote
 from kfm.ports import Source as Upstream
 from kfm.publish.manifest import diff
-from kfm.publish.publisher import StagingPublisher
+from kfm.publish.publisher import StagingPublisher, Trace
 from kfm.runs import plan as plans
 from kfm.runs import preparation
 from kfm.runs.admission import (
@@ -58,6 +59,7 @@ class RunExecutor:
         self._watch = RunObserver(kernel, subject)
         self._upstream: Upstream | None = None
         self._discovered: preparation.Discovered | None = None
+        self._trace: Trace | None = None  # of the attempt
 
     # --- admission -------------------------------------------------------------------
 
@@ -160,6 +162,9 @@ class RunExecutor:
             report = self._attempt(entered, log, nodes)
         except (Exception, KeyboardInterrupt) as problem:  # noqa: BLE001 - reported once, where the run ends
             report = self._end.failed(entered, problem, log, nodes)
+            if report.outcome == "success":  # the promotion's answer had been lost
+                self._trace_promotion(report)
+                self._trace_targets(report)
         finally:
             kernel.observe_retries(None)
             nodes.close()
@@ -214,7 +219,7 @@ class RunExecutor:
     def _attempt(self, entered: Admitted, log: RunLog, nodes: RecordedNodes) -> RunReport:
         kernel, run, subject = self._kernel, entered.run, self._subject
         lease = hold(kernel, subject, run, entered.policy_epoch)
-        trace = trace_of(kernel, subject, log, run, dry_run=False)
+        self._trace = trace = trace_of(kernel, subject, log, run, dry_run=False)
         publisher = StagingPublisher(
             kernel.objects,
             trace,
@@ -245,10 +250,26 @@ class RunExecutor:
                 nodes.begin("publish", prepared.fingerprint)
                 log.step("promote", f"{subject.dataset.id} by run {run.run_id}", fence=run.fence)
                 report = self._promote(entered, prepared, nodes)
+                self._trace_promotion(report)
         finally:
             publisher.close()
         log.step("project", f"version {report.sequence}")
-        return self._end.projected(report)
+        report = self._end.projected(report)
+        self._trace_targets(report)
+        return report
+
+    def _trace_promotion(self, report: RunReport) -> None:
+        if self._trace is not None:
+            made = report.word == "published" and report.version_id is not None
+            facts = {"sequence": report.sequence, "version_id": report.version_id} if made else {}
+            self._trace.record("promote", "promoted" if made else "unchanged", **facts)
+
+    def _trace_targets(self, report: RunReport) -> None:
+        for one in report.projections if self._trace is not None else ():
+            assert self._trace is not None
+            failed = {} if one.error is None else {"error_code": one.error["code"]}
+            outcome: Literal["shown", "failed"] = "failed" if failed else "shown"
+            self._trace.record("project", outcome, target=one.target, sequence=one.sequence, **failed)
 
     def _promote(
         self, entered: Admitted, prepared: preparation.PreparedVersion, nodes: RecordedNodes

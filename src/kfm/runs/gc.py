@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec.structs import replace
 
-from kfm.model.errors import LimitExceeded, LockHeld, StoreCorrupt
+from kfm.db.leases import COLLECTOR
+from kfm.model.errors import LimitExceeded, LockHeld, LostLease, StoreCorrupt
 from kfm.model.records import Justification, Lock, Manifest, Promotion, Record, Run, governance_entry
+from kfm.periodic import HeldLease
 from kfm.publish.manifest import blobs
 from kfm.runs.admission import held_by
 from kfm.runs.kernel import Kernel
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from kfm.objects.local import LocalObjects
 
 LEASE_MS = 10 * 60 * 1000
+RENEW_MS = 5_000
 GRACE_MS = 60 * 60 * 1000
 COMMITS_GRACE_MS = 7 * 24 * 60 * 60 * 1000  # so long a deleted branch can be made again from its commit
 
@@ -55,16 +58,34 @@ def carry_out(
     fence = store.begin_collection(kernel.worker_id, LEASE_MS, kernel.liveness.is_dead)
     if isinstance(fence, Lock):
         raise LockHeld(held_by(fence))
+    lease = HeldLease(
+        COLLECTOR,
+        fence,
+        "",
+        clock=kernel.clock,
+        lease_ms=LEASE_MS,
+        renew_ms=RENEW_MS,
+        policy_epoch=store.policy_epoch(),
+        gate=lambda _ledger: None,
+        store=store,
+    )
     removed = None
     try:
         # First the commits: whatever is left of them keeps its objects.
         swept = store.branch_store().sweep(_commits_before(kernel, grace_ms))
         collection = plan(kernel, objects, grace_ms)
         kernel.progress.phase("collect", len(collection.objects))
-        removed = collect(collection, objects, kernel.projections, lambda _done: kernel.progress.advance(1))
+        removed = collect(
+            collection, objects, kernel.projections, lambda _done: kernel.progress.advance(1), lease.check
+        )
         kernel.progress.done()
         removed = replace(removed, commits=swept.commits, trees=swept.trees)
         return collection, removed
+    except LostLease as lost:
+        raise LostLease(
+            "It took so long that runs could begin meanwhile, so nothing more was removed.",
+            remedy="Run `kfm gc` again.",
+        ) from lost
     finally:
         details = {"objects": removed.objects, "bytes": removed.size} if removed else {"interrupted": True}
         if removed and removed.commits + removed.trees:
@@ -178,18 +199,22 @@ def collect(
     objects: LocalObjects,
     projections: Sequence[object] = (),
     progress: Callable[[int], None] = lambda _done: None,
+    check: Callable[[], None] = lambda: None,
 ) -> Collected:
-    """Remove what the plan names, unless it was touched since."""
+    """Remove what the plan names, unless it was touched since. `check` raises once we may not any more."""
     removed = []
     for done, one in enumerate(collection.objects, 1):
+        check()
         if objects.delete_if_older(one.sha256, collection.before_ms):
             removed.append(one)
         progress(done)
+    check()
     leftovers = objects.tidy(collection.before_ms)
     versions = 0
     for target in _targets(projections):
         mine = [one for one in collection.versions if one.target == target.name]
         for dataset_id in sorted({one.dataset_id for one in mine}):
+            check()
             names = [one.name for one in mine if one.dataset_id == dataset_id]
             versions += len(target.discard(dataset_id, names))
     return Collected(

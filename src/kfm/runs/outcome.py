@@ -64,6 +64,7 @@ from kfm.runs.artifacts import RunLog
 from kfm.runs.kernel import Kernel, Outcome, RunReport
 from kfm.runs.nodes import RecordedNodes
 from kfm.runs.target_updates import project
+from kfm.system import os_trouble
 
 if TYPE_CHECKING:
     from kfm.db.ledger import Ledger
@@ -346,8 +347,8 @@ def _as_error(problem: BaseException, log: RunLog, redact: Discretion) -> KfmErr
     if isinstance(problem, KeyboardInterrupt):
         return Cancelled()
     if isinstance(problem, OSError):
-        place = f" ({problem.filename})" if problem.filename else ""
-        return BackendUnavailable(f"{problem.strerror or problem}{place}.")
+        trouble = os_trouble(problem)
+        return BackendUnavailable(trouble.text, remedy=trouble.remedy)
     log.step(log.phase, "".join(traceback.format_exception(problem)), level="error")
     return WorkFailed(f"{type(problem).__name__}: {redact(str(problem))}")
 

@@ -262,9 +262,11 @@ def require_objects(manifest: Manifest, objects: Objects) -> None:
     """Nothing is promoted that can't be shown: every object of the whole version must be at hand."""
     for item in manifest.items:
         for asset in item.assets:
-            if not objects.has(asset.sha256):
+            size = objects.size_of(asset.sha256)
+            if size != asset.size:
+                problem = "is not in the object store" if size is None else "holds other bytes"
                 raise StoreCorrupt(
-                    f"Object sha256:{asset.sha256} of {asset.path} is not in the object store.",
+                    f"Object sha256:{asset.sha256} of {asset.path} {problem}.",
                     remedy="Bring the objects folder back, or run the work that made it again with --force. "
                     "Machines that share a ledger must share their objects, too.",
                 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
@@ -19,6 +19,8 @@ from kfm.sources.source_kinds import Tools
 if TYPE_CHECKING:
     from kfm.app import App
     from kfm.runs.observers import OwnCalls
+
+T = TypeVar("T")
 
 
 def guard_tools(source: SourceSettings, tools: Tools, breakers: SharedBreakers, clock: Clock) -> Tools:
@@ -40,6 +42,12 @@ def guard_target(target: Target, bucket: Bucket, breakers: SharedBreakers, clock
     if provider is None:
         return bucket
     return GuardedBucket(bucket, CircuitGuard(breakers.circuit(provider), clock))
+
+
+def call_target(target: Target, work: Callable[[], T], breakers: SharedBreakers, clock: Clock) -> T:
+    """One request to a target, through its provider's circuit."""
+    provider = provider_of_target(target)
+    return work() if provider is None else CircuitGuard(breakers.circuit(provider), clock).call(work)
 
 
 def share_calls(breakers: SharedBreakers, clock: Clock, rng: Rng) -> Callable[[], None]:

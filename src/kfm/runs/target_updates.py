@@ -7,9 +7,11 @@ from collections.abc import Callable
 from kfm.model.errors import ConfigError, KfmError, TargetUnavailable
 from kfm.model.gates import refusal
 from kfm.model.records import Promotion
+from kfm.model.settings import Settings
 from kfm.ports import Projection
 from kfm.runs import admission
 from kfm.runs.kernel import Kernel, ProjectionReport
+from kfm.system import os_trouble
 
 
 def project(
@@ -26,12 +28,12 @@ def project(
         if dataset_id is not None and head.dataset_id != dataset_id:
             continue
         # What is not configured any more stays where it was shown.
-        looks = _is_configured(kernel, head.dataset_id)
+        looks = is_configured(kernel.settings, head.dataset_id)
         behind = [
             target
             for target in kernel.projections
             if shown.get((head.dataset_id, target.name), 0) < head.sequence
-            or (looks and (everything or _fell(target, head)))
+            or (looks and (everything or fell(target, head)))
         ]
         refused = _refusal(kernel, head) if behind else None
         for target in behind:
@@ -42,7 +44,7 @@ def project(
     return reports
 
 
-def _fell(target: Projection, head: Promotion) -> bool:
+def fell(target: Projection, head: Promotion) -> bool:
     """Is what this target was known to show not there any more? Asked where looking is cheap."""
     stands: Callable[[str, Promotion], bool] | None = getattr(target, "stands", None)
     try:
@@ -51,8 +53,8 @@ def _fell(target: Projection, head: Promotion) -> bool:
         return True  # projecting it again names the trouble
 
 
-def _is_configured(kernel: Kernel, dataset_id: str) -> bool:
-    return any(dataset.id == dataset_id for dataset in kernel.settings.datasets)
+def is_configured(settings: Settings, dataset_id: str) -> bool:
+    return any(dataset.id == dataset_id for dataset in settings.datasets)
 
 
 def _refusal(kernel: Kernel, head: Promotion) -> KfmError | None:
@@ -83,7 +85,9 @@ def _project_one(kernel: Kernel, dataset_id: str, target: Projection) -> Project
     except KfmError as error:
         return _failed(dataset_id, target, error)
     except OSError as error:
-        return _failed(dataset_id, target, TargetUnavailable(f"{target.name}: {error.strerror or error}"))
+        trouble = os_trouble(error)
+        problem = TargetUnavailable(f"{target.name}: {trouble.text}", remedy=trouble.remedy)
+        return _failed(dataset_id, target, problem)
     return ProjectionReport(dataset_id=dataset_id, target=target.name, sequence=sequence)
 
 

@@ -17,6 +17,7 @@ from kfm.model.errors import (
     Refused,
     SwitchThrown,
     WorkFailed,
+    outage_of,
 )
 from kfm.model.quantities import short_id
 from kfm.model.quarantine import held_request
@@ -30,6 +31,7 @@ from kfm.reports.state_words import of_report
 from kfm.runs.kernel import RunReport, RunRequest
 from kfm.runs.outcome import asked_ms, kind_of
 from kfm.runs.plan import RunPlan
+from kfm.system import os_trouble
 from kfm.telemetry.compliance import AUTOMATIC
 
 if TYPE_CHECKING:
@@ -104,10 +106,8 @@ class Dispatcher:
         try:
             with self._holding(request):
                 self._work_off(request)
-        except KfmError as error:
-            self._undecided(request, error.message)
         except Exception as error:  # noqa: BLE001 - a defect in one request is no reason to lose the others
-            self._undecided(request, f"{type(error).__name__}: {error}")
+            self._undecided(request, error)
         return request
 
     def _work_off(self, request: UpdateRequest) -> None:
@@ -306,11 +306,14 @@ class Dispatcher:
         ending = RequestOutcome(state="cancelled", outcome="cancelled", reason=reason, run_id=run_id)
         self._requests.settle(request, ending)
 
-    def _undecided(self, request: UpdateRequest, message: str) -> None:
+    def _undecided(self, request: UpdateRequest, error: Exception) -> None:
         """It could not even be decided: later, and not for ever."""
-        logger.warning(
-            "%s: %s", request.source_id, message, extra={**_about(request), "tries": request.tries}
-        )
+        if isinstance(error, OSError):
+            message = os_trouble(error).text
+        else:
+            message = error.message if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
+        about = {**_about(request), "tries": request.tries, **outage_of(error)}
+        logger.warning("%s: %s", request.source_id, message, extra=about)
         if request.tries >= TRIES_MAX:
             self._end(request, "failed", f"Stopped after {request.tries} tries: {message}")
             self._give_up(self._runs.run_by_id(request.run_id) if request.run_id is not None else None, "")

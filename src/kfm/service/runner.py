@@ -19,7 +19,7 @@ from kfm.config.live import LiveConfig
 from kfm.db.connection import place_of
 from kfm.decoders import prepare_decoders
 from kfm.lineage.collectors import deliver
-from kfm.model.errors import BackendUnavailable, KfmError
+from kfm.model.errors import LEDGER, BackendUnavailable, KfmError, outage_of
 from kfm.model.quantities import counted
 from kfm.model.records import Record, Run
 from kfm.model.requests import RequestPart, UpdateRequest
@@ -32,6 +32,7 @@ from kfm.runs.artifacts import leave_provenance
 from kfm.runs.kernel import RunReport
 from kfm.service.dispatcher import CLAIM_MS, Dispatcher, run_request_of
 from kfm.service.incidents import deliver_incidents
+from kfm.system import os_trouble
 
 if TYPE_CHECKING:
     from kfm.app import App
@@ -262,11 +263,14 @@ class ServiceThreads:
     def _trouble(self, error: Exception) -> int:
         """An error of the part that calls: logged once, however long it lasts; returns how long to wait."""
         name = _own_name()
+        if isinstance(error, OSError):
+            trouble = os_trouble(error)
+            error = BackendUnavailable(trouble.text, remedy=trouble.remedy)
         text = error.message if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
         last, failures = self._troubles.get(name, (None, 0))
         self._troubles[name] = (text, failures + 1)
         if last != text:
-            logger.warning("%s: %s", name, text, extra={"part": name})
+            logger.warning("%s: %s", name, text, extra={"part": name, **outage_of(error)})
         return backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, failures + 1)
 
     def _place(self) -> tuple[int, int] | None:
@@ -276,8 +280,8 @@ class ServiceThreads:
         """The part that calls has done something, and not in a ledger that was replaced."""
         name = _own_name()
         if self._places.get(name) != self._place():
-            raise BackendUnavailable("The ledger was removed or replaced; it is opened anew.")
-        if self._troubles.pop(name, None) is not None:
+            raise BackendUnavailable("The ledger was removed or replaced; it is opened anew.", backend=LEDGER)
+        if self._troubles.pop(name, None) is not None and not self._troubles:  # one line for all parts
             logger.info("%s: goes on", name, extra={"part": name})
         if self._has_old_secrets(name):
             raise _SecretsChanged

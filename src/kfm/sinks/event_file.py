@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kfm.model.errors import BackendUnavailable
 from kfm.model.runs import OutboxMessage
+from kfm.system import sync, sync_folder
 
 if TYPE_CHECKING:
     from kfm.ports import Clock
@@ -64,9 +65,9 @@ class FileCollector:
                 os.ftruncate(descriptor, begin)  # the torn end of a write that never counted
             try:
                 _write_all(descriptor, lines if _ends_line(descriptor, begin) else b"\n" + lines)
-                os.fsync(descriptor)
+                sync(descriptor)
                 if begin == 0:
-                    _fsync_folder(os.path.dirname(self._path) or ".")
+                    sync_folder(os.path.dirname(self._path))
             except OSError:
                 os.ftruncate(descriptor, begin)
                 raise
@@ -99,7 +100,7 @@ class FileCollector:
         except FileNotFoundError:
             folder = os.path.dirname(self._path) or "."
             os.makedirs(folder, mode=0o700, exist_ok=True)
-            _fsync_folder(os.path.dirname(folder) or ".")
+            sync_folder(os.path.dirname(folder))
             descriptor = os.open(self._path, flags | os.O_CREAT, 0o640)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
@@ -152,11 +153,3 @@ def _is_still(path: str, descriptor: int) -> bool:
         return False
     ours = os.fstat(descriptor)
     return (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
-
-
-def _fsync_folder(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -56,6 +56,10 @@ class StacApi:
         if self._send("PUT", path, body, accept=(404,)) == 404:
             self._send("POST", "/collections", body, accept=(409,))  # 409: another client was faster
 
+    def collection(self, collection_id: str) -> dict[str, Any]:
+        """As the API shows it; empty if there is none."""
+        return self._json("GET", f"/collections/{_segment(collection_id)}")
+
     def put_item(self, body: dict[str, Any]) -> None:
         """Replace, else create, else replace: another client may create it in between."""
         items = f"/collections/{_segment(body['collection'])}/items"

@@ -1,7 +1,8 @@
 """One resource, or the pages of one, over HTTP.
 
-A validator (ETag or Last-Modified) from HEAD identifies the content; where there is none, the body
-is read and its SHA-256 does. Bodies that discovery read are kept, so that they need not come twice.
+A validator (ETag or Last-Modified) from HEAD identifies the content; where there is none, or it may hold
+for two contents, the body is read and its SHA-256 does. Bodies that discovery read are kept, so that they
+need not come twice.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from msgspec import UNSET, UnsetType
 from kfm.model.errors import ChecksumMismatch, LimitExceeded, UpstreamUnavailable
 from kfm.model.records import Found, Window
 from kfm.model.settings import Limits, SourceSettings
-from kfm.model.times import parse_http_date
+from kfm.model.times import is_strong_date, parse_http_date
 from kfm.ports import Clock, Guard, Http, Response
 from kfm.sources.http_address import Address, Resolve
 from kfm.sources.http_bodies import Spool, TransferPace, decoded, is_encoded, paced, whole
@@ -92,7 +93,7 @@ class HttpSource:
     def _probe(self, url: str, window: Window) -> Found | None:
         head = self._guard(lambda timeout_ms: self._head(url, timeout_ms))
         headers = {} if head is None else head.headers
-        if head is not None and (headers.get("etag") or parse_http_date(headers.get("last-modified"))):
+        if head is not None and (headers.get("etag") or is_strong_date(headers, self._clock.now_ms())):
             name = _name(url, headers)
             return Found(
                 uri=self._show(url),

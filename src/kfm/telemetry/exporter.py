@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kfm.config.loader import Loaded
     from kfm.db.ledger_reader import LedgerReader
     from kfm.ports import Telemetry, TelemetrySpan
+    from kfm.telemetry.exposition import Tallies
 
 
 MISSING = (
@@ -100,6 +101,7 @@ class Off:
 
     def add(self, metric: str, amount: int = 1, **labels: str) -> None: ...
     def observe(self, metric: str, value: float, **labels: str) -> None: ...
+    def totals(self, tallies: Tallies) -> None: ...
     def close(self) -> None: ...
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -49,6 +51,7 @@ def correlated(**more: str | int | None) -> Iterator[None]:
 
 
 ROOT = "kfm"
+OUTAGE_SECONDS = 60.0
 _NO_RECORD = logging.LogRecord("", 0, "", 0, "", None, None)
 STANDARD = frozenset({*vars(_NO_RECORD), "message", "asctime", "taskName"})  # all others are `extra`
 _TRACES = logging.Formatter()
@@ -107,6 +110,32 @@ class CorrelationFilter(logging.Filter):
             if value is not None and getattr(record, name, None) is None:
                 setattr(record, name, value)
         return True
+
+
+class OutageFilter(logging.Filter):
+    """One line for each outage, however many threads meet it and however often they try.
+
+    Records tell with `extra=outage_of(error)` what is unavailable. An outage is over once a minute has passed
+    without another of them; the next line says how many were left out."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._met: dict[str, tuple[float, int]] = {}  # when each was last met, and the lines left out
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        outage = getattr(record, "outage", None)
+        if outage is None:
+            return True
+        with self._lock:
+            now = self._monotonic()
+            last, left_out = self._met.get(outage, (None, 0))
+            goes_on = last is not None and now - last < OUTAGE_SECONDS
+            self._met[outage] = (now, left_out + 1 if goes_on else 0)
+        if not goes_on and left_out:
+            record.msg, record.args = f"{_message(record)} ({left_out} such lines were left out before)", None
+        return not goes_on
 
 
 class LibraryHandler(logging.NullHandler):

@@ -22,15 +22,18 @@ from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics import export as points
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from kfm import __version__, ports
 from kfm.model.errors import KfmError
+from kfm.telemetry.exposition import Tallies
 from kfm.telemetry.metric_catalogue import Metric, attribute_names, metrics
 
 EXPORT_SECONDS_MAX = 2.0
@@ -39,6 +42,8 @@ SPANS_WAITING_MAX = 2048
 BATCH_SPANS_MAX = 256
 EVERY_MS = 5_000
 ATTRIBUTE_CHARS_MAX = 1024
+BUILD = "kfm.build.info"
+LEDGER = "ledger"
 
 _TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
 _wanted_trace: ContextVar[int | None] = ContextVar("kfm_wanted_trace", default=None)
@@ -93,10 +98,13 @@ class OpenTelemetry:
             )
         )
         self._tracer = self._tracers.get_tracer("kfm", __version__)
+        # Every process tells the same of the ledger, so none of them is the one that it comes from.
+        whole = Resource({**resource.attributes, "service.instance.id": LEDGER})
+        self._exporter = _WithTotals(
+            whole, f"{address}/v1/metrics", headers=sent, timeout=EXPORT_SECONDS_MAX, session=_session()
+        )
         reader = PeriodicExportingMetricReader(
-            OTLPMetricExporter(
-                f"{address}/v1/metrics", headers=sent, timeout=EXPORT_SECONDS_MAX, session=_session()
-            ),
+            self._exporter,
             export_interval_millis=EVERY_MS,
             export_timeout_millis=EXPORT_SECONDS_MAX * 1000,
         )
@@ -114,6 +122,14 @@ class OpenTelemetry:
 
     def observe(self, metric: str, value: float, **labels: str) -> None:
         self._tell(metric, value, labels, ("gauge", "histogram"))
+
+    def totals(self, tallies: Tallies) -> None:
+        try:
+            self._exporter.totals = _points(tallies, time_ns())
+            if BUILD not in self._instruments:  # nothing is sent at all while no instrument has a value
+                self.observe(BUILD, 1, version=__version__)
+        except Exception:  # noqa: BLE001 - never at the cost of the work
+            return
 
     def _tell(self, name: str, value: float, labels: dict[str, str], kinds: tuple[str, ...]) -> None:
         metric = metrics().get(name)
@@ -143,6 +159,69 @@ class OpenTelemetry:
             thread.start()
         for thread in both:
             thread.join()
+
+
+class _WithTotals(OTLPMetricExporter):
+    """Sends what the ledger has counted with what this process has."""
+
+    def __init__(self, resource: Resource, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._resource = resource
+        self.totals: list[points.Metric] = []
+
+    def export(
+        self, metrics_data: points.MetricsData, timeout_millis: float | None = 10_000, **options: Any
+    ) -> points.MetricExportResult:
+        if self.totals:
+            scope = points.ScopeMetrics(InstrumentationScope("kfm", __version__), self.totals, "")
+            ledger = points.ResourceMetrics(self._resource, [scope], "")
+            metrics_data = points.MetricsData([*metrics_data.resource_metrics, ledger])
+        return super().export(metrics_data, timeout_millis, **options)
+
+
+def _points(tallies: Tallies, at_ns: int) -> list[points.Metric]:
+    """Totals since the ledger began; when that was is not said, which OTLP writes as 0."""
+    found: list[points.Metric] = []
+    cumulative = points.AggregationTemporality.CUMULATIVE
+    for metric in metrics().values():
+        data: Any = None
+        if metric.name in tallies.counters:
+            numbers = [
+                points.NumberDataPoint(labels, 0, at_ns, parts / metric.parts_per_unit)
+                for labels, parts in _labelled(metric, tallies.counters[metric.name])
+            ]
+            data = points.Sum(numbers, cumulative, is_monotonic=True)
+        elif metric.name in tallies.gauges:
+            levels = _labelled(metric, tallies.gauges[metric.name])
+            data = points.Gauge(
+                [points.NumberDataPoint(labels, 0, at_ns, float(value)) for labels, value in levels]
+            )
+        elif metric.name in tallies.histograms:
+            shapes = [
+                points.HistogramDataPoint(
+                    labels,
+                    0,
+                    at_ns,
+                    count=made.count,
+                    sum=made.sum_ms / 1000,
+                    bucket_counts=made.counts,
+                    explicit_bounds=metric.buckets,
+                    min=float("nan"),
+                    max=float("nan"),
+                )
+                for labels, made in _labelled(metric, tallies.histograms[metric.name])
+            ]
+            data = points.Histogram(shapes, cumulative)
+        if data is not None:
+            found.append(points.Metric(metric.name, metric.help, metric.unit, data))
+    return found
+
+
+def _labelled(metric: Metric, series: Mapping[tuple[str, ...], Any]) -> list[tuple[dict[str, str], Any]]:
+    return [
+        (dict(zip(metric.labels, map(_clean, labels), strict=True)), value)
+        for labels, value in sorted(series.items())
+    ]
 
 
 class _OpenSpan:

@@ -25,6 +25,7 @@ from kfm.model.errors import (
     RoleMissing,
     SwitchThrown,
     UsageError,
+    outage_of,
 )
 from kfm.model.quantities import visible_json
 
@@ -197,4 +198,4 @@ def log_error(error: Exception) -> None:
         if isinstance(error, KfmError)
         else (KfmError.code, f"{type(error).__name__}: {error}")
     )
-    logger.error("error %s: %s", code, " ".join(text.split()), extra={"code": code})
+    logger.error("error %s: %s", code, " ".join(text.split()), extra={"code": code, **outage_of(error)})

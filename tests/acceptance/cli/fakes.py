@@ -272,6 +272,7 @@ class FakeApp:
     """Keeps what it was asked; answers with `answers`, an exception among them is raised."""
 
     delivered = Delivered()
+    files = SimpleNamespace(exists=lambda _path: True)  # every tree is there
     kernel = SimpleNamespace(store=None)
 
     @property

@@ -118,6 +118,7 @@ def test_a_cut_end_is_found_against_the_anchor(kfm: Kfm, begun: Path) -> None:
         begun,
         "DELETE FROM governance WHERE number = 3",
         f"UPDATE chain_heads SET number = 2, hash = '{second['hash']}'",
+        "UPDATE switches SET position = 'paused', rationale = 'paused for a test'",
     )
     alone = kfm("audit", "verify")
     assert alone.code == 0
@@ -277,3 +278,116 @@ def test_events_are_sealed_and_a_changed_one_is_found(kfm: Kfm, begun: Path, val
     told = kfm("audit", "verify", "--json").document
     valid("audit-verify", told)
     assert (told["sound"], told["finding"], told["events"]["broken_seal"]) == (False, None, 4)
+
+
+def test_a_ledger_without_its_head_is_broken(kfm: Kfm, begun: Path, valid: Valid) -> None:
+    """What names the last row is gone: that is told as a break at that row, and writing says so, too."""
+    shell(begun, "DELETE FROM chain_heads")
+    called = kfm("audit", "verify")
+    assert called.code == 1
+    assert called.out.startswith("BROKEN at row 3: ")
+    assert "its head, is gone" in called.out
+    document = kfm("audit", "verify", "--json").document
+    valid("audit-verify", document)
+    assert (document["finding"]["number"], document["finding"]["problem"]) == (3, "head")
+    refused = kfm("switch", "set", "paused", "--all", "--rationale", "x")
+    assert (refused.code, "KFM405" in refused.err) == (4, True)
+    assert "kfm audit verify" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("statements", "said", "row"),
+    [
+        (["UPDATE promotions SET version_id = 'sha256:0'"], "version 1 of dataset levels: it is sha256:0", 1),
+        (["UPDATE promotions SET sequence = 2"], "version 2 of dataset levels: ", 1),
+        (["DELETE FROM promotions"], "version 1 of dataset levels: ", 1),
+        (["UPDATE switches SET position = 'stopped'"], "switch all: it is stopped by ", 3),
+        (["UPDATE switches SET actor = 'eve'"], "switch all: it is running by eve; told was ", 3),
+        (["UPDATE switches SET rationale = 'no reason'"], "switch all: ", 3),
+        (["DELETE FROM switches"], "switch all: it is not there", 3),
+        (
+            ["INSERT INTO switches VALUES ('dataset:levels', 'paused', 'x', 'eve', 1)"],
+            "switch dataset:levels: the chain does not tell of it",
+            None,
+        ),
+        (["UPDATE invocations SET actor = 'eve'"], "it is manual by eve; its event says manual by ", None),
+        (
+            ["UPDATE invocations SET outcome = 'failed'"],
+            "its outcome is failed; its event says COMPLETE",
+            None,
+        ),
+        (["DELETE FROM invocations"], "it is not there, though an event tells of it", None),
+    ],
+)
+def test_a_record_that_was_edited_by_itself_is_named(
+    kfm: Kfm, begun: Path, valid: Valid, statements: list[str], said: str, row: int | None
+) -> None:
+    """The chain fits together, but a promotion, a switch or an invocation is not what was recorded of it."""
+    assert kfm("audit", "verify").code == 0
+    shell(begun, "PRAGMA foreign_keys = OFF", *statements)
+    called = kfm("audit", "verify")
+    assert called.code == 1
+    told = called.out.splitlines()[0]
+    assert told.startswith("BROKEN record: ")
+    assert said in told
+    assert (f"(row {row} of the chain)" in told) == (row is not None)
+    document = kfm("audit", "verify", "--json").document
+    valid("audit-verify", document)
+    assert document["sound"] is False
+    assert document["finding"] is None
+
+
+def test_a_unit_that_was_edited_by_itself_is_named(kfm: Kfm, project: Path, valid: Valid) -> None:
+    """A unit's state is what the last page of its history says, and no page tells of more."""
+    (project / "kfm.yml").write_text(
+        (project / "kfm.yml").read_text()
+        + "ingest:\n  queues:\n    - {name: spool, kind: folder, path: spool}\n"
+    )
+    (project / "spool").mkdir()
+    key = "CONUS/PrecipRate_00.00/20260101/MRMS_PrecipRate_00.00_20260101-000000.grib2.gz"
+    (project / "spool" / "one.json").write_text(announced("noaa-mrms-pds", key))
+    assert kfm("worker", "--until-idle").code == 0
+    assert kfm("audit", "seal").code == 0
+    assert kfm("audit", "verify").code == 0
+    (unit,) = kfm("nodd", "units", "--json").document["units"]
+    told = f"BROKEN record: unit {unit['wal_id']}: "
+    for statement, undo, said in (
+        ("status = 'quarantined'", "status = 'succeeded'", "it is quarantined (version 3, attempts 1)"),
+        ("attempts = 7", "attempts = 1", "its history says succeeded (version 3, attempts 1)"),
+        ("version = 2", "version = 3", "page 3 of its history has version 3, it has not"),
+    ):
+        shell(project, f"UPDATE units SET {statement}")
+        called = kfm("audit", "verify")
+        assert called.code == 1
+        assert told in called.out
+        assert said in called.out
+        shell(project, f"UPDATE units SET {undo}")
+    assert kfm("audit", "verify").code == 0
+    shell(project, "DELETE FROM units")
+    assert told in kfm("audit", "verify").out
+    valid("audit-verify", kfm("audit", "verify", "--json").document)
+
+
+def announced(bucket: str, key: str) -> str:
+    record = {
+        "eventVersion": "2.1",
+        "eventSource": "aws:s3",
+        "eventTime": "2026-01-01T00:00:00.000Z",
+        "eventName": "ObjectCreated:Put",
+        "s3": {"bucket": {"name": bucket}, "object": {"key": key, "size": 7, "eTag": "e", "sequencer": "01"}},
+    }
+    return json.dumps({"Records": [record]})
+
+
+@pytest.mark.req("GOV-3")
+def test_an_approval_that_was_never_given_is_named(kfm: Kfm, begun: Path) -> None:
+    """Each person who had a part in an approval is in the chain."""
+    shell(
+        begun,
+        "INSERT INTO approvals (request_id, kind, subject, dataset_id, digest, requested_by, requested_names,"
+        " requested_at_ms, rationale, about, state, approved_by, approved_at_ms)"
+        " VALUES ('r1', 'attempt', 'run', 'levels', 'd', 'bob', '[]', 1, 'x', 'x', 'approved', 'eve', 2)",
+    )
+    called = kfm("audit", "verify")
+    assert called.code == 1
+    assert "approval r1: the chain does not tell that it was requested by bob, approved by eve" in called.out

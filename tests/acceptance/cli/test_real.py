@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kfm.model.times import parse_rfc3339
 from tests.acceptance.cli.conftest import Called
 from tests.unruly import Answer, unruly_server
 
@@ -320,6 +321,18 @@ def test_doctor_finds_what_is_wrong(
     assert called.code == code
 
 
+def test_doctor_warns_of_a_ledger_that_others_can_read(kfm: Kfm, begun: Path) -> None:
+    """A ledger outside the state folder that was made readable is named, with the command that closes it."""
+    (begun / "kfm.yml").write_text("store: sqlite:ledger.db\n" + (begun / "kfm.yml").read_text())
+    assert kfm("run").code == 0
+    begun.chmod(0o755)
+    assert "others can read" not in kfm("doctor", "--offline").out
+    (begun / "ledger.db").chmod(0o644)
+    called = kfm("doctor", "--offline")
+    assert (called.code, f"others can read {begun}/ledger.db" in called.out) == (0, True)
+    assert f"chmod 600 {begun}/ledger.db" in called.out
+
+
 def test_doctor_warns_of_misspelt_variables(kfm: Kfm, begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A variable that means nothing is named with the one that was meant; that is no failure."""
     monkeypatch.setenv("KFM_STROE", "x")
@@ -576,3 +589,35 @@ def test_the_ledger_as_a_file(kfm: Kfm, begun: Path, name: str) -> None:
     assert (called.code, called.out) == (0, f"{name}: 1 run\n")
     assert (begun / name).stat().st_size > 0
     assert kfm("runs", "--export", "runs.xlsx").code == 2
+
+
+@pytest.mark.req("UPD-4")
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "feather"])
+def test_the_export_has_times_as_text_and_every_invocation(kfm: Kfm, begun: Path, form: str) -> None:
+    """Rows of runs have `start_time_utc` and `end_time_utc`; each call is a row of its own export."""
+    kfm("run")
+    kfm("run")  # a call that became no run
+    assert kfm("runs", "--export", f"runs.{form}").code == 0
+    called = kfm("runs", "--export", f"calls.{form}", "--invocations")
+    assert (called.code, called.out) == (0, f"calls.{form}: 2 invocations\n")
+    runs, calls = exported(begun / f"runs.{form}"), exported(begun / f"calls.{form}")
+    (run,) = runs
+    for name in ("start_time", "end_time", "window_start", "window_end"):
+        assert parse_rfc3339(run[f"{name}_utc"]) == run[f"{name}_ms"]
+    assert [(call["run_id"], call["outcome"]) for call in calls] == [
+        (run["run_id"], "success"),
+        (run["run_id"], "noop"),
+    ]
+    assert all(parse_rfc3339(call["requested_at_utc"]) == call["requested_at_ms"] for call in calls)
+    assert json.loads(calls[0]["gates"])
+    assert kfm("runs", "--invocations").code == 2
+
+
+def exported(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    from arro3.io import read_ipc, read_parquet
+
+    table = (read_parquet if path.suffix == ".parquet" else read_ipc)(str(path)).read_all()
+    columns = {name: table[name].to_pylist() for name in table.column_names}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

@@ -244,8 +244,7 @@ def test_a_target_that_is_behind_is_named(kfm: Kfm, app: FakeApp, valid: Valid) 
     app.ledger.lists = {"runs": [make_run()], "heads": [PROMOTION], "projected": {("levels", "local"): 2}}
     called = kfm("status")
     assert (
-        first(called)
-        == "behind: target local does not show version 3 of dataset levels yet: try `kfm project`"
+        first(called) == "behind: target local does not show version 3 of dataset levels: try `kfm project`"
     )
     assert "levels on local: shows 2, promoted is 3" in called.out
     valid("status", kfm("status", "--json").document)

@@ -185,6 +185,24 @@ def test_artifacts_are_valid(project: Inside, valid: Valid, tmp_path: Path) -> N
     ]  # fmt: skip
 
 
+@pytest.mark.req("UPD-6", "UPD-11")
+def test_the_trace_goes_on_to_promotion_and_targets(project: Inside, tmp_path: Path) -> None:
+    """publisher_trace.jsonl shows the promotion with its version, and each target that shows it or fails."""
+    folder = tmp_path / "artifacts"
+    ended = project.run("--artifacts", str(folder))
+    assert ended.code == 0, ended
+    lines = [json.loads(line) for line in (folder / "publisher_trace.jsonl").read_text().splitlines()]
+    ((promotion, version),) = project.rows("SELECT sequence, version_id FROM promotions")
+    (promoted,) = [line for line in lines if line["operation"] == "promote"]
+    assert (promoted["outcome"], promoted["sequence"], promoted["version_id"]) == (
+        "promoted", promotion, version,
+    )  # fmt: skip
+    (shown,) = [line for line in lines if line["operation"] == "project"]
+    assert (shown["outcome"], shown["target"], shown["sequence"]) == ("shown", "local", 1)
+    assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
+    assert lines.index(promoted) < lines.index(shown)
+
+
 @pytest.mark.req("UPD-11")
 def test_artifacts_of_each_attempt_are_kept(project: Inside, valid: Valid) -> None:
     """A failed attempt's artifacts say how it failed and stay beside those of the next."""

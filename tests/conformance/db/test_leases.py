@@ -98,6 +98,25 @@ def test_reaping_ends_the_runs_whose_holder_is_gone(desk: Desk) -> None:
     assert desk.store.reap(dead("w-dead")) == []
 
 
+@pytest.mark.req("UPD-9")
+def test_a_lapsed_lock_closes_nothing_of_a_run_that_goes_on_elsewhere(desk: Desk) -> None:
+    """A run that goes on under a lock of another scope keeps its open records when the old lock is swept;
+    what was left of its earlier attempt ends."""
+    first = desk.admitted("a", scope="dataset:a", worker_id="w1", lease_ms=0)
+    again = desk.again(first, scope="domain:a", worker_id="w2")
+    assert again.answer == "admitted"
+    assert again.run is not None
+    assert desk.store.reap(alive) == []
+    run = desk.store.run(first.run_id)
+    assert run is not None
+    assert (run.status, run.attempts) == ("running", 2)
+    assert [call.outcome for call in desk.store.invocations()] == [None, "failed"]
+    assert [attempt.ending for attempt in desk.store.attempts(run.run_id)] == ["abort", None]
+    assert {lock.scope for lock in desk.store.locks() if lock.holder} == {"domain:a"}
+    assert desk.promote(again.run, scope="domain:a").answer == "promoted"
+    assert [call.outcome for call in desk.store.invocations()] == ["success", "failed"]
+
+
 def test_a_reaped_run_can_do_nothing_more(desk: Desk) -> None:
     """Whatever an evicted worker still tries is refused."""
     run = desk.admitted("a", lease_ms=0)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from kfm.db import outbox
+from kfm.db import outbox, unit_history
 from kfm.db.ledger import Ledger
 from kfm.db.queries import migrate, queries
 from kfm.db.session import Session
@@ -62,3 +63,41 @@ def test_a_claim_does_not_read_all_that_waits_for_each_message() -> None:
     known = {"topic": "openlineage", "now_ms": 1, "until_ms": 2, "row_limit": 100}
     plan = [row[3] for row in database._connection.execute(statement, known)]
     assert "SEARCH e USING INDEX outbox_claimed (subject=? AND number<?)" in plan
+
+
+@pytest.mark.req("GOV-2")
+def test_a_number_is_given_once_also_after_the_outbox_was_emptied(store: Ledger, desk: Desk) -> None:
+    """Seals and hooks know events by their numbers: those that come after a removal by hand are new."""
+    desk.promote(desk.admitted("one"))
+    before = [message.number for message in store.events_between(1, 2**62, 100)]
+    assert store.seal("ann") is not None
+    _remove(store, "outbox")
+    assert store.events_between(1, 2**62, 100) == []
+    desk.promote(desk.admitted("two"))
+    after = [message.number for message in store.events_between(1, 2**62, 100)]
+    assert len(after) == len(before)
+    assert min(after) > max(before)
+    assert after == list(range(after[0], after[0] + len(after)))
+    sealed = store.seal("ann")
+    assert sealed is not None
+    assert sealed.count == len(after)
+
+
+@pytest.mark.req("GOV-2")
+def test_a_page_of_the_history_of_units_has_a_number_of_its_own(store: Ledger) -> None:
+    """A page that comes after others were removed by hand does not take their place."""
+
+    def written(session: Session) -> int:
+        number = unit_history.begin(session)
+        unit_history.write(session, number, "created", "pending", [], at_ms=1)
+        return number
+
+    first = [store._database.write(written) for _ in range(2)]
+    unit_history._given.clear()  # as in another process
+    _remove(store, "unit_pages")
+    assert store._database.write(written) > max(first)
+
+
+def _remove(store: Ledger, table: str) -> None:
+    database: Any = store._database
+    database.write(lambda _session: database.script(f"DELETE FROM {table}"))

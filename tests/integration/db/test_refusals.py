@@ -230,7 +230,8 @@ def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path) -> None:
     for _ in range(3):
         with pytest.raises(BackendUnavailable) as full:
             store.append_governance([entry("lost"), entry("lost")])
-        assert "the disk is full" in full.value.message
+        assert f" is full: {tmp_path / 'kfm.db'} can't be written" in full.value.message
+        assert "Free some space on /" in full.value.way_out
     assert [found.kind for found in store.governance()] == ["before"]
     disk.full = False
     store.append_governance([entry("after")])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -170,7 +173,7 @@ def test_an_older_ledger_is_read_as_if_it_were_migrated(
     before = _tree(tmp_path)
     later = (
         *migration_files(),
-        (len(migration_files()) + 1, "later", "UPDATE governance SET kind = 'renamed';"),
+        (migration_files()[-1][0] + 1, "later", "UPDATE governance SET kind = 'renamed';"),
     )
     monkeypatch.setattr(queries, "migration_files", lambda: later)
     assert _kinds(tmp_path / "kfm.db") == ["renamed"]
@@ -234,3 +237,49 @@ def test_a_ledger_that_cannot_be_looked_at_is_not_an_empty_one(tmp_path: Path) -
     (tmp_path / "round").symlink_to("round")
     with pytest.raises(BackendUnavailable, match="can't be looked at"):
         open_ledger(None, str(tmp_path / "round"), SystemClock())
+
+
+LOCKED = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 510, 0x40000002)  # SQLite's shared lock
+    except OSError:
+        print("held")
+"""
+
+
+@pytest.mark.req("UPD-7")
+def test_a_copy_beside_a_live_ledger_leaves_its_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that reads a copy of a ledger that it has open keeps its locks on the file: without them
+    another process would remove the write-ahead file under it."""
+    path = tmp_path / "kfm.db"
+    store = sqlite_store(str(path), SystemClock())
+    store.append_governance([entry("one")])
+
+    def is_held() -> bool:
+        asked = [sys.executable, "-c", LOCKED, str(path)]
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout == "held\n"
+
+    def read_beside(session: Any) -> list[str]:
+        session.all("governance.list", kind="", subject="", row_limit=1)
+        assert is_held()
+        with monkeypatch.context() as patched:
+            real = os.path.exists
+            patched.setattr(os.path, "exists", lambda name: not str(name).endswith("-shm") and real(name))
+            kinds = _kinds(path)
+        assert is_held()
+        return kinds
+
+    assert store._database.write(read_beside) == ["one"]
+    store.close()
+
+
+@pytest.mark.req("UPD-7")
+def test_commits_are_on_the_disk_also_on_a_mac(tmp_path: Path) -> None:
+    """SQLite is told to sync as far as the drive, which is F_FULLFSYNC where there is such a thing."""
+    database = SqliteDatabase(str(tmp_path / "kfm.db"), SystemClock())
+    assert database._connection.pragma("fullfsync") == 1
+    database.close()

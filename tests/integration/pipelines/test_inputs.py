@@ -13,6 +13,7 @@ from kfm.calls.breakers import BreakerAccess, SharedBreakers
 from kfm.db.ledger import Ledger
 from kfm.model.branches import Commit, NewCommit, TreeEntry
 from kfm.model.errors import CircuitOpen, UnhashableInput, UpstreamUnavailable
+from kfm.model.input_hash import inputs_hash
 from kfm.pipelines.inputs import RemoteInputVersions, unconfigured_input_versions
 from tests.conformance.db.ledgers import memory_store
 from tests.stand_ins import FakeClock
@@ -25,8 +26,10 @@ class Answers(BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         self.asked.append(self.command + " " + self.path)
-        self.send_response(503 if self.path == "/down" else 200)
-        for name, value in self.headers_by_path.get(self.path, {}).items():
+        headers = self.headers_by_path.get(self.path, {})
+        answer = self.send_response_only if "Date" in headers else self.send_response
+        answer(503 if self.path == "/down" else 200)
+        for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
 
@@ -131,3 +134,21 @@ def test_a_bucket_alone_is_no_object(versions: RemoteInputVersions) -> None:
     """An address that names no object is refused before anybody is asked."""
     with pytest.raises(UnhashableInput):
         versions.of("s3://only-a-bucket")
+
+
+@pytest.mark.req("RS-6")
+def test_a_date_within_its_second_does_not_hold_for_the_next_run(
+    shop: Workshop, store: Ledger, url: str
+) -> None:
+    """An address that has only Last-Modified, of the second of the answer, is another at the next look."""
+    date = "Mon, 16 Nov 2026 00:00:00 GMT"
+    hashes = set()
+    for second in ("00", "00", "01", "02"):
+        Answers.headers_by_path = {
+            "/a": {"Last-Modified": date, "Date": date.replace(":00 GMT", f":{second} GMT")}
+        }
+        clock = FakeClock()
+        breakers = SharedBreakers(BreakerAccess(store, store, lambda: store), clock)
+        versions = unconfigured_input_versions(clock, lambda: shop.branches, breakers)
+        hashes.add(inputs_hash([versions.of(f"{url}/a")]))
+    assert len(hashes) == 2  # within the second, and after it

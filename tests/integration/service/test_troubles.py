@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -11,9 +12,12 @@ from typing import Any
 import pytest
 
 from kfm.app import App, open_app
+from kfm.cli.logs import choose_levels, stderr_logging
 from kfm.config.loader import Loaded, load
+from kfm.model.errors import LEDGER, BackendUnavailable
 from kfm.model.requests import UpdateRequest
 from kfm.model.retry import policy_for
+from kfm.service import runner
 from kfm.service.runner import ServiceOptions, ServiceThreads, make_dispatcher
 from tests.integration.service.project import asked, eventually, make, opened
 
@@ -116,3 +120,33 @@ def test_a_ledger_that_was_replaced_is_opened_anew(loaded: Loaded, caplog: pytes
     finally:
         service.stop()
         service.join()
+
+
+@pytest.mark.req("UPD-13")
+def test_a_hiccup_of_the_ledger_is_one_line(
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every part of the service meets it, some more than once: one line says so, one that all go on."""
+    opened(loaded).close()
+    monkeypatch.setattr(runner, "TROUBLE_MS", 1)
+    met: list[str] = []
+
+    def opening(**options: Any) -> Any:
+        if len(met) < 12:
+            met.append(threading.current_thread().name)
+            raise BackendUnavailable(f"try {len(met)}: the connection was closed.", backend=LEDGER)
+        return open_app(loaded, **options)
+
+    service = ServiceThreads(loaded, (), ServiceOptions(worker=False), opening)
+    with stderr_logging("text"):
+        choose_levels(verbose=0, quiet=False, service=True)
+        service.start()
+        try:
+            eventually(lambda: len(service._places) >= 5 and not service._troubles, "all parts are well")
+        finally:
+            service.stop()
+            service.join()
+    lines = capsys.readouterr().err.splitlines()
+    assert len(set(met)) > 1
+    assert len([line for line in lines if "the connection was closed." in line]) == 1
+    assert len([line for line in lines if line.endswith(": goes on")]) <= 1

@@ -87,6 +87,10 @@ def test_remote_objects(bucket):
     with pytest.raises(StoreCorrupt):
         reader.read(100)
     reader.close()
+    staging, _ = objects.stage()
+    staging.write(b"small")
+    assert staging.commit()[0] == small
+    assert objects.open(small).read(100) == b"small"  # the same bytes replace what was damaged
     objects.delete(small)
     assert not objects.has(small)
     with pytest.raises(StoreCorrupt):

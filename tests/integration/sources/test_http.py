@@ -58,6 +58,23 @@ def test_without_validators_the_bytes_decide(server: Unruly, http_source, head):
     assert len(server.gets("/flow.csv")) == 1
 
 
+@pytest.mark.req("RS-6", "UPD-3")
+@pytest.mark.parametrize("date", [MODIFIED, "Wed, 31 Dec 2025 23:59:59 GMT"], ids=["same second", "earlier"])
+def test_a_date_that_may_hold_for_two_contents_identifies_none(server: Unruly, http_source, date):
+    """A file that was written in the second of the answer may be written again in it: its bytes decide, and
+    the next look finds what changed. From the second after on, the date is enough."""
+    times, body = {"Last-Modified": MODIFIED, "Date": date}, BODY
+    url = server.on("/flow.csv", lambda asked: Answer(body=body, headers=times))
+    [first] = http_source(url).discover(DAY)
+    assert (first.checksum, first.modified_ms) == (f"sha256:{hashlib.sha256(BODY).hexdigest()}", None)
+    body = BODY.swapcase()  # the same size, the same second
+    [second] = http_source(url).discover(DAY)
+    assert second.checksum != first.checksum
+    times = {"Last-Modified": MODIFIED, "Date": "Thu, 01 Jan 2026 00:00:01 GMT"}
+    [third] = http_source(url).discover(DAY)
+    assert (third.checksum, third.modified_ms) == (None, DAY.start_ms)
+
+
 def test_another_process_can_fetch_what_was_found(server: Unruly, http_source):
     """A source that did not discover an object itself can still open it."""
     url = server.on("/flow.csv", lambda asked: Answer(405 if asked.method == "HEAD" else 200, BODY))

@@ -14,6 +14,7 @@ pytest.importorskip("opentelemetry.sdk", reason="the extra `otel` is not install
 
 from kfm.telemetry import otel
 from kfm.telemetry.exporter import Off, choose
+from kfm.telemetry.exposition import Tallies
 from kfm.telemetry.otel import OpenTelemetry
 from tests.integration.telemetry.otlp_collector import attributes, black_hole, running_collector
 
@@ -199,3 +200,32 @@ def test_missing_extra_is_told_and_nothing_else(
     assert caplog.messages == [
         "telemetry: a collector is configured, but the extra is not installed: pip install 'kfm-kernel[otel]'"
     ]
+
+
+@pytest.mark.req("WAL-16")
+def test_totals_of_the_ledger_are_sent() -> None:
+    """Counters, levels and distributions of the ledger arrive as they are, under no process's name."""
+    tallies = Tallies()
+    tallies.put("nodd_sns.wal_records_total", 3, dataset="hrrr", status="succeeded")
+    tallies.set_total("nodd_sns.wal_replays_total", 2, dataset="hrrr", replay_reason="incident")
+    tallies.set_total("nodd_sns.replay_mismatch_total", 1, dataset="hrrr")
+    tallies.set_distribution("nodd_sns.wal_attempts_histogram", {1: 2, 3: 1}, dataset="hrrr")
+    with running_collector() as collector:
+        telemetry = OpenTelemetry(collector.address, instance="worker-1")
+        telemetry.totals(Tallies())
+        telemetry.totals(tallies)
+        telemetry.close()
+    (level,) = collector.metric("nodd_sns.wal_records_total").gauge.data_points
+    assert (attributes(level), level.as_double) == ({"dataset": "hrrr", "status": "succeeded"}, 3)
+    replays = collector.metric("nodd_sns.wal_replays_total").sum
+    assert (replays.is_monotonic, replays.data_points[0].as_double) == (True, 2)
+    assert collector.metric("nodd_sns.replay_mismatch_total").sum.data_points[0].as_double == 1
+    (tried,) = collector.metric("nodd_sns.wal_attempts_histogram").histogram.data_points
+    assert (tried.count, tried.sum, list(tried.bucket_counts)[:3]) == (3, 5, [2, 0, 1])
+    senders = {
+        attributes(resource.resource)["service.instance.id"]
+        for request in collector.metrics
+        for resource in request.resource_metrics
+        if any(metric.name.startswith("nodd_sns.") for metric in resource.scope_metrics[0].metrics)
+    }
+    assert senders == {"ledger"}

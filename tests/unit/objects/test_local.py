@@ -11,7 +11,7 @@ import pytest
 
 from kfm.model.errors import StoreCorrupt
 from kfm.objects import local
-from kfm.objects.local import LocalObjects
+from kfm.objects.local import LocalObjects, verify_object
 from kfm.ports import Objects
 from kfm.system import PosixFiles, SystemIds
 from tests.power import PowerCutFiles, PowerLost
@@ -68,13 +68,35 @@ def test_changed_bytes_are_noticed_when_read(objects, tmp_path):
     with pytest.raises(StoreCorrupt):
         read_all(objects, sha256)
     with pytest.raises(StoreCorrupt):
-        objects.verify(sha256)
+        verify_object(objects, sha256)
+
+
+@pytest.mark.req("RS-3")
+@pytest.mark.parametrize("damaged", [BODY[:-1] + b"?", BODY[:100], b""], ids=["same size", "cut", "empty"])
+def test_the_same_bytes_replace_what_was_damaged(objects, tmp_path, damaged):
+    """An object whose bytes rotted is whole again once the same bytes come in, whatever is left of it."""
+    sha256 = put(objects, BODY)
+    (tmp_path / "objects" / "sha256" / sha256[:2] / sha256[2:]).write_bytes(damaged)
+    assert put(objects, BODY) == sha256
+    assert read_all(objects, sha256) == BODY
+    assert list((tmp_path / "objects" / "tmp").iterdir()) == []
+
+
+def test_the_same_bytes_keep_what_is_whole(objects, tmp_path):
+    """A sound object stays the same file, which targets may share, and is fresh again."""
+    sha256 = put(objects, BODY)
+    path = tmp_path / "objects" / "sha256" / sha256[:2] / sha256[2:]
+    os.utime(path, (0, 0))
+    before = path.stat().st_ino
+    put(objects, BODY)
+    assert path.stat().st_ino == before
+    assert path.stat().st_mtime > 0
 
 
 def test_missing_object(objects):
     """Asking for an object that is not there says so; deleting it again is no error."""
     sha256 = put(objects, BODY)
-    assert objects.verify(sha256) == len(BODY)
+    assert verify_object(objects, sha256) == len(BODY)
     objects.delete(sha256)
     objects.delete(sha256)
     assert not objects.has(sha256)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfm.model.errors import StoreCorrupt
+from kfm.model.branches import Swept
+from kfm.model.errors import LostLease, StoreCorrupt
 from kfm.model.records import Manifest, Promotion, Run
 from kfm.objects.local import LocalObjects
 from kfm.publish import manifest as m
 from kfm.publish.targets.folder import LocalTree
-from kfm.runs.gc import CLOCK_MARGIN_MS, collect, plan_collection
+from kfm.runs import gc
+from kfm.runs.gc import CLOCK_MARGIN_MS, LEASE_MS, collect, plan_collection
 from tests.power import PowerCutFiles, PowerLost
+from tests.stand_ins import FakeClock
 from tests.unit.publish.stand_ins import DATASET, CountedIds, SteppedFiles, asset, item, sha
 
 HOUR_MS = 3_600_000
@@ -259,3 +263,87 @@ def test_local_objects_can_be_collected() -> None:
     objects: LocalObjects = Place().objects
     assert objects.modified_ms("0" * 64) is None
     assert objects.delete_if_older("0" * 64, NOW_MS) is False
+
+
+@pytest.mark.req("UPD-8")
+def test_collecting_stops_where_its_lease_is_lost() -> None:
+    """Before each removal it is asked whether the lease still holds; from a no on, nothing goes."""
+    place = Place()
+    for data in (b"one", b"two", b"three"):
+        place.stage(data)
+    asked = 0
+
+    def check() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            raise LostLease
+
+    with pytest.raises(LostLease):
+        collect(place.collection(), place.objects, check=check)
+    assert len(list(place.objects.all())) == 2
+
+
+class HeldStore:
+    """A store whose collection lease is counted, and taken away when told."""
+
+    def __init__(self) -> None:
+        self.renewals = 0
+        self.is_lost = False
+        self.entries: list[Any] = []
+
+    def begin_collection(self, *_: object) -> int:
+        return 7
+
+    def end_collection(self, fence: int, entry: Any) -> None:
+        self.entries.append((fence, entry.details))
+
+    def renew(self, scope: str, fence: int, lease_ms: int) -> tuple[int, None] | None:
+        assert (scope, fence, lease_ms) == ("gc", 7, LEASE_MS)
+        self.renewals += 1
+        return None if self.is_lost else (1, None)
+
+    def branch_store(self) -> Any:
+        return self
+
+    def sweep(self, _before_ms: int) -> Any:
+        return Swept(commits=0, trees=0)
+
+    def policy_epoch(self) -> int:
+        return 1
+
+    def now_ms(self) -> int:
+        return NOW_MS
+
+
+@pytest.mark.req("UPD-8")
+def test_a_long_collection_renews_its_lease_and_ends_when_another_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each removal takes a minute: the lease is renewed on the way; once it has passed on, what is left
+    stays, and the command says so."""
+    place, store, clock = Place(), HeldStore(), FakeClock()
+    for number in range(30):
+        place.stage(b"%d" % number)
+    collection = place.collection()
+    monkeypatch.setattr(gc, "plan", lambda *_: collection)
+
+    def advance(_amount: int) -> None:
+        clock.sleep_ms(60_000)
+        store.is_lost = store.renewals == 20
+
+    progress = SimpleNamespace(phase=lambda *_: None, advance=advance, done=lambda: None)
+    kernel: Any = SimpleNamespace(
+        store=store,
+        ledger=store,
+        clock=clock,
+        progress=progress,
+        projections=(),
+        liveness=SimpleNamespace(claim=lambda _: None, is_dead=lambda _: False),
+        worker_id="w",
+        settings=SimpleNamespace(environment="test"),
+    )
+    with pytest.raises(LostLease, match="nothing more was removed"):
+        gc.carry_out(kernel, place.objects, actor="ann", rationale="room")
+    assert len(list(place.objects.all())) == 9
+    assert store.entries == [(7, {"interrupted": True})]

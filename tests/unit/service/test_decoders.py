@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import threading
@@ -45,19 +46,32 @@ def _decoded(tree: ast.Module) -> Iterator[ast.expr]:
         if isinstance(function, ast.FunctionDef) and function.name in GIVEN
         for node in ast.walk(function)
     }
+    real = _real_names(tree)
     for call in ast.walk(tree):
         if not isinstance(call, ast.Call) or id(call) in inside:
             continue
-        name = ast.unparse(call.func)
+        first, dot, rest = ast.unparse(call.func).partition(".")
+        name = real.get(first, first) + dot + rest
         keywords = {each.arg: each.value for each in call.keywords}
-        if name in ("msgspec.convert", "msgspec.json.decode") and "type" in keywords:
+        if re.fullmatch(r"msgspec\.(convert|\w+\.(decode|Decoder))", name) and "type" in keywords:
             yield keywords["type"]
         elif name == "msgspec.convert" or (name == "shaped" and len(call.args) > 1):
             yield call.args[1]
         elif name.rpartition(".")[2] == "converted" and len(call.args) > 2:
             yield call.args[2]
-        elif name == "msgspec.json.Decoder" and call.args:
+        elif re.fullmatch(r"msgspec\.\w+\.Decoder", name) and call.args:
             yield call.args[0]
+
+
+def _real_names(tree: ast.Module) -> dict[str, str]:
+    """What the names that a module imports from msgspec stand for."""
+    names = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {each.asname: each.name for each in node.names if each.asname}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "msgspec":
+            names |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
+    return names
 
 
 def _structs(kind: Any) -> Iterator[type]:
@@ -83,6 +97,65 @@ def test_every_type_that_is_decoded_is_prepared() -> None:
             forgotten += [f"{module}: {one.__name__}" for one in _structs(known) if one not in prepared]
     assert seen > 40
     assert forgotten == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import msgspec\nmsgspec.json.Decoder(Late)",
+        "import msgspec\ndef read(): return msgspec.json.Decoder(type=Late)",
+        "import msgspec as m\ndef read(data): return m.json.decode(data, type=Late)",
+        "from msgspec import json\ndef read(data): return json.decode(data, type=Late)",
+        "from msgspec.json import Decoder as D\ndef read(): return D(Late)",
+        "from msgspec import convert\ndef read(data): return convert(data, Late)",
+    ],
+)
+def test_a_decoder_is_seen_however_it_is_written(source: str) -> None:
+    """The check above finds a type that a function decodes by itself, under whatever name msgspec goes."""
+    assert [ast.unparse(kind) for kind in _decoded(ast.parse(source))] == ["Late"]
+
+
+STARTS = """
+import os, sys, threading
+import msgspec
+from kfm import decoders
+from kfm.web.api.operation_table import request_bodies
+
+bodies = request_bodies()
+records = [*decoders._records(), *bodies]  # imported, and decoded by none
+ended = []
+for start in range(100):
+    child = os.fork()
+    if not child:
+        sys.setswitchinterval(1e-6)
+        decoders.prepare_decoders(bodies)
+        ready = threading.Barrier(4)
+
+        def decode(turn):
+            ready.wait()
+            for kind in records[turn:] + records[:turn]:
+                try:
+                    msgspec.json.decode(b"{}", type=kind)
+                except msgspec.ValidationError:
+                    pass
+
+        threads = [threading.Thread(target=decode, args=(turn * 7,)) for turn in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        os._exit(0)
+    ended.append(os.waitpid(child, 0)[1])
+print(sum(status != 0 for status in ended), len(ended))
+"""
+
+
+@pytest.mark.req("UPD-13")
+def test_a_hundred_starts_outlive_threads_that_decode_at_once() -> None:
+    """Whatever the order in which threads get their turn, each first decodes what is known already: of a
+    hundred processes whose threads decode every record at once, switched as often as can be, none dies."""
+    done = subprocess.run([sys.executable, "-c", STARTS], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.returncode) == ("0 100\n", 0), done.stderr
 
 
 def _nothing_started(monkeypatch: pytest.MonkeyPatch) -> list[bool]:

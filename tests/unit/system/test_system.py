@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import threading
 import uuid
+from pathlib import Path
 
 import pytest
 
+from kfm import system
 from kfm.periodic import PeriodicTask, run_due
 from kfm.system import (
     FlockLiveness,
@@ -279,3 +282,34 @@ def test_a_failing_task_keeps_no_other_from_its_turn() -> None:
     run_due(tasks, 1_000)
     run_due(tasks, 1_001, everything=True)
     assert seen == ["a", "b", "a", "a", "b"]
+
+
+@pytest.mark.req("UPD-7")
+def test_what_is_synced_is_on_the_disk_also_on_a_mac(tmp_path, monkeypatch):
+    """Where the platform has F_FULLFSYNC, files and folders are synced with it; where a file system has no
+    notion of it, with fsync."""
+    asked, synced = [], []
+    monkeypatch.setattr(system, "_FULL_SYNC", 51)
+    monkeypatch.setattr(system.fcntl, "fcntl", lambda descriptor, what: asked.append(what))
+    monkeypatch.setattr(os, "fsync", synced.append)
+    writer = PosixFiles().create(str(tmp_path / "a"))
+    writer.write(b"x")
+    writer.fsync()
+    writer.close()
+    PosixFiles().fsync_dir(str(tmp_path))
+    assert (asked, synced) == ([51, 51], [])
+
+    def refuses(_descriptor, _what):
+        raise OSError(errno.ENOTSUP, "not supported")
+
+    monkeypatch.setattr(system.fcntl, "fcntl", refuses)
+    PosixFiles().fsync_dir(str(tmp_path))
+    assert len(synced) == 1
+
+
+@pytest.mark.req("UPD-7")
+def test_only_one_place_syncs():
+    """Whatever is made durable goes through `kfm.system.sync`: a plain fsync is not enough everywhere."""
+    source = Path(system.__file__).parent
+    plain = [path for path in source.rglob("*.py") if "os.fsync(" in path.read_text()]
+    assert plain == [Path(system.__file__)]

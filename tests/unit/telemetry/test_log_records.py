@@ -16,9 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfm.cli.logs import JsonFormatter, TextFormatter
+from kfm.model.errors import LEDGER, BackendUnavailable, outage_of
 from kfm.model.redaction import Discretion
 from kfm.telemetry import log_records
-from kfm.telemetry.log_records import CorrelationFilter, LibraryHandler, RedactionFilter, extra_of
+from kfm.telemetry.log_records import (
+    CorrelationFilter,
+    LibraryHandler,
+    OutageFilter,
+    RedactionFilter,
+    extra_of,
+)
 
 SECRET = "s3same/Open+ you=1234"
 SPELLINGS = (
@@ -229,3 +236,38 @@ def test_secrets_of_a_configuration_that_is_gone_are_forgotten() -> None:
     for number in range(50):
         handler.know(Discretion(lambda number=number: [f"secret-number-{number}"]))
     assert len(handler._known) <= 2
+
+
+@pytest.mark.req("CLI-1")
+def test_an_outage_is_one_line_for_all_threads_and_tries() -> None:
+    """However many meet it, and however often, the first says so; the first of a later outage says how many
+    lines were left out; what is not about an outage is always shown."""
+    now, shown = [0.0], []
+
+    class Kept(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            shown.append(record.getMessage())
+
+    handler, logger = Kept(), logging.Logger("kfm.test")
+    handler.addFilter(OutageFilter(lambda: now[0]))
+    logger.addHandler(handler)
+    error = BackendUnavailable("kfm.db: disk I/O error.", backend=LEDGER)
+
+    def meet(part: int) -> None:
+        for _ in range(20):
+            logger.warning("part-%d: %s", part, error.detail, extra=outage_of(error))
+
+    threads = [threading.Thread(target=meet, args=(part,)) for part in range(7)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(shown) == 1
+    assert shown[0].endswith(": kfm.db: disk I/O error.")
+    logger.warning("a target is behind", extra=outage_of(BackendUnavailable("x")))
+    now[0] += 61
+    meet(8)
+    assert shown[1:] == [
+        "a target is behind",
+        "part-8: kfm.db: disk I/O error. (139 such lines were left out before)",
+    ]

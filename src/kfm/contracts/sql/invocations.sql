@@ -16,6 +16,13 @@ WHERE run_id = :run_id AND invocation_id = :invocation_id AND outcome IS NULL
 UPDATE invocations SET outcome = 'failed', reason = :reason, reason_code = :reason_code
 WHERE run_id = :run_id AND outcome IS NULL
 
+-- name: invocations.interrupt_earlier
+UPDATE invocations SET outcome = 'failed', reason = :reason, reason_code = :reason_code
+WHERE run_id = :run_id AND outcome IS NULL AND NOT EXISTS (
+  SELECT 1 FROM attempts a
+  WHERE a.run_id = :run_id AND a.invocation_id = invocations.invocation_id AND a.ending IS NULL
+)
+
 -- name: invocations.list
 SELECT
   invocation_id, run_id, source_id, dataset_id, trigger_type, idempotency_key, outcome, actor,

@@ -153,6 +153,7 @@ SELECT t.branch, s.dataset_id, s.run_id, s.inputs_hash, s.code_sha, s.outputs_ha
 FROM node_heads s
 JOIN node_heads t ON t.branch = :into AND t.dataset_id = s.dataset_id
 WHERE s.branch = :branch AND t.outputs_hash = s.outputs_hash AND t.run_id <> s.run_id
+  AND s.output_commit IS NOT NULL AND t.output_commit IS NOT NULL
 ON CONFLICT (branch, dataset_id) DO UPDATE SET run_id = excluded.run_id, inputs_hash = excluded.inputs_hash,
   code_sha = excluded.code_sha, outputs_hash = excluded.outputs_hash, outputs = excluded.outputs,
   output_commit = excluded.output_commit, rerun = excluded.rerun

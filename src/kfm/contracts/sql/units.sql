@@ -184,7 +184,10 @@ SELECT MIN(wal_id) FROM units WHERE dataset = :dataset AND status = 'in_progress
 SELECT MIN(wal_id) FROM units WHERE dataset = :dataset AND status = 'pending'
 
 -- name: unit_pages.next
-SELECT MAX(COALESCE((SELECT MAX(number) FROM unit_pages), 0), :given) + 1
+SELECT MAX(
+  COALESCE((SELECT MAX(number) FROM unit_pages), 0),
+  COALESCE((SELECT value FROM counters WHERE name = 'unit_pages'), 0), :given
+) + 1
 
 -- name: unit_pages.insert
 INSERT INTO unit_pages (number, event, status, at_ms, worker_id, members, letters_before)
@@ -254,6 +257,10 @@ SELECT wal_id, status, etag, size, removed FROM units WHERE wal_id IN (SELECT va
 
 -- name: units.objects
 SELECT wal_id, object_uri FROM units WHERE wal_id IN (SELECT value FROM json_each(:wal_ids))
+
+-- name: units.states
+SELECT wal_id, status, version, attempts, trail FROM units
+WHERE wal_id > :after_id ORDER BY wal_id LIMIT :row_limit
 
 -- name: units.of_page
 SELECT wal_id FROM units

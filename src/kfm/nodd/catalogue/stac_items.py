@@ -235,7 +235,8 @@ def _keywords(dataset: Dataset | None, name: str) -> list[str]:
 
 def _providers(dataset: Dataset) -> list[dict[str, Any]]:
     made = [_NOAA] if dataset.name in _NOAA_DATASETS else []
-    return [*made, *(_HOSTS[name] for name in dict.fromkeys(place.provider for place in dataset.places))]
+    hosts = dict.fromkeys(place.provider for place in dataset.places)
+    return [*made, *(_HOSTS.get(name, {"name": name, "roles": ["host"]}) for name in hosts)]
 
 
 def _platforms(dataset: Dataset) -> list[str]:

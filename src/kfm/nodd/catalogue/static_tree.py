@@ -28,6 +28,7 @@ from kfm.nodd.catalogue import stac_items
 from kfm.nodd.catalogue.geoparquet import ItemTable
 from kfm.nodd.catalogue.search import pages_of
 from kfm.nodd.grammar import Dataset
+from kfm.system import sync_folder
 
 if TYPE_CHECKING:
     from kfm.db.catalogue import CatalogueReader
@@ -227,8 +228,4 @@ def _show(place: str, target: str) -> None:
                 f"{target} has come into being meanwhile.", remedy="Name another folder."
             ) from None
         raise
-    descriptor = os.open(os.path.dirname(target), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(os.path.dirname(target))

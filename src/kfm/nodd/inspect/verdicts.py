@@ -41,6 +41,7 @@ FAILED = {
     "SIZE_MISMATCH": "The object has another size than was announced, under the same ETag.",
     "ETAG_MISMATCH": "The bytes are not those of the ETag.",
     "CHECKSUM_MISMATCH": "The bytes are not those of the declared checksum.",
+    "PROVENANCE_PARTIAL": "Neither an ETag nor a version names the bytes, and the policy asks for that.",
     "MAGIC_MISMATCH": "The object is not the kind of file that its key names.",
     "TRUNCATED": "The object ends before its content does.",
     "GZIP_DAMAGED": "The compressed stream is damaged.",

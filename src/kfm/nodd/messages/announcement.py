@@ -10,6 +10,7 @@ from kfm.model.times import parse_rfc3339
 from kfm.nodd.messages.refusals import IGNORED
 
 DAY_MS = 86_400_000
+COMPATIBLE = "s3"  # in place of a provider: S3's form, but not Amazon's; the queue says whose
 
 
 class Announcement(Record, frozen=True, gc=False):

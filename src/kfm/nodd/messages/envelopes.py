@@ -11,8 +11,16 @@ import binascii
 from collections.abc import Callable, Collection
 from typing import Any
 
+from msgspec.structs import replace
+
 from kfm.nodd.messages import azure, eventbridge, gcs, nexrad_chunk, s3_fast, s3_records, sns
-from kfm.nodd.messages.announcement import MessageRecord, RefusedRecord, ignored
+from kfm.nodd.messages.announcement import (
+    COMPATIBLE,
+    Announcement,
+    MessageRecord,
+    RefusedRecord,
+    ignored,
+)
 from kfm.nodd.messages.json_bodies import RECORDS_MAX, is_ambiguous, load, load_text
 from kfm.nodd.messages.refusals import RecordRefusal
 
@@ -117,6 +125,9 @@ def _record(
     source = record.get("eventSource", record.get("EventSource"))
     if source == "aws:s3":
         return [s3_records.read_record(record, topic)]
+    if isinstance(source, str) and source.endswith(":s3"):  # as MinIO and Ceph write it
+        found = s3_records.read_record(record, topic)
+        return [replace(found, provider=COMPATIBLE) if isinstance(found, Announcement) else found]
     if source == "aws:sns":
         return _document(_envelope(record), False, allowed, topic, depth + 1)
     if isinstance(source, str):

@@ -10,6 +10,7 @@ from kfm.model.units import newer
 from kfm.nodd.dataset_registry import Registry
 from kfm.nodd.grammar import Reading
 from kfm.nodd.messages.announcement import (
+    COMPATIBLE,
     DAY_MS,
     Announcement,
     IgnoredRecord,
@@ -20,6 +21,8 @@ from kfm.nodd.messages.announcement import (
 from kfm.nodd.messages.envelopes import read_message
 from kfm.nodd.messages.refusals import IGNORED, RecordRefusal
 from kfm.nodd.object_keys import check_bucket, check_key
+
+AMAZON = "aws"
 
 
 class Arrival(Record, frozen=True, gc=False):
@@ -65,9 +68,16 @@ class ErrorLine(Record, frozen=True, omit_defaults=True):
     ignored: bool = False  # only where it is
 
 
-def parse_message(body: bytes, registry: Registry, now_ms: int) -> tuple[RecordOutcome, ...]:
-    """One outcome for each record, in the message's order. Never raises."""
+def parse_message(
+    body: bytes, registry: Registry, now_ms: int, provider: str | None = None
+) -> tuple[RecordOutcome, ...]:
+    """One outcome for each record, in the message's order. Never raises.
+
+    `provider` is whose buckets are meant by records in Amazon's form; None: Amazon's.
+    """
     records = read_message(body, registry.topics)
+    if provider is not None and provider != AMAZON:
+        records = [_of_provider(record, provider) for record in records]
     if len(records) == 1:
         return (_outcome(records[0], registry, now_ms),)
     return _newest([_outcome(record, registry, now_ms) for record in records])
@@ -86,6 +96,12 @@ def parse_key(
     except RecordRefusal as refusal:
         return RefusedRecord(error_code=refusal.code, error=refusal.text)
     return _outcome(announced, registry, now_ms)
+
+
+def _of_provider(record: MessageRecord, provider: str) -> MessageRecord:
+    if isinstance(record, Announcement) and record.provider in (AMAZON, COMPATIBLE):
+        return msgspec.structs.replace(record, provider=provider)
+    return record
 
 
 def _outcome(record: MessageRecord, registry: Registry, now_ms: int) -> RecordOutcome:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from kfm.model.errors import BackendUnavailable, ConfigError
 from kfm.nodd.queues.line_stream import MESSAGE_BYTES_MAX
 from kfm.ports import Clock, QueueMessage
+from kfm.system import sync_folder
 
 NAMES_MAX = 10_000  # of a folder with millions, so many are sorted at once
 HELD_MAX = 256  # files that are open at once
@@ -214,8 +215,8 @@ class FolderQueue:
             for held in spent.values():
                 self._leave(held)
             if self._done is not None:
-                fsync_folder(self._done)
-            fsync_folder(self._folder)
+                sync_folder(self._done)
+            sync_folder(self._folder)
         finally:  # what could not leave comes again
             for serial in spent:
                 self._release(serial)
@@ -397,14 +398,6 @@ class Spooled:
 def identity_of(found: os.stat_result) -> tuple[int, int, int, int]:
     """Changes when the file is replaced, grows or is written again; not when it is moved."""
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def fsync_folder(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _read(descriptor: int, start: int, length: int) -> bytes:

@@ -16,6 +16,7 @@ from kfm.model.templates import safe_path
 from kfm.model.times import rfc3339
 from kfm.ports import Files, Ids, Objects
 from kfm.publish.catalogue import documents, in_data_folder
+from kfm.system import os_trouble
 
 Linking = Literal["versions", "objects", "never"]
 
@@ -80,7 +81,7 @@ class VersionBuilder:
                 try:
                     self._place_asset(asset, known)
                 except StoreCorrupt as error:
-                    raise lost(manifest, item, error, damaged=self._objects.has(asset.sha256)) from error
+                    raise lost(manifest, item, error) from error
         for folder in reversed(list(self._folders)):
             self._files.fsync_dir(folder)
 
@@ -189,14 +190,13 @@ def file_sha256(files: Files, path: str) -> str | None:
     return digest.hexdigest()
 
 
-def lost(manifest: Manifest, item: Item, error: StoreCorrupt, *, damaged: bool) -> StoreCorrupt:
+def lost(manifest: Manifest, item: Item, error: StoreCorrupt) -> StoreCorrupt:
     """An object of a promoted version is missing or damaged: whose it is, and how it comes back."""
     window = f"{rfc3339(item.window_start_ms)}/{rfc3339(item.window_end_ms)}"
     return StoreCorrupt(
         f"{manifest.dataset_id}, item {item.id}: {error.detail}",
         remedy="Bring the object back from a copy of the objects folder and run `kfm project`; or "
-        + ("remove the damaged object and " if damaged else "")
-        + "fetch its window again: "
+        "fetch its window again: "
         f"`kfm run --source {item.source_id} --window {window} --force --rationale TEXT --ticket ID`.",
     )
 
@@ -284,9 +284,9 @@ class LocalTree:
                 with contextlib.suppress(_Fenced):
                     return self._attempt(folder, head, known)
         except OSError as error:
-            raise TargetUnavailable(
-                f"{self.name}: {error.strerror or error} ({error.filename or folder})."
-            ) from error
+            error.filename = error.filename or folder
+            trouble = os_trouble(error)
+            raise TargetUnavailable(f"{self.name}: {trouble.text}", remedy=trouble.remedy) from error
         if shown is None:
             raise TargetUnavailable(
                 f"{self.name}: fenced {ATTEMPTS_MAX} times by others at work on {folder}."
@@ -503,9 +503,9 @@ class LocalTree:
             self._kill_others(folder, "")
             return self._discard(folder, set(names))
         except OSError as error:
-            raise TargetUnavailable(
-                f"{self.name}: {error.strerror or error} ({error.filename or folder})."
-            ) from error
+            error.filename = error.filename or folder
+            trouble = os_trouble(error)
+            raise TargetUnavailable(f"{self.name}: {trouble.text}", remedy=trouble.remedy) from error
 
     def _discard(self, folder: str, names: set[str]) -> list[str]:
         shown = self._shown(folder)

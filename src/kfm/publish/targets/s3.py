@@ -21,6 +21,7 @@ from kfm.model.records import Asset, Manifest, Promotion, Record
 from kfm.ports import Bucket, Objects
 from kfm.publish.catalogue import documents
 from kfm.publish.targets.folder import COPY_BYTES, is_head, lost, require_folder_name, version_name
+from kfm.publish.targets.shown import ShownVersion, is_done
 
 ATTEMPTS_MAX = 20
 
@@ -57,7 +58,9 @@ class BucketTree:
                 found = head()  # only now: a pointer moved from here on makes our put fail
                 if found is None:
                     return None
-                if shown and self._is_done(shown, found[0], known):
+                if shown and is_done(
+                    self.name, ShownVersion(shown.sequence, shown.version_id), found[0], known
+                ):
                     return shown.sequence
                 if self._uploaded(root, found, head) and self._point(root, found[0], etag):
                     return found[0].sequence
@@ -80,21 +83,6 @@ class BucketTree:
         except (msgspec.DecodeError, RecursionError) as error:
             raise TargetUnavailable(f"{self.name}: {root}current.json is not ours; move it away.") from error
 
-    def _is_done(self, shown: Pointer, promotion: Promotion, known: History | None) -> bool:
-        if shown.sequence < promotion.sequence:
-            same = known is None or known(shown.sequence) == shown.version_id
-        else:
-            # The pointer was read first, so a database that it came from knows at least as much.
-            same = (shown.sequence, shown.version_id) == (promotion.sequence, promotion.version_id)
-        if not same:
-            raise TargetUnavailable(
-                f"{self.name}: it shows {shown.sequence} ({shown.version_id}), which is not of this "
-                f"database; the database is at {promotion.sequence} ({promotion.version_id}).",
-                remedy="The target belongs to another state folder, or the state was lost or restored: "
-                "give it another prefix, or remove its current.json and project again.",
-            )
-        return shown.sequence == promotion.sequence
-
     def _uploaded(self, root: str, found: tuple[Promotion, Manifest], head: HeadReader) -> bool:
         try:
             self._upload(root, *found)
@@ -114,8 +102,7 @@ class BucketTree:
                 try:
                     self._bucket.put_stream(key, self._chunks(asset))
                 except StoreCorrupt as error:
-                    damaged = self._objects.has(asset.sha256)
-                    raise lost(manifest, item, error, damaged=damaged) from error
+                    raise lost(manifest, item, error) from error
         folder = f"{root}versions/{version_name(promotion)}/"
         for name, data in documents(manifest, lambda asset: "../../" + blob_key(asset)).items():
             self._bucket.put(folder + name, data, if_none_match=True)

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from functools import partial
+from typing import TYPE_CHECKING, Any, get_args
 
 from kfm.model.errors import ConfigError, PluginConflict
 from kfm.model.records import Manifest, Promotion
 from kfm.model.settings import Target
 from kfm.ports import Bucket, Files, Ids, Objects, Projection
 
+if TYPE_CHECKING:
+    from kfm.ports import BranchWriter, Clock
+
 GROUP = "kfm.publishers"
+PUBLISHED = "published"  # the branch of a branch target that names none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +34,11 @@ class TargetParts:
     circuit_guard: Callable[[Target, Bucket], Bucket] = lambda _target, bucket: bucket
     github_output: str | None = None
     github_summary: str | None = None
+    branches: Callable[[], BranchWriter] | None = None  # wherever the configuration says that they are
+    secret: Callable[[str], str] = str  # what a reference in the options stands for
+    clock: Clock | None = None
+    # Makes one request to the target's provider, through its circuit.
+    call: Callable[[Target, Callable[[], Any]], Any] = lambda _target, work: work()
 
 
 Factory = Callable[[str, Target, TargetParts], Projection]
@@ -117,12 +127,59 @@ def _github_actions(name: str, target: Target, around: TargetParts) -> Projectio
     )
 
 
+def _branch(name: str, target: Target, around: TargetParts) -> Projection:
+    from kfm.model.branches import check_name
+    from kfm.publish.targets.branch import BranchTree
+
+    _require_options(name, target, {"branch"})
+    branch = target.options.get("branch", PUBLISHED)
+    check_name(branch)
+    assert around.branches is not None, "targets were made without branches"
+    return BranchTree(name, around.branches, around.objects, branch)
+
+
+def _stac(name: str, target: Target, around: TargetParts) -> Projection:
+    from kfm.publish.targets.catalogue import StacCatalogue
+    from kfm.sinks.stac_api import StacApi
+
+    url, token, assets = _catalogue(name, target, around)
+    assert around.clock is not None, "targets were made without a clock"
+    return StacCatalogue(name, StacApi(url, token, clock=around.clock), partial(around.call, target), assets)
+
+
+def _dcat(name: str, target: Target, around: TargetParts) -> Projection:
+    from kfm.publish.targets.catalogue import DcatRecord
+    from kfm.sinks.http_document import HttpDocuments
+
+    url, token, assets = _catalogue(name, target, around)
+    assert around.clock is not None, "targets were made without a clock"
+    documents = HttpDocuments(token, clock=around.clock)
+    return DcatRecord(name, documents, partial(around.call, target), url, assets)
+
+
+def _catalogue(name: str, target: Target, around: TargetParts) -> tuple[str, str | None, str]:
+    """Its address, its token, and where the files are read that it names."""
+    _require_options(name, target, {"token", "assets"})
+    url = _require(name, "url", target.url)
+    token = target.options.get("token")
+    assets = _require(name, "options.assets", target.options.get("assets"))
+    return url, None if token is None else around.secret(token), assets
+
+
 def _noop(name: str, target: Target, around: TargetParts) -> Projection:  # noqa: ARG001
 
     return Noop(name)
 
 
-BUILT_IN: dict[str, Factory] = {"local": _local, "s3": _s3, "github-actions": _github_actions, "noop": _noop}
+BUILT_IN: dict[str, Factory] = {
+    "branch": _branch,
+    "dcat": _dcat,
+    "github-actions": _github_actions,
+    "local": _local,
+    "noop": _noop,
+    "s3": _s3,
+    "stac": _stac,
+}
 
 
 def _require(name: str, field: str, value: str | None) -> str:
