@@ -245,9 +245,9 @@ def metrics_page() -> str:
 
 
 def nodd_page() -> str:
+    from kfm.model.units import scheme_of
     from kfm.nodd.dataset_registry import built_in
     from kfm.nodd.messages.refusals import IGNORED, PUT_OFF, REFUSED, SUSPECT
-    from kfm.model.units import scheme_of
 
     parts = [
         NOTICE,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kfm import __version__
 from kfm.model.errors import CollectorRefused, UpstreamUnavailable
 from kfm.model.redaction import redact_url
-from kfm.ports import Clock
+from kfm.ports import Clock, HttpSender
 
 TIMEOUT_MS = 20_000
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
@@ -17,17 +16,18 @@ _REFUSALS = frozenset({400, 409, 413, 415, 422})
 
 
 class HttpDocuments:
-    """Reads and puts with one client. Proxies and credentials of the environment are not looked at."""
+    """Reads and puts with one client."""
 
-    def __init__(self, token: str | None, *, clock: Clock, timeout_ms: int = TIMEOUT_MS) -> None:
-        import httpx
-
-        headers = {"User-Agent": f"kfm/{__version__}", "Accept": f"{MEDIA_TYPE}, application/json"}
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
+    def __init__(
+        self, token: str | None, *, client: HttpSender, clock: Clock, timeout_ms: int = TIMEOUT_MS
+    ) -> None:
+        self._client = client
+        self._token = token
         self._clock = clock
         self._timeout_ms = timeout_ms
-        self._client = httpx.Client(headers=headers, timeout=timeout_ms / 1000, trust_env=False)
+        self._headers = {"Accept": f"{MEDIA_TYPE}, application/json"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
 
     def get(self, url: str) -> tuple[dict[str, Any], str | None]:
         """The document and its ETag; an empty one if there is none."""
@@ -64,19 +64,21 @@ class HttpDocuments:
     def _send(
         self, method: str, url: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> tuple[int, bytes, str | None]:
-        import httpx
-
         until_ms = self._clock.monotonic_ms() + self._timeout_ms
-        try:
-            with self._client.stream(method, url, content=body, headers=headers) as response:
-                read = bytearray()
-                for chunk in response.iter_bytes():
-                    read += chunk
-                    if len(read) > ANSWER_BYTES_MAX or self._clock.monotonic_ms() > until_ms:
-                        raise UpstreamUnavailable(f"{redact_url(url)}: its answer is too long, or too slow.")
-                return response.status_code, bytes(read), response.headers.get("ETag")
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise UpstreamUnavailable(f"{redact_url(url)}: {type(error).__name__}.") from error
+        with self._client.send(
+            method,
+            url,
+            {**self._headers, **(headers or {})},
+            body,
+            self._timeout_ms,
+            secrets=(self._token,) if self._token else (),
+        ) as response:
+            read = bytearray()
+            for chunk in response.decoded():
+                read += chunk
+                if len(read) > ANSWER_BYTES_MAX or self._clock.monotonic_ms() > until_ms:
+                    raise UpstreamUnavailable(f"{redact_url(url)}: its answer is too long, or too slow.")
+            return response.status, bytes(read), response.headers.get("etag")
 
     def _refused(self, method: str, url: str, status: int) -> Exception:
         text = f"{redact_url(url)}: {method} was answered with {status}."

@@ -139,21 +139,28 @@ def _branch(name: str, target: Target, around: TargetParts) -> Projection:
 
 
 def _stac(name: str, target: Target, around: TargetParts) -> Projection:
+    from kfm.objects.http_client import HttpxClient
     from kfm.publish.targets.catalogue import StacCatalogue
     from kfm.sinks.stac_api import StacApi
 
     url, token, assets = _catalogue(name, target, around)
     assert around.clock is not None, "targets were made without a clock"
-    return StacCatalogue(name, StacApi(url, token, clock=around.clock), partial(around.call, target), assets)
+    return StacCatalogue(
+        name,
+        StacApi(url, token, client=HttpxClient(), clock=around.clock),
+        partial(around.call, target),
+        assets,
+    )
 
 
 def _dcat(name: str, target: Target, around: TargetParts) -> Projection:
+    from kfm.objects.http_client import HttpxClient
     from kfm.publish.targets.catalogue import DcatRecord
     from kfm.sinks.http_document import HttpDocuments
 
     url, token, assets = _catalogue(name, target, around)
     assert around.clock is not None, "targets were made without a clock"
-    documents = HttpDocuments(token, clock=around.clock)
+    documents = HttpDocuments(token, client=HttpxClient(), clock=around.clock)
     return DcatRecord(name, documents, partial(around.call, target), url, assets)
 
 
