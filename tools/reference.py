@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import hashlib
 import re
 import sys
 import tomllib
@@ -17,6 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs" / "reference"
+SOURCES = ROOT / "src" / "kfm"
 WIDTH = 100
 NOTICE = "<!-- Made by `make docs` from the code. Edits here are lost. -->\n"
 
@@ -390,6 +392,35 @@ def decisions_page() -> str:
     )
 
 
+# --- verifiers -----------------------------------------------------------------------
+
+
+def verifiers_page() -> str:
+    """The scripts that check what kfm hands out, with their hashes."""
+    rows = []
+    for path, page, what in (
+        ("evidence_bundle/verify_bundle.py", "export-evidence.md#check-a-bundle", "bundles of evidence"),
+        ("contracts/verifier/verify_audit.py", "audit.md#hand-it-to-a-third-party", "exports of the chain"),
+    ):
+        digest = hashlib.sha256((SOURCES / path).read_bytes()).hexdigest()
+        rows.append(f"| `src/kfm/{path}` | [{what}](../how-to/{page}) | `{digest}` |")
+    return "\n".join(
+        [
+            NOTICE,
+            "# Verifiers\n",
+            "Each is one file of kfm's sources that needs Python and nothing else. Take it from here, not "
+            "from what it is to check: the sender whose word is in question could have put another there. "
+            "Compare its SHA-256, and run it with `python3 -I`.\n",
+            "| script | checks | SHA-256, in this version of kfm |",
+            "|---|---|---|",
+            *rows,
+            "",
+            "`verify_bundle.py` is in every bundle as `verify.py`. With kfm installed, `kfm export --verify` "
+            "is the first, and `python3 -I -m kfm.contracts.verifier.verify_audit` the second.\n",
+        ]
+    )
+
+
 # --- writing and checking ------------------------------------------------------------
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -399,6 +430,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "metrics.md": metrics_page,
     "nodd.md": nodd_page,
     "api.md": api_page,
+    "verifiers.md": verifiers_page,
     "../decisions/index.md": decisions_page,
 }
 

@@ -24,7 +24,7 @@ export function append(session, entries) {
   if (!entries.length) return;
   const head = session.one("chain_heads.get_for_update");
   if (head === null)
-    throw new StoreCorrupt("The governance ledger does not say where it ends: its head is gone.", {
+    throw new StoreCorrupt("The audit log does not say where it ends: its head is gone.", {
       remedy: "`kfm audit verify` says more. Stop, and copy the database before anything else.",
     });
   const [seenNumber, seenHash] = head;

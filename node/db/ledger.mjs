@@ -117,7 +117,7 @@ export class Ledger extends LedgerReader {
     const nowMs = session.nowMs();
     const succeeded = session.one("runs.succeed", { run_id, fence, end_time_ms: nowMs, fingerprint: request.fingerprint, version_id });
     if (succeeded === null) return { answer: "lost", sequence: 0 }; // taken over under another scope
-    const answered = requests.endWithRun(session, run_id, request.manifest ? "success" : "noop", request.reason, nowMs); // of those who asked: nothing is new
+    const answered = requests.endWithRun(session, run_id, "success", request.reason, nowMs);
     if (!answered.includes(request.request_id) && requests.isCancelled(session, request.request_id)) throw new Undo({ answer: "cancelled", sequence: 0 });
     if (request.manifest) {
       sequence += 1;

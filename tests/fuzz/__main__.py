@@ -69,7 +69,10 @@ def _guided(name: str, seconds: int, seed: int, found: Path) -> tuple[str, bool]
         return f"no end after {seconds + STARTING_SECONDS} s", False
     told = ended.stderr.decode(errors="replace")
     if ended.returncode:
-        print(told[-6000:], file=sys.stderr)
+        lines = (ended.stdout.decode(errors="replace") + told).splitlines()
+        print(
+            "\n".join(line for line in lines if not line.startswith("INFO: Instr"))[-6000:], file=sys.stderr
+        )
     inputs = _last(r"stat::number_of_executed_units:\s*(\d+)", told)
     memory = _last(r"stat::peak_rss_mb:\s*(\d+)", told)
     branches = _last(r"cov: (\d+)", told)

@@ -354,7 +354,15 @@ def _bundle() -> bytes:
 
 
 LINK = {"number": 1, "previous": "sha256:" + "0" * 64, "content": "sha256:1", "hash": "sha256:2"}
-UNIT = {"dataset": "mrms", "object_uri": "s3://noaa-mrms-pds/CONUS/x.gz", "state": "succeeded", "attempts": 1}
+UNIT = {
+    "dataset": "nexrad-l2",
+    "object_uri": "s3://unidata-nexrad-level2/2026/01/01/KICT/KICT20260101_000000_V06",
+    "status": "succeeded",
+    "created_at": "2026-01-01T00:00:00Z",
+    "error_message": "x",
+    "etag": "e",
+    "attempts": 1,
+}
 
 
 ATTRIBUTES = nodd_objects.GOES_ATTRIBUTES
@@ -409,7 +417,9 @@ TARGETS: dict[str, Target] = {
     "file_walk": _target(walked, nodd_objects.grib2(), nodd_objects.volume()),
     "search_body": _target(search_body, b'{"bbox": [-98, 38, -97, 39], "limit": 2, "collections": ["a"]}'),
     "search_text": _target(search_text, b"bbox=-98,38,-97,39&datetime=2026-01-01T00:00:00Z/..&limit=2"),
-    "anchors": _target(anchor_lines, b'{"environment":"x","number":1,"hash":"sha256:00"}\n'),
+    "anchors": _target(
+        anchor_lines, b'{"environment":"x","number":1,"hash":"sha256:00","at":"2026-01-01T00:00:00Z"}\n'
+    ),
     "bundle": _target(bundle, _bundle()),
     "chain_line": _target(chain_line, canonical_bytes(LINK) + b"\n"),
 }

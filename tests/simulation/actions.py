@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kfm.model.errors import KfmError, PlanDrifted, PlanError
 from kfm.model.keys import make_trigger
-from kfm.model.records import GovernanceEntry, Switch, TriggerType
+from kfm.model.records import Justification, Switch, TriggerType, governance_entry
 from kfm.model.times import rfc3339
 from kfm.model.windows import resolve_window
 from kfm.publish.targets.folder import read_file
@@ -195,5 +195,6 @@ class Actions:
     def set_switch(self, kernel: Kernel, scope: str, position: Any) -> None:
         now_ms = kernel.store.now_ms()
         switch = Switch(scope=scope, position=position, rationale="simulated", actor="sim", set_at_ms=now_ms)
-        entry = GovernanceEntry(kind="switch", subject=scope, actor="sim", recorded_at_ms=now_ms)
+        by = Justification(actor="sim", rationale="simulated")
+        entry = governance_entry("switch", scope, now_ms, by, position=position)
         kernel.store.set_switch(switch, entry)

@@ -40,7 +40,7 @@ NODES = (
         _TABLES,
         (("if fence is not None and not holds(session, Fence(request.scope, fence)):", "if False:"),),
         chances=LATE,
-        first=26,
+        first=108,
         rule="every attempt has an end",
     ),
     Patch(
@@ -61,7 +61,7 @@ NODES = (
         _TABLES,
         (("request.policy_epoch not in (None, governance.held_epoch(session))", "False"),),
         chances=QUIET,
-        first=1,
+        first=2,
         rule="nothing is committed while everything is stopped",
     ),
     Patch(
@@ -102,7 +102,7 @@ NODES = (
             ),
         ),
         chances=QUIET,
-        first=19,
+        first=29,
         rule="a branch shows what its nodes made",
     ),
     Patch(
@@ -115,7 +115,7 @@ NODES = (
             ),
         ),
         chances=QUIET,
-        first=59,
+        first=68,
         rule="a branch shows what its nodes made",
     ),
     Patch(
@@ -158,7 +158,7 @@ NODES = (
         _TABLES,
         (("        for each in others:\n", "        for each in ():\n"),),
         chances=QUIET,
-        first=4,
+        first=13,
         rule="a lease is taken only from what is gone",
     ),
     Patch(
@@ -172,7 +172,7 @@ NODES = (
             ),
         ),
         chances=QUIET,
-        first=22,
+        first=28,
         rule="what is recorded lies in the store",
     ),
 )

@@ -32,7 +32,7 @@ UNITS = (
         (),
         sql=(("units.succeed", "AND version = :version", "AND :version > 0"),),
         chances=LATE,
-        first=142,
+        first=230,
     ),
     Patch(
         "effects of what was lost are kept",
@@ -81,12 +81,71 @@ UNITS = (
     Patch(
         "older bytes replace newer ones",
         "kfm.model.units",
-        (("    if order:\n", "    if True:\n"),),
+        (("    if order is False:\n", "    if False:\n"),),
     ),
     Patch(
         "what is said twice does not tell how far a key has come",
         _INTAKE,
-        (("        _advance(session, seen, taken.content.sequencer)\n", "        pass\n"),),
+        (("        _advance(session, seen, _heard(seen, content))\n", "        pass\n"),),
+    ),
+    Patch(
+        "what the policy leaves out does not tell how far a key has come",
+        _INTAKE,
+        (('present = replace(heard, removed=0) if verdict == "newer" else heard', "present = seen"),),
+    ),
+    Patch(
+        "an announcement that its removal overtook brings the object back",
+        "kfm.model.units",
+        (('    if after:\n        return "newer"\n', '    if True:\n        return "newer"\n'),),
+        rule="the last event decides what is there",
+    ),
+    Patch(
+        "removals that overtook their announcements are forgotten",
+        _INTAKE,
+        (("    if seen is None and gone.unit is not None:\n", "    if False:\n"),),
+        rule="the last event decides what is there",
+    ),
+    Patch(
+        "a deletion of one version is taken for the object's",
+        "kfm.model.units",
+        (("    if gone.of_version:\n", "    if False:\n"),),
+        rule="the last event decides what is there",
+    ),
+    Patch(
+        "a removal in no order is believed",
+        "kfm.model.units",
+        (
+            (
+                'return "gone" if gone.sequencer or gone.removing == "keep" else "unclear"',
+                'return "gone"',
+            ),
+        ),
+        rule="the last event decides what is there",
+    ),
+    Patch(
+        "waits are by the clocks of workers",
+        _ENGINE,
+        (("            now_ms=self._ledger.now_ms(),\n", "            now_ms=context.clock.now_ms(),\n"),),
+        rule="the next attempt is due by the ledger's clock",
+    ),
+    Patch(
+        "new units are due when they came",
+        _INTAKE,
+        (("        0,  # due at once, whatever the clock is set to later\n", "        now_ms,\n"),),
+        rule="what is new is due at once",
+    ),
+    Patch(
+        "what was put off by a clock that was ahead waits for it",
+        _CLAIMS,
+        (("        self._make_stranded_due(now_ms)\n", ""),),
+        rule="nothing waits longer than anything may",
+    ),
+    Patch(
+        "leases of a clock that was ahead hold",
+        "kfm.model.units",
+        (("return 0 < lease_until_ms - now_ms <= 2 * length_ms", "return 0 < lease_until_ms - now_ms"),),
+        rule="nothing waits longer than anything may",
+        chances=CRASHES,
     ),
     Patch(
         "units are claimed before their time",
@@ -131,8 +190,13 @@ UNITS = (
     Patch(
         "live leases are taken",
         _WORK,
-        (("if seen.lease_until_ms > self._now_ms and seen.unit.worker_id not in gone:", "if False:"),),
-        also=(("kfm.db.units", "if row[2] <= now_ms or row[1] in gone", "if True"),),
+        (
+            (
+                "        if holds_lease(seen.lease_until_ms,",
+                "        if False and holds_lease(seen.lease_until_ms,",
+            ),
+        ),
+        also=(("kfm.db.units", "if worker_id in gone or not holds_lease(", "if True or not holds_lease("),),
         rule="a lease holds until it lapses",
     ),
     Patch(

@@ -52,6 +52,8 @@ def test_announced_worlds_are_rough() -> None:
         "reissued in progress",
         "removed",
         "stale",
+        "ignored",
+        "ledger ahead",
         "spent",
         "damaged",
         "replayed",

@@ -209,6 +209,20 @@ def arguments(random: Random) -> list[str]:
     return drawn
 
 
+DEFAULTS: tuple[dict[str, Any], ...] = (
+    *({},) * 12,
+    {
+        "source_defaults": {
+            "time_zone": "America/Chicago",
+            "headers": {"Accept": "text/csv"},
+            "idempotent": True,
+        }
+    },
+    {"source_defaults": {"window": "PT6H", "retry": None, "pattern": "**/*.csv", "provider": "gauges"}},
+    {"source_defaults": {"windw": "P1D"}},
+)
+
+
 def config(random: Random) -> str:
     governed = random.random() < 0.3  # else no gate blocks a run
     levels = ("public",) * 3 + ("review", "restricted", "blocked") if governed else ("public",)
@@ -263,6 +277,7 @@ def config(random: Random) -> str:
         "datasets": [dataset],
         "sources": sources,
     }
+    document.update(random.choice(DEFAULTS))
     document["publish"] = random.choice(
         (
             [{"kind": "local", "path": "pub"}],

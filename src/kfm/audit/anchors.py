@@ -29,7 +29,7 @@ def parse(data: bytes, name: str) -> list[Anchor]:
             continue
         try:
             found.append(_ANCHOR.decode(text))
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise UsageError(
                 f"{name}:{at}: this is no anchor: {error}.",
                 remedy="Restore the file from where it is kept, for example from git.",

@@ -21,6 +21,7 @@ PROMOTIONS_MAX = APPROVALS_MAX = 10_000_000
 EVENTS_READ = PAGES_READ = 500
 FINDINGS_MAX = 20
 LINEAGE = "openlineage"
+NOT_DONE = ("failed", "refused", "busy")
 
 
 class RecordFinding(Record, frozen=True):
@@ -179,8 +180,8 @@ def _differs(one: Invocation | None, event_type: str, facets: dict[str, Any]) ->
     asked = facets.get("kfmTrigger", {})
     if asked and (asked.get("type"), asked.get("actor")) != (one.trigger_type, one.actor):
         return f"it is {one.trigger_type} by {one.actor}; its event says {asked['type']} by {asked['actor']}"
-    ended = {"COMPLETE": ("success",), "FAIL": ("failed",), "ABORT": ("failed", "refused", "busy")}
-    if event_type in ended and one.outcome not in ended[event_type]:
+    ended = {"COMPLETE": ("success",), "FAIL": NOT_DONE, "ABORT": NOT_DONE}
+    if one.outcome not in ended.get(event_type, (one.outcome,)):
         return f"its outcome is {one.outcome}; its event says {event_type}"
     return ""
 

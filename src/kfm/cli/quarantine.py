@@ -113,7 +113,7 @@ def add(
 
     It comes back by an approved `kfm replay run --mode repair-and-replace`, where the policy of its dataset
     has BY_HAND under `replay_quarantined`; or when new bytes are announced under its key. Who did it, and
-    why, is entered in the governance ledger.
+    why, is entered in the audit log.
 
     Exit code 5: a worker has it at present.
     """

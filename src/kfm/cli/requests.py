@@ -14,8 +14,8 @@ from kfm.model.errors import RationaleRequired, UsageError
 from kfm.model.requests import RequestKind, UpdateRequest
 from kfm.reports.lookup import only, requests_in, runs_in
 from kfm.reports.requests import named, request_document, shown_request
-from kfm.reports.runs import word_of_run
-from kfm.reports.state_words import REQUESTS, WAITING, of_request
+from kfm.reports.runs import word_of_request, word_of_run
+from kfm.reports.state_words import REQUESTS, WAITING
 
 LIMIT_MAX = 10_000
 ENDINGS = ("published", "unchanged", "failed", "refused")  # of those that are done
@@ -66,20 +66,21 @@ def list_requests(
     """
     with session.app(read_only=True) as app:
         wanted = {"source_id": source, "schedule_id": schedule, "kind": kind}
-        found = _find(app.ledger.request_reader(), state, wanted, limit + 1)
+        found = _find(app.ledger, state, wanted, limit + 1)
+        words = [word_of_request(app.ledger, one) for one in found[:limit]]
     documents = [request_document(one) for one in found[:limit]]
     header = ("ACCEPTED (UTC)", "KIND", "STATE", "SOURCE", "WINDOW (UTC)", "RUN", "REQUEST")
     rows = [
         (
             utc(each["accepted_at"]).removesuffix(" UTC"),
             each["kind"],
-            of_request(each["state"], each["outcome"], each["blocked_by"]),
+            word,
             each["source_id"],
             between(each["window_start"], each["window_end"]).removesuffix(" UTC"),
             short_id(each["run_id"]) if each["run_id"] else "-",
             short_id(each["request_id"]),
         )
-        for each in documents
+        for each, word in zip(documents, words, strict=True)
     ]
     lines = table(header, rows) if rows else ["no requests"]
     more = len(found) > limit
@@ -88,7 +89,8 @@ def list_requests(
         session.note(f"more requests are not shown: use --limit (now {limit})")
 
 
-def _find(reader: Any, state: str | None, wanted: dict[str, Any], limit: int) -> list[UpdateRequest]:
+def _find(ledger: Any, state: str | None, wanted: dict[str, Any], limit: int) -> list[UpdateRequest]:
+    reader = ledger.request_reader()
     words = {word.replace(" ", "-"): word for word in (*BLOCKED, *ENDINGS)}
     if state not in words:
         found: list[UpdateRequest] = reader.requests(state=state, limit=limit, **wanted)
@@ -96,7 +98,7 @@ def _find(reader: Any, state: str | None, wanted: dict[str, Any], limit: int) ->
     stored = "done" if state in ENDINGS else "open"
     return matching(
         lambda before: reader.requests(state=stored, before=before, limit=PAGE, **wanted),
-        lambda one: of_request(one.state, one.outcome, one.blocked_by) == words[state],
+        lambda one: word_of_request(ledger, one) == words[state],
         lambda one: (one.accepted_at_ms, one.request_id),
         limit,
     )
@@ -117,7 +119,8 @@ def show(session: CommandSession, wanted: str) -> None:
         request = find_request(reader, wanted)
         kept = reader.preview(request.plan_digest) if request.plan_digest else None
         document = {"request": shown_request(reader, request)}
-    facts = _facts(document["request"])
+        word = word_of_request(app.ledger, request)
+    facts = _facts(document["request"], word)
     width = max(map(len, facts))
     lines = [f"{name.ljust(width)}  {one_line(value)}" for name, value in facts.items()]
     if kept is not None and session.output == "text":
@@ -127,7 +130,7 @@ def show(session: CommandSession, wanted: str) -> None:
     session.emit(document, lines)
 
 
-def _facts(document: dict[str, Any]) -> dict[str, str]:
+def _facts(document: dict[str, Any], word: str) -> dict[str, str]:
     """What is known of a request, under names that nothing else has; times in UTC."""
     facts: dict[str, str] = {}
     for name, value in document.items():
@@ -136,7 +139,7 @@ def _facts(document: dict[str, Any]) -> dict[str, str]:
         if name == "window_start":
             facts["window"] = between(value, document["window_end"])
         elif name == "state":
-            facts[name] = of_request(value, document["outcome"], document["blocked_by"])
+            facts[name] = word
         elif name in _TIMES:
             facts[name.replace("_", " ")] = utc(value)
         else:

@@ -48,8 +48,7 @@ def promote(session: Session, request: Promote, journal: Journal) -> PromoteResu
     )
     if succeeded is None:
         return PromoteResult(answer="lost")  # taken over under another scope
-    outcome = "success" if request.manifest is not None else "noop"  # of those who asked: nothing is new
-    answered = requests.end_with_run(session, request.run_id, outcome, request.reason, now_ms)
+    answered = requests.end_with_run(session, request.run_id, "success", request.reason, now_ms)
     if request.request_id not in answered and requests.is_cancelled(session, request.request_id):
         raise Undo(PromoteResult(answer="cancelled"))
     if request.manifest is not None:

@@ -47,7 +47,7 @@ _BEFORE_THE_FIRST = "0" * 64
 def headless() -> StoreCorrupt:
     """The row that says where the chain ends, which a migration makes, is gone."""
     return StoreCorrupt(
-        "The governance ledger does not say where it ends: its head is gone.",
+        "The audit log does not say where it ends: its head is gone.",
         remedy="`kfm audit verify` says more. Stop, and copy the database before anything else.",
     )
 

@@ -25,7 +25,6 @@ from kfm.model.units import (
     IntakeReport,
     IntakeUnit,
     RejectedRecord,
-    RemovalVerdict,
     StoredUnit,
     Verdict,
     compare,
@@ -265,16 +264,16 @@ def _reopen(
     now_ms: int,
     tally: CountChanges,
     watch: IncidentKeeper,
-    **details: object,
+    approval: str = APPROVED_BY_POLICY,
 ) -> None:
     """Its object is looked at again, with grants of its own."""
-    details |= {"etag": made.etag, "size": made.size, "content_version": made.content_version}
+    details = {"etag": made.etag, "size": made.size, "content_version": made.content_version}
     if seen.unit.status == "in_progress":
         # A worker on it keeps its lease; when it ends, its result counts for the version before.
         fresh = replace(made, grants=1, grant_attempts=1, granted_at_ms=now_ms)
         _put(session, seen, fresh, "reissued", now_ms, details)
         return
-    reopened(session, seen, made, now_ms, tally, details, watch)
+    reopened(session, seen, made, now_ms, tally, details, watch, approval)
 
 
 def reopened(
@@ -285,6 +284,7 @@ def reopened(
     tally: CountChanges,
     details: Mapping[str, object],
     watch: IncidentKeeper,
+    approval: str = APPROVED_BY_POLICY,
 ) -> None:
     """Pending again, with a grant of its own, due at once."""
     unit = made.unit
@@ -294,8 +294,8 @@ def reopened(
         event, moved = "replayed", replayed(unit, reason=REISSUE, now_ms=now_ms)
     else:
         event = "migrated"
-        moved = migrated(unit, reason=REISSUE, approval=APPROVED_BY_POLICY, now_ms=now_ms)
-        details = {**details, "approval": APPROVED_BY_POLICY}
+        moved = migrated(unit, reason=REISSUE, approval=approval, now_ms=now_ms)
+        details = {**details, "approval": approval}
     if seen.unit.status != "pending":
         tally.moved(unit.dataset, seen.unit.status, "pending")
         tally.add(unit.dataset, f"replays:{REISSUE}")
@@ -311,20 +311,18 @@ def _removed(
     session: Session, gone: IntakeRemoval, now_ms: int, tally: CountChanges, watch: IncidentKeeper
 ) -> int:
     """A tombstone in the history. The item stays or goes, as the policy says."""
-    seen = unit_rows.held(session, gone.wal_id)
-    verdict: RemovalVerdict = "gone"
-    if seen is not None:
-        verdict = compare_removal(seen, gone)
-    elif gone.unit is not None:
-        seen = _tombstone(session, gone.unit, now_ms, tally)
-    else:
+    seen, is_new = unit_rows.held(session, gone.wal_id), False
+    if seen is None and gone.unit is not None:
+        seen, is_new = _tombstone(session, gone.unit, now_ms, tally)
+    if seen is None:
         return 0  # never announced: there is nothing of it here
+    verdict = "gone" if is_new else compare_removal(seen, gone)
     removal = newest(gone.sequencer, seen.removal_sequencer)
-    if verdict == "unclear":
+    if verdict == "unclear" and seen.unit.status != "quarantined":
         made = replace(_reissued(seen, seen.content), unclear=1, removal_sequencer=removal)
-        _reopen(session, seen, made, now_ms, tally, watch, removal=gone.sequencer)
+        _reopen(session, seen, made, now_ms, tally, watch, approval="policy:removal")
         return 0
-    if verdict == "stale":
+    if verdict != "gone":
         _advance(session, seen, replace(seen, removal_sequencer=removal))
         return 0
     if gone.sequencer is None:  # in no order with others: what is announced after it has to be looked for
@@ -344,12 +342,12 @@ def _removed(
     return 1
 
 
-def _tombstone(session: Session, unit: Unit, now_ms: int, tally: CountChanges) -> StoredUnit:
-    """A unit for a removal that overtook its object's announcement."""
-    _insert(session, {unit.wal_id: IntakeUnit(unit, UNKNOWN)}, now_ms, tally)
-    made = unit_rows.held(session, unit.wal_id)
-    assert made is not None, "units are never deleted"
-    return made
+def _tombstone(
+    session: Session, unit: Unit, now_ms: int, tally: CountChanges
+) -> tuple[StoredUnit | None, bool]:
+    """A unit for a removal that overtook its announcement; False if that came at this very moment."""
+    landed, _ = _insert(session, {unit.wal_id: IntakeUnit(unit, UNKNOWN)}, now_ms, tally)
+    return unit_rows.held(session, unit.wal_id), unit.wal_id in landed
 
 
 def _heard(seen: StoredUnit, announced: Content) -> StoredUnit:

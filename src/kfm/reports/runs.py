@@ -6,18 +6,31 @@ from typing import Any
 
 from kfm.model.quantities import instant
 from kfm.reports.lookup import find_run
-from kfm.reports.state_words import of_run
+from kfm.reports.state_words import of_request, of_run
 
 CALLS_MAX = 100
 PROMOTIONS_MAX = 1000
 
 
+def has_promoted(ledger: Any, run_id: str) -> bool:
+    """Did a run make a new version? One that found its result published already did not."""
+    return bool(ledger.governance(kind="promotion", subject=run_id, limit=1))
+
+
 def word_of_run(ledger: Any, run: Any) -> str:
     """The word that people read for a run: one that found its result published already is unchanged."""
     made = run.version_id
-    if run.status == "success" and made is not None:
-        made = made if ledger.governance(kind="promotion", subject=run.run_id, limit=1) else None
+    if run.status == "success" and made is not None and not has_promoted(ledger, run.run_id):
+        made = None
     return of_run(run.status, version_id=made, error_code=run.error_code)
+
+
+def word_of_request(ledger: Any, request: Any) -> str:
+    """The word that people read for a request: of one that has succeeded, that of its run."""
+    outcome = request.outcome
+    if outcome == "success" and request.run_id and not has_promoted(ledger, request.run_id):
+        outcome = "noop"
+    return of_request(request.state, outcome, request.blocked_by)
 
 
 def run_document(run: Any) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from kfm.model.errors import CollectorRefused, UpstreamUnavailable
 from kfm.model.redaction import redact_url
@@ -15,14 +16,47 @@ MEDIA_TYPE = "application/ld+json"
 _REFUSALS = frozenset({400, 409, 413, 415, 422})
 
 
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+
+def whole_answer(
+    client: HttpSender,
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes | None,
+    *,
+    token: str | None,
+    clock: Clock,
+    timeout_ms: int,
+    shown: str | None = None,
+) -> Answer:
+    """All of an answer, within bounds of size and of time, however slowly it comes."""
+    shown = redact_url(url) if shown is None else shown
+    until_ms = clock.monotonic_ms() + timeout_ms
+    secrets = (token,) if token else ()
+    with client.send(method, url, headers, body, timeout_ms, shown=shown, secrets=secrets) as response:
+        read = bytearray()
+        for chunk in response.decoded():
+            read += chunk
+            if len(read) > ANSWER_BYTES_MAX:
+                raise UpstreamUnavailable(f"{shown}: its answer is too large.")
+            if clock.monotonic_ms() > until_ms:
+                raise UpstreamUnavailable(f"{shown}: its answer comes too slowly.")
+        return Answer(response.status, bytes(read), response.headers)
+
+
 class HttpDocuments:
     """Reads and puts with one client."""
 
     def __init__(
         self, token: str | None, *, client: HttpSender, clock: Clock, timeout_ms: int = TIMEOUT_MS
     ) -> None:
-        self._client = client
         self._token = token
+        self._client = client
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._headers = {"Accept": f"{MEDIA_TYPE}, application/json"}
@@ -31,7 +65,7 @@ class HttpDocuments:
 
     def get(self, url: str) -> tuple[dict[str, Any], str | None]:
         """The document and its ETag; an empty one if there is none."""
-        status, body, etag = self._send("GET", url)
+        status, body, headers = self._send("GET", url)
         if status in (404, 410):
             return {}, None
         if status >= 300:
@@ -42,7 +76,7 @@ class HttpDocuments:
             raise UpstreamUnavailable(f"{redact_url(url)}: its answer is no JSON.") from None
         if not isinstance(found, dict):
             raise UpstreamUnavailable(f"{redact_url(url)}: its answer is no JSON object.")
-        return found, etag
+        return found, headers.get("etag")
 
     def put(self, url: str, body: bytes, *, etag: str | None, is_new: bool) -> bool:
         """False if something else is there by now."""
@@ -63,22 +97,17 @@ class HttpDocuments:
 
     def _send(
         self, method: str, url: str, body: bytes | None = None, headers: dict[str, str] | None = None
-    ) -> tuple[int, bytes, str | None]:
-        until_ms = self._clock.monotonic_ms() + self._timeout_ms
-        with self._client.send(
+    ) -> Answer:
+        return whole_answer(
+            self._client,
             method,
             url,
-            {**self._headers, **(headers or {})},
+            self._headers | (headers or {}),
             body,
-            self._timeout_ms,
-            secrets=(self._token,) if self._token else (),
-        ) as response:
-            read = bytearray()
-            for chunk in response.decoded():
-                read += chunk
-                if len(read) > ANSWER_BYTES_MAX or self._clock.monotonic_ms() > until_ms:
-                    raise UpstreamUnavailable(f"{redact_url(url)}: its answer is too long, or too slow.")
-            return response.status, bytes(read), response.headers.get("etag")
+            token=self._token,
+            clock=self._clock,
+            timeout_ms=self._timeout_ms,
+        )
 
     def _refused(self, method: str, url: str, status: int) -> Exception:
         text = f"{redact_url(url)}: {method} was answered with {status}."

@@ -8,25 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
 from kfm.model.errors import CollectorRefused, UpstreamUnavailable
 from kfm.model.redaction import redact_url
 from kfm.ports import Clock, HttpSender
+from kfm.sinks.http_document import Answer, whole_answer
 
 TIMEOUT_MS = 20_000  # of one request, however slowly its answer comes
-ANSWER_BYTES_MAX = 64 * 1024 * 1024
 PAGES_MAX = 1_000_000
 PAGE = 500
 # The item is at fault, not the way to the API, nor our right to use it: sending it again changes nothing.
 _REFUSALS = frozenset({400, 409, 413, 422})
 REVISION = "kfm:revision"
-
-
-class Answer(NamedTuple):
-    status: int
-    body: bytes
 
 
 class StacApi:
@@ -141,25 +136,17 @@ class StacApi:
         return document
 
     def _request(self, method: str, url: str, body: dict[str, Any] | None) -> Answer:
-        until_ms = self._clock.monotonic_ms() + self._timeout_ms
-        sent = None if body is None else json.dumps(body, ensure_ascii=False).encode()
-        with self._client.send(
+        return whole_answer(
+            self._client,
             method,
             url,
             self._headers,
-            sent,
-            self._timeout_ms,
+            None if body is None else json.dumps(body, ensure_ascii=False).encode(),
+            token=self._token,
+            clock=self._clock,
+            timeout_ms=self._timeout_ms,
             shown=self._shown,
-            secrets=(self._token,) if self._token else (),
-        ) as response:
-            read = bytearray()
-            for chunk in response.decoded():
-                read += chunk
-                if len(read) > ANSWER_BYTES_MAX:
-                    raise UpstreamUnavailable(f"{self._shown}: its answer is too large.")
-                if self._clock.monotonic_ms() > until_ms:
-                    raise UpstreamUnavailable(f"{self._shown}: its answer comes too slowly.")
-            return Answer(response.status, bytes(read))
+        )
 
     def _refused(self, method: str, answer: Answer) -> Exception:
         """The error of an answer, without the token, in case the API repeats it."""

@@ -320,3 +320,47 @@ def test_metrics_have_the_units(units: Any, kfm: Any) -> None:
     assert 'nodd_sns_wal_records_total{dataset="mrms",status="succeeded"} 2' in lines
     assert 'nodd_sns_wal_attempts_histogram_count{dataset="mrms"} 2' in lines
     assert 'nodd_sns_dead_messages_total{error_code="BUCKET_UNKNOWN"} 1' in lines
+
+
+@pytest.mark.req("WAL-3", "WAL-13")
+def test_a_unit_is_quarantined_by_hand(kfm: Any, valid: Any, project: Path) -> None:
+    """With a rationale, which the audit log keeps; workers leave it out, and it is told how it comes back."""
+    (project / "kfm.yml").write_text(CONFIG)
+    (project / "spool").mkdir()
+    (project / "spool" / "0.json").write_text(message("noaa-mrms-pds", MRMS.format(hour=0)))
+    assert kfm("switch", "set", "stopped", "--dataset", "mrms", "--rationale", "wait").code == 0
+    kfm("worker", "--until-idle")
+    (unit,) = kfm("nodd", "units", "--json").document["units"]
+    assert unit["status"] == "pending"
+    assert kfm("quarantine", "add", unit["wal_id"]).code == 2
+    added = kfm("quarantine", "add", unit["wal_id"][:20], "--rationale", "out of order", "--json")
+    assert added.code == 0, added.err
+    valid("quarantine-add", added.document)
+    assert (added.document["was"], added.document["held"]["error_code"]) == ("pending", "BY_HAND")
+    kfm("switch", "set", "running", "--dataset", "mrms", "--rationale", "go on")
+    kfm("worker", "--until-idle")
+    (unit,) = kfm("nodd", "units", "--json").document["units"]
+    assert (unit["status"], unit["attempts"]) == ("quarantined", 0)
+    assert "out of order" in kfm("explain", unit["wal_id"]).out
+    entries = kfm("audit", "list", "--json").document["entries"]
+    assert [one["rationale"] for one in entries if one["kind"] == "quarantine"] == ["out of order"]
+    again = kfm("quarantine", "add", unit["wal_id"], "--rationale", "twice")
+    assert (again.code, "is quarantined" in again.err) == (2, True)
+
+
+@pytest.mark.req("WAL-18", "WAL-2")
+def test_a_newer_version_that_is_ignored_is_told_as_newer(kfm: Any, project: Path) -> None:
+    """By the worker and by `explain`: what the policy leaves out is not called old."""
+    policy = "    - {datasets: [mrms], reissue: ignore}\n"
+    (project / "kfm.yml").write_text(CONFIG.replace("  policies:\n", f"  policies:\n{policy}"))
+    (project / "spool").mkdir()
+    said = message("noaa-mrms-pds", MRMS.format(hour=0))
+    (project / "spool" / "0.json").write_text(said)
+    kfm("worker", "--until-idle")
+    (project / "spool" / "1.json").write_text(said.replace('"e"', '"f"').replace('"01"', '"02"'))
+    worked = kfm("worker", "--until-idle", "--json").document["tasks"]
+    assert (worked["reissues_ignored"], worked["stale"]) == (1, 0)
+    (unit,) = kfm("nodd", "units", "--json").document["units"]
+    told = kfm("explain", unit["wal_id"]).out
+    assert "a newer version was announced" in told
+    assert "older" not in told

@@ -169,6 +169,8 @@ def test_an_attempt_that_changed_nothing_is_unchanged_everywhere(project: Inside
     only = project.kfm("runs", "--status", "unchanged", "--json").document["runs"]
     assert [one["run_id"] for one in only] == [forced["run_id"]]
     assert "unchanged" in project.kfm("status").out
+    asked = project.kfm("requests", "list").out.splitlines()
+    assert [line.split()[3] for line in asked[1:]] == ["unchanged", "published"]
 
 
 @pytest.mark.req("CLI-1", "RS-12")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kfm.model.records import GovernanceEntry
+from kfm.model.records import GovernanceEntry, Justification
 from kfm.model.retry import Classification, retry_rules
 from kfm.model.retry_budgets import fate_of
 from kfm.model.units import ClaimedUnit, UnitFailure
@@ -252,3 +252,39 @@ def test_a_history_is_complete_and_in_order(scene: Scene) -> None:
         "claimed", "succeeded", "migrated", "claimed", "failed", "quarantined",
     ]  # fmt: skip
     scene.check()
+
+
+# --- a person's decision -------------------------------------------------------------
+
+
+@pytest.mark.req("WAL-3", "WAL-13")
+@pytest.mark.parametrize("status", ["pending", "failed"])
+def test_a_person_quarantines_what_waits_or_has_failed(scene: Scene, status: str) -> None:
+    """No worker claims it any more; it is held once, under a code of its own; the chain has who and why."""
+    if status == "pending":
+        scene.take(taken("a"))
+    else:
+        scene.failed("a", "spent")
+    before = scene.stored("a").unit
+    by = Justification(actor="ann", rationale="The instrument was out of order.")
+    made = scene.units.quarantine(before.wal_id, by)
+    assert made is not None
+    assert (made.unit.status, made.unit.version) == ("quarantined", before.version + 1)
+    assert (made.unit.last_error_code, made.unit.last_error_message) == ("BY_HAND", by.rationale)
+    assert scene.claim() == []
+    (held,) = scene.store.held(subject=before.wal_id, state="held")
+    assert (held.kind, held.error_code, held.reason) == ("quarantine", "BY_HAND", "by-hand")
+    (entry,) = [one for one in scene.store.governance() if one.kind == "quarantine"]
+    assert (entry.actor, entry.rationale) == ("ann", by.rationale)
+    assert scene.units.quarantine(before.wal_id, by) is None
+    scene.check()
+
+
+@pytest.mark.req("WAL-3")
+@pytest.mark.parametrize("status", ["in_progress", "succeeded"])
+def test_nothing_else_is_quarantined_by_hand(scene: Scene, status: str) -> None:
+    """What a worker has, and what is done, stays as it is."""
+    claimed = scene.claimed("a") if status == "in_progress" else scene.succeeded("a")
+    before = scene.everything()
+    assert scene.units.quarantine(claimed.wal_id, Justification(actor="ann", rationale="x")) is None
+    assert scene.everything() == before

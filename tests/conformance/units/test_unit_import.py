@@ -9,6 +9,7 @@ import pytest
 
 from kfm.model.records import Unit
 from kfm.model.redaction import mask
+from kfm.model.settings import Settings
 from kfm.model.times import parse_rfc3339
 from kfm.model.units import IntakeReport
 from kfm.nodd.dataset_registry import Registry, load_registry
@@ -245,7 +246,7 @@ def test_explanations_of_imported_units_are_true(scene: Scene, registry: Registr
             scene.stored(name),
             scene.history(name),
             (),
-            "weather",
+            Settings(),
             START_MS,
             is_catalogued=is_catalogued(scene.store, unit),
         )

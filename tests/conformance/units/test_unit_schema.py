@@ -122,6 +122,12 @@ PLANS = {
         r"SEARCH units USING (COVERING )?INDEX units_due \(dataset=\? AND provider=\? AND alone=\?"
     ],
     "units.next_lane": [r"SEARCH units USING COVERING INDEX units_due"],
+    "units.last_due": [
+        r"SEARCH units USING COVERING INDEX units_due \(dataset=\? AND provider=\? AND alone=\?"
+    ],
+    "units.make_due": [
+        r"SEARCH units USING (COVERING )?INDEX units_due \(dataset=\? AND .* AND not_before_ms>"
+    ],
     "units.leased": [r"(SEARCH|SCAN) units USING INDEX units_leased"],
     "units.of_page": [r"SEARCH units USING INDEX sqlite_autoindex_units_1 \(wal_id=\?\)"],
     "units.contents": [r"SEARCH units USING INDEX sqlite_autoindex_units_1 \(wal_id=\?\)"],

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kfm.db import rows
 from kfm.db.ledger_reader import LedgerReader
 from kfm.model.gates import switch_gate
-from kfm.model.units import TOPIC, IntakeBatch
+from kfm.model.units import TOPIC, WAIT_MAX_MS, IntakeBatch
 from tests.simulation.announced import ends
 from tests.simulation.announced.followers import FOLLOWED
 from tests.simulation.checks_starts import StartChecks
@@ -35,9 +35,12 @@ MOVES = {
     "migrated": (("succeeded", "quarantined"), "pending"),
     "quarantined": (("failed", "pending"), "quarantined"),
 }
-NOTES = ("reissued", "removed", "stale")
+NOTES = ("reissued", "removed", "stale", "ignored")
 UNCHARGED = ("KFM408", "SWITCHED_OFF")
 LEASE_EXPIRED = "LEASE_EXPIRED"
+CAP_MS = 1_200_000  # twice the longest backoff, which has jitter
+SKEW_MS = 60_000  # by which the clock of a process may be set while it works
+LATE_MS = 1_800_000  # after which a result that was made is recorded
 
 
 @dataclass
@@ -49,6 +52,7 @@ class Seen:
     version: int = 0
     attempts: int = 0
     not_before_ms: int = 0
+    claimed_ms: int = 0
     lease_until_ms: int = 0
     worker_id: str | None = None
     alone: bool = False
@@ -103,7 +107,7 @@ class Checks:
         if intake is not None:
             self.heard.append(intake)
         changed = process.facts["changed"]
-        self.starts.on_commit(process, self.world.scheduler.now_ms + process.wall_offset_ms)
+        self.starts.on_commit(process, self.world.ledger_clock(process).now_ms())
         if "unit_pages" in changed:
             self._read_on()
         if changed & {"items", "assets"}:
@@ -153,7 +157,7 @@ class Checks:
             require(version == seen.version + 1, "every transition raises the version by one", **facts)
         else:
             require(event in NOTES and status == seen.status, "a note leaves the status as it is", **facts)
-            quiet = event == "stale" or seen.status == "in_progress"
+            quiet = event in ("stale", "ignored") or seen.status == "in_progress"
             require(
                 version == seen.version + (not quiet), "a lease keeps its fence, others lose theirs", **facts
             )
@@ -164,10 +168,14 @@ class Checks:
     # --- by event ----------------------------------------------------------------------
 
     def _created(self, seen: Seen, at_ms: int, _details: Any, _worker: Any, _facts: Any) -> None:
-        seen.not_before_ms = at_ms
+        seen.not_before_ms = 0
 
     def _claimed(self, seen: Seen, at_ms: int, _details: Any, worker_id: str | None, facts: Any) -> None:
-        require(at_ms >= seen.not_before_ms, "nothing is claimed before its time", at_ms=at_ms, **facts)
+        left_ms = seen.not_before_ms - at_ms
+        require(
+            left_ms <= 0 or left_ms > WAIT_MAX_MS, "nothing is claimed before its time", at_ms=at_ms, **facts
+        )
+        seen.claimed_ms = at_ms
         require(
             self._position(seen, in_flight=False), "nothing is claimed while its switch is thrown", **facts
         )
@@ -190,8 +198,14 @@ class Checks:
         if seen.code == LEASE_EXPIRED:
             self.counts["lapsed"] += 1
             gone = self.world.is_dead(seen.worker_id or "")
+            ahead = (
+                at_ms < seen.claimed_ms - self.world.settings.lease_ms
+            )  # when it was claimed, the clock was
             require(
-                gone or at_ms >= seen.lease_until_ms, "a lease holds until it lapses", at_ms=at_ms, **facts
+                gone or ahead or at_ms >= seen.lease_until_ms,
+                "a lease holds until it lapses",
+                at_ms=at_ms,
+                **facts,
             )
             if not seen.alone:
                 self.counts["isolated"] += 1
@@ -201,22 +215,30 @@ class Checks:
             seen.charged = max(0, seen.charged - 1)
             self.counts["circuit refused" if seen.code == "KFM408" else "switched off"] += 1
 
-    def _retry_scheduled(self, seen: Seen, _at_ms: int, details: Any, _worker: Any, facts: Any) -> None:
+    def _retry_scheduled(self, seen: Seen, at_ms: int, details: Any, _worker: Any, facts: Any) -> None:
         require(seen.charged < ATTEMPTS_MAX, "what is spent is not tried again", **facts)
         seen.not_before_ms = details["not_before_ms"]
+        if seen.not_before_ms and not self.world.ahead:
+            longest_ms = WAIT_MAX_MS if seen.code in UNCHARGED else CAP_MS + SKEW_MS
+            require(
+                -LATE_MS <= seen.not_before_ms - at_ms <= longest_ms,
+                "the next attempt is due by the ledger's clock",
+                at_ms=at_ms,
+                **facts,
+            )
         if seen.code not in UNCHARGED:
             seen.attempts += 1
 
-    def _replayed(self, seen: Seen, at_ms: int, details: Any, _worker: Any, facts: Any) -> None:
+    def _replayed(self, seen: Seen, _at_ms: int, details: Any, _worker: Any, facts: Any) -> None:
         seen.attempts += 1
         if "replay_id" not in details:
-            self._granted(seen, at_ms, details)
+            self._granted(seen, details)
             return
         key = (details["replay_id"], facts["unit"])
         require(key not in self.replayed, "a replay brings a unit back once", key=key, **facts)
         self.replayed.add(key)
         self.counts["replayed"] += 1
-        seen.charged, seen.not_before_ms = 0, at_ms
+        seen.charged, seen.not_before_ms = 0, 0
         seen.grants += 1
         require(seen.grants <= GRANTS_MAX, "no content is granted more than its share", **facts)
 
@@ -225,12 +247,12 @@ class Checks:
     def _quarantined(self, seen: Seen, _at_ms: int, _details: Any, _worker: Any, facts: Any) -> None:
         require(seen.code not in (None, *UNCHARGED), "only what was tried is quarantined", **facts)
 
-    def _reissued(self, seen: Seen, at_ms: int, details: Any, _worker: Any, _facts: Any) -> None:
+    def _reissued(self, seen: Seen, _at_ms: int, details: Any, _worker: Any, _facts: Any) -> None:
         if seen.status == "in_progress":
             seen.charged, seen.grants, seen.content_version = 1, 1, details["content_version"]
             self.counts["reissued in progress"] += 1
         else:
-            self._granted(seen, at_ms, details)
+            self._granted(seen, details)
 
     def _removed(self, seen: Seen, _at_ms: int, _details: Any, _worker: Any, _facts: Any) -> None:
         self.counts["removed"] += 1
@@ -238,8 +260,11 @@ class Checks:
     def _stale(self, seen: Seen, _at_ms: int, _details: Any, _worker: Any, _facts: Any) -> None:
         self.counts["stale"] += 1
 
-    def _granted(self, seen: Seen, at_ms: int, details: Any) -> None:
-        seen.charged, seen.grants, seen.alone, seen.not_before_ms = 0, 1, False, at_ms
+    def _ignored(self, seen: Seen, _at_ms: int, _details: Any, _worker: Any, _facts: Any) -> None:
+        self.counts["ignored"] += 1
+
+    def _granted(self, seen: Seen, details: Any) -> None:
+        seen.charged, seen.grants, seen.alone, seen.not_before_ms = 0, 1, False, 0
         seen.content_version = details.get("content_version", seen.content_version)
 
     def _position(self, seen: Seen, *, in_flight: bool) -> bool:
@@ -251,11 +276,13 @@ class Checks:
 
     def _row(self, wal_id: str) -> None:
         seen = self.units[wal_id]
-        ((*found,),) = self.all(
-            "SELECT status, version, attempts, content_version, grant_attempts, alone, grants FROM units "
-            "WHERE wal_id = ?",
+        ((*found, not_before_ms),) = self.all(
+            "SELECT status, version, attempts, content_version, grant_attempts, alone, grants, not_before_ms "
+            "FROM units WHERE wal_id = ?",
             wal_id,
         )
+        if seen.status == "pending" and not seen.not_before_ms:
+            require(not_before_ms == 0, "what is new is due at once", unit=wal_id, found=not_before_ms)
         told = [
             seen.status,
             seen.version,
@@ -301,6 +328,13 @@ class Checks:
                 content_version=content_version,
                 seen=seen,
             )
+
+    def nothing_waits_for_years(self) -> None:
+        """A clock that was ahead, and was set right, leaves nothing waiting for its time to come."""
+        due = "SELECT MAX(CASE status WHEN 'pending' THEN not_before_ms ELSE lease_until_ms END) FROM units"
+        ((latest_ms,),) = self.all(f"{due} WHERE status IN ('pending', 'in_progress')")
+        left_ms = (latest_ms or 0) - self.world.scheduler.now_ms
+        require(left_ms <= WAIT_MAX_MS, "nothing waits longer than anything may", left_ms=left_ms)
 
     def shown(self) -> list[tuple[str, int]]:
         texts = self.all("SELECT data FROM items WHERE data IS NOT NULL UNION ALL SELECT facts FROM assets")

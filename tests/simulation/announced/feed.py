@@ -18,13 +18,14 @@ from tests.nodd_objects import grib2
 HRRR, RADAR, GAUGES = "noaa-hrrr-bdp-pds", "unidata-nexrad-level2", "river-gauges"
 TOPIC = "arn:aws:sns:us-east-1:123901341784:NewHRRRObject"
 CERTIFICATE = "https://sns.us-east-1.amazonaws.com/SimpleNotificationService-0123456789abcdef.pem"
-HOSTILE_BODIES = (
-    b"",
-    b"{",
-    b"\xff\xfe",
-    b"[]",
-    b'{"Records": []}',
-    b'{"Type": "Notification", "TopicArn": "arn:aws:sns:us-east-1:1:Evil", "Message": "{}"}',
+# With the records that are dead; a list of none asks for nothing.
+HOSTILE_BODIES: tuple[tuple[bytes, list[int]], ...] = (
+    (b"", [0]),
+    (b"{", [0]),
+    (b"\xff\xfe", [0]),
+    (b"[]", []),
+    (b'{"Records": []}', []),
+    (b'{"Type": "Notification", "TopicArn": "arn:aws:sns:us-east-1:1:Evil", "Message": "{}"}', [0]),
 )
 BYTES = grib2()
 
@@ -41,7 +42,9 @@ class Thing:
     reading: Reading
     sequenced: bool  # its publisher says which version is newer
     poison: int = 0  # so many of those who look at it die
+    versioned: bool = False  # its bucket keeps versions
     events: list[Event] = field(default_factory=list)
+    stack: list[Event] = field(default_factory=list)  # what the bucket keeps, the present version last
 
     @property
     def uri(self) -> str:
@@ -50,7 +53,7 @@ class Thing:
     @property
     def now(self) -> Event | None:
         """What is upstream; None: nothing."""
-        last = self.events[-1] if self.events else None
+        last = self.stack[-1] if self.stack else None
         return last if last is not None and last.kind == "put" else None
 
 
@@ -58,12 +61,13 @@ class Thing:
 class Event:
     thing: Thing
     number: int
-    kind: Literal["put", "delete"]
+    kind: Literal["put", "delete", "delete-of-version", "marker"]
     at_ms: int
     etag: str | None = None
     size: int | None = None
     sequencer: str | None = None
     damaged: bool = False  # upstream has another size than it announces
+    version: str | None = None
 
 
 @dataclass(eq=False)
@@ -84,6 +88,7 @@ class Feed:
 
     def __init__(self, seed: int, now_ms: int) -> None:
         self.rng = random.Random(f"feed {seed}")
+        self.versions = random.Random(f"versions {seed}")
         self.things: dict[str, Thing] = {}
         self.posted: list[Posted] = []
         self._number = self.rng.randrange(1_000)
@@ -143,10 +148,12 @@ class Feed:
         self, thing: Thing, kind: Literal["put", "delete"], now_ms: int, *, good: bool = False
     ) -> None:
         rng = self.rng
-        if kind == "delete" and thing.now is None:
+        if kind == "delete" and not thing.stack:
             kind = "put"
         self._number += rng.randrange(1, 300)
         event = Event(thing, self._number, kind, now_ms)
+        if thing.versioned:
+            self._versioned(event)
         if thing.sequenced:
             tail = f"{rng.randrange(16**6):06x}"[: rng.randrange(7)]
             event.sequencer = f"00{self._number:07X}{tail}"
@@ -157,9 +164,23 @@ class Feed:
             again = bool(earlier) and rng.random() < 0.2 and not good
             event.etag = rng.choice(earlier) if again else f"{rng.getrandbits(128):032x}"
             event.size = len(BYTES)
-            event.damaged = rng.random() < 0.05 and not again and not good
+            event.damaged = rng.random() < 0.05 and not again and not good and not thing.versioned
+        if not thing.versioned:
+            thing.stack = [event] if kind == "put" else []
         thing.events.append(event)
         self._unsaid.append(event)
+
+    def _versioned(self, event: Event) -> None:
+        """A deletion adds a marker, or is of any version that there is: of a marker, too."""
+        thing = event.thing
+        if event.kind == "delete" and (thing.now is None or self.versions.random() < 0.6):
+            victim = self.versions.choice(thing.stack)
+            event.kind, event.version = "delete-of-version", victim.version
+            thing.stack.remove(victim)
+            return
+        event.version = f"v{event.number}"
+        event.kind = "put" if event.kind == "put" else "marker"
+        thing.stack.append(event)
 
     def messages(self, now_ms: int) -> Iterator[Posted]:
         """Everything that was not announced yet."""
@@ -171,8 +192,8 @@ class Feed:
                 break
             yield self._message(told, now_ms)
         if rng.random() < 0.1:
-            body = rng.choice(HOSTILE_BODIES)
-            yield self._kept(Posted(body, [], [0]))
+            body, dead = rng.choice(HOSTILE_BODIES)
+            yield self._kept(Posted(body, [], dead))
 
     def _message(self, told: list[Event], now_ms: int) -> Posted:
         rng = self.rng
@@ -203,12 +224,19 @@ class Feed:
 
 def _record(event: Event) -> dict[str, Any]:
     reading = event.thing.reading
-    thing = {"key": reading.key, "size": event.size, "eTag": event.etag, "sequencer": event.sequencer}
+    names = {"put": "ObjectCreated:Put", "marker": "LifecycleExpiration:DeleteMarkerCreated"}
+    thing = {
+        "key": reading.key,
+        "size": event.size,
+        "eTag": event.etag,
+        "sequencer": event.sequencer,
+        "versionId": event.version,
+    }
     return {
         "eventVersion": "2.1",
         "eventSource": "aws:s3",
         "eventTime": rfc3339(event.at_ms),
-        "eventName": "ObjectCreated:Put" if event.kind == "put" else "ObjectRemoved:Delete",
+        "eventName": names.get(event.kind, "ObjectRemoved:Delete"),
         "s3": {
             "bucket": {"name": reading.bucket},
             "object": {name: value for name, value in thing.items() if value is not None},

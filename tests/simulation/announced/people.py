@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kfm.db.ledger import Ledger
 from kfm.model.errors import KfmError
 from kfm.model.gates import switch_gate
-from kfm.model.records import GovernanceEntry, Justification, Switch
+from kfm.model.records import Justification, Switch, governance_entry
 from kfm.model.replays import Selection
 from kfm.nodd import replay as replaying
 from tests.simulation.adapters import SimClock
@@ -41,7 +41,8 @@ def lift(world: AnnouncedWorld, process: Process) -> None:
 def _switch(store: Ledger, scope: str, position: Any) -> None:
     now_ms = store.now_ms()
     switch = Switch(scope=scope, position=position, rationale="simulated", actor="sim", set_at_ms=now_ms)
-    entry = GovernanceEntry(kind="switch", subject=scope, actor="sim", recorded_at_ms=now_ms)
+    by = Justification(actor="sim", rationale="simulated")
+    entry = governance_entry("switch", scope, now_ms, by, position=position)
     store.set_switch(switch, entry)
 
 

@@ -144,7 +144,8 @@ class SimObjects:
         event = self._feed.things[object_uri].now
         if event is None or event.size is None:
             return None
-        return ObjectStat(key=object_uri, size=event.size + event.damaged, etag=f'"{event.etag}"')
+        size = event.size + event.damaged
+        return ObjectStat(key=object_uri, size=size, etag=f'"{event.etag}"', version=event.version)
 
     def read(self, object_uri: str, start: int, length: int) -> bytes:
         self._scheduler.point(self._process, "read")

@@ -32,7 +32,7 @@ from kfm.nodd.inspect.inspection import make_inspector
 from kfm.nodd.intake import KeyCache
 from kfm.nodd.poller import Poller
 from kfm.nodd.worker import IngestContext, Worker
-from kfm.nodd.worker_loop import WorkerLoop, WorkerTotals, poll_until_stopped
+from kfm.nodd.worker_loop import WorkerLoop, WorkerTotals, due_in_ms, poll_until_stopped
 from kfm.periodic import PeriodicTask
 from tests.simulation.adapters import SimClock, SimDatabase, SimIds, SimRng
 from tests.simulation.announced import followers, people
@@ -48,6 +48,8 @@ from tests.simulation.announced.surroundings import (
 from tests.simulation.scheduler import CALM, Chances, Crashed, Process, Scheduler
 
 MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+YEAR_MS = 365 * 24 * HOUR_MS
 DATASETS = ("hrrr", "nexrad-l2", "gauges")
 ROUNDS_MAX = 400  # of the end, in which all that is left is done
 
@@ -99,10 +101,28 @@ class AnnouncedWorld:
         self.slow = bool(self.replicas) and rng.random() < 0.3  # claims of replicas last for minutes
         self.dead_workers: dict[str, Process] = {}
         self.remote: set[str] = set()
+        self._draw_clocks()
+        for thing in self.feed.things.values():
+            thing.versioned = self.has_look and thing.sequenced and self.clocks.random() < 0.25
         self.checks = Checks(self)
         self.lines = [Line(self, f"q{number}") for number in range(rng.choice((1, 1, 2)))]
         self.outcomes: Counter[str] = Counter()
         self._names = 0
+
+    def _draw_clocks(self) -> None:
+        """On a server the ledger has a clock of its own: workers may be far off, and it may be set far ahead
+        for a while. In a file each process has the only one."""
+        rng = self.clocks = random.Random(f"clocks {self.seed}")
+        self.has_server = rng.random() < 0.5 and not self.downstream
+        self.ahead: list[tuple[int, int, int]] = []  # from when, for how long, by how much
+        if self.has_server and rng.random() < 0.6:
+            start_ms = self.scheduler.now_ms + rng.randrange(5_000)
+            self.ahead.append(
+                (start_ms, rng.choice((2_000, 20_000)), rng.choice((HOUR_MS, YEAR_MS, YEAR_MS)))
+            )
+
+    def ledger_clock(self, process: Process) -> SimClock:
+        return ServerClock(self, process) if self.has_server else SimClock(self.scheduler, process)
 
     def _policy(self, dataset: str) -> IngestPolicy:
         rng = self.dice
@@ -145,12 +165,14 @@ class AnnouncedWorld:
             process.die()
 
     def store(self, process: Process) -> Ledger:
-        clock = SimClock(self.scheduler, process)
+        clock = self.ledger_clock(process)
         database = SimDatabase(self.database, self.scheduler, process, clock, self.checks.on_commit)
         return Ledger(database)
 
     def kernel(self, process: Process) -> tuple[IngestContext, Ledger]:
         scheduler, store = self.scheduler, self.store(process)
+        if self.has_server and not process.wall_offset_ms:
+            process.wall_offset_ms = self.clocks.choice((0, -HOUR_MS, -HOUR_MS // 3, 25 * HOUR_MS))
         clock = SimClock(scheduler, process)
         worker_id = SimIds(f"{process.name}/{self._names}", clock).new()
         self.dead_workers[worker_id] = process
@@ -243,7 +265,7 @@ class AnnouncedWorld:
             stopping=lambda: self.scheduler.now_ms >= until_ms,
             rest=lambda delay_ms: self.rest(process, delay_ms),
             rate=self.dice.choice((None, None, 2.0)) if not self.is_over else None,
-            next_due_ms=lambda: min((lane.due_ms for lane in wal.lanes()), default=None),
+            due_in_ms=lambda: due_in_ms(wal),
         )
 
     def _pollers(self, kernel: IngestContext, process: Process) -> list[Poller]:
@@ -343,6 +365,7 @@ class AnnouncedWorld:
             next_ms = self._next_ms()
             if next_ms is None:
                 return
+            self.checks.nothing_waits_for_years()
             # What is due and was not done waits for another time: a circuit's, or a claim's.
             now_ms = self.scheduler.now_ms
             self.scheduler.now_ms = next_ms if next_ms > now_ms else now_ms + MINUTE_MS
@@ -373,6 +396,22 @@ class AnnouncedWorld:
 def _media_type(dataset: str) -> str:
     found = registry().find(dataset)
     return found.media_type if found is not None else "application/octet-stream"
+
+
+class ServerClock(SimClock):
+    """The ledger's clock, which is the same for everybody."""
+
+    def __init__(self, world: AnnouncedWorld, process: Process) -> None:
+        super().__init__(world.scheduler, process)
+        self._world = world
+
+    def now_ms(self) -> int:
+        now_ms, world = self._world.scheduler.now_ms, self._world
+        jumps = [] if world.is_over else world.ahead
+        by = sum(by_ms for start_ms, lasts_ms, by_ms in jumps if start_ms <= now_ms < start_ms + lasts_ms)
+        if by:
+            world.scheduler.counts["ledger ahead"] += 1
+        return now_ms + by
 
 
 class Noted:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kfm.model.errors import Busy, KfmError, NotApproved
 from kfm.model.input_hash import sha256_text
 from kfm.model.keys import make_trigger, request_id
-from kfm.model.records import GovernanceEntry, Switch, Window
+from kfm.model.records import Justification, Switch, Window, governance_entry
 from kfm.model.requests import UpdateRequest
 from kfm.model.times import rfc3339
 from kfm.runs import retry
@@ -152,7 +152,8 @@ class People:
     def set_switch(self, kernel: Kernel, scope: str, position: Any) -> None:
         now_ms = kernel.store.now_ms()
         switch = Switch(scope=scope, position=position, rationale="simulated", actor="sim", set_at_ms=now_ms)
-        entry = GovernanceEntry(kind="switch", subject=scope, actor="sim", recorded_at_ms=now_ms)
+        by = Justification(actor="sim", rationale="simulated")
+        entry = governance_entry("switch", scope, now_ms, by, position=position)
         kernel.store.set_switch(switch, entry)
 
     # --- two persons -------------------------------------------------------------------------

@@ -32,6 +32,8 @@ from kfm.runs.executor import RunExecutor
 from kfm.runs.kernel import Kernel, RunReport
 from tests.power import FolderNode, PowerCutFiles
 from tests.recording import Recording
+from tests.simulation.actors.documents import write
+from tests.simulation.actors.scene import Scene
 from tests.simulation.adapters import (
     SimClock,
     SimDatabase,
@@ -51,6 +53,7 @@ from tests.simulation.scheduler import CALM, Chances, Process, Scheduler
 from tests.workshop import MemoryFiles
 
 ROUNDS = 2
+WRITERS = 0.1  # reading documents takes longest
 MINUTE_MS = 60_000
 BRANCHES = ("main", "work")
 DATASET = "rivers"
@@ -417,8 +420,20 @@ class NodesWorld:
             merging.branches.protect("main", dice.random() < 0.5, why=WHY)
         elif throw < 0.95:
             self.switch(store, dice.choice(("running", "stopped", "running")))
+        elif throw < 0.97:
+            self._name(merging.branches)
         else:
             store.reap(self.is_dead)
+
+    def _name(self, branches: Any) -> None:
+        """Names come and go; a branch at work stays."""
+        if branches.tags():
+            branches.delete_tag("seen", why=WHY)
+        else:
+            branches.tag("seen", "main", message="m", author="ada", why=WHY)
+        if self.dice.random() < 0.3:
+            branches.delete("work", why=WHY)
+            self.checks.counts["branch deleted"] += 1
 
     def switch(self, store: Ledger, position: Any) -> None:
         now_ms = store.now_ms()
@@ -462,11 +477,17 @@ class NodesWorld:
             for place in range(dice.choice((0, 1, 1, 2))):
                 self.spawn(f"updater{number}{place}", self._updater)
             self.spawn(f"person{number}", self._person)
+            if dice.random() < WRITERS:
+                own = random.Random(dice.random())
+                self.spawn(f"writer{number}", lambda process, own=own: write(self._scene(process, own)))
             self.scheduler.run()
             if dice.random() < 0.2:
                 self._damage()
             self.scheduler.now_ms += dice.choice((0, 1_000, 5 * MINUTE_MS))
         self._finish()
+
+    def _scene(self, process: Process, dice: random.Random) -> Scene:
+        return Scene(self.scheduler, process, dice)
 
     def _finish(self) -> None:
         """Everything is repaired: one healthy process does what is left, and the result is whole."""
@@ -492,6 +513,11 @@ class NodesWorld:
                 self.run_alone(process, node, run_id)
         for branch in BRANCHES:
             self._finish_branch(process, branch)
+        store = self.store(process)
+        swept = store.branch_store().sweep(store.now_ms())
+        self.checks.counts["swept"] += swept.commits
+        for branch in BRANCHES:
+            self.checks.shows(branch, self.own.names)
         self._finish_dataset(process)
 
     def _finish_branch(self, process: Process, branch: str) -> None:

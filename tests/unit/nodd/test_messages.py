@@ -250,7 +250,7 @@ def test_messages_without_records_ask_for_nothing(document: Any) -> None:
 
 @pytest.mark.req("WAL-20")
 def test_what_only_looks_like_base64_is_no_message() -> None:
-    """Letters that decode to something else than JSON are refused as they were."""
+    """Text that decodes to something else than JSON is refused as it was."""
     for body in (b"abcd", b"QUJD", base64.b64encode(b"\xff\xfe"), base64.b64encode(b"")):
         assert codes(body) in (["BODY_NOT_JSON"], ["BODY_EMPTY"])
 

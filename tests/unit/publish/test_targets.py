@@ -185,7 +185,7 @@ def test_each_kind_is_built() -> None:
         ([Target(kind="local", path="a"), Target(kind="local", path="b")], "called local"),
         ([Target(kind="local", path="a", options={"link": "soft"})], "link is one of"),
         ([Target(kind="local", path="a", options={"lnk": "never"})], "no option 'lnk'"),
-        ([Target(kind="lokal", path="a")], "there are github-actions, local, noop, s3"),
+        ([Target(kind="lokal", path="a")], "there are branch, dcat, github-actions, local, noop, s3, stac"),
     ],
 )
 def test_mistakes_are_named(targets: list[Target], words: str) -> None:

@@ -28,6 +28,7 @@ from kfm.publish.contract.parquet_footer import read_footer
 from kfm.publish.contract.streams import CHUNK_BYTES, FileProblem
 
 _PROBLEM_CHARS_MAX = 120
+_NONSENSE = "can't be decoded (its decoder gave no sensible answer)"
 
 
 class ParquetRows:
@@ -71,8 +72,10 @@ class ParquetRows:
         self._spool.flush()
         places = [wanted.index(name) if name in wanted else None for name in self._columns]
         count = 0
-        for row in _decoded(self._spool.fileno(), wanted, self._limits):
+        for row in _decoded(self._spool.fileno(), self._limits):
             count += 1
+            if len(row) != len(wanted):
+                raise FileProblem(_NONSENSE)
             yield [MISSING if at is None else row[at] for at in places]
         if count != self._footer.rows:
             raise FileProblem(f"declares {self._footer.rows} rows and holds {count}")
@@ -85,12 +88,12 @@ def _has_library() -> bool:
         return False
 
 
-def _decoded(file: int, names: Sequence[str], limits: ContractLimits) -> Iterator[list[Any]]:
+def _decoded(file: int, limits: ContractLimits) -> Iterator[list[Any]]:
     os.lseek(file, 0, os.SEEK_SET)
     command = [sys.executable, "-P", parquet_child.__file__]
     bounds = [str(limits.decoder_bytes_max), str(limits.element_chars_max)]
     with subprocess.Popen(
-        [*command, *bounds, *names], stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
+        [*command, *bounds], stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
     ) as child:
         assert child.stdout is not None
         try:
@@ -106,21 +109,34 @@ def _rows(pipe: int, limits: ContractLimits) -> Iterator[list[Any]]:
     while True:
         size = int.from_bytes(_taken(pipe, 4, limits), "big")
         if size > limits.element_chars_max:
-            raise FileProblem("can't be decoded (its decoder gave no sensible answer)")
-        message = msgspec.msgpack.decode(_taken(pipe, size, limits), ext_hook=_value)
-        if message[0] == "rows":
-            yield from message[1]
-        elif message[0] == "end":
+            raise FileProblem(_NONSENSE)
+        kind, *what = _message(_taken(pipe, size, limits))
+        if kind == "rows":
+            yield from what[0]
+        elif kind == "end":
             return
         else:
-            raise FileProblem(f"can't be decoded as Parquet ({str(message[1])[:_PROBLEM_CHARS_MAX]})")
+            problem = str(what[0])[:_PROBLEM_CHARS_MAX]
+            raise FileProblem(f"can't be decoded as Parquet ({problem})")
+
+
+def _message(data: bytes) -> list[Any]:
+    try:
+        found: list[Any] = msgspec.msgpack.decode(data, type=list[Any], ext_hook=_value)
+    except (ValueError, ArithmeticError, RecursionError):
+        raise FileProblem(_NONSENSE) from None
+    if not found or (found[0] == "rows" and not (isinstance(found[-1], list) and len(found) == 2)):
+        raise FileProblem(_NONSENSE)
+    return found if found[0] in ("rows", "end") else [*found, ""]
 
 
 def _taken(pipe: int, size: int, limits: ContractLimits) -> bytes:
     """Exactly so many bytes. The child's time counts, not ours."""
+    ready = select.poll()  # `select` knows no descriptor beyond 1023, and a service has many
+    ready.register(pipe, select.POLLIN | select.POLLHUP)
     parts = []
     while size:
-        if not select.select([pipe], [], [], limits.decoder_seconds_max)[0]:
+        if not ready.poll(limits.decoder_seconds_max * 1000):
             raise FileProblem(f"can't be decoded within {limits.decoder_seconds_max} seconds")
         data = os.read(pipe, min(size, CHUNK_BYTES))
         if not data:

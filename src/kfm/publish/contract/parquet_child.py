@@ -1,4 +1,4 @@
-"""Decodes a Parquet file in a process of its own: `python -P parquet_child.py MEMORY FRAME NAME…`.
+"""Decodes a Parquet file in a process of its own: `python -P parquet_child.py MEMORY FRAME`.
 
 The library that decodes is native and allocates what a file declares; where memory ends it aborts the
 process. So it is this process, which holds nothing else. The file is its standard input, its rows are
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        _decode(arguments[2:], frame)
+        _decode(frame)
         _send(["end"])
     except MemoryError:
         os._exit(1)
@@ -37,13 +37,13 @@ def main(arguments: list[str]) -> None:
         _send(["problem", " ".join(str(error).split())[:_TEXT_MAX]])
 
 
-def _decode(names: list[str], frame: int) -> None:
+def _decode(frame: int) -> None:
+    """Every column that the footer names, in its order."""
     from arro3.io import read_parquet
 
     with open(0, "rb", closefd=False) as file:
         for batch in read_parquet(file):
-            found = [str(name) for name in batch.schema.names]
-            columns = [batch.column(found.index(name)) for name in names]
+            columns = [batch.column(at) for at in range(batch.num_columns)]
             _send_rows(
                 [[_plain(each[at].as_py()) for each in columns] for at in range(batch.num_rows)], frame
             )

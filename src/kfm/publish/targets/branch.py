@@ -93,7 +93,7 @@ class BranchTree:
                     if not is_head(promotion, head):
                         return None
                     gone = StoreCorrupt(f"Object sha256:{asset.sha256} of {asset.path} is missing.")
-                    raise lost(manifest, item, gone, damaged=False)
+                    raise lost(manifest, item, gone)
                 wanted[f"{folder}/data/{asset.path}"] = TreeEntry(sha256=asset.sha256, size=asset.size)
         for name, data in documents(manifest, in_data_folder).items():
             wanted[f"{folder}/{name}"] = self._stored(data)

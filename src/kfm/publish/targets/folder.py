@@ -128,7 +128,7 @@ class VersionBuilder:
         data = read_file(self._files, f"{self._earlier}/manifest.json")
         try:
             manifest = msgspec.json.decode(data or b"", type=Manifest)
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
             return {}
         return {asset.sha256: asset.path for item in manifest.items for asset in item.assets}
 

@@ -24,6 +24,7 @@ from kfm.publish.targets.folder import COPY_BYTES, is_head, lost, require_folder
 from kfm.publish.targets.shown import ShownVersion, is_done
 
 ATTEMPTS_MAX = 20
+POINTER = "its current.json"
 
 HeadReader = Callable[[], tuple[Promotion, Manifest] | None]
 History = Callable[[int], str | None]  # sequence → the version that this database promoted with it
@@ -59,7 +60,7 @@ class BucketTree:
                 if found is None:
                     return None
                 if shown and is_done(
-                    self.name, ShownVersion(shown.sequence, shown.version_id), found[0], known
+                    self.name, ShownVersion(shown.sequence, shown.version_id), found[0], known, POINTER
                 ):
                     return shown.sequence
                 if self._uploaded(root, found, head) and self._point(root, found[0], etag):
@@ -80,7 +81,7 @@ class BucketTree:
             )
         try:
             return msgspec.json.decode(found[0], type=Pointer), found[1]
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise TargetUnavailable(f"{self.name}: {root}current.json is not ours; move it away.") from error
 
     def _uploaded(self, root: str, found: tuple[Promotion, Manifest], head: HeadReader) -> bool:

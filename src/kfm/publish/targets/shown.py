@@ -33,7 +33,11 @@ class ShownVersion(NamedTuple):
 
 
 def is_done(
-    target: str, shown: ShownVersion, promotion: Promotion, known: Callable[[int], str | None] | None
+    target: str,
+    shown: ShownVersion,
+    promotion: Promotion,
+    known: Callable[[int], str | None] | None,
+    pointer: str = "what it shows of the dataset",
 ) -> bool:
     """Does the target show the head? Read before the head was, so a database that it came from knows at least
     as much; one that shows what this database never promoted is refused."""
@@ -46,6 +50,6 @@ def is_done(
             f"{target}: it shows {shown.sequence} ({shown.version_id}), which is not of this database; the "
             f"database is at {promotion.sequence} ({promotion.version_id}).",
             remedy="The target belongs to another state folder, or the state was lost or restored: give it "
-            "another place, or remove what it shows of the dataset and project again.",
+            f"another place, or remove {pointer} and project again.",
         )
     return shown.sequence == promotion.sequence

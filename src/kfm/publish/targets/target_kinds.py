@@ -145,12 +145,8 @@ def _stac(name: str, target: Target, around: TargetParts) -> Projection:
 
     url, token, assets = _catalogue(name, target, around)
     assert around.clock is not None, "targets were made without a clock"
-    return StacCatalogue(
-        name,
-        StacApi(url, token, client=HttpxClient(), clock=around.clock),
-        partial(around.call, target),
-        assets,
-    )
+    api = StacApi(url, token, client=HttpxClient(), clock=around.clock)
+    return StacCatalogue(name, api, partial(around.call, target), assets)
 
 
 def _dcat(name: str, target: Target, around: TargetParts) -> Projection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -71,7 +72,7 @@ BELIEVING = ContractLimits(inflated_free_bytes=1 << 50, decoder_bytes_max=160 * 
 
 
 def _dense(value_bytes: int, names: tuple[str, ...] = ("a", "z"), rows: int = 1) -> bytes:
-    """A column `a` of numbers, and columns whose one value is mebibytes of the same letter."""
+    """A column `a` of numbers, and columns whose one value is mebibytes of the same character."""
     arro3 = pytest.importorskip("arro3.core")
     writing = pytest.importorskip("arro3.io")
     columns = {"a": arro3.Array(list(range(rows)), arro3.DataType.int64())}
@@ -166,3 +167,30 @@ def test_every_kind_of_value_comes_back_as_it_was() -> None:
         assert [dict(zip(wanted, row, strict=True)) for row in file.rows()] == [
             {name: values[name][at] for name in wanted} for at in range(3)
         ]
+
+
+@pytest.mark.req("UPD-9")
+@pytest.mark.parametrize(
+    ("script", "sentence"),
+    [
+        ("import time; time.sleep(30)", "within 1 seconds"),
+        ("import os; os.abort()", "bytes of memory"),
+        ("import sys; sys.exit(3)", "ended with 3"),
+        ("import os; os.write(1, b'\\xff\\xff\\xff\\xff')", "no sensible answer"),
+        ("import os; os.write(1, b'\\0\\0\\0\\3abc')", "no sensible answer"),
+        ("import os; os.write(1, b'\\0\\0\\0\\1\\x90')", "no sensible answer"),
+        # rows: [[1, 2]], where one column is wanted
+        ("import os; os.write(1, b'\\0\\0\\0\\x0a\\x92\\xa4rows\\x91\\x92\\1\\2')", "no sensible answer"),
+    ],
+)
+def test_whatever_the_decoder_does_is_a_failed_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, sentence: str
+) -> None:
+    """A decoder that hangs, dies or answers nonsense ends this check, with a sentence."""
+    (tmp_path / "child.py").write_text(script)
+    monkeypatch.setattr(parquet_child, "__file__", str(tmp_path / "child.py"))
+    text = contract_text(table({"name": "a"}))
+    report = check_files(
+        text, {"x.parquet": _parquet([1, 2], ("a",))}, limits=ContractLimits(decoder_seconds_max=1)
+    )
+    assert sentence in find(report, "schema.readable:t").detail

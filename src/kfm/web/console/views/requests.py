@@ -13,6 +13,7 @@ from kfm.model.quantities import moment, span
 from kfm.model.records import Record
 from kfm.model.requests import UpdateRequest
 from kfm.reports.requests import NAMED_MAX, named
+from kfm.reports.runs import word_of_request
 from kfm.reports.state_words import REQUESTS
 from kfm.runs.plan import read, render_text
 from kfm.web.console import state_words
@@ -106,7 +107,7 @@ def row(visit: Visit, each: UpdateRequest) -> RequestRow:
         href=visit.at("requests", each.request_id),
         accepted_ms=each.accepted_at_ms,
         kind=KINDS[each.kind],
-        word=state_words.of_request(each.state, each.outcome, each.blocked_by),
+        word=state_words.word(word_of_request(visit.reader, each)),
         dataset_id=each.dataset_id,
         source_id=each.source_id,
         source_href=visit.href("requests", source=each.source_id),
