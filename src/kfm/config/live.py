@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kfm.config.schedules import load_schedules
 from kfm.config.secrets import resolved_secrets
 from kfm.config.section_checks import known_people, webhook_secrets
-from kfm.model.errors import KfmError
+from kfm.model.errors import ConfigError, KfmError
 from kfm.system import SystemClock
 
 if TYPE_CHECKING:
@@ -132,7 +132,12 @@ class LiveConfig:
         return load_schedules(self._loaded, named=settings.schedules)
 
     def _read_people(self, settings: Settings) -> tuple[KnownPerson, ...]:
-        return known_people(settings, self._loaded.secret)
+        found = known_people(settings, self._loaded.secret)
+        began = any(person.tokens for person in self._loaded.settings.people)
+        if began and not any(person.token_hashes for person in found):
+            # Without people this machine may read; a service that others reach began with some.
+            raise ConfigError("No person has a token any more.", remedy="To serve without people, restart.")
+        return found
 
     def _read_webhooks(self, settings: Settings) -> WebhookSecrets:
         now = {source.id: source.webhook for source in settings.sources}

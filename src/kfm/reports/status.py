@@ -51,6 +51,7 @@ def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
         "units": _units(ledger),
         "requests": _requests(ledger),
         **_ahead(ledger),
+        "not_in_force": [],  # of a service: what its files say now and can't be used
     }
     words = {
         name: _word(ledger, run, _promise(ledger, run) if run.status == "failed" else None)

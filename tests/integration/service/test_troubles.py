@@ -137,7 +137,7 @@ def test_a_hiccup_of_the_ledger_is_one_line(
             raise BackendUnavailable(f"try {len(met)}: the connection was closed.", backend=LEDGER)
         return open_app(loaded, **options)
 
-    service = ServiceThreads(loaded, (), ServiceOptions(worker=False), opening)
+    service = ServiceThreads(loaded, ServiceOptions(worker=False), opening)
     with stderr_logging("text"):
         choose_levels(verbose=0, quiet=False, service=True)
         service.start()

@@ -85,6 +85,7 @@ def test_what_did_not_change_is_the_same_object(project: Project) -> None:
         ("kfm.yml", "version: 2", "configuration"),
         ("kfm.yml", CONFIG % "env:NO_SUCH_TOKEN", "people"),
         ("secret", "short", "webhooks"),
+        ("kfm.yml", CONFIG.partition("people:")[0], "people"),  # which would let everyone read
     ],
 )
 def test_a_broken_file_changes_nothing_and_is_told_once(

@@ -12,6 +12,7 @@ import pytest
 from kfm.model.errors import BackendUnavailable, CollectorRefused, ConfigError, PluginConflict
 from kfm.model.runs import OutboxMessage
 from kfm.model.settings import Care, DatasetSettings, Rights, Settings, SourceSettings
+from kfm.objects.http_client import HttpxClient
 from kfm.service.incidents import _is_masked, _plugin
 from kfm.sinks.incident_hooks import NotifierCollector, WebhookNotifier
 from kfm.system import SystemClock
@@ -116,8 +117,10 @@ def test_whatever_a_notifier_raises_is_trouble_of_ours(problem: Any, kind: type[
 def test_a_webhook_needs_a_secret_that_can_be_read() -> None:
     """An empty one, or one that is no base64, is the configuration's fault and is not repeated."""
     with pytest.raises(ConfigError):
-        WebhookNotifier("http://127.0.0.1:9", " ", SystemClock(), shown="x", timeout_ms=10)
-    wrong = WebhookNotifier("http://127.0.0.1:9", "whsec_!!", SystemClock(), shown="x", timeout_ms=10)
+        WebhookNotifier("http://127.0.0.1:9", " ", SystemClock(), HttpxClient(), shown="x", timeout_ms=10)
+    wrong = WebhookNotifier(
+        "http://127.0.0.1:9", "whsec_!!", SystemClock(), HttpxClient(), shown="x", timeout_ms=10
+    )
     with pytest.raises(ConfigError) as caught:
         wrong.notify("id", b"{}")
     assert "!!" not in str(caught.value)
