@@ -623,7 +623,7 @@ def test_gaps_are_told(tmp_path: Path) -> None:
         "discovered upstream",
         "manifest",
         "policies",
-        "governance",
+        "audit log",
     ):
         assert words in told
     assert all(sentence in (Path(bundle.path) / "README.md").read_text() for sentence in bundle.missing)
