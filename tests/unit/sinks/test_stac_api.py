@@ -11,7 +11,8 @@ import pytest
 
 from kfm.model.errors import CollectorRefused, UpstreamUnavailable
 from kfm.objects.http_client import HttpxClient
-from kfm.sinks.stac_api import ANSWER_BYTES_MAX, StacApi
+from kfm.sinks.http_document import ANSWER_BYTES_MAX
+from kfm.sinks.stac_api import StacApi
 from tests.stand_ins import FakeClock
 
 URL = "https://stac.example/api"
