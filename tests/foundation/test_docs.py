@@ -11,10 +11,11 @@ import click
 import msgspec
 import pytest
 from markdown_it import MarkdownIt
-from ruamel.yaml import YAML
 
 from kfm.cli.command_line import kfm
+from kfm.config.document import read_document
 from kfm.config.schedules import ScheduleFile
+from kfm.config.source_defaults import apply_source_defaults
 from kfm.model.settings import Settings
 from kfm.policy.cedar import CedarPolicies
 from kfm.policy.fixtures import evaluate_fixtures
@@ -136,9 +137,10 @@ def _configurations() -> list[tuple[str, str]]:
 @pytest.mark.parametrize("block", [pytest.param(text, id=name) for name, text in _configurations()])
 def test_configuration_examples_are_valid(block: str) -> None:
     """What a reader copies from the pages is understood."""
-    values = YAML(typ="safe", pure=True).load(block)
-    schedules = isinstance(values.get("schedules"), list)  # cron.yml; in kfm.yml it is a file's name
-    msgspec.convert(values, ScheduleFile if schedules else Settings)
+    document = read_document("page.yml", block.encode())
+    apply_source_defaults(document)
+    schedules = isinstance(document.values.get("schedules"), list)  # cron.yml; in kfm.yml it is a file's name
+    msgspec.convert(document.values, ScheduleFile if schedules else Settings)
 
 
 def test_the_policy_example_does_what_its_fixture_says(tmp_path: Path) -> None:

@@ -22,13 +22,13 @@ def over(tripped_ms: int, closed_ms: int) -> Breaker:
 @settings(max_examples=300)
 @given(TIMES, st.integers(1, DAY_MS // 2), st.lists(TIMES, min_size=2, max_size=50), TIMES)
 def test_order_is_kept_and_nothing_comes_early(
-    tripped_ms: int, outage_ms: int, offsets: list[int], now_ms: int
+    tripped_ms: int, outage_ms: int, offsets: list[int], since_ms: int
 ) -> None:
     """Work of the outage begins after its end, in the order in which it fell due, within the spread."""
-    breaker = over(tripped_ms, tripped_ms + outage_ms)
-    due = sorted(tripped_ms + 1 + offset % outage_ms for offset in offsets)
-    released = [rules.release_at_ms(breaker, each, 0.5, now_ms) for each in due]
     closed_ms = tripped_ms + outage_ms
+    breaker = over(tripped_ms, closed_ms)
+    due = sorted(tripped_ms + 1 + offset % outage_ms for offset in offsets)
+    released = [rules.release_at_ms(breaker, each, 0.5, closed_ms + since_ms) for each in due]
     waited = [at_ms for each, at_ms in zip(due, released, strict=True) if each < closed_ms]
     assert waited == sorted(waited)
     for each, at_ms in zip(due, released, strict=True):

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from kfm.model.errors import ChecksumMismatch, LimitExceeded, ObjectMissing, UpstreamUnavailable, UsageError
+from kfm.model.errors import (
+    ChecksumMismatch,
+    ConfigError,
+    LimitExceeded,
+    ObjectMissing,
+    UpstreamUnavailable,
+    UsageError,
+)
 from kfm.model.retry import classify_exception
 from kfm.model.units import Content
 from kfm.nodd.dataset_registry import load_registry
@@ -213,5 +220,5 @@ def test_addresses() -> None:
     ):
         with pytest.raises(UsageError):
             split_uri(wrong)
-    with pytest.raises(UsageError):
+    with pytest.raises(ConfigError):
         next(CloudUpstream().list("dropbox", "b", ""))

@@ -18,7 +18,7 @@ from kfm.model.units import (
 )
 from kfm.nodd.inspect.inspection import InspectionResult
 from kfm.nodd.worker import Worker
-from tests.unit.nodd.one_worker import NOW_MS, claimed, kernel
+from tests.unit.nodd.one_worker import claimed, kernel
 
 STRICT = Ingest(policies=(IngestPolicy(datasets=("hrrr",), provenance="ok"),))
 SILENT = replace(claimed("hrrr"), etag=None, version_id=None)  # as notifications of NEXRAD chunks are
