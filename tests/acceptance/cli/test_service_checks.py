@@ -115,4 +115,4 @@ def test_the_application_is_opened_once(kfm: Kfm, project: Path, monkeypatch: py
     called = kfm("doctor", "--json")
     assert called.code == 4
     failed = [check["name"] for check in called.document["checks"] if check["state"] == "fail"]
-    assert failed == ["store", "policies", "sources"]
+    assert failed == ["store", "policies", "targets", "sources"]
