@@ -107,7 +107,7 @@ class Announced:
             address = re.search(r"http://127\.0\.0\.1:\d+", line)
             if address is None:
                 raise DemoFailed("the catalogue should be served")
-            project.python("search.py", address[0])
+            project.python_as("MARIA", MARIA, "search.py", address[0])
         found = json.loads((project.folder / "found.json").read_text())
         files = Counter(href for item in found for href in item["files"])
         data = [thing.uri for thing in self._data()]

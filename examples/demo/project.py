@@ -101,6 +101,11 @@ class Project:
         self._teller.typed(shlex.join(["python", *words]))
         self._shown([sys.executable, *words], expect)
 
+    def python_as(self, name: str, token: str, *words: str) -> None:
+        """The same by a person who is known by a token."""
+        self._teller.typed(f"KFM_TOKEN=${name} {shlex.join(['python', *words])}")
+        self._shown([sys.executable, *words], 0, KFM_TOKEN=token)
+
     def _shown(self, command: list[str], expect: int, **environ: str) -> None:
         with self._started(command, **environ) as process:
             assert process.stdout is not None

@@ -1,8 +1,12 @@
-"""Search a STAC API with pystac-client: `python search.py ADDRESS`. What it finds is kept in found.json."""
+"""Search a STAC API with pystac-client: `python search.py ADDRESS`. What it finds is kept in found.json.
+
+Where people are declared, the catalogue asks for the token of one who may read: it is in KFM_TOKEN.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -14,7 +18,8 @@ AN_HOUR = "2026-03-14T12:00:00Z/2026-03-14T13:00:00Z"
 
 
 def main(address: str) -> None:
-    client = Client.open(address)
+    token = os.environ.get("KFM_TOKEN")
+    client = Client.open(address, headers={"Authorization": f"Bearer {token}"} if token else {})
     print(f"{client.title}: {', '.join(sorted(one.id for one in client.get_collections()))}")
 
     found = list(client.search(bbox=KANSAS, datetime=AN_HOUR, limit=200).items())

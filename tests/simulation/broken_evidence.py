@@ -17,11 +17,10 @@ EVIDENCE = (
                 "rows.closing_parameters(attempt)) or self._emitter:",
             ),
             (
-                "        self.keep(session, retries)\n        reported",
-                "        self.keep(session, retries)\n"
+                "        reported = {",
                 "        for account in accounts:\n"
                 "            self.close(session, account, run)\n"
-                "        reported",
+                "        reported = {",
             ),
         ),
         chances=LOST_ANSWERS,

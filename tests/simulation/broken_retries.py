@@ -22,7 +22,7 @@ RETRIES = (
     Patch(
         "two probe at once",
         "kfm.model.breaker",
-        (("return max(0, (breaker.probe_until_ms or 0) - now_ms)", "return 0"),),
+        (("left_ms, longest_ms = (breaker.probe_until_ms or 0) - now_ms, ASKED_MAX_MS", "return 0"),),
         chances=CROWDED,
         first=158,
         rule="one probe at a time",

@@ -116,7 +116,7 @@ def test_tries_of_a_pipeline_s_own_call_are_on_record(
     assert (sequence["stage"], sequence["attempts"], sequence["final_status"]) == ("transform", 3, "success")
     assert sequence["errors"] == ["HTTP_503", "HTTP_503"]
     told = project.kfm("explain", ended.result["run_id"]).out
-    assert "node transform, a call was retried 2 times" in told
+    assert "step transform, a call was retried 2 times" in told
     events = (project.folder / ended.result["artifacts"] / "event_log.jsonl").read_text()
     assert "look: HTTPError: HTTP Error 503" in events
 

@@ -96,7 +96,8 @@ def _worker(scene: Scene, play: Play) -> None:
         elif operation == "remove" and rng.random() < 0.3:
             name, policy = rng.choice(NAMES), rng.choice(("keep", "remove"))
             report = play.ledger.take(gone(name, None, policy))
-            require(report.removed == play.oracle.remove(name, None, policy), "a removal is told once")
+            expected_removals = play.oracle.remove(name, None, policy, scene.now_ms)
+            require(report.removed == expected_removals, "a removal is told once")
         _agree(play)
         scene.sleep(rng.choice((10, 1_000, LEASE_MS)))
 
@@ -158,6 +159,7 @@ def _agree(play: Play) -> None:
             stored.grant_attempts,
             stored.alone,
             stored.removed,
+            stored.removal_sequencer,
         )
         require(facts == known.facts(), "a unit is as the model has it", stored=facts, model=known.facts())
         require(one.version >= play.versions.get(name, 0), "a version never goes back", unit=name)
