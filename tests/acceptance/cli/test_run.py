@@ -310,7 +310,8 @@ def test_ctrl_c_between_two_sources(kfm: Kfm, app: FakeApp, monkeypatch: pytest.
         (
             OSError(28, "No space left on device", "/s/workers"),
             4,
-            "error KFM400: A backend is unavailable. The disk / is full: /s/workers can't be written before there is space.",
+            "error KFM400: A backend is unavailable. The disk / is full: "
+            "/s/workers can't be written before there is space.",
         ),
         (ZeroDivisionError("x"), 1, "error KFM600: Something went wrong. ZeroDivisionError: x"),
     ],
