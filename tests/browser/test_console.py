@@ -131,10 +131,10 @@ def test_the_keyboard_alone_gets_everywhere(site: str, filled: Filled, tab: Tab)
     page.goto(site)
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    assert page.url.endswith("#main")
+    page.wait_for_url(lambda url: url.endswith("#main"))
     page.keyboard.press("Tab")  # from the content on, not through the navigation again
     page.keyboard.press("Enter")
-    assert page.url.endswith("#running")
+    page.wait_for_url(lambda url: url.endswith("#running"))
     page.goto(site)
     for _ in range(4):  # skip, name, overview, runs
         page.keyboard.press("Tab")

@@ -241,11 +241,17 @@ def test_names_that_are_not_known_yet(document: Any) -> None:
 
 
 @pytest.mark.req("WAL-20")
-@pytest.mark.parametrize("document", [event(), envelope(event()), {"receivedMessages": []}, []])
+@pytest.mark.parametrize("document", [event(), envelope(event()), {"receivedMessages": []}])
 def test_messages_without_records_ask_for_nothing(document: Any) -> None:
     """They are acknowledged like any other, and are no dead letters."""
     (outcome,) = outcomes(document)
     assert (type(outcome), outcome.error_code) == (IgnoredRecord, "RECORDS_NONE")
+
+
+@pytest.mark.req("WAL-20")
+def test_a_list_of_nothing_is_no_message() -> None:
+    """No publisher sends one: it is refused, not taken for an empty batch."""
+    assert codes(b"[]") == ["SHAPE_UNKNOWN"]
 
 
 @pytest.mark.req("WAL-20")

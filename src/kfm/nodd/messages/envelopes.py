@@ -71,7 +71,7 @@ def _document(
 ) -> list[MessageRecord]:
     if depth > ENVELOPES_MAX:
         raise RecordRefusal("ENVELOPES_TOO_MANY")
-    if isinstance(document, list):  # Event Grid delivers batches
+    if isinstance(document, list) and document:  # Event Grid delivers batches, and none without events
         return _each(document, ambiguous, allowed, topic, depth)
     if not isinstance(document, dict):
         raise RecordRefusal("RECORD_INVALID" if ambiguous else "SHAPE_UNKNOWN")
