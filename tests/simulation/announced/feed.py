@@ -23,7 +23,7 @@ HOSTILE_BODIES: tuple[tuple[bytes, list[int]], ...] = (
     (b"", [0]),
     (b"{", [0]),
     (b"\xff\xfe", [0]),
-    (b"[]", []),
+    (b"[]", [0]),
     (b'{"Records": []}', []),
     (b'{"Type": "Notification", "TopicArn": "arn:aws:sns:us-east-1:1:Evil", "Message": "{}"}', [0]),
 )
