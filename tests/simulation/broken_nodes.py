@@ -26,6 +26,8 @@ NODES = (
         (("if not holds(session, Fence(request.scope, request.fence)):", "if False:"),),
         sql=(("passes.end", "AND fence = :fence AND state = 'running'", "AND :fence >= 0"),),
         chances=LATE,
+        first=8,
+        rule="only the holder of the lock ends a run",
     ),
     Patch(
         "a takeover does not raise the fence",
@@ -39,7 +41,8 @@ NODES = (
         _TABLES,
         (("if fence is not None and not holds(session, Fence(request.scope, fence)):", "if False:"),),
         chances=LATE,
-        first=108,
+        first=40,
+        rule="every attempt has an end",
     ),
     Patch(
         "a lock is taken from those at work",
