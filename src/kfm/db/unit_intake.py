@@ -318,7 +318,10 @@ def _removed(
         return 0  # never announced: there is nothing of it here
     verdict = "gone" if is_new else compare_removal(seen, gone)
     removal = newest(gone.sequencer, seen.removal_sequencer)
-    if verdict == "unclear" and seen.unit.status != "quarantined":
+    if verdict == "unclear" and seen.unit.status == "quarantined":  # only a person ends that
+        unit_rows.put(session, seen, replace(seen, unclear=1, removal_sequencer=removal))
+        return 0
+    if verdict == "unclear":
         made = replace(_reissued(seen, seen.content), unclear=1, removal_sequencer=removal)
         _reopen(session, seen, made, now_ms, tally, watch, approval="policy:removal")
         return 0

@@ -268,6 +268,16 @@ def test_a_removal_in_no_order_that_overtakes_its_arrival(scene: Scene, removing
 
 
 @pytest.mark.req("WAL-20")
+def test_a_removal_in_no_order_of_a_quarantined_unit(scene: Scene) -> None:
+    """It ends no quarantine, for only a person does that; what the person replays is looked for first."""
+    scene.take(taken("a"))
+    scene.end(undone(scene.claimed("a"), "quarantine"))
+    before = scene.stored("a")
+    assert scene.take(gone("a", None, "remove")).removed == 0
+    assert scene.stored("a") == replace(before, unclear=1)
+    scene.check()
+
+
 def test_a_head_that_finds_nothing_takes_the_item_out(scene: Scene) -> None:
     """Where it was unclear whether the object exists, the unit ends as one whose object was removed."""
     scene.succeeded("a")

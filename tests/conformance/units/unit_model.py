@@ -107,7 +107,8 @@ class Oracle:
             one.removal = furthest
             return 0
         if not one.removed and not sequencer and policy == "remove":  # in no order: a HEAD decides
-            one.looked_at_again(now_ms)
+            if one.status != "quarantined":  # only a person ends that
+                one.looked_at_again(now_ms)
             return 0
         one.removal = furthest if sequencer else None
         if one.removed:

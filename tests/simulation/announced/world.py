@@ -121,6 +121,10 @@ class AnnouncedWorld:
                 (start_ms, rng.choice((2_000, 20_000)), rng.choice((HOUR_MS, YEAR_MS, YEAR_MS)))
             )
 
+    @property
+    def was_years_ahead(self) -> bool:
+        return any(by_ms >= YEAR_MS for _start_ms, _lasts_ms, by_ms in self.ahead)
+
     def ledger_clock(self, process: Process) -> SimClock:
         return ServerClock(self, process) if self.has_server else SimClock(self.scheduler, process)
 
