@@ -100,6 +100,25 @@ class ProviderSettings(Strict, frozen=True):
     cool_down_seconds: float = 300.0
 
 
+class Expect(Strict, frozen=True):
+    """When the data of each window has to be there. What is left out follows from schedule and contract."""
+
+    by: str | None = (
+        None  # HH:MM in the source's zone, the first at or after the window's end: late after that
+    )
+    within: str | None = (
+        None  # ISO 8601, after the window's end: asked for until then; without `by` late, too
+    )
+    every: str | None = (
+        None  # ISO 8601: a window this long is expected again and again where no schedule asks
+    )
+    rows_min: int | None = None  # fewer rows are refused as a broken contract is
+    since: str | None = msgspec.field(name="from", default=None)  # None: since it was configured
+
+
+NotYet = int | Literal["empty", "unchanged"]  # an HTTP status, nothing there, nothing new
+
+
 class SourceSettings(Strict, frozen=True):
     """One place that data comes from. Which fields apply depends on `kind`."""
 
@@ -118,6 +137,8 @@ class SourceSettings(Strict, frozen=True):
     provider: str | None = None  # whose circuit its calls pass; None: by the address
     retry: RetrySettings | None = None  # None: the project's
     run_seconds: int | None = None  # how long an attempt may take; None: limits.run_seconds
+    expect: Expect | None = None  # None: by its schedule and its contract
+    not_yet: tuple[NotYet, ...] = ()  # answers that mean that the data has not come yet
     # files
     folder: str | None = None
     pattern: str = "**/*"
