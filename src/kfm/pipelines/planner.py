@@ -27,10 +27,8 @@ from kfm.model.run_state import (
     NodeDecision,
     Skips,
     decide,
-    outputs_hash,
     outputs_of,
     outputs_of_each,
-    outputs_text,
     stands,
 )
 from kfm.objects.local import verify_object
@@ -123,14 +121,13 @@ class PipelinePlanner:
         states, options = self.kernel.states, self.options
         self.known = states.known(options.branch, options.run_id, self.order)
         self._standing = dict(self.known.heads) if options.fork_of is not None else self.known.heads
-        for node in states.of_run(options.fork_of) if options.fork_of is not None else ():
-            if node.outcome in ("success", "skipped"):
-                self.known.heads[node.dataset_id] = Head(
-                    node.skipped_because or node.run_id,
-                    node.inputs_hash,
-                    node.code_sha,
-                    outputs_hash(node.outputs),
-                    outputs_text(node.outputs),
+        if options.fork_of is None:
+            return
+        for node, own in states.own(options.fork_of).items():
+            if own.outcome in ("success", "skipped") and own.outputs is not None:
+                made_by = own.skipped_because or options.fork_of
+                self.known.heads[node] = Head(
+                    made_by, own.inputs_hash, own.code_sha, own.outputs_hash, own.outputs
                 )
 
     # --- one node --------------------------------------------------------------------------
