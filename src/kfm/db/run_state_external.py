@@ -331,7 +331,7 @@ class RemoteRunStates(ExternalRunStates):
 
         def change(session: Session) -> None:
             for node, made in best.items():
-                if node not in heads or heads[node].run_id != made.run_id:
+                if node not in heads or heads[node][:4] != head_of(made)[:4]:
                     run_state.put_head(session, replace(made, lakefs_branch=branch))
             for node, reads in graph:
                 producer = next((each for each in reads if each in reverted), None)
