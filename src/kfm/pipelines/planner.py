@@ -17,7 +17,7 @@ from kfm.model.input_hash import (
     inputs_bytes,
     sha256_text,
 )
-from kfm.model.quantities import did_you_mean
+from kfm.model.quantities import did_you_mean, stopped
 from kfm.model.records import NodeOutcome
 from kfm.model.run_state import (
     NO_OUTPUTS,
@@ -235,7 +235,7 @@ class PipelinePlanner:
         for name in names:
             if name not in self.graph.reads:
                 hint = did_you_mean(name, self.graph.reads)
-                raise UsageError(f"{self.pipeline.id} has no node {name}{hint}.")
+                raise UsageError(stopped(f"{self.pipeline.id} has no node {name}{hint}"))
         return names
 
     # --- many nodes ------------------------------------------------------------------------

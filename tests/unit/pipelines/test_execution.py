@@ -184,7 +184,7 @@ def test_a_fork_runs_from_its_node_on(shop: Workshop) -> None:
     forked = shop.run(chain("a", "b", "c"), fork_of=first.run_id, fork_from="b")
     assert ran(forked) == ["b", "c"]
     assert forked.nodes["a"].made_by == first.run_id
-    with pytest.raises(UsageError, match="did you mean"):
+    with pytest.raises(UsageError, match=r"did you mean `aaaa`\?$"):
         shop.run(chain("aaaa", "b"), fork_of=first.run_id, fork_from="aaab")
 
 
