@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kfm.db.requests import RequestReader
     from kfm.db.schedules import ScheduleReader
     from kfm.db.units import UnitReader
-    from kfm.model.incidents import Incident, IncidentSubject, Notification
+    from kfm.model.incidents import Incident, IncidentSubject, Notification, Silence
     from kfm.model.run_state import PassFigures
 
 
@@ -409,6 +409,15 @@ class LedgerReader:
         from kfm.db import incidents
 
         return incidents.subject_from(row)
+
+    def silences(self) -> list[Silence]:
+        """Those in force."""
+        found = self._session.all("silences.in_force")
+        if not found:
+            return []
+        from kfm.db import incidents
+
+        return [incidents.silence_from(row) for row in found]
 
     def hook_backlog(self, hook: str) -> Backlog:
         """The outbox backlog of a hook."""

@@ -90,7 +90,8 @@ def _incidents(ledger: Any) -> list[dict[str, Any]]:
         return []
     from kfm.reports.incidents import incident_document
 
-    return [incident_document(incident) for incident in found]
+    silences = ledger.silences()
+    return [incident_document(incident, silences) for incident in found]
 
 
 def _lineage(ledger: Any) -> dict[str, Any]:

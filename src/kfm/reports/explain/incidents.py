@@ -54,7 +54,7 @@ def explain_breaker(ledger: LedgerReader, settings: Settings, breaker: Breaker, 
 
 def explain_incident(ledger: LedgerReader, settings: Settings, found: Incident, now_ms: int) -> Explanation:
     ref = Ref(type="incident", id=found.incident_id)
-    name, said = f"Incident {found.incident_id}", incident_text(incident_document(found))
+    name, said = f"Incident {found.incident_id}", incident_text(incident_document(found, ledger.silences()))
     if found.state == "resolved":
         reason = f"{name} is resolved since {moment(found.resolved_at_ms or 0)}: {said}."
     else:
