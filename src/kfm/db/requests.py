@@ -194,6 +194,25 @@ class RequestReader:
         found = self._database.session.all("requests.unsettled_of", schedule_id=schedule_id)
         return [request_from(row) for row in found]
 
+    def is_asked_for(self, source_id: str, schedule_id: str, start_ms: int, end_ms: int) -> bool:
+        """Did this schedule ask for a window, ever, or does anything else ask for it now?"""
+        row = self._database.session.one(
+            "requests.is_asked_for",
+            source_id=source_id,
+            schedule_id=schedule_id,
+            window_start_ms=start_ms,
+            window_end_ms=end_ms,
+        )
+        return row is not None
+
+    def refused_of(self, schedule_id: str, limit: int) -> list[UpdateRequest]:
+        """The last requests of windows that a gate refused before anything ran, or that a newer scheduled
+        time overtook, if nothing has covered them since; the oldest windows first."""
+        found = self._database.session.all(
+            "requests.refused_of", schedule_id=schedule_id, row_limit=limit
+        )
+        return [request_from(row) for row in found]
+
     def preview(self, digest: str) -> str | None:
         """The plan that was kept under this digest."""
         row = self._database.session.one("previews.get", digest=digest)

@@ -15,6 +15,7 @@ RequestKind = Literal["cron", "webhook", "manual", "upstream-event"]
 # done: it has its outcome · cancelled: it will not run
 RequestState = Literal["open", "running", "awaiting-approval", "done", "cancelled"]
 RequestPart = Literal["all", "retries", "bursts"]  # that a dispatcher works off
+NOT_YET = "not-yet"  # what a request waits for whose data has not come
 UNSETTLED: tuple[RequestState, ...] = ("open", "running", "awaiting-approval")
 
 
@@ -57,9 +58,9 @@ class UpdateRequest(Record, frozen=True):
     tried_at_ms: int | None = None  # the first time
 
     @property
-    def awaits_retry(self) -> bool:
-        """Has an attempt been made, and another one is ahead? Then it keeps nothing else waiting."""
-        return self.state == "open" and self.run_id is not None
+    def is_set_aside(self) -> bool:
+        """Was it tried, and waits for another attempt or for upstream? Then it keeps nothing else waiting."""
+        return self.state == "open" and (self.run_id is not None or self.blocked_by == NOT_YET)
 
     @property
     def is_settled(self) -> bool:
