@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Literal
 
@@ -333,6 +333,7 @@ class BackfillTime(Record, frozen=True):
     request_id: str  # the one that it has, or would get
     has_request: bool
     before_first_seen: bool = False
+    repeats: UpdateRequest | None = None  # its request was refused or overtaken: it is asked for again
 
 
 def coverage(
@@ -392,14 +393,15 @@ def backfill(
     state: ScheduleState | None,
     now_ms: int,
     limit: int = BACKFILL_MAX,
+    refused: Mapping[tuple[int, int], UpdateRequest] = {},
 ) -> list[BackfillTime]:
     """The instants of a span that have come, or only those that became no request; at most `limit`.
 
     Those after the cursor are left to the schedule itself: it will account for them. A request that exists is
-    reported, not made again: an instant has one for good.
+    reported, not made again: an instant has one for good. Windows in `refused` are asked for again, once.
     """
     until_ms = now_ms if state is None else min(now_ms, state.cursor_ms)
-    index = _Known(known)
+    index, again = _Known(known), dict(refused)
     found: list[BackfillTime] = []
     for number, instant_ms in enumerate(instants(schedule, start_ms, min(end_ms, until_ms + 1))):
         if len(found) >= limit:
@@ -410,18 +412,22 @@ def backfill(
                 remedy="Take a shorter one.",
             )
         row = index.of(instant_ms)
-        if only_missed and row is not None and row.request_id is not None:
-            continue
+        has_request = row is not None and row.request_id is not None
         window = period_of(schedule, source, instant_ms)
+        repeats = again.pop((window.start_ms, window.end_ms), None) if has_request else None
+        if only_missed and has_request and repeats is None:
+            continue
+        own_id = request_id(schedule_instant_key(schedule.id, instant_ms))
         found.append(
             BackfillTime(
                 instant_ms=instant_ms,
                 window_start_ms=window.start_ms,
                 window_end_ms=window.end_ms,
                 fate=row.became if row else "unaccounted",
-                request_id=request_id(schedule_instant_key(schedule.id, instant_ms)),
-                has_request=row is not None and row.request_id is not None,
+                request_id=own_id if repeats is None else asking_again(repeats, now_ms, "").request_id,
+                has_request=has_request and repeats is None,
                 before_first_seen=row is not None and is_before_first_seen(row),
+                repeats=repeats,
             )
         )
     return found
