@@ -11,10 +11,16 @@ from kfm.cli.output import one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
 from kfm.model.quantities import counted
-from kfm.reports.incidents import find_incident, incident_document, notification_document
+from kfm.reports.incidents import (
+    find_incident,
+    incident_document,
+    incident_next_step,
+    notification_document,
+)
 
 LIMIT_MAX = 10_000
 SUBJECTS_SHOWN_MAX = 100
+SUBJECT_WORDS = {"overdue": "window", "approval-waiting": "request", "withdrawn": "target"}
 
 
 @click.group(name="incident")
@@ -32,7 +38,8 @@ def list_incidents(session: CommandSession, everything: bool, limit: int) -> Non
     """List the open incidents, newest first.
 
     There is one for each cause: a dataset or a provider with one kind of error, however many runs it stops.
-    It is resolved by itself once the source succeeds again, or the provider is called again.
+    It is resolved by itself once the last window that it affects is there, the last request is decided,
+    every target shows a withdrawal, or the provider is called again.
     """
     with session.app(read_only=True) as app:
         found = app.ledger.incidents(state=None if everything else "open", limit=limit + 1)
@@ -70,10 +77,12 @@ def show_incident(session: CommandSession, wanted: str) -> None:
         incident = find_incident(app.ledger, wanted)
         subjects = app.ledger.incident_subjects(incident.cause, SUBJECTS_SHOWN_MAX)
         told = app.ledger.hook_deliveries(incident.cause)
+        step = incident_next_step(app.ledger, incident)
     document = {
         "incident": incident_document(incident),
         "subjects": subjects,
         "told": [notification_document(one) for one in told],
+        "next_step": step,
     }
     session.emit(document, _lines(document))
 
@@ -87,9 +96,9 @@ def show_incident(session: CommandSession, wanted: str) -> None:
 def close(session: CommandSession, wanted: str, rationale: str | None, **options: Any) -> None:
     """Resolve an incident whose cause is gone though no run will show it.
 
-    Only needed where a source was taken out, or will not run again: an incident is resolved by itself once
-    its source succeeds. The reason is kept in the audit log; hooks are notified. Quarantined
-    work stays quarantined.
+    Only needed where a source was taken out, or a window will not be run again: an incident is resolved by
+    itself with the last window that it affects. The reason is kept in the audit log; hooks are notified.
+    Quarantined work stays quarantined, and what is still overdue opens a new incident.
     """
     if not (rationale or "").strip():
         raise RationaleRequired("An incident is closed with --rationale TEXT.")
@@ -166,7 +175,9 @@ def _lines(document: dict[str, Any]) -> list[str]:
     if incident["resolved_at"]:
         state = f"resolved at {utc(incident['resolved_at'])}; opened at {utc(incident['opened_at'])}"
     many = incident["affected"]
-    affected = counted(many, "run") if incident["about"] == "dataset" else f"{many} failures in a row"
+    word = SUBJECT_WORDS.get(incident["kind"], "run")
+    affected = counted(many, word) if incident["about"] == "dataset" else f"{many} failures in a row"
+    step = document["next_step"]
     facts = [
         ("id", incident["incident_id"]),
         ("state", state),
@@ -175,9 +186,10 @@ def _lines(document: dict[str, Any]) -> list[str]:
         ("error", f"{incident['error_code']} ({incident['error_class']}): {incident['message']}"),
         ("affected", f"{affected}, the latest at {utc(incident['last_at'])}"),
         ("occurrence", f"{incident['occurrence']}, with {counted(incident['changes'], 'change')}"),
-        *(("run", run_id) for run_id in document["subjects"]),
+        *((word, subject) for subject in document["subjects"]),
         *(("told", _told_line(one)) for one in document["told"]),
         ("look into it", _way_on(incident)),
+        *((("next step", f"{step['sentence']} ({step['who']}): {step['command']}"),) if step else ()),
     ]
     return [f"{name.ljust(13)} {one_line(value)}" for name, value in facts]
 
@@ -194,4 +206,8 @@ def _told_line(told: dict[str, Any]) -> str:
 def _way_on(incident: dict[str, Any]) -> str:
     if incident["about"] == "provider":
         return "kfm breaker list"
+    if incident["kind"] == "approval-waiting":
+        return "kfm approvals list"
+    if incident["kind"] in ("overdue", "withdrawn"):
+        return f"kfm explain {incident['name']}"
     return f"kfm quarantine list --dataset {incident['name']}"

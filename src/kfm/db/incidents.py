@@ -12,24 +12,38 @@ from kfm.db import rows
 from kfm.db.session import Row, Session
 from kfm.model import incidents
 from kfm.model.breaker import Breaker
-from kfm.model.incidents import TOPIC, Change, Incident, IncidentCause, IncidentRenderer, Notification
-from kfm.model.quarantine import QuarantineEntry, RetryState
+from kfm.model.incidents import (
+    TOPIC,
+    Change,
+    Incident,
+    IncidentCause,
+    IncidentRenderer,
+    IncidentSubject,
+    Notification,
+)
+from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
 from kfm.model.records import Run
 from kfm.model.runs import Backlog, OutboxMessage
 
 _FIELDS = Incident.__struct_fields__
-_FREE = ("name", "message", "subject")
+_FREE = ("name", "message", "subject", "acknowledged_by")
+ANY_PARTITION = "*"
 
 
 def incident_from(row: Row) -> Incident:
     return rows.converted(_FIELDS, row, Incident)
 
 
+def subject_from(row: Row) -> IncidentSubject:
+    return rows.converted(IncidentSubject.__struct_fields__, row, IncidentSubject)
+
+
 class IncidentKeeper:
     """Keeps the incidents of one store.
 
     The row of a cause is held while its subjects change, so that two transactions that add or remove some at
-    once agree on how many there are.
+    once agree on how many there are. Subjects end one by one, each with what it is about; the incident ends
+    with the last.
     """
 
     def __init__(self, renderer: IncidentRenderer | None = None) -> None:
@@ -57,20 +71,87 @@ class IncidentKeeper:
         elif incidents.circuit_closed(seen, kept):
             self._ended(session, incidents.provider_cause(kept.provider), now_ms)
 
+    def overdue(
+        self,
+        session: Session,
+        source_id: str,
+        dataset_id: str,
+        window: tuple[int, int],
+        due_ms: int,
+        now_ms: int,
+    ) -> None:
+        """A window (from, to) of a source was expected by `due_ms`, and has not come. Told once, however
+        often it is found; it ends by `succeeded` or `settled`."""
+        trouble = incidents.overdue_trouble(dataset_id, source_id, window, due_ms)
+        self._struck_once(session, trouble, now_ms)
+
+    def approval_waiting(self, session: Session, approval: Approval, now_ms: int) -> None:
+        """A request waits for an approval. It ends by `approval_decided`."""
+        self._struck_once(session, incidents.approval_trouble(approval), now_ms)
+
+    def withdrawn(
+        self,
+        session: Session,
+        dataset_id: str,
+        withdrawal_id: str,
+        targets: Sequence[str],
+        reason: str,
+        now_ms: int,
+    ) -> None:
+        """Data was taken down. It is over once each of the targets shows that (`withdrawal_shown`); without
+        targets it is told, and over at once."""
+        for target in targets or [dataset_id]:
+            trouble = incidents.withdrawn_trouble(dataset_id, withdrawal_id, target, reason)
+            self._struck_once(session, trouble, now_ms)
+        if not targets:
+            self.withdrawal_shown(session, dataset_id, withdrawal_id, dataset_id, now_ms)
+
     # --- what goes -----------------------------------------------------------------------
 
     def succeeded(self, session: Session, run: Run, now_ms: int) -> None:
-        """Its source works again: what it suffered from is over, unless others still suffer from it."""
-        found = session.all("incident_subjects.causes", source_id=run.source_id, dataset_id=run.dataset_id)
-        for (cause,) in found:
-            self._ended(session, cause, now_ms, source_id=run.source_id)
+        """The window is there: what was wrong with it is over, whichever run or revision of it that was."""
+        window = (run.window_start_ms, run.window_end_ms)
+        self._end_window(session, run.source_id, window, run.partition or "", now_ms)
+
+    def settled(self, session: Session, source_id: str, window: tuple[int, int], now_ms: int) -> None:
+        """The window (from, to) has come in another way than by a run, or a person has dismissed it."""
+        self._end_window(session, source_id, window, ANY_PARTITION, now_ms)
+
+    def _end_window(
+        self, session: Session, source_id: str, window: tuple[int, int], partition: str, now_ms: int
+    ) -> None:
+        found = session.all(
+            "incident_subjects.of_window",
+            source_id=source_id,
+            window_start_ms=window[0],
+            window_end_ms=window[1],
+            partition_key=partition,
+        )
+        for cause in sorted({row[0] for row in found}):
+            self._ended(session, cause, now_ms, [row[1] for row in found if row[0] == cause])
+
+    def ended(self, session: Session, subject: str, now_ms: int) -> None:
+        """A run, a request or an approval is settled by a person's decision: nothing affects it any more."""
+        for (cause,) in session.all("incident_subjects.of_subject", subject=subject):
+            self._ended(session, cause, now_ms, [subject])
+
+    def approval_decided(self, session: Session, request_id: str, now_ms: int) -> None:
+        """It was approved or rejected, or it has lapsed."""
+        self.ended(session, request_id, now_ms)
+
+    def withdrawal_shown(
+        self, session: Session, dataset_id: str, withdrawal_id: str, target: str, now_ms: int
+    ) -> None:
+        """A target shows what was taken down as gone."""
+        trouble = incidents.withdrawn_trouble(dataset_id, withdrawal_id, target, "")
+        self._ended(session, incidents.cause_of(trouble), now_ms, [target])
 
     def let_go(self, session: Session, wal_id: str, now_ms: int, by: str) -> None:
         """What was held of a unit is settled: it no longer suffers from what it was held for."""
         found = session.all("held.resolve_unit", subject=wal_id, released_at_ms=now_ms, released_by=by)
         for dataset_id, error_code, error_classes in found:
             cause = incidents.held_cause(dataset_id, rows.value_of(error_classes), error_code)
-            self._ended(session, cause, now_ms, subject=wal_id)
+            self._ended(session, cause, now_ms, [wal_id])
 
     def closed(self, session: Session, cause: str, now_ms: int) -> bool:
         """A person closes the incident; False if it is over already."""
@@ -101,6 +182,12 @@ class IncidentKeeper:
         session.all("incidents.change", **_changing(met))
         self._post(session, met, change, now_ms)
 
+    def _struck_once(self, session: Session, trouble: IncidentCause, now_ms: int) -> None:
+        """Nothing is written of what is known: such trouble is found again and again."""
+        cause = incidents.cause_of(trouble)
+        if session.one("incident_subjects.get", cause=cause, subject=trouble.subject) is None:
+            self._struck(session, trouble, now_ms)
+
     def _decided(
         self, seen: Incident | None, trouble: IncidentCause, cause: str, affected: int, now_ms: int
     ) -> tuple[Incident, Change | None]:
@@ -124,25 +211,21 @@ class IncidentKeeper:
             subject=trouble.subject,
             dataset_id=trouble.name,
             source_id=trouble.source_id,
+            window_start_ms=trouble.window[0] if trouble.window else None,
+            window_end_ms=trouble.window[1] if trouble.window else None,
         )
         return 0 if added is None else 1
 
     def _ended(
-        self,
-        session: Session,
-        cause: str,
-        now_ms: int,
-        source_id: str | None = None,
-        subject: str | None = None,
+        self, session: Session, cause: str, now_ms: int, subjects: Sequence[str] | None = None
     ) -> None:
+        """The cause is gone, for these subjects or altogether."""
         row = session.one("incidents.get_for_update", cause=cause)
         if row is None:  # its circuit opened before there were incidents
             return
-        if source_id is not None or subject is not None:
-            if subject is not None:
+        if subjects is not None:
+            for subject in subjects:
                 session.all("incident_subjects.remove_one", cause=cause, subject=subject)
-            else:
-                session.all("incident_subjects.remove", cause=cause, source_id=source_id)
             if session.one("incident_subjects.any", cause=cause) is not None:
                 return
         over, change = incidents.ended(incident_from(row), now_ms)
@@ -153,7 +236,7 @@ class IncidentKeeper:
     def _post(self, session: Session, incident: Incident, change: Change | None, now_ms: int) -> None:
         if change is None:
             return
-        event = self._renderer.change(incident, change, _held(session, incident))
+        event = self._renderer.change(incident, change, _held(session, incident), _latest(session, incident))
         session.all(
             "outbox.post",
             event_id=event.id,
@@ -162,6 +245,11 @@ class IncidentKeeper:
             body=rows.prose_of(event),
             recorded_at_ms=now_ms,
         )
+
+
+def _latest(session: Session, incident: Incident) -> IncidentSubject | None:
+    row = session.one("incident_subjects.get", cause=incident.cause, subject=incident.subject)
+    return None if row is None else subject_from(row)
 
 
 def _held(session: Session, incident: Incident) -> int:

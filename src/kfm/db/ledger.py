@@ -23,7 +23,7 @@ from kfm.db.session import Database, Session
 from kfm.model.audit import Seal
 from kfm.model.breaker import Breaker
 from kfm.model.canonical import canonical_bytes
-from kfm.model.incidents import IncidentRenderer
+from kfm.model.incidents import IncidentRenderer, OverdueWindow
 from kfm.model.quarantine import Approval
 from kfm.model.records import GovernanceEntry, Invocation, Lock, Run, Switch
 from kfm.model.runs import (
@@ -240,7 +240,8 @@ class Ledger(LedgerReader):
 
     def approve(self, request: Approve) -> ApproveResult:
         """Approve and carry out; not if the subject has changed since the request, or is being worked on."""
-        return self._database.write(lambda session: approvals.approve(session, request))
+        watch = self._journal.watch
+        return self._database.write(lambda session: approvals.approve(session, request, watch))
 
     def reject(self, request: Reject) -> bool:
         """Reject what was asked for; False if it was decided on meanwhile, or is the asker's own."""
@@ -280,6 +281,29 @@ class Ledger(LedgerReader):
             return landed
 
         return self._database.write(change)
+
+    def mark_overdue(self, found: Iterable[OverdueWindow]) -> None:
+        """Open or extend the `overdue` incidents of these windows; those that are known change nothing."""
+        kept = tuple(found)
+
+        def change(session: Session) -> None:
+            now_ms, watch = session.now_ms(), self._journal.watch
+            for one in kept:
+                watch.overdue(session, one.source_id, one.dataset_id, one.window, one.due_ms, now_ms)
+
+        if kept:
+            self._database.write(change)
+
+    def settle_windows(self, source_id: str, windows: Iterable[tuple[int, int]]) -> None:
+        """These windows (from, to) are there, or dismissed: the incidents about them end with the last."""
+        kept = tuple(windows)
+
+        def change(session: Session) -> None:
+            for window in kept:
+                self._journal.watch.settled(session, source_id, window, session.now_ms())
+
+        if kept:
+            self._database.write(change)
 
     def claim_for_hook(self, hook: str, limit: int, claim_ms: int) -> list[OutboxMessage]:
         """The oldest changes of incidents that are due at this hook, not due again before the claim ends."""

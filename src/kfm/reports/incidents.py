@@ -38,14 +38,35 @@ def incident_text(document: dict[str, Any]) -> str:
     if document["about"] == "provider":
         what = f"circuit open after {many} failures in a row"
     else:
-        what = f"{document['error_code']} ({document['error_class']}), {many} run{'s' * (many != 1)}"
-        what += f", {document['kind']}"
+        from kfm.model.incidents import condition
+
+        what = condition(document["kind"], many, document["error_code"], document["error_class"])
     return f"{document['severity']}: {whom}: {what}, since {utc(document['opened_at'])}"
 
 
-def incident_headline(document: dict[str, Any]) -> tuple[str, str]:
-    """Its run may be under way again, or its source gone; until it is resolved, all is not clear."""
-    return f"failing: {incident_text(document)}", f"kfm incident show {short_id(document['incident_id'])}"
+_STATES = {"overdue": "behind", "withdrawn": "behind", "approval-waiting": "waiting"}
+
+
+def incident_headline(documents: list[dict[str, Any]]) -> tuple[str, str, str, str]:
+    """Of the worst: state, sentence, who, command. Its run may be under way again, or its source gone; until
+    it is resolved, all is not clear."""
+    from kfm.model.incidents import APPROVER, OPERATOR, RANK
+
+    worst = max(documents, key=lambda each: RANK[each["kind"]])  # the newest of those
+    state = _STATES.get(worst["kind"], "failing")
+    who = APPROVER if worst["kind"] == "approval-waiting" else OPERATOR
+    command = f"kfm incident show {short_id(worst['incident_id'])}"
+    return state, f"{state}: {incident_text(worst)}", who, command
+
+
+def incident_next_step(ledger: Any, incident: Any) -> dict[str, Any] | None:
+    """What a person does next about it; None: it is over."""
+    import msgspec
+
+    from kfm.model.incidents import incident_step
+
+    step = incident_step(incident, ledger.incident_subject(incident.cause, incident.subject), masked=False)
+    return None if step is None else msgspec.structs.asdict(step)
 
 
 def notification_document(sent: Any) -> dict[str, Any]:

@@ -152,11 +152,10 @@ def _headline(
     for last in document["needs_attention"]:
         if last["next_attempt"] is None:
             return _line("failing", f"failing: {_ended(last)}", OPERATOR, last["command"])
-    for incident in document["incidents"]:
+    if document["incidents"]:
         from kfm.reports.incidents import incident_headline
 
-        sentence, command = incident_headline(incident)
-        return _line("failing", sentence, OPERATOR, command)
+        return _line(*incident_headline(document["incidents"]))
     for last in document["needs_attention"]:
         return _line("waiting", f"waiting for a retry: {_ended(last)}", OPERATOR, last["command"])
     for pending in document["pending_projections"]:

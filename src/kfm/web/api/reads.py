@@ -11,7 +11,7 @@ from kfm.model.requests import UpdateRequest
 from kfm.model.schedules import Schedule
 from kfm.reports.audit import entry_document, page_of_entries
 from kfm.reports.breakers import breaker_document
-from kfm.reports.incidents import incident_document, notification_document
+from kfm.reports.incidents import incident_document, incident_next_step, notification_document
 from kfm.reports.next_steps import step_of_held
 from kfm.reports.quarantine import approval_document, held_document, is_open, objects_of
 from kfm.reports.requests import request_document, shown_request
@@ -252,6 +252,7 @@ def one_incident(call: ApiCall) -> Any:
         "incident": incident_document(incident),
         "subjects": ledger.incident_subjects(incident.cause, SUBJECTS_MAX),
         "told": [notification_document(one) for one in ledger.hook_deliveries(incident.cause)],
+        "next_step": incident_next_step(ledger, incident),
     }
 
 
