@@ -15,6 +15,7 @@ from kfm.model.keys import request_id as request_id_of
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import GovernanceEntry, Window
 from kfm.model.requests import (
+    ABSENT,
     AnnouncedObject,
     Burst,
     Member,
@@ -362,7 +363,15 @@ class Requests(RequestReader):
 
     def settle(self, request: UpdateRequest, ending: RequestOutcome) -> bool:
         """The end of what we claimed; False: it was not ours any more."""
-        return self._database.write(lambda session: _settle(session, request, ending))
+
+        def change(session: Session) -> bool:
+            settled = _settle(session, request, ending)
+            if settled and ending.outcome == ABSENT and request.run_id is not None:
+                # What an earlier attempt was promised is not made; nothing failed that a person has to see.
+                session.all("retry_states.unwanted", run_id=request.run_id, now_ms=session.now_ms())
+            return settled
+
+        return self._database.write(change)
 
     def reopen(
         self, request: UpdateRequest, later: PutOff, *, run_id: str | None = None, tried: bool = True

@@ -15,6 +15,7 @@ RequestKind = Literal["cron", "webhook", "manual", "upstream-event"]
 # done: it has its outcome · cancelled: it will not run
 RequestState = Literal["open", "running", "awaiting-approval", "done", "cancelled"]
 RequestPart = Literal["all", "retries", "bursts"]  # that a dispatcher works off
+ABSENT = "absent"  # the outcome of a request whose data did not come in time
 NOT_YET = "not-yet"  # what a request waits for whose data has not come
 UNSETTLED: tuple[RequestState, ...] = ("open", "running", "awaiting-approval")
 
@@ -43,7 +44,7 @@ class UpdateRequest(Record, frozen=True):
     needs_approval: bool = False
     details: dict[str, Any] = {}  # signature scheme, event type, checks: nothing of a payload
     state: RequestState = "open"
-    outcome: str | None = None  # of its run: success | noop | failed | refused
+    outcome: str | None = None  # of its run: success | noop | failed | refused; absent: no data came
     reason: str | None = None  # why it waits, or how it ended
     run_id: str | None = None
     plan_digest: str | None = None  # of the preview that was kept

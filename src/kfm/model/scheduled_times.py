@@ -14,7 +14,7 @@ from kfm.model.errors import UsageError
 from kfm.model.keys import key_of, request_id, schedule_instant_key
 from kfm.model.quantities import counted, duration, moment
 from kfm.model.records import Record, Window
-from kfm.model.requests import UpdateRequest
+from kfm.model.requests import NOT_YET, UpdateRequest
 from kfm.model.schedules import (
     Accounting,
     Became,
@@ -102,7 +102,12 @@ def account(
         return _first_sight(schedule, now_ms) if schedule.enabled else None
     if is_held(schedule, state):
         return None
-    step = _Step(schedule, source, state, now_ms, actor)
+    waiting = {
+        (one.window_start_ms, one.window_end_ms): one.request_id
+        for one in unsettled
+        if one.state == "open" and one.blocked_by == NOT_YET
+    }
+    step = _Step(schedule, source, state, now_ms, actor, waiting)
     late_until_ms = _late_until_ms(schedule, state.cursor_ms, now_ms - late_ms)
     on_time = _on_time(schedule, max(late_until_ms, state.cursor_ms), now_ms)
     redefined = state.definition != definition_of(schedule)
@@ -167,8 +172,16 @@ class _Step:
     """What is written together."""
 
     def __init__(
-        self, schedule: Schedule, source: SourceSettings, state: ScheduleState, now_ms: int, actor: str
+        self,
+        schedule: Schedule,
+        source: SourceSettings,
+        state: ScheduleState,
+        now_ms: int,
+        actor: str,
+        waiting: Mapping[tuple[int, int], str],
     ) -> None:
+        """`waiting`: windows whose data has not come yet, with the request that asks again."""
+        self._waiting = waiting
         self._schedule, self._source, self._state = schedule, source, state
         self._now_ms, self._actor = now_ms, actor
         self.rows: list[Instant] = []
@@ -230,7 +243,10 @@ class _Step:
         if self._drops:
             if found:
                 self.leave_out("dropped", found[0], found[-1], self._dropped)
-        elif overlap == "cancel-older":
+            return
+        if self._waiting:
+            found = self._beside_waiting(found)
+        if overlap == "cancel-older":
             for instant_ms in found[:-1]:
                 self._skip(instant_ms, f"Overtaken by the instant of {moment(found[-1])}.")
             for instant_ms in found[-1:]:
@@ -245,6 +261,16 @@ class _Step:
                     self._skip(instant_ms, f"Request {ahead[0]} has no end yet.")
                 else:
                     self._skip(instant_ms, f"Request {ahead[-1]} waits already.")
+
+    def _beside_waiting(self, found: tuple[int, ...]) -> tuple[int, ...]:
+        """Instants that come first and whose window is waited for already ask for nothing new; the others."""
+        for number, instant_ms in enumerate(found):
+            window = period_of(self._schedule, self._source, instant_ms)
+            request_id = self._waiting.get((window.start_ms, window.end_ms))
+            if request_id is None:  # later ones ask for later windows
+                return found[number:]
+            self._skip(instant_ms, f"Request {request_id} waits for the data of the same window.")
+        return ()
 
     # --- rows ----------------------------------------------------------------------------
 

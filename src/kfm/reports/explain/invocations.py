@@ -279,6 +279,7 @@ _ENDED = {
     "noop": "was unchanged",
     "failed": "failed",
     "refused": "was refused",
+    "absent": "ended without data",
 }
 
 
