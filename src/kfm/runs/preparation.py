@@ -31,7 +31,7 @@ from kfm.model.settings import NotYet
 from kfm.pipelines.declaration import Pipeline
 from kfm.ports import Objects, Retrying
 from kfm.ports import Source as Upstream
-from kfm.publish.contract import Contract, bbox_of, load_contract, validate
+from kfm.publish.contract import Contract, bbox_of, check_rows_min, load_contract, validate
 from kfm.publish.manifest import item_id, merge, version_id
 from kfm.publish.publisher import Publisher, Staged
 from kfm.runs.admission import RunSubject
@@ -228,7 +228,8 @@ def _validate(
 ) -> ValidationReport | None:
     contracts = _contracts(kernel, subject)
     nodes.learn(outputs=tuple(assets), columns=_columns(contracts))
-    if not contracts:
+    rows_min = subject.source.expect.rows_min if subject.source.expect is not None else None
+    if not contracts and rows_min is None:
         log.step("validate", "no contract is declared", level="warning")
         return None
     if not assets:
@@ -247,6 +248,8 @@ def _validate(
             show_values=public,
         )
         checks += report.checks
+    if rows_min is not None:
+        checks.append(check_rows_min(rows_min, contracts, assets, objects.open))
     whole = ValidationReport(checks=tuple(checks))
     nodes.validated(whole)
     for failed in (check for check in checks if not check.passed):

@@ -123,3 +123,32 @@ def test_a_published_window_is_not_waited_for(late: Inside, upstream: Upstream) 
     assert late.kfm("run").code == 0
     upstream.bodies.clear()
     assert late.kfm("run").code == 4
+
+
+@pytest.mark.parametrize("contract", [True, False])
+def test_too_few_rows_are_refused(project: Inside, contract: bool) -> None:
+    """`rows_min` refuses a window as a broken contract does, with or without a contract; enough rows pass."""
+    source = "{id: notes, dataset: levels, kind: files, folder: incoming, expect: {rows_min: %d}%s}"
+    more = ", contract: contract.odcs.yaml" if contract else ""
+    project.configure(source=source % (8, more))  # the two tables have three and four
+    called = project.kfm("run")
+    assert called.code == 3
+    assert "7 rows, where at least 8 are expected." in called.err
+    project.configure(source=source % (7, more))
+    assert project.kfm("run").code == 0
+
+
+def test_rows_of_other_formats(project: Inside) -> None:
+    """Features and elements are rows, too; what can't be counted is named."""
+    source = "{id: notes, dataset: levels, kind: files, folder: incoming, expect: {rows_min: 4}}"
+    project.configure(source=source)
+    for path in (project.folder / "incoming").iterdir():
+        path.unlink()
+    project.write("incoming/a.json", '[{"a": 1}, {"a": 2}]')
+    project.write("incoming/b.jsonl", '{"a": 1}\n{"a": 2}\n')
+    assert project.kfm("run").code == 0
+    project.write("incoming/b.jsonl", '{"a": 1}\n')
+    project.write("incoming/c.bin", "binary")
+    called = project.kfm("run")
+    assert called.code == 3
+    assert "3 rows, where at least 4 are expected. The rows of 1 file can't be counted: " in called.err
