@@ -108,6 +108,17 @@ class LedgerReader:
             )
         )
 
+    def newest_fingerprint(self, source_id: str, window: Window, *, without: str) -> str | None:
+        """The fingerprint of the newest other window of a source that succeeded, `without` this one."""
+        row = self._session.one(
+            "runs.newest_fingerprint",
+            source_id=source_id,
+            window_start_ms=window.start_ms,
+            window_end_ms=window.end_ms,
+            without=without,
+        )
+        return None if row is None else row[0]
+
     def run_by_key(self, idempotency_key: str) -> Run | None:
         row = self._session.one("runs.by_key", idempotency_key=idempotency_key)
         return rows.run_from(row) if row else None

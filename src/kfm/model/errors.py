@@ -649,6 +649,21 @@ class WaitsUntil(Busy):
     remedy = "None is needed. A person who can't wait gives --now --rationale TEXT."
 
 
+class DataNotYet(WaitsUntil):
+    """Not yet: the data has not come.
+
+    Upstream gave an answer that its source lists under `not_yet`. The window
+    is asked for again, slowly, until its time is over; then it is overdue.
+    No attempt was spent.
+    """
+
+    code = "KFM504"
+    remedy = (
+        "None is needed: `kfm serve`, or `kfm schedule run-due`, asks again. "
+        "`kfm requests list` shows what waits."
+    )
+
+
 class LostLease(Busy):
     """The lease was lost; nothing this run did after that is visible.
 

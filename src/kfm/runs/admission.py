@@ -10,11 +10,13 @@ from msgspec.structs import replace
 from kfm.model import keys
 from kfm.model.admission import Asked, CircuitWait, StartDecision, StartFacts, may_start
 from kfm.model.approvals import attempt_digest, seen, usable, used_by
+from kfm.model.arrival import asked_until_ms, not_yet_error
 from kfm.model.breaker import providers_of
 from kfm.model.errors import (
     BudgetSpent,
     Busy,
     CircuitOpen,
+    DataNotYet,
     KfmError,
     LockHeld,
     LostLease,
@@ -35,6 +37,7 @@ from kfm.model.gates import (
     switch_gate,
     undeclared_gate,
 )
+from kfm.model.input_hash import fingerprint as fingerprint_of
 from kfm.model.next_steps import run_command
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
 from kfm.model.records import (
@@ -54,10 +57,10 @@ from kfm.model.records import (
     Work,
     governance_entry,
 )
-from kfm.model.requests import SYNCHRONOUS, UpdateRequest, synchronous_key
+from kfm.model.requests import NOT_YET, SYNCHRONOUS, UpdateRequest, synchronous_key
 from kfm.model.retry_budgets import granted, limits_of
 from kfm.model.runs import Admit, Circumstances, retried, started, taken_over
-from kfm.model.settings import DatasetSettings, SourceSettings
+from kfm.model.settings import DatasetSettings, NotYet, SourceSettings
 from kfm.model.times import rfc3339
 from kfm.ports import PolicyEngine
 from kfm.publish.manifest import merge_items
@@ -416,6 +419,13 @@ def _policies(
     return [*results, seen(approval)] if approval is not None else results
 
 
+def may_be_to_come(subject: RunSubject, run: Run | None) -> bool:
+    """May upstream's answer mean that the data has not come yet? Not where a run has found some."""
+    if not subject.source.not_yet or subject.trigger.force:
+        return False
+    return run is None or run.status != "success" or run.fingerprint == fingerprint_of(())
+
+
 class Admitted(Record, frozen=True):
     """The invocation has a run, and holds its lock."""
 
@@ -457,12 +467,20 @@ class NotAdmitted(Exception):
 class Admission:
     """The admission of one invocation."""
 
-    def __init__(self, kernel: Kernel, *, fingerprint: Callable[[], str], start: Start) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        *,
+        fingerprint: Callable[[], str],
+        start: Start,
+        not_yet: Callable[[], NotYet | None] = lambda: None,
+    ) -> None:
         self._kernel = kernel
         self._store = kernel.store
         self._invocation_id = kernel.ids.new()
         self._policies = kernel.policies.bundle_id  # in force while this is decided
         self._fingerprint = fingerprint  # of upstream now; read only where it decides
+        self._not_yet = not_yet  # upstream's answer, if it means that the data has not come yet
         self._start = start
 
     def admit(self, subject: RunSubject) -> Admitted | AlreadyDone:
@@ -499,6 +517,8 @@ class Admission:
         if decision.kind in ("admitted", "compare"):
             facts = replace(facts, circuit=self._circuit(subject, asked, decision))
             decision = may_start(asked, run, facts, store.now_ms())
+        if decision.kind in ("admitted", "compare") and may_be_to_come(subject, run):
+            self._require_arrival(subject, decision)
         if decision.kind == "compare" and run is not None:
             facts = compared(self._kernel.ledger, subject, run, facts, self._compared(subject, run))
             decision = may_start(asked, run, facts, store.now_ms())
@@ -532,6 +552,45 @@ class Admission:
             return self._fingerprint()
         except KfmError as error:
             self._not_admitted(subject, "failed", error, run=run)
+
+    def _require_arrival(self, subject: RunSubject, decision: StartDecision) -> None:
+        """Data that has not come yet begins no run: what asked for it waits, and a call that can't is told."""
+        answer = self._not_yet()
+        if answer is None:
+            return
+        request, now_ms = self._start.request, self._store.now_ms()
+        since_ms = request.accepted_at_ms if request is not None else now_ms
+        until_ms = asked_until_ms(subject.source, subject.window)
+        error = not_yet_error(answer, since_ms, now_ms, until_ms, self._kernel.rng.unit())
+        if request is not None:
+            raise NotAdmitted(error, run=decision.run)
+        if isinstance(error, DataNotYet):
+            self._wait_for(subject, error, now_ms)
+        self._not_admitted(subject, "busy" if isinstance(error, DataNotYet) else "failed", error)
+
+    def _wait_for(self, subject: RunSubject, error: DataNotYet, now_ms: int) -> None:
+        """The call leaves a request that asks again, unless one does already."""
+        requests, window = self._store.requests(), subject.window
+        if requests.is_asked_for(subject.source.id, "", window.start_ms, window.end_ms):
+            return
+        run = subject.new_run(0, now_ms)
+        requests.accept(
+            [
+                replace(
+                    self._synchronous(subject, run, now_ms),
+                    state="open",
+                    run_id=None,
+                    claimed_by=None,
+                    claim_until_ms=0,
+                    tries=0,
+                    tried_at_ms=None,
+                    details={},
+                    not_before_ms=error.facts["not_before_ms"],
+                    blocked_by=NOT_YET,
+                    reason=self._kernel.redact(error.message),
+                )
+            ]
+        )
 
     def _refused_or_put_off(
         self, subject: RunSubject, decision: StartDecision, gates: GateDecision

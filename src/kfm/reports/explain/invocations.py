@@ -278,6 +278,7 @@ _ENDED = {
     "noop": "was unchanged",
     "failed": "failed",
     "refused": "was refused",
+    "absent": "ended without data",
 }
 
 
