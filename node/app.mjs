@@ -17,6 +17,7 @@ import { BackendUnavailable, ConfigError, PlanError, isCode, why } from "./model
 import { IncidentRenderer } from "./model/incidents.mjs";
 import { MASK_KEY, isMasked, mask, namesByDataset } from "./model/redaction.mjs";
 import { ownPlaces, takesIn } from "./model/settings.mjs";
+import { takes } from "./model/targets.mjs";
 import { resolveWindow } from "./model/windows.mjs";
 import { repr, sortedByPoints } from "./model/wording.mjs";
 import { LocalObjects } from "./objects/local.mjs";
@@ -126,7 +127,9 @@ export class App {
   /** Where the configured targets show a dataset, by the names of lineage. @param {string} datasetId @returns {[string, string][]} */
   #homes(datasetId) {
     const homes = [];
+    const dataset = this.loaded.dataset(datasetId);
     for (const target of this.settings.publish) {
+      if (dataset && !takes(target, dataset)) continue;
       // What a job uploads is not found under its path, and a catalogue has no data.
       if (["noop", "github-actions", "dcat", "stac"].includes(target.kind)) continue;
       if (target.url !== null) {

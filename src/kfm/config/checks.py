@@ -409,6 +409,35 @@ def _targets(settings: Settings) -> Iterator[Problem]:
         elif name in names:
             yield path, f"two targets are called `{name}`; give one of them a `name`"
         names.add(name)
+        yield from _taken(settings, target, path)
+
+
+def _taken(settings: Settings, target: Target, path: str) -> Iterator[Problem]:
+    """Ids and levels that contradict the datasets that are there."""
+    known = {dataset.id: dataset for dataset in settings.datasets}
+    for field in ("datasets", "care"):
+        if getattr(target, field) == ():
+            yield f"{path}.{field}", f"`{field}` must not be empty: the target would show nothing; leave it out"
+    for position, pattern in enumerate(target.datasets):
+        here = f"{path}.datasets[{position}]"
+        if set(pattern) & set("*?["):
+            continue
+        if pattern not in known:
+            hint = did_you_mean(pattern, list(known))
+            yield here, f"the target names `{pattern}`, which is not one of the datasets{hint}"
+            continue
+        rights = known[pattern].rights
+        level = rights.care.level if rights else None
+        if level == "blocked":
+            yield here, f"the target names `{pattern}`, whose CARE level is blocked: it is shown nowhere"
+        elif level is not None and target.care is not None and level not in target.care:
+            yield (
+                here,
+                (
+                    f"the target names `{pattern}`, whose CARE level is {level}, and its `care` does not take "
+                    "that level; add it, or name no levels"
+                ),
+            )
 
 
 def _target(target: Target, path: str) -> Iterator[Problem]:

@@ -287,7 +287,7 @@ def at_promotion(
         return combine([undeclared_gate(admitted.dataset.id)])
     dataset = subject.dataset
     used = approval_of(kernel.ledger, run) if run is not None else _usable(kernel, subject)
-    approval = _still(used, dataset, subject.work_base)
+    approval = _still(kernel, used, dataset, subject.work_base)
     results = [
         contract_gate(report),
         switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=True),
@@ -312,7 +312,7 @@ def at_projection(kernel: Kernel, dataset: DatasetSettings, head: Promotion) -> 
     """
     run = kernel.ledger.run(head.run_id)
     entry = next(iter(kernel.ledger.governance(kind="promotion", subject=head.run_id, limit=1)), None)
-    approval = _still(approval_of(kernel.ledger, run), dataset, run.work_base) if run else None
+    approval = _still(kernel, approval_of(kernel.ledger, run), dataset, run.work_base) if run else None
     context = facts(
         run.trigger_type if run else "manual",
         entry.rationale if entry else None,
@@ -394,7 +394,8 @@ def _usable(kernel: Kernel, subject: RunSubject) -> Approval | None:
     known = kernel.ledger.approvals(state="approved", subject=subject.work_base, limit=APPROVALS_MAX)
     if not known:
         return None
-    return usable(known, attempt_digest(subject.dataset, subject.work_base), kernel.ledger.now_ms())
+    digest = attempt_digest(subject.dataset, subject.work_base, kernel.reached(subject.dataset))
+    return usable(known, digest, kernel.ledger.now_ms())
 
 
 def approval_of(ledger: LedgerReader, run: Run) -> Approval | None:
@@ -402,9 +403,11 @@ def approval_of(ledger: LedgerReader, run: Run) -> Approval | None:
     return used_by(ledger.approvals(state="approved", subject=run.work_base, limit=APPROVALS_MAX), run)
 
 
-def _still(approval: Approval | None, dataset: DatasetSettings, work_base: str) -> Approval | None:
-    """The approval, if the rights are still those that it was given for."""
-    if approval is None or approval.digest != attempt_digest(dataset, work_base):
+def _still(
+    kernel: Kernel, approval: Approval | None, dataset: DatasetSettings, work_base: str
+) -> Approval | None:
+    """The approval, if the rights and the targets are still those that it was given for."""
+    if approval is None or approval.digest != attempt_digest(dataset, work_base, kernel.reached(dataset)):
         return None
     return approval
 

@@ -133,6 +133,9 @@ class RunExecutor:
             "upstream's fingerprint": (planned.fingerprint, self._discover().fingerprint),
         }
         drift = [f"the {what} is {is_now}, not {was}" for what, (was, is_now) in now.items() if was != is_now]
+        described = as_configured(self._kernel, subject) or subject
+        if moved := plans.other_targets(planned, self._kernel.reached(described.dataset)):
+            drift.append(moved)
         if drift:
             admission.refuse(subject, PlanDrifted(f"Plan made at {planned.made_at}: {'; '.join(drift)}."))
 
