@@ -770,6 +770,8 @@ class Admission:
             reason=reason,
             reason_code=code,
             gates=gates,
+            window_start_ms=subject.window.start_ms,
+            window_end_ms=subject.window.end_ms,
         )
 
     def _known(

@@ -40,6 +40,10 @@ from kfm.runs.preview import make_plan, trace_of
 from kfm.runs.retry import judge_reaped
 
 ROUNDS_MAX = 10
+NOTHING = {
+    "empty": "There is nothing for this window: upstream or the pipeline says so.",
+    "absent": "Upstream has no data for this window; it is still missing.",
+}
 logger = logging.getLogger(__name__)
 
 
@@ -332,6 +336,7 @@ class RunExecutor:
                     events=tuple((event.event_type, event.payload) for event in prepared.staged.events),
                     branch=prepared.branch,
                     request_id=entered.request_id,
+                    found=prepared.found,
                     **nodes.ending("complete"),
                 )
             )
@@ -341,8 +346,8 @@ class RunExecutor:
                 raise LostLease(f"{subject.scope} has passed to another run.")
             if answer.answer in ("promoted", "unchanged"):
                 changed = answer.answer == "promoted"
-                reason = entered.reason if prepared.item else "Upstream has nothing for this window."
-                if prepared.item and not changed:
+                reason = NOTHING.get(prepared.found, entered.reason)
+                if prepared.found == "data" and not changed:
                     reason += " The outcome is what is published already."
                 return self._end.report(
                     "success",

@@ -385,7 +385,7 @@ def run_due(
     make_scheduler(app, schedules).step()
     recover(app)
     due = _due(app)
-    return _worked_off(app, due, on_ended) if due else []
+    return work_off(app, due, on_ended) if due else []
 
 
 def _due(app: App) -> list[UpdateRequest]:
@@ -399,9 +399,10 @@ def _due(app: App) -> list[UpdateRequest]:
     return sorted(found, key=lambda one: (one.not_before_ms, one.accepted_at_ms, one.instant_ms or 0))
 
 
-def _worked_off(
+def work_off(
     app: App, due: list[UpdateRequest], on_ended: Callable[[UpdateRequest, bool], None]
 ) -> list[UpdateRequest]:
+    """Run what is due until each of these requests has ended or was put off; those that ended."""
     from kfm.service.runner import ServiceOptions, ServiceThreads
 
     service = ServiceThreads(app.loaded, ServiceOptions(schedules=False, worker=False), app.another)
