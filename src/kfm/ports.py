@@ -429,10 +429,17 @@ class PurgingProjection(Protocol):
 
     name: str
 
-    def purge(self, dataset_id: str, gone: Sequence[Promotion], blobs: Collection[str]) -> int:
+    def purge(
+        self,
+        dataset_id: str,
+        gone: Sequence[Promotion],
+        blobs: Collection[str],
+        check: Callable[[], None] = lambda: None,
+    ) -> int:
         """Remove these versions, and these blobs, which no kept version needs. Called only when the target
-        shows a newer version, and again until it has succeeded: what is gone already is fine. Returns how
-        much was removed."""
+        shows a newer version, and again until it has succeeded: what is gone already is fine. `check` is
+        called before each removal, and raises once another process may be at work. Returns how much was
+        removed."""
 
 
 # --- pipelines and run-state ---------------------------------------------------------

@@ -7,17 +7,16 @@ from contextlib import contextmanager
 
 from kfm.db.leases import COLLECTOR
 from kfm.model.dataset_changes import OBJECTS, Purge, PurgeState, Withdrawal, purgeable, purged
-from kfm.model.errors import KfmError, LockHeld, LostLease
+from kfm.model.errors import KfmError, LockHeld
 from kfm.model.quantities import counted
 from kfm.model.records import Justification, Lock, Manifest, Promotion, Record, governance_entry
+from kfm.periodic import HeldLease
 from kfm.ports import PurgingProjection
 from kfm.runs.admission import held_by
 from kfm.runs.kernel import Kernel
 from kfm.system import os_trouble
 
-LEASE_MS = 10 * 60 * 1000
 PROMOTIONS_MAX = 1_000_000
-BLOBS_AT_ONCE = 500  # between two renewals of the lease
 TARGET = "target:"
 
 
@@ -105,42 +104,50 @@ def _purge_target(kernel: Kernel, purge: Purge, withdrawal: Withdrawal) -> tuple
         return "out-of-reach", 0, "This kind of target keeps its history."
     if kernel.ledger.projected().get((purge.dataset_id, name), 0) < withdrawal.since_sequence:
         return "outstanding", 0, f"It does not show version {withdrawal.since_sequence} yet."
-    removed = 0
-    with _held(kernel, withdrawal) as renew:
+    with _held(kernel, withdrawal) as check:
         # Read under the lock: what is promoted from here on waits, and needs none of these.
         found = versions_of(kernel, withdrawal)
-        for promotion, _ in found.gone:
-            removed += target.purge(purge.dataset_id, (promotion,), ())
-            renew()
-        blobs = sorted(purgeable((manifest for _, manifest in found.gone), found.kept))
-        for start in range(0, len(blobs), BLOBS_AT_ONCE):
-            removed += target.purge(purge.dataset_id, (), blobs[start : start + BLOBS_AT_ONCE])
-            renew()
+        gone = [promotion for promotion, _ in found.gone]
+        blobs = purgeable((manifest for _, manifest in found.gone), found.kept)
+        removed = target.purge(purge.dataset_id, gone, blobs, check)
     return "done", removed, ""
 
 
 @contextmanager
 def _held(kernel: Kernel, withdrawal: Withdrawal) -> Iterator[Callable[[], None]]:
-    """The dataset's locks, so that no run of it is promoted meanwhile; gives what renews them."""
+    """The dataset's locks, so that no run of it is promoted meanwhile; gives what is called between steps."""
     changes, held = kernel.store.dataset_changes(), []
     try:
         for scope in scopes_of(kernel, withdrawal.dataset_id):
             fence = changes.hold(
-                scope, withdrawal.change_id, kernel.worker_id, LEASE_MS, kernel.liveness.is_dead
+                scope, withdrawal.change_id, kernel.worker_id, kernel.lease_ms, kernel.liveness.is_dead
             )
             if isinstance(fence, Lock):
                 raise LockHeld(held_by(fence))
-            held.append((scope, fence))
+            held.append((scope, fence, _lease(kernel, scope, fence)))
 
-        def renew() -> None:
-            for scope, fence in held:
-                if kernel.store.renew(scope, fence, LEASE_MS) is None:
-                    raise LostLease(f"{scope} has passed to another.")
+        def check() -> None:
+            for _, _, lease in held:
+                lease.check()
 
-        yield renew
+        yield check
     finally:
-        for scope, fence in held:
+        for scope, fence, _ in held:
             changes.free(scope, fence)
+
+
+def _lease(kernel: Kernel, scope: str, fence: int) -> HeldLease:
+    return HeldLease(
+        scope,
+        fence,
+        "",
+        clock=kernel.clock,
+        lease_ms=kernel.lease_ms,
+        renew_ms=kernel.heartbeat_ms,
+        policy_epoch=kernel.store.policy_epoch(),
+        gate=lambda _ledger: None,
+        store=kernel.store,
+    )
 
 
 def scopes_of(kernel: Kernel, dataset_id: str) -> tuple[str, ...]:
@@ -158,26 +165,25 @@ def _purge_objects(kernel: Kernel, withdrawal: Withdrawal) -> tuple[PurgeState, 
     from kfm.runs.gc import needed_objects  # it lists versions as here
 
     store = kernel.store
-    fence = store.begin_collection(kernel.worker_id, LEASE_MS, kernel.liveness.is_dead)
+    fence = store.begin_collection(kernel.worker_id, kernel.lease_ms, kernel.liveness.is_dead)
     if isinstance(fence, Lock):
         raise LockHeld(held_by(fence))
-    removed: list[str] = []
+    lease, removed = _lease(kernel, COLLECTOR, fence), 0
     try:
         blobs = purgeable((manifest for _, manifest in versions_of(kernel, withdrawal).gone), ())
         shared = blobs & needed_objects(kernel.ledger, kernel.settings.limits.versions_kept)
         pinned = (blobs - shared) & frozenset(kernel.ledger.branch_reader().objects_kept(0))
         for sha256 in sorted(blobs - shared - pinned):
+            lease.check()
             if kernel.objects.has(sha256):
                 kernel.objects.delete(sha256)
-                removed.append(sha256)
-            if len(removed) % BLOBS_AT_ONCE == 0 and store.renew(COLLECTOR, fence, LEASE_MS) is None:
-                raise LostLease("The removal of objects took too long.")
+                removed += 1
     finally:
         by = Justification(actor="kfm", rationale=withdrawal.reason)
-        facts = {"objects": len(removed), "change_id": withdrawal.change_id}
+        facts = {"objects": removed, "change_id": withdrawal.change_id}
         entry = governance_entry("gc", kernel.settings.environment, store.now_ms(), by, **facts)
         store.end_collection(fence, entry)
-    return ("out-of-reach" if pinned else "done"), len(removed), _stayed(shared, pinned)
+    return ("out-of-reach" if pinned else "done"), removed, _stayed(shared, pinned)
 
 
 def _stayed(shared: frozenset[str], pinned: frozenset[str]) -> str:

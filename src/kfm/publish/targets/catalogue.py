@@ -59,9 +59,15 @@ class CataloguePush:
         shown = self._shown(dataset_id)
         return shown is not None and shown.is_version(head.sequence, head.version_id)
 
-    def purge(self, dataset_id: str, gone: Sequence[Promotion], blobs: Collection[str]) -> int:
+    def purge(
+        self,
+        dataset_id: str,
+        gone: Sequence[Promotion],
+        blobs: Collection[str],
+        check: Callable[[], None] = lambda: None,
+    ) -> int:
         """A catalogue shows the head alone, so nothing old is there."""
-        del dataset_id, gone, blobs
+        del dataset_id, gone, blobs, check
         return 0
 
     def _shown(self, dataset_id: str) -> ShownVersion | None:

@@ -508,10 +508,17 @@ class LocalTree:
             trouble = os_trouble(error)
             raise TargetUnavailable(f"{self.name}: {trouble.text}", remedy=trouble.remedy) from error
 
-    def purge(self, dataset_id: str, gone: Sequence[Promotion], blobs: Collection[str]) -> int:
+    def purge(
+        self,
+        dataset_id: str,
+        gone: Sequence[Promotion],
+        blobs: Collection[str],
+        check: Callable[[], None] = lambda: None,
+    ) -> int:
         """Remove these versions; returns how many were there. Files lie in their version's folder, so none is
         left over."""
         del blobs
+        check()
         if not self._files.exists(f"{self._folder(dataset_id)}/versions"):
             return 0
         return len(self.discard(dataset_id, map(version_name, gone)))

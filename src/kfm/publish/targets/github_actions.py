@@ -90,13 +90,20 @@ class GithubActions:
         self._files.create(f"{folder}/{_REPORTED}{version_name(promotion)}").close()
         return promotion.sequence
 
-    def purge(self, dataset_id: str, gone: Sequence[Promotion], blobs: Collection[str]) -> int:
+    def purge(
+        self,
+        dataset_id: str,
+        gone: Sequence[Promotion],
+        blobs: Collection[str],
+        check: Callable[[], None] = lambda: None,
+    ) -> int:
         """Remove these versions from this machine. What a job has uploaded is GitHub's, and out of reach."""
         del blobs
         folder = f"{self._folder}/{require_folder_name(dataset_id)}"
         there = [name for name in map(version_name, gone) if self._files.exists(f"{folder}/{name}")]
         try:
             for name in there:
+                check()
                 trash = f"{folder}/.building-{self._ids.new()}"
                 self._files.rename(f"{folder}/{name}", trash)  # a version is whole or gone
                 remove_tree(self._files, trash)

@@ -112,7 +112,13 @@ class BucketTree:
         for name, data in made.items():
             self._bucket.put(folder + name, data, if_none_match=True)
 
-    def purge(self, dataset_id: str, gone: Sequence[Promotion], blobs: Collection[str]) -> int:
+    def purge(
+        self,
+        dataset_id: str,
+        gone: Sequence[Promotion],
+        blobs: Collection[str],
+        check: Callable[[], None] = lambda: None,
+    ) -> int:
         """Remove these versions and blobs; returns how many objects were removed.
 
         Documents go first: a version that a reader finds by its address is whole, or has no manifest."""
@@ -123,11 +129,13 @@ class BucketTree:
                 folder = f"{root}versions/{version_name(promotion)}/"
                 keys = sorted((stat.key for stat in self._bucket.list(folder)), key=_manifest_first)
                 for key in keys:
+                    check()
                     self._bucket.delete(key)
                 removed += len(keys)
             for sha256 in sorted(blobs):
                 key = root + sha256_key(sha256)
                 if self._bucket.head(key) is not None:
+                    check()
                     self._bucket.delete(key)
                     removed += 1
         except CircuitOpen:

@@ -214,6 +214,12 @@ class Noop:
         found = head()
         return found[0].sequence if found else None
 
-    def purge(self, dataset_id: str, gone: Sequence[Promotion], blobs: Collection[str]) -> int:
-        del dataset_id, gone, blobs
+    def purge(
+        self,
+        dataset_id: str,
+        gone: Sequence[Promotion],
+        blobs: Collection[str],
+        check: Callable[[], None] = lambda: None,
+    ) -> int:
+        del dataset_id, gone, blobs, check
         return 0
