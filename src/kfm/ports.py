@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from kfm.model.records import Record
 
@@ -426,6 +426,25 @@ class Projection(Protocol):
         called after the projection's own fence is in place. `known` tells the version that this
         database promoted with a sequence: what a target shows is replaced only if it came from here.
         Returns the sequence now shown."""
+
+
+@runtime_checkable
+class PurgingProjection(Protocol):
+    """A projection that can remove old versions for good. Of one that can't a receipt says so."""
+
+    name: str
+
+    def purge(
+        self,
+        dataset_id: str,
+        gone: Sequence[Promotion],
+        blobs: Collection[str],
+        check: Callable[[], None] = lambda: None,
+    ) -> int:
+        """Remove these versions, and these blobs, which no kept version needs. Called only when the target
+        shows a newer version, and again until it has succeeded: what is gone already is fine. `check` is
+        called before each removal, and raises once another process may be at work. Returns how much was
+        removed."""
 
 
 # --- pipelines and run-state ---------------------------------------------------------

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import services
-from tests.crash import passes
+from tests.crash import passes, removals
 from tests.crash.campaign import every_tick, histogram, memory_disk, shortfalls, worlds
 from tests.crash.fleet import Told, fleets
 from tests.crash.project import environment
@@ -29,6 +29,7 @@ EFFECT_KILLS_EACH = 25  # in one project
 EFFECTS_MINUTES_MAX = 20
 STARTS = 100
 STARTS_MINUTES_MAX = 25
+REMOVALS = 200
 
 
 def main() -> int:
@@ -51,6 +52,9 @@ def main() -> int:
     parser.add_argument(
         "--starts", type=int, metavar="N", help="instead: only N starts of services, and of workers"
     )
+    parser.add_argument(
+        "--removals", type=int, metavar="TRIALS", help="instead: only rollbacks, withdrawals and purges"
+    )
     parser.add_argument("--only", metavar="KIND-N", help="one trial of this seed, such as kill-17")
     parser.add_argument("--every", choices=NAMES, help="instead: a kill at every operation of one scenario")
     parser.add_argument("--scratch", metavar="DIR", help="where; memory, if there is such a place")
@@ -61,6 +65,8 @@ def main() -> int:
         return _effects(options, options.effects)
     if options.starts is not None:
         return _starts(options, options.starts)
+    if options.removals is not None:
+        return _removals(options, options.removals)
     began = time.monotonic()
     deadline = began + options.minutes * 60
     names = (options.every,) if options.every else NAMES
@@ -82,7 +88,16 @@ def main() -> int:
         _serves(options),
         _effects(options, EFFECT_KILLS),
         _starts(options, STARTS),
+        _removals(options, REMOVALS),
     )
+
+
+def _removals(options: argparse.Namespace, trials: int) -> int:
+    """Rollbacks, withdrawals and purges, killed and stalled, with readers of a folder and of a bucket."""
+    print(flush=True)
+    outcomes = removals.campaign(trials, seed=options.seed, workers=options.workers, scratch=options.scratch)
+    print(removals.summary(outcomes))
+    return 1 if any(one.problems for one in outcomes) else 0
 
 
 def _starts(options: argparse.Namespace, starts: int) -> int:

@@ -45,6 +45,7 @@ from kfm.model.runs import (
 if TYPE_CHECKING:
     from kfm.db.branches import EmbeddedBranches
     from kfm.db.catalogue import Replicas
+    from kfm.db.dataset_changes import DatasetChanges
     from kfm.db.replays import Replays
     from kfm.db.requests import Bursts, Requests
     from kfm.db.schedules import ScheduleStates
@@ -430,6 +431,11 @@ class Ledger(LedgerReader):
         from kfm.db.schedules import ScheduleStates
 
         return ScheduleStates(self._database)
+
+    def dataset_changes(self) -> DatasetChanges:
+        from kfm.db.dataset_changes import DatasetChanges
+
+        return DatasetChanges(self._database, self._journal)
 
     # --- projections and collection ---------------------------------------------------
 

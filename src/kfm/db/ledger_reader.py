@@ -15,6 +15,7 @@ from kfm.model.runs import Attempt, Backlog, CallRetry, ChainLink, OutboxMessage
 if TYPE_CHECKING:
     from kfm.db.branches import EmbeddedBranchReader
     from kfm.db.catalogue import CatalogueReader
+    from kfm.db.dataset_changes import DatasetChangeReader
     from kfm.db.replays import ReplayReader
     from kfm.db.requests import RequestReader
     from kfm.db.schedules import ScheduleReader
@@ -170,6 +171,11 @@ class LedgerReader:
     def head(self, dataset_id: str) -> tuple[Promotion, Manifest] | None:
         row = self._session.one("promotions.head_with_manifest", dataset_id=dataset_id)
         return (rows.promotion_from(row[:-1]), rows.manifest_from(row[-1])) if row else None
+
+    def change_reader(self) -> DatasetChangeReader:
+        from kfm.db.dataset_changes import DatasetChangeReader
+
+        return DatasetChangeReader(self._database)
 
     def heads(self) -> list[Promotion]:
         return [rows.promotion_from(row) for row in self._session.all("promotions.heads")]

@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from kfm.calls.runtime import HERE
-from kfm.model.errors import Busy, Cancelled, KfmError, LostLease, PlanDrifted
+from kfm.model.errors import Busy, Cancelled, DataWithdrawn, KfmError, LostLease, PlanDrifted
 from kfm.model.records import GateResult, GovernanceEntry
 from kfm.model.retry_budgets import budget_ends_ms, limits_of
 from kfm.model.run_state import Fence
@@ -342,6 +342,8 @@ class RunExecutor:
             )
             if answer.answer == "cancelled":
                 raise Cancelled(kernel.store.cancelled(run.run_id) or "Its request was cancelled.")
+            if answer.answer == "withdrawn":
+                raise DataWithdrawn(f"{subject.dataset.id}: what this run would publish was withdrawn.")
             if answer.answer == "lost":
                 raise LostLease(f"{subject.scope} has passed to another run.")
             if answer.answer in ("promoted", "unchanged"):
