@@ -168,7 +168,7 @@ class IncidentKeeper:
     ) -> None:
         """The window of a quarantined run or request is settled: it no longer suffers from anything."""
         cause = incidents.held_cause(dataset_id, rows.value_of(error_classes), error_code)
-        self._ended(session, cause, now_ms, subject=subject)
+        self._ended(session, cause, now_ms, [subject])
 
     def closed(self, session: Session, cause: str, now_ms: int) -> bool:
         """A person closes the incident; False if it is over already."""

@@ -9,7 +9,18 @@ from kfm.db import approvals, breakers, quarantine, rows
 from kfm.db.session import Database, Row, Session
 from kfm.model.breaker import Breaker
 from kfm.model.quarantine import Ahead, Approval, QuarantineEntry, RetryState, Waiting
-from kfm.model.records import Found, GovernanceEntry, Invocation, Lock, Manifest, Promotion, Run, Switch, Work
+from kfm.model.records import (
+    Found,
+    GovernanceEntry,
+    Invocation,
+    Lock,
+    Manifest,
+    Promotion,
+    Run,
+    Switch,
+    Window,
+    Work,
+)
 from kfm.model.runs import Attempt, Backlog, CallRetry, ChainLink, OutboxMessage
 
 if TYPE_CHECKING:

@@ -828,8 +828,8 @@ class DataOverdue(KfmError):
     )
 
 
-class DataWithdrawn(KfmError):
-    """Data was withdrawn.
+class TakenDown(KfmError):
+    """Data was taken down.
 
     An incident of kind `withdrawn` has this code, from the take-down until every target shows it.
     """
