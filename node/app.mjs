@@ -147,7 +147,11 @@ export class App {
       const users = settings.sources.filter((/** @type {any} */ source) => providersOf(source, (id) => loaded.source(id)).includes(name));
       return !users.length || users.some((/** @type {any} */ source) => hidden.has(source.dataset));
     };
-    return new IncidentRenderer({ environment: settings.environment, masked, mask: masking, hide: (text) => loaded.hide(text) });
+    const responsible = (/** @type {string} */ name) => {
+      const { owner = null, escalate = null } = loaded.dataset(name) ?? {};
+      return { owner: owner && { name: owner.name, contact: owner.contact }, escalation: escalate && { after: escalate.after, to: escalate.to, at: null } };
+    };
+    return new IncidentRenderer({ environment: settings.environment, masked, mask: masking, hide: (text) => loaded.hide(text), responsible });
   }
 
   // --- the kernel ----------------------------------------------------------------------

@@ -27,7 +27,10 @@ COMMANDS = {
     "explain": ("kfm.cli.explain", "Explain an error code, a run, a dataset or a unit."),
     "switch": ("kfm.cli.switch", "Set and list kill switches."),
     "breaker": ("kfm.cli.breaker", "List and reset circuit breakers of providers."),
-    "incident": ("kfm.cli.incident", "List, show and close incidents; send notifications of them."),
+    "incident": (
+        "kfm.cli.incident",
+        "List, show, acknowledge, silence and close incidents; send notifications of them.",
+    ),
     "quarantine": ("kfm.cli.quarantine", "List, show and resume quarantined work."),
     "approvals": ("kfm.cli.approvals", "Request approvals; list, show, approve and reject them."),
     "whoami": ("kfm.cli.whoami", "Show who you are here, and what you may do."),

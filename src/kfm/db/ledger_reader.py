@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kfm.db.requests import RequestReader
     from kfm.db.schedules import ScheduleReader
     from kfm.db.units import UnitReader
-    from kfm.model.incidents import Incident, Notification
+    from kfm.model.incidents import Incident, IncidentSubject, Notification, Silence
     from kfm.model.run_state import PassFigures
 
 
@@ -397,9 +397,27 @@ class LedgerReader:
         return _incidents(self._session.all("incidents.find", start=f"{start}%", row_limit=limit))
 
     def incident_subjects(self, cause: str, limit: int = 100) -> list[str]:
-        """The runs that suffer from it."""
+        """What it affects: runs, units, windows, requests, targets."""
         found = self._session.all("incident_subjects.list", cause=cause, row_limit=limit)
         return [str(row[0]) for row in found]
+
+    def incident_subject(self, cause: str, subject: str) -> IncidentSubject | None:
+        """One of those that it affects, with its window."""
+        row = self._session.one("incident_subjects.get", cause=cause, subject=subject)
+        if row is None:
+            return None
+        from kfm.db import incidents
+
+        return incidents.subject_from(row)
+
+    def silences(self) -> list[Silence]:
+        """Those in force."""
+        found = self._session.all("silences.in_force")
+        if not found:
+            return []
+        from kfm.db import incidents
+
+        return [incidents.silence_from(row) for row in found]
 
     def hook_backlog(self, hook: str) -> Backlog:
         """The outbox backlog of a hook."""

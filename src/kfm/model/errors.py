@@ -782,6 +782,29 @@ class SigningFailed(KfmError):
     remedy = "Try the command by hand: COMMAND < attestation.intoto.json."
 
 
+class DataOverdue(KfmError):
+    """Expected data has not come by its time.
+
+    An incident of kind `overdue` has this code: a window of a source was expected, and is neither
+    published nor dismissed. Nothing failed.
+    """
+
+    code = "KFM640"
+    remedy = (
+        "See whether upstream has it; then ask for the window again with `kfm run --source ID --window W`."
+    )
+
+
+class DataWithdrawn(KfmError):
+    """Data was withdrawn.
+
+    An incident of kind `withdrawn` has this code, from the take-down until every target shows it.
+    """
+
+    code = "KFM641"
+    remedy = "`kfm project` brings the targets up to date."
+
+
 class MergeConflict(KfmError):
     """Both sides changed the same paths in different ways; nothing was written.
 

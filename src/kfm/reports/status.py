@@ -90,7 +90,8 @@ def _incidents(ledger: Any) -> list[dict[str, Any]]:
         return []
     from kfm.reports.incidents import incident_document
 
-    return [incident_document(incident) for incident in found]
+    silences = ledger.silences()
+    return [incident_document(incident, silences) for incident in found]
 
 
 def _lineage(ledger: Any) -> dict[str, Any]:
@@ -152,11 +153,10 @@ def _headline(
     for last in document["needs_attention"]:
         if last["next_attempt"] is None:
             return _line("failing", f"failing: {_ended(last)}", OPERATOR, last["command"])
-    for incident in document["incidents"]:
+    if document["incidents"]:
         from kfm.reports.incidents import incident_headline
 
-        sentence, command = incident_headline(incident)
-        return _line("failing", sentence, OPERATOR, command)
+        return _line(*incident_headline(document["incidents"]))
     for last in document["needs_attention"]:
         return _line("waiting", f"waiting for a retry: {_ended(last)}", OPERATOR, last["command"])
     for pending in document["pending_projections"]:
