@@ -92,7 +92,7 @@ def _starts(options: argparse.Namespace, starts: int) -> int:
     def world(number: int) -> dict[str, Any]:
         each = str(starts // options.workers + (number < starts % options.workers))
         with tempfile.TemporaryDirectory(dir=options.scratch or memory_disk()) as folder:
-            command = [sys.executable, "-m", "tests.crash.starts", folder, "--serves", each]
+            command = [sys.executable, "-m", "tests.crash.starts", f"{folder}/project", "--serves", each]
             command += ["--workers", each, "--seed", str(options.seed * 1000 + number)]
             command += ["--seconds", str(STARTS_MINUTES_MAX * 60)]
             ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=environment())
