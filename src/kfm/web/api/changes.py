@@ -217,7 +217,8 @@ def _by(call: ApiCall) -> Justification:
 
 def _incident(call: ApiCall) -> Incident:
     wanted = call.path["incident_id"]
-    found = [one for one in call.app.ledger.find_incidents(wanted) if one.incident_id == wanted]
+    known: list[Incident] = call.app.ledger.find_incidents(wanted)
+    found = [one for one in known if one.incident_id == wanted]
     if not found:
         raise missing("incident")
     return found[0]
