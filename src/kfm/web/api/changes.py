@@ -217,10 +217,10 @@ def _by(call: ApiCall) -> Justification:
 
 def _incident(call: ApiCall) -> Incident:
     wanted = call.path["incident_id"]
-    found = [one for one in call.app.ledger.find_incidents(wanted) if one.incident_id == wanted]
-    if not found:
-        raise missing("incident")
-    return found[0]
+    for one in call.app.ledger.find_incidents(wanted):
+        if one.incident_id == wanted:
+            return one  # type: ignore[no-any-return]
+    raise missing("incident")
 
 
 def acknowledge_incident(call: ApiCall) -> Any:
