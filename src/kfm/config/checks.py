@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -35,7 +35,16 @@ from kfm.model.energy import FIGURE_MIN, FIGURES_MAX
 from kfm.model.errors import ConfigError, WindowError
 from kfm.model.incidents import SEVERITY
 from kfm.model.quantities import did_you_mean
-from kfm.model.settings import DatasetSettings, Hook, Settings, SourceSettings, Target, own_places, takes_in
+from kfm.model.settings import (
+    DatasetSettings,
+    Expect,
+    Hook,
+    Settings,
+    SourceSettings,
+    Target,
+    own_places,
+    takes_in,
+)
 from kfm.model.windows import parse_duration
 
 BAD_CHARACTERS = f"has characters that are not allowed: {NAME_RULE}"
@@ -59,6 +68,7 @@ TARGET_NEEDS = {
     "s3": "url",
     "stac": "url",
 }
+RETRIED_STATUSES = frozenset((408, 425, 429))
 CATALOGUES = ("dcat", "stac")
 STORES = ("sqlite:", "postgresql://", "postgres://", "env:", "file:")
 SCHEMES = {"url": ("http", "https"), "bucket": ("s3", "gs", "az", "file")}
@@ -150,6 +160,7 @@ def _sources(settings: Settings) -> Iterator[Problem]:
             )
         yield from _kind(source, path)
         yield from _time(source, path)
+        yield from expectation_problems(source, path)
         if source.pipeline is not None and not _PIPELINE.fullmatch(source.pipeline):
             yield (
                 f"{path}.pipeline",
@@ -258,6 +269,65 @@ def _zone_exists(name: str) -> bool:
     return True
 
 
+def expectation_problems(source: SourceSettings, path: str) -> Iterator[Problem]:
+    """What is expected of a source, and which answers it waits through."""
+    if source.expect is not None and _zone_exists(source.time_zone):
+        yield from _expect(source, source.expect, f"{path}.expect")
+    for position, answer in enumerate(source.not_yet):
+        here = f"{path}.not_yet[{position}]"
+        if answer in source.not_yet[:position]:
+            yield here, f"`not_yet` names `{answer}` twice"
+        elif isinstance(answer, int):
+            yield from _not_yet_status(source, answer, here)
+        elif answer == "unchanged" and _names_window(source):
+            yield (
+                here,
+                "`unchanged` compares with the newest published window, but the place of this source has the "
+                "window in its name, so that it is always another one; list what it answers before the data "
+                "is there, as `404` or `empty`",
+            )
+
+
+def _not_yet_status(source: SourceSettings, status: int, here: str) -> Iterator[Problem]:
+    if source.kind in ("files", "bucket"):
+        yield here, f"a source of kind `{source.kind}` has no HTTP status; use `empty` or `unchanged`"
+    elif not 400 <= status <= 499 or status in RETRIED_STATUSES:
+        yield (
+            here,
+            f"`not_yet` takes HTTP statuses that say that something is not there, such as 404, not `{status}`: "
+            "what may pass by itself is retried anyway",
+        )
+
+
+def _names_window(source: SourceSettings) -> bool:
+    places = (source.url, source.folder, source.prefix, *source.params.values())
+    return any("{" in place for place in places if place is not None)
+
+
+def _expect(source: SourceSettings, rule: Expect, path: str) -> Iterator[Problem]:
+    from kfm.model.windows import parse_duration, parse_instant, time_of_day, window_of
+
+    def tried(field: str, way_out: str, read: Callable[[], object]) -> Iterator[Problem]:
+        try:
+            read()
+        except WindowError as error:
+            yield f"{path}.{field}", f"`{field}` can't be used: {clause(error.detail)}; {way_out}"
+
+    zone = source.time_zone
+    by, within, every, since = rule.by, rule.within, rule.every, rule.since
+    if by is not None:
+        way_out = 'write it as `"08:00"`, in quotes'
+        yield from tried("by", way_out, lambda: time_of_day(by, zone, SOME_TIME_MS))
+    if within is not None:
+        yield from tried("within", "write it as `P2D` or `PT6H`", lambda: parse_duration(within))
+    if every is not None:
+        yield from tried("every", "write it as `P1D` or `PT1H`", lambda: window_of(every, zone, SOME_TIME_MS))
+    if since is not None:
+        yield from tried("from", "write it as `2026-01-31`", lambda: parse_instant(since, zone))
+    if rule.rows_min is not None and rule.rows_min < 1:
+        yield f"{path}.rows_min", "`rows_min` must be at least 1; leave it out where nothing is expected"
+
+
 def _sync(settings: Settings) -> Iterator[Problem]:
     sources = {source.id: source for source in settings.sources}
     for index, source in enumerate(settings.sources):
@@ -292,6 +362,9 @@ def _member(sync: SourceSettings, member: SourceSettings) -> str | None:
             f"sync `{sync.id}` would publish what its member `{member.id}` fetches without running the "
             "member's `pipeline`; give the sync itself a pipeline"
         )
+    for field in ("expect", "not_yet"):
+        if getattr(member, field):
+            return f"`{field}` of `{member.id}` has no effect, since the sync `{sync.id}` runs it; give it to the sync"
     for field in ("webhook", "follows"):
         if getattr(member, field):
             return (
@@ -336,6 +409,35 @@ def _targets(settings: Settings) -> Iterator[Problem]:
         elif name in names:
             yield path, f"two targets are called `{name}`; give one of them a `name`"
         names.add(name)
+        yield from _taken(settings, target, path)
+
+
+def _taken(settings: Settings, target: Target, path: str) -> Iterator[Problem]:
+    """Ids and levels that contradict the datasets that are there."""
+    known = {dataset.id: dataset for dataset in settings.datasets}
+    for field in ("datasets", "care"):
+        if getattr(target, field) == ():
+            yield f"{path}.{field}", f"`{field}` must not be empty: the target would show nothing; leave it out"
+    for position, pattern in enumerate(target.datasets):
+        here = f"{path}.datasets[{position}]"
+        if set(pattern) & set("*?["):
+            continue
+        if pattern not in known:
+            hint = did_you_mean(pattern, list(known))
+            yield here, f"the target names `{pattern}`, which is not one of the datasets{hint}"
+            continue
+        rights = known[pattern].rights
+        level = rights.care.level if rights else None
+        if level == "blocked":
+            yield here, f"the target names `{pattern}`, whose CARE level is blocked: it is shown nowhere"
+        elif level is not None and target.care is not None and level not in target.care:
+            yield (
+                here,
+                (
+                    f"the target names `{pattern}`, whose CARE level is {level}, and its `care` does not take "
+                    "that level; add it, or name no levels"
+                ),
+            )
 
 
 def _target(target: Target, path: str) -> Iterator[Problem]:

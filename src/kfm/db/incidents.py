@@ -157,6 +157,19 @@ class IncidentKeeper:
             cause = incidents.held_cause(dataset_id, rows.value_of(error_classes), error_code)
             self._ended(session, cause, now_ms, [wal_id])
 
+    def dismissed(
+        self,
+        session: Session,
+        subject: str,
+        dataset_id: str,
+        error_code: str,
+        error_classes: str,
+        now_ms: int,
+    ) -> None:
+        """The window of a quarantined run or request is settled: it no longer suffers from anything."""
+        cause = incidents.held_cause(dataset_id, rows.value_of(error_classes), error_code)
+        self._ended(session, cause, now_ms, [subject])
+
     def closed(self, session: Session, cause: str, now_ms: int) -> bool:
         """A person closes the incident; False if it is over already."""
         row = session.one("incidents.get_for_update", cause=cause)

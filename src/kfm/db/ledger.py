@@ -45,10 +45,12 @@ from kfm.model.runs import (
 if TYPE_CHECKING:
     from kfm.db.branches import EmbeddedBranches
     from kfm.db.catalogue import Replicas
+    from kfm.db.dataset_changes import DatasetChanges
     from kfm.db.replays import Replays
     from kfm.db.requests import Bursts, Requests
     from kfm.db.schedules import ScheduleStates
     from kfm.db.units import Units
+    from kfm.db.window_facts import Windows
     from kfm.ports import Emitter
 
 RACES_MAX = 100  # of processes that add names at once
@@ -420,10 +422,20 @@ class Ledger(LedgerReader):
 
         return Requests(self._database, self._journal.watch)
 
+    def windows(self) -> Windows:
+        from kfm.db.window_facts import Windows
+
+        return Windows(self._database, self._journal.watch)
+
     def schedule_states(self) -> ScheduleStates:
         from kfm.db.schedules import ScheduleStates
 
         return ScheduleStates(self._database)
+
+    def dataset_changes(self) -> DatasetChanges:
+        from kfm.db.dataset_changes import DatasetChanges
+
+        return DatasetChanges(self._database, self._journal)
 
     # --- projections and collection ---------------------------------------------------
 

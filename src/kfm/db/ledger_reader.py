@@ -9,16 +9,29 @@ from kfm.db import approvals, breakers, quarantine, rows
 from kfm.db.session import Database, Row, Session
 from kfm.model.breaker import Breaker
 from kfm.model.quarantine import Ahead, Approval, QuarantineEntry, RetryState, Waiting
-from kfm.model.records import Found, GovernanceEntry, Invocation, Lock, Manifest, Promotion, Run, Switch, Work
+from kfm.model.records import (
+    Found,
+    GovernanceEntry,
+    Invocation,
+    Lock,
+    Manifest,
+    Promotion,
+    Run,
+    Switch,
+    Window,
+    Work,
+)
 from kfm.model.runs import Attempt, Backlog, CallRetry, ChainLink, OutboxMessage
 
 if TYPE_CHECKING:
     from kfm.db.branches import EmbeddedBranchReader
     from kfm.db.catalogue import CatalogueReader
+    from kfm.db.dataset_changes import DatasetChangeReader
     from kfm.db.replays import ReplayReader
     from kfm.db.requests import RequestReader
     from kfm.db.schedules import ScheduleReader
     from kfm.db.units import UnitReader
+    from kfm.db.window_facts import WindowReader
     from kfm.model.incidents import Incident, IncidentSubject, Notification, Silence
     from kfm.model.run_state import PassFigures
 
@@ -108,6 +121,32 @@ class LedgerReader:
             )
         )
 
+    def newest_fingerprint(self, source_id: str, window: Window, *, without: str) -> str | None:
+        """The fingerprint of the newest other window of a source that succeeded, `without` this one."""
+        row = self._session.one(
+            "runs.newest_fingerprint",
+            source_id=source_id,
+            window_start_ms=window.start_ms,
+            window_end_ms=window.end_ms,
+            without=without,
+        )
+        return None if row is None else row[0]
+
+    def newest_run(self, dataset_id: str) -> Run | None:
+        """The run of a dataset that began last, however much other datasets have done since."""
+        row = self._session.one("runs.newest_of", dataset_id=dataset_id)
+        return rows.run_from(row) if row else None
+
+    def newest_invocation(self, dataset_id: str) -> Invocation | None:
+        """The last invocation for a dataset, however often others were asked for since."""
+        row = self._session.one("invocations.newest_of", dataset_id=dataset_id)
+        return rows.invocation_from(row) if row else None
+
+    def window_reader(self) -> WindowReader:
+        from kfm.db.window_facts import WindowReader
+
+        return WindowReader(self._database)
+
     def run_by_key(self, idempotency_key: str) -> Run | None:
         row = self._session.one("runs.by_key", idempotency_key=idempotency_key)
         return rows.run_from(row) if row else None
@@ -143,6 +182,11 @@ class LedgerReader:
     def head(self, dataset_id: str) -> tuple[Promotion, Manifest] | None:
         row = self._session.one("promotions.head_with_manifest", dataset_id=dataset_id)
         return (rows.promotion_from(row[:-1]), rows.manifest_from(row[-1])) if row else None
+
+    def change_reader(self) -> DatasetChangeReader:
+        from kfm.db.dataset_changes import DatasetChangeReader
+
+        return DatasetChangeReader(self._database)
 
     def heads(self) -> list[Promotion]:
         return [rows.promotion_from(row) for row in self._session.all("promotions.heads")]

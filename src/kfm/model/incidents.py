@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kfm.model import keys
 from kfm.model.breaker import Breaker
 from kfm.model.canonical import canonical_bytes
-from kfm.model.errors import CircuitOpen, DataOverdue, DataWithdrawn, NotApproved
+from kfm.model.errors import CircuitOpen, DataOverdue, NotApproved, TakenDown
 from kfm.model.input_hash import sha256_text
 from kfm.model.quantities import counted
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
@@ -229,7 +229,7 @@ def withdrawn_trouble(dataset_id: str, withdrawal_id: str, target: str, reason: 
         name=dataset_id,
         kind="withdrawn",
         error_class="withdrawn",
-        error_code=DataWithdrawn.code,
+        error_code=TakenDown.code,
         message=reason[:MESSAGE_CHARS_MAX],
         subject=target,
         key=withdrawal_id,

@@ -207,7 +207,7 @@ class Freeze(Strict, frozen=True):
 
 
 class Target(Strict, frozen=True):
-    """A publishing target: a projection of the promoted head."""
+    """A publishing target: a projection of the promoted head of every dataset that it takes."""
 
     kind: str  # branch | dcat | github-actions | local | noop | s3 | stac, or a kfm.publishers entry point
     name: str | None = None
@@ -215,6 +215,8 @@ class Target(Strict, frozen=True):
     url: str | None = None
     provider: str | None = None  # whose circuit its calls pass; None: by the address
     options: dict[str, str] = {}
+    datasets: tuple[str, ...] = ("*",)  # ids or patterns
+    care: tuple[Literal["public", "review", "restricted"], ...] | None = None  # None: public and review
 
 
 class Limits(Strict, frozen=True):

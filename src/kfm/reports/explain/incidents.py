@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from kfm.model.breaker import Breaker, providers_of
 from kfm.model.incidents import Incident, Kind, incident_step
-from kfm.model.quantities import counted, moment, short_id
+from kfm.model.quantities import counted, moment, short_id, stopped
 from kfm.model.settings import Settings
 from kfm.reports.blockers import lifting, open_circuits
 from kfm.reports.breakers import breaker_document, breaker_text
-from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_link, of_run, stopped
+from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_link, of_run
 from kfm.reports.incidents import incident_document, incident_text
 from kfm.reports.next_steps import step_of_run
 
