@@ -436,6 +436,10 @@ class LedgerReader:
             found = self._session.all("incidents.list", state=state or "", row_limit=limit)
         return _incidents(found)
 
+    def open_incidents(self) -> dict[str, int]:
+        """How many are open, by kind."""
+        return {str(kind): int(count) for kind, count in self._session.all("incidents.open_by_kind")}
+
     def find_incidents(self, start: str, limit: int = 2) -> list[Incident]:
         """Those whose id, or whose cause, begins so."""
         return _incidents(self._session.all("incidents.find", start=f"{start}%", row_limit=limit))
