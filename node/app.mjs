@@ -16,7 +16,7 @@ import { providerOf, providersOf } from "./model/breaker.mjs";
 import { BackendUnavailable, ConfigError, PlanError, isCode, why } from "./model/errors.mjs";
 import { IncidentRenderer } from "./model/incidents.mjs";
 import { MASK_KEY, isMasked, mask, namesByDataset } from "./model/redaction.mjs";
-import { ownPlaces, takesIn } from "./model/settings.mjs";
+import { expectationRules, ownPlaces, takesIn } from "./model/settings.mjs";
 import { resolveWindow } from "./model/windows.mjs";
 import { repr, sortedByPoints } from "./model/wording.mjs";
 import { LocalObjects } from "./objects/local.mjs";
@@ -84,6 +84,7 @@ export class App {
     const store = new Ledger(database, this.#lineageEmitter(masking), this.#incidentRenderer(masking));
     if (this.settings.incidents.length || this.settings.datasets.some(isMasked)) key.value = store.mark(MASK_KEY) ?? store.ensureMark(MASK_KEY, this.ids.new() + this.ids.new());
     store.rememberNames(namesByDataset(this.settings, (source) => providersOf(source, (id) => this.loaded.source(id))));
+    store.rememberExpectations(expectationRules(this.settings));
     return store;
   }
 

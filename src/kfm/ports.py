@@ -377,7 +377,11 @@ class Download(Protocol):
 
 
 class Source(Protocol):
-    """One place that data comes from. Both methods only read."""
+    """One place that data comes from. Both methods only read.
+
+    A source whose upstream answers for each window may have an attribute `answers_empty`, which is true: then
+    a discovery of nothing is upstream's own word that there is nothing. Else it is an absence.
+    """
 
     def discover(self, window: Window) -> list[Found]: ...
     def open(self, found: Found, offset: int) -> AbstractContextManager[Download]: ...

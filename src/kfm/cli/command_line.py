@@ -22,6 +22,8 @@ COMMANDS = {
     "graph": ("kfm.cli.pipeline:graph_command", "Draw a pipeline run: its nodes and their results."),
     "diff": ("kfm.cli.diff", "Show what a run would publish, without doing it."),
     "status": ("kfm.cli.status", "Show what is blocked, what is running and what is published."),
+    "coverage": ("kfm.cli.coverage", "Show the state of every window, and how each dataset is."),
+    "dismiss": ("kfm.cli.coverage:dismiss_command", "Settle windows that will never have data."),
     "runs": ("kfm.cli.runs", "List runs, newest first."),
     "show": ("kfm.cli.runs:show_command", "Show one run with its invocations."),
     "explain": ("kfm.cli.explain", "Explain an error code, a run, a dataset or a unit."),

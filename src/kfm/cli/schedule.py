@@ -275,7 +275,9 @@ def _meaning(schedule: Any, paused: bool) -> str:
 @click.argument("name", metavar="SCHEDULE")
 @click.option("--from", "start", metavar="TIME", required=True, help="From this time on.")
 @click.option("--to", "end", metavar="TIME", help="Scheduled times before this; else all until now.")
-@click.option("--missed", is_flag=True, help="Only those that became no request, or whose request was refused.")
+@click.option(
+    "--missed", is_flag=True, help="Only those that became no request, or whose request was refused."
+)
 @click.option("--dry-run", is_flag=True, help="Show them, also with --yes.")
 @_who
 @session_options

@@ -305,7 +305,7 @@ def _expect(source: SourceSettings, rule: Expect, path: str) -> Iterator[Problem
     zone = source.time_zone
     by, within, every, since = rule.by, rule.within, rule.every, rule.since
     if by is not None:
-        way_out = "write it as `\"08:00\"`, in quotes"
+        way_out = 'write it as `"08:00"`, in quotes'
         yield from tried("by", way_out, lambda: time_of_day(by, zone, SOME_TIME_MS))
     if within is not None:
         yield from tried("within", "write it as `P2D` or `PT6H`", lambda: parse_duration(within))
@@ -353,9 +353,7 @@ def _member(sync: SourceSettings, member: SourceSettings) -> str | None:
         )
     for field in ("expect", "not_yet"):
         if getattr(member, field):
-            return (
-                f"`{field}` of `{member.id}` has no effect, since the sync `{sync.id}` runs it; give it to the sync"
-            )
+            return f"`{field}` of `{member.id}` has no effect, since the sync `{sync.id}` runs it; give it to the sync"
     for field in ("webhook", "follows"):
         if getattr(member, field):
             return (

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from kfm.db.requests import Bursts, Requests
     from kfm.db.schedules import ScheduleStates
     from kfm.db.units import Units
+    from kfm.db.window_facts import Windows
     from kfm.ports import Emitter
 
 RACES_MAX = 100  # of processes that add names at once
@@ -360,6 +361,11 @@ class Ledger(LedgerReader):
         from kfm.db.requests import Requests
 
         return Requests(self._database, self._journal.watch)
+
+    def windows(self) -> Windows:
+        from kfm.db.window_facts import Windows
+
+        return Windows(self._database, self._journal.watch)
 
     def schedule_states(self) -> ScheduleStates:
         from kfm.db.schedules import ScheduleStates

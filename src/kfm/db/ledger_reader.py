@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kfm.db.requests import RequestReader
     from kfm.db.schedules import ScheduleReader
     from kfm.db.units import UnitReader
+    from kfm.db.window_facts import WindowReader
     from kfm.model.incidents import Incident, IncidentSubject, Notification
     from kfm.model.run_state import PassFigures
 
@@ -101,7 +102,7 @@ class LedgerReader:
         return rows.run_from(row) if row else None
 
     def is_touched(self, source_id: str, start_ms: int, end_ms: int) -> bool:
-        """Has any run looked at this window of a source?"""
+        """Has any run looked at this window of a source, or has a person settled it?"""
         return bool(
             self._session.one(
                 "runs.touched", source_id=source_id, window_start_ms=start_ms, window_end_ms=end_ms
@@ -118,6 +119,21 @@ class LedgerReader:
             without=without,
         )
         return None if row is None else row[0]
+
+    def newest_run(self, dataset_id: str) -> Run | None:
+        """The run of a dataset that began last, however much other datasets have done since."""
+        row = self._session.one("runs.newest_of", dataset_id=dataset_id)
+        return rows.run_from(row) if row else None
+
+    def newest_invocation(self, dataset_id: str) -> Invocation | None:
+        """The last invocation for a dataset, however often others were asked for since."""
+        row = self._session.one("invocations.newest_of", dataset_id=dataset_id)
+        return rows.invocation_from(row) if row else None
+
+    def window_reader(self) -> WindowReader:
+        from kfm.db.window_facts import WindowReader
+
+        return WindowReader(self._database)
 
     def run_by_key(self, idempotency_key: str) -> Run | None:
         row = self._session.one("runs.by_key", idempotency_key=idempotency_key)

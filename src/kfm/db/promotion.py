@@ -45,6 +45,7 @@ def promote(session: Session, request: Promote, journal: Journal) -> PromoteResu
         end_time_ms=now_ms,
         fingerprint=request.fingerprint,
         version_id=request.version_id,
+        outcome=request.outcome,
     )
     if succeeded is None:
         return PromoteResult(answer="lost")  # taken over under another scope
@@ -72,7 +73,7 @@ def promote(session: Session, request: Promote, journal: Journal) -> PromoteResu
     run = rows.run_from(row)
     journal.end(session, request.closes, request.retries, run, now_ms)
     quarantine.succeeded(session, request.run_id, now_ms)
-    journal.watch.succeeded(session, run, now_ms)
+    journal.watch.succeeded(session, run, now_ms, is_there=request.outcome != "absent")
     placed = [_placed(entry, sequence, request.policy_epoch, now_ms) for entry in request.entries]
     governance.append(session, placed)  # last: the head of the chain is one row for all
     return PromoteResult(

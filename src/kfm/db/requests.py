@@ -209,9 +209,7 @@ class RequestReader:
     def refused_of(self, schedule_id: str, limit: int) -> list[UpdateRequest]:
         """The last requests of windows that a gate refused before anything ran, or that a newer scheduled
         time overtook, if nothing has covered them since; the oldest windows first."""
-        found = self._database.session.all(
-            "requests.refused_of", schedule_id=schedule_id, row_limit=limit
-        )
+        found = self._database.session.all("requests.refused_of", schedule_id=schedule_id, row_limit=limit)
         return [request_from(row) for row in found]
 
     def preview(self, digest: str) -> str | None:

@@ -7,12 +7,14 @@ that exist. A window that no record mentions is as visible as one that was publi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from kfm.model.records import Record, Window
-from kfm.model.schedules import Schedule, instants, next_instant, period_of
-from kfm.model.settings import Expect, SourceSettings
-from kfm.model.windows import next_window, parse_duration, parse_instant, shifted, time_of_day, window_of
+from kfm.model.records import Record, RunOutcome, Window
+from kfm.model.settings import Expect, Settings, SourceSettings
+
+# Calendars are imported where windows are counted: `kfm status` of a project without schedules needs none.
+if TYPE_CHECKING:
+    from kfm.model.schedules import Schedule
 
 WindowState = Literal[
     "published",
@@ -47,6 +49,8 @@ BROKEN = frozenset[WindowState](("failed", "quarantined", "refused"))
 ABSENT = frozenset[WindowState](("overdue", "missing"))
 # What `kfm run --missing` asks for unless states are named: everything past its time that has no end.
 ASKED_FOR: tuple[WindowState, ...] = ("overdue", "failed", "quarantined", "refused", "missing")
+
+THERE = frozenset[WindowState](("published", "unchanged", "empty"))
 
 HealthState = Literal["failing", "late", "incomplete", "paused", "never", "fresh"]
 HEALTH_RANK: tuple[HealthState, ...] = ("failing", "late", "incomplete", "paused", "never", "fresh")
@@ -84,23 +88,46 @@ class ExpectedWindow(Record, frozen=True):
     asked_ms: int  # from when on it is asked for
     due_ms: int
     until_ms: int
+    by_request: bool = False  # no schedule or cadence expects it: it was asked for
+
+
+def rule_of(source: SourceSettings) -> str:
+    """Which windows are expected of a source, in a few words: since when is remembered once for each."""
+    every = source.expect.every if source.expect is not None else None
+    return f"{every or source.window} {source.time_zone}"
+
+
+def overdue_rule(source: SourceSettings) -> str:
+    """By what its windows are looked at for being overdue: with another rule it begins anew."""
+    since = source.expect.since if source.expect is not None else None
+    return f"{rule_of(source)} {since}" if since is not None else rule_of(source)
+
+
+def expectation_rules(settings: Settings) -> list[tuple[str, str]]:
+    """Which windows are expected of each source; of the members of a sync none but the sync's."""
+    members = {member for source in settings.sources for member in source.members}
+    return [(source.id, rule_of(source)) for source in settings.sources if source.id not in members]
 
 
 def since_ms(source: SourceSettings, configured_ms: int) -> int:
     """From when on windows are expected: as declared, else since the source was configured."""
     declared = source.expect.since if source.expect is not None else None
-    return configured_ms if declared is None else parse_instant(declared, source.time_zone)
+    if declared is None:
+        return configured_ms
+    from kfm.model.windows import parse_instant
+
+    return parse_instant(declared, source.time_zone)
 
 
 def expected_windows(
     expectation: Expectation, now_ms: int, start_ms: int | None = None, end_ms: int | None = None
 ) -> Iterator[ExpectedWindow]:
     """The windows that have been asked for up to now, or that are over where none asks, in order; those that
-    touch a span, where one is given."""
+    touch a span, where one is given. No more than the newest `WINDOWS_MAX`."""
     if not expectation.is_expected:
         return
     first_ms = expectation.since_ms if start_ms is None else max(start_ms, expectation.since_ms)
-    for window, asked_ms, next_ms in _windows(expectation, first_ms, now_ms):
+    for window, asked_ms, next_ms in _windows(expectation, first_ms, now_ms, end_ms):
         if start_ms is not None and window.end_ms <= start_ms:
             continue
         if end_ms is not None and window.start_ms >= end_ms:
@@ -116,32 +143,68 @@ def expected_windows(
         )
 
 
-def _windows(
-    expectation: Expectation, first_ms: int, now_ms: int
-) -> Iterator[tuple[Window, int, int | None]]:
-    """Each window once, in order, with the first moment that asks for it and the moment after that."""
-    source = expectation.source
+def asked_window(source_id: str, start_ms: int, end_ms: int, asked_ms: int) -> ExpectedWindow:
+    """A window that no schedule or cadence expects, once it was asked for: its data has to be there then."""
+    return ExpectedWindow(
+        source_id=source_id,
+        start_ms=start_ms,
+        end_ms=end_ms,
+        asked_ms=asked_ms,
+        due_ms=asked_ms,
+        until_ms=asked_ms,
+        by_request=True,
+    )
+
+
+Asking = tuple[Window, int, int | None]  # a window, the first moment that asks for it, the moment after that
+
+
+def _windows(expectation: Expectation, first_ms: int, now_ms: int, end_ms: int | None) -> Iterator[Asking]:
+    """Each window once, in order."""
     if not expectation.schedules:
-        yield from _tiles(expectation, first_ms, now_ms)
+        yield from _tiles(expectation, first_ms, now_ms, end_ms)
         return
-    found: dict[tuple[int, int], tuple[Window, int, int | None]] = {}
+    found: dict[tuple[int, int], Asking] = {}
     for schedule in expectation.schedules:
-        for at_ms in instants(schedule, first_ms, now_ms + 1):
-            window = period_of(schedule, source, at_ms)
-            known = found.get((window.start_ms, window.end_ms))
-            if known is None or at_ms < known[1]:
-                found[window.start_ms, window.end_ms] = (window, at_ms, next_instant(schedule, at_ms))
-            if len(found) >= WINDOWS_MAX:
-                break
+        for one in _scheduled(schedule, expectation.source, first_ms, now_ms, end_ms):
+            known = found.get((one[0].start_ms, one[0].end_ms))
+            if known is None or one[1] < known[1]:
+                found[one[0].start_ms, one[0].end_ms] = one
     yield from (found[span] for span in sorted(found))
 
 
-def _tiles(expectation: Expectation, first_ms: int, now_ms: int) -> Iterator[tuple[Window, int, int | None]]:
+def _scheduled(
+    schedule: Schedule, source: SourceSettings, first_ms: int, now_ms: int, end_ms: int | None
+) -> Iterator[Asking]:
+    """The windows that one schedule asks for. Its times before the next window is complete ask for the same
+    one again, and are passed over."""
+    from kfm.model.schedules import instants, next_instant, period_of
+    from kfm.model.windows import next_window
+
+    length_ms = _length_ms(period_of(schedule, source, now_ms))
+    times = instants(schedule, max(first_ms, now_ms - WINDOWS_MAX * length_ms), now_ms + 1)
+    at_ms = next(times, None)
+    while at_ms is not None:
+        window = period_of(schedule, source, at_ms)
+        if end_ms is not None and window.start_ms >= end_ms:
+            return
+        complete_ms = next_window(window, source.time_zone).end_ms
+        again_ms = next(times, None)
+        yield window, at_ms, next_instant(schedule, at_ms) if again_ms is None else again_ms
+        while again_ms is not None and again_ms < complete_ms:
+            again_ms = next(times, None)
+        at_ms = again_ms
+
+
+def _tiles(expectation: Expectation, first_ms: int, now_ms: int, end_ms: int | None) -> Iterator[Asking]:
     """Every aligned window that is over, where no schedule asks."""
+    from kfm.model.windows import next_window, window_of
+
     source, spec = expectation.source, expectation.rule.every or expectation.source.window
-    window = window_of(spec, source.time_zone, first_ms)
-    for _ in range(WINDOWS_MAX):
-        if window.end_ms > now_ms:
+    length_ms = _length_ms(window_of(spec, source.time_zone, now_ms))
+    window = window_of(spec, source.time_zone, max(first_ms, now_ms - WINDOWS_MAX * length_ms))
+    for _ in range(WINDOWS_MAX + 1):
+        if window.end_ms > now_ms or (end_ms is not None and window.start_ms >= end_ms):
             return
         following = next_window(window, source.time_zone)
         if window.end_ms > expectation.since_ms:
@@ -149,8 +212,14 @@ def _tiles(expectation: Expectation, first_ms: int, now_ms: int) -> Iterator[tup
         window = following
 
 
+def _length_ms(window: Window) -> int:
+    return max(window.end_ms - window.start_ms, 1)
+
+
 def _due_ms(expectation: Expectation, window: Window, asked_ms: int, next_ms: int | None) -> int:
     """When a window is late: as declared, else by its contract, else when it would be asked for again."""
+    from kfm.model.windows import parse_duration, shifted, time_of_day
+
     rule, zone = expectation.rule, expectation.source.time_zone
     if rule.by is not None:
         return time_of_day(rule.by, zone, window.end_ms)
@@ -165,6 +234,8 @@ def _until_ms(expectation: Expectation, window: Window) -> int:
     within = expectation.rule.within
     if within is None:
         return 0
+    from kfm.model.windows import parse_duration, shifted
+
     return shifted(window.end_ms, parse_duration(within), expectation.source.time_zone)
 
 
@@ -177,26 +248,68 @@ class WindowFacts(Record, frozen=True):
     # The newest run of the window, whatever revision or version of the pipeline.
     run_id: str | None = None
     run_status: Literal["running", "success", "failed"] | None = None
+    run_started_ms: int | None = None
     run_ended_ms: int | None = None
     run_error: str | None = None
     is_live: bool = True  # of a running one: its lease holds
-    outcome: Literal["published", "unchanged", "empty", "absent"] | None = None  # of a successful one
-    is_held: bool = False  # its failure is quarantined, or a dead letter
+    outcome: RunOutcome | None = None  # of a successful one
+    held_code: str | None = None  # why the run, or the request that became none, is quarantined
     is_promised: bool = False  # another attempt will be made by itself
     # The newest request for the window that has no end.
     request_id: str | None = None
     request_state: Literal["open", "running", "awaiting-approval"] | None = None
+    requested_ms: int | None = None
     blocked_by: str | None = None
     not_before_ms: int | None = None
-    # The newest refusal or cancellation, if it is newer than the run.
+    # The newest refusal or cancellation, and the newest failure before there was a run.
     refused_ms: int | None = None
     refused_by: str | None = None  # the gate
+    failed_ms: int | None = None
+    failed_by: str | None = None  # the error
     # What a person settled, and when.
     settled: Literal["dismissed", "withdrawn"] | None = None
     settled_ms: int | None = None
 
+    @property
+    def asked_ms(self) -> int | None:
+        """When the window was asked for, as far as these facts tell."""
+        known = (self.run_started_ms, self.requested_ms, self.refused_ms, self.failed_ms)
+        return min((at_ms for at_ms in known if at_ms is not None), default=None)
+
 
 NOTHING = WindowFacts()
+
+
+class SettledWindow(Record, frozen=True):
+    """A window that a person settled, and why."""
+
+    source_id: str
+    start_ms: int
+    end_ms: int
+    kind: Literal["dismissed", "withdrawn"]
+    settled_at_ms: int
+    actor: str
+    rationale: str
+    ticket: str | None = None
+
+
+class Dismissal(Record, frozen=True):
+    """A window that a person settles: no data will come."""
+
+    source_id: str
+    dataset_id: str
+    start_ms: int
+    end_ms: int
+    actor: str
+    rationale: str
+    ticket: str | None = None
+
+
+class DismissAnswer(Record, frozen=True):
+    """Whether windows were dismissed, or expected again; if not, which one is why."""
+
+    answer: Literal["dismissed", "undone", "running", "halted", "withdrawn", "not-dismissed"]
+    window: Dismissal | None = None
 
 
 class WindowVerdict(Record, frozen=True):
@@ -218,6 +331,12 @@ class WindowVerdict(Record, frozen=True):
     def is_settled(self) -> bool:
         return self.state in SETTLED
 
+    @property
+    def needs_overdue(self) -> bool:
+        """Is it past its time, and no other incident tells of it?"""
+        told = self.state in ("failed", "quarantined", "running") or self.waiting_for == "approval"
+        return self.is_late and not told
+
 
 def verdict(expected: ExpectedWindow, facts: WindowFacts, now_ms: int) -> WindowVerdict:
     """The state of an expected window.
@@ -226,13 +345,14 @@ def verdict(expected: ExpectedWindow, facts: WindowFacts, now_ms: int) -> Window
     end that needs a person before an absence.
     """
     state, waiting_for, at_ms, code = _state(expected, facts, now_ms)
+    moving = expected.by_request and state in ("running", "waiting")  # what was just asked for is not late
     return WindowVerdict(
         source_id=expected.source_id,
         start_ms=expected.start_ms,
         end_ms=expected.end_ms,
         state=state,
         due_ms=expected.due_ms,
-        is_late=state not in SETTLED and now_ms >= expected.due_ms,
+        is_late=state not in SETTLED and not moving and now_ms >= expected.due_ms,
         waiting_for=waiting_for,
         at_ms=at_ms,
         run_id=facts.run_id,
@@ -241,35 +361,52 @@ def verdict(expected: ExpectedWindow, facts: WindowFacts, now_ms: int) -> Window
     )
 
 
-def _state(
-    expected: ExpectedWindow, facts: WindowFacts, now_ms: int
-) -> tuple[WindowState, str | None, int | None, str | None]:
+Stated = tuple[WindowState, str | None, int | None, str | None]  # state, waiting for, since, code
+
+
+def _state(expected: ExpectedWindow, facts: WindowFacts, now_ms: int) -> Stated:
+    there = facts.outcome if facts.run_status == "success" and facts.outcome != "absent" else None
     ended_ms = facts.run_ended_ms or 0
-    if facts.settled is not None and not (
-        facts.run_status == "success" and ended_ms > (facts.settled_ms or 0)
-    ):
+    if facts.settled is not None and not (there and ended_ms > (facts.settled_ms or 0)):
         return facts.settled, None, facts.settled_ms, None
     if (facts.run_status == "running" and facts.is_live) or facts.request_state == "running":
-        return "running", None, None, None
-    done = facts.outcome if facts.run_status == "success" else None
-    if done in ("published", "unchanged", "empty"):
-        return done, None, facts.run_ended_ms, None
+        return "running", None, facts.run_started_ms, None
+    if there is not None and there != "absent":
+        return there, None, facts.run_ended_ms, None
     if facts.request_state == "awaiting-approval":
-        return "waiting", "approval", None, None
-    if facts.run_status == "failed" and facts.is_held:
-        return "quarantined", None, facts.run_ended_ms, facts.run_error
-    is_asked = facts.request_state == "open" or facts.is_promised
-    if is_asked and facts.blocked_by != "not-yet":
-        return "waiting", facts.blocked_by or "turn", facts.not_before_ms, facts.run_error
-    if facts.refused_ms is not None and facts.refused_ms >= ended_ms and not is_asked:
-        return "refused", None, facts.refused_ms, facts.refused_by
-    if (
-        facts.run_status in ("failed", "running") and not is_asked
-    ):  # running without a lease: its process died
-        return "failed", None, facts.run_ended_ms, facts.run_error
+        return "waiting", "approval", facts.requested_ms, None
+    if facts.held_code is not None:
+        return "quarantined", None, facts.run_ended_ms or facts.failed_ms, facts.held_code
+    if facts.request_state == "open" or facts.is_promised:
+        if facts.blocked_by != "not-yet":
+            waits_for = facts.blocked_by or ("retry" if facts.is_promised else "turn")
+            return "waiting", waits_for, facts.not_before_ms, facts.run_error
+        return _absent(expected, facts, now_ms, is_asked=True)
+    return _broken(facts) or _absent(expected, facts, now_ms, is_asked=False)
+
+
+def _broken(facts: WindowFacts) -> Stated | None:
+    """The newest end without data that nothing mends by itself; None: the newest is an absence, or none."""
+    ends: list[tuple[int, int, Stated]] = []
+    if facts.refused_ms is not None:
+        ends.append((facts.refused_ms, 2, ("refused", None, facts.refused_ms, facts.refused_by)))
+    if facts.failed_ms is not None:
+        ends.append((facts.failed_ms, 1, ("failed", None, facts.failed_ms, facts.failed_by)))
+    if facts.run_status in ("failed", "running"):  # running without a lease: its process died
+        at_ms = facts.run_ended_ms if facts.run_status == "failed" else facts.run_started_ms
+        ends.append((at_ms or 0, 0, ("failed", None, at_ms, facts.run_error)))
+    if not ends:
+        return None
+    newest = max(ends, key=lambda one: one[:2])
+    looked_ms = facts.run_ended_ms if facts.run_status == "success" else None
+    return None if looked_ms is not None and looked_ms > newest[0] else newest[2]
+
+
+def _absent(expected: ExpectedWindow, facts: WindowFacts, now_ms: int, *, is_asked: bool) -> Stated:
     if now_ms < expected.due_ms:
         return "waiting", "not-yet", facts.not_before_ms, None
-    return ("overdue" if is_asked or now_ms < expected.until_ms else "missing"), None, expected.due_ms, None
+    state: WindowState = "overdue" if is_asked or now_ms < expected.until_ms else "missing"
+    return state, None, expected.due_ms, None
 
 
 # --- how a dataset is ----------------------------------------------------------------
@@ -324,9 +461,7 @@ def health(
     counts: dict[str, int] = {}
     for one in listed:
         counts[one.state] = counts.get(one.state, 0) + 1
-    newest_ms = max(
-        (one.end_ms for one in listed if one.state in ("published", "unchanged", "empty")), default=None
-    )
+    newest_ms = max((one.end_ms for one in listed if one.state in THERE), default=None)
     causes = [*_window_causes(listed, newest_ms), *_pause_causes(pauses)]
     if not is_published and not any(one.health == "failing" for one in causes):
         causes.append(HealthCause(health="never", state=None, code=None, windows=0))
@@ -361,7 +496,10 @@ def _window_causes(listed: Sequence[WindowVerdict], newest_ms: int | None) -> It
     for one in listed:
         effect = health_of(one, newest_ms)
         if effect is not None:
-            gathered.setdefault((effect, one.state, one.code or one.waiting_for), []).append(one)
+            what = (
+                one.code or (one.waiting_for or "").partition(":")[0] or None
+            )  # no names: it is shown to all
+            gathered.setdefault((effect, one.state, what), []).append(one)
     for (effect, state, code), found in gathered.items():
         known = [one.at_ms for one in found if one.at_ms is not None]
         yield HealthCause(

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from datetime import date
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -199,6 +200,7 @@ def _shifted(from_ms: int, duration: Duration, zone: str, sign: int) -> int:
 # --- aligned windows -----------------------------------------------------------------
 
 
+@lru_cache(maxsize=64)
 def _alignable(spec: str) -> Duration:
     duration = parse_duration(spec)
     parts = sum(getattr(duration, unit) > 0 for unit in _UNITS) + (duration.time_ms > 0)
@@ -260,6 +262,7 @@ def _date(text: str, year: int, month: int, day: int) -> date:
         raise WindowError(f"{text!r} is not a date.") from None
 
 
+@lru_cache(maxsize=4096)  # the windows of a year ask for each midnight many times
 def _midnight(day: date, zone: str) -> int:
     """The first instant of a local day; where the zone left the day out, of the next one."""
     from whenever import PlainDateTime

@@ -40,6 +40,10 @@ from kfm.runs.preview import make_plan, trace_of
 from kfm.runs.retry import judge_reaped
 
 ROUNDS_MAX = 10
+NOTHING = {
+    "empty": "There is nothing for this window: upstream or the pipeline says so.",
+    "absent": "Upstream has no data for this window; it is still missing.",
+}
 logger = logging.getLogger(__name__)
 
 
@@ -144,15 +148,15 @@ class RunExecutor:
             self._discovered = preparation.discover(self._source(), self._subject)
         return self._discovered
 
-    def _not_yet(self) -> NotYet | None:
-        """Upstream's answer, if it means that the data has not come yet."""
+    def _not_yet(self) -> tuple[NotYet, int] | None:
+        """Upstream's answer, if it means that the data has not come yet, and until when it is asked for."""
+        kernel, subject = self._kernel, self._subject
         try:
-            discovered = self._discover()
+            answer = preparation.not_yet_in(self._discover(), subject, kernel.ledger)
         except KfmError as error:
-            answer = preparation.not_yet_of(error, self._subject)
+            answer = preparation.not_yet_of(error, subject)
             self._undiscovered = error if answer is None else None
-            return answer
-        return preparation.not_yet_in(discovered, self._subject, self._kernel.ledger)
+        return None if answer is None else (answer, preparation.asked_until(kernel, subject))
 
     def _source(self) -> Upstream:
         if self._upstream is None:
@@ -329,6 +333,7 @@ class RunExecutor:
                     events=tuple((event.event_type, event.payload) for event in prepared.staged.events),
                     branch=prepared.branch,
                     request_id=entered.request_id,
+                    found=prepared.found,
                     **nodes.ending("complete"),
                 )
             )
@@ -338,8 +343,8 @@ class RunExecutor:
                 raise LostLease(f"{subject.scope} has passed to another run.")
             if answer.answer in ("promoted", "unchanged"):
                 changed = answer.answer == "promoted"
-                reason = entered.reason if prepared.item else "Upstream has nothing for this window."
-                if prepared.item and not changed:
+                reason = NOTHING.get(prepared.found, entered.reason)
+                if prepared.found == "data" and not changed:
                     reason += " The outcome is what is published already."
                 return self._end.report(
                     "success",

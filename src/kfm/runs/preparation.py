@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
 from kfm.calls.guard import retry_text
-from kfm.model.arrival import not_yet_answer
+from kfm.model.arrival import asked_until_ms, not_yet_answer
 from kfm.model.errors import KfmError, PathConflict, StoreCorrupt
 from kfm.model.input_hash import fingerprint as fingerprint_of
 from kfm.model.records import (
@@ -40,6 +40,7 @@ from kfm.runs.fetch import fetch_all
 from kfm.runs.kernel import Kernel
 from kfm.runs.nodes import TRANSFORM, Nodes
 from kfm.runs.transform import Context, Input, conduct, own_branch, publish_as_fetched, run_pipeline
+from kfm.sources.source_kinds import answers_empty
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
@@ -51,6 +52,7 @@ Head = tuple[Promotion, Manifest] | None
 class Discovered(Record, frozen=True):
     found: tuple[Found, ...]
     fingerprint: str
+    answers_empty: bool = False  # upstream itself says so where there is nothing
 
 
 class PreparedVersion(Record, frozen=True):
@@ -61,6 +63,7 @@ class PreparedVersion(Record, frozen=True):
     report: ValidationReport | None  # None: no contract was declared
     staged: Staged
     branch: str | None = None  # where the nodes of its pipeline worked
+    found: Literal["data", "empty", "absent"] = "data"  # at upstream
 
 
 def discover(upstream: Upstream, subject: RunSubject) -> Discovered:
@@ -69,7 +72,7 @@ def discover(upstream: Upstream, subject: RunSubject) -> Discovered:
     for each in found:
         if by_path.setdefault(each.path, each.uri) != each.uri:
             raise PathConflict(f"{each.path} would hold {by_path[each.path]} and {each.uri}.")
-    return Discovered(found=found, fingerprint=fingerprint_of(found))
+    return Discovered(found=found, fingerprint=fingerprint_of(found), answers_empty=answers_empty(upstream))
 
 
 def not_yet_of(error: KfmError, subject: RunSubject) -> NotYet | None:
@@ -88,6 +91,12 @@ def not_yet_in(discovered: Discovered, subject: RunSubject, ledger: LedgerReader
     return not_yet_answer(
         subject.source.not_yet, status=None, found=discovered.found, is_unchanged=is_unchanged
     )
+
+
+def asked_until(kernel: Kernel, subject: RunSubject) -> int:
+    """Until when the window is asked for while its data has not come."""
+    ages = [rule.age_ms_max for contract, _ in _contracts(kernel, subject) for rule in contract.freshness]
+    return asked_until_ms(subject.source, subject.window, min(ages, default=None))
 
 
 def prepare(
@@ -157,7 +166,22 @@ def prepare(
         report=report,
         staged=staged,
         branch=own_branch(run_id) if isinstance(function, Pipeline) else None,
+        found=_found(discovered, fetched, staged),
     )
+
+
+def _found(
+    discovered: Discovered, fetched: Sequence[Fetched], staged: Staged
+) -> Literal["data", "empty", "absent"]:
+    """Whether there is data for the window. Nothing found is an absence, unless upstream answers for each
+    window: then it has said that there is nothing, as it does with a body of no bytes."""
+    if any(asset.size for asset in staged.assets):
+        return "data"
+    if discovered.answers_empty and not any(each.size for each in fetched):
+        return "empty"
+    if staged.assets:
+        return "data"
+    return "empty" if discovered.found else "absent"  # of what was found the pipeline made nothing
 
 
 def _fetch(

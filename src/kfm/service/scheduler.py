@@ -171,9 +171,7 @@ class Scheduler:
             rows = known
         own = {(one.window_start_ms, one.window_end_ms) for one in step.requests}
         found: dict[tuple[int, int], Window] = {}
-        for number, (at_ms, window) in enumerate(
-            left_windows(schedule, source, rows, after_ms, before_ms)
-        ):
+        for number, (at_ms, window) in enumerate(left_windows(schedule, source, rows, after_ms, before_ms)):
             span = (window.start_ms, window.end_ms)
             if number == WINDOWS_MAX:
                 return list(found.values()), at_ms - 1
@@ -381,12 +379,15 @@ def run_due(
     """Account for the scheduled times that have come, work off the requests that are due, promised attempts
     included, and return when each of these has ended or was put off. `on_ended` gets each as it ends, and
     whether an attempt was made in vain."""
+    from kfm.service.overdue import mark_overdue
     from kfm.service.runner import recover
 
     make_scheduler(app, schedules).step()
     recover(app)
     due = _due(app)
-    return _worked_off(app, due, on_ended) if due else []
+    ended = work_off(app, due, on_ended) if due else []
+    mark_overdue(app)
+    return ended
 
 
 def _due(app: App) -> list[UpdateRequest]:
@@ -400,9 +401,10 @@ def _due(app: App) -> list[UpdateRequest]:
     return sorted(found, key=lambda one: (one.not_before_ms, one.accepted_at_ms, one.instant_ms or 0))
 
 
-def _worked_off(
+def work_off(
     app: App, due: list[UpdateRequest], on_ended: Callable[[UpdateRequest, bool], None]
 ) -> list[UpdateRequest]:
+    """Run what is due until each of these requests has ended or was put off; those that ended."""
     from kfm.service.runner import ServiceOptions, ServiceThreads
 
     service = ServiceThreads(app.loaded, ServiceOptions(schedules=False, worker=False), app.another)

@@ -44,6 +44,8 @@ class _Head(NamedTuple):
 
 
 class HttpSource:
+    answers_empty = True  # nothing is found only where upstream has answered so: 204, or a list of nothing
+
     def __init__(
         self, source: SourceSettings, http: Http, guard: Guard, resolve: Resolve, limits: Limits, clock: Clock
     ) -> None:
