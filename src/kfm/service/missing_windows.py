@@ -67,10 +67,10 @@ def plan_missing(
         found = sorted(completeness.verdicts(source), key=lambda one: (one.start_ms, one.end_ms))
         for one in found:
             if (
-                start_ms is not None
-                and one.end_ms <= start_ms
-                or end_ms is not None
-                and one.start_ms >= end_ms
+                (start_ms is not None
+                and one.end_ms <= start_ms)
+                or (end_ms is not None
+                and one.start_ms >= end_ms)
             ):
                 continue
             if one.state in states:
