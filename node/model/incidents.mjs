@@ -87,12 +87,13 @@ function stepOf(affected) {
 
 /** Renders changes of incidents as notifications: masked names, redacted text. */
 export class IncidentRenderer {
-  /** @param {{environment: string, masked: (about: string, name: string) => boolean, mask: (name: string) => string, hide: (text: string) => string}} around */
-  constructor({ environment, masked, mask: masking, hide }) {
+  /** @param {{environment: string, masked: (about: string, name: string) => boolean, mask: (name: string) => string, hide: (text: string) => string, responsible?: (name: string) => {owner: any, escalation: any}}} around */
+  constructor({ environment, masked, mask: masking, hide, responsible = () => ({ owner: null, escalation: null }) }) {
     this.environment = environment;
     this.masked = masked;
     this.mask = masking;
     this.hide = hide;
+    this.responsible = responsible;
   }
 
   /** @param {string} about @param {string} name @param {string} cause @param {number} occurrence */
@@ -106,6 +107,8 @@ export class IncidentRenderer {
     const name = masked ? this.mask(incident.name) : incident.name;
     const at = change === "resolved" ? incident.resolved_at_ms : incident.last_at_ms;
     const { incident_id, state, kind, about, error_class, error_code, occurrence, affected } = incident;
+    const { owner, escalation } = about === "dataset" ? this.responsible(incident.name) : { owner: null, escalation: null };
+    const instant = (/** @type {number | null} */ atMs) => (atMs === null ? null : rfc3339(atMs));
     return {
       id: uuid5(incident_id, `${incident.changes}/${change}`),
       type: /** @type {Record<string, string>} */ (TYPES)[change],
@@ -130,9 +133,12 @@ export class IncidentRenderer {
         held,
         opened_at: rfc3339(incident.opened_at_ms),
         last_at: rfc3339(incident.last_at_ms),
-        resolved_at: incident.resolved_at_ms === null ? null : rfc3339(incident.resolved_at_ms),
+        resolved_at: instant(incident.resolved_at_ms),
         command: `kfm incident show ${incident_id}`,
         next_step: incidentStep(incident, masked),
+        owner: masked ? null : owner,
+        escalation: escalation && { ...escalation, at: instant(incident.escalated_at_ms) },
+        acknowledged_at: instant(incident.acknowledged_at_ms),
       },
     };
   }

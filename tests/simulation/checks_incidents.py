@@ -85,7 +85,8 @@ class IncidentChecks:
                 left = self._rows(
                     "SELECT s.subject FROM incident_subjects s JOIN runs r ON r.run_id = ?"
                     " WHERE s.source_id = r.source_id AND s.window_start_ms = r.window_start_ms"
-                    " AND s.window_end_ms = r.window_end_ms AND s.partition_key = COALESCE(r.partition_key, '')",
+                    " AND s.window_end_ms = r.window_end_ms"
+                    " AND s.partition_key = COALESCE(r.partition_key, '')",
                     parameters["run_id"],
                 )
                 require(not left, "what a window suffered from is over once it succeeds", runs=left)

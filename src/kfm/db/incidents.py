@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -14,12 +14,16 @@ from kfm.model import incidents
 from kfm.model.breaker import Breaker
 from kfm.model.incidents import (
     TOPIC,
+    About,
     Change,
     Incident,
     IncidentCause,
     IncidentRenderer,
     IncidentSubject,
     Notification,
+    RoutedChange,
+    RoutedFacts,
+    Silence,
 )
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
 from kfm.model.records import Run
@@ -184,6 +188,52 @@ class IncidentKeeper:
         self._ended(session, cause, now_ms)
         return True
 
+    # --- who is told ---------------------------------------------------------------------
+
+    def escalated(self, session: Session, cause: str, incident_id: str, now_ms: int) -> bool:
+        """It stayed unacknowledged for too long: posted once. False if it is over, seen or silenced."""
+        row = session.one("incidents.get_for_update", cause=cause)
+        seen = incident_from(row) if row is not None else None
+        if seen is None or seen.incident_id != incident_id or seen.state != "open":
+            return False
+        if seen.acknowledged_at_ms is not None or seen.escalated_at_ms is not None:
+            return False
+        if (cause,) in session.all("silences.causes"):
+            return False
+        met, change = incidents.escalated(seen, now_ms)
+        session.all("incidents.change", **_changing(met))
+        self._post(session, met, change, now_ms)
+        return True
+
+    def silence_ended(self, session: Session, scope: str, now_ms: int) -> bool:
+        """The present state of what it covered is told once; False if another process has ended it."""
+        if session.one("silences.end", scope=scope, now_ms=now_ms) is None:
+            return False
+        still = {row[0] for row in session.all("silences.causes")}
+        for (cause,) in session.all("silences.causes_of", scope=scope):
+            if cause not in still:
+                self._tell_again(session, cause, now_ms)
+        return True
+
+    def _tell_again(self, session: Session, cause: str, now_ms: int) -> None:
+        """What waited is dropped. An open incident is told as it is now; a resolved one only where a hook was
+        told that it is open."""
+        row = session.one("incidents.get_for_update", cause=cause)
+        assert row is not None, "it was listed a moment ago, and incidents are not removed"
+        seen = incident_from(row)
+        known = session.one("hook_deliveries.known", subject=cause, topic=TOPIC, since_ms=seen.opened_at_ms)
+        waiting = [
+            int(one[0]) for one in session.all("hook_deliveries.waiting_of", subject=cause, topic=TOPIC)
+        ]
+        if seen.state == "resolved" and known is not None:
+            waiting = waiting[:-1]  # the last says that it is resolved
+        for number in waiting:
+            session.all("outbox.delivered", number=number, delivered_at_ms=now_ms)
+        if seen.state == "open":
+            met, change = incidents.reminded(seen, is_known=known is not None)
+            session.all("incidents.change", **_changing(met))
+            self._post(session, met, change, now_ms)
+
     # --- the row -------------------------------------------------------------------------
 
     def _struck(self, session: Session, trouble: IncidentCause, now_ms: int) -> None:
@@ -293,6 +343,19 @@ def _changing(incident: Incident) -> dict[str, Any]:
 
 
 LOOK_MAX = 10_000
+Wants = Callable[[About, str, RoutedFacts], bool]  # about, its unmasked name, the change
+
+
+def silence_from(row: Row) -> Silence:
+    return rows.converted(Silence.__struct_fields__, row, Silence)
+
+
+def silence(session: Session, made: Silence) -> None:
+    """In place of the one that the scope is under, if it is under one."""
+    session.all("silences.end", scope=rows.storable(made.scope), now_ms=made.set_at_ms)
+    parameters = rows.with_storable(msgspec.structs.asdict(made), ("scope", "set_by", "rationale"))
+    del parameters["ended_at_ms"]
+    session.all("silences.put", **parameters)
 
 
 def notification_from(row: Row) -> Notification:
@@ -313,21 +376,37 @@ def backlog(session: Session, hook: str) -> Backlog:
     return Backlog(waiting=row[0], oldest_ms=row[1])
 
 
-def claim(session: Session, hook: str, limit: int, claim_ms: int) -> list[OutboxMessage]:
-    """The oldest that are due. What follows a message that rests, about the same cause, rests with it."""
+def claim(
+    session: Session, hook: str, limit: int, claim_ms: int, wants: Wants | None = None
+) -> list[OutboxMessage]:
+    """The oldest that are due. What follows a message that rests, about the same cause, rests with it.
+
+    What is silenced stays; what the hook is not to get is settled for it, with no try.
+    """
     session.all("outbox.hold")
     now_ms = session.now_ms()
     found = session.all("hook_deliveries.waiting", topic=TOPIC, hook=hook, row_limit=LOOK_MAX)
     taken: list[OutboxMessage] = []
-    resting: set[str] = set()
+    resting = {str(row[0]) for row in session.all("silences.causes")} if found else set()
+    named = (
+        {row[0]: (row[1], row[2]) for row in session.all("incidents.waiting", topic=TOPIC)} if found else {}
+    )
     for message in map(rows.message_from, found):
-        if message.not_before_ms > now_ms:
+        if wants is not None and message.tries == 0 and not _is_wanted(wants, message, named):
+            session.all("hook_deliveries.skip", hook=hook, number=message.number, at_ms=now_ms)
+        elif message.not_before_ms > now_ms:
             resting.add(message.subject)
         elif message.subject not in resting and len(taken) < limit:
             taken.append(message)
     for message in taken:
         session.all("hook_deliveries.claim", hook=hook, number=message.number, until_ms=now_ms + claim_ms)
     return [replace(message, tries=message.tries + 1) for message in taken]
+
+
+def _is_wanted(wants: Wants, message: OutboxMessage, named: dict[str, tuple[About, str]]) -> bool:
+    if message.subject not in named:
+        return True
+    return wants(*named[message.subject], msgspec.json.decode(message.body, type=RoutedChange).data)
 
 
 def delivered(session: Session, hook: str, numbers: Sequence[int]) -> None:

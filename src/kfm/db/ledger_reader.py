@@ -9,18 +9,30 @@ from kfm.db import approvals, breakers, quarantine, rows
 from kfm.db.session import Database, Row, Session
 from kfm.model.breaker import Breaker
 from kfm.model.quarantine import Ahead, Approval, QuarantineEntry, RetryState, Waiting
-from kfm.model.records import Found, GovernanceEntry, Invocation, Lock, Manifest, Promotion, Run, Switch, Work
+from kfm.model.records import (
+    Found,
+    GovernanceEntry,
+    Invocation,
+    Lock,
+    Manifest,
+    Promotion,
+    Run,
+    Switch,
+    Window,
+    Work,
+)
 from kfm.model.runs import Attempt, Backlog, CallRetry, ChainLink, OutboxMessage
 
 if TYPE_CHECKING:
     from kfm.db.branches import EmbeddedBranchReader
     from kfm.db.catalogue import CatalogueReader
+    from kfm.db.dataset_changes import DatasetChangeReader
     from kfm.db.replays import ReplayReader
     from kfm.db.requests import RequestReader
     from kfm.db.schedules import ScheduleReader
     from kfm.db.units import UnitReader
     from kfm.db.window_facts import WindowReader
-    from kfm.model.incidents import Incident, IncidentSubject, Notification
+    from kfm.model.incidents import Incident, IncidentSubject, Notification, Silence
     from kfm.model.run_state import PassFigures
 
 
@@ -170,6 +182,11 @@ class LedgerReader:
     def head(self, dataset_id: str) -> tuple[Promotion, Manifest] | None:
         row = self._session.one("promotions.head_with_manifest", dataset_id=dataset_id)
         return (rows.promotion_from(row[:-1]), rows.manifest_from(row[-1])) if row else None
+
+    def change_reader(self) -> DatasetChangeReader:
+        from kfm.db.dataset_changes import DatasetChangeReader
+
+        return DatasetChangeReader(self._database)
 
     def heads(self) -> list[Promotion]:
         return [rows.promotion_from(row) for row in self._session.all("promotions.heads")]
@@ -436,6 +453,15 @@ class LedgerReader:
         from kfm.db import incidents
 
         return incidents.subject_from(row)
+
+    def silences(self) -> list[Silence]:
+        """Those in force."""
+        found = self._session.all("silences.in_force")
+        if not found:
+            return []
+        from kfm.db import incidents
+
+        return [incidents.silence_from(row) for row in found]
 
     def hook_backlog(self, hook: str) -> Backlog:
         """The outbox backlog of a hook."""

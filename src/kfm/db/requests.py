@@ -26,6 +26,7 @@ from kfm.model.requests import (
     RequestState,
     Settlement,
     UpdateRequest,
+    claim_holds,
     gathered,
     member_of,
     spread_ms,
@@ -320,7 +321,7 @@ class Requests(RequestReader):
         left = [
             (request_id, by, until_ms)
             for request_id, by, until_ms in session.all("requests.claimed")
-            if until_ms <= now_ms or dead(by)
+            if not claim_holds(until_ms, now_ms) or dead(by)
         ]
         if not left and session.one("requests.due", now_ms=now_ms, part=part) is None:
             return None

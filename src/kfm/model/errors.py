@@ -411,6 +411,24 @@ class NotApproved(Refused):
     remedy = "`kfm quarantine show ID` shows what is quarantined and which requests are open."
 
 
+class DataWithdrawn(Refused):
+    """This data was withdrawn, so it is not published.
+
+    A person took it down. No run, retry, replay or force brings it back;
+    lifting the withdrawal does, and that is kept in the audit log, too.
+    """
+
+    code = "KFM350"
+    remedy = "`kfm dataset show ID` shows what is withdrawn, why, and how that is lifted."
+
+
+class ContentGone(Refused):
+    """That version holds content that was withdrawn, purged or collected, so it can't be put back."""
+
+    code = "KFM351"
+    remedy = "Choose another version: `kfm dataset show ID` lists those that can be put back."
+
+
 class RoleMissing(Refused):
     """Permission denied: the caller lacks the required role.
 
@@ -810,8 +828,8 @@ class DataOverdue(KfmError):
     )
 
 
-class DataWithdrawn(KfmError):
-    """Data was withdrawn.
+class TakenDown(KfmError):
+    """Data was taken down.
 
     An incident of kind `withdrawn` has this code, from the take-down until every target shows it.
     """

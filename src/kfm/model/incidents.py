@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from kfm.model import keys
 from kfm.model.breaker import Breaker
 from kfm.model.canonical import canonical_bytes
-from kfm.model.errors import CircuitOpen, DataOverdue, DataWithdrawn, NotApproved
+from kfm.model.errors import CircuitOpen, DataOverdue, NotApproved, TakenDown
 from kfm.model.input_hash import sha256_text
 from kfm.model.quantities import counted
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
@@ -21,7 +22,8 @@ About = Literal["dataset", "provider"]
 Kind = Literal[
     "circuit-open", "dead-letter", "overdue", "approval-waiting", "withdrawn", "quarantine", "halt"
 ]
-Change = Literal["open", "worse", "resolved"]
+# reminded: a silence is over, and it is still open; escalated: it was open for too long; test: of a hook
+Change = Literal["open", "worse", "resolved", "reminded", "escalated", "test"]
 Severity = Literal["warning", "error", "critical"]
 
 CAUSE_TAG = "incident/1"
@@ -227,7 +229,7 @@ def withdrawn_trouble(dataset_id: str, withdrawal_id: str, target: str, reason: 
         name=dataset_id,
         kind="withdrawn",
         error_class="withdrawn",
-        error_code=DataWithdrawn.code,
+        error_code=TakenDown.code,
         message=reason[:MESSAGE_CHARS_MAX],
         subject=target,
         key=withdrawal_id,
@@ -283,6 +285,26 @@ def ended(seen: Incident, now_ms: int) -> tuple[Incident, Change | None]:
     return replace(seen, state="resolved", changes=seen.changes + 1, resolved_at_ms=now_ms), "resolved"
 
 
+def reminded(seen: Incident, *, is_known: bool) -> tuple[Incident, Change]:
+    """A silence is over, and it is open: its present state is told once. `is_known`: hooks know of it."""
+    return replace(seen, changes=seen.changes + 1), "reminded" if is_known else "open"
+
+
+def escalated(seen: Incident, now_ms: int) -> tuple[Incident, Change]:
+    """It was left unacknowledged for too long."""
+    return replace(seen, changes=seen.changes + 1, escalated_at_ms=now_ms), "escalated"
+
+
+def escalates_at_ms(incident: Incident, after: str | None) -> int | None:
+    """When it is escalated; None: never. `after`: the ISO 8601 duration that its dataset sets."""
+    done = incident.acknowledged_at_ms is not None or incident.escalated_at_ms is not None
+    if after is None or incident.state != "open" or done:
+        return None
+    from kfm.model.windows import parse_duration, shifted  # here: readers of the ledger start without
+
+    return shifted(incident.opened_at_ms, parse_duration(after), "UTC")
+
+
 def step_of(affected: int) -> int:
     """How many of the steps it has passed."""
     return sum(affected >= step for step in STEPS)
@@ -290,12 +312,38 @@ def step_of(affected: int) -> int:
 
 TOPIC = "incident"
 NAMESPACE = "90b64ece-1410-5460-84ba-ac0f489c4cf2"  # ours alone: ids of incidents are made in it
-TYPES: dict[Change, Literal["incident.opened", "incident.worsened", "incident.resolved"]] = {
+ChangeType = Literal[
+    "incident.opened",
+    "incident.worsened",
+    "incident.resolved",
+    "incident.reminded",
+    "incident.escalated",
+    "incident.test",
+]
+TYPES: dict[Change, ChangeType] = {
     "open": "incident.opened",
     "worse": "incident.worsened",
     "resolved": "incident.resolved",
+    "reminded": "incident.reminded",
+    "escalated": "incident.escalated",
+    "test": "incident.test",
 }
 WITHHELD = "Withheld: the dataset is not to be seen."
+
+
+class IncidentOwner(Record, frozen=True):
+    """Who answers for the dataset."""
+
+    name: str
+    contact: str | None
+
+
+class IncidentEscalation(Record, frozen=True):
+    """Who else gets it, and when, if it stays unacknowledged."""
+
+    after: str  # ISO 8601
+    to: tuple[str, ...]  # names of hooks
+    at: str | None  # when it was
 
 
 class IncidentData(Record, frozen=True):
@@ -323,15 +371,22 @@ class IncidentData(Record, frozen=True):
     resolved_at: str | None
     command: str
     next_step: IncidentStep | None  # None: it is over
+    owner: IncidentOwner | None
+    escalation: IncidentEscalation | None
+    acknowledged_at: str | None
 
 
 class IncidentChange(Record, frozen=True):
     """What a hook gets: one change of one incident."""
 
     id: str  # the same each time that it is delivered
-    type: Literal["incident.opened", "incident.worsened", "incident.resolved"]
+    type: ChangeType
     timestamp: str
     data: IncidentData
+
+
+def _instant(at_ms: int | None) -> str | None:
+    return None if at_ms is None else rfc3339(at_ms)
 
 
 def _mask(name: str) -> str:
@@ -350,11 +405,16 @@ class IncidentRenderer:
         masked: Callable[[About, str], bool] = lambda _about, _name: True,
         mask: Callable[[str], str] = lambda name: _mask(name),
         hide: Callable[[str], str] = lambda text: text,
+        responsible: Callable[[str], tuple[IncidentOwner | None, IncidentEscalation | None]] = (
+            lambda _dataset: (None, None)
+        ),
     ) -> None:
+        """`responsible`: of a dataset, its owner and its escalation."""
         self._environment = environment
         self._masked = masked
         self._mask = mask
         self._hide = hide
+        self._responsible = responsible
 
     def incident_id(self, about: About, name: str, cause: str, occurrence: int) -> str:
         """Of a masked dataset it is keyed, too: a guess can't be checked against it."""
@@ -365,7 +425,12 @@ class IncidentRenderer:
     ) -> IncidentChange:
         """`subject`: the latest, with its window, where it has one."""
         masked = self._masked(incident.about, incident.name)
-        at_ms = incident.resolved_at_ms if change == "resolved" else incident.last_at_ms
+        at_ms = {"resolved": incident.resolved_at_ms, "escalated": incident.escalated_at_ms}.get(
+            change, incident.last_at_ms
+        )
+        owner, escalation = self._responsible(incident.name) if incident.about == "dataset" else (None, None)
+        if escalation is not None:
+            escalation = replace(escalation, at=_instant(incident.escalated_at_ms))
         data = IncidentData(
             incident_id=incident.incident_id,
             cause=self._public_cause(incident.about, incident.name, incident.cause),
@@ -386,9 +451,12 @@ class IncidentRenderer:
             held=held,
             opened_at=rfc3339(incident.opened_at_ms),
             last_at=rfc3339(incident.last_at_ms),
-            resolved_at=None if incident.resolved_at_ms is None else rfc3339(incident.resolved_at_ms),
+            resolved_at=_instant(incident.resolved_at_ms),
             command=f"kfm incident show {incident.incident_id}",
             next_step=incident_step(incident, subject, masked=masked),
+            owner=None if masked else owner,  # it may tell which dataset that is
+            escalation=escalation,
+            acknowledged_at=_instant(incident.acknowledged_at_ms),
         )
         return IncidentChange(
             id=keys.uuid5(incident.incident_id, f"{incident.changes}/{change}"),
@@ -396,6 +464,37 @@ class IncidentRenderer:
             timestamp=rfc3339(at_ms or 0),
             data=data,
         )
+
+    def test(self, hook: str, now_ms: int) -> IncidentChange:
+        """A notification that nothing happened: for trying a hook."""
+        incident = Incident(
+            cause=_cause("dataset", "", "test", hook),
+            incident_id=keys.uuid5(NAMESPACE, f"test/{hook}/{now_ms}"),
+            about="dataset",
+            name="",
+            kind="overdue",  # the mildest
+            error_class="test",
+            error_code="KFM000",
+            message="Nothing happened: this is a test of the hook.",
+            subject="",
+            state="open",
+            occurrence=1,
+            changes=1,
+            affected=1,
+            opened_at_ms=now_ms,
+            last_at_ms=now_ms,
+        )
+        shown = self.change(incident, "test", 0)
+        data = replace(
+            shown.data,
+            name="none",
+            masked=False,
+            message=incident.message,
+            summary=f"test of hook {hook}",
+            next_step=None,
+            command="kfm incident list",
+        )
+        return replace(shown, data=data)
 
     def _public_cause(self, about: About, name: str, cause: str) -> str:
         if not self._masked(about, name):
@@ -418,11 +517,14 @@ def summary(incident: Incident, change: Change, held: int, name: str) -> str:
     if incident.about == "provider":
         if change == "resolved":
             return f"{whom} answers again"
-        return f"{whom}: circuit open after {counted(incident.affected, 'failure')} in a row"
+        still = "still " if change == "reminded" else ""
+        return f"{whom}: circuit {still}open after {counted(incident.affected, 'failure')} in a row"
     if change == "resolved":
         rest = f"; {counted(held, 'run')} still quarantined" if held else ""
         return f"{whom}: {_over(incident)}{rest}"
-    return f"{whom}: {condition(incident.kind, incident.affected, incident.error_code, incident.error_class)}"
+    words = {"reminded": "still open: ", "escalated": "not acknowledged: "}
+    what = condition(incident.kind, incident.affected, incident.error_code, incident.error_class)
+    return f"{whom}: {words.get(change, '')}{what}"
 
 
 def condition(kind: Kind, affected: int, error_code: str, error_class: str) -> str:
@@ -498,3 +600,69 @@ def _step(
     if kind == "overdue":
         return "show", "See which windows are overdue", f"kfm incident show {incident.incident_id}"
     return "explain", "See why, and correct the cause", f"kfm explain {about}"
+
+
+# --- which hook gets it ------------------------------------------------------------------
+
+SEVERITIES: tuple[Severity, ...] = ("warning", "error", "critical")
+
+
+class HookRule(Record, frozen=True):
+    """What one hook is to get."""
+
+    name: str
+    datasets: tuple[str, ...] = ()  # empty: all, and providers
+    kinds: tuple[str, ...] = ()  # empty: all
+    severity: Severity = "warning"  # the least
+    escalation: bool = False  # only what is escalated to it, from then on
+
+
+class RoutedFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """As much of a posted change as its way depends on. A message of an earlier version has no escalation."""
+
+    change: Change
+    kind: Kind
+    severity: Severity
+    escalation: IncidentEscalation | None = None
+
+
+class RoutedChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A posted change, read for its way to the hooks."""
+
+    data: RoutedFacts
+
+
+def hook_wants(rule: HookRule, about: About, name: str, data: RoutedFacts) -> bool:
+    """Is this change for this hook? `name` is the unmasked one of what the incident is about."""
+    escalation = data.escalation
+    to_it = escalation is not None and escalation.at is not None and rule.name in escalation.to
+    if data.change == "escalated" or rule.escalation:
+        return to_it
+    if rule.datasets and not (about == "dataset" and name in rule.datasets):
+        return False
+    if rule.kinds and data.kind not in rule.kinds:
+        return False
+    return SEVERITIES.index(data.severity) >= SEVERITIES.index(rule.severity)
+
+
+# --- silences ----------------------------------------------------------------------------
+
+
+class Silence(Record, frozen=True):
+    """Why a dataset or an incident sends nothing, and until when."""
+
+    scope: str  # dataset:NAME or incident:ID
+    set_at_ms: int
+    until_ms: int
+    set_by: str
+    rationale: str
+    ended_at_ms: int | None = None
+
+
+def silenced_until(incident: Incident, silences: Sequence[Silence]) -> int | None:
+    """The end of the silence that it is under; None: it is under none."""
+    scopes = {f"incident:{incident.incident_id}"}
+    if incident.about == "dataset":
+        scopes.add(f"dataset:{incident.name}")
+    ends = [one.until_ms for one in silences if one.scope in scopes and one.ended_at_ms is None]
+    return max(ends, default=None)

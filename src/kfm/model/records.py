@@ -24,6 +24,7 @@ GATE_CODES: dict[GateCode, str] = {
     "rule": "A policy forbids it.",
     "policies-failed": "The policies could not be evaluated.",
     "dataset-unknown": "This worker knows no such dataset.",
+    "withdrawn": "The data was withdrawn.",
 }
 # Each as the second half of a sentence: it ran because …
 REASON_CODES: dict[ReasonCode, str] = {
@@ -301,10 +302,12 @@ class Promotion(Record, frozen=True):
     dataset_id: str
     sequence: int
     version_id: str
-    run_id: str
+    run_id: str  # what made it: the run; of a rollback, withdrawal or retirement the id of that change
     fence: int
     policy_epoch: int
     promoted_at_ms: int
+    # What stands in the place of withdrawn data; set where a head is read for a target, and for no other use.
+    tombstone: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Holder(Record, frozen=True):
@@ -442,6 +445,7 @@ GateCode = Literal[
     "rule",
     "policies-failed",
     "dataset-unknown",
+    "withdrawn",
 ]
 
 ReasonCode = Literal[

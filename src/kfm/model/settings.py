@@ -31,6 +31,20 @@ class Rights(Strict, frozen=True):
     attribution: str | None = None
 
 
+class Owner(Strict, frozen=True):
+    """Who answers for a dataset: named in every notification about it."""
+
+    name: str
+    contact: str | None = None  # how to reach them: an address, a number, a channel
+
+
+class Escalate(Strict, frozen=True):
+    """Who else gets an incident that stays unacknowledged."""
+
+    after: str  # ISO 8601, from its opening
+    to: tuple[str, ...]  # names of hooks
+
+
 class DatasetSettings(Strict, frozen=True):
     id: str
     title: str | None = None
@@ -40,6 +54,8 @@ class DatasetSettings(Strict, frozen=True):
     bbox: tuple[float, float, float, float] | None = None
     rights: Rights | None = None
     lock: Literal["dataset", "domain"] = "dataset"
+    owner: Owner | None = None
+    escalate: Escalate | None = None
 
 
 class Pagination(Strict, frozen=True):
@@ -191,7 +207,7 @@ class Freeze(Strict, frozen=True):
 
 
 class Target(Strict, frozen=True):
-    """A publishing target: a projection of the promoted head."""
+    """A publishing target: a projection of the promoted head of every dataset that it takes."""
 
     kind: str  # branch | dcat | github-actions | local | noop | s3 | stac, or a kfm.publishers entry point
     name: str | None = None
@@ -199,6 +215,8 @@ class Target(Strict, frozen=True):
     url: str | None = None
     provider: str | None = None  # whose circuit its calls pass; None: by the address
     options: dict[str, str] = {}
+    datasets: tuple[str, ...] = ("*",)  # ids or patterns
+    care: tuple[Literal["public", "review", "restricted"], ...] | None = None  # None: public and review
 
 
 class Limits(Strict, frozen=True):
@@ -249,7 +267,7 @@ class Audit(Strict, frozen=True):
 class Hook(Strict, frozen=True):
     """Who is told when an incident opens, gets worse or is resolved."""
 
-    kind: str  # command | webhook | file, or a kfm.notifiers entry point
+    kind: str  # command | webhook | file | email | chat, or a kfm.notifiers entry point
     name: str | None = None  # None: the kind; what was delivered is kept under it
     command: tuple[str, ...] = ()
     url: str | None = None
@@ -257,6 +275,18 @@ class Hook(Strict, frozen=True):
     path: str | None = None
     options: dict[str, str] = {}
     timeout_seconds: float = 5.0
+    host: str | None = None  # email: of the mail server
+    port: int | None = None  # email; None: 587 with starttls, 465 with tls, 25 with none
+    security: Literal["starttls", "tls", "none"] = "starttls"
+    ca_file: str | None = None  # email: authorities to trust, in place of the system's
+    user: str | None = None  # env:NAME or file:PATH
+    password: str | None = None  # env:NAME or file:PATH
+    sender: str | None = None
+    to: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()  # only of these; empty: of all, and of providers
+    kinds: tuple[str, ...] = ()  # only of these kinds; empty: of all
+    severity: Literal["warning", "error", "critical"] = "warning"  # the least
+    escalation: bool = False  # only what is escalated to it, from then on
 
 
 class RunStateSettings(Strict, frozen=True):

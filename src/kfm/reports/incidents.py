@@ -8,8 +8,9 @@ from kfm.model.quantities import instant, one_line, short_id, utc
 from kfm.reports.lookup import SHOWN_CHARS_MAX, Sought, only
 
 
-def incident_document(incident: Any) -> dict[str, Any]:
-    from kfm.model.incidents import SEVERITY
+def incident_document(incident: Any, silences: Any = ()) -> dict[str, Any]:
+    """`silences`: those in force."""
+    from kfm.model.incidents import SEVERITY, silenced_until
 
     return {
         "incident_id": incident.incident_id,
@@ -29,6 +30,10 @@ def incident_document(incident: Any) -> dict[str, Any]:
         "opened_at": instant(incident.opened_at_ms),
         "last_at": instant(incident.last_at_ms),
         "resolved_at": instant(incident.resolved_at_ms),
+        "acknowledged_at": instant(incident.acknowledged_at_ms),
+        "acknowledged_by": incident.acknowledged_by,
+        "escalated_at": instant(incident.escalated_at_ms),
+        "silenced_until": instant(silenced_until(incident, silences)) if silences else None,
     }
 
 
@@ -41,7 +46,20 @@ def incident_text(document: dict[str, Any]) -> str:
         from kfm.model.incidents import condition
 
         what = condition(document["kind"], many, document["error_code"], document["error_class"])
-    return f"{document['severity']}: {whom}: {what}, since {utc(document['opened_at'])}"
+    since = f"since {utc(document['opened_at'])}"
+    return f"{document['severity']}: {whom}: {what}, {since}{incident_care(document)}"
+
+
+def incident_care(document: dict[str, Any]) -> str:
+    """Who has seen it, and whether it is silenced."""
+    said = ""
+    if document["acknowledged_at"]:
+        said += f", acknowledged by {one_line(document['acknowledged_by'])}"
+    if document["escalated_at"]:
+        said += f", escalated at {utc(document['escalated_at'])}"
+    if document["silenced_until"]:
+        said += f", silenced until {utc(document['silenced_until'])}"
+    return said
 
 
 _STATES = {"overdue": "behind", "withdrawn": "behind", "approval-waiting": "waiting"}
@@ -57,6 +75,17 @@ def incident_headline(documents: list[dict[str, Any]]) -> tuple[str, str, str, s
     who = APPROVER if worst["kind"] == "approval-waiting" else OPERATOR
     command = f"kfm incident show {short_id(worst['incident_id'])}"
     return state, f"{state}: {incident_text(worst)}", who, command
+
+
+def silence_document(silence: Any) -> dict[str, Any]:
+    return {
+        "scope": silence.scope,
+        "set_at": instant(silence.set_at_ms),
+        "until": instant(silence.until_ms),
+        "set_by": silence.set_by,
+        "rationale": silence.rationale,
+        "ended_at": instant(silence.ended_at_ms),
+    }
 
 
 def incident_next_step(ledger: Any, incident: Any) -> dict[str, Any] | None:

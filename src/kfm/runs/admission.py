@@ -36,6 +36,7 @@ from kfm.model.gates import (
     rights_gate,
     switch_gate,
     undeclared_gate,
+    withdrawal_gates,
 )
 from kfm.model.input_hash import fingerprint as fingerprint_of
 from kfm.model.next_steps import run_command
@@ -47,6 +48,7 @@ from kfm.model.records import (
     InvocationOutcome,
     Justification,
     Lock,
+    Manifest,
     Promotion,
     Record,
     ReopenReason,
@@ -242,12 +244,27 @@ def unsettled(ledger: LedgerReader, subject: RunSubject, run: Run) -> ReopenReas
     if head is None:
         missing = ReopenReason(code="not-published", text="Nothing of this dataset is published.")
         return missing if run.version_id else None
+    if _was_removed(ledger, head[1], subject, run):
+        return ReopenReason(code="not-published", text="A rollback or withdrawal has removed it since.")
     described = merge_items(head[1], subject.dataset, (), "merge")
     if described != head[1]:
         return ReopenReason(
             code="description-changed", text="The dataset's description or rights have changed."
         )
     return None
+
+
+def _was_removed(ledger: LedgerReader, head: Manifest, subject: RunSubject, run: Run) -> bool:
+    """Did a person's change take from the head what this run had published?"""
+    changed = ledger.change_reader().newest(subject.dataset.id) if run.version_id else None
+    if changed is None or subject.source.mode == "replace" or (run.end_time_ms or 0) > changed[1]:
+        return False
+    window, source_id = subject.window, subject.source.id
+    return not any(
+        (item.source_id, item.window_start_ms, item.window_end_ms)
+        == (source_id, window.start_ms, window.end_ms)
+        for item in head.items
+    )
 
 
 def as_configured(kernel: Kernel, subject: RunSubject) -> RunSubject | None:
@@ -267,6 +284,7 @@ def at_admission(kernel: Kernel, asked: RunSubject, *, dry_run: bool = False) ->
         _freezes(kernel, subject),
         rights_gate(dataset),
         *_policies(kernel, subject, "run", approval, dry_run),
+        *_withdrawn(kernel, subject),
     ]
     decision = combine(results, force_request(subject))
     return replace(decision, approval=(approval.request_id, approval.digest)) if approval else decision
@@ -287,15 +305,23 @@ def at_promotion(
         return combine([undeclared_gate(admitted.dataset.id)])
     dataset = subject.dataset
     used = approval_of(kernel.ledger, run) if run is not None else _usable(kernel, subject)
-    approval = _still(used, dataset, subject.work_base)
+    approval = _still(kernel, used, dataset, subject.work_base)
     results = [
         contract_gate(report),
         switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=True),
         _freezes(kernel, subject),
         rights_gate(dataset),
         *_policies(kernel, subject, "publish", approval, dry_run),
+        *_withdrawn(kernel, subject),
     ]
     return combine(results, force_request(subject))
+
+
+def _withdrawn(kernel: Kernel, subject: RunSubject) -> list[GateResult]:
+    """A gate that is there only where it refuses: the usual run has nothing to tell of it."""
+    known = kernel.ledger.change_reader().withdrawals(subject.dataset.id)
+    window = subject.window
+    return withdrawal_gates(known, subject.source.id, window.start_ms, window.end_ms) if known else []
 
 
 def _freezes(kernel: Kernel, subject: RunSubject) -> GateResult:
@@ -312,7 +338,9 @@ def at_projection(kernel: Kernel, dataset: DatasetSettings, head: Promotion) -> 
     """
     run = kernel.ledger.run(head.run_id)
     entry = next(iter(kernel.ledger.governance(kind="promotion", subject=head.run_id, limit=1)), None)
-    approval = _still(approval_of(kernel.ledger, run), dataset, run.work_base) if run else None
+    approval = _of_change(kernel.ledger, head)
+    if run is not None:
+        approval = _still(kernel, approval_of(kernel.ledger, run), dataset, run.work_base)
     context = facts(
         run.trigger_type if run else "manual",
         entry.rationale if entry else None,
@@ -325,6 +353,12 @@ def at_projection(kernel: Kernel, dataset: DatasetSettings, head: Promotion) -> 
         *kernel.policies.decide("publish", dataset, entry.actor if entry else "unknown", context),
     ]
     return combine(results)
+
+
+def _of_change(ledger: LedgerReader, head: Promotion) -> Approval | None:
+    """The approval under which a person's change made this version, if it needed one."""
+    known = ledger.approvals(state="approved", subject=f"change:{head.dataset_id}", limit=APPROVALS_MAX)
+    return next((one for one in known if one.used_by == head.run_id), None)
 
 
 def in_flight(ledger: LedgerReader, subject: RunSubject) -> GateDecision:
@@ -394,7 +428,8 @@ def _usable(kernel: Kernel, subject: RunSubject) -> Approval | None:
     known = kernel.ledger.approvals(state="approved", subject=subject.work_base, limit=APPROVALS_MAX)
     if not known:
         return None
-    return usable(known, attempt_digest(subject.dataset, subject.work_base), kernel.ledger.now_ms())
+    digest = attempt_digest(subject.dataset, subject.work_base, kernel.reached(subject.dataset))
+    return usable(known, digest, kernel.ledger.now_ms())
 
 
 def approval_of(ledger: LedgerReader, run: Run) -> Approval | None:
@@ -402,9 +437,11 @@ def approval_of(ledger: LedgerReader, run: Run) -> Approval | None:
     return used_by(ledger.approvals(state="approved", subject=run.work_base, limit=APPROVALS_MAX), run)
 
 
-def _still(approval: Approval | None, dataset: DatasetSettings, work_base: str) -> Approval | None:
-    """The approval, if the rights are still those that it was given for."""
-    if approval is None or approval.digest != attempt_digest(dataset, work_base):
+def _still(
+    kernel: Kernel, approval: Approval | None, dataset: DatasetSettings, work_base: str
+) -> Approval | None:
+    """The approval, if the rights and the targets are still those that it was given for."""
+    if approval is None or approval.digest != attempt_digest(dataset, work_base, kernel.reached(dataset)):
         return None
     return approval
 

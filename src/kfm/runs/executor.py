@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from kfm.calls.runtime import HERE
-from kfm.model.errors import Busy, Cancelled, KfmError, LostLease, PlanDrifted
+from kfm.model.errors import Busy, Cancelled, DataWithdrawn, KfmError, LostLease, PlanDrifted
 from kfm.model.records import GateResult, GovernanceEntry
 from kfm.model.retry_budgets import budget_ends_ms, limits_of
 from kfm.model.run_state import Fence
@@ -137,6 +137,9 @@ class RunExecutor:
             "upstream's fingerprint": (planned.fingerprint, self._discover().fingerprint),
         }
         drift = [f"the {what} is {is_now}, not {was}" for what, (was, is_now) in now.items() if was != is_now]
+        described = as_configured(self._kernel, subject) or subject
+        if moved := plans.other_targets(planned, self._kernel.reached(described.dataset)):
+            drift.append(moved)
         if drift:
             admission.refuse(subject, PlanDrifted(f"Plan made at {planned.made_at}: {'; '.join(drift)}."))
 
@@ -339,6 +342,8 @@ class RunExecutor:
             )
             if answer.answer == "cancelled":
                 raise Cancelled(kernel.store.cancelled(run.run_id) or "Its request was cancelled.")
+            if answer.answer == "withdrawn":
+                raise DataWithdrawn(f"{subject.dataset.id}: what this run would publish was withdrawn.")
             if answer.answer == "lost":
                 raise LostLease(f"{subject.scope} has passed to another run.")
             if answer.answer in ("promoted", "unchanged"):

@@ -189,6 +189,7 @@ def make_plan(
         fingerprint=prepared.fingerprint,
         output_version=subject.work.output_version,
         gates=gates,
+        targets=kernel.reached(subject.dataset),
         kfm_version=__version__,
         made_at_ms=kernel.clock.now_ms(),
     )

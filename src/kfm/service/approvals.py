@@ -17,6 +17,7 @@ from kfm.model.roles import is_same_person
 
 if TYPE_CHECKING:
     from kfm.app import App
+    from kfm.datasets.changes import ChangePlan
     from kfm.model.replays import ReplayPlan
     from kfm.model.requests import UpdateRequest
     from kfm.model.runs import Approve
@@ -65,22 +66,23 @@ def request_release(
 def request_attempt(app: App, subject: RunSubject, *, rationale: str, names: Sequence[str] = ()) -> Approval:
     """Request one attempt at work that the policies admit only with an approval."""
     from kfm.model.approvals import attempt_digest
+    from kfm.model.targets import reached_text
     from kfm.model.times import rfc3339
 
     dataset, trigger, window = subject.dataset, subject.trigger, subject.window
     _require_approvable(app, dataset.id, trigger.actor)
-    store = app.kernel.store
+    store, targets = app.kernel.store, app.kernel.reached(dataset)
     approval = Approval(
         request_id=app.ids.new(),
         kind="attempt",
         subject=subject.work_base,
-        digest=attempt_digest(dataset, subject.work_base),
+        digest=attempt_digest(dataset, subject.work_base, targets),
         requested_by=trigger.actor,
         requested_at_ms=store.now_ms(),
         rationale=app.loaded.discretion.said(rationale),
         ticket=trigger.ticket,
         about=f"one attempt at {dataset.id} from {subject.source.id}, "
-        f"{rfc3339(window.start_ms)}/{rfc3339(window.end_ms)}",
+        f"{rfc3339(window.start_ms)}/{rfc3339(window.end_ms)}, {reached_text(targets)}",
         dataset_id=dataset.id,
         requested_names=_requesters(app, names, trigger.claimed_actor),
     )
@@ -124,6 +126,7 @@ def request_replay(app: App, plan: ReplayPlan, by: Justification) -> Approval:
 
 def request_update(app: App, request: UpdateRequest, plan: RunPlan) -> bool:
     """Request an approval of what a request would change: of this preview, and of no other."""
+    from kfm.model.targets import reached_text
     from kfm.runs import plan as plans
 
     store, header = app.kernel.store, plan.header
@@ -138,7 +141,8 @@ def request_update(app: App, request: UpdateRequest, plan: RunPlan) -> bool:
         rationale=request.rationale or f"Asked for by {request.actor}.",
         ticket=request.ticket,
         about=f"update of {header.dataset_id} from {header.source_id}: "
-        f"{header.tally.added} added, {header.tally.changed} changed, {header.tally.removed} removed",
+        f"{header.tally.added} added, {header.tally.changed} changed, {header.tally.removed} removed, "
+        f"{reached_text(header.targets or ())}",
         dataset_id=header.dataset_id,
         requested_names=_requesters(app, (), request.claimed_actor),
     )
@@ -148,6 +152,36 @@ def request_update(app: App, request: UpdateRequest, plan: RunPlan) -> bool:
     )
     text = plans.write(plan).decode()
     return store.requests().await_approval(request, (header.digest, text), approval, entry)
+
+
+def request_change(app: App, plan: ChangePlan, by: Justification) -> Approval:
+    """Request a change of what is published: exactly the one of this plan."""
+    from kfm.datasets.changes import subject_of
+
+    store = app.kernel.store
+    removed = counted(plan.tally.removed, "file")
+    what = f"{plan.kind} of {plan.dataset_id}: {removed} removed, {plan.tally.added} added"
+    if plan.purge is not None:
+        many = counted(len(plan.purge.versions), "version")
+        what += f"; {many} and {counted(plan.purge.blobs, 'object')} purged for good"
+    approval = Approval(
+        request_id=app.ids.new(),
+        kind="change",
+        subject=subject_of(plan.dataset_id),
+        digest=plan.digest,
+        requested_by=by.actor,
+        requested_at_ms=store.now_ms(),
+        rationale=by.rationale or "",
+        ticket=by.ticket,
+        about=what,
+        dataset_id=plan.dataset_id,
+        requested_names=_requesters(app, app.identity.names, by.claimed_actor or None),
+    )
+    at_ms, facts = approval.requested_at_ms, {"about": approval.about}
+    entry = _entry(
+        app, "approval-requested", plan.dataset_id, approval, at_ms, facts, by.claimed_actor or None
+    )
+    return store.request_approval(approval, entry)
 
 
 def _requesters(app: App, names: Sequence[str], claimed_actor: str | None) -> tuple[str, ...]:
@@ -177,11 +211,17 @@ def approve(
 
     _require_undecided(approval)
     _require_another(approval, (actor, *names), "approve")
-    if approval.dataset_id is not None:
+    if approval.dataset_id is not None and approval.kind != "change":
         _require_approvable(app, approval.dataset_id, actor)
     kernel = app.kernel
     sweep(kernel.store, kernel.liveness)  # a process that died works on nothing
-    prepare = {"release": _release, "attempt": _attempt, "replay": _replay, "update": _update}[approval.kind]
+    prepare = {
+        "release": _release,
+        "attempt": _attempt,
+        "replay": _replay,
+        "update": _update,
+        "change": _change,
+    }[approval.kind]
     answer = kernel.store.approve(prepare(app, approval, (actor, *names), rationale, claimed_actor))
     if answer.lock is not None:
         raise LockHeld(held_by(answer.lock), remedy="Approve it once that attempt has ended, if it failed.")
@@ -289,9 +329,15 @@ def _attempt(
     """From now on one attempt may be made, for a while."""
     from kfm.model.approvals import attempt_digest
 
-    dataset = app.kernel.settings.declared(approval.dataset_id)
-    if dataset is None or attempt_digest(dataset, approval.subject) != approval.digest:
-        raise NotApproved("The dataset's rights are not those that the attempt was asked for with.")
+    kernel = app.kernel
+    dataset = kernel.settings.declared(approval.dataset_id)
+    if (
+        dataset is None
+        or attempt_digest(dataset, approval.subject, kernel.reached(dataset)) != approval.digest
+    ):
+        raise NotApproved(
+            "The dataset's rights or its targets are not those that the attempt was asked for with."
+        )
     return _for_a_while(app, approval, dataset.id, names, rationale, claimed_actor)
 
 
@@ -331,6 +377,19 @@ def _update(
         raise NotApproved("The request does not wait for this approval any more.")
     approving = _for_a_while(app, approval, approval.subject, names, rationale, claimed_actor)
     return replace(approving, update=request.request_id)
+
+
+def _change(
+    app: App,
+    approval: Approval,
+    names: tuple[str, ...],
+    rationale: str,
+    claimed_actor: str | None,
+) -> Approve:
+    """From now on the change may be applied, for a while: as it was planned, or not at all."""
+    return _for_a_while(
+        app, approval, approval.dataset_id or approval.subject, names, rationale, claimed_actor
+    )
 
 
 def _for_a_while(

@@ -13,6 +13,7 @@ from kfm.model.errors import BackendUnavailable, ConfigError, KfmError, WindowEr
 from kfm.model.keys import key_of
 from kfm.model.masked_names import names_by_dataset
 from kfm.model.quantities import moment
+from kfm.model.requests import claim_holds
 from kfm.model.scheduled_times import (
     LEFT_TO,
     account,
@@ -395,7 +396,7 @@ def _due(app: App) -> list[UpdateRequest]:
     reader, now_ms = app.ledger.request_reader(), app.ledger.now_ms()
     found = reader.due(now_ms, PAGE)
     for one in reader.requests(state="running", limit=PAGE):
-        if one.claim_until_ms <= now_ms or app.liveness.is_dead(one.claimed_by or ""):
+        if not claim_holds(one.claim_until_ms, now_ms) or app.liveness.is_dead(one.claimed_by or ""):
             found.append(one)
     # The order in which they are claimed.
     return sorted(found, key=lambda one: (one.not_before_ms, one.accepted_at_ms, one.instant_ms or 0))

@@ -105,6 +105,16 @@ ORDER BY o.number LIMIT :row_limit
 SELECT COUNT(*), MIN(o.recorded_at_ms)
 FROM outbox o LEFT JOIN hook_deliveries d ON d.number = o.number AND d.hook = :hook
 WHERE o.topic = :topic AND o.delivered_at_ms IS NULL AND d.delivered_at_ms IS NULL
+  AND NOT EXISTS (
+    SELECT 1 FROM incidents i JOIN silences s
+      ON s.scope = 'incident:' || i.incident_id OR (i.about = 'dataset' AND s.scope = 'dataset:' || i.name)
+    WHERE i.cause = o.subject AND s.ended_at_ms IS NULL
+  )
+
+-- name: hook_deliveries.skip
+INSERT INTO hook_deliveries (hook, number, tries, not_before_ms, delivered_at_ms)
+VALUES (:hook, :number, 0, 0, :at_ms)
+ON CONFLICT (number, hook) DO UPDATE SET delivered_at_ms = excluded.delivered_at_ms
 
 -- name: hook_deliveries.claim
 INSERT INTO hook_deliveries (hook, number, tries, not_before_ms, delivered_at_ms)
@@ -133,3 +143,46 @@ WHERE o.topic = :topic AND o.delivered_at_ms IS NULL ORDER BY o.number
 SELECT o.event_id, o.recorded_at_ms, o.body, d.hook, d.tries, d.delivered_at_ms
 FROM outbox o LEFT JOIN hook_deliveries d ON d.number = o.number
 WHERE o.subject = :subject AND o.topic = :topic AND o.topic <> 'unit-lineage' ORDER BY o.number, d.hook
+
+-- name: hook_deliveries.known
+SELECT 1 FROM outbox o JOIN hook_deliveries d ON d.number = o.number
+WHERE o.subject = :subject AND o.topic = :topic AND o.topic <> 'unit-lineage'
+  AND o.recorded_at_ms >= :since_ms AND d.tries > 0 AND d.delivered_at_ms IS NOT NULL
+LIMIT 1
+
+-- name: hook_deliveries.waiting_of
+SELECT number FROM outbox
+WHERE subject = :subject AND topic = :topic AND topic <> 'unit-lineage' AND delivered_at_ms IS NULL ORDER BY number
+
+-- name: incidents.waiting
+SELECT DISTINCT i.cause, i.about, i.name FROM incidents i JOIN outbox o ON o.subject = i.cause
+WHERE o.topic = :topic AND o.delivered_at_ms IS NULL
+
+-- name: incidents.acknowledge
+UPDATE incidents SET acknowledged_at_ms = :now_ms, acknowledged_by = :actor
+WHERE cause = :cause AND incident_id = :incident_id AND state = 'open' AND acknowledged_at_ms IS NULL
+RETURNING cause
+
+-- name: silences.put
+INSERT INTO silences (scope, set_at_ms, until_ms, set_by, rationale, ended_at_ms)
+VALUES (:scope, :set_at_ms, :until_ms, :set_by, :rationale, NULL)
+
+-- name: silences.end
+UPDATE silences SET ended_at_ms = :now_ms WHERE scope = :scope AND ended_at_ms IS NULL
+RETURNING scope
+
+-- name: silences.in_force
+SELECT scope, set_at_ms, until_ms, set_by, rationale, ended_at_ms FROM silences
+WHERE ended_at_ms IS NULL ORDER BY number
+
+-- name: silences.lapsed
+SELECT scope FROM silences WHERE ended_at_ms IS NULL AND until_ms <= :now_ms ORDER BY number
+
+-- name: silences.causes
+SELECT DISTINCT i.cause FROM incidents i JOIN silences s
+  ON s.scope = 'incident:' || i.incident_id OR (i.about = 'dataset' AND s.scope = 'dataset:' || i.name)
+WHERE s.ended_at_ms IS NULL
+
+-- name: silences.causes_of
+SELECT cause FROM incidents
+WHERE :scope = 'incident:' || incident_id OR (about = 'dataset' AND :scope = 'dataset:' || name) ORDER BY cause

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from kfm.model.breaker import Breaker, providers_of
 from kfm.model.incidents import Incident, Kind, incident_step
-from kfm.model.quantities import counted, moment, short_id
+from kfm.model.quantities import counted, moment, short_id, stopped
 from kfm.model.settings import Settings
 from kfm.reports.blockers import lifting, open_circuits
 from kfm.reports.breakers import breaker_document, breaker_text
-from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_link, of_run, stopped
+from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_link, of_run
 from kfm.reports.incidents import incident_document, incident_text
 from kfm.reports.next_steps import step_of_run
 
@@ -54,7 +54,7 @@ def explain_breaker(ledger: LedgerReader, settings: Settings, breaker: Breaker, 
 
 def explain_incident(ledger: LedgerReader, settings: Settings, found: Incident, now_ms: int) -> Explanation:
     ref = Ref(type="incident", id=found.incident_id)
-    name, said = f"Incident {found.incident_id}", incident_text(incident_document(found))
+    name, said = f"Incident {found.incident_id}", incident_text(incident_document(found, ledger.silences()))
     if found.state == "resolved":
         reason = f"{name} is resolved since {moment(found.resolved_at_ms or 0)}: {said}."
     else:

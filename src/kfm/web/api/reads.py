@@ -237,7 +237,8 @@ def incidents(call: ApiCall) -> Any:
         call.app.ledger.incidents(state=None if query["all"] else "open", limit=query["limit"] + 1),
         query["limit"],
     )
-    return {"incidents": [incident_document(one) for one in found], "more": more}
+    silences = call.app.ledger.silences()
+    return {"incidents": [incident_document(one, silences) for one in found], "more": more}
 
 
 def one_incident(call: ApiCall) -> Any:
@@ -249,7 +250,7 @@ def one_incident(call: ApiCall) -> Any:
     if wanted != incident.incident_id and call.visibility.hides_record(incident):
         raise missing("incident")  # a cause can be computed: finding it would confirm a guess
     return {
-        "incident": incident_document(incident),
+        "incident": incident_document(incident, ledger.silences()),
         "subjects": ledger.incident_subjects(incident.cause, SUBJECTS_MAX),
         "told": [notification_document(one) for one in ledger.hook_deliveries(incident.cause)],
         "next_step": incident_next_step(ledger, incident),

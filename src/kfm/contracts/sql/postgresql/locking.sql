@@ -61,3 +61,9 @@ SELECT
   approved_at_ms, approval_rationale, about, dataset_id, requested_names, expires_at_ms, used_by,
   used_attempt, used_at_ms, rejected_by, rejected_at_ms, rejection_rationale
 FROM approvals WHERE request_id = :request_id FOR UPDATE
+
+-- name: approvals.usable_change
+SELECT request_id FROM approvals
+WHERE request_id = :request_id AND kind = 'change' AND state = 'approved' AND used_at_ms IS NULL
+  AND expires_at_ms > :now_ms AND digest = :digest
+FOR UPDATE
