@@ -199,7 +199,7 @@ class _Step:
         reasons = {
             "policy": "Missed; its policy has no catch-up.",
             "window": f"Missed more than {duration(policy.within_ms)} ago, which its policy lets go.",
-            "cap": f"Missed; its policy catches up {counted(policy.cap, 'window')} at once, the oldest first.",
+            "cap": f"Missed; its policy catches up {counted(policy.cap, 'window')} at once, oldest first.",
             "shared": "Missed; an earlier one asks for the same window.",
         }
         room = max(0, policy.cap - len(others))

@@ -592,7 +592,7 @@ class Admission:
             self._not_admitted(subject, "failed", error, run=run)
 
     def _require_arrival(self, subject: RunSubject, decision: StartDecision) -> None:
-        """Data that has not come yet begins no run: what asked for it waits, and a call that can't is told."""
+        """Data that has not come yet begins no run: what asked for it waits; a call that can't is told."""
         answered = self._not_yet()
         if answered is None:
             return

@@ -210,7 +210,7 @@ class Scheduler:
         return now not in (before, state.grounds) and not is_held(schedule, state)
 
     def _ask_again(self, schedule: Schedule, state: ScheduleState, now_ms: int) -> int:
-        """Refused windows, when what refused them may be gone; the rest goes with the next scheduled times."""
+        """Refused windows, when what refused them may be gone; the rest goes with later scheduled times."""
         unsettled = self._requests.unsettled_of(schedule.id)
         found = self._requests.refused_of(schedule.id, schedule.missed.cap)
         if not found or _is_catching_up(unsettled):

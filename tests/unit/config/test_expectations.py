@@ -1,4 +1,4 @@
-"""Expectations and the answers that are waited through: what is no sense is refused, with line and way out."""
+"""Expectations and the answers that are waited through: nonsense is refused, with line and way out."""
 
 from __future__ import annotations
 
