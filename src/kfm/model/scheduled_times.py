@@ -204,7 +204,7 @@ class _Step:
         }
         room = max(0, policy.cap - len(others))
         if policy.run == "last":
-            reasons["policy"] = "Missed; its policy catches up the last one only."
+            reasons["policy"] = "Missed; the last one is caught up, and the windows of the others follow."
         if self._drops:
             schedule = replace(schedule, missed=replace(policy, run="none"))
             reasons["policy"] = self._dropped
