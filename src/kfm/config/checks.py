@@ -294,8 +294,8 @@ def _not_yet_status(source: SourceSettings, status: int, here: str) -> Iterator[
     elif not 400 <= status <= 499 or status in RETRIED_STATUSES:
         yield (
             here,
-            f"`not_yet` takes HTTP statuses that say that something is not there, such as 404, not `{status}`: "
-            "what may pass by itself is retried anyway",
+            "`not_yet` takes HTTP statuses that say that something is not there, such as 404, "
+            f"not `{status}`: what may pass by itself is retried anyway",
         )
 
 
@@ -364,7 +364,10 @@ def _member(sync: SourceSettings, member: SourceSettings) -> str | None:
         )
     for field in ("expect", "not_yet"):
         if getattr(member, field):
-            return f"`{field}` of `{member.id}` has no effect, since the sync `{sync.id}` runs it; give it to the sync"
+            return (
+                f"`{field}` of `{member.id}` has no effect, since the sync `{sync.id}` runs it; "
+                "give it to the sync"
+            )
     for field in ("webhook", "follows"):
         if getattr(member, field):
             return (

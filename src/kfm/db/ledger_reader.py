@@ -114,7 +114,7 @@ class LedgerReader:
         return rows.run_from(row) if row else None
 
     def is_touched(self, source_id: str, start_ms: int, end_ms: int) -> bool:
-        """Has any run looked at this window of a source?"""
+        """Has any run looked at this window of a source, or has a person settled it?"""
         return bool(
             self._session.one(
                 "runs.touched", source_id=source_id, window_start_ms=start_ms, window_end_ms=end_ms

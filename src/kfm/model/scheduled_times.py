@@ -199,12 +199,12 @@ class _Step:
         reasons = {
             "policy": "Missed; its policy has no catch-up.",
             "window": f"Missed more than {duration(policy.within_ms)} ago, which its policy lets go.",
-            "cap": f"Missed; its policy catches up {counted(policy.cap, 'window')} at once, the oldest first.",
+            "cap": f"Missed; its policy catches up {counted(policy.cap, 'window')} at once, oldest first.",
             "shared": "Missed; an earlier one asks for the same window.",
         }
         room = max(0, policy.cap - len(others))
         if policy.run == "last":
-            reasons["policy"] = "Missed; its policy catches up the last one only."
+            reasons["policy"] = "Missed; the last one is caught up, and the windows of the others follow."
         if self._drops:
             schedule = replace(schedule, missed=replace(policy, run="none"))
             reasons["policy"] = self._dropped

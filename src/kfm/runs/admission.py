@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kfm.model import keys
 from kfm.model.admission import Asked, CircuitWait, StartDecision, StartFacts, may_start
 from kfm.model.approvals import attempt_digest, seen, usable, used_by
-from kfm.model.arrival import asked_until_ms, not_yet_error
+from kfm.model.arrival import not_yet_error
 from kfm.model.breaker import providers_of
 from kfm.model.errors import (
     BudgetSpent,
@@ -510,14 +510,15 @@ class Admission:
         *,
         fingerprint: Callable[[], str],
         start: Start,
-        not_yet: Callable[[], NotYet | None] = lambda: None,
+        not_yet: Callable[[], tuple[NotYet, int] | None] = lambda: None,
     ) -> None:
         self._kernel = kernel
         self._store = kernel.store
         self._invocation_id = kernel.ids.new()
         self._policies = kernel.policies.bundle_id  # in force while this is decided
         self._fingerprint = fingerprint  # of upstream now; read only where it decides
-        self._not_yet = not_yet  # upstream's answer, if it means that the data has not come yet
+        # Upstream's answer, if it means that the data has not come yet, and until when it is asked for then.
+        self._not_yet = not_yet
         self._start = start
 
     def admit(self, subject: RunSubject) -> Admitted | AlreadyDone:
@@ -591,19 +592,18 @@ class Admission:
             self._not_admitted(subject, "failed", error, run=run)
 
     def _require_arrival(self, subject: RunSubject, decision: StartDecision) -> None:
-        """Data that has not come yet begins no run: what asked for it waits, and a call that can't is told."""
-        answer = self._not_yet()
-        if answer is None:
+        """Data that has not come yet begins no run: what asked for it waits; a call that can't is told."""
+        answered = self._not_yet()
+        if answered is None:
             return
-        request, now_ms = self._start.request, self._store.now_ms()
+        (answer, until_ms), request, now_ms = answered, self._start.request, self._store.now_ms()
         since_ms = request.accepted_at_ms if request is not None else now_ms
-        until_ms = asked_until_ms(subject.source, subject.window)
         error = not_yet_error(answer, since_ms, now_ms, until_ms, self._kernel.rng.unit())
         if request is not None:
             raise NotAdmitted(error, run=decision.run)
         if isinstance(error, DataNotYet):
             self._wait_for(subject, error, now_ms)
-        self._not_admitted(subject, "busy" if isinstance(error, DataNotYet) else "failed", error)
+        self._not_admitted(subject, "busy", error)  # nothing failed: the window has no data
 
     def _wait_for(self, subject: RunSubject, error: DataNotYet, now_ms: int) -> None:
         """The call leaves a request that asks again, unless one does already."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kfm import __version__
 from kfm.model.admission import may_start
-from kfm.model.arrival import asked_until_ms, not_yet_error
+from kfm.model.arrival import not_yet_error
 from kfm.model.errors import KfmError
 from kfm.model.gates import GateDecision, refusal
 from kfm.model.records import GateResult, Manifest, Promotion, Run, ValidationReport
@@ -82,7 +82,7 @@ def preview(kernel: Kernel, subject: RunSubject, start: Start) -> RunReport:
                     answer,
                     start.request.accepted_at_ms if start.request is not None else kernel.ledger.now_ms(),
                     kernel.ledger.now_ms(),
-                    asked_until_ms(subject.source, subject.window),
+                    preparation.asked_until(kernel, subject),
                     kernel.rng.unit(),
                 )
                 outcome, word = ending(error)

@@ -32,6 +32,7 @@ from kfm.runs.artifacts import leave_provenance
 from kfm.runs.kernel import RunReport
 from kfm.service.dispatcher import CLAIM_MS, Dispatcher, run_request_of
 from kfm.service.incidents import deliver_incidents
+from kfm.service.overdue import mark_overdue
 from kfm.system import os_trouble
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ TROUBLE_MS = 1_000
 TROUBLE_MS_MAX = 30_000
 RECOVER_MS = 2_000
 DELIVER_MS = 5_000
+OVERDUE_MS = 60_000
 SEAL_MS = 60_000
 SEAL_MIN = 100
 JOINED_S = 30.0  # how long runs that are under way are waited for, all together
@@ -352,6 +354,7 @@ class ServiceThreads:
         tasks = [
             PeriodicTask("lineage", DELIVER_MS, partial(deliver, app)),
             PeriodicTask("incidents", DELIVER_MS, partial(deliver_incidents, app)),
+            PeriodicTask("overdue", OVERDUE_MS, partial(mark_overdue, app)),
             PeriodicTask("seals", SEAL_MS, lambda: seal_all(app.kernel.store, app.actor, SEAL_MIN)),
         ]
         while not self._stop.wait(1.0):

@@ -95,6 +95,10 @@ WHERE r.schedule_id = :schedule_id
     WHERE t.source_id = r.source_id AND t.window_start_ms = r.window_start_ms AND t.window_end_ms = r.window_end_ms
       AND (r.overtaken = 0 OR t.status <> 'failed')
   )
+  AND NOT EXISTS (
+    SELECT 1 FROM settled_windows s
+    WHERE s.source_id = r.source_id AND s.window_start_ms = r.window_start_ms AND s.window_end_ms = r.window_end_ms
+  )
 ORDER BY r.window_start_ms, r.window_end_ms LIMIT :row_limit
 
 -- name: requests.overtaken
