@@ -232,7 +232,7 @@ class Ledger(LedgerReader):
             known = approvals.same_waiting(session, approval)
             if known is not None:
                 return known
-            session.all("approvals.insert", **approvals.approval_parameters(approval))
+            approvals.start_waiting(session, approval, self._journal.watch)
             governance.append(session, [entry])
             return approval
 
@@ -240,11 +240,30 @@ class Ledger(LedgerReader):
 
     def approve(self, request: Approve) -> ApproveResult:
         """Approve and carry out; not if the subject has changed since the request, or is being worked on."""
-        return self._database.write(lambda session: approvals.approve(session, request))
+        watch = self._journal.watch
+        return self._database.write(lambda session: approvals.approve(session, request, watch))
 
     def reject(self, request: Reject) -> bool:
         """Reject what was asked for; False if it was decided on meanwhile, or is the asker's own."""
-        return self._database.write(lambda session: approvals.reject(session, request))
+        watch = self._journal.watch
+        return self._database.write(lambda session: approvals.reject(session, request, watch))
+
+    def stand(self, approval: Approval, entry: GovernanceEntry) -> None:
+        """A standing approval, given and recorded in one act."""
+
+        def change(session: Session) -> None:
+            session.all("approvals.insert", **approvals.approval_parameters(approval))
+            governance.append(session, [entry])
+
+        self._database.write(change)
+
+    def revoke_approval(
+        self, request_id: str, by: str, rationale: str, entries: Sequence[GovernanceEntry]
+    ) -> bool:
+        """End an approval before its time; False: it was used up or revoked meanwhile."""
+        return self._database.write(
+            lambda session: approvals.revoke(session, request_id, by, rationale, entries)
+        )
 
     # --- breakers --------------------------------------------------------------------
 
@@ -340,7 +359,7 @@ class Ledger(LedgerReader):
     def schedule_states(self) -> ScheduleStates:
         from kfm.db.schedules import ScheduleStates
 
-        return ScheduleStates(self._database)
+        return ScheduleStates(self._database, self._journal.watch)
 
     # --- projections and collection ---------------------------------------------------
 

@@ -58,6 +58,7 @@ class GateDecision(Record, frozen=True, kw_only=True):
     first_blocker: GateResult | None = None
     halts: bool = False
     approval: tuple[str, str] | msgspec.UnsetType = msgspec.UNSET  # request and digest of what counted
+    answered: bool | msgspec.UnsetType = msgspec.UNSET  # a second person answers for this one attempt
 
     @property
     def overridden(self) -> tuple[str, ...]:

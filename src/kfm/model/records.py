@@ -22,6 +22,7 @@ GATE_CODES: dict[GateCode, str] = {
     "contract-violated": "A check of the data contract failed.",
     "contract-empty": "The data contract made no check.",
     "rule": "A policy forbids it.",
+    "approval-required": "The source needs an approval, and none was given.",
     "policies-failed": "The policies could not be evaluated.",
     "dataset-unknown": "This worker knows no such dataset.",
 }
@@ -433,6 +434,7 @@ GateCode = Literal[
     "contract-violated",
     "contract-empty",
     "rule",
+    "approval-required",
     "policies-failed",
     "dataset-unknown",
 ]

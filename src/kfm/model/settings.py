@@ -64,6 +64,19 @@ class Webhook(Strict, frozen=True):
     approval: Literal["none", "required"] = "none"  # required: a second person approves the preview
 
 
+class StandingApproval(Strict, frozen=True):
+    """Who may give a standing approval for a source, and for how long. It is given with `kfm approvals stand`."""
+
+    by: tuple[str, ...] = ()  # subjects of people with the role approve; none: any of them
+    until: str | None = None  # a date or time: no standing approval reaches beyond it
+
+
+class SourceApprovals(Strict, frozen=True):
+    """Approvals of a source, beside those of single previews."""
+
+    standing: StandingApproval | None = None  # None: any person with the role approve, for at most 366 days
+
+
 TRIGGERS = ("cron", "manual", "webhook", "upstream-event")
 
 
@@ -135,6 +148,9 @@ class SourceSettings(Strict, frozen=True):
     members: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()  # datasets of announced objects whose arrival starts it
     webhook: Webhook | None = None  # None: no webhooks
+    # required: a second person approves the preview of each run, whatever asked for it
+    approval: Literal["none", "required"] = "none"
+    approvals: SourceApprovals | None = None
 
 
 class SourceDefaults(Strict, frozen=True):
