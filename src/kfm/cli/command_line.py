@@ -29,7 +29,10 @@ COMMANDS = {
     "breaker": ("kfm.cli.breaker", "List and reset circuit breakers of providers."),
     "incident": ("kfm.cli.incident", "List, show and close incidents; send notifications of them."),
     "quarantine": ("kfm.cli.quarantine", "List, show and resume quarantined work."),
-    "approvals": ("kfm.cli.approvals", "Request approvals; list, show, approve and reject them."),
+    "approvals": (
+        "kfm.cli.approvals",
+        "Request, list, show, give, reject and revoke approvals.",
+    ),
     "whoami": ("kfm.cli.whoami", "Show who you are here, and what you may do."),
     "project": ("kfm.cli.project", "Make every target show what is promoted."),
     "branch": ("kfm.cli.branch", "List, compare, merge and revert branches of data."),

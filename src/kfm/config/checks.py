@@ -22,6 +22,7 @@ from kfm.config.document import (
 )
 from kfm.config.secrets import inline_secrets, is_reference
 from kfm.config.section_checks import (
+    approval_problems,
     ingest_problems,
     people_problems,
     retry_problems,
@@ -80,6 +81,7 @@ def check(document: Document, settings: Settings) -> None:
         *ingest_problems(settings),
         *people_problems(settings),
         *webhook_problems(settings),
+        *approval_problems(settings),
         *retry_problems(settings),
         *serve_problems(settings),
         *inline_secrets(settings),
@@ -290,12 +292,17 @@ def _member(sync: SourceSettings, member: SourceSettings) -> str | None:
             f"sync `{sync.id}` would publish what its member `{member.id}` fetches without running the "
             "member's `pipeline`; give the sync itself a pipeline"
         )
-    for field in ("webhook", "follows"):
+    for field in ("webhook", "follows", "approvals"):
         if getattr(member, field):
             return (
                 f"`{field}` of `{member.id}` would run it alone, and the sync `{sync.id}` publishes its "
                 "data, too; give it to the sync"
             )
+    if member.approval == "required":
+        return (
+            f"`approval` of `{member.id}` would not be asked for, since the sync `{sync.id}` publishes its "
+            "data; give it to the sync"
+        )
     return None
 
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
-from kfm.config.document import NAME, NAME_RULE, Problem, is_web_address
+from kfm.config.document import NAME, NAME_RULE, Problem, clause, is_web_address
 from kfm.config.secrets import WAY_OUT, is_reference
 from kfm.model.breaker import PROVIDER_CHARS_MAX, is_provider_name
-from kfm.model.errors import ConfigError
+from kfm.model.errors import ConfigError, WindowError
 from kfm.model.quantities import did_you_mean
 from kfm.model.roles import KnownPerson, read_hash
 from kfm.model.settings import (
@@ -21,6 +21,7 @@ from kfm.model.settings import (
     SourceSettings,
     TriggerRetrySettings,
 )
+from kfm.model.windows import parse_instant
 
 if TYPE_CHECKING:
     from kfm.model.settings import Ingest, IngestQueue
@@ -256,6 +257,28 @@ def webhook_problems(settings: Settings) -> Iterator[Problem]:
     for index, source in enumerate(settings.sources):
         if source.webhook is not None:
             yield from _webhook(source, f"sources[{index}].webhook")
+
+
+def approval_problems(settings: Settings) -> Iterator[Problem]:
+    """Whom `approvals.standing` names has the role approve; its date can be read."""
+    approvers = [one.subject for one in settings.people if "approve" in one.roles]
+    for index, source in enumerate(settings.sources):
+        rule = source.approvals.standing if source.approvals is not None else None
+        if rule is None:
+            continue
+        path = f"sources[{index}].approvals.standing"
+        for number, name in enumerate(rule.by):
+            if name not in approvers:
+                hint = did_you_mean(name, approvers)
+                yield (
+                    f"{path}.by[{number}]",
+                    f"`{name[:40]}` is not among the people with the role approve{hint}",
+                )
+        if rule.until is not None:
+            try:
+                parse_instant(rule.until, "UTC")
+            except WindowError as error:
+                yield f"{path}.until", f"`until` can't be used: {clause(error.detail)}"
 
 
 _COUNTS = (1, 1_000)

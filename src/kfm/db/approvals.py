@@ -56,7 +56,11 @@ def same_waiting(session: Session, approval: Approval) -> Approval | None:
     return next(same, None)
 
 
-def start_waiting(session: Session, approval: Approval, watch: IncidentKeeper) -> None:
+def start_waiting(
+    session: Session,
+    approval: Approval,
+    watch: IncidentKeeper,  # noqa: ARG001 - notifications of waiting approvals begin here
+) -> None:
     """A second person is asked: the one place where an approval begins to wait."""
     session.all("approvals.insert", **approval_parameters(approval))
 
@@ -209,6 +213,4 @@ def use(session: Session, approval: tuple[str, str] | None, run_id: str, attempt
     )
     assert used is not None, "the approval's row is ours inside this transaction"
     if used[0] != "attempt":
-        session.all(
-            "approval_uses.add", request_id=approval[0], run_id=run_id, attempt=attempt, at_ms=now_ms
-        )
+        session.all("approval_uses.add", request_id=approval[0], run_id=run_id, attempt=attempt, at_ms=now_ms)

@@ -279,7 +279,7 @@ class RequestReader:
         return None if row is None else request_from(row)
 
     def approved_of(self, dataset_id: str) -> list[tuple[str, str, int | None]]:
-        """Request, approval and version of the previews of a dataset that were approved and have not ended."""
+        """Request, approval and version of previews of a dataset that were approved and have not ended."""
         found = self._database.session.all(
             "requests.approved_of_dataset", dataset_id=dataset_id, row_limit=SAME_MAX
         )
@@ -468,9 +468,7 @@ class Requests(RequestReader):
         ended, now_ms = [], session.now_ms()
         for older in _awaiting_same(session, request):
             reason = f"Superseded by request {request.request_id}, whose preview is newer."
-            session.one(
-                "requests.superseded", request_id=older.request_id, reason=reason, ended_at_ms=now_ms
-            )
+            session.one("requests.superseded", request_id=older.request_id, reason=reason, ended_at_ms=now_ms)
             for each in approvals.supersede(session, older.request_id, approval_id, self._watch):
                 ended.append(
                     governance_entry(

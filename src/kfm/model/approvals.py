@@ -128,7 +128,7 @@ def names_of(people: Sequence[PersonSettings], subject: str) -> tuple[str, ...]:
 
 
 def is_required(source: SourceSettings, request: UpdateRequest | None) -> bool:
-    """Does the source, or the way in which it was asked for, need a second person whatever the policies say?"""
+    """Does the source, or the way in which it was asked for, need a second person in any case?"""
     return source.approval == "required" or (request is not None and request.needs_approval)
 
 

@@ -65,7 +65,7 @@ class Webhook(Strict, frozen=True):
 
 
 class StandingApproval(Strict, frozen=True):
-    """Who may give a standing approval for a source, and for how long. It is given with `kfm approvals stand`."""
+    """Who may give a standing approval with `kfm approvals stand`, and for how long."""
 
     by: tuple[str, ...] = ()  # subjects of people with the role approve; none: any of them
     until: str | None = None  # a date or time: no standing approval reaches beyond it

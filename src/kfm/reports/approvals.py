@@ -50,7 +50,7 @@ def excluded_by(ledger: LedgerReader, approval: Approval) -> Exclusion | None:
 
 
 def rivals(ledger: LedgerReader, approval: Approval) -> list[str]:
-    """Undecided approvals of the same dataset on the same version: one of them can be carried out as it is."""
+    """Undecided approvals of the same dataset on the same version: only one can be carried out as shown."""
     if approval.kind != "update" or approval.status != "requested" or approval.base_sequence is None:
         return []
     return sorted(

@@ -316,8 +316,8 @@ def at_promotion(
         return combine([undeclared_gate(admitted.dataset.id)])
     dataset = subject.dataset
     if run is not None:
-        used = approval_of(kernel.ledger, run)
-        approval = _still(kernel, used, dataset, subject.source.id, subject.work.output_version, run.work_base)
+        used, version = approval_of(kernel.ledger, run), subject.work.output_version
+        approval = _still(kernel, used, dataset, subject.source.id, version, run.work_base)
         approval = None if approval is not None and approval.revoked_at_ms is not None else approval
     else:
         approval = usable_approval(kernel, subject, request)
@@ -384,7 +384,7 @@ def beyond_approval(policies: PolicyEngine, dataset: DatasetSettings, actor: str
 
 
 def asks_approval(kernel: Kernel, asked: RunSubject, request: UpdateRequest | None) -> bool:
-    """Would a second person's approval let this begin, and nothing less? Then it is asked for, with a preview.
+    """Would an approval let this begin, and nothing less? Then it is asked for, with a preview.
 
     Not where a switch or a freeze keeps it waiting, nor where a rule refuses it also with an approval.
     """

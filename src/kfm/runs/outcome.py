@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from kfm.calls.guard import classify_call
 from kfm.calls.runtime import handed_up
-from kfm.model.approvals import is_for_one_attempt
 from kfm.model.admission import SWITCH_MS, settlement
+from kfm.model.approvals import is_for_one_attempt
 from kfm.model.errors import (
     BackendUnavailable,
     Busy,

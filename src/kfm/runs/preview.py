@@ -23,9 +23,7 @@ def preview(kernel: Kernel, subject: RunSubject, start: Start) -> RunReport:
     started_ms, artifacts_dir = kernel.clock.monotonic_ms(), start.artifacts_dir
     if start.force:
         subject = forced(subject, kernel.ledger.forces(subject.work_base) + 1)
-    admission = gating.at_admission(
-        kernel, subject, request=start.request, dry_run=True, assume=start.assume
-    )
+    admission = gating.at_admission(kernel, subject, request=start.request, dry_run=True, assume=start.assume)
     asked, seen = gating.asked_for(subject, start), kernel.ledger.latest_run(subject.work_base)
     known = gating.facts_of_run(kernel, subject, seen, admission)
     decision = may_start(asked, seen, known, kernel.ledger.now_ms())

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kfm.db.leases import CANCELLED, LEASE_EXPIRED, WORKER_DIED
-from kfm.model.approvals import is_for_one_attempt
 from kfm.model.admission import SWITCH_MS, settlement
+from kfm.model.approvals import is_for_one_attempt
 from kfm.model.errors import UsageError
 from kfm.model.next_steps import work_command
 from kfm.model.quarantine import QuarantineEntry, RetryState, Waiting, facts_of, held_run

@@ -13,8 +13,7 @@ from kfm.model.next_steps import work_command
 from kfm.model.quantities import counted, moment
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import GovernanceEntry, Justification, governance_entry
-from kfm.model.roles import is_same_person
-
+from kfm.model.roles import Identity, is_same_person
 from kfm.reports.quarantine import approval_document
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from kfm.model.runs import Approve
     from kfm.model.settings import Settings
     from kfm.runs.admission import RunSubject
+    from kfm.runs.kernel import RunReport, RunRequest
     from kfm.runs.plan import RunPlan
 
 
@@ -128,14 +128,14 @@ def request_replay(app: App, plan: ReplayPlan, by: Justification) -> Approval:
 
 def request_update(app: App, request: UpdateRequest, plan: RunPlan) -> bool:
     """Request an approval of what a request would change: of this preview, and of no other."""
-    from kfm.model.approvals import attempt_digest
+    from kfm.model.approvals import attempt_digest, names_of
     from kfm.runs import plan as plans
     from kfm.service.dispatcher import run_request_of
 
     store, header = app.kernel.store, plan.header
     _require_approvable(app, header.dataset_id, request.actor)
     subject = app.subject(run_request_of(request))
-    names = app.identity.names if request.actor == app.actor else ()
+    names = names_of(app.settings.people, request.actor)
     approval = Approval(
         request_id=app.ids.new(),
         kind="update",
@@ -159,6 +159,82 @@ def request_update(app: App, request: UpdateRequest, plan: RunPlan) -> bool:
     )
     text = plans.write(plan).decode()
     return store.requests().await_approval(request, (header.digest, text), approval, entry)
+
+
+def run_approved(app: App, asked: RunRequest) -> RunReport | None:
+    """Make the attempt of a request of the same work whose preview was approved, now; None: there is none."""
+    if asked.dry_run or asked.force or asked.plan_path is not None:
+        return None
+    window = app.subject(asked).window
+    found = app.ledger.request_reader().approved_same(asked.source_id, window)
+    return None if found is None else _worked_off(app, found.request_id)[1]
+
+
+def ask_instead(app: App, asked: RunRequest, refused: RunReport) -> RunReport:
+    """The request of a person whose run needs an approval: its preview waits for a second person.
+
+    Else the report of the refusal, as it is.
+    """
+    from kfm.model.errors import GateDenied
+    from kfm.model.keys import request_id
+    from kfm.model.next_steps import approve_command
+    from kfm.model.requests import UpdateRequest, synchronous_key
+    from kfm.runs.admission import asks_approval
+
+    may_ask = asked.by_person and not (asked.dry_run or asked.force or asked.plan_path is not None)
+    subject = app.subject(asked)
+    if not may_ask or not isinstance(refused.error, GateDenied):
+        return refused
+    if not asks_approval(app.kernel, subject, None):
+        return refused
+    trigger, key = subject.trigger, synchronous_key(app.ids.new())
+    request = UpdateRequest(
+        request_id=request_id(key),
+        key=key,
+        kind="manual",
+        source_id=subject.source.id,
+        dataset_id=subject.dataset.id,
+        window_start_ms=subject.window.start_ms,
+        window_end_ms=subject.window.end_ms,
+        actor=trigger.actor,
+        accepted_at_ms=app.kernel.store.now_ms(),
+        claimed_actor=trigger.claimed_actor,
+        rationale=trigger.rationale,
+        ticket=trigger.ticket,
+        correction=trigger.correction,
+        by_person=True,
+    )
+    app.kernel.store.requests().accept([request])
+    now, report = _worked_off(app, request.request_id)
+    if report is not None or now is None:
+        return report or refused
+    waiting = now if now.state == "awaiting-approval" else None
+    if waiting is None and now.outcome == "superseded":
+        waiting = next(iter(app.ledger.request_reader().awaiting_same(now)), None)
+    if waiting is None:
+        return replace(refused, reason=now.reason or refused.reason)
+    (approval,) = app.ledger.approvals(state="requested", subject=waiting.request_id, limit=1)
+    error = NotApproved(
+        f"It waits for a second person's approval of its preview: approval {approval.request_id}.",
+        remedy=f"Let another person run: {approve_command(approval.request_id)}",
+    )
+    return replace(refused, word="waiting", reason=error.message, error=error, gates=(), decision=None)
+
+
+CLAIM_MS = 3_600_000  # of one's own request: a dead process is known to be dead before
+
+
+def _worked_off(app: App, request_id: str) -> tuple[UpdateRequest | None, RunReport | None]:
+    """The request, worked off by this process, and the report of its run, if one was made."""
+    from kfm.service.runner import make_dispatcher
+
+    reports: list[RunReport] = []
+    dispatcher = make_dispatcher(app, on_report=lambda _request, report: reports.append(report))
+    requests = app.kernel.store.requests()
+    taken = requests.take(request_id, app.kernel.worker_id, CLAIM_MS)
+    if taken is not None:
+        dispatcher.work(taken)
+    return requests.request(request_id), reports[0] if reports else None
 
 
 def _asked_by(request: UpdateRequest) -> str:
@@ -191,9 +267,7 @@ def asked_before(app: App, request: UpdateRequest, subject: RunSubject) -> Reque
         for one in known:
             same = (one.fingerprint, one.base_sequence) == (fingerprint, head[0].sequence if head else 0)
             if one.subject == older.request_id and one.status == "requested" and same:
-                reason = (
-                    f"Request {older.request_id} for the same waits already: approval {one.request_id}."
-                )
+                reason = f"Request {older.request_id} for the same waits already: approval {one.request_id}."
                 return RequestOutcome(state="cancelled", outcome="superseded", reason=reason)
     if rejected is not None and rejected.fingerprint == fingerprint:
         at = moment(rejected.rejected_at_ms or 0)
@@ -212,6 +286,7 @@ def stand(
     app: App,
     source_id: str,
     *,
+    identity: Identity,
     until: str,
     rationale: str,
     ticket: str | None = None,
@@ -223,12 +298,11 @@ def stand(
     """
     from kfm.model.approvals import STANDING_MS_MAX, may_give, target_names
     from kfm.model.times import rfc3339
-    from kfm.model.windows import parse_instant
     from kfm.runs.admission import standing_terms
     from kfm.runs.kernel import RunRequest
 
-    identity, store, said = app.identity, app.kernel.store, app.loaded.discretion.said
-    subject = app.subject(RunRequest(source_id=source_id, actor=app.actor))
+    store, said = app.kernel.store, app.loaded.discretion.said
+    subject = app.subject(RunRequest(source_id=source_id, actor=identity.subject))
     source, dataset = subject.source, subject.dataset
     if not identity.declared or not may_give(source, app.settings.people, identity.subject):
         raise NotApproved(
@@ -236,10 +310,12 @@ def stand(
             remedy="A person whom `people:` gives the role approve, and whom the source names under "
             "`approvals.standing.by`, if it names any, gives it.",
         )
-    _require_approvable(app, dataset.id, app.actor)
+    _require_approvable(app, dataset.id, identity.subject)
     now_ms, until_ms = store.now_ms(), _until_ms(until)
     limit = source.approvals.standing.until if source.approvals and source.approvals.standing else None
-    latest_ms = min(now_ms + STANDING_MS_MAX, parse_instant(limit, "UTC") if limit else now_ms + STANDING_MS_MAX)
+    latest_ms = now_ms + STANDING_MS_MAX
+    if limit is not None:
+        latest_ms = min(latest_ms, _until_ms(limit))
     if not now_ms < until_ms <= latest_ms:
         raise UsageError(
             f"A standing approval for {source_id} ends between now and {rfc3339(latest_ms)}.",

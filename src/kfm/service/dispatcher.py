@@ -106,6 +106,11 @@ class Dispatcher:
         request = self._requests.claim(self._worker_id, CLAIM_MS, self._dead, self._part)
         if request is None:
             return None
+        self.work(request)
+        return request
+
+    def work(self, request: UpdateRequest) -> None:
+        """Work off a request that is ours."""
         logger.debug(
             "%s: request %s is claimed", request.source_id, request.request_id, extra=_about(request)
         )
@@ -114,7 +119,6 @@ class Dispatcher:
                 self._work_off(request)
         except Exception as error:  # noqa: BLE001 - a defect in one request is no reason to lose the others
             self._undecided(request, error)
-        return request
 
     def _work_off(self, request: UpdateRequest) -> None:
         if request.cancel is not None:
@@ -143,14 +147,14 @@ class Dispatcher:
             self._end(request, "failed", f"Its promised attempt is not made: {NOT_RETRIED[hopeless]}.")
             self._not_made(request, run, hopeless)
         elif self._runs.asks_approval(request):
-            self.ask(request, found[0])
+            self._ask(request, found[0])
         else:
             plan = self._runs.plan(request) if request.is_bound else None
             report = self._runs.run(request, plan)
             self._settle(request, found[0], report, run)
             self._on_report(request, report)
 
-    def ask(self, request: UpdateRequest, source: SourceSettings) -> None:
+    def _ask(self, request: UpdateRequest, source: SourceSettings) -> None:
         """The preview first; another person decides whether it is run. Nothing is asked for twice."""
         if not may_preview(request, self._runs.limits(source)):
             # Its process died each time: the next one would die, too.

@@ -105,9 +105,7 @@ class ServedRuns:
         from kfm.runs.preview import preview
 
         app = self._app  # which counts in the circuits what a preview's calls meet
-        return preview(
-            app.kernel, app.subject(run_request_of(request)), Start(request=request, assume=True)
-        )
+        return preview(app.kernel, app.subject(run_request_of(request)), Start(request=request, assume=True))
 
     def asks_approval(self, request: UpdateRequest) -> bool:
         from kfm.runs.admission import asks_approval
