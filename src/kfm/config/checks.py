@@ -24,6 +24,7 @@ from kfm.config.secrets import inline_secrets, is_reference
 from kfm.config.section_checks import (
     approval_problems,
     ingest_problems,
+    licence_problems,
     people_problems,
     retry_problems,
     serve_problems,
@@ -82,6 +83,7 @@ def check(document: Document, settings: Settings) -> None:
         *people_problems(settings),
         *webhook_problems(settings),
         *approval_problems(settings),
+        *licence_problems(settings),
         *retry_problems(settings),
         *serve_problems(settings),
         *inline_secrets(settings),

@@ -166,7 +166,7 @@ def _again(asked: Asked, run: Run, facts: StartFacts, now_ms: int) -> StartDecis
 
 def is_answered(asked: Asked, facts: StartFacts) -> bool:
     """Does a person answer for this start: who asks, or who approved it?"""
-    return (asked.by_person and not asked.promised) or bool(facts.gates.answered)
+    return (asked.by_person and not asked.promised) or facts.gates.answered
 
 
 def _as_promised(

@@ -23,12 +23,24 @@ class Sovereignty(Strict, frozen=True):
     agreement: str | None = None
 
 
+OWN_LICENCE = "LicenseRef-"
+
+
+class LicenceTerms(Strict, frozen=True):
+    """A licence that is not on the SPDX list, as `licences` declares it: LicenseRef-NAME."""
+
+    name: str
+    terms: Literal["open", "attribution", "share-alike", "non-commercial", "no-derivatives", "closed"]
+    url: str | None = None
+
+
 class Rights(Strict, frozen=True):
     license: str
     care: Care
     sovereignty: Sovereignty | None = None
     local_contexts: str | None = None
     attribution: str | None = None
+    terms: LicenceTerms | msgspec.UnsetType = msgspec.UNSET  # of a declared licence; taken from `licences`
 
 
 class DatasetSettings(Strict, frozen=True):
@@ -404,6 +416,7 @@ class Settings(Strict, frozen=True):
     sources: tuple[SourceSettings, ...] = ()
     publish: tuple[Target, ...] = ()
     policies: tuple[str, ...] = ()
+    licences: dict[str, LicenceTerms] = {}  # LicenseRef-NAME, that rights.license may name
     freezes: tuple[Freeze, ...] = ()
     limits: Limits = Limits()
     lease: Lease = Lease()
@@ -449,6 +462,23 @@ class Settings(Strict, frozen=True):
         """The retry settings of a dataset's units, the nearest last."""
         own = self.ingest.policy_of(dataset_id).retry
         return (self.retry,) if own is None else (self.retry, own)
+
+
+def with_declared_licences(settings: Settings) -> Settings:
+    """The settings, each dataset's rights with the terms of its licence, where `licences` declares it."""
+    if not settings.licences:
+        return settings
+    return msgspec.structs.replace(
+        settings, datasets=tuple(_with_terms(one, settings.licences) for one in settings.datasets)
+    )
+
+
+def _with_terms(dataset: DatasetSettings, licences: dict[str, LicenceTerms]) -> DatasetSettings:
+    rights = dataset.rights
+    if rights is None or rights.license not in licences:
+        return dataset
+    terms = msgspec.structs.replace(rights, terms=licences[rights.license])
+    return msgspec.structs.replace(dataset, rights=terms)
 
 
 STATE = "state folder"

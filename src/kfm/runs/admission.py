@@ -295,8 +295,8 @@ def at_admission(
     if approval is None or not approval.request_id:
         return decision
     # Only who approved one attempt answers for it as a person who is there does.
-    answered = True if approval.kind == "attempt" else UNSET
-    return replace(decision, approval=(approval.request_id, approval.digest), answered=answered)
+    unattended = UNSET if approval.kind == "attempt" else True
+    return replace(decision, approval=(approval.request_id, approval.digest), unattended=unattended)
 
 
 def at_promotion(

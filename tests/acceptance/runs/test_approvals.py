@@ -190,7 +190,8 @@ def test_a_person_who_runs_it_asks_for_it(scheduled: Callable[..., Office]) -> N
     (asked,) = waiting(office)
     assert asked["request_id"] in first.result["error"]["remedy"]
     again = office.as_(ANN, *run)
-    assert again.code == 3 and asked["request_id"] in again.result["error"]["remedy"], again
+    assert again.code == 3, again
+    assert asked["request_id"] in again.result["error"]["remedy"]
     assert len(waiting(office)) == 1
     assert agree(office, asked["request_id"]).code == 0
     done = office.as_(ANN, *run)
@@ -221,7 +222,8 @@ def test_drift_after_the_approval_publishes_nothing(scheduled: Callable[..., Off
     assert agree(office, asked["request_id"]).code == 0
     office.write("incoming/a.csv", table("a", 9))
     ended = office.as_(ANN, *run)
-    assert ended.code == 3 and not office.published.exists(), ended
+    assert ended.code == 3, ended
+    assert not office.published.exists()
 
 
 # --- every attempt -----------------------------------------------------------------------
