@@ -42,6 +42,8 @@ export function requireInScope(loaded, sourceIds) {
       if (each.approval === "required") throw outOfScope(`The source ${each.id} needs an approval of each preview`);
       if (each.approvals) throw outOfScope(`The source ${each.id} has rules for standing approvals`);
       if (each.retry) throw outOfScope(`The source ${each.id} has a retry budget of its own`);
+      if (each.not_yet.length) throw outOfScope(`The source ${each.id} waits for data (\`not_yet\`)`);
+      if (each.expect !== null && each.expect.rows_min !== null) throw outOfScope(`The source ${each.id} expects rows (\`expect.rows_min\`)`);
       if (each.kind === "bucket") throw outOfScope(`The source ${each.id} is a bucket`);
       if (each.pipeline && !rpartition(each.pipeline, ":")[0].endsWith(".mjs")) throw outOfScope(`The pipeline ${each.pipeline} is written in Python`);
     }

@@ -56,17 +56,16 @@ def same_waiting(session: Session, approval: Approval) -> Approval | None:
     return next(same, None)
 
 
-def start_waiting(
-    session: Session,
-    approval: Approval,
-    watch: IncidentKeeper,  # noqa: ARG001 - notifications of waiting approvals begin here
-) -> None:
+def start_waiting(session: Session, approval: Approval, watch: IncidentKeeper) -> None:
     """A second person is asked: the one place where an approval begins to wait."""
     session.all("approvals.insert", **approval_parameters(approval))
+    if approval.dataset_id is not None:
+        watch.approval_waiting(session, approval, session.now_ms())
 
 
 def end_waiting(session: Session, request_id: str, watch: IncidentKeeper) -> None:
     """It waits no more: approved, rejected, superseded, or its request was cancelled."""
+    watch.approval_decided(session, request_id, session.now_ms())
 
 
 def approve(session: Session, request: Approve, watch: IncidentKeeper) -> ApproveResult:
@@ -98,7 +97,10 @@ def approve(session: Session, request: Approve, watch: IncidentKeeper) -> Approv
     if request.update is not None:
         _let_run(session, request.update, request.digest, by)
     if request.held_id is not None:
+        row = session.one("held.get_for_update", held_id=request.held_id)
+        assert row is not None, "it was there a moment ago, and is held since"
         session.one("held.release", held_id=request.held_id, released_at_ms=now_ms, released_by=by)
+        watch.ended(session, quarantine.held_from(row).subject, now_ms)
     quarantine.put_retry_state(session, request.grant)
     if request.revived is not None:
         session.all("requests.revive", request_id=request.revived, reason=f"Released by {by}.")
@@ -212,5 +214,5 @@ def use(session: Session, approval: tuple[str, str] | None, run_id: str, attempt
         "approvals.use", request_id=approval[0], used_by=run_id, used_attempt=attempt, used_at_ms=now_ms
     )
     assert used is not None, "the approval's row is ours inside this transaction"
-    if used[0] != "attempt":
+    if used[0] in ("update", "standing"):
         session.all("approval_uses.add", request_id=approval[0], run_id=run_id, attempt=attempt, at_ms=now_ms)

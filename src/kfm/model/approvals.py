@@ -13,7 +13,8 @@ from kfm.model.input_hash import sha256_text
 from kfm.model.quarantine import REQUEST_TAG, Approval
 from kfm.model.records import GateResult
 from kfm.model.roles import is_same_person
-from kfm.model.settings import DatasetSettings, PersonSettings, SourceSettings, Target
+from kfm.model.settings import DatasetSettings, PersonSettings, SourceSettings
+from kfm.model.targets import ReachedTarget
 
 if TYPE_CHECKING:
     from kfm.model.requests import UpdateRequest
@@ -24,8 +25,9 @@ GATE = "approval"
 REQUIRED = "The source has `approval: required`, and no approval of this is recorded."
 
 
-def attempt_digest(dataset: DatasetSettings, work_base: str) -> str:
-    """What an attempt is asked for: other rights, another window or other code make it another request.
+def attempt_digest(dataset: DatasetSettings, work_base: str, targets: tuple[ReachedTarget, ...]) -> str:
+    """What an attempt is asked for: other rights, another window, other code or another target make it
+    another request.
 
     Of a preview these are the terms: its own digest binds what is published, this one under which rights.
     """
@@ -36,11 +38,13 @@ def attempt_digest(dataset: DatasetSettings, work_base: str) -> str:
         "rights": msgspec.to_builtins(dataset.rights),
         "work_base": work_base,
     }
+    if targets:  # without any it is the document of earlier versions
+        document["targets"] = msgspec.to_builtins(targets)
     return sha256_text(canonical_bytes(document))
 
 
 def standing_digest(
-    dataset: DatasetSettings, source_id: str, output_version: str, targets: Sequence[str]
+    dataset: DatasetSettings, source_id: str, output_version: str, targets: tuple[ReachedTarget, ...]
 ) -> str:
     """What a standing approval is given for: other rights, other code or another target end it."""
     document = {
@@ -50,16 +54,9 @@ def standing_digest(
         "rights": msgspec.to_builtins(dataset.rights),
         "source_id": source_id,
         "output_version": output_version,
-        "targets": sorted(targets),
+        "targets": msgspec.to_builtins(targets),
     }
     return sha256_text(canonical_bytes(document))
-
-
-def target_names(targets: Iterable[Target]) -> tuple[str, ...]:
-    """The targets that a dataset reaches, as an approver reads them: name or kind, and where it is."""
-    return tuple(
-        f"{one.name or one.kind} {place}".strip() for one in targets for place in (one.url or one.path or "",)
-    )
 
 
 # --- does one hold? --------------------------------------------------------------------

@@ -82,8 +82,8 @@ class Approval(Record, frozen=True):
 
     request_id: str
     # Of quarantined work; at work that the policies ask an approval for; of ended units; of a preview; of a
-    # source, until a date.
-    kind: Literal["release", "attempt", "replay", "update", "standing"]
+    # source, until a date; of a person's change of a dataset.
+    kind: Literal["release", "attempt", "replay", "update", "standing", "change"]
     subject: str  # what it is about: a held id, the work's base key, a replay's id, a request's, a source's
     digest: str  # of what was asked for, as it was then
     requested_by: str

@@ -20,15 +20,16 @@ from kfm.model.approvals import (
     seen,
     standing,
     standing_digest,
-    target_names,
     terms_of,
     usable,
 )
+from kfm.model.arrival import asked_until_ms, not_yet_error
 from kfm.model.breaker import providers_of
 from kfm.model.errors import (
     BudgetSpent,
     Busy,
     CircuitOpen,
+    DataNotYet,
     KfmError,
     LockHeld,
     LostLease,
@@ -48,7 +49,9 @@ from kfm.model.gates import (
     rights_gate,
     switch_gate,
     undeclared_gate,
+    withdrawal_gates,
 )
+from kfm.model.input_hash import fingerprint as fingerprint_of
 from kfm.model.next_steps import run_command
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
 from kfm.model.records import (
@@ -58,6 +61,7 @@ from kfm.model.records import (
     InvocationOutcome,
     Justification,
     Lock,
+    Manifest,
     Promotion,
     Record,
     ReopenReason,
@@ -68,10 +72,10 @@ from kfm.model.records import (
     Work,
     governance_entry,
 )
-from kfm.model.requests import SYNCHRONOUS, UpdateRequest, synchronous_key
+from kfm.model.requests import NOT_YET, SYNCHRONOUS, UpdateRequest, synchronous_key
 from kfm.model.retry_budgets import granted, limits_of
 from kfm.model.runs import Admit, Circumstances, retried, started, taken_over
-from kfm.model.settings import DatasetSettings, SourceSettings
+from kfm.model.settings import DatasetSettings, NotYet, SourceSettings
 from kfm.model.times import rfc3339
 from kfm.ports import PolicyEngine
 from kfm.publish.manifest import merge_items
@@ -254,12 +258,27 @@ def unsettled(ledger: LedgerReader, subject: RunSubject, run: Run) -> ReopenReas
     if head is None:
         missing = ReopenReason(code="not-published", text="Nothing of this dataset is published.")
         return missing if run.version_id else None
+    if _was_removed(ledger, head[1], subject, run):
+        return ReopenReason(code="not-published", text="A rollback or withdrawal has removed it since.")
     described = merge_items(head[1], subject.dataset, (), "merge")
     if described != head[1]:
         return ReopenReason(
             code="description-changed", text="The dataset's description or rights have changed."
         )
     return None
+
+
+def _was_removed(ledger: LedgerReader, head: Manifest, subject: RunSubject, run: Run) -> bool:
+    """Did a person's change take from the head what this run had published?"""
+    changed = ledger.change_reader().newest(subject.dataset.id) if run.version_id else None
+    if changed is None or subject.source.mode == "replace" or (run.end_time_ms or 0) > changed[1]:
+        return False
+    window, source_id = subject.window, subject.source.id
+    return not any(
+        (item.source_id, item.window_start_ms, item.window_end_ms)
+        == (source_id, window.start_ms, window.end_ms)
+        for item in head.items
+    )
 
 
 def as_configured(kernel: Kernel, subject: RunSubject) -> RunSubject | None:
@@ -290,6 +309,7 @@ def at_admission(
         _freezes(kernel, subject),
         rights_gate(dataset),
         *_policies(kernel, subject, "run", approval, dry_run, request),
+        *_withdrawn(kernel, subject),
     ]
     decision = combine(results, force_request(subject))
     if approval is None or not approval.request_id:
@@ -328,8 +348,16 @@ def at_promotion(
         _freezes(kernel, subject),
         rights_gate(dataset),
         *_policies(kernel, subject, "publish", approval, dry_run, request),
+        *_withdrawn(kernel, subject),
     ]
     return combine(results, force_request(subject))
+
+
+def _withdrawn(kernel: Kernel, subject: RunSubject) -> list[GateResult]:
+    """A gate that is there only where it refuses: the usual run has nothing to tell of it."""
+    known = kernel.ledger.change_reader().withdrawals(subject.dataset.id)
+    window = subject.window
+    return withdrawal_gates(known, subject.source.id, window.start_ms, window.end_ms) if known else []
 
 
 def _freezes(kernel: Kernel, subject: RunSubject) -> GateResult:
@@ -346,7 +374,7 @@ def at_projection(kernel: Kernel, dataset: DatasetSettings, head: Promotion) -> 
     """
     run = kernel.ledger.run(head.run_id)
     entry = next(iter(kernel.ledger.governance(kind="promotion", subject=head.run_id, limit=1)), None)
-    approval = None
+    approval = _of_change(kernel.ledger, head)
     if run is not None:  # what was published under an approval that ended since stays as it is
         used = approval_of(kernel.ledger, run)
         approval = _still(kernel, used, dataset, run.source_id, run.pipeline_version, run.work_base)
@@ -358,6 +386,12 @@ def at_projection(kernel: Kernel, dataset: DatasetSettings, head: Promotion) -> 
         *kernel.policies.decide("publish", dataset, entry.actor if entry else "unknown", context),
     ]
     return combine(results)
+
+
+def _of_change(ledger: LedgerReader, head: Promotion) -> Approval | None:
+    """The approval under which a person's change made this version, if it needed one."""
+    known = ledger.approvals(state="approved", subject=f"change:{head.dataset_id}", limit=APPROVALS_MAX)
+    return next((one for one in known if one.used_by == head.run_id), None)
 
 
 def in_flight(ledger: LedgerReader, subject: RunSubject) -> GateDecision:
@@ -463,7 +497,7 @@ def usable_approval(kernel: Kernel, subject: RunSubject, request: UpdateRequest 
     """The approval that the next attempt may begin with: of its request's preview, of one attempt at exactly
     this work, or one that stands for its source."""
     ledger, now_ms = kernel.ledger, kernel.ledger.now_ms()
-    digest = attempt_digest(subject.dataset, subject.work_base)
+    digest = attempt_digest(subject.dataset, subject.work_base, kernel.reached(subject.dataset))
     if request is not None:
         for one in ledger.approvals(state="approved", subject=request.request_id, limit=APPROVALS_MAX):
             if one.kind == "update" and one.digest == request.plan_digest and holds(one, digest, now_ms):
@@ -484,7 +518,7 @@ def _standing(kernel: Kernel, subject: RunSubject, now_ms: int) -> Approval | No
 
 def standing_terms(kernel: Kernel, dataset: DatasetSettings, source_id: str, output_version: str) -> str:
     """What a standing approval of a source would be given for now."""
-    return standing_digest(dataset, source_id, output_version, target_names(kernel.settings.publish))
+    return standing_digest(dataset, source_id, output_version, kernel.reached(dataset))
 
 
 def approval_of(ledger: LedgerReader, run: Run) -> Approval | None:
@@ -500,13 +534,13 @@ def _still(
     output_version: str,
     work_base: str,
 ) -> Approval | None:
-    """The approval, if the rights are still those that it was given for."""
+    """The approval, if the rights and the targets are still those that it was given for."""
     if approval is None:
         return None
     if approval.kind == "standing":
         now = standing_terms(kernel, dataset, source_id, output_version)
     else:
-        now = attempt_digest(dataset, work_base)
+        now = attempt_digest(dataset, work_base, kernel.reached(dataset))
     return approval if terms_of(approval) == now else None
 
 
@@ -528,6 +562,13 @@ def _policies(
         window = f"{rfc3339(subject.window.start_ms)}/{rfc3339(subject.window.end_ms)}"
         return [*results, missing(subject.source.id, window)]
     return results
+
+
+def may_be_to_come(subject: RunSubject, run: Run | None) -> bool:
+    """May upstream's answer mean that the data has not come yet? Not where a run has found some."""
+    if not subject.source.not_yet or subject.trigger.force:
+        return False
+    return run is None or run.status != "success" or run.fingerprint == fingerprint_of(())
 
 
 class Admitted(Record, frozen=True):
@@ -571,12 +612,20 @@ class NotAdmitted(Exception):
 class Admission:
     """The admission of one invocation."""
 
-    def __init__(self, kernel: Kernel, *, fingerprint: Callable[[], str], start: Start) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        *,
+        fingerprint: Callable[[], str],
+        start: Start,
+        not_yet: Callable[[], NotYet | None] = lambda: None,
+    ) -> None:
         self._kernel = kernel
         self._store = kernel.store
         self._invocation_id = kernel.ids.new()
         self._policies = kernel.policies.bundle_id  # in force while this is decided
         self._fingerprint = fingerprint  # of upstream now; read only where it decides
+        self._not_yet = not_yet  # upstream's answer, if it means that the data has not come yet
         self._start = start
 
     def admit(self, subject: RunSubject) -> Admitted | AlreadyDone:
@@ -613,6 +662,8 @@ class Admission:
         if decision.kind in ("admitted", "compare"):
             facts = replace(facts, circuit=self._circuit(subject, asked, decision))
             decision = may_start(asked, run, facts, store.now_ms())
+        if decision.kind in ("admitted", "compare") and may_be_to_come(subject, run):
+            self._require_arrival(subject, decision)
         if decision.kind == "compare" and run is not None:
             facts = compared(self._kernel.ledger, subject, run, facts, self._compared(subject, run))
             decision = may_start(asked, run, facts, store.now_ms())
@@ -646,6 +697,45 @@ class Admission:
             return self._fingerprint()
         except KfmError as error:
             self._not_admitted(subject, "failed", error, run=run)
+
+    def _require_arrival(self, subject: RunSubject, decision: StartDecision) -> None:
+        """Data that has not come yet begins no run: what asked for it waits, and a call that can't is told."""
+        answer = self._not_yet()
+        if answer is None:
+            return
+        request, now_ms = self._start.request, self._store.now_ms()
+        since_ms = request.accepted_at_ms if request is not None else now_ms
+        until_ms = asked_until_ms(subject.source, subject.window)
+        error = not_yet_error(answer, since_ms, now_ms, until_ms, self._kernel.rng.unit())
+        if request is not None:
+            raise NotAdmitted(error, run=decision.run)
+        if isinstance(error, DataNotYet):
+            self._wait_for(subject, error, now_ms)
+        self._not_admitted(subject, "busy" if isinstance(error, DataNotYet) else "failed", error)
+
+    def _wait_for(self, subject: RunSubject, error: DataNotYet, now_ms: int) -> None:
+        """The call leaves a request that asks again, unless one does already."""
+        requests, window = self._store.requests(), subject.window
+        if requests.is_asked_for(subject.source.id, "", window.start_ms, window.end_ms):
+            return
+        run = subject.new_run(0, now_ms)
+        requests.accept(
+            [
+                replace(
+                    self._synchronous(subject, run, now_ms),
+                    state="open",
+                    run_id=None,
+                    claimed_by=None,
+                    claim_until_ms=0,
+                    tries=0,
+                    tried_at_ms=None,
+                    details={},
+                    not_before_ms=error.facts["not_before_ms"],
+                    blocked_by=NOT_YET,
+                    reason=self._kernel.redact(error.message),
+                )
+            ]
+        )
 
     def _refused_or_put_off(
         self, subject: RunSubject, decision: StartDecision, gates: GateDecision
@@ -822,6 +912,8 @@ class Admission:
             reason=reason,
             reason_code=code,
             gates=gates,
+            window_start_ms=subject.window.start_ms,
+            window_end_ms=subject.window.end_ms,
         )
 
     def _known(

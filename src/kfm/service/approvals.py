@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -18,11 +18,13 @@ from kfm.reports.quarantine import approval_document
 
 if TYPE_CHECKING:
     from kfm.app import App
+    from kfm.datasets.changes import ChangePlan
     from kfm.db.ledger_reader import LedgerReader
     from kfm.model.replays import ReplayPlan
     from kfm.model.requests import RequestOutcome, UpdateRequest
     from kfm.model.runs import Approve
     from kfm.model.settings import Settings
+    from kfm.model.targets import ReachedTarget
     from kfm.runs.admission import RunSubject
     from kfm.runs.kernel import RunReport, RunRequest
     from kfm.runs.plan import RunPlan
@@ -69,22 +71,23 @@ def request_release(
 def request_attempt(app: App, subject: RunSubject, *, rationale: str, names: Sequence[str] = ()) -> Approval:
     """Request one attempt at work that the policies admit only with an approval."""
     from kfm.model.approvals import attempt_digest
+    from kfm.model.targets import reached_text
     from kfm.model.times import rfc3339
 
     dataset, trigger, window = subject.dataset, subject.trigger, subject.window
     _require_approvable(app, dataset.id, trigger.actor)
-    store = app.kernel.store
+    store, targets = app.kernel.store, app.kernel.reached(dataset)
     approval = Approval(
         request_id=app.ids.new(),
         kind="attempt",
         subject=subject.work_base,
-        digest=attempt_digest(dataset, subject.work_base),
+        digest=attempt_digest(dataset, subject.work_base, targets),
         requested_by=trigger.actor,
         requested_at_ms=store.now_ms(),
         rationale=app.loaded.discretion.said(rationale),
         ticket=trigger.ticket,
         about=f"one attempt at {dataset.id} from {subject.source.id}, "
-        f"{rfc3339(window.start_ms)}/{rfc3339(window.end_ms)}",
+        f"{rfc3339(window.start_ms)}/{rfc3339(window.end_ms)}, {reached_text(targets)}",
         dataset_id=dataset.id,
         requested_names=_requesters(app, names, trigger.claimed_actor),
     )
@@ -129,6 +132,7 @@ def request_replay(app: App, plan: ReplayPlan, by: Justification) -> Approval:
 def request_update(app: App, request: UpdateRequest, plan: RunPlan) -> bool:
     """Request an approval of what a request would change: of this preview, and of no other."""
     from kfm.model.approvals import attempt_digest, names_of
+    from kfm.model.targets import reached_text
     from kfm.runs import plan as plans
     from kfm.service.dispatcher import run_request_of
 
@@ -146,10 +150,11 @@ def request_update(app: App, request: UpdateRequest, plan: RunPlan) -> bool:
         rationale=request.rationale or _asked_by(request),
         ticket=request.ticket,
         about=f"update of {header.dataset_id} from {header.source_id}: "
-        f"{header.tally.added} added, {header.tally.changed} changed, {header.tally.removed} removed",
+        f"{header.tally.added} added, {header.tally.changed} changed, {header.tally.removed} removed, "
+        f"{reached_text(header.targets or ())}",
         dataset_id=header.dataset_id,
         requested_names=_requesters(app, names, request.claimed_actor),
-        terms=attempt_digest(subject.dataset, subject.work_base),
+        terms=attempt_digest(subject.dataset, subject.work_base, app.kernel.reached(subject.dataset)),
         fingerprint=header.fingerprint,
         base_sequence=header.base_sequence,
     )
@@ -255,7 +260,10 @@ def asked_before(app: App, request: UpdateRequest, subject: RunSubject) -> Reque
 
     kernel, now = app.kernel, as_configured(app.kernel, subject)
     waiting = kernel.store.requests().awaiting_same(request)
-    known = kernel.ledger.approvals_of_terms(attempt_digest(now.dataset, now.work_base)) if now else []
+    known = []
+    if now is not None:
+        terms = attempt_digest(now.dataset, now.work_base, kernel.reached(now.dataset))
+        known = kernel.ledger.approvals_of_terms(terms)
     decided = next((one for one in known if one.status in ("approved", "rejected")), None)
     rejected = decided if decided and decided.status == "rejected" and not request.by_person else None
     if not waiting and rejected is None:
@@ -296,7 +304,8 @@ def stand(
 
     It does not count for what its giver asks for: a person other than the requester has approved each run.
     """
-    from kfm.model.approvals import STANDING_MS_MAX, may_give, target_names
+    from kfm.model.approvals import STANDING_MS_MAX, may_give
+    from kfm.model.targets import reached_text
     from kfm.model.times import rfc3339
     from kfm.runs.admission import standing_terms
     from kfm.runs.kernel import RunRequest
@@ -338,7 +347,7 @@ def stand(
         dataset_id=dataset.id,
         expires_at_ms=until_ms,
     )
-    facts = {"until": rfc3339(until_ms), "targets": ", ".join(target_names(app.settings.publish))}
+    facts = {"until": rfc3339(until_ms), "targets": reached_text(app.kernel.reached(dataset))}
     entry = _entry(
         app, "standing-approval", dataset.id, approval, now_ms, facts, claimed_actor, identity.subject
     )
@@ -375,6 +384,36 @@ def revoke(
         )
 
 
+def request_change(app: App, plan: ChangePlan, by: Justification) -> Approval:
+    """Request a change of what is published: exactly the one of this plan."""
+    from kfm.datasets.changes import subject_of
+
+    store = app.kernel.store
+    removed = counted(plan.tally.removed, "file")
+    what = f"{plan.kind} of {plan.dataset_id}: {removed} removed, {plan.tally.added} added"
+    if plan.purge is not None:
+        many = counted(len(plan.purge.versions), "version")
+        what += f"; {many} and {counted(plan.purge.blobs, 'object')} purged for good"
+    approval = Approval(
+        request_id=app.ids.new(),
+        kind="change",
+        subject=subject_of(plan.dataset_id),
+        digest=plan.digest,
+        requested_by=by.actor,
+        requested_at_ms=store.now_ms(),
+        rationale=by.rationale or "",
+        ticket=by.ticket,
+        about=what,
+        dataset_id=plan.dataset_id,
+        requested_names=_requesters(app, app.identity.names, by.claimed_actor or None),
+    )
+    at_ms, facts = approval.requested_at_ms, {"about": approval.about}
+    entry = _entry(
+        app, "approval-requested", plan.dataset_id, approval, at_ms, facts, by.claimed_actor or None
+    )
+    return store.request_approval(approval, entry)
+
+
 def _requesters(app: App, names: Sequence[str], claimed_actor: str | None) -> tuple[str, ...]:
     """Every name of the requester. A claim proves nothing, but whom it names does not decide either."""
     claimed = (app.loaded.discretion.said(claimed_actor),) if claimed_actor else ()
@@ -402,11 +441,17 @@ def approve(
 
     _require_undecided(approval)
     _require_another(approval, (actor, *names), "approve")
-    if approval.dataset_id is not None:
+    if approval.dataset_id is not None and approval.kind != "change":
         _require_approvable(app, approval.dataset_id, actor)
     kernel = app.kernel
     sweep(kernel.store, kernel.liveness)  # a process that died works on nothing
-    prepare = {"release": _release, "attempt": _attempt, "replay": _replay, "update": _update}[approval.kind]
+    prepare = {
+        "release": _release,
+        "attempt": _attempt,
+        "replay": _replay,
+        "update": _update,
+        "change": _change,
+    }[approval.kind]
     answer = kernel.store.approve(prepare(app, approval, (actor, *names), rationale, claimed_actor))
     if answer.lock is not None:
         raise LockHeld(held_by(answer.lock), remedy="Approve it once that attempt has ended, if it failed.")
@@ -519,9 +564,15 @@ def _attempt(
     """From now on one attempt may be made, for a while."""
     from kfm.model.approvals import attempt_digest
 
-    dataset = app.kernel.settings.declared(approval.dataset_id)
-    if dataset is None or attempt_digest(dataset, approval.subject) != approval.digest:
-        raise NotApproved("The dataset's rights are not those that the attempt was asked for with.")
+    kernel = app.kernel
+    dataset = kernel.settings.declared(approval.dataset_id)
+    if (
+        dataset is None
+        or attempt_digest(dataset, approval.subject, kernel.reached(dataset)) != approval.digest
+    ):
+        raise NotApproved(
+            "The dataset's rights or its targets are not those that the attempt was asked for with."
+        )
     return _for_a_while(app, approval, dataset.id, names, rationale, claimed_actor)
 
 
@@ -585,6 +636,19 @@ def _require_current(app: App, approval: Approval) -> None:
     )
 
 
+def _change(
+    app: App,
+    approval: Approval,
+    names: tuple[str, ...],
+    rationale: str,
+    claimed_actor: str | None,
+) -> Approve:
+    """From now on the change may be applied, for a while: as it was planned, or not at all."""
+    return _for_a_while(
+        app, approval, approval.dataset_id or approval.subject, names, rationale, claimed_actor
+    )
+
+
 def _for_a_while(
     app: App,
     approval: Approval,
@@ -624,12 +688,15 @@ def plan_of(ledger: LedgerReader, approval: Approval) -> RunPlan | None:
 
 def targets_of(settings: Settings, approval: Approval, plan: RunPlan | None) -> list[str]:
     """Where it would be shown: as its plan says, else by the configuration of now."""
-    from kfm.model.approvals import target_names
+    from kfm.model.targets import reached
 
-    planned = getattr(plan.header, "targets", None) if plan is not None else None
-    if planned:
-        return [str(one) for one in planned]
-    return list(target_names(settings.publish)) if approval.dataset_id else []
+    found: Iterable[ReachedTarget] = ()
+    dataset = settings.declared(approval.dataset_id)
+    if plan is not None and plan.header.targets is not None:
+        found = plan.header.targets
+    elif dataset is not None:
+        found = reached(settings, settings, dataset)
+    return [" ".join(filter(None, (one.name, one.place))) for one in found]
 
 
 def shown_approval(

@@ -64,7 +64,7 @@ WHERE request_id = :request_id AND state = 'approved' AND digest = :digest AND r
 
 -- name: approvals.use
 UPDATE approvals SET used_by = :used_by, used_attempt = :used_attempt, used_at_ms = :used_at_ms
-WHERE request_id = :request_id AND (kind <> 'attempt' OR used_at_ms IS NULL)
+WHERE request_id = :request_id AND (kind IN ('update', 'standing') OR used_at_ms IS NULL)
 RETURNING kind
 
 -- name: approval_uses.add
