@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from kfm.model.completeness import WINDOW_STATES
 from kfm.model.records import UNIT_STATUSES
 from kfm.model.requests import RequestKind
 from kfm.model.roles import Role
@@ -316,6 +317,18 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             "An incident, its subjects and its notifications",
             reads.one_incident,
             "cli-incident-show",
+        ),
+        _get("/datasets", "listDatasets", "How each dataset is, by all its windows", reads.datasets, "datasets"),
+        _get(
+            "/datasets/{dataset_id}/coverage",
+            "showCoverage",
+            "The state of every window of a dataset",
+            reads.dataset_coverage,
+            "coverage",
+            moment("start", "Only windows that end after it."),
+            moment("end", "Only windows that begin before it."),
+            choice("state", WINDOW_STATES, "Only windows in this state."),
+            LIMIT,
         ),
         _get(
             "/switches",
