@@ -68,7 +68,7 @@ def command(
         and (not states or one.state in states)
     ]
     document = coverage_document(found.health, windows, dict(found.objectives), now_ms)
-    session.emit(document, _lines(found, windows, now_ms), rows=document["windows"])
+    session.emit(document, _lines(found, windows), rows=document["windows"])
     if len(windows) > LINES_MAX and session.output == "text":
         session.note(f"the last {LINES_MAX} windows are listed; --from, --to, --state and --json show others")
 
@@ -97,7 +97,7 @@ def _summary(session: CommandSession) -> None:
     session.emit({"datasets": documents}, lines, rows=documents)
 
 
-def _lines(found: Any, windows: Sequence[WindowVerdict], now_ms: int) -> list[str]:
+def _lines(found: Any, windows: Sequence[WindowVerdict]) -> list[str]:
     from kfm.reports.coverage import calendar, cause_text, why
 
     health = found.health
@@ -275,9 +275,13 @@ def _meant(
                 and window.start_ms <= one.start_ms
                 and one.end_ms <= window.end_ms
             ]
-        fitting = [one for one in inside if (one.state == "dismissed") == undo and (undo or not one.is_settled)]
+        fitting = [
+            one for one in inside if (one.state == "dismissed") == undo and (undo or not one.is_settled)
+        ]
         if not fitting:
-            raise WindowError(_none(dataset, spec, inside, undo=undo), remedy=f"`kfm coverage {dataset}` lists them.")
+            raise WindowError(
+                _none(dataset, spec, inside, undo=undo), remedy=f"`kfm coverage {dataset}` lists them."
+            )
         chosen |= {(one.source_id, one.start_ms, one.end_ms): one for one in fitting}
     return [chosen[key] for key in sorted(chosen, key=lambda key: (key[1], key[2], key[0]))]
 
@@ -286,7 +290,8 @@ def _none(dataset: str, spec: str, inside: Sequence[WindowVerdict], *, undo: boo
     if not inside:
         return f"No window of {dataset} that is expected, or was asked for, lies in {spec[:64]}."
     states = ", ".join(sorted({one.state for one in inside}))
-    return f"Of {counted(len(inside), 'window')} in {spec[:64]} none {'is dismissed' if undo else 'is open'}: {states}."
+    wanted = "is dismissed" if undo else "is open"
+    return f"Of {counted(len(inside), 'window')} in {spec[:64]} none {wanted}: {states}."
 
 
 def _require_done(answer: Any) -> None:
@@ -294,10 +299,14 @@ def _require_done(answer: Any) -> None:
         return
     where = f"{answer.window.source_id} {_span(answer.window)}"
     if answer.answer == "running":
-        raise Busy(f"The window {where} is running; nothing was dismissed.", remedy="Try again when it has ended.")
+        raise Busy(
+            f"The window {where} is running; nothing was dismissed.", remedy="Try again when it has ended."
+        )
     if answer.answer == "halted":
         raise Halted(
             f"The window {where} is halted for review; nothing was dismissed.",
             remedy="`kfm quarantine list` shows what two persons decide about first.",
         )
-    raise UsageError(f"The window {where} has changed meanwhile; nothing was changed.", remedy="Look again, and repeat.")
+    raise UsageError(
+        f"The window {where} has changed meanwhile; nothing was changed.", remedy="Look again, and repeat."
+    )

@@ -110,7 +110,9 @@ def _worked_off(
         word = word_of_request(app.ledger, request)
         span = f"{moment(request.window_start_ms)[:16]} … {moment(request.window_end_ms)[:16]}"
         place = f"{len(ended)}/{len(asked)}"
-        session.note(f"{place}  {word}  {request.source_id}  {span}  {clipped(request.reason or '')}".rstrip())
+        session.note(
+            f"{place}  {word}  {request.source_id}  {span}  {clipped(request.reason or '')}".rstrip()
+        )
 
     if asked:
         work_off(app, list(asked), told)
@@ -180,5 +182,3 @@ def _ended(
             rows=documents,
         )
     return code
-
-

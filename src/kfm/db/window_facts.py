@@ -50,9 +50,7 @@ class WindowReader:
             found[span] = replace(found.get(span, NOTHING), settled=row[2], settled_ms=row[3])
         return found
 
-    def settled(
-        self, source_id: str, start_ms: int = FIRST_MS, end_ms: int = LAST_MS
-    ) -> list[SettledWindow]:
+    def settled(self, source_id: str, start_ms: int = FIRST_MS, end_ms: int = LAST_MS) -> list[SettledWindow]:
         """The windows that persons settled, in order."""
         found = self._database.session.all(
             "windows.settled", source_id=source_id, start_ms=start_ms, end_ms=end_ms
@@ -126,7 +124,9 @@ def _gate(text: str) -> str | None:
 
 
 def _with_request(facts: WindowFacts, row: Row) -> WindowFacts:
-    _, _, is_unsettled, request_id, state, outcome, blocked_by, accepted_ms, not_before_ms, ended_ms, held = row
+    _, _, is_unsettled, request_id, state, outcome, blocked_by, accepted_ms, not_before_ms, ended_ms, held = (
+        row
+    )
     if is_unsettled:
         return replace(
             facts,

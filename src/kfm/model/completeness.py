@@ -190,9 +190,7 @@ def _scheduled(
         at_ms = again_ms
 
 
-def _tiles(
-    expectation: Expectation, first_ms: int, now_ms: int, end_ms: int | None
-) -> Iterator[Asking]:
+def _tiles(expectation: Expectation, first_ms: int, now_ms: int, end_ms: int | None) -> Iterator[Asking]:
     """Every aligned window that is over, where no schedule asks."""
     from kfm.model.windows import next_window, window_of
 
@@ -451,9 +449,7 @@ def health(
     counts: dict[str, int] = {}
     for one in listed:
         counts[one.state] = counts.get(one.state, 0) + 1
-    newest_ms = max(
-        (one.end_ms for one in listed if one.state in THERE), default=None
-    )
+    newest_ms = max((one.end_ms for one in listed if one.state in THERE), default=None)
     causes = [*_window_causes(listed, newest_ms), *_pause_causes(pauses)]
     if not is_published and not any(one.health == "failing" for one in causes):
         causes.append(HealthCause(health="never", state=None, code=None, windows=0))
@@ -488,7 +484,9 @@ def _window_causes(listed: Sequence[WindowVerdict], newest_ms: int | None) -> It
     for one in listed:
         effect = health_of(one, newest_ms)
         if effect is not None:
-            what = one.code or (one.waiting_for or "").partition(":")[0] or None  # no names: it is shown to all
+            what = (
+                one.code or (one.waiting_for or "").partition(":")[0] or None
+            )  # no names: it is shown to all
             gathered.setdefault((effect, one.state, what), []).append(one)
     for (effect, state, code), found in gathered.items():
         known = [one.at_ms for one in found if one.at_ms is not None]

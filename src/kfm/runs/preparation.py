@@ -67,9 +67,7 @@ def discover(upstream: Upstream, subject: RunSubject) -> Discovered:
     for each in found:
         if by_path.setdefault(each.path, each.uri) != each.uri:
             raise PathConflict(f"{each.path} would hold {by_path[each.path]} and {each.uri}.")
-    return Discovered(
-        found=found, fingerprint=fingerprint_of(found), answers_empty=answers_empty(upstream)
-    )
+    return Discovered(found=found, fingerprint=fingerprint_of(found), answers_empty=answers_empty(upstream))
 
 
 def prepare(

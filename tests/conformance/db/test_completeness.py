@@ -7,7 +7,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from kfm.datasets.completeness import CompletenessReader
 from kfm.db.ledger import Ledger
@@ -15,7 +14,16 @@ from kfm.model.completeness import Dismissal
 from kfm.model.records import GateResult, Run
 from kfm.model.requests import UpdateRequest
 from kfm.model.settings import DatasetSettings, Expect, Settings, SourceSettings
-from tests.conformance.db.ledgers import START_MS, Desk, digest, entry, invocation, memory_store, new_run, postgres_store
+from tests.conformance.db.ledgers import (
+    START_MS,
+    Desk,
+    digest,
+    entry,
+    invocation,
+    memory_store,
+    new_run,
+    postgres_store,
+)
 from tests.conformance.db.test_windows import SOURCE, held
 from tests.stand_ins import FakeClock
 
@@ -47,7 +55,16 @@ class History:
         self.asked: dict[int, list[str]] = {}
 
     def play(self, steps: int) -> None:
-        kinds = (self.succeed, self.fail, self.begin, self.refuse, self.find_done, self.ask, self.cancel, self.dismiss)
+        kinds = (
+            self.succeed,
+            self.fail,
+            self.begin,
+            self.refuse,
+            self.find_done,
+            self.ask,
+            self.cancel,
+            self.dismiss,
+        )
         for _ in range(steps):
             self.tick()
             self.number += 1
@@ -92,7 +109,11 @@ class History:
             self._call(day, None, outcome="failed", reason_code="KFM403")
 
     def find_done(self, day: int) -> None:
-        done = [run for run in self.store.runs(status="success", limit=1000) if run.window_start_ms == START_MS + day * DAY_MS]
+        done = [
+            run
+            for run in self.store.runs(status="success", limit=1000)
+            if run.window_start_ms == START_MS + day * DAY_MS
+        ]
         if done:
             self._call(day, self.rng.choice(done), outcome="noop")
 
@@ -120,7 +141,12 @@ class History:
     def dismiss(self, day: int) -> None:
         start_ms = START_MS + day * DAY_MS
         one = Dismissal(
-            source_id=SOURCE, dataset_id="ks-streamflow", start_ms=start_ms, end_ms=start_ms + DAY_MS, actor="a", rationale="b"
+            source_id=SOURCE,
+            dataset_id="ks-streamflow",
+            start_ms=start_ms,
+            end_ms=start_ms + DAY_MS,
+            actor="a",
+            rationale="b",
         )
         windows = self.store.windows()
         if self.rng.random() < 0.6:
@@ -139,8 +165,15 @@ def recounted(store: Ledger, now_ms: int) -> dict[tuple[int, int], tuple[str, bo
     calls = [call for _, call in store.invocations_since(0, 10_000)]
     requests = store.request_reader().requests(limit=10_000)
     settled = {(one.start_ms, one.end_ms): one for one in store.window_reader().settled(SOURCE)}
-    declared = {(START_MS + day * DAY_MS, START_MS + (day + 1) * DAY_MS) for day in range(2, (now_ms - START_MS) // DAY_MS)}
-    seen = {(one.window_start_ms, one.window_end_ms) for one in (*runs, *calls, *requests) if one.window_start_ms is not None}
+    declared = {
+        (START_MS + day * DAY_MS, START_MS + (day + 1) * DAY_MS)
+        for day in range(2, (now_ms - START_MS) // DAY_MS)
+    }
+    seen = {
+        (one.window_start_ms, one.window_end_ms)
+        for one in (*runs, *calls, *requests)
+        if one.window_start_ms is not None
+    }
     found = {}
     for span in declared | seen | set(settled):
         mine = [run for run in runs if (run.window_start_ms, run.window_end_ms) == span]
@@ -158,10 +191,25 @@ def _state(
     store: Ledger, span: Any, runs: Any, asked: Any, calls: Any, settled: Any, declared: bool, now_ms: int
 ) -> str:
     under_way = any(run.status == "running" for run in runs)
-    ended = sorted((run for run in runs if run.status != "running"), key=lambda run: (-run.end_time_ms, run.run_id))
+    ended = sorted(
+        (run for run in runs if run.status != "running"), key=lambda run: (-run.end_time_ms, run.run_id)
+    )
     last = ended[0] if ended else None
-    last_call = next((one for one in reversed(calls) if one.outcome in ("refused", "noop") or (one.outcome == "failed" and one.run_id is None)), None)
-    if not under_way and last_call is not None and last_call.outcome == "noop" and last is not None and last.status == "failed":
+    last_call = next(
+        (
+            one
+            for one in reversed(calls)
+            if one.outcome in ("refused", "noop") or (one.outcome == "failed" and one.run_id is None)
+        ),
+        None,
+    )
+    if (
+        not under_way
+        and last_call is not None
+        and last_call.outcome == "noop"
+        and last is not None
+        and last.status == "failed"
+    ):
         again = store.run(last_call.run_id)
         if again is not None and last_call.requested_at_ms >= last.end_time_ms:
             last = again
@@ -174,7 +222,9 @@ def _state(
         return str(there)
     if last is not None and last.status == "failed" and store.held(state="held", subject=last.run_id):
         return "quarantined"
-    waiting = sorted((one for one in asked if one.state == "open"), key=lambda one: (one.accepted_at_ms, one.request_id))
+    waiting = sorted(
+        (one for one in asked if one.state == "open"), key=lambda one: (one.accepted_at_ms, one.request_id)
+    )
     is_due = now_ms >= span[1] + 2 * DAY_MS if declared else True
     if waiting:
         if waiting[-1].blocked_by != "not-yet":
@@ -188,7 +238,9 @@ def _state(
     if last is not None and last.status == "failed":
         broken.append((last.end_time_ms, 0, "failed"))
     newest = max(broken, default=None)
-    if newest is not None and not (last is not None and last.status == "success" and last.end_time_ms > newest[0]):
+    if newest is not None and not (
+        last is not None and last.status == "success" and last.end_time_ms > newest[0]
+    ):
         return newest[2]
     return "missing" if is_due else "waiting"
 
@@ -215,7 +267,11 @@ def compare(store: Ledger, now_ms: int) -> None:
     else:
         verdict = "fresh" if store.heads() else "never"
     assert coverage.health.state == verdict
-    is_open = [end for (_, end), (state, _) in expected.items() if state not in ("published", "unchanged", "empty", "dismissed")]
+    is_open = [
+        end
+        for (_, end), (state, _) in expected.items()
+        if state not in ("published", "unchanged", "empty", "dismissed")
+    ]
     settled = [end for (_, end) in expected if not is_open or end < min(is_open)]
     assert coverage.health.watermark_ms == max(settled, default=None)
 

@@ -318,7 +318,9 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             reads.one_incident,
             "cli-incident-show",
         ),
-        _get("/datasets", "listDatasets", "How each dataset is, by all its windows", reads.datasets, "datasets"),
+        _get(
+            "/datasets", "listDatasets", "How each dataset is, by all its windows", reads.datasets, "datasets"
+        ),
         _get(
             "/datasets/{dataset_id}/coverage",
             "showCoverage",
