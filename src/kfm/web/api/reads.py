@@ -217,7 +217,7 @@ def dataset_coverage(call: ApiCall) -> Any:
     """The state of every window of a dataset, newest last; `health` is of all of them."""
     query, known = call.query, [dataset.id for dataset in call.app.settings.datasets]
     wanted = call.visibility.meant(call.path["dataset_id"])
-    if wanted not in known:
+    if wanted is None or wanted not in known:
         raise missing("dataset")
     now_ms = call.app.ledger.now_ms()
     coverage = completeness_of(call.app, now_ms, _schedules(call)).coverage(wanted)
