@@ -52,7 +52,7 @@ def health(kfm: Kfm) -> dict[str, Any]:
 
 @pytest.mark.req("DAT-1")
 def test_refused_windows_are_never_all_clear(kfm: Kfm, project: Path) -> None:
-    """A licence refuses every window of a quarter; once it is put right, each is still missed by name."""
+    """A licence refuses three windows; once it is put right, each is still missed by name."""
     configured(project, "CC-BY-NC-4.0")
     for day in DAYS:
         assert kfm("run", "--source", "daily", "--window", f"{day}/P1D").code == 3

@@ -211,7 +211,7 @@ def test_an_expectation_is_remembered_once(store: Ledger) -> None:
 
 @pytest.mark.req("DAT-1")
 def test_the_newest_of_a_dataset_is_found_below_newer_ones_of_others(desk: Desk) -> None:
-    """Ten thousand invocations for another dataset change nothing about this one."""
+    """Newer invocations for another dataset change nothing about this one."""
     run = desk.admitted("a")
     desk.promote(run)
     other = new_run("other", source_id="other", dataset_id="other")
