@@ -22,9 +22,9 @@ const REQUEST =
 const INVOCATION =
   "invocation_id run_id source_id dataset_id trigger_type idempotency_key outcome actor requested_at_ms claimed_actor rationale ticket reason gates reason_code window_start_ms window_end_ms".split(" ");
 const INCIDENT =
-  "cause incident_id about name kind error_class error_code message subject state occurrence changes affected opened_at_ms last_at_ms resolved_at_ms".split(" ");
+  "cause incident_id about name kind error_class error_code message subject state occurrence changes affected opened_at_ms last_at_ms resolved_at_ms acknowledged_at_ms acknowledged_by escalated_at_ms".split(" ");
 const APPROVAL =
-  "request_id kind subject digest requested_by requested_at_ms rationale ticket state approved_by approved_at_ms approval_rationale about dataset_id requested_names expires_at_ms used_by used_attempt used_at_ms rejected_by rejected_at_ms rejection_rationale".split(" ");
+  "request_id kind subject digest requested_by requested_at_ms rationale ticket state approved_by approved_at_ms approval_rationale about dataset_id requested_names expires_at_ms used_by used_attempt used_at_ms rejected_by rejected_at_ms rejection_rationale terms fingerprint base_sequence superseded_by revoked_by revoked_at_ms revocation_rationale".split(" ");
 const FOUND = ["uri", "path", "media_type", "size", "modified_ms", "etag", "checksum", "version"];
 const ENERGY = ["cpu_us", "energy_uwh", "co2_ug", "assumption", "method", "package_uwh"];
 
@@ -91,7 +91,7 @@ export const retryStateFrom = (row) => record(RETRY_STATE, row);
 /** @param {any[]} row */
 export const incidentFrom = (row) => record(INCIDENT, row);
 /** @param {any} incident */
-export const incidentParameters = (incident) => withStorable({ ...incident }, ["name", "message", "subject"]);
+export const incidentParameters = (incident) => withStorable({ ...incident }, ["name", "message", "subject", "acknowledged_by"]);
 
 /** @param {any[]} row */
 export function approvalFrom(row) {

@@ -69,6 +69,7 @@ def render(document: dict[str, Any], words: dict[str, str]) -> list[str]:
         ("quarantine and retries", _ahead_rows(document)),
         ("requests", _request_rows(document)),
         ("not shown", _pending_rows(document)),
+        ("shown by a target that does not take it", _not_taken_rows(document)),
         ("not delivered yet", _lineage_rows(document)),
         ("announced objects", _unit_rows(document)),
     ):
@@ -192,6 +193,14 @@ def _pending_rows(document: dict[str, Any]) -> list[str]:
         f"  {pending['dataset_id']} on {pending['target']}: shows {pending['shown'] or 'nothing'}, "
         f"promoted is {pending['promoted']}; make it with `kfm project`"
         for pending in document["pending_projections"]
+    ]
+
+
+def _not_taken_rows(document: dict[str, Any]) -> list[str]:
+    return [
+        f"  {shown['dataset_id']} on {shown['target']}: version {shown['shown']} stays until it is removed with "
+        f"`{shown['command']}`"
+        for shown in document["not_taken"]
     ]
 
 

@@ -97,6 +97,12 @@ def rule_of(source: SourceSettings) -> str:
     return f"{every or source.window} {source.time_zone}"
 
 
+def overdue_rule(source: SourceSettings) -> str:
+    """By what its windows are looked at for being overdue: with another rule it begins anew."""
+    since = source.expect.since if source.expect is not None else None
+    return f"{rule_of(source)} {since}" if since is not None else rule_of(source)
+
+
 def expectation_rules(settings: Settings) -> list[tuple[str, str]]:
     """Which windows are expected of each source; of the members of a sync none but the sync's."""
     members = {member for source in settings.sources for member in source.members}
@@ -324,6 +330,12 @@ class WindowVerdict(Record, frozen=True):
     @property
     def is_settled(self) -> bool:
         return self.state in SETTLED
+
+    @property
+    def needs_overdue(self) -> bool:
+        """Is it past its time, and no other incident tells of it?"""
+        told = self.state in ("failed", "quarantined", "running") or self.waiting_for == "approval"
+        return self.is_late and not told
 
 
 def verdict(expected: ExpectedWindow, facts: WindowFacts, now_ms: int) -> WindowVerdict:

@@ -22,8 +22,10 @@ GATE_CODES: dict[GateCode, str] = {
     "contract-violated": "A check of the data contract failed.",
     "contract-empty": "The data contract made no check.",
     "rule": "A policy forbids it.",
+    "approval-required": "The source needs an approval, and none was given.",
     "policies-failed": "The policies could not be evaluated.",
     "dataset-unknown": "This worker knows no such dataset.",
+    "withdrawn": "The data was withdrawn.",
 }
 # Each as the second half of a sentence: it ran because …
 REASON_CODES: dict[ReasonCode, str] = {
@@ -301,10 +303,12 @@ class Promotion(Record, frozen=True):
     dataset_id: str
     sequence: int
     version_id: str
-    run_id: str
+    run_id: str  # what made it: the run; of a rollback, withdrawal or retirement the id of that change
     fence: int
     policy_epoch: int
     promoted_at_ms: int
+    # What stands in the place of withdrawn data; set where a head is read for a target, and for no other use.
+    tombstone: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Holder(Record, frozen=True):
@@ -440,8 +444,10 @@ GateCode = Literal[
     "contract-violated",
     "contract-empty",
     "rule",
+    "approval-required",
     "policies-failed",
     "dataset-unknown",
+    "withdrawn",
 ]
 
 ReasonCode = Literal[

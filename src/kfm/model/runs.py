@@ -337,7 +337,7 @@ class Promote(Record, frozen=True):
 class PromoteResult(Record, frozen=True):
     """Whether a version was promoted; if not, what has changed since it was prepared."""
 
-    answer: Literal["promoted", "unchanged", "lost", "epoch-moved", "head-moved", "cancelled"]
+    answer: Literal["promoted", "unchanged", "lost", "epoch-moved", "head-moved", "cancelled", "withdrawn"]
     sequence: int | None = None
 
 

@@ -23,12 +23,38 @@ class Sovereignty(Strict, frozen=True):
     agreement: str | None = None
 
 
+OWN_LICENCE = "LicenseRef-"
+
+
+class LicenceTerms(Strict, frozen=True):
+    """A licence that is not on the SPDX list, as `licences` declares it: LicenseRef-NAME."""
+
+    name: str
+    terms: Literal["open", "attribution", "share-alike", "non-commercial", "no-derivatives", "closed"]
+    url: str | None = None
+
+
 class Rights(Strict, frozen=True):
     license: str
     care: Care
     sovereignty: Sovereignty | None = None
     local_contexts: str | None = None
     attribution: str | None = None
+    terms: LicenceTerms | msgspec.UnsetType = msgspec.UNSET  # of a declared licence; taken from `licences`
+
+
+class Owner(Strict, frozen=True):
+    """Who answers for a dataset: named in every notification about it."""
+
+    name: str
+    contact: str | None = None  # how to reach them: an address, a number, a channel
+
+
+class Escalate(Strict, frozen=True):
+    """Who else gets an incident that stays unacknowledged."""
+
+    after: str  # ISO 8601, from its opening
+    to: tuple[str, ...]  # names of hooks
 
 
 class DatasetSettings(Strict, frozen=True):
@@ -40,6 +66,8 @@ class DatasetSettings(Strict, frozen=True):
     bbox: tuple[float, float, float, float] | None = None
     rights: Rights | None = None
     lock: Literal["dataset", "domain"] = "dataset"
+    owner: Owner | None = None
+    escalate: Escalate | None = None
 
 
 class Pagination(Strict, frozen=True):
@@ -62,6 +90,19 @@ class Webhook(Strict, frozen=True):
     signature: Literal["hmac", "legacy-concat"] = "hmac"  # legacy-concat: sha256(secret + body) passes, too
     tolerance_seconds: float = 300.0  # between its sending and now
     approval: Literal["none", "required"] = "none"  # required: a second person approves the preview
+
+
+class StandingApproval(Strict, frozen=True):
+    """Who may give a standing approval with `kfm approvals stand`, and for how long."""
+
+    by: tuple[str, ...] = ()  # subjects of people with the role approve; none: any of them
+    until: str | None = None  # a date or time: no standing approval reaches beyond it
+
+
+class SourceApprovals(Strict, frozen=True):
+    """Approvals of a source, beside those of single previews."""
+
+    standing: StandingApproval | None = None  # None: any person with the role approve, for at most 366 days
 
 
 TRIGGERS = ("cron", "manual", "webhook", "upstream-event")
@@ -156,6 +197,9 @@ class SourceSettings(Strict, frozen=True):
     members: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()  # datasets of announced objects whose arrival starts it
     webhook: Webhook | None = None  # None: no webhooks
+    # required: a second person approves the preview of each run, whatever asked for it
+    approval: Literal["none", "required"] = "none"
+    approvals: SourceApprovals | None = None
 
 
 class SourceDefaults(Strict, frozen=True):
@@ -191,7 +235,7 @@ class Freeze(Strict, frozen=True):
 
 
 class Target(Strict, frozen=True):
-    """A publishing target: a projection of the promoted head."""
+    """A publishing target: a projection of the promoted head of every dataset that it takes."""
 
     kind: str  # branch | dcat | github-actions | local | noop | s3 | stac, or a kfm.publishers entry point
     name: str | None = None
@@ -199,6 +243,8 @@ class Target(Strict, frozen=True):
     url: str | None = None
     provider: str | None = None  # whose circuit its calls pass; None: by the address
     options: dict[str, str] = {}
+    datasets: tuple[str, ...] = ("*",)  # ids or patterns
+    care: tuple[Literal["public", "review", "restricted"], ...] | None = None  # None: public and review
 
 
 class Limits(Strict, frozen=True):
@@ -249,7 +295,7 @@ class Audit(Strict, frozen=True):
 class Hook(Strict, frozen=True):
     """Who is told when an incident opens, gets worse or is resolved."""
 
-    kind: str  # command | webhook | file, or a kfm.notifiers entry point
+    kind: str  # command | webhook | file | email | chat, or a kfm.notifiers entry point
     name: str | None = None  # None: the kind; what was delivered is kept under it
     command: tuple[str, ...] = ()
     url: str | None = None
@@ -257,6 +303,18 @@ class Hook(Strict, frozen=True):
     path: str | None = None
     options: dict[str, str] = {}
     timeout_seconds: float = 5.0
+    host: str | None = None  # email: of the mail server
+    port: int | None = None  # email; None: 587 with starttls, 465 with tls, 25 with none
+    security: Literal["starttls", "tls", "none"] = "starttls"
+    ca_file: str | None = None  # email: authorities to trust, in place of the system's
+    user: str | None = None  # env:NAME or file:PATH
+    password: str | None = None  # env:NAME or file:PATH
+    sender: str | None = None
+    to: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()  # only of these; empty: of all, and of providers
+    kinds: tuple[str, ...] = ()  # only of these kinds; empty: of all
+    severity: Literal["warning", "error", "critical"] = "warning"  # the least
+    escalation: bool = False  # only what is escalated to it, from then on
 
 
 class RunStateSettings(Strict, frozen=True):
@@ -409,6 +467,7 @@ class Settings(Strict, frozen=True):
     sources: tuple[SourceSettings, ...] = ()
     publish: tuple[Target, ...] = ()
     policies: tuple[str, ...] = ()
+    licences: dict[str, LicenceTerms] = {}  # LicenseRef-NAME, that rights.license may name
     freezes: tuple[Freeze, ...] = ()
     limits: Limits = Limits()
     lease: Lease = Lease()
@@ -454,6 +513,23 @@ class Settings(Strict, frozen=True):
         """The retry settings of a dataset's units, the nearest last."""
         own = self.ingest.policy_of(dataset_id).retry
         return (self.retry,) if own is None else (self.retry, own)
+
+
+def with_declared_licences(settings: Settings) -> Settings:
+    """The settings, each dataset's rights with the terms of its licence, where `licences` declares it."""
+    if not settings.licences:
+        return settings
+    return msgspec.structs.replace(
+        settings, datasets=tuple(_with_terms(one, settings.licences) for one in settings.datasets)
+    )
+
+
+def _with_terms(dataset: DatasetSettings, licences: dict[str, LicenceTerms]) -> DatasetSettings:
+    rights = dataset.rights
+    if rights is None or rights.license not in licences:
+        return dataset
+    terms = msgspec.structs.replace(rights, terms=licences[rights.license])
+    return msgspec.structs.replace(dataset, rights=terms)
 
 
 STATE = "state folder"

@@ -7,6 +7,7 @@ from typing import Any
 
 from kfm.datasets.completeness import completeness_of
 from kfm.model.quantities import instant, one_line, short_id
+from kfm.model.targets import removal_command, takes, taking, target_name
 from kfm.reports.blockers import OPERATOR, failures, frozen, halted, switched
 from kfm.reports.coverage import cause_text, health_command, health_document, worst
 from kfm.reports.runs import word_of_run
@@ -35,7 +36,8 @@ def read_status(app: Any, schedules: Any = None) -> tuple[dict[str, Any], dict[s
     completeness = completeness_of(app, now_ms, schedules)
     healths = [completeness.health(dataset.id) for dataset in settings.datasets]
     datasets = [_dataset(each, heads, newest.get(each.dataset_id)) for each in healths]
-    pending = _pending(app, heads, ledger.projected())
+    projected = ledger.projected()
+    pending = _pending(app, heads, projected)
     attention = failures(completeness, ledger)
     document: dict[str, Any] = {
         "environment": settings.environment,
@@ -49,6 +51,7 @@ def read_status(app: Any, schedules: Any = None) -> tuple[dict[str, Any], dict[s
         "breakers": _breakers(settings, ledger),
         "incidents": _incidents(ledger),
         "pending_projections": pending,
+        "not_taken": not_taken(settings, heads, projected),
         "lineage": _lineage(ledger),
         "units": _units(ledger),
         "requests": _requests(ledger),
@@ -92,7 +95,8 @@ def _incidents(ledger: Any) -> list[dict[str, Any]]:
         return []
     from kfm.reports.incidents import incident_document
 
-    return [incident_document(incident) for incident in found]
+    silences = ledger.silences()
+    return [incident_document(incident, silences) for incident in found]
 
 
 def _lineage(ledger: Any) -> dict[str, Any]:
@@ -159,13 +163,14 @@ def _headline(
     for last in document["needs_attention"]:
         if last["next_attempt"] is None:
             return _line("failing", f"failing: {_ended(last)}", OPERATOR, last["command"])
-    for incident in document["incidents"]:
+    if document["incidents"]:
         from kfm.reports.incidents import incident_headline
 
-        sentence, command = incident_headline(incident)
-        return _line("failing", sentence, OPERATOR, command)
+        return _line(*incident_headline(document["incidents"]))
     if (failing := worst(healths, ("failing",))) is not None:
         return _unwell(failing)
+    for shown in document["not_taken"]:
+        return _line("failing", shown["sentence"], OPERATOR, shown["command"])
     for last in document["needs_attention"]:
         return _line("waiting", f"waiting for a retry: {_ended(last)}", OPERATOR, last["command"])
     for pending in document["pending_projections"]:
@@ -285,8 +290,11 @@ def _pending(app: Any, heads: dict[str, Any], known: dict[tuple[str, str], int])
     """Targets that do not show the promoted head, as far as is known, or as can be seen in a folder."""
     pending = []
     for dataset_id, head in sorted(heads.items()):
+        dataset = app.settings.declared(dataset_id)
         for target in app.settings.publish:
-            name = target.name or target.kind
+            if dataset is not None and not takes(target, dataset):
+                continue
+            name = target_name(target)
             shown = known.get((dataset_id, name))
             if shown is not None and target.kind == "local" and _is_emptied(app, target, dataset_id):
                 shown = None
@@ -294,6 +302,40 @@ def _pending(app: Any, heads: dict[str, Any], known: dict[tuple[str, str], int])
                 facts = {"dataset_id": dataset_id, "target": name, "promoted": head.sequence, "shown": shown}
                 pending.append(facts)
     return pending
+
+
+def not_taken(
+    settings: Any, heads: dict[str, Any], known: dict[tuple[str, str], int]
+) -> list[dict[str, Any]]:
+    """What targets show and do not take, or do not take any more: nothing updates it, and nothing removes it
+    but a withdrawal."""
+    found = []
+    for target in settings.publish:
+        for dataset in settings.datasets:
+            name = target_name(target)
+            shown, why = known.get((dataset.id, name)), taking(target, dataset)
+            if not shown or dataset.id not in heads or target.kind == "noop" or why == "taken":
+                continue
+            found.append(
+                {
+                    "dataset_id": dataset.id,
+                    "target": name,
+                    "shown": shown,
+                    "reason_code": why,
+                    "sentence": f"target {name} shows version {shown} of dataset {dataset.id}, "
+                    f"which it does not take: {NOT_TAKEN[why]}",
+                    "command": removal_command(dataset.id, name),
+                }
+            )
+    return sorted(found, key=lambda one: (one["dataset_id"], one["target"]))
+
+
+NOT_TAKEN = {
+    "no-rights": "its rights are not declared",
+    "blocked": "its CARE level is blocked",
+    "other-datasets": "`datasets` of the target does not name it",
+    "care": "the target does not take its CARE level",
+}
 
 
 def _is_emptied(app: Any, target: Any, dataset_id: str) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
 from kfm.calls.guard import retry_text
-from kfm.model.errors import PathConflict, StoreCorrupt
+from kfm.model.arrival import asked_until_ms, not_yet_answer
+from kfm.model.errors import KfmError, PathConflict, StoreCorrupt
 from kfm.model.input_hash import fingerprint as fingerprint_of
 from kfm.model.records import (
     Asset,
@@ -26,10 +27,11 @@ from kfm.model.records import (
 from kfm.model.records import Check as CheckResult
 from kfm.model.run_state import MAIN, Fence
 from kfm.model.runs import Code, DataColumn
+from kfm.model.settings import NotYet
 from kfm.pipelines.declaration import Pipeline
 from kfm.ports import Objects, Retrying
 from kfm.ports import Source as Upstream
-from kfm.publish.contract import Contract, bbox_of, load_contract, validate
+from kfm.publish.contract import Contract, bbox_of, check_rows_min, load_contract, validate
 from kfm.publish.manifest import item_id, merge, version_id
 from kfm.publish.publisher import Publisher, Staged
 from kfm.runs.admission import RunSubject
@@ -39,6 +41,9 @@ from kfm.runs.kernel import Kernel
 from kfm.runs.nodes import TRANSFORM, Nodes
 from kfm.runs.transform import Context, Input, conduct, own_branch, publish_as_fetched, run_pipeline
 from kfm.sources.source_kinds import answers_empty
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 Check = Callable[[], None]
 Head = tuple[Promotion, Manifest] | None
@@ -68,6 +73,30 @@ def discover(upstream: Upstream, subject: RunSubject) -> Discovered:
         if by_path.setdefault(each.path, each.uri) != each.uri:
             raise PathConflict(f"{each.path} would hold {by_path[each.path]} and {each.uri}.")
     return Discovered(found=found, fingerprint=fingerprint_of(found), answers_empty=answers_empty(upstream))
+
+
+def not_yet_of(error: KfmError, subject: RunSubject) -> NotYet | None:
+    """The rule of the source that an error of its discovery falls under."""
+    status = error.facts.get("status")
+    known = status if isinstance(status, int) else None
+    return not_yet_answer(subject.source.not_yet, status=known, found=None, is_unchanged=False)
+
+
+def not_yet_in(discovered: Discovered, subject: RunSubject, ledger: LedgerReader) -> NotYet | None:
+    """The rule of the source that what was discovered falls under."""
+    is_unchanged = "unchanged" in subject.source.not_yet and bool(discovered.found)
+    if is_unchanged:
+        newest = ledger.newest_fingerprint(subject.source.id, subject.window, without=fingerprint_of(()))
+        is_unchanged = newest == discovered.fingerprint
+    return not_yet_answer(
+        subject.source.not_yet, status=None, found=discovered.found, is_unchanged=is_unchanged
+    )
+
+
+def asked_until(kernel: Kernel, subject: RunSubject) -> int:
+    """Until when the window is asked for while its data has not come."""
+    ages = [rule.age_ms_max for contract, _ in _contracts(kernel, subject) for rule in contract.freshness]
+    return asked_until_ms(subject.source, subject.window, min(ages, default=None))
 
 
 def prepare(
@@ -223,7 +252,8 @@ def _validate(
 ) -> ValidationReport | None:
     contracts = _contracts(kernel, subject)
     nodes.learn(outputs=tuple(assets), columns=_columns(contracts))
-    if not contracts:
+    rows_min = subject.source.expect.rows_min if subject.source.expect is not None else None
+    if not contracts and rows_min is None:
         log.step("validate", "no contract is declared", level="warning")
         return None
     if not assets:
@@ -242,6 +272,8 @@ def _validate(
             show_values=public,
         )
         checks += report.checks
+    if rows_min is not None:
+        checks.append(check_rows_min(rows_min, contracts, assets, objects.open))
     whole = ValidationReport(checks=tuple(checks))
     nodes.validated(whole)
     for failed in (check for check in checks if not check.passed):

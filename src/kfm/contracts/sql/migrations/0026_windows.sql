@@ -16,7 +16,6 @@ CREATE INDEX runs_by_window ON runs (source_id, window_start_ms, window_end_ms);
 CREATE INDEX runs_of_dataset ON runs (dataset_id, start_time_ms, run_id);
 CREATE INDEX invocations_by_window ON invocations (source_id, window_start_ms, window_end_ms);
 CREATE INDEX invocations_of_dataset ON invocations (dataset_id, number);
-CREATE INDEX invocations_of_source ON invocations (source_id, number);
 CREATE INDEX requests_by_window ON requests (source_id, window_start_ms, window_end_ms);
 
 -- Since when windows are expected of a source, once for each rule of its windows.
