@@ -38,6 +38,7 @@ export function requireInScope(loaded, sourceIds) {
   for (const id of sourceIds) {
     const source = loaded.source(id);
     for (const each of [source, ...source.members.map((/** @type {string} */ member) => loaded.source(member))]) {
+      if (each.formerly.length) throw outOfScope(`The source ${each.id} was renamed (\`formerly\`)`);
       if (each.retry) throw outOfScope(`The source ${each.id} has a retry budget of its own`);
       if (each.kind === "bucket") throw outOfScope(`The source ${each.id} is a bucket`);
       if (each.pipeline && !rpartition(each.pipeline, ":")[0].endsWith(".mjs")) throw outOfScope(`The pipeline ${each.pipeline} is written in Python`);
