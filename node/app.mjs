@@ -16,7 +16,7 @@ import { providerOf, providersOf } from "./model/breaker.mjs";
 import { BackendUnavailable, ConfigError, PlanError, isCode, why } from "./model/errors.mjs";
 import { IncidentRenderer } from "./model/incidents.mjs";
 import { MASK_KEY, isMasked, mask, namesByDataset } from "./model/redaction.mjs";
-import { ownPlaces, takesIn } from "./model/settings.mjs";
+import { expectationRules, ownPlaces, takesIn } from "./model/settings.mjs";
 import { takes } from "./model/targets.mjs";
 import { resolveWindow } from "./model/windows.mjs";
 import { repr, sortedByPoints } from "./model/wording.mjs";
@@ -85,6 +85,7 @@ export class App {
     const store = new Ledger(database, this.#lineageEmitter(masking), this.#incidentRenderer(masking));
     if (this.settings.incidents.length || this.settings.datasets.some(isMasked)) key.value = store.mark(MASK_KEY) ?? store.ensureMark(MASK_KEY, this.ids.new() + this.ids.new());
     store.rememberNames(namesByDataset(this.settings, (source) => providersOf(source, (id) => this.loaded.source(id))));
+    store.rememberExpectations(expectationRules(this.settings));
     return store;
   }
 
@@ -150,7 +151,11 @@ export class App {
       const users = settings.sources.filter((/** @type {any} */ source) => providersOf(source, (id) => loaded.source(id)).includes(name));
       return !users.length || users.some((/** @type {any} */ source) => hidden.has(source.dataset));
     };
-    return new IncidentRenderer({ environment: settings.environment, masked, mask: masking, hide: (text) => loaded.hide(text) });
+    const responsible = (/** @type {string} */ name) => {
+      const { owner = null, escalate = null } = loaded.dataset(name) ?? {};
+      return { owner: owner && { name: owner.name, contact: owner.contact }, escalation: escalate && { after: escalate.after, to: escalate.to, at: null } };
+    };
+    return new IncidentRenderer({ environment: settings.environment, masked, mask: masking, hide: (text) => loaded.hide(text), responsible });
   }
 
   // --- the kernel ----------------------------------------------------------------------

@@ -28,6 +28,11 @@ import { updateTargets } from "./target_updates.mjs";
 /** @typedef {import("../types.js").Run} Run */
 
 const ROUNDS_MAX = 10;
+/** @type {Record<string, string>} */
+const NOTHING = {
+  empty: "There is nothing for this window: upstream or the pipeline says so.",
+  absent: "Upstream has no data for this window; it is still missing.",
+};
 const CALLS_MAX = 20; // invocations of a run that are looked at
 
 /** The gates refused at promotion. */
@@ -255,14 +260,15 @@ export class RunExecutor {
         states: prepared.staged.states,
         events: prepared.staged.events,
         request_id: admitted.requestId,
+        found: prepared.found,
         ...nodes.ending("complete"),
       });
       if (answer.answer === "cancelled") throw new Cancelled(kernel.store.cancelled(run.run_id) ?? "Its request was cancelled.");
       if (answer.answer === "lost") throw new LostLease(`${subject.scope} has passed to another run.`);
       if (!["promoted", "unchanged"].includes(answer.answer)) continue;
       const changed = answer.answer === "promoted";
-      let reason = prepared.item ? admitted.reason : "Upstream has nothing for this window.";
-      if (prepared.item && !changed) reason += " The outcome is what is published already.";
+      let reason = NOTHING[prepared.found] ?? admitted.reason;
+      if (prepared.found === "data" && !changed) reason += " The outcome is what is published already.";
       return this.#report("success", changed ? "published" : "unchanged", reason, {
         invocation,
         run: kernel.store.run(run.run_id),

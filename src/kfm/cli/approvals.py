@@ -251,6 +251,10 @@ def _approve(session: CommandSession, request_id: str, actor: str | None, ration
         if approval.kind == "replay":
             session.note(f"holds for this plan alone, to be begun until {until}:")
             session.note(f"kfm replay run {approval.subject} --confirm --rationale TEXT")
+        elif approval.kind == "change":
+            session.note(
+                f"holds for this plan alone, until {until}; its requester runs the same command again"
+            )
         elif approval.kind == "update":
             session.note(f"`kfm serve` runs it, if it still changes what was shown; holds until {until}")
         else:

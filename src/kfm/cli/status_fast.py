@@ -58,7 +58,7 @@ def render(document: dict[str, Any], words: dict[str, str]) -> list[str]:
             first = f"{head['sentence']}: try `{head['command']}`"
     lines = [first, f"environment {document['environment']}, {utc(document['at'])}"]
     if datasets := _dataset_rows(document, words):
-        lines += ["", *table(("DATASET", "VERSION", "PROMOTED", "LAST RUN", "RUN ID"), datasets)]
+        lines += ["", *table(("DATASET", "HEALTH", "VERSION", "PROMOTED", "LAST RUN", "RUN ID"), datasets)]
     for title, rows in (
         ("needs attention", _attention_rows(document)),
         ("running", _running_rows(document)),
@@ -85,6 +85,7 @@ def _dataset_rows(document: dict[str, Any], words: dict[str, str]) -> list[tuple
         rows.append(
             (
                 dataset["dataset_id"],
+                dataset["health"]["state"],
                 str(dataset["version"] or "-"),
                 utc(dataset["promoted_at"]) if dataset["promoted_at"] else "-",
                 words[dataset["dataset_id"]] if last else "-",

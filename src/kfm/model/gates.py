@@ -13,10 +13,12 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
+from kfm.model.dataset_changes import Withdrawal, active, lift_command, span_words
 from kfm.model.errors import (
     BudgetSpent,
     ConfigError,
     ContractViolated,
+    DataWithdrawn,
     GateDenied,
     Halted,
     RationaleRequired,
@@ -257,6 +259,27 @@ def rights_gate(dataset: DatasetSettings) -> GateResult:
     )
 
 
+def withdrawal_gates(
+    withdrawals: Iterable[Withdrawal], source_id: str, start_ms: int, end_ms: int
+) -> list[GateResult]:
+    """The refusal of a window that was withdrawn; none where it was not. No force passes it."""
+    for one in active(withdrawals):
+        if one.covers(source_id, start_ms, end_ms):
+            what = "is retired" if one.retires else f"is withdrawn ({span_words(one)})"
+            command = lift_command(one)
+            return [
+                denied(
+                    "withdrawal",
+                    "withdrawn",
+                    f"The dataset {one.dataset_id} {what} since {utc_text(one.withdrawn_at_ms)}: "
+                    f"{_sentence(one.reason)}",
+                    remedy=f"An operator allows it again with `{command}`.",
+                    command=command,
+                )
+            ]
+    return []
+
+
 def undeclared_gate(dataset_id: str) -> GateResult:
     """The refusal of a dataset that the configuration has lost since the work was asked for."""
     return denied(
@@ -359,6 +382,7 @@ def refusal(decision: GateDecision, *, in_flight: bool = False) -> Refused:
         "rights": RightsMissing,
         "contract": ContractViolated,
         "budget": BudgetSpent,
+        "withdrawal": DataWithdrawn,
     }
     kind = kinds.get(blocker.gate, GateDenied)
     return kind(cause, remedy=remedy, gate=blocker.gate, policy_ids=blocker.policy_ids)

@@ -81,8 +81,9 @@ class Approval(Record, frozen=True):
     """An approval request: what needs a second person."""
 
     request_id: str
-    # Of quarantined work; at work that the policies ask an approval for; of ended units; of a preview.
-    kind: Literal["release", "attempt", "replay", "update"]
+    # Of quarantined work; at work that the policies ask an approval for; of ended units; of a preview; of a
+    # person's change of a dataset.
+    kind: Literal["release", "attempt", "replay", "update", "change"]
     subject: str  # what it is about: a held id, the work's base key, a replay's id, or a request's
     digest: str  # of what was asked for, as it was then
     requested_by: str

@@ -5,9 +5,11 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
+from kfm.datasets.completeness import completeness_of
 from kfm.model.quantities import instant, one_line, short_id
 from kfm.model.targets import removal_command, takes, taking, target_name
 from kfm.reports.blockers import OPERATOR, failures, frozen, halted, switched
+from kfm.reports.coverage import cause_text, health_command, health_document, worst
 from kfm.reports.runs import word_of_run
 from kfm.reports.state_words import of_waiting
 
@@ -31,12 +33,14 @@ def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
     newest = {
         dataset.id: run
         for dataset in settings.datasets
-        for run in ledger.runs(dataset_id=dataset.id, limit=1)
+        if (run := ledger.newest_run(dataset.id)) is not None
     }
-    datasets = [_dataset(dataset.id, heads, newest.get(dataset.id)) for dataset in settings.datasets]
+    completeness = completeness_of(app, now_ms)
+    healths = [completeness.health(dataset.id) for dataset in settings.datasets]
+    datasets = [_dataset(each, heads, newest.get(each.dataset_id)) for each in healths]
     projected = ledger.projected()
     pending = _pending(app, heads, projected)
-    attention = failures(settings, ledger)
+    attention = failures(completeness, ledger)
     document: dict[str, Any] = {
         "environment": settings.environment,
         "at": instant(now_ms),
@@ -61,7 +65,7 @@ def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
         for name, run in newest.items()
     }
     halts = {each.what: each for each in halted(settings, ledger, now_ms)} if document["held"] else {}
-    return {"headline": _headline(settings, switches, halts, document, now_ms), **document}, words
+    return {"headline": _headline(settings, switches, halts, document, healths, now_ms), **document}, words
 
 
 def _promise(ledger: Any, run: Any) -> Any:
@@ -93,7 +97,8 @@ def _incidents(ledger: Any) -> list[dict[str, Any]]:
         return []
     from kfm.reports.incidents import incident_document
 
-    return [incident_document(incident) for incident in found]
+    silences = ledger.silences()
+    return [incident_document(incident, silences) for incident in found]
 
 
 def _lineage(ledger: Any) -> dict[str, Any]:
@@ -135,7 +140,12 @@ def _ahead(ledger: Any) -> dict[str, Any]:
 
 
 def _headline(
-    settings: Any, switches: list[Any], halts: dict[str, Any], document: dict[str, Any], now_ms: int
+    settings: Any,
+    switches: list[Any],
+    halts: dict[str, Any],
+    document: dict[str, Any],
+    healths: list[Any],
+    now_ms: int,
 ) -> dict[str, Any]:
     """State, one sentence, who can change it and the command. The hardest blocker first.
 
@@ -155,11 +165,12 @@ def _headline(
     for last in document["needs_attention"]:
         if last["next_attempt"] is None:
             return _line("failing", f"failing: {_ended(last)}", OPERATOR, last["command"])
-    for incident in document["incidents"]:
+    if document["incidents"]:
         from kfm.reports.incidents import incident_headline
 
-        sentence, command = incident_headline(incident)
-        return _line("failing", sentence, OPERATOR, command)
+        return _line(*incident_headline(document["incidents"]))
+    if (failing := worst(healths, ("failing",))) is not None:
+        return _unwell(failing)
     for shown in document["not_taken"]:
         return _line("failing", shown["sentence"], OPERATOR, shown["command"])
     for last in document["needs_attention"]:
@@ -170,12 +181,20 @@ def _headline(
             f"of dataset {pending['dataset_id']}"
         )
         return _line("behind", sentence, OPERATOR, "kfm project")
+    if (unwell := worst(healths, ("late", "incomplete", "paused"))) is not None:
+        return _unwell(unwell)
     announced = settings.ingest.queues and not settings.sources  # nothing that `kfm run` could do
     if announced and document["units"] is None:
         return _line("empty", "nothing was taken in yet", "anyone who may operate", "kfm worker")
     if not announced and not any(dataset["last_run"] for dataset in document["datasets"]):
         return _line("empty", "nothing has run yet", "anyone who may run it", "kfm run")
     return _line("clear", "all clear", None, None)
+
+
+def _unwell(health: Any) -> dict[str, Any]:
+    """A dataset that is not fresh, by its first cause."""
+    sentence = f"{health.state}: dataset {health.dataset_id}: {cause_text(health.causes[0])}"
+    return _line(health.state, sentence, OPERATOR, health_command(health))
 
 
 def _ended(last: dict[str, Any]) -> str:
@@ -192,10 +211,11 @@ def _line(state: str, sentence: str, who: str | None, command: str | None) -> di
 # --- the rest ------------------------------------------------------------------------
 
 
-def _dataset(dataset_id: str, heads: dict[str, Any], run: Any) -> dict[str, Any]:
-    head = heads.get(dataset_id)
+def _dataset(health: Any, heads: dict[str, Any], run: Any) -> dict[str, Any]:
+    head = heads.get(health.dataset_id)
     return {
-        "dataset_id": dataset_id,
+        "dataset_id": health.dataset_id,
+        "health": health_document(health),
         "version": head.sequence if head else None,
         "version_id": head.version_id if head else None,
         "promoted_at": instant(head.promoted_at_ms) if head else None,

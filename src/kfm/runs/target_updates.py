@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kfm.model.dataset_changes import only_removes
 from kfm.model.errors import ConfigError, KfmError, TargetUnavailable
 from kfm.model.gates import refusal
-from kfm.model.records import Promotion
+from kfm.model.records import Manifest, Promotion
 from kfm.model.settings import DatasetSettings, Settings
 from kfm.model.targets import is_showable
 from kfm.ports import Projection
-from kfm.runs import admission
+from kfm.runs import admission, purges
 from kfm.runs.kernel import Kernel, ProjectionReport
 from kfm.system import os_trouble
+
+NOT_TAKEN = ConfigError("The target does not take this dataset any more.")
 
 
 def project(
@@ -39,11 +42,20 @@ def project(
             or (looks and (everything or fell(target, head)))
         ]
         refused = problem or (_refusal(kernel, head, dataset) if behind else None)
+        for target in kernel.projections if len(targets) < len(kernel.projections) else ():
+            before = shown.get((head.dataset_id, target.name), 0)
+            if target not in targets and before < head.sequence and _only_removes(kernel, head, before):
+                # It took the dataset once. It gets nothing new, but what is taken down goes there, too.
+                reports.append(_project_one(kernel, head.dataset_id, target, pinned=(head, NOT_TAKEN)))
         for target in behind:
-            if refused is not None:
-                reports.append(_failed(head.dataset_id, target, refused))
-            else:
+            before = shown.get((head.dataset_id, target.name), 0)
+            if refused is None:
                 reports.append(_project_one(kernel, head.dataset_id, target))
+            elif _only_removes(kernel, head, before):
+                reports.append(_project_one(kernel, head.dataset_id, target, pinned=(head, refused)))
+            else:
+                reports.append(_failed(head.dataset_id, target, refused))
+    purges.finish(kernel, dataset_id)
     return reports
 
 
@@ -60,6 +72,17 @@ def _taking(
     except KfmError as error:
         return list(kernel.projections), None, error
     return [target for target in kernel.projections if target.name in names], dataset, None
+
+
+def _only_removes(kernel: Kernel, head: Promotion, shown: int) -> bool:
+    """What stops publishing does not stop removing. Where nothing was shown there is nothing to remove."""
+    ledger = kernel.ledger
+    before = ledger.promotion(head.dataset_id, shown) if shown else None
+    if before is None:
+        return False
+    manifest = ledger.manifest(head.version_id)
+    known = ledger.manifest(before.version_id)
+    return manifest is not None and only_removes(known, manifest)
 
 
 def fell(target: Projection, head: Promotion) -> bool:
@@ -93,13 +116,31 @@ def _refusal(kernel: Kernel, head: Promotion, dataset: DatasetSettings | None) -
     return None
 
 
-def _project_one(kernel: Kernel, dataset_id: str, target: Projection) -> ProjectionReport:
+def _project_one(
+    kernel: Kernel,
+    dataset_id: str,
+    target: Projection,
+    pinned: tuple[Promotion, KfmError] | None = None,
+) -> ProjectionReport:
+    """`pinned`: the only version that may be shown, and what refuses any other."""
+    changes, seen = kernel.ledger.change_reader(), []
+
     def known(sequence: int) -> str | None:
         found = kernel.ledger.promotion(dataset_id, sequence)
         return found.version_id if found else None
 
+    def head() -> tuple[Promotion, Manifest] | None:
+        found = changes.shown_head(dataset_id)
+        if pinned is not None and (found is None or found[0].sequence != pinned[0].sequence):
+            raise pinned[1]
+        seen.append(found[0].sequence if found else 0)
+        return found
+
     try:
-        sequence = target.project(dataset_id, lambda: kernel.ledger.head(dataset_id), known)
+        sequence = target.project(dataset_id, head, known)
+        if seen and seen[-1] > seen[0]:
+            # It was about to show an older version, whose bytes may have been purged since: not by its doing.
+            purges.finish(kernel, dataset_id, again=True, target=target.name)
         if sequence is not None:
             kernel.store.raise_projected(dataset_id, target.name, sequence)
     except KfmError as error:

@@ -17,6 +17,7 @@ from kfm.model.roles import is_same_person
 
 if TYPE_CHECKING:
     from kfm.app import App
+    from kfm.datasets.changes import ChangePlan
     from kfm.model.replays import ReplayPlan
     from kfm.model.requests import UpdateRequest
     from kfm.model.runs import Approve
@@ -153,6 +154,36 @@ def request_update(app: App, request: UpdateRequest, plan: RunPlan) -> bool:
     return store.requests().await_approval(request, (header.digest, text), approval, entry)
 
 
+def request_change(app: App, plan: ChangePlan, by: Justification) -> Approval:
+    """Request a change of what is published: exactly the one of this plan."""
+    from kfm.datasets.changes import subject_of
+
+    store = app.kernel.store
+    removed = counted(plan.tally.removed, "file")
+    what = f"{plan.kind} of {plan.dataset_id}: {removed} removed, {plan.tally.added} added"
+    if plan.purge is not None:
+        many = counted(len(plan.purge.versions), "version")
+        what += f"; {many} and {counted(plan.purge.blobs, 'object')} purged for good"
+    approval = Approval(
+        request_id=app.ids.new(),
+        kind="change",
+        subject=subject_of(plan.dataset_id),
+        digest=plan.digest,
+        requested_by=by.actor,
+        requested_at_ms=store.now_ms(),
+        rationale=by.rationale or "",
+        ticket=by.ticket,
+        about=what,
+        dataset_id=plan.dataset_id,
+        requested_names=_requesters(app, app.identity.names, by.claimed_actor or None),
+    )
+    at_ms, facts = approval.requested_at_ms, {"about": approval.about}
+    entry = _entry(
+        app, "approval-requested", plan.dataset_id, approval, at_ms, facts, by.claimed_actor or None
+    )
+    return store.request_approval(approval, entry)
+
+
 def _requesters(app: App, names: Sequence[str], claimed_actor: str | None) -> tuple[str, ...]:
     """Every name of the requester. A claim proves nothing, but whom it names does not decide either."""
     claimed = (app.loaded.discretion.said(claimed_actor),) if claimed_actor else ()
@@ -180,11 +211,17 @@ def approve(
 
     _require_undecided(approval)
     _require_another(approval, (actor, *names), "approve")
-    if approval.dataset_id is not None:
+    if approval.dataset_id is not None and approval.kind != "change":
         _require_approvable(app, approval.dataset_id, actor)
     kernel = app.kernel
     sweep(kernel.store, kernel.liveness)  # a process that died works on nothing
-    prepare = {"release": _release, "attempt": _attempt, "replay": _replay, "update": _update}[approval.kind]
+    prepare = {
+        "release": _release,
+        "attempt": _attempt,
+        "replay": _replay,
+        "update": _update,
+        "change": _change,
+    }[approval.kind]
     answer = kernel.store.approve(prepare(app, approval, (actor, *names), rationale, claimed_actor))
     if answer.lock is not None:
         raise LockHeld(held_by(answer.lock), remedy="Approve it once that attempt has ended, if it failed.")
@@ -340,6 +377,19 @@ def _update(
         raise NotApproved("The request does not wait for this approval any more.")
     approving = _for_a_while(app, approval, approval.subject, names, rationale, claimed_actor)
     return replace(approving, update=request.request_id)
+
+
+def _change(
+    app: App,
+    approval: Approval,
+    names: tuple[str, ...],
+    rationale: str,
+    claimed_actor: str | None,
+) -> Approve:
+    """From now on the change may be applied, for a while: as it was planned, or not at all."""
+    return _for_a_while(
+        app, approval, approval.dataset_id or approval.subject, names, rationale, claimed_actor
+    )
 
 
 def _for_a_while(

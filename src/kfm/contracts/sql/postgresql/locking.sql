@@ -46,7 +46,7 @@ FROM breakers WHERE provider = :provider FOR UPDATE
 -- name: incidents.get_for_update
 SELECT
   cause, incident_id, about, name, kind, error_class, error_code, message, subject, state, occurrence, changes,
-  affected, opened_at_ms, last_at_ms, resolved_at_ms
+  affected, opened_at_ms, last_at_ms, resolved_at_ms, acknowledged_at_ms, acknowledged_by, escalated_at_ms
 FROM incidents WHERE cause = :cause FOR UPDATE
 
 -- name: approvals.usable
@@ -61,3 +61,9 @@ SELECT
   approved_at_ms, approval_rationale, about, dataset_id, requested_names, expires_at_ms, used_by,
   used_attempt, used_at_ms, rejected_by, rejected_at_ms, rejection_rationale
 FROM approvals WHERE request_id = :request_id FOR UPDATE
+
+-- name: approvals.usable_change
+SELECT request_id FROM approvals
+WHERE request_id = :request_id AND kind = 'change' AND state = 'approved' AND used_at_ms IS NULL
+  AND expires_at_ms > :now_ms AND digest = :digest
+FOR UPDATE
