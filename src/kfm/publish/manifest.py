@@ -107,8 +107,8 @@ def merge_items(
     mode: Mode,
     same: Mapping[str, str] = {},
 ) -> Manifest:
-    """Several items at once: a path may move from one source to another within one promotion. `same`: names of
-    sources, and the ids that they stand for."""
+    """Several items at once: a path may move from one source to another within one promotion. `same`: names
+    of sources, and the ids that they stand for."""
     rights = require_rights(dataset.id, dataset.rights)
     old = {item.id: item for item in (head.items if head else ())}
     new = [_as_it_stands(old, _normal(item, dataset)) for item in items]

@@ -79,7 +79,7 @@ def item(source_id: str, day: int, path: str) -> Item:
     st.sampled_from(("merge", "replace")),
 )
 def test_items_of_every_name_are_in_one_slot(before: list[tuple[str, int]], mode: str) -> None:
-    """After a promotion a slot of the source has one item, whatever names it had; other sources keep theirs."""
+    """A slot of the source has one item, whatever names it had; other sources keep theirs."""
     head: Manifest | None = None
     for name, day in before:
         head = merge(head, DATASET, item(name, day, f"{name}/{day}.csv"), "merge")
