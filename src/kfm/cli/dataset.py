@@ -186,10 +186,10 @@ def withdraw_command(
     from kfm.datasets import changes
 
     def plan(kernel: Any) -> PreparedChange:
-        span = _window(window)
+        span, of = _window(window), kernel.settings.source_id(source_id)
         if lift:
-            return changes.plan_lift(kernel, dataset_id, span, source_id)
-        return changes.plan_withdrawal(kernel, dataset_id, span, source_id, purge=purge)
+            return changes.plan_lift(kernel, dataset_id, span, of)
+        return changes.plan_withdrawal(kernel, dataset_id, span, of, purge=purge)
 
     return _change(session, plan, **options)
 

@@ -49,7 +49,7 @@ def start(call: ApiCall) -> Any:
 
 
 def _source(call: ApiCall, source_id: str) -> SourceSettings:
-    source = call.app.settings.source_named(source_id)
+    source: SourceSettings | None = call.app.settings.source_named(source_id)
     if source is not None:
         sync = call.app.settings.sync_of(source.id)
         if sync is not None:
