@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 from kfm.model.completeness import (
@@ -101,6 +102,29 @@ class CompletenessReader:
             yield verdict(expected, known, self._now_ms)
         for (start_ms, end_ms), known in facts.items():
             yield verdict(_asked(source.id, start_ms, end_ms, known), known, self._now_ms)
+
+    def watched(self) -> list[SourceSettings]:
+        """The sources of which something is expected."""
+        return [
+            source
+            for source in self._settings.sources
+            if source.id not in self._members and self._expectation(source) is not None
+        ]
+
+    def due(self, source: SourceSettings, after_ms: int | None, limit: int) -> list[WindowVerdict]:
+        """The first expected windows after a moment that are due by now, at most so many, in order."""
+        expectation = self._expectation(source)
+        if expectation is None:
+            return []
+        due = takewhile(
+            lambda one: one.due_ms <= self._now_ms,
+            expected_windows(expectation, self._now_ms, start_ms=after_ms),
+        )
+        found = list(islice(due, limit))
+        if not found:
+            return []
+        facts = self._windows.facts(source.id, self._is_live, found[0].start_ms, found[-1].end_ms)
+        return [verdict(one, facts.get((one.start_ms, one.end_ms), NOTHING), self._now_ms) for one in found]
 
     def failed_runs(self) -> list[str]:
         """The runs that failed last in a window that has no data and no end, of all sources."""

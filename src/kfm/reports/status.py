@@ -31,9 +31,7 @@ def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
     gone = {lock.scope for lock in locks if app.liveness.is_dead(lock.holder.worker_id)}
     alive = [lock for lock in locks if lock.scope not in gone]
     newest = {
-        dataset.id: run
-        for dataset in settings.datasets
-        if (run := ledger.newest_run(dataset.id)) is not None
+        dataset.id: run for dataset in settings.datasets if (run := ledger.newest_run(dataset.id)) is not None
     }
     completeness = completeness_of(app, now_ms)
     healths = [completeness.health(dataset.id) for dataset in settings.datasets]
