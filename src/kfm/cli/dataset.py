@@ -142,6 +142,9 @@ def rollback_command(session: CommandSession, dataset_id: str, to_version: int, 
 @click.option("--source", "source_id", metavar="ID", help="Only what came from this source.")
 @click.option("--purge", is_flag=True, help="Also remove old versions and their bytes, for good.")
 @click.option("--lift", is_flag=True, help="Let it be published again. Nothing comes back by itself.")
+@click.option(
+    "--target", metavar="NAME", help="Only from this target, which does not take the dataset any more."
+)
 @_change_options
 @session_options
 def withdraw_command(
@@ -151,6 +154,7 @@ def withdraw_command(
     source_id: str | None,
     purge: bool,
     lift: bool,
+    target: str | None,
     **options: Any,
 ) -> int:
     """Take data down: a new version without it, and a tombstone in its place.
@@ -163,6 +167,9 @@ def withdraw_command(
     store; what another dataset or a kept version needs stays. That can't be undone. Copies out of reach are
     listed. A purge that can't be finished now is finished by `kfm project` or `kfm gc`.
 
+    With --target everything of the dataset is removed from one target that shows it and does not take it:
+    no new version is made, and other targets stay as they are.
+
     Without --yes or --plan DIGEST the change is only shown, with its digest.
 
     \b
@@ -172,13 +179,17 @@ def withdraw_command(
     """
     if lift and purge:
         raise UsageError("--lift and --purge exclude each other.")
+    if target is not None:
+        if window or source_id or purge or lift:
+            raise UsageError("--target takes down all of a dataset at one target; give it alone.")
+        return _remove_from(session, dataset_id, target, **options)
     from kfm.datasets import changes
 
     def plan(kernel: Any) -> PreparedChange:
-        span = _window(window)
+        span, of = _window(window), kernel.settings.source_id(source_id)
         if lift:
-            return changes.plan_lift(kernel, dataset_id, span, source_id)
-        return changes.plan_withdrawal(kernel, dataset_id, span, source_id, purge=purge)
+            return changes.plan_lift(kernel, dataset_id, span, of)
+        return changes.plan_withdrawal(kernel, dataset_id, span, of, purge=purge)
 
     return _change(session, plan, **options)
 
@@ -200,6 +211,46 @@ def retire_command(session: CommandSession, dataset_id: str, purge: bool, **opti
         lambda kernel: changes.plan_withdrawal(kernel, dataset_id, purge=purge, retires=True),
         **options,
     )
+
+
+def _remove_from(
+    session: CommandSession,
+    dataset_id: str,
+    target: str,
+    *,
+    digest: str | None,
+    dry_run: bool,
+    actor: str | None,
+    rationale: str | None,
+    ticket: str | None,
+) -> int:
+    """Show the removal from one target, or carry it out."""
+    from kfm.datasets.target_removal import plan_removal, remove
+    from kfm.model.records import justified
+    from kfm.reports.status import NOT_TAKEN
+
+    applies = (session.yes or digest is not None) and not dry_run
+    if applies and not (rationale or "").strip():
+        raise RationaleRequired("A change of what is published needs --rationale TEXT.")
+    with session.app(read_only=not applies) as app:
+        if applies:
+            by = justified(app.loaded.discretion.said, app.actor, rationale or "", ticket, actor)
+            plan = remove(app.kernel, dataset_id, target, digest, by)
+        else:
+            plan = plan_removal(app.kernel, dataset_id, target)
+    place = f"{plan.kind} {plan.place or ''}".rstrip()
+    lines = [f"removed  {dataset_id}  {target}  version {plan.shows}"]
+    if not applies:
+        lines = [
+            f"remove  {dataset_id} from {target} ({place}), which shows version {plan.shows}",
+            f"  {target} does not take it: {NOT_TAKEN[plan.reason_code]}",
+            "  everything of the dataset there goes, for good; other targets and the ledger keep it",
+            f"  digest {plan.digest}",
+        ]
+    session.emit({"applied": applies, "removal": plan, "exit_code": 0}, lines)
+    if not applies:
+        session.note(f"apply it with the same command and: --plan {plan.digest} --rationale TEXT")
+    return 0
 
 
 def _window(text: str | None) -> Window | None:

@@ -457,6 +457,16 @@ class Ledger(LedgerReader):
 
     # --- projections and collection ---------------------------------------------------
 
+    def forget_projected(self, dataset_id: str, target: str, sequence: int, entry: GovernanceEntry) -> bool:
+        """A target shows nothing of a dataset any more; False if it shows a newer version by now."""
+
+        def change(session: Session) -> bool:
+            gone = session.all("projections.forget", dataset_id=dataset_id, target=target, sequence=sequence)
+            governance.append(session, [entry] if gone else [])
+            return bool(gone)
+
+        return self._database.write(change)
+
     def raise_projected(self, dataset_id: str, target: str, sequence: int) -> None:
         self._database.write(
             lambda session: session.all(

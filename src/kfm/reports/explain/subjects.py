@@ -73,6 +73,8 @@ def explain_subject(
         return _of_unit(ledger, settings, what, now_ms)
     if what.startswith((SCHEDULE, PROVIDER)):
         return _of_control(ledger, settings, what, now_ms, schedules) or _unknown(what)
+    if (named := settings.source_named(what)) is not None:
+        what = named.id
     datasets = [dataset.id for dataset in settings.datasets]
     sources = [source.id for source in settings.sources]
     if what in datasets or what in sources:
