@@ -16,6 +16,7 @@ from kfm.model.dataset_changes import (
     ApplyResult,
     DatasetChange,
     Purge,
+    TombstonedPromotion,
     Withdrawal,
     active,
     at_version,
@@ -89,7 +90,9 @@ class DatasetChangeReader:
         promotion, manifest = rows.promotion_from(row[:-1]), rows.manifest_from(row[-1])
         known = at_version(self.withdrawals(dataset_id), promotion.sequence)
         stands = tombstone(dataset_id, promotion.sequence, known)
-        return (replace(promotion, tombstone=stands) if stands else promotion), manifest
+        if stands is None:
+            return promotion, manifest
+        return TombstonedPromotion(**msgspec.structs.asdict(promotion), tombstone=stands), manifest
 
 
 class DatasetChanges(DatasetChangeReader):

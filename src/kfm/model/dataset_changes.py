@@ -69,6 +69,12 @@ class Withdrawal(Record, frozen=True):
         return self.covers(item.source_id, item.window_start_ms, item.window_end_ms)
 
 
+class TombstonedPromotion(Promotion, frozen=True):
+    """The head of a dataset of which something is withdrawn, as a target is given it."""
+
+    tombstone: dict[str, Any]  # the document that stands in the place of what is withdrawn
+
+
 class Purge(Record, frozen=True):
     """The removal of withdrawn bytes at one place, and how far it is."""
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
+from kfm.model.dataset_changes import active
 from kfm.model.quantities import instant, one_line, short_id
 from kfm.reports.blockers import OPERATOR, failures, frozen, halted, switched
+from kfm.reports.datasets import to_withdraw
 from kfm.reports.runs import word_of_run
 from kfm.reports.state_words import of_waiting
 
@@ -27,18 +29,17 @@ def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
     locks = [lock for lock in ledger.locks() if lock.holder is not None]
     gone = {lock.scope for lock in locks if app.liveness.is_dead(lock.holder.worker_id)}
     alive = [lock for lock in locks if lock.scope not in gone]
-    newest = {
-        dataset.id: run
-        for dataset in settings.datasets
-        for run in ledger.runs(dataset_id=dataset.id, limit=1)
-    }
-    datasets = [_dataset(dataset.id, heads, newest.get(dataset.id)) for dataset in settings.datasets]
+    retired = {one.dataset_id for one in active(ledger.change_reader().withdrawals()) if one.retires}
+    living = [dataset for dataset in settings.datasets if dataset.id not in retired]
+    newest = {dataset.id: run for dataset in living for run in ledger.runs(dataset_id=dataset.id, limit=1)}
+    datasets = [_dataset(dataset.id, heads, newest.get(dataset.id)) for dataset in living]
     pending = _pending(app, heads, ledger.projected())
-    attention = failures(settings, ledger)
+    attention = [run for run in failures(settings, ledger) if run.dataset_id not in retired]
     document: dict[str, Any] = {
         "environment": settings.environment,
         "at": instant(now_ms),
         "datasets": datasets,
+        "to_withdraw": to_withdraw(settings, ledger),
         "needs_attention": [_needing(run, ledger, now_ms, settings) for run in attention[:ATTENTION_MAX]],
         "needs_attention_more": max(len(attention) - ATTENTION_MAX, 0),
         "running": [_running(run, alive, now_ms) for run in running],
@@ -137,7 +138,11 @@ def _headline(
     """State, one sentence, who can change it and the command. The hardest blocker first.
 
     Of a dataset that is halted the halt, not the pause that it has set: lifting that alone starts nothing.
+    Before all of them what readers can still see and may not.
     """
+    for one in document["to_withdraw"]:
+        sentence = f"readers still see dataset {one['dataset_id']}, though {one['why']}"
+        return _line("failing", sentence, OPERATOR, one["command"])
     for each in chain(switched(switches), halts.values(), frozen(settings, now_ms)):
         if each.kind != "replays":
             hardest = halts.get(each.what, each)
