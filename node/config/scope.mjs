@@ -39,6 +39,8 @@ export function requireInScope(loaded, sourceIds) {
     const source = loaded.source(id);
     for (const each of [source, ...source.members.map((/** @type {string} */ member) => loaded.source(member))]) {
       if (each.retry) throw outOfScope(`The source ${each.id} has a retry budget of its own`);
+      if (each.not_yet.length) throw outOfScope(`The source ${each.id} waits for data (\`not_yet\`)`);
+      if (each.expect !== null && each.expect.rows_min !== null) throw outOfScope(`The source ${each.id} expects rows (\`expect.rows_min\`)`);
       if (each.kind === "bucket") throw outOfScope(`The source ${each.id} is a bucket`);
       if (each.pipeline && !rpartition(each.pipeline, ":")[0].endsWith(".mjs")) throw outOfScope(`The pipeline ${each.pipeline} is written in Python`);
     }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kfm.config.loader import require_role
 from kfm.config.state_folder import StateFolder
+from kfm.model.completeness import expectation_rules
 from kfm.model.errors import PlanError, UsageError
 from kfm.model.records import Window
 from kfm.model.roles import Identity, Role
@@ -93,6 +94,7 @@ class App:
         self._renderer = make_incident_renderer(self.loaded, key.mask)
         store = self.state_folder.open_ledger(self._emitter, self._renderer)
         key.take(store, self.settings, lambda: self.ids.new() + self.ids.new())
+        store.windows().expect(expectation_rules(self.settings))
         return store
 
     def close(self) -> None:

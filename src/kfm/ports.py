@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Fence,
         Head,
         KnownNodes,
+        Own,
         Skips,
     )
     from kfm.model.runs import Attempt, Circumstances, LineageEvent, OutboxMessage
@@ -377,7 +378,11 @@ class Download(Protocol):
 
 
 class Source(Protocol):
-    """One place that data comes from. Both methods only read."""
+    """One place that data comes from. Both methods only read.
+
+    A source whose upstream answers for each window may have an attribute `answers_empty`, which is true: then
+    a discovery of nothing is upstream's own word that there is nothing. Else it is an absence.
+    """
 
     def discover(self, window: Window) -> list[Found]: ...
     def open(self, found: Found, offset: int) -> AbstractContextManager[Download]: ...
@@ -450,6 +455,9 @@ class RunStates(Protocol):
 
     def known(self, branch: str, run_id: str, dataset_ids: Collection[str]) -> KnownNodes:
         """What a pass begins with; it may hold more nodes than were asked for."""
+
+    def own(self, run_id: str) -> dict[str, Own]:
+        """What a run has recorded of its nodes."""
 
     def made(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> Head | None:
         """The newest success on the branch with this hash and this code, unless it was reverted."""

@@ -27,6 +27,8 @@ WORKERS_MINUTES_MAX = 20
 EFFECT_KILLS = 500
 EFFECT_KILLS_EACH = 25  # in one project
 EFFECTS_MINUTES_MAX = 20
+STARTS = 100
+STARTS_MINUTES_MAX = 25
 REMOVALS = 200
 
 
@@ -48,6 +50,9 @@ def main() -> int:
     parser.add_argument("--serves", action="store_true", help="instead: only the services")
     parser.add_argument("--effects", type=int, metavar="KILLS", help="instead: only work that acts outside")
     parser.add_argument(
+        "--starts", type=int, metavar="N", help="instead: only N starts of services, and of workers"
+    )
+    parser.add_argument(
         "--removals", type=int, metavar="TRIALS", help="instead: only rollbacks, withdrawals and purges"
     )
     parser.add_argument("--only", metavar="KIND-N", help="one trial of this seed, such as kill-17")
@@ -58,6 +63,8 @@ def main() -> int:
         return _serves(options)
     if options.effects is not None:
         return _effects(options, options.effects)
+    if options.starts is not None:
+        return _starts(options, options.starts)
     if options.removals is not None:
         return _removals(options, options.removals)
     began = time.monotonic()
@@ -80,6 +87,7 @@ def main() -> int:
         _workers(options),
         _serves(options),
         _effects(options, EFFECT_KILLS),
+        _starts(options, STARTS),
         _removals(options, REMOVALS),
     )
 
@@ -90,6 +98,28 @@ def _removals(options: argparse.Namespace, trials: int) -> int:
     outcomes = removals.campaign(trials, seed=options.seed, workers=options.workers, scratch=options.scratch)
     print(removals.summary(outcomes))
     return 1 if any(one.problems for one in outcomes) else 0
+
+
+def _starts(options: argparse.Namespace, starts: int) -> int:
+    """Services and workers that start, answer, and end when asked to, one after the other."""
+    print(flush=True)
+    with tempfile.TemporaryDirectory(dir=options.scratch or memory_disk()) as folder:
+        command = [sys.executable, "-m", "tests.crash.starts", folder, "--serves", str(starts)]
+        command += ["--workers", str(starts), "--seed", str(options.seed)]
+        command += ["--seconds", str(STARTS_MINUTES_MAX * 60)]
+        ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=environment())
+    told = json.loads(ended.stdout) if ended.stdout else {"problems": ["it ended without a word"]}
+    for problem in told["problems"][:PROBLEMS_TOLD_MAX]:
+        print(f"starts: {problem}", file=sys.stderr, flush=True)
+    serves, workers = told.get("serves", 0), told.get("workers", 0)
+    print(
+        f"starts: {serves} services with {told.get('answers', 0)} answers, {workers} workers, "
+        f"{told.get('objects', 0)} objects, {told.get('seconds', 0) / 60:.1f} min, "
+        f"{len(told['problems'])} violations"
+    )
+    if min(serves, workers) < starts:
+        print(f"not proven: {2 * starts - serves - workers} starts were not made: the time was up")
+    return 1 if told["problems"] or min(serves, workers) < starts else 0
 
 
 def _effects(options: argparse.Namespace, kills: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,6 +12,9 @@ from kfm.model.errors import NotApproved
 from kfm.model.quarantine import Approval
 from kfm.model.records import Lock
 from kfm.model.runs import Approve, ApproveResult, Reject
+
+if TYPE_CHECKING:
+    from kfm.db.incidents import IncidentKeeper
 
 SAME_MAX = 100  # requests about one subject that are looked through
 _FIELDS = Approval.__struct_fields__
@@ -50,7 +53,7 @@ def same_waiting(session: Session, approval: Approval) -> Approval | None:
     return next(same, None)
 
 
-def approve(session: Session, request: Approve) -> ApproveResult:
+def approve(session: Session, request: Approve, watch: IncidentKeeper) -> ApproveResult:
     """Approve and carry out; nothing happens if anything is not as it was asked for."""
     from kfm.model.roles import is_same_person  # late: readers do not need it
 
@@ -78,7 +81,10 @@ def approve(session: Session, request: Approve) -> ApproveResult:
     if request.update is not None:
         _let_run(session, request.update, request.digest, by)
     if request.held_id is not None:
+        row = session.one("held.get_for_update", held_id=request.held_id)
+        assert row is not None, "it was there a moment ago, and is held since"
         session.one("held.release", held_id=request.held_id, released_at_ms=now_ms, released_by=by)
+        watch.ended(session, quarantine.held_from(row).subject, now_ms)
     quarantine.put_retry_state(session, request.grant)
     if request.revived is not None:
         session.all("requests.revive", request_id=request.revived, reason=f"Released by {by}.")

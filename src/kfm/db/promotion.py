@@ -45,6 +45,7 @@ def promote(session: Session, request: Promote, journal: Journal) -> PromoteResu
         end_time_ms=now_ms,
         fingerprint=request.fingerprint,
         version_id=request.version_id,
+        outcome=request.outcome,
     )
     if succeeded is None:
         return PromoteResult(answer="lost")  # taken over under another scope

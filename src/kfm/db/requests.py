@@ -15,6 +15,7 @@ from kfm.model.keys import request_id as request_id_of
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import GovernanceEntry, Window
 from kfm.model.requests import (
+    ABSENT,
     AnnouncedObject,
     Burst,
     Member,
@@ -25,6 +26,7 @@ from kfm.model.requests import (
     RequestState,
     Settlement,
     UpdateRequest,
+    claim_holds,
     gathered,
     member_of,
     spread_ms,
@@ -194,6 +196,23 @@ class RequestReader:
         found = self._database.session.all("requests.unsettled_of", schedule_id=schedule_id)
         return [request_from(row) for row in found]
 
+    def is_asked_for(self, source_id: str, schedule_id: str, start_ms: int, end_ms: int) -> bool:
+        """Did this schedule ask for a window, ever, or does anything else ask for it now?"""
+        row = self._database.session.one(
+            "requests.is_asked_for",
+            source_id=source_id,
+            schedule_id=schedule_id,
+            window_start_ms=start_ms,
+            window_end_ms=end_ms,
+        )
+        return row is not None
+
+    def refused_of(self, schedule_id: str, limit: int) -> list[UpdateRequest]:
+        """The last requests of windows that a gate refused before anything ran, or that a newer scheduled
+        time overtook, if nothing has covered them since; the oldest windows first."""
+        found = self._database.session.all("requests.refused_of", schedule_id=schedule_id, row_limit=limit)
+        return [request_from(row) for row in found]
+
     def preview(self, digest: str) -> str | None:
         """The plan that was kept under this digest."""
         row = self._database.session.one("previews.get", digest=digest)
@@ -302,7 +321,7 @@ class Requests(RequestReader):
         left = [
             (request_id, by, until_ms)
             for request_id, by, until_ms in session.all("requests.claimed")
-            if until_ms <= now_ms or dead(by)
+            if not claim_holds(until_ms, now_ms) or dead(by)
         ]
         if not left and session.one("requests.due", now_ms=now_ms, part=part) is None:
             return None
@@ -343,7 +362,15 @@ class Requests(RequestReader):
 
     def settle(self, request: UpdateRequest, ending: RequestOutcome) -> bool:
         """The end of what we claimed; False: it was not ours any more."""
-        return self._database.write(lambda session: _settle(session, request, ending))
+
+        def change(session: Session) -> bool:
+            settled = _settle(session, request, ending)
+            if settled and ending.outcome == ABSENT and request.run_id is not None:
+                # What an earlier attempt was promised is not made; nothing failed that a person has to see.
+                session.all("retry_states.unwanted", run_id=request.run_id, now_ms=session.now_ms())
+            return settled
+
+        return self._database.write(change)
 
     def reopen(
         self, request: UpdateRequest, later: PutOff, *, run_id: str | None = None, tried: bool = True

@@ -58,6 +58,7 @@ class ScheduleStates(ScheduleReader):
             session.many("instants.insert", [_parameters(one) for one in accounting.instants])
             for request_id, reason in accounting.cancels:
                 cancel(session, request_id, reason)
+                session.all("requests.overtaken", request_id=request_id)
             return True
 
         return self._database.write(change)

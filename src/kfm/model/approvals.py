@@ -11,13 +11,15 @@ from kfm.model.input_hash import sha256_text
 from kfm.model.quarantine import REQUEST_TAG, Approval
 from kfm.model.records import GateResult, Run
 from kfm.model.settings import DatasetSettings
+from kfm.model.targets import ReachedTarget
 
 VALID_MS = 7 * 86_400_000  # an approval that was not used by then was for another situation
 GATE = "approval"
 
 
-def attempt_digest(dataset: DatasetSettings, work_base: str) -> str:
-    """What an attempt is asked for: other rights, another window or other code make it another request."""
+def attempt_digest(dataset: DatasetSettings, work_base: str, targets: tuple[ReachedTarget, ...]) -> str:
+    """What an attempt is asked for: other rights, another window, other code or another target make it
+    another request."""
     document = {
         "kfm": REQUEST_TAG,
         "kind": "attempt",
@@ -25,6 +27,8 @@ def attempt_digest(dataset: DatasetSettings, work_base: str) -> str:
         "rights": msgspec.to_builtins(dataset.rights),
         "work_base": work_base,
     }
+    if targets:  # without any it is the document of earlier versions
+        document["targets"] = msgspec.to_builtins(targets)
     return sha256_text(canonical_bytes(document))
 
 

@@ -93,6 +93,10 @@ class Trigger(Record, frozen=True):
     ticket: str | None = None
 
 
+# `empty`: upstream has said that there is nothing. `absent`: nothing was found, and nothing says that it is so.
+RunOutcome = Literal["published", "unchanged", "empty", "absent"]
+
+
 class Run(Record, frozen=True):
     """One piece of logical work: a row of the idempotency ledger."""
 
@@ -121,6 +125,7 @@ class Run(Record, frozen=True):
     error_message: str | None = None
     force: int = 0
     correction: str | None = None
+    outcome: RunOutcome | None = None  # what a success came to
 
 
 class Invocation(Record, frozen=True):
@@ -141,6 +146,8 @@ class Invocation(Record, frozen=True):
     reason: str | None = None  # why noop, refused or busy: a sentence
     gates: tuple[GateResult, ...] = ()
     reason_code: str | None = None  # for programs: of REASON_CODES, or an error's code
+    window_start_ms: int | None = None  # of the window that it asked for; None: of an earlier version
+    window_end_ms: int | None = None
 
 
 class Output(Record, frozen=True):

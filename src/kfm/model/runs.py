@@ -23,6 +23,7 @@ from kfm.model.records import (
     NodeOutcome,
     Record,
     Run,
+    RunOutcome,
     Switch,
     Trigger,
     ValidationReport,
@@ -84,9 +85,18 @@ def taken_over(run: Run, *, fence: int) -> Run:
     return _reopened(run, fence)
 
 
-def succeeded(run: Run, *, version_id: str, fingerprint: str, now_ms: int) -> Run:
+def succeeded(
+    run: Run, *, version_id: str, fingerprint: str, now_ms: int, outcome: RunOutcome = "published"
+) -> Run:
     check_transition("run", run.status, "success", "succeeded")
-    return replace(run, status="success", end_time_ms=now_ms, version_id=version_id, fingerprint=fingerprint)
+    return replace(
+        run,
+        status="success",
+        end_time_ms=now_ms,
+        version_id=version_id,
+        fingerprint=fingerprint,
+        outcome=outcome,
+    )
 
 
 def failed(run: Run, *, error_code: str, error_message: str, now_ms: int) -> Run:
@@ -314,6 +324,14 @@ class Promote(Record, frozen=True):
     retries: tuple[CallRetry, ...] = ()
     branch: str | None = None  # where a pipeline's nodes worked: merged with the promotion
     request_id: str | None = None  # the request that the attempt is for: not if it is cancelled
+    found: Literal["data", "empty", "absent"] = "data"  # at upstream, for the window
+
+    @property
+    def outcome(self) -> RunOutcome:
+        """What the run came to."""
+        if self.found != "data":
+            return self.found
+        return "published" if self.manifest is not None else "unchanged"
 
 
 class PromoteResult(Record, frozen=True):

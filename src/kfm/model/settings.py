@@ -31,6 +31,20 @@ class Rights(Strict, frozen=True):
     attribution: str | None = None
 
 
+class Owner(Strict, frozen=True):
+    """Who answers for a dataset: named in every notification about it."""
+
+    name: str
+    contact: str | None = None  # how to reach them: an address, a number, a channel
+
+
+class Escalate(Strict, frozen=True):
+    """Who else gets an incident that stays unacknowledged."""
+
+    after: str  # ISO 8601, from its opening
+    to: tuple[str, ...]  # names of hooks
+
+
 class DatasetSettings(Strict, frozen=True):
     id: str
     title: str | None = None
@@ -40,6 +54,8 @@ class DatasetSettings(Strict, frozen=True):
     bbox: tuple[float, float, float, float] | None = None
     rights: Rights | None = None
     lock: Literal["dataset", "domain"] = "dataset"
+    owner: Owner | None = None
+    escalate: Escalate | None = None
 
 
 class Pagination(Strict, frozen=True):
@@ -100,6 +116,25 @@ class ProviderSettings(Strict, frozen=True):
     cool_down_seconds: float = 300.0
 
 
+class Expect(Strict, frozen=True):
+    """When the data of each window has to be there. What is left out follows from schedule and contract."""
+
+    by: str | None = (
+        None  # HH:MM in the source's zone, the first at or after the window's end: late after that
+    )
+    within: str | None = (
+        None  # ISO 8601, after the window's end: asked for until then; without `by` late, too
+    )
+    every: str | None = (
+        None  # ISO 8601: a window this long is expected again and again where no schedule asks
+    )
+    rows_min: int | None = None  # fewer rows are refused as a broken contract is
+    since: str | None = msgspec.field(name="from", default=None)  # None: since it was configured
+
+
+NotYet = int | Literal["empty", "unchanged"]  # an HTTP status, nothing there, nothing new
+
+
 class SourceSettings(Strict, frozen=True):
     """One place that data comes from. Which fields apply depends on `kind`."""
 
@@ -118,6 +153,8 @@ class SourceSettings(Strict, frozen=True):
     provider: str | None = None  # whose circuit its calls pass; None: by the address
     retry: RetrySettings | None = None  # None: the project's
     run_seconds: int | None = None  # how long an attempt may take; None: limits.run_seconds
+    expect: Expect | None = None  # None: by its schedule and its contract
+    not_yet: tuple[NotYet, ...] = ()  # answers that mean that the data has not come yet
     # files
     folder: str | None = None
     pattern: str = "**/*"
@@ -170,7 +207,7 @@ class Freeze(Strict, frozen=True):
 
 
 class Target(Strict, frozen=True):
-    """A publishing target: a projection of the promoted head."""
+    """A publishing target: a projection of the promoted head of every dataset that it takes."""
 
     kind: str  # branch | dcat | github-actions | local | noop | s3 | stac, or a kfm.publishers entry point
     name: str | None = None
@@ -178,6 +215,8 @@ class Target(Strict, frozen=True):
     url: str | None = None
     provider: str | None = None  # whose circuit its calls pass; None: by the address
     options: dict[str, str] = {}
+    datasets: tuple[str, ...] = ("*",)  # ids or patterns
+    care: tuple[Literal["public", "review", "restricted"], ...] | None = None  # None: public and review
 
 
 class Limits(Strict, frozen=True):
@@ -228,7 +267,7 @@ class Audit(Strict, frozen=True):
 class Hook(Strict, frozen=True):
     """Who is told when an incident opens, gets worse or is resolved."""
 
-    kind: str  # command | webhook | file, or a kfm.notifiers entry point
+    kind: str  # command | webhook | file | email | chat, or a kfm.notifiers entry point
     name: str | None = None  # None: the kind; what was delivered is kept under it
     command: tuple[str, ...] = ()
     url: str | None = None
@@ -236,6 +275,18 @@ class Hook(Strict, frozen=True):
     path: str | None = None
     options: dict[str, str] = {}
     timeout_seconds: float = 5.0
+    host: str | None = None  # email: of the mail server
+    port: int | None = None  # email; None: 587 with starttls, 465 with tls, 25 with none
+    security: Literal["starttls", "tls", "none"] = "starttls"
+    ca_file: str | None = None  # email: authorities to trust, in place of the system's
+    user: str | None = None  # env:NAME or file:PATH
+    password: str | None = None  # env:NAME or file:PATH
+    sender: str | None = None
+    to: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()  # only of these; empty: of all, and of providers
+    kinds: tuple[str, ...] = ()  # only of these kinds; empty: of all
+    severity: Literal["warning", "error", "critical"] = "warning"  # the least
+    escalation: bool = False  # only what is escalated to it, from then on
 
 
 class RunStateSettings(Strict, frozen=True):

@@ -10,11 +10,13 @@ from msgspec.structs import replace
 from kfm.model import keys
 from kfm.model.admission import Asked, CircuitWait, StartDecision, StartFacts, may_start
 from kfm.model.approvals import attempt_digest, seen, usable, used_by
+from kfm.model.arrival import asked_until_ms, not_yet_error
 from kfm.model.breaker import providers_of
 from kfm.model.errors import (
     BudgetSpent,
     Busy,
     CircuitOpen,
+    DataNotYet,
     KfmError,
     LockHeld,
     LostLease,
@@ -36,6 +38,7 @@ from kfm.model.gates import (
     undeclared_gate,
     withdrawal_gates,
 )
+from kfm.model.input_hash import fingerprint as fingerprint_of
 from kfm.model.next_steps import run_command
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
 from kfm.model.records import (
@@ -56,10 +59,10 @@ from kfm.model.records import (
     Work,
     governance_entry,
 )
-from kfm.model.requests import SYNCHRONOUS, UpdateRequest, synchronous_key
+from kfm.model.requests import NOT_YET, SYNCHRONOUS, UpdateRequest, synchronous_key
 from kfm.model.retry_budgets import granted, limits_of
 from kfm.model.runs import Admit, Circumstances, retried, started, taken_over
-from kfm.model.settings import DatasetSettings, SourceSettings
+from kfm.model.settings import DatasetSettings, NotYet, SourceSettings
 from kfm.model.times import rfc3339
 from kfm.ports import PolicyEngine
 from kfm.publish.manifest import merge_items
@@ -302,7 +305,7 @@ def at_promotion(
         return combine([undeclared_gate(admitted.dataset.id)])
     dataset = subject.dataset
     used = approval_of(kernel.ledger, run) if run is not None else _usable(kernel, subject)
-    approval = _still(used, dataset, subject.work_base)
+    approval = _still(kernel, used, dataset, subject.work_base)
     results = [
         contract_gate(report),
         switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=True),
@@ -337,7 +340,7 @@ def at_projection(kernel: Kernel, dataset: DatasetSettings, head: Promotion) -> 
     entry = next(iter(kernel.ledger.governance(kind="promotion", subject=head.run_id, limit=1)), None)
     approval = _of_change(kernel.ledger, head)
     if run is not None:
-        approval = _still(approval_of(kernel.ledger, run), dataset, run.work_base)
+        approval = _still(kernel, approval_of(kernel.ledger, run), dataset, run.work_base)
     context = facts(
         run.trigger_type if run else "manual",
         entry.rationale if entry else None,
@@ -425,7 +428,8 @@ def _usable(kernel: Kernel, subject: RunSubject) -> Approval | None:
     known = kernel.ledger.approvals(state="approved", subject=subject.work_base, limit=APPROVALS_MAX)
     if not known:
         return None
-    return usable(known, attempt_digest(subject.dataset, subject.work_base), kernel.ledger.now_ms())
+    digest = attempt_digest(subject.dataset, subject.work_base, kernel.reached(subject.dataset))
+    return usable(known, digest, kernel.ledger.now_ms())
 
 
 def approval_of(ledger: LedgerReader, run: Run) -> Approval | None:
@@ -433,9 +437,11 @@ def approval_of(ledger: LedgerReader, run: Run) -> Approval | None:
     return used_by(ledger.approvals(state="approved", subject=run.work_base, limit=APPROVALS_MAX), run)
 
 
-def _still(approval: Approval | None, dataset: DatasetSettings, work_base: str) -> Approval | None:
-    """The approval, if the rights are still those that it was given for."""
-    if approval is None or approval.digest != attempt_digest(dataset, work_base):
+def _still(
+    kernel: Kernel, approval: Approval | None, dataset: DatasetSettings, work_base: str
+) -> Approval | None:
+    """The approval, if the rights and the targets are still those that it was given for."""
+    if approval is None or approval.digest != attempt_digest(dataset, work_base, kernel.reached(dataset)):
         return None
     return approval
 
@@ -448,6 +454,13 @@ def _policies(
     context = _context(subject, approval, halted, dry_run)
     results = kernel.policies.decide(action, dataset, subject.trigger.actor, context)
     return [*results, seen(approval)] if approval is not None else results
+
+
+def may_be_to_come(subject: RunSubject, run: Run | None) -> bool:
+    """May upstream's answer mean that the data has not come yet? Not where a run has found some."""
+    if not subject.source.not_yet or subject.trigger.force:
+        return False
+    return run is None or run.status != "success" or run.fingerprint == fingerprint_of(())
 
 
 class Admitted(Record, frozen=True):
@@ -491,12 +504,20 @@ class NotAdmitted(Exception):
 class Admission:
     """The admission of one invocation."""
 
-    def __init__(self, kernel: Kernel, *, fingerprint: Callable[[], str], start: Start) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        *,
+        fingerprint: Callable[[], str],
+        start: Start,
+        not_yet: Callable[[], NotYet | None] = lambda: None,
+    ) -> None:
         self._kernel = kernel
         self._store = kernel.store
         self._invocation_id = kernel.ids.new()
         self._policies = kernel.policies.bundle_id  # in force while this is decided
         self._fingerprint = fingerprint  # of upstream now; read only where it decides
+        self._not_yet = not_yet  # upstream's answer, if it means that the data has not come yet
         self._start = start
 
     def admit(self, subject: RunSubject) -> Admitted | AlreadyDone:
@@ -533,6 +554,8 @@ class Admission:
         if decision.kind in ("admitted", "compare"):
             facts = replace(facts, circuit=self._circuit(subject, asked, decision))
             decision = may_start(asked, run, facts, store.now_ms())
+        if decision.kind in ("admitted", "compare") and may_be_to_come(subject, run):
+            self._require_arrival(subject, decision)
         if decision.kind == "compare" and run is not None:
             facts = compared(self._kernel.ledger, subject, run, facts, self._compared(subject, run))
             decision = may_start(asked, run, facts, store.now_ms())
@@ -566,6 +589,45 @@ class Admission:
             return self._fingerprint()
         except KfmError as error:
             self._not_admitted(subject, "failed", error, run=run)
+
+    def _require_arrival(self, subject: RunSubject, decision: StartDecision) -> None:
+        """Data that has not come yet begins no run: what asked for it waits, and a call that can't is told."""
+        answer = self._not_yet()
+        if answer is None:
+            return
+        request, now_ms = self._start.request, self._store.now_ms()
+        since_ms = request.accepted_at_ms if request is not None else now_ms
+        until_ms = asked_until_ms(subject.source, subject.window)
+        error = not_yet_error(answer, since_ms, now_ms, until_ms, self._kernel.rng.unit())
+        if request is not None:
+            raise NotAdmitted(error, run=decision.run)
+        if isinstance(error, DataNotYet):
+            self._wait_for(subject, error, now_ms)
+        self._not_admitted(subject, "busy" if isinstance(error, DataNotYet) else "failed", error)
+
+    def _wait_for(self, subject: RunSubject, error: DataNotYet, now_ms: int) -> None:
+        """The call leaves a request that asks again, unless one does already."""
+        requests, window = self._store.requests(), subject.window
+        if requests.is_asked_for(subject.source.id, "", window.start_ms, window.end_ms):
+            return
+        run = subject.new_run(0, now_ms)
+        requests.accept(
+            [
+                replace(
+                    self._synchronous(subject, run, now_ms),
+                    state="open",
+                    run_id=None,
+                    claimed_by=None,
+                    claim_until_ms=0,
+                    tries=0,
+                    tried_at_ms=None,
+                    details={},
+                    not_before_ms=error.facts["not_before_ms"],
+                    blocked_by=NOT_YET,
+                    reason=self._kernel.redact(error.message),
+                )
+            ]
+        )
 
     def _refused_or_put_off(
         self, subject: RunSubject, decision: StartDecision, gates: GateDecision
@@ -742,6 +804,8 @@ class Admission:
             reason=reason,
             reason_code=code,
             gates=gates,
+            window_start_ms=subject.window.start_ms,
+            window_end_ms=subject.window.end_ms,
         )
 
     def _known(

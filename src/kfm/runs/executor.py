@@ -8,11 +8,12 @@ from typing import Literal
 from msgspec.structs import replace
 
 from kfm.calls.runtime import HERE
-from kfm.model.errors import Busy, Cancelled, DataWithdrawn, LostLease, PlanDrifted
+from kfm.model.errors import Busy, Cancelled, DataWithdrawn, KfmError, LostLease, PlanDrifted
 from kfm.model.records import GateResult, GovernanceEntry
 from kfm.model.retry_budgets import budget_ends_ms, limits_of
 from kfm.model.run_state import Fence
 from kfm.model.runs import Promote
+from kfm.model.settings import NotYet
 from kfm.ports import Source as Upstream
 from kfm.publish.manifest import diff
 from kfm.publish.publisher import StagingPublisher, Trace
@@ -39,6 +40,10 @@ from kfm.runs.preview import make_plan, trace_of
 from kfm.runs.retry import judge_reaped
 
 ROUNDS_MAX = 10
+NOTHING = {
+    "empty": "There is nothing for this window: upstream or the pipeline says so.",
+    "absent": "Upstream has no data for this window; it is still missing.",
+}
 logger = logging.getLogger(__name__)
 
 
@@ -59,6 +64,7 @@ class RunExecutor:
         self._watch = RunObserver(kernel, subject)
         self._upstream: Upstream | None = None
         self._discovered: preparation.Discovered | None = None
+        self._undiscovered: KfmError | None = None  # why not
         self._trace: Trace | None = None  # of the attempt
 
     # --- admission -------------------------------------------------------------------
@@ -79,7 +85,12 @@ class RunExecutor:
         if kernel.ledger.policy_texts(kernel.policies.bundle_id) is None:
             kernel.store.keep_policies(kernel.policies.bundle_id, kernel.policies.texts)
         judge_reaped(kernel)
-        admission = Admission(kernel, fingerprint=lambda: self._discover().fingerprint, start=self._start)
+        admission = Admission(
+            kernel,
+            fingerprint=lambda: self._discover().fingerprint,
+            start=self._start,
+            not_yet=self._not_yet,
+        )
         try:
             self._refuse_drift(admission)
             answer = admission.admit(self._subject)
@@ -126,14 +137,29 @@ class RunExecutor:
             "upstream's fingerprint": (planned.fingerprint, self._discover().fingerprint),
         }
         drift = [f"the {what} is {is_now}, not {was}" for what, (was, is_now) in now.items() if was != is_now]
+        described = as_configured(self._kernel, subject) or subject
+        if moved := plans.other_targets(planned, self._kernel.reached(described.dataset)):
+            drift.append(moved)
         if drift:
             admission.refuse(subject, PlanDrifted(f"Plan made at {planned.made_at}: {'; '.join(drift)}."))
 
     def _discover(self) -> preparation.Discovered:
         """Once an invocation: admission compares with what the run then fetches."""
+        if self._undiscovered is not None:  # the run that is admitted fails with it
+            raise self._undiscovered
         if self._discovered is None:
             self._discovered = preparation.discover(self._source(), self._subject)
         return self._discovered
+
+    def _not_yet(self) -> NotYet | None:
+        """Upstream's answer, if it means that the data has not come yet."""
+        try:
+            discovered = self._discover()
+        except KfmError as error:
+            answer = preparation.not_yet_of(error, self._subject)
+            self._undiscovered = error if answer is None else None
+            return answer
+        return preparation.not_yet_in(discovered, self._subject, self._kernel.ledger)
 
     def _source(self) -> Upstream:
         if self._upstream is None:
@@ -310,6 +336,7 @@ class RunExecutor:
                     events=tuple((event.event_type, event.payload) for event in prepared.staged.events),
                     branch=prepared.branch,
                     request_id=entered.request_id,
+                    found=prepared.found,
                     **nodes.ending("complete"),
                 )
             )
@@ -321,8 +348,8 @@ class RunExecutor:
                 raise LostLease(f"{subject.scope} has passed to another run.")
             if answer.answer in ("promoted", "unchanged"):
                 changed = answer.answer == "promoted"
-                reason = entered.reason if prepared.item else "Upstream has nothing for this window."
-                if prepared.item and not changed:
+                reason = NOTHING.get(prepared.found, entered.reason)
+                if prepared.found == "data" and not changed:
                     reason += " The outcome is what is published already."
                 return self._end.report(
                     "success",

@@ -15,6 +15,7 @@ from kfm.model.contracts import require_valid
 from kfm.model.errors import PlanError
 from kfm.model.quantities import counted, readable_size, span
 from kfm.model.records import GateResult, Manifest, Promotion, Record, Window
+from kfm.model.targets import ReachedTarget, reached_text
 from kfm.model.times import rfc3339
 from kfm.publish.manifest import ChangeTally, VersionChange, diff, tally, version_id
 
@@ -41,6 +42,8 @@ class Header(Record, frozen=True):
     kfm_version: str
     made_at: str
     digest: str
+    # That would show it. Plans of earlier versions name none, and are read and compared without.
+    targets: tuple[ReachedTarget, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class RunPlan(Record, frozen=True):
@@ -62,6 +65,7 @@ def make(
     fingerprint: str,
     output_version: str,
     gates: tuple[GateResult, ...],
+    targets: tuple[ReachedTarget, ...],
     kfm_version: str,
     made_at_ms: int,
 ) -> RunPlan:
@@ -80,6 +84,7 @@ def make(
         fingerprint=fingerprint,
         output_version=output_version,
         gates=gates,
+        targets=targets,
         tally=tally(old, manifest),
         kfm_version=kfm_version,
         made_at=rfc3339(made_at_ms),
@@ -162,9 +167,18 @@ def compare(plan: RunPlan, actual: RunPlan) -> list[str]:
         sentences.append("the upstream fingerprint changed")
     if _gates(was) != _gates(now):
         sentences.append("the gates decide otherwise")
+    if difference := other_targets(was, now.targets):
+        sentences.append(difference)
     if was.version_id != now.version_id and not sentences:
         sentences.append("the outcome would be another version")
     return [f"plan made at {was.made_at}, {sentence}" for sentence in sentences]
+
+
+def other_targets(was: Header, now: tuple[ReachedTarget, ...] | msgspec.UnsetType) -> str | None:
+    """How the targets differ from those of the plan; None if they do not, or if it names none."""
+    if was.targets is msgspec.UNSET or now is msgspec.UNSET or was.targets == now:
+        return None
+    return f"it would be {reached_text(now)}, not {reached_text(was.targets).removeprefix('shown ')}"
 
 
 def _moved(plan: RunPlan, actual: RunPlan) -> list[str]:
@@ -193,6 +207,8 @@ def signed_lines(plan: RunPlan) -> list[tuple[str, str]]:
     header = plan.header
     base = f"on version {header.base_sequence}" if header.base_sequence else "nothing published yet"
     lines = [("", f"{header.dataset_id} from {header.source_id}, {_span(header.window)}, {base}")]
+    if header.targets is not msgspec.UNSET:
+        lines.append(("", f"  {reached_text(header.targets)}"))
     lines += [
         ("!", f"  ! {gate.gate}: {gate.reason}")
         for gate in header.gates

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from kfm import __version__
 from kfm.model.admission import may_start
+from kfm.model.arrival import asked_until_ms, not_yet_error
+from kfm.model.errors import KfmError
 from kfm.model.gates import GateDecision, refusal
 from kfm.model.records import GateResult, Manifest, Promotion, Run, ValidationReport
 from kfm.ports import Source as Upstream
@@ -67,8 +69,26 @@ def preview(kernel: Kernel, subject: RunSubject, start: Start) -> RunReport:
         )
         upstream = kernel.upstream(subject.source, subject.window)
         discovered = None
+        if decision.kind in ("admitted", "compare") and gating.may_be_to_come(subject, seen):
+            try:
+                discovered = preparation.discover(upstream, subject)
+                answer = preparation.not_yet_in(discovered, subject, kernel.ledger)
+            except KfmError as problem:
+                answer = preparation.not_yet_of(problem, subject)
+                if answer is None:
+                    raise
+            if answer is not None:
+                error = not_yet_error(
+                    answer,
+                    start.request.accepted_at_ms if start.request is not None else kernel.ledger.now_ms(),
+                    kernel.ledger.now_ms(),
+                    asked_until_ms(subject.source, subject.window),
+                    kernel.rng.unit(),
+                )
+                outcome, word = ending(error)
+                return report(outcome, word, error.message, error=error, gates=admission.results)
         if decision.kind == "compare" and seen is not None:
-            discovered = preparation.discover(upstream, subject)
+            discovered = discovered or preparation.discover(upstream, subject)
             known = gating.compared(kernel.ledger, subject, seen, known, discovered.fingerprint)
             decision = may_start(asked, seen, known, kernel.ledger.now_ms())
         if decision.kind == "duplicate":
@@ -169,6 +189,7 @@ def make_plan(
         fingerprint=prepared.fingerprint,
         output_version=subject.work.output_version,
         gates=gates,
+        targets=kernel.reached(subject.dataset),
         kfm_version=__version__,
         made_at_ms=kernel.clock.now_ms(),
     )

@@ -66,22 +66,23 @@ def request_release(
 def request_attempt(app: App, subject: RunSubject, *, rationale: str, names: Sequence[str] = ()) -> Approval:
     """Request one attempt at work that the policies admit only with an approval."""
     from kfm.model.approvals import attempt_digest
+    from kfm.model.targets import reached_text
     from kfm.model.times import rfc3339
 
     dataset, trigger, window = subject.dataset, subject.trigger, subject.window
     _require_approvable(app, dataset.id, trigger.actor)
-    store = app.kernel.store
+    store, targets = app.kernel.store, app.kernel.reached(dataset)
     approval = Approval(
         request_id=app.ids.new(),
         kind="attempt",
         subject=subject.work_base,
-        digest=attempt_digest(dataset, subject.work_base),
+        digest=attempt_digest(dataset, subject.work_base, targets),
         requested_by=trigger.actor,
         requested_at_ms=store.now_ms(),
         rationale=app.loaded.discretion.said(rationale),
         ticket=trigger.ticket,
         about=f"one attempt at {dataset.id} from {subject.source.id}, "
-        f"{rfc3339(window.start_ms)}/{rfc3339(window.end_ms)}",
+        f"{rfc3339(window.start_ms)}/{rfc3339(window.end_ms)}, {reached_text(targets)}",
         dataset_id=dataset.id,
         requested_names=_requesters(app, names, trigger.claimed_actor),
     )
@@ -125,6 +126,7 @@ def request_replay(app: App, plan: ReplayPlan, by: Justification) -> Approval:
 
 def request_update(app: App, request: UpdateRequest, plan: RunPlan) -> bool:
     """Request an approval of what a request would change: of this preview, and of no other."""
+    from kfm.model.targets import reached_text
     from kfm.runs import plan as plans
 
     store, header = app.kernel.store, plan.header
@@ -139,7 +141,8 @@ def request_update(app: App, request: UpdateRequest, plan: RunPlan) -> bool:
         rationale=request.rationale or f"Asked for by {request.actor}.",
         ticket=request.ticket,
         about=f"update of {header.dataset_id} from {header.source_id}: "
-        f"{header.tally.added} added, {header.tally.changed} changed, {header.tally.removed} removed",
+        f"{header.tally.added} added, {header.tally.changed} changed, {header.tally.removed} removed, "
+        f"{reached_text(header.targets or ())}",
         dataset_id=header.dataset_id,
         requested_names=_requesters(app, (), request.claimed_actor),
     )
@@ -326,9 +329,15 @@ def _attempt(
     """From now on one attempt may be made, for a while."""
     from kfm.model.approvals import attempt_digest
 
-    dataset = app.kernel.settings.declared(approval.dataset_id)
-    if dataset is None or attempt_digest(dataset, approval.subject) != approval.digest:
-        raise NotApproved("The dataset's rights are not those that the attempt was asked for with.")
+    kernel = app.kernel
+    dataset = kernel.settings.declared(approval.dataset_id)
+    if (
+        dataset is None
+        or attempt_digest(dataset, approval.subject, kernel.reached(dataset)) != approval.digest
+    ):
+        raise NotApproved(
+            "The dataset's rights or its targets are not those that the attempt was asked for with."
+        )
     return _for_a_while(app, approval, dataset.id, names, rationale, claimed_actor)
 
 

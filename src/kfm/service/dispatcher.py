@@ -12,6 +12,8 @@ from kfm.model.errors import (
     Busy,
     Cancelled,
     CircuitOpen,
+    DataNotYet,
+    DataOverdue,
     KfmError,
     PlanDrifted,
     Refused,
@@ -22,7 +24,7 @@ from kfm.model.errors import (
 from kfm.model.quantities import short_id
 from kfm.model.quarantine import held_request
 from kfm.model.records import BY_KFM, Run, governance_entry
-from kfm.model.requests import PutOff, RequestOutcome, RequestPart, UpdateRequest
+from kfm.model.requests import ABSENT, NOT_YET, PutOff, RequestOutcome, RequestPart, UpdateRequest
 from kfm.model.retry import backoff_ms, decide_retry
 from kfm.model.retry_budgets import NOT_RETRIED, RetryLimits
 from kfm.model.settings import DatasetSettings, SourceSettings
@@ -176,6 +178,9 @@ class Dispatcher:
     ) -> None:
         decision, error = report.decision, report.error
         run_id = report.run.run_id if report.run is not None else None
+        if isinstance(error, DataNotYet | DataOverdue):
+            self._not_come(request, error)
+            return
         if decision is not None and decision.kind == "waits":
             later = PutOff(
                 not_before_ms=decision.until_ms, blocked_by=decision.blocked_by, reason=decision.reason
@@ -210,6 +215,17 @@ class Dispatcher:
             f", run {short_id(run_id)}" if run_id is not None else "",
             extra={**_about(request), "run_id": run_id},
         )
+
+    def _not_come(self, request: UpdateRequest, error: KfmError) -> None:
+        """Upstream does not have it yet: asked again later, without an attempt spent; when its time is over
+        the request ends, and its window is missing."""
+        reason = self._runs.redact(error.message)
+        if isinstance(error, DataNotYet):
+            later = PutOff(not_before_ms=error.facts["not_before_ms"], blocked_by=NOT_YET, reason=reason)
+            self._requests.reopen(request, later, tried=False)
+        else:
+            self._end(request, ABSENT, reason)
+        logger.info("%s: %s", request.source_id, reason, extra=_about(request))
 
     def _in_vain(self, request: UpdateRequest, source: SourceSettings, error: KfmError | OSError) -> None:
         """It was tried and became no run: its preview failed, or upstream could not be compared. The rules of

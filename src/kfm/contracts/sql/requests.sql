@@ -65,6 +65,41 @@ FROM requests
 WHERE schedule_id = :schedule_id AND state IN ('open', 'running', 'awaiting-approval')
 ORDER BY accepted_at_ms, request_id
 
+-- name: requests.is_asked_for
+-- By this schedule, whatever came of it; or by another, without an end yet.
+SELECT 1 FROM requests
+WHERE source_id = :source_id AND window_start_ms = :window_start_ms AND window_end_ms = :window_end_ms
+  AND (schedule_id = :schedule_id OR state IN ('open', 'running', 'awaiting-approval'))
+LIMIT 1
+
+-- name: requests.refused_of
+-- Windows whose newest request a gate refused before anything ran, or a newer scheduled time overtook: those that
+-- nothing else has covered since, the oldest first.
+SELECT
+  request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
+  not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
+  envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
+FROM requests r
+WHERE r.schedule_id = :schedule_id
+  AND ((r.outcome = 'refused' AND r.run_id IS NULL) OR (r.state = 'cancelled' AND r.overtaken = 1))
+  AND NOT EXISTS (
+    SELECT 1 FROM requests q
+    WHERE q.source_id = r.source_id AND q.window_start_ms = r.window_start_ms AND q.window_end_ms = r.window_end_ms
+      AND q.request_id <> r.request_id
+      AND (q.accepted_at_ms > r.accepted_at_ms OR (q.accepted_at_ms = r.accepted_at_ms AND q.request_id > r.request_id)
+        OR q.state IN ('open', 'running', 'awaiting-approval'))
+  )
+  AND NOT EXISTS (
+    SELECT 1 FROM runs t
+    WHERE t.source_id = r.source_id AND t.window_start_ms = r.window_start_ms AND t.window_end_ms = r.window_end_ms
+      AND (r.overtaken = 0 OR t.status <> 'failed')
+  )
+ORDER BY r.window_start_ms, r.window_end_ms LIMIT :row_limit
+
+-- name: requests.overtaken
+UPDATE requests SET overtaken = 1 WHERE request_id = :request_id
+
 -- name: requests.unsettled
 SELECT state, blocked_by, COUNT(*) FROM requests WHERE state IN ('open', 'running', 'awaiting-approval')
 GROUP BY state, blocked_by
@@ -110,7 +145,8 @@ WHERE request_id IN (
     AND (:part = 'all' OR (:part = 'retries' AND due.run_id IS NOT NULL)
       OR (:part = 'bursts' AND due.kind = 'upstream-event'))
     AND due.dataset_id NOT IN (SELECT dataset_id FROM requests WHERE state = 'running')
-  ORDER BY COALESCE(turns.claimed_at_ms, 0), due.not_before_ms, due.accepted_at_ms, due.instant_ms LIMIT 1
+  ORDER BY COALESCE(turns.claimed_at_ms, 0), due.not_before_ms, due.accepted_at_ms, due.window_start_ms,
+    due.instant_ms LIMIT 1
 )
 RETURNING
   request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,

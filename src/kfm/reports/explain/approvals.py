@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from kfm.model.gates import cause_and_remedy, replay_gate
 from kfm.model.next_steps import approve_command
-from kfm.model.quantities import counted, moment, short_id
+from kfm.model.quantities import counted, moment, short_id, stopped
 from kfm.model.quarantine import Approval
 from kfm.model.replays import Replay
 from kfm.model.settings import Settings
-from kfm.reports.explain.sentences import Explanation, Ref, Sentence, stopped
+from kfm.reports.explain.sentences import Explanation, Ref, Sentence
 from kfm.reports.quarantine import is_open
 from kfm.reports.state_words import UNITS, by_word
 

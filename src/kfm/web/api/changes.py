@@ -6,12 +6,14 @@ from typing import Any
 
 from kfm.model import keys
 from kfm.model.errors import UsageError, WindowError
-from kfm.model.records import GovernanceEntry, Window, governance_entry, justified
+from kfm.model.incidents import Incident
+from kfm.model.records import GovernanceEntry, Justification, Window, governance_entry, justified
 from kfm.model.requests import UpdateRequest
 from kfm.model.roles import is_person
 from kfm.model.settings import SourceSettings
 from kfm.model.times import parse_rfc3339, rfc3339
 from kfm.reports.breakers import breaker_document
+from kfm.reports.incidents import incident_document, silence_document
 from kfm.reports.quarantine import approval_document, held_document
 from kfm.reports.requests import request_document
 from kfm.reports.schedules import backfill_document, state_document
@@ -206,6 +208,49 @@ def reset_breaker(call: ApiCall) -> Any:
         ticket=body.ticket,
     )
     return {"breaker": breaker_document(after, app.ledger.now_ms(), app.settings), "was": before.state}
+
+
+def _by(call: ApiCall) -> Justification:
+    body, said = call.body, call.app.loaded.discretion.said
+    return justified(said, call.identity.subject, body.rationale, body.ticket, body.actor)
+
+
+def _incident(call: ApiCall) -> Incident:
+    wanted = call.path["incident_id"]
+    found = [one for one in call.app.ledger.find_incidents(wanted) if one.incident_id == wanted]
+    if not found:
+        raise missing("incident")
+    return found[0]
+
+
+def acknowledge_incident(call: ApiCall) -> Any:
+    from kfm.service import incidents
+
+    seen = incidents.acknowledge_incident(call.app, _incident(call), _by(call))
+    return {"incident": incident_document(seen, call.app.ledger.silences())}
+
+
+def silence_incident(call: ApiCall) -> Any:
+    return _silence(call, f"incident:{_incident(call).incident_id}")
+
+
+def silence_dataset(call: ApiCall) -> Any:
+    from kfm.service import incidents
+
+    scope = f"dataset:{call.path['dataset_id']}"
+    if not incidents.is_silenceable(call.app, call.path["dataset_id"]):
+        raise missing("dataset")
+    return _silence(call, scope)
+
+
+def _silence(call: ApiCall, scope: str) -> Any:
+    from kfm.service import incidents
+
+    if call.body.until is None:
+        incidents.end_silence(call.app, scope, _by(call))
+        return {"scope": scope, "silence": None}
+    made = incidents.silence(call.app, scope, parse_rfc3339(call.body.until), _by(call))
+    return {"scope": scope, "silence": silence_document(made)}
 
 
 def release(call: ApiCall) -> Any:

@@ -40,6 +40,12 @@ class Reason(Record, frozen=True):
     actor: Behalf | None = None
 
 
+class Silenced(Reason, frozen=True, kw_only=True):
+    """A silence."""
+
+    until: Time | None = None  # None: the silence ends now
+
+
 class Start(Reason, frozen=True, kw_only=True):
     """An update of one source."""
 

@@ -45,6 +45,8 @@ _WORDS: dict[str, Word] = {
         Word(text=state_words.PROVIDER, tone="warn", sign="…"),
         Word(text=state_words.SWITCH, tone="warn", sign="‖"),
         Word(text=state_words.FREEZE, tone="warn", sign="‖"),
+        Word(text=state_words.DATA, tone="busy", sign="…"),
+        Word(text="missing", tone="warn", sign="○"),
         Word(text="cancelled", tone="quiet", sign="×"),
         Word(text="busy", tone="quiet", sign="…"),
         Word(text="forced", tone="warn", sign="›"),

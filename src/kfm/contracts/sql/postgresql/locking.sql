@@ -46,7 +46,7 @@ FROM breakers WHERE provider = :provider FOR UPDATE
 -- name: incidents.get_for_update
 SELECT
   cause, incident_id, about, name, kind, error_class, error_code, message, subject, state, occurrence, changes,
-  affected, opened_at_ms, last_at_ms, resolved_at_ms
+  affected, opened_at_ms, last_at_ms, resolved_at_ms, acknowledged_at_ms, acknowledged_by, escalated_at_ms
 FROM incidents WHERE cause = :cause FOR UPDATE
 
 -- name: approvals.usable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kfm.model.breaker import recovered_at_ms
-from kfm.model.incidents import SEVERITY, Incident
+from kfm.model.incidents import SEVERITY, Incident, condition
 from kfm.model.next_steps import approve_command
 from kfm.model.quantities import counted, moment
 from kfm.model.quarantine import Approval
@@ -69,7 +69,7 @@ def incident(each: Incident) -> ShownTrouble:
     if each.about == "provider":
         text = f"circuit open after {counted(each.affected, 'failure')} in a row"
     else:
-        text = f"{each.error_code} ({each.error_class}), {counted(each.affected, 'run')}, {each.kind}"
+        text = condition(each.kind, each.affected, each.error_code, each.error_class)
     return ShownTrouble(
         word=word(SEVERITY[each.kind]),
         name=f"{each.about} {each.name}",
