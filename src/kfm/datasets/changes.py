@@ -310,11 +310,14 @@ def _digested(plan: ChangePlan) -> ChangePlan:
 
 
 def _targets(kernel: Kernel, dataset_id: str) -> tuple[TargetEffect, ...]:
-    shown = kernel.ledger.projected()
+    """The targets that show the dataset, or take it now."""
+    shown, declared = kernel.ledger.projected(), kernel.dataset_now(dataset_id)
     kinds = {target.name or target.kind: target.kind for target in kernel.settings.publish}
+    takes = {one.name for one in kernel.reached(declared)} if declared is not None else set()
     return tuple(
         TargetEffect(target=one.name, kind=kinds.get(one.name, ""), shows=shown.get((dataset_id, one.name)))
         for one in kernel.projections
+        if (dataset_id, one.name) in shown or one.name in takes
     )
 
 
@@ -550,6 +553,7 @@ def _request(
         withdrawal=withdrawal,
         lifts=plan.lifts,
         pause=pause,
+        targets=tuple(one.target for one in plan.targets),
         places=places,
         approval=(approval.request_id, approval.digest) if approval is not None else None,
         entries=tuple(entries),

@@ -192,6 +192,10 @@ def _apply(session: Session, request: ApplyChange, dead: leases.Dead, journal: J
             raise _Moved(ApplyResult(answer="lifted"))
     if request.approval is not None:
         approvals.use(session, request.approval, change.change_id, 1, now_ms)
+    if request.withdrawal is not None:
+        journal.watch.withdrawn(
+            session, change.dataset_id, change.change_id, request.targets, request.withdrawal.reason, now_ms
+        )
     if request.manifest is not None:
         journal.dataset_changed(
             session, replace(change, changed_at_ms=now_ms), request.version_id or "", now_ms

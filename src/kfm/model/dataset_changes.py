@@ -98,6 +98,7 @@ class ApplyChange(Record, frozen=True):
     withdrawal: Withdrawal | None = None
     lifts: tuple[str, ...] = ()
     pause: Switch | None = None
+    targets: tuple[str, ...] = ()  # that have to show it
     places: tuple[str, ...] = ()  # where bytes have to go
     approval: tuple[str, str] | None = None  # request and digest
     entries: tuple[GovernanceEntry, ...] = ()

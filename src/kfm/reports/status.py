@@ -34,9 +34,7 @@ def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
     alive = [lock for lock in locks if lock.scope not in gone]
     retired = {one.dataset_id for one in active(ledger.change_reader().withdrawals()) if one.retires}
     living = [dataset for dataset in settings.datasets if dataset.id not in retired]
-    newest = {
-        dataset.id: run for dataset in living if (run := ledger.newest_run(dataset.id)) is not None
-    }
+    newest = {dataset.id: run for dataset in living if (run := ledger.newest_run(dataset.id)) is not None}
     completeness = completeness_of(app, now_ms)
     healths = [completeness.health(dataset.id) for dataset in living]
     datasets = [_dataset(each, heads, newest.get(each.dataset_id)) for each in healths]

@@ -267,3 +267,62 @@ def test_lineage_tells_of_a_change(filled: Inside, valid: Valid) -> None:
         state = event["run"]["facets"]["kfmRunState"]
         assert (state["change"], state["sequence"], state["to_sequence"]) == ("rollback", 4, 1)
         assert event["outputs"][0]["facets"]["version"]["datasetVersion"] == done["plan"]["version_id"]
+
+
+@pytest.mark.req("DAT-1")
+def test_coverage_tells_of_removed_windows(filled: Inside) -> None:
+    """What a rollback took from readers is not called published; what is withdrawn is settled."""
+
+    def states() -> dict[str, str]:
+        document = filled.kfm("coverage", "levels", "--json").document
+        return {one["window_start"][:10]: one["state"] for one in document["windows"]}
+
+    assert set(states().values()) == {"published"}
+    filled.kfm("rollback", "levels", "--to", "2", "--yes", "--json", *WHY)
+    rolled = states()
+    assert rolled[DAYS[1]] == "published"
+    assert rolled[DAYS[2]] not in ("published", "unchanged")
+    filled.kfm("withdraw", "levels", "--window", "2026-01-02/P1D", "--yes", "--json", *WHY)
+    assert states()[DAYS[1]] == "withdrawn"
+
+
+@pytest.mark.req("DAT-10")
+def test_a_withdrawal_is_told_until_every_target_shows_it(filled: Inside) -> None:
+    """Its incident opens in its transaction and ends when the targets show the tombstone."""
+    filled.kfm("withdraw", "levels", "--yes", "--json", *WHY)
+    rows = filled.rows("SELECT kind, state FROM incidents")
+    assert rows == [("withdrawn", "resolved")]
+
+
+PEOPLE = """\
+people:
+  - {subject: ada, roles: [operate], tokens: ["env:ADA_HASH"]}
+  - {subject: bea, roles: [operate, approve], tokens: ["env:BEA_HASH"]}
+"""
+
+
+def test_a_purge_waits_for_a_second_person(filled: Inside) -> None:
+    """Where people are declared, a purge is asked for, approved by another person, and applied as planned."""
+    tokens = {name: f"{name}-".ljust(40, "x") for name in ("ada", "bea")}
+    filled.configure(source=SOURCE, more=PEOPLE)
+    for name, token in tokens.items():
+        filled.env[f"{name.upper()}_HASH"] = f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
+
+    def by(name: str, *words: str) -> Ended:
+        filled.env["KFM_TOKEN"] = tokens[name]
+        return filled.kfm(*words)
+
+    command = ("withdraw", "levels", "--purge", "--yes", "--json", *WHY)
+    asked = by("ada", *command)
+    assert (asked.code, shown(filled)) == (3, list(DAYS)), asked
+    request = asked.document["request"]
+    assert (request["kind"], request["digest"]) == ("change", asked.document["plan"]["digest"])
+    own = by("ada", "approvals", "approve", request["request_id"], "--json", *WHY)
+    assert own.code == 3, "nor has ada the role"
+    assert by("bea", "approvals", "approve", request["request_id"], "--json", *WHY).code == 0
+    done = by("ada", *command)
+    assert (done.code, shown(filled)) == (0, []), done
+    assert filled.rows("SELECT used_by FROM approvals") == [
+        (done.document["receipt"]["change"]["change_id"],)
+    ]
+    assert by("ada", "rollback", "levels", "--to", "1", "--json").document["code"] == "KFM351"
