@@ -140,6 +140,7 @@ def rollback_command(session: CommandSession, dataset_id: str, to_version: int, 
 @click.argument("dataset_id", metavar="DATASET")
 @click.option("--window", metavar="W", help="Only this span, as 2026-01-01/P1D; else all of it.")
 @click.option("--source", "source_id", metavar="ID", help="Only what came from this source.")
+@click.option("--target", metavar="NAME", help="Only from this target, which does not take it any more.")
 @click.option("--purge", is_flag=True, help="Also remove old versions and their bytes, for good.")
 @click.option("--lift", is_flag=True, help="Let it be published again. Nothing comes back by itself.")
 @_change_options
@@ -149,6 +150,7 @@ def withdraw_command(
     dataset_id: str,
     window: str | None,
     source_id: str | None,
+    target: str | None,
     purge: bool,
     lift: bool,
     **options: Any,
@@ -172,13 +174,15 @@ def withdraw_command(
     """
     if lift and purge:
         raise UsageError("--lift and --purge exclude each other.")
+    if target is not None and (window or source_id):
+        raise UsageError("From one target a dataset is withdrawn whole: --target without --window, --source.")
     from kfm.datasets import changes
 
     def plan(kernel: Any) -> PreparedChange:
         span = _window(window)
         if lift:
-            return changes.plan_lift(kernel, dataset_id, span, source_id)
-        return changes.plan_withdrawal(kernel, dataset_id, span, source_id, purge=purge)
+            return changes.plan_lift(kernel, dataset_id, span, source_id, target)
+        return changes.plan_withdrawal(kernel, dataset_id, span, source_id, purge=purge, target=target)
 
     return _change(session, plan, **options)
 
@@ -355,6 +359,10 @@ def plan_lines(plan: ChangePlan) -> list[str]:
         lines.append(f"    … and {more} more")
     if plan.pauses is not None:
         lines.append(f"  pauses {plan.pauses}")
+    if plan.target is not None:
+        lines.append(
+            f"  only target {plan.target}: it shows a tombstone in its place; others stay as they are"
+        )
     for target in plan.targets:
         lines.append(f"  target {target.target}: shows {target.shows or 'nothing'} now")
     if plan.purge is not None:

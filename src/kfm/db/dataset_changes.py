@@ -48,6 +48,12 @@ def withdrawals(session: Session, dataset_id: str) -> list[Withdrawal]:
     return [withdrawal_from(row) for row in session.all("withdrawals.list", dataset_id=dataset_id)]
 
 
+def all_withdrawals(session: Session, dataset_id: str) -> list[Withdrawal]:
+    """Also those from one target alone."""
+    names = ("withdrawals.list", "withdrawals.of_targets")
+    return [withdrawal_from(row) for name in names for row in session.all(name, dataset_id=dataset_id)]
+
+
 def is_withdrawn(session: Session, manifest: Manifest) -> bool:
     """Does this version hold anything that may not be published?"""
     return bool(withdrawn_items(manifest.items, active(withdrawals(session, manifest.dataset_id))))
@@ -77,6 +83,11 @@ class DatasetChangeReader:
     def withdrawals(self, dataset_id: str | None = None) -> list[Withdrawal]:
         """All of them, also those that were lifted."""
         return withdrawals(self._session, dataset_id or "")
+
+    def target_withdrawals(self, dataset_id: str | None = None) -> list[Withdrawal]:
+        """Those from one target alone."""
+        found = self._session.all("withdrawals.of_targets", dataset_id=dataset_id or "")
+        return [withdrawal_from(row) for row in found]
 
     def purges(self, change_id: str | None = None) -> list[Purge]:
         found = self._session.all("purges.list", change_id=change_id or "")

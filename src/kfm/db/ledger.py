@@ -443,11 +443,11 @@ class Ledger(LedgerReader):
         def change(session: Session) -> None:
             session.all("projections.raise", dataset_id=dataset_id, target=target, sequence=sequence)
             now_ms = session.now_ms()
-            for one in withdrawals(session, dataset_id):
+            for one in all_withdrawals(session, dataset_id):
                 if one.since_sequence <= sequence:
                     self._journal.watch.withdrawal_shown(session, dataset_id, one.change_id, target, now_ms)
 
-        from kfm.db.dataset_changes import withdrawals  # late: most commands show nothing
+        from kfm.db.dataset_changes import all_withdrawals  # late: most commands show nothing
 
         self._database.write(change)
 

@@ -47,6 +47,9 @@ class Withdrawal(Record, frozen=True):
     withdrawn_at_ms: int
     until_sequence: int | None = None  # lifted: the first version that may hold it again
     lifted_by: str | None = None
+    target: str = (
+        ""  # from this target alone, which shows the dataset and does not take it any more; "": everywhere
+    )
 
     @property
     def is_active(self) -> bool:
@@ -215,7 +218,8 @@ def span_words(one: Withdrawal) -> str:
     what = "all of it"
     if one.start_ms is not None and one.end_ms is not None:
         what = f"{rfc3339(one.start_ms)}/{rfc3339(one.end_ms)}"
-    return f"{what} from {one.source_id}" if one.source_id else what
+    what = f"{what} from {one.source_id}" if one.source_id else what
+    return f"{what} at target {one.target}" if one.target else what
 
 
 def lift_command(one: Withdrawal) -> str:
@@ -225,6 +229,8 @@ def lift_command(one: Withdrawal) -> str:
         parts.append(f"--window {rfc3339(one.start_ms)}/{rfc3339(one.end_ms)}")
     if one.source_id:
         parts.append(f"--source {one.source_id}")
+    if one.target:
+        parts.append(f"--target {one.target}")
     return f"{' '.join(parts)} --lift --rationale TEXT"
 
 

@@ -326,3 +326,33 @@ def test_a_purge_waits_for_a_second_person(filled: Inside) -> None:
         (done.document["receipt"]["change"]["change_id"],)
     ]
     assert by("ada", "rollback", "levels", "--to", "1", "--json").document["code"] == "KFM351"
+
+
+@pytest.mark.req("DAT-6")
+def test_a_target_that_takes_it_no_more_is_cleared(filled: Inside) -> None:
+    """What a target shows and does not take is withdrawn there alone; the others go on showing it."""
+    config = (filled.folder / "kfm.yml").read_text()
+    two = config.replace("path: published}\n", "path: published}\n  - {kind: local, name: old, path: old}\n")
+    filled.write("kfm.yml", two)
+    assert filled.kfm("project", "--json").code == 0
+    old = filled.folder / "old/levels"
+    ended = filled.kfm("withdraw", "levels", "--target", "old", "--json")
+    assert ended.document["code"] == "KFM200", "it takes the dataset"
+    filled.write("kfm.yml", two.replace("path: old}", "path: old, datasets: [other-*]}"))
+    done = filled.kfm("withdraw", "levels", "--target", "old", "--purge", "--yes", "--json", *WHY)
+    assert done.code == 0, done
+    assert json.loads((old / "current/withdrawn.json").read_bytes())["state"] == "withdrawn"
+    assert not list(old.rglob("*.csv"))
+    assert shown(filled) == list(DAYS)
+    assert not (filled.published / "levels/current/withdrawn.json").exists()
+    filled.write(f"incoming/{DAYS[0]}.csv", table("revised", 5))
+    assert day(filled, DAYS[0]).result["word"] == "published"
+    assert not list(old.rglob("*.csv"))
+    assert filled.kfm("project", "--json").code == 0
+    lifted = filled.kfm("withdraw", "levels", "--target", "old", "--lift", "--yes", "--json", *WHY)
+    assert lifted.code == 0, lifted
+    filled.write("kfm.yml", two)
+    filled.write(f"incoming/{DAYS[0]}.csv", table("again", 6))
+    assert day(filled, DAYS[0]).result["word"] == "published"
+    assert len(list((old / "current").rglob("*.csv"))) == len(DAYS)
+    sound(filled)
