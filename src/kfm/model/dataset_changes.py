@@ -47,9 +47,7 @@ class Withdrawal(Record, frozen=True):
     withdrawn_at_ms: int
     until_sequence: int | None = None  # lifted: the first version that may hold it again
     lifted_by: str | None = None
-    target: str = (
-        ""  # from this target alone, which shows the dataset and does not take it any more; "": everywhere
-    )
+    target: str = ""  # from this target alone, which does not take the dataset any more; "": everywhere
 
     @property
     def is_active(self) -> bool:
