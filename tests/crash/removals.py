@@ -454,6 +454,11 @@ def campaign(trials: int, *, seed: int = 1, workers: int = 2, scratch: str | Non
             outcomes = []
             for outcome in pool.map(lambda number: conduct(world, number, seed), range(trials)):
                 outcomes.append(outcome)
+                print(
+                    f"trial {outcome.number}: {outcome.kind}, {outcome.change}, {outcome.where}; "
+                    f"{outcome.reads} reads",
+                    flush=True,
+                )
                 for problem in outcome.problems:
                     print(
                         f"removals, seed {seed}, trial {outcome.number} ({outcome.kind}, {outcome.change}, "
