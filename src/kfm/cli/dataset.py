@@ -71,7 +71,7 @@ def show_dataset(session: CommandSession, dataset_id: str, limit: int) -> None:
 
 def _dataset_lines(document: dict[str, Any]) -> list[str]:
     lines = [f"{document['dataset_id']}: {document['state']}"]
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for one in document["versions"]:
         by = short_id(one["run_id"]) if one["run_id"] else f"{one['by']} by {one_line(one['actor'] or '')}"
         if one["to_version"] is not None:
@@ -311,11 +311,11 @@ def _receipt(session: CommandSession, app: Any, plan: ChangePlan, change: Any) -
     lines = [
         f"{_word(plan)}  {plan.dataset_id}" + (f"  version {change.sequence}" if change.sequence else "")
     ]
-    for row in shown:
-        state = "failed " if row["error"] else "shown  "
-        lines.append(f"  {state} {row['target']}" + (f"  version {row['version']}" if row["version"] else ""))
-        if row["error"]:
-            session.fail(f"error {row['error']['code']}: {row['error']['message']}")
+    for one in reports:
+        state = "failed " if one.error else "shown  "
+        lines.append(f"  {state} {one.target}" + (f"  version {one.sequence}" if one.sequence else ""))
+        if one.error:
+            session.fail(f"error {one.error['code']}: {one.error['message']}")
     lines += [
         f"  purge {one.state}  {one.place}  {counted(one.removed, 'removal')}  {one.detail}".rstrip()
         for one in purges
