@@ -23,10 +23,11 @@ export class IncidentTracker {
     else if (seen.state !== "closed" && kept.state === "closed") this.#resolved(session, incidents.causeOf(incidents.providerTrouble(kept.provider)), nowMs, null);
   }
 
-  /** The window is there: what was wrong with it is over. @param {Session} session @param {import("../types.js").Run} run @param {number} nowMs */
-  succeeded(session, run, nowMs) {
+  /** What was wrong with the window is over; overdue it is as long as its data is not there. @param {Session} session @param {import("../types.js").Run} run @param {number} nowMs @param {boolean} isThere */
+  succeeded(session, run, nowMs, isThere) {
     const { source_id, window_start_ms, window_end_ms, partition } = run;
-    const found = session.all("incident_subjects.of_window", { source_id, window_start_ms, window_end_ms, partition_key: partition ?? "" });
+    const kept = isThere ? null : incidents.windowSubject(source_id, window_start_ms, window_end_ms);
+    const found = session.all("incident_subjects.of_window", { source_id, window_start_ms, window_end_ms, partition_key: partition ?? "" }).filter(([, subject]) => subject !== kept);
     for (const cause of [...new Set(found.map(([one]) => one))].sort()) this.#resolved(session, cause, nowMs, found.filter(([one]) => one === cause).map(([, subject]) => subject));
   }
 

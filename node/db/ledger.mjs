@@ -136,7 +136,7 @@ export class Ledger extends LedgerReader {
     this.journal.end(session, request.closes, request.retries, run, nowMs);
     session.all("retry_states.remove", { run_id });
     session.all("held.resolve_work", { run_id, released_at_ms: nowMs });
-    this.journal.incidents.succeeded(session, run, nowMs);
+    this.journal.incidents.succeeded(session, run, nowMs, outcomeOf(request) !== "absent");
     // What the version was given in this transaction, in the chain, too: else its row could tell another.
     const placed = (/** @type {any} */ entry) => entry.kind !== "promotion" ? entry : { ...entry, recorded_at_ms: nowMs, details: { ...entry.details, sequence, policy_epoch: request.policy_epoch } };
     governance.append(session, request.entries.map(placed));

@@ -16,6 +16,11 @@ const SEVERITY = /** @type {Record<string, string>} */ ({
 const RANK = Object.fromEntries(Object.entries(SEVERITY).map(([kind, severity]) => [kind, ["warning", "error", "critical"].indexOf(severity)]));
 const TYPES = { open: "incident.opened", worse: "incident.worsened", resolved: "incident.resolved" };
 
+/** The subject of what is about a window, not about a run of it. @param {string} sourceId @param {number} startMs @param {number} endMs */
+export function windowSubject(sourceId, startMs, endMs) {
+  return `${sourceId} ${rfc3339(startMs)}/${rfc3339(endMs)}`;
+}
+
 /** @param {any} trouble */
 export function causeOf(trouble) {
   const { about, name, error_class, error_code } = trouble;

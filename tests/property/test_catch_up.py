@@ -85,7 +85,9 @@ class Service:
             if one is None:
                 return
             if one.cancel is not None:
-                requests.settle(one, RequestOutcome(state="cancelled", outcome="cancelled", reason=one.cancel))
+                requests.settle(
+                    one, RequestOutcome(state="cancelled", outcome="cancelled", reason=one.cancel)
+                )
                 continue
             span = (one.window_start_ms, one.window_end_ms)
             # The ledger finds done windows by their runs, which are not made here.

@@ -275,9 +275,13 @@ def _meant(
                 and window.start_ms <= one.start_ms
                 and one.end_ms <= window.end_ms
             ]
-        fitting = [one for one in inside if (one.state == "dismissed") == undo and (undo or not one.is_settled)]
+        fitting = [
+            one for one in inside if (one.state == "dismissed") == undo and (undo or not one.is_settled)
+        ]
         if not fitting:
-            raise WindowError(_none(dataset, spec, inside, undo=undo), remedy=f"`kfm coverage {dataset}` lists them.")
+            raise WindowError(
+                _none(dataset, spec, inside, undo=undo), remedy=f"`kfm coverage {dataset}` lists them."
+            )
         chosen |= {(one.source_id, one.start_ms, one.end_ms): one for one in fitting}
     return [chosen[key] for key in sorted(chosen, key=lambda key: (key[1], key[2], key[0]))]
 
@@ -294,10 +298,14 @@ def _require_done(answer: Any) -> None:
         return
     where = f"{answer.window.source_id} {_span(answer.window)}"
     if answer.answer == "running":
-        raise Busy(f"The window {where} is running; nothing was dismissed.", remedy="Try again when it has ended.")
+        raise Busy(
+            f"The window {where} is running; nothing was dismissed.", remedy="Try again when it has ended."
+        )
     if answer.answer == "halted":
         raise Halted(
             f"The window {where} is halted for review; nothing was dismissed.",
             remedy="`kfm quarantine list` shows what two persons decide about first.",
         )
-    raise UsageError(f"The window {where} has changed meanwhile; nothing was changed.", remedy="Look again, and repeat.")
+    raise UsageError(
+        f"The window {where} has changed meanwhile; nothing was changed.", remedy="Look again, and repeat."
+    )

@@ -110,7 +110,9 @@ def _worked_off(
         word = of_request(request.state, request.outcome, request.blocked_by)
         span = f"{moment(request.window_start_ms)[:16]} … {moment(request.window_end_ms)[:16]}"
         place = f"{len(ended)}/{len(asked)}"
-        session.note(f"{place}  {word}  {request.source_id}  {span}  {clipped(request.reason or '')}".rstrip())
+        session.note(
+            f"{place}  {word}  {request.source_id}  {span}  {clipped(request.reason or '')}".rstrip()
+        )
 
     if asked:
         work_off(app, list(asked), told)
@@ -170,5 +172,3 @@ def _ended(
             counts[word] = counts.get(word, 0) + 1
         session.note(", ".join(f"{count} {word}" for word, count in counts.items()))
     return code
-
-

@@ -288,8 +288,8 @@ def backfill(
 
     Shows each scheduled time that is meant, its outcome and the window that it covers. With --yes and
     --rationale a request is made for each that has none: a scheduled time has one request for good, so
-    nothing is requested twice, unless a gate refused it and its window is still open. `kfm serve` runs them, after what is on time; without a service, `kfm schedule
-    run-due` does.
+    nothing is requested twice, unless a gate refused it and its window is still open. `kfm serve` runs
+    them, after what is on time; without a service, `kfm schedule run-due` does.
 
     \b
     kfm schedule backfill streamflow-daily --from 2026-03-01 --missed

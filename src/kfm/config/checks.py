@@ -22,7 +22,9 @@ from kfm.config.document import (
 )
 from kfm.config.secrets import inline_secrets, is_reference
 from kfm.config.section_checks import (
+    approval_problems,
     ingest_problems,
+    licence_problems,
     people_problems,
     retry_problems,
     serve_problems,
@@ -92,6 +94,8 @@ def check(document: Document, settings: Settings) -> None:
         *ingest_problems(settings),
         *people_problems(settings),
         *webhook_problems(settings),
+        *approval_problems(settings),
+        *licence_problems(settings),
         *retry_problems(settings),
         *serve_problems(settings),
         *inline_secrets(settings),
@@ -294,8 +298,8 @@ def _not_yet_status(source: SourceSettings, status: int, here: str) -> Iterator[
     elif not 400 <= status <= 499 or status in RETRIED_STATUSES:
         yield (
             here,
-            f"`not_yet` takes HTTP statuses that say that something is not there, such as 404, not `{status}`: "
-            "what may pass by itself is retried anyway",
+            "`not_yet` takes HTTP statuses that say that something is not there, such as 404, "
+            f"not `{status}`: what may pass by itself is retried anyway",
         )
 
 
@@ -364,13 +368,21 @@ def _member(sync: SourceSettings, member: SourceSettings) -> str | None:
         )
     for field in ("expect", "not_yet"):
         if getattr(member, field):
-            return f"`{field}` of `{member.id}` has no effect, since the sync `{sync.id}` runs it; give it to the sync"
-    for field in ("webhook", "follows"):
+            return (
+                f"`{field}` of `{member.id}` has no effect, since the sync `{sync.id}` runs it; "
+                "give it to the sync"
+            )
+    for field in ("webhook", "follows", "approvals"):
         if getattr(member, field):
             return (
                 f"`{field}` of `{member.id}` would run it alone, and the sync `{sync.id}` publishes its "
                 "data, too; give it to the sync"
             )
+    if member.approval == "required":
+        return (
+            f"`approval` of `{member.id}` would not be asked for, since the sync `{sync.id}` publishes its "
+            "data; give it to the sync"
+        )
     return None
 
 
@@ -417,7 +429,10 @@ def _taken(settings: Settings, target: Target, path: str) -> Iterator[Problem]:
     known = {dataset.id: dataset for dataset in settings.datasets}
     for field in ("datasets", "care"):
         if getattr(target, field) == ():
-            yield f"{path}.{field}", f"`{field}` must not be empty: the target would show nothing; leave it out"
+            yield (
+                f"{path}.{field}",
+                f"`{field}` must not be empty: the target would show nothing; leave it out",
+            )
     for position, pattern in enumerate(target.datasets):
         here = f"{path}.datasets[{position}]"
         if set(pattern) & set("*?["):

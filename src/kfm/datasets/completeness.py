@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -135,6 +136,33 @@ class CompletenessReader:
             return known
 
         return seen
+
+    def watched(self) -> list[SourceSettings]:
+        """The sources of which something is expected."""
+        return [
+            source
+            for source in self._settings.sources
+            if source.id not in self._members and self._expectation(source) is not None
+        ]
+
+    def due(self, source: SourceSettings, after_ms: int | None, limit: int) -> list[WindowVerdict]:
+        """The first expected windows after a moment that are due by now, at most so many, in order."""
+        expectation = None if source.dataset in self._retired else self._expectation(source)
+        if expectation is None:
+            return []
+        due = takewhile(
+            lambda one: one.due_ms <= self._now_ms,
+            expected_windows(expectation, self._now_ms, start_ms=after_ms),
+        )
+        found = list(islice(due, limit))
+        if not found:
+            return []
+        facts = self._windows.facts(source.id, self._is_live, found[0].start_ms, found[-1].end_ms)
+        seen = self._changed(source)
+        known = (
+            seen((one.start_ms, one.end_ms), facts.get((one.start_ms, one.end_ms), NOTHING)) for one in found
+        )
+        return [verdict(one, of, self._now_ms) for one, of in zip(found, known, strict=True)]
 
     def failed_runs(self) -> list[str]:
         """The runs that failed last in a window that has no data and no end, of all sources."""

@@ -112,17 +112,25 @@ class IncidentKeeper:
 
     # --- what goes -----------------------------------------------------------------------
 
-    def succeeded(self, session: Session, run: Run, now_ms: int) -> None:
-        """The window is there: what was wrong with it is over, whichever run or revision of it that was."""
+    def succeeded(self, session: Session, run: Run, now_ms: int, *, is_there: bool = True) -> None:
+        """What was wrong with the window is over, whichever run or revision of it that was; overdue it is as
+        long as its data is not there."""
         window = (run.window_start_ms, run.window_end_ms)
-        self._end_window(session, run.source_id, window, run.partition or "", now_ms)
+        kept = None if is_there else incidents.window_subject(run.source_id, window)
+        self._end_window(session, run.source_id, window, run.partition or "", now_ms, kept)
 
     def settled(self, session: Session, source_id: str, window: tuple[int, int], now_ms: int) -> None:
         """The window (from, to) has come in another way than by a run, or a person has dismissed it."""
         self._end_window(session, source_id, window, ANY_PARTITION, now_ms)
 
     def _end_window(
-        self, session: Session, source_id: str, window: tuple[int, int], partition: str, now_ms: int
+        self,
+        session: Session,
+        source_id: str,
+        window: tuple[int, int],
+        partition: str,
+        now_ms: int,
+        kept: str | None = None,
     ) -> None:
         found = session.all(
             "incident_subjects.of_window",
@@ -131,6 +139,7 @@ class IncidentKeeper:
             window_end_ms=window[1],
             partition_key=partition,
         )
+        found = [row for row in found if row[1] != kept]
         for cause in sorted({row[0] for row in found}):
             self._ended(session, cause, now_ms, [row[1] for row in found if row[0] == cause])
 

@@ -83,7 +83,7 @@ def promote(session: Session, request: Promote, journal: Journal) -> PromoteResu
     run = rows.run_from(row)
     journal.end(session, request.closes, request.retries, run, now_ms)
     quarantine.succeeded(session, request.run_id, now_ms)
-    journal.watch.succeeded(session, run, now_ms)
+    journal.watch.succeeded(session, run, now_ms, is_there=request.outcome != "absent")
     entries = [placed(entry, sequence, request.policy_epoch, now_ms) for entry in request.entries]
     governance.append(session, entries)  # last: the head of the chain is one row for all
     return PromoteResult(

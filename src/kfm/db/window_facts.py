@@ -15,6 +15,7 @@ from kfm.model.records import GovernanceEntry
 
 if TYPE_CHECKING:
     from kfm.db.incidents import IncidentKeeper
+    from kfm.model.incidents import OverdueWindow
 
 Span = tuple[int, int]  # of a window: start, end
 FIRST_MS, LAST_MS = -(2**62), 2**62
@@ -50,9 +51,7 @@ class WindowReader:
             found[span] = replace(found.get(span, NOTHING), settled=row[2], settled_ms=row[3])
         return found
 
-    def settled(
-        self, source_id: str, start_ms: int = FIRST_MS, end_ms: int = LAST_MS
-    ) -> list[SettledWindow]:
+    def settled(self, source_id: str, start_ms: int = FIRST_MS, end_ms: int = LAST_MS) -> list[SettledWindow]:
         """The windows that persons settled, in order."""
         found = self._database.session.all(
             "windows.settled", source_id=source_id, start_ms=start_ms, end_ms=end_ms
@@ -82,6 +81,11 @@ class WindowReader:
         """Since when windows are expected, by source and rule."""
         found = self._database.session.all("expectations.list")
         return {(source_id, rule): since_ms for source_id, rule, since_ms in found}
+
+    def overdue_marks(self) -> dict[tuple[str, str], int]:
+        """How far the windows that are due were looked at, by source and rule."""
+        found = self._database.session.all("overdue_marks.list")
+        return {(source_id, rule): mark_ms for source_id, rule, mark_ms in found}
 
 
 def _of_run(row: Row, is_live: Callable[[str], bool]) -> WindowFacts:
@@ -126,7 +130,9 @@ def _gate(text: str) -> str | None:
 
 
 def _with_request(facts: WindowFacts, row: Row) -> WindowFacts:
-    _, _, is_unsettled, request_id, state, outcome, blocked_by, accepted_ms, not_before_ms, ended_ms, held = row
+    _, _, is_unsettled, request_id, state, outcome, blocked_by, accepted_ms, not_before_ms, ended_ms, held = (
+        row
+    )
     if is_unsettled:
         return replace(
             facts,
@@ -168,6 +174,28 @@ class Windows(WindowReader):
 
         self._database.write(change)
 
+    def mark_overdue(
+        self, found: Sequence[OverdueWindow], source_id: str, rule: str, seen_ms: int | None, mark_ms: int
+    ) -> bool:
+        """Open or extend the incidents of these windows, and remember how far was looked; False, and nothing
+        is written, if another process has looked meanwhile."""
+        parameters = {"source_id": source_id, "rule": rule, "mark_ms": mark_ms}
+
+        def change(session: Session) -> bool:
+            if seen_ms is None:
+                moved = session.one("overdue_marks.insert", **parameters)
+            else:
+                moved = session.one("overdue_marks.move", **parameters, seen_ms=seen_ms)
+            if moved is None:
+                return False
+            for one in found:
+                self._watch.overdue(
+                    session, one.source_id, one.dataset_id, one.window, one.due_ms, session.now_ms()
+                )
+            return True
+
+        return self._database.write(change)
+
     def dismiss(self, wanted: Sequence[Dismissal], entry: GovernanceEntry) -> DismissAnswer:
         """Settle windows that will never have data, all or none: what is quarantined of them is resolved,
         what waits for them is cancelled, no attempt is ahead."""
@@ -208,6 +236,7 @@ class Windows(WindowReader):
         for (request_id,) in session.all("windows.unsettled_requests", **window):
             requests.cancel(session, request_id, f"Its window was dismissed by {by}.")
         session.all("retry_states.dismiss", **window, now_ms=now_ms)
+        self._watch.settled(session, one.source_id, (one.start_ms, one.end_ms), now_ms)
         return None
 
     def undismiss(self, wanted: Sequence[Dismissal], entry: GovernanceEntry) -> DismissAnswer:
@@ -218,6 +247,7 @@ class Windows(WindowReader):
             for one in wanted:
                 if session.one("windows.unsettle", **_named(one), kind="dismissed") is None:
                     raise _Undo(DismissAnswer(answer="not-dismissed", window=one))
+                session.all("overdue_marks.lower", source_id=one.source_id, mark_ms=one.start_ms)
             governance.append(session, [entry])
             return DismissAnswer(answer="undone")
 

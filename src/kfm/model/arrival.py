@@ -33,15 +33,20 @@ def not_yet_answer(
     return "unchanged" if "unchanged" in rules and is_unchanged else None
 
 
-def asked_until_ms(source: SourceSettings, window: Window) -> int:
-    """Until when a window that has not come is asked for: as declared, else until the next one is over."""
+def asked_until_ms(source: SourceSettings, window: Window, latency_ms: int | None) -> int:
+    """Until when a window that has not come is asked for: as declared, else until the next one is over or
+    its contract wants it (`latency_ms`), whichever is later."""
     rule, zone = source.expect, source.time_zone
     declared = []
     if rule is not None and rule.within is not None:
         declared.append(shifted(window.end_ms, parse_duration(rule.within), zone))
     if rule is not None and rule.by is not None:
         declared.append(time_of_day(rule.by, zone, window.end_ms))
-    return max(declared) if declared else next_window(window, zone).end_ms
+    return (
+        max(declared)
+        if declared
+        else max(next_window(window, zone).end_ms, window.end_ms + (latency_ms or 0))
+    )
 
 
 def asked_again_ms(since_ms: int, now_ms: int, until_ms: int, unit_random: float) -> int:

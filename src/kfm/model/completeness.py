@@ -97,6 +97,12 @@ def rule_of(source: SourceSettings) -> str:
     return f"{every or source.window} {source.time_zone}"
 
 
+def overdue_rule(source: SourceSettings) -> str:
+    """By what its windows are looked at for being overdue: with another rule it begins anew."""
+    since = source.expect.since if source.expect is not None else None
+    return f"{rule_of(source)} {since}" if since is not None else rule_of(source)
+
+
 def expectation_rules(settings: Settings) -> list[tuple[str, str]]:
     """Which windows are expected of each source; of the members of a sync none but the sync's."""
     members = {member for source in settings.sources for member in source.members}
@@ -190,9 +196,7 @@ def _scheduled(
         at_ms = again_ms
 
 
-def _tiles(
-    expectation: Expectation, first_ms: int, now_ms: int, end_ms: int | None
-) -> Iterator[Asking]:
+def _tiles(expectation: Expectation, first_ms: int, now_ms: int, end_ms: int | None) -> Iterator[Asking]:
     """Every aligned window that is over, where no schedule asks."""
     from kfm.model.windows import next_window, window_of
 
@@ -327,6 +331,12 @@ class WindowVerdict(Record, frozen=True):
     def is_settled(self) -> bool:
         return self.state in SETTLED
 
+    @property
+    def needs_overdue(self) -> bool:
+        """Is it past its time, and no other incident tells of it?"""
+        told = self.state in ("failed", "quarantined", "running") or self.waiting_for == "approval"
+        return self.is_late and not told
+
 
 def verdict(expected: ExpectedWindow, facts: WindowFacts, now_ms: int) -> WindowVerdict:
     """The state of an expected window.
@@ -451,9 +461,7 @@ def health(
     counts: dict[str, int] = {}
     for one in listed:
         counts[one.state] = counts.get(one.state, 0) + 1
-    newest_ms = max(
-        (one.end_ms for one in listed if one.state in THERE), default=None
-    )
+    newest_ms = max((one.end_ms for one in listed if one.state in THERE), default=None)
     causes = [*_window_causes(listed, newest_ms), *_pause_causes(pauses)]
     if not is_published and not any(one.health == "failing" for one in causes):
         causes.append(HealthCause(health="never", state=None, code=None, windows=0))
@@ -488,7 +496,9 @@ def _window_causes(listed: Sequence[WindowVerdict], newest_ms: int | None) -> It
     for one in listed:
         effect = health_of(one, newest_ms)
         if effect is not None:
-            what = one.code or (one.waiting_for or "").partition(":")[0] or None  # no names: it is shown to all
+            what = (
+                one.code or (one.waiting_for or "").partition(":")[0] or None
+            )  # no names: it is shown to all
             gathered.setdefault((effect, one.state, what), []).append(one)
     for (effect, state, code), found in gathered.items():
         known = [one.at_ms for one in found if one.at_ms is not None]

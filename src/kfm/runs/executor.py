@@ -151,15 +151,15 @@ class RunExecutor:
             self._discovered = preparation.discover(self._source(), self._subject)
         return self._discovered
 
-    def _not_yet(self) -> NotYet | None:
-        """Upstream's answer, if it means that the data has not come yet."""
+    def _not_yet(self) -> tuple[NotYet, int] | None:
+        """Upstream's answer, if it means that the data has not come yet, and until when it is asked for."""
+        kernel, subject = self._kernel, self._subject
         try:
-            discovered = self._discover()
+            answer = preparation.not_yet_in(self._discover(), subject, kernel.ledger)
         except KfmError as error:
-            answer = preparation.not_yet_of(error, self._subject)
+            answer = preparation.not_yet_of(error, subject)
             self._undiscovered = error if answer is None else None
-            return answer
-        return preparation.not_yet_in(discovered, self._subject, self._kernel.ledger)
+        return None if answer is None else (answer, preparation.asked_until(kernel, subject))
 
     def _source(self) -> Upstream:
         if self._upstream is None:
@@ -306,7 +306,7 @@ class RunExecutor:
             epoch = kernel.store.policy_epoch()
             head = kernel.store.head(subject.dataset.id)
             described = as_configured(kernel, subject) or subject  # the gates refuse what is gone
-            decision = at_promotion(kernel, subject, prepared.report, run=run)
+            decision = at_promotion(kernel, subject, prepared.report, run=run, request=self._start.request)
             if not decision.allowed:
                 raise Denied(decision, prepared.report)
             gates = (*entered.invocation.gates, *decision.results)

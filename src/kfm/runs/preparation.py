@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec.structs import replace
 
 from kfm.calls.guard import retry_text
-from kfm.model.arrival import not_yet_answer
+from kfm.model.arrival import asked_until_ms, not_yet_answer
 from kfm.model.errors import KfmError, PathConflict, StoreCorrupt
 from kfm.model.input_hash import fingerprint as fingerprint_of
 from kfm.model.records import (
@@ -72,9 +72,7 @@ def discover(upstream: Upstream, subject: RunSubject) -> Discovered:
     for each in found:
         if by_path.setdefault(each.path, each.uri) != each.uri:
             raise PathConflict(f"{each.path} would hold {by_path[each.path]} and {each.uri}.")
-    return Discovered(
-        found=found, fingerprint=fingerprint_of(found), answers_empty=answers_empty(upstream)
-    )
+    return Discovered(found=found, fingerprint=fingerprint_of(found), answers_empty=answers_empty(upstream))
 
 
 def not_yet_of(error: KfmError, subject: RunSubject) -> NotYet | None:
@@ -93,6 +91,12 @@ def not_yet_in(discovered: Discovered, subject: RunSubject, ledger: LedgerReader
     return not_yet_answer(
         subject.source.not_yet, status=None, found=discovered.found, is_unchanged=is_unchanged
     )
+
+
+def asked_until(kernel: Kernel, subject: RunSubject) -> int:
+    """Until when the window is asked for while its data has not come."""
+    ages = [rule.age_ms_max for contract, _ in _contracts(kernel, subject) for rule in contract.freshness]
+    return asked_until_ms(subject.source, subject.window, min(ages, default=None))
 
 
 def prepare(

@@ -66,7 +66,12 @@ def plan_missing(
         source = app.settings.source(source_id)
         found = sorted(completeness.verdicts(source), key=lambda one: (one.start_ms, one.end_ms))
         for one in found:
-            if (start_ms is not None and one.end_ms <= start_ms) or (end_ms is not None and one.start_ms >= end_ms):
+            if (
+                (start_ms is not None
+                and one.end_ms <= start_ms)
+                or (end_ms is not None
+                and one.start_ms >= end_ms)
+            ):
                 continue
             if one.state in states:
                 chosen.append(_planned(app, one, source.dataset, now_ms))
@@ -80,9 +85,7 @@ def plan_missing(
         )
     listed = [[one.source_id, rfc3339(one.start_ms), rfc3339(one.end_ms), one.state] for one in chosen]
     digest = sha256_text(canonical_bytes({"kfm": MISSING_TAG, "windows": listed}))
-    return MissingPlan(
-        windows=tuple(chosen), skipped=tuple(skipped), digest=digest, made_at_ms=now_ms
-    )
+    return MissingPlan(windows=tuple(chosen), skipped=tuple(skipped), digest=digest, made_at_ms=now_ms)
 
 
 def _window(

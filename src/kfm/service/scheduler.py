@@ -210,7 +210,7 @@ class Scheduler:
         return now not in (before, state.grounds) and not is_held(schedule, state)
 
     def _ask_again(self, schedule: Schedule, state: ScheduleState, now_ms: int) -> int:
-        """Refused windows, when what refused them may be gone; the rest goes with the next scheduled times."""
+        """Refused windows, when what refused them may be gone; the rest goes with later scheduled times."""
         unsettled = self._requests.unsettled_of(schedule.id)
         found = self._requests.refused_of(schedule.id, schedule.missed.cap)
         if not found or _is_catching_up(unsettled):
@@ -380,12 +380,15 @@ def run_due(
     """Account for the scheduled times that have come, work off the requests that are due, promised attempts
     included, and return when each of these has ended or was put off. `on_ended` gets each as it ends, and
     whether an attempt was made in vain."""
+    from kfm.service.overdue import mark_overdue
     from kfm.service.runner import recover
 
     make_scheduler(app, schedules).step()
     recover(app)
     due = _due(app)
-    return work_off(app, due, on_ended) if due else []
+    ended = work_off(app, due, on_ended) if due else []
+    mark_overdue(app)
+    return ended
 
 
 def _due(app: App) -> list[UpdateRequest]:

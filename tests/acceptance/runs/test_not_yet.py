@@ -69,7 +69,8 @@ def test_what_does_not_come_in_time_ends(late: Inside) -> None:
 
     with sqlite3.connect(late.folder / ".kfm" / "kfm.db") as database:
         database.execute(
-            "UPDATE requests SET not_before_ms = 0, window_start_ms = 1767225600000, window_end_ms = 1767312000000"
+            "UPDATE requests SET not_before_ms = 0, window_start_ms = 1767225600000,"
+            " window_end_ms = 1767312000000"
         )
     late.kfm("schedule", "run-due")
     assert waiting(late) == [("done", None, 1, "absent")]
@@ -86,7 +87,7 @@ def test_another_error_is_an_error(late: Inside, upstream: Upstream) -> None:
 
 
 def test_a_404_is_told_without_contradiction(late: Inside, upstream: Upstream) -> None:
-    """Without `not_yet` a 404 is an error; its way out names the setting and does not say to just try again."""
+    """Without `not_yet` a 404 is an error; its way out names the setting, and is not just to try again."""
     late.configure(source=http_source(upstream))
     called = late.kfm("run")
     assert called.code == 4

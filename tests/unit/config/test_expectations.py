@@ -1,4 +1,4 @@
-"""Expectations and the answers that are waited through: what is no sense is refused, with line and way out."""
+"""Expectations and the answers that are waited through: nonsense is refused, with line and way out."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def problem(tmp_path: Path, rule: str, kind: str = "kind: files\n    folder: inc
 @pytest.mark.parametrize(
     ("rule", "told"),
     [
-        ("expect: {by: \"8\"}", "`by` can't be used"),
-        ("expect: {by: \"24:00\"}", "write it as `\"08:00\"`"),
+        ('expect: {by: "8"}', "`by` can't be used"),
+        ('expect: {by: "24:00"}', 'write it as `"08:00"`'),
         ("expect: {within: two days}", "write it as `P2D` or `PT6H`"),
         ("expect: {every: PT7H}", "`every` can't be used"),
         ("expect: {from: yesterday}", "write it as `2026-01-31`"),
@@ -66,11 +66,11 @@ def test_statuses(tmp_path: Path, status: int) -> None:
 
 def test_unchanged_needs_one_place(tmp_path: Path) -> None:
     """Where the address names the window, `unchanged` could never be seen."""
-    kind = "kind: http\n    url: \"https://example.org/{window.start:date}.csv\""
+    kind = 'kind: http\n    url: "https://example.org/{window.start:date}.csv"'
     assert "always another one" in (problem(tmp_path, "not_yet: [unchanged]", kind) or "")
 
 
 def test_taken(tmp_path: Path) -> None:
     """The forms that the reference shows are taken."""
-    rule = "expect: {by: \"08:00\", within: P2D, every: P1D, rows_min: 10, from: 2026-01-31}"
+    rule = 'expect: {by: "08:00", within: P2D, every: P1D, rows_min: 10, from: 2026-01-31}'
     assert problem(tmp_path, rule) is None

@@ -42,7 +42,11 @@ ORDER BY end_time_ms DESC, start_time_ms DESC LIMIT 1
 
 -- name: runs.touched
 SELECT 1 FROM runs
-WHERE source_id = :source_id AND window_start_ms = :window_start_ms AND window_end_ms = :window_end_ms LIMIT 1
+WHERE source_id = :source_id AND window_start_ms = :window_start_ms AND window_end_ms = :window_end_ms
+UNION ALL
+SELECT 1 FROM settled_windows
+WHERE source_id = :source_id AND window_start_ms = :window_start_ms AND window_end_ms = :window_end_ms
+LIMIT 1
 
 -- name: runs.newest_fingerprint
 SELECT fingerprint FROM runs

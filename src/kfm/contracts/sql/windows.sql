@@ -124,3 +124,19 @@ SELECT source_id, rule, since_ms FROM expectations
 -- name: expectations.ensure
 INSERT INTO expectations (source_id, rule, since_ms) VALUES (:source_id, :rule, :since_ms)
 ON CONFLICT (source_id, rule) DO NOTHING
+
+-- name: overdue_marks.list
+SELECT source_id, rule, mark_ms FROM overdue_marks
+
+-- name: overdue_marks.insert
+INSERT INTO overdue_marks (source_id, rule, mark_ms) VALUES (:source_id, :rule, :mark_ms)
+ON CONFLICT (source_id, rule) DO NOTHING
+RETURNING source_id
+
+-- name: overdue_marks.move
+UPDATE overdue_marks SET mark_ms = :mark_ms WHERE source_id = :source_id AND rule = :rule AND mark_ms = :seen_ms
+RETURNING source_id
+
+-- name: overdue_marks.lower
+-- Windows from here on are looked at again.
+UPDATE overdue_marks SET mark_ms = :mark_ms WHERE source_id = :source_id AND mark_ms > :mark_ms

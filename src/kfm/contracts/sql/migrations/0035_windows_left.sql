@@ -8,5 +8,4 @@ ALTER TABLE schedules ADD COLUMN grounds TEXT;
 
 -- A newer scheduled time cancelled it: its window is asked for again.
 ALTER TABLE requests ADD COLUMN overtaken INTEGER NOT NULL DEFAULT 0;
-CREATE INDEX IF NOT EXISTS requests_by_window ON requests (source_id, window_start_ms, window_end_ms);
 CREATE INDEX requests_refused ON requests (schedule_id, window_start_ms) WHERE outcome = 'refused' OR overtaken = 1;
