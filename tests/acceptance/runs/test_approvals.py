@@ -368,7 +368,7 @@ def test_who_may_give_it(scheduled: Callable[..., Office]) -> None:
     late = stands(office, until="2027-04-30")
     assert (late.code, late.document["code"]) == (2, "KFM200"), late
     assert stands(office, until="2027-03-31").code == 0
-    office.configure(rights=RESTRICTED)  # no people: then nobody is declared
+    office.configure(rights=RESTRICTED)  # no people: none is declared
     refused(
         office.as_(
             "bob-os", "approvals", "stand", "notes", "--until", "2027-01-01", "--rationale", "x", "--json"
