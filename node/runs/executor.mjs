@@ -31,7 +31,7 @@ const ROUNDS_MAX = 10;
 /** @type {Record<string, string>} */
 const NOTHING = {
   empty: "There is nothing for this window: upstream or the pipeline says so.",
-  absent: "Upstream has no data for this window; it is still missing.",
+  absent: "Upstream has no data for this window; it stays expected.",
 };
 const CALLS_MAX = 20; // invocations of a run that are looked at
 
@@ -253,7 +253,7 @@ export class RunExecutor {
         version_id: version,
         manifest,
         invocation_id: invocation.invocation_id,
-        reason: admitted.reason,
+        reason: NOTHING[prepared.found] ?? admitted.reason,
         reason_code: invocation.reason_code,
         gates,
         entries: manifest ? [this.#entry("promotion", run.run_id, facts)] : [],

@@ -165,6 +165,9 @@ def withdraw_command(
     store; what another dataset or a kept version needs stays. That can't be undone. Copies out of reach are
     listed. A purge that can't be finished now is finished by `kfm project` or `kfm gc`.
 
+    With --target everything of the dataset is removed from one target that shows it and does not take it:
+    no new version is made, and other targets stay as they are.
+
     Without --yes or --plan DIGEST the change is only shown, with its digest.
 
     \b
@@ -179,10 +182,10 @@ def withdraw_command(
     from kfm.datasets import changes
 
     def plan(kernel: Any) -> PreparedChange:
-        span = _window(window)
+        span, of = _window(window), kernel.settings.source_id(source_id)
         if lift:
-            return changes.plan_lift(kernel, dataset_id, span, source_id, target)
-        return changes.plan_withdrawal(kernel, dataset_id, span, source_id, purge=purge, target=target)
+            return changes.plan_lift(kernel, dataset_id, span, of, target)
+        return changes.plan_withdrawal(kernel, dataset_id, span, of, purge=purge, target=target)
 
     return _change(session, plan, **options)
 

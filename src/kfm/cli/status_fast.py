@@ -203,8 +203,8 @@ def _pending_rows(document: dict[str, Any]) -> list[str]:
 
 def _not_taken_rows(document: dict[str, Any]) -> list[str]:
     return [
-        f"  {shown['dataset_id']} on {shown['target']}: version {shown['shown']} stays until it is removed with "
-        f"`{shown['command']}`"
+        f"  {shown['dataset_id']} on {shown['target']}: version {shown['shown']} stays until it is removed "
+        f"with `{shown['command']}`"
         for shown in document["not_taken"]
     ]
 

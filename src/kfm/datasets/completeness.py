@@ -295,15 +295,29 @@ def _objective(expectation: Expectation | None) -> str:
 # --- from an application -------------------------------------------------------------
 
 
-def completeness_of(app: Any, now_ms: int | None = None) -> CompletenessReader:
+def completeness_of(
+    app: Any, now_ms: int | None = None, schedules: Schedules | None = None
+) -> CompletenessReader:
     """For the configuration of an application, by its schedules as they are written now."""
+    return completeness_in(app.loaded, app.ledger, app.liveness.is_dead, schedules=schedules, now_ms=now_ms)
+
+
+def completeness_in(
+    loaded: Loaded,
+    ledger: LedgerReader,
+    is_dead: Callable[[str], bool],
+    *,
+    schedules: Schedules | None = None,
+    now_ms: int | None = None,
+) -> CompletenessReader:
+    """For a configuration and its ledger."""
     return CompletenessReader(
-        app.settings,
-        app.ledger,
-        app.ledger.now_ms() if now_ms is None else now_ms,
-        schedules=lambda: written_schedules(app.loaded),
-        is_dead=app.liveness.is_dead,
-        latency_ms=lambda source: contract_latency_ms(app.loaded, source),
+        loaded.settings,
+        ledger,
+        ledger.now_ms() if now_ms is None else now_ms,
+        schedules=schedules or (lambda: written_schedules(loaded)),
+        is_dead=is_dead,
+        latency_ms=lambda source: contract_latency_ms(loaded, source),
     )
 
 

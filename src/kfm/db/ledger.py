@@ -163,7 +163,7 @@ class Ledger(LedgerReader):
                 self._journal.end(session, request.closes, request.retries, rows.run_from(row), now_ms)
                 quarantine.ended(session, request.retry, request.held, now_ms)
                 if request.cancels is not None:
-                    requests.cancel(session, *request.cancels)
+                    requests.cancel(session, *request.cancels, self._journal.watch)
                 requests.settle_run(session, request.run_id, request.settle, now_ms)
                 if request.pause is not None:
                     governance.set_switch(session, request.pause)

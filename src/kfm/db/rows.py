@@ -134,7 +134,8 @@ def run_parameters(run: Run) -> dict[str, Any]:
 
 def invocation_from(row: Row) -> Invocation:
     (invocation_id, run_id, source_id, dataset_id, trigger_type, key, outcome, actor, requested_at_ms,
-     claimed_actor, rationale, ticket, reason, gates, reason_code, window_start_ms, window_end_ms) = row  # fmt: skip
+     claimed_actor, rationale, ticket, reason, gates, reason_code,
+     window_start_ms, window_end_ms) = row  # fmt: skip
     return Invocation(
         invocation_id=invocation_id,
         run_id=run_id,

@@ -94,7 +94,7 @@ class Trigger(Record, frozen=True):
     ticket: str | None = None
 
 
-# `empty`: upstream has said that there is nothing. `absent`: nothing was found, and nothing says that it is so.
+# empty: upstream has said that there is nothing · absent: nothing was found, and nothing says so
 RunOutcome = Literal["published", "unchanged", "empty", "absent"]
 
 

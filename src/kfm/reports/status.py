@@ -18,12 +18,12 @@ from kfm.reports.state_words import of_waiting
 ATTENTION_MAX = 20  # works named; more are counted
 
 
-def gather(app: Any) -> dict[str, Any]:
-    """All of it, as one document."""
-    return read_status(app)[0]
+def gather(app: Any, schedules: Any = None) -> dict[str, Any]:
+    """All of it, as one document. `schedules`: those that are in force; None: as they are written."""
+    return read_status(app, schedules)[0]
 
 
-def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
+def read_status(app: Any, schedules: Any = None) -> tuple[dict[str, Any], dict[str, str]]:
     """The document, and the word that people read for the newest run of each dataset."""
     settings, ledger, now_ms = app.settings, app.ledger, app.clock.now_ms()
     heads = {head.dataset_id: head for head in ledger.heads()}
@@ -35,7 +35,7 @@ def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
     retired = {one.dataset_id for one in active(ledger.change_reader().withdrawals()) if one.retires}
     living = [dataset for dataset in settings.datasets if dataset.id not in retired]
     newest = {dataset.id: run for dataset in living if (run := ledger.newest_run(dataset.id)) is not None}
-    completeness = completeness_of(app, now_ms)
+    completeness = completeness_of(app, now_ms, schedules)
     healths = [completeness.health(dataset.id) for dataset in living]
     datasets = [_dataset(each, heads, newest.get(each.dataset_id)) for each in healths]
     projected = ledger.projected()

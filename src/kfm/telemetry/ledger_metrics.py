@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from kfm.model import audit
+from kfm.model.completeness import HEALTH_RANK, WINDOW_STATES, DatasetHealth
 from kfm.model.dataset_changes import active
 from kfm.model.errors import KfmError
 from kfm.model.incidents import SEVERITY
@@ -62,6 +63,7 @@ class Folding:
         providers: Callable[[str], str] = str,
         pipelines: Callable[[PassFigures], str] = lambda figures: figures.pipeline_id,
         units: Callable[[str], str] = str,
+        healths: Iterable[DatasetHealth] = (),
     ) -> Tallies:
         """Everything that has happened since the last time, and how things stand now.
 
@@ -92,6 +94,8 @@ class Folding:
         self._passes.levels(self.tallies)
         fold_units(ledger.unit_figures(), self.tallies, units)
         self._levels(ledger, now_ms, list(datasets), version)
+        for each in healths:
+            self._completeness(each)
         return self.tallies
 
     # --- what has happened -----------------------------------------------------------
@@ -222,6 +226,15 @@ class Folding:
         length, broken = self._chain.follow(ledger)
         put("kfm.audit.chain_length", length)
         put("kfm.audit.chain_broken", int(broken))
+
+    def _completeness(self, found: DatasetHealth) -> None:
+        """How a dataset is, by the same verdict as every report."""
+        put, name = self.tallies.put, self._public(found.dataset_id)
+        for state in WINDOW_STATES:
+            put("kfm.dataset.windows", found.counts.get(state, 0), dataset=name, state=state)
+        for word in HEALTH_RANK:
+            put("kfm.dataset.health", int(word == found.state), dataset=name, health=word)
+        put("kfm.dataset.freshness_lag_seconds", (found.lag_ms or 0) / 1000, dataset=name)
 
     def _scope(self, scope: str) -> str:
         kind, _, name = scope.partition(":")
