@@ -71,7 +71,7 @@ def show_dataset(session: CommandSession, dataset_id: str, limit: int) -> None:
 
 def _dataset_lines(document: dict[str, Any]) -> list[str]:
     lines = [f"{document['dataset_id']}: {document['state']}"]
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for one in document["versions"]:
         by = short_id(one["run_id"]) if one["run_id"] else f"{one['by']} by {one_line(one['actor'] or '')}"
         if one["to_version"] is not None:
@@ -140,11 +140,9 @@ def rollback_command(session: CommandSession, dataset_id: str, to_version: int, 
 @click.argument("dataset_id", metavar="DATASET")
 @click.option("--window", metavar="W", help="Only this span, as 2026-01-01/P1D; else all of it.")
 @click.option("--source", "source_id", metavar="ID", help="Only what came from this source.")
+@click.option("--target", metavar="NAME", help="Only from this target, which does not take it any more.")
 @click.option("--purge", is_flag=True, help="Also remove old versions and their bytes, for good.")
 @click.option("--lift", is_flag=True, help="Let it be published again. Nothing comes back by itself.")
-@click.option(
-    "--target", metavar="NAME", help="Only from this target, which does not take the dataset any more."
-)
 @_change_options
 @session_options
 def withdraw_command(
@@ -152,9 +150,9 @@ def withdraw_command(
     dataset_id: str,
     window: str | None,
     source_id: str | None,
+    target: str | None,
     purge: bool,
     lift: bool,
-    target: str | None,
     **options: Any,
 ) -> int:
     """Take data down: a new version without it, and a tombstone in its place.
@@ -179,17 +177,15 @@ def withdraw_command(
     """
     if lift and purge:
         raise UsageError("--lift and --purge exclude each other.")
-    if target is not None:
-        if window or source_id or purge or lift:
-            raise UsageError("--target takes down all of a dataset at one target; give it alone.")
-        return _remove_from(session, dataset_id, target, **options)
+    if target is not None and (window or source_id):
+        raise UsageError("From one target a dataset is withdrawn whole: --target without --window, --source.")
     from kfm.datasets import changes
 
     def plan(kernel: Any) -> PreparedChange:
         span, of = _window(window), kernel.settings.source_id(source_id)
         if lift:
-            return changes.plan_lift(kernel, dataset_id, span, of)
-        return changes.plan_withdrawal(kernel, dataset_id, span, of, purge=purge)
+            return changes.plan_lift(kernel, dataset_id, span, of, target)
+        return changes.plan_withdrawal(kernel, dataset_id, span, of, purge=purge, target=target)
 
     return _change(session, plan, **options)
 
@@ -211,46 +207,6 @@ def retire_command(session: CommandSession, dataset_id: str, purge: bool, **opti
         lambda kernel: changes.plan_withdrawal(kernel, dataset_id, purge=purge, retires=True),
         **options,
     )
-
-
-def _remove_from(
-    session: CommandSession,
-    dataset_id: str,
-    target: str,
-    *,
-    digest: str | None,
-    dry_run: bool,
-    actor: str | None,
-    rationale: str | None,
-    ticket: str | None,
-) -> int:
-    """Show the removal from one target, or carry it out."""
-    from kfm.datasets.target_removal import plan_removal, remove
-    from kfm.model.records import justified
-    from kfm.reports.status import NOT_TAKEN
-
-    applies = (session.yes or digest is not None) and not dry_run
-    if applies and not (rationale or "").strip():
-        raise RationaleRequired("A change of what is published needs --rationale TEXT.")
-    with session.app(read_only=not applies) as app:
-        if applies:
-            by = justified(app.loaded.discretion.said, app.actor, rationale or "", ticket, actor)
-            plan = remove(app.kernel, dataset_id, target, digest, by)
-        else:
-            plan = plan_removal(app.kernel, dataset_id, target)
-    place = f"{plan.kind} {plan.place or ''}".rstrip()
-    lines = [f"removed  {dataset_id}  {target}  version {plan.shows}"]
-    if not applies:
-        lines = [
-            f"remove  {dataset_id} from {target} ({place}), which shows version {plan.shows}",
-            f"  {target} does not take it: {NOT_TAKEN[plan.reason_code]}",
-            "  everything of the dataset there goes, for good; other targets and the ledger keep it",
-            f"  digest {plan.digest}",
-        ]
-    session.emit({"applied": applies, "removal": plan, "exit_code": 0}, lines)
-    if not applies:
-        session.note(f"apply it with the same command and: --plan {plan.digest} --rationale TEXT")
-    return 0
 
 
 def _window(text: str | None) -> Window | None:
@@ -358,11 +314,11 @@ def _receipt(session: CommandSession, app: Any, plan: ChangePlan, change: Any) -
     lines = [
         f"{_word(plan)}  {plan.dataset_id}" + (f"  version {change.sequence}" if change.sequence else "")
     ]
-    for row in shown:
-        state = "failed " if row["error"] else "shown  "
-        lines.append(f"  {state} {row['target']}" + (f"  version {row['version']}" if row["version"] else ""))
-        if row["error"]:
-            session.fail(f"error {row['error']['code']}: {row['error']['message']}")
+    for one in reports:
+        state = "failed " if one.error else "shown  "
+        lines.append(f"  {state} {one.target}" + (f"  version {one.sequence}" if one.sequence else ""))
+        if one.error:
+            session.fail(f"error {one.error['code']}: {one.error['message']}")
     lines += [
         f"  purge {one.state}  {one.place}  {counted(one.removed, 'removal')}  {one.detail}".rstrip()
         for one in purges
@@ -406,6 +362,10 @@ def plan_lines(plan: ChangePlan) -> list[str]:
         lines.append(f"    … and {more} more")
     if plan.pauses is not None:
         lines.append(f"  pauses {plan.pauses}")
+    if plan.target is not None:
+        lines.append(
+            f"  only target {plan.target}: it shows a tombstone in its place; others stay as they are"
+        )
     for target in plan.targets:
         lines.append(f"  target {target.target}: shows {target.shows or 'nothing'} now")
     if plan.purge is not None:

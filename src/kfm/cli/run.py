@@ -125,8 +125,8 @@ def command(session: CommandSession, force: bool, missing: bool, **options: Any)
 
     With --missing the windows are chosen by what became of them: overdue, failed, quarantined, refused,
     missing, of all sources, of one DATASET or of --source. The list is shown with its digest, with what is
-    skipped and why; --yes, or --digest DIGEST of the list that was shown, asks for all of it, as requests that
-    are kept, and works them off. A list that has changed meanwhile is refused (exit 3). What needs a second
+    skipped and why; --yes, or --digest DIGEST of the list that was shown, asks for all of it, as requests
+    that are kept, and works them off. A list that has changed is refused (exit 3). What needs a second
     person is told for each window (exit 3).
     """
     if missing:

@@ -16,6 +16,7 @@ from kfm.web.request_context import WebContext
 from kfm.web.visibility import Visibility
 
 if TYPE_CHECKING:
+    from kfm.datasets.completeness import CompletenessReader
     from kfm.db.ledger_reader import LedgerReader
 
 VALUE_CHARS_MAX = 200
@@ -62,6 +63,20 @@ class Visit(NamedTuple):
         text = urlencode([(name, value) for name, value in query.items() if value not in (None, "")])
         address = f"{self.base}/{page}"
         return f"{address}?{text}" if text else address
+
+    def completeness(self) -> CompletenessReader:
+        """How datasets are, by the schedules that are in force."""
+        from kfm.config.state_folder import StateFolder
+        from kfm.datasets.completeness import completeness_in
+
+        loaded = self.context.loaded
+        return completeness_in(
+            loaded,
+            self.reader,
+            StateFolder.of(loaded).liveness.is_dead,
+            schedules=lambda: self.context.schedules,
+            now_ms=self.now_ms,
+        )
 
     def dataset(self) -> str | None:
         """The dataset that was chosen, by its own name."""
