@@ -2,7 +2,7 @@
 
 import { settlement } from "../model/admission.mjs";
 import { isOpenAttempt } from "../model/approvals.mjs";
-import { BackendUnavailable, Busy, Cancelled, CircuitOpen, KfmError, LostLease, PlanDrifted, WorkFailed, codeOnRecord, isA, isSystemError, refusingCodes, strerror } from "../model/errors.mjs";
+import { BackendUnavailable, Busy, Cancelled, CircuitOpen, DataWithdrawn, KfmError, LostLease, PlanDrifted, WorkFailed, codeOnRecord, isA, isSystemError, refusingCodes, strerror } from "../model/errors.mjs";
 import { combine, refusal, undeclaredGate } from "../model/gates.mjs";
 import { runStep } from "../model/next_steps.mjs";
 import { factsOf, heldRun } from "../model/quarantine.mjs";
@@ -264,6 +264,7 @@ export class RunExecutor {
         ...nodes.ending("complete"),
       });
       if (answer.answer === "cancelled") throw new Cancelled(kernel.store.cancelled(run.run_id) ?? "Its request was cancelled.");
+      if (answer.answer === "withdrawn") throw new DataWithdrawn(`${subject.dataset.id}: what this run would publish was withdrawn.`);
       if (answer.answer === "lost") throw new LostLease(`${subject.scope} has passed to another run.`);
       if (!["promoted", "unchanged"].includes(answer.answer)) continue;
       const changed = answer.answer === "promoted";

@@ -441,7 +441,7 @@ def test_python_reads_and_carries_on_what_node_has_done(run: Run, tmp_path: Path
 def test_it_shows_a_dataset_where_python_would(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str
 ) -> None:
-    """Targets that take it show it, others are left as they are; Python's approval counts, and finds no more."""
+    """Targets that take it show it, no other does; Python's approval counts, and Python finds no more."""
     document = project(tmp_path)
     document["datasets"][0]["rights"] = {"license": "CC0-1.0", "care": {"label": "L", "level": level}}
     chosen = {
@@ -451,7 +451,9 @@ def test_it_shows_a_dataset_where_python_would(
         "vault": {"care": ["restricted"]},
         "other": {"datasets": ["e*"]},
     }
-    document["publish"] = [{"kind": "local", "name": name, "path": name, **more} for name, more in chosen.items()]
+    document["publish"] = [
+        {"kind": "local", "name": name, "path": name, **more} for name, more in chosen.items()
+    ]
     (tmp_path / "kfm.yml").write_text(json.dumps(document), "utf-8")
 
     def kfm(who: str, *words: str) -> Any:

@@ -257,7 +257,7 @@ def _meant(
     """The windows that were named, each once, in order; an error where one names none that can be settled."""
     from kfm.model.windows import resolve_window
 
-    sources = [one for one in sources_of(app.settings, dataset) if source_id in (None, one.id)]
+    sources = [one for one in sources_of(app.settings, dataset) if source_id in (None, *one.names)]
     if not sources:
         raise UsageError(
             f"The dataset {dataset} has no source {source_id or 'of its own'}.",

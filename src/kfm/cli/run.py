@@ -285,14 +285,16 @@ def choose(settings: Any, wanted: Sequence[str]) -> list[str]:
     known = [source.id for source in settings.sources]
     if not known:
         raise UsageError("The configuration has no sources.", remedy="Add one under `sources:`.")
-    for source_id in wanted:
-        if source_id not in known:
+    called = [settings.called(source_id) for source_id in known]
+    for name in wanted:
+        if settings.source_named(name) is None:
             from kfm.model.quantities import did_you_mean
 
             raise UsageError(
-                f"There is no source `{source_id}`{did_you_mean(source_id, known)}",
-                remedy=f"The configuration has: {', '.join(known[:10])}{', …' if len(known) > 10 else ''}.",
+                f"There is no source `{name}`{did_you_mean(name, called)}",
+                remedy=f"The configuration has: {', '.join(called[:10])}{', …' if len(called) > 10 else ''}.",
             )
+    wanted = [settings.source(name).id for name in wanted]
     for source_id in wanted:
         sync = settings.sync_of(source_id)
         if sync is not None:
@@ -467,7 +469,7 @@ class Lineup:
         datasets = {source_id: settings.source(source_id).dataset for source_id in source_ids}
         shared = Counter(datasets.values())
         self._names = {
-            source_id: f"{dataset} from {source_id}" if shared[dataset] > 1 else dataset
+            source_id: f"{dataset} from {settings.called(source_id)}" if shared[dataset] > 1 else dataset
             for source_id, dataset in datasets.items()
         }
         self._aligned = len(source_ids) > 1

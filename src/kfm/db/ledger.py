@@ -457,12 +457,27 @@ class Ledger(LedgerReader):
 
     # --- projections and collection ---------------------------------------------------
 
+    def forget_projected(self, dataset_id: str, target: str, sequence: int, entry: GovernanceEntry) -> bool:
+        """A target shows nothing of a dataset any more; False if it shows a newer version by now."""
+
+        def change(session: Session) -> bool:
+            gone = session.all("projections.forget", dataset_id=dataset_id, target=target, sequence=sequence)
+            governance.append(session, [entry] if gone else [])
+            return bool(gone)
+
+        return self._database.write(change)
+
     def raise_projected(self, dataset_id: str, target: str, sequence: int) -> None:
-        self._database.write(
-            lambda session: session.all(
-                "projections.raise", dataset_id=dataset_id, target=target, sequence=sequence
-            )
-        )
+        def change(session: Session) -> None:
+            session.all("projections.raise", dataset_id=dataset_id, target=target, sequence=sequence)
+            now_ms = session.now_ms()
+            for one in all_withdrawals(session, dataset_id):
+                if one.since_sequence <= sequence:
+                    self._journal.watch.withdrawal_shown(session, dataset_id, one.change_id, target, now_ms)
+
+        from kfm.db.dataset_changes import all_withdrawals  # late: most commands show nothing
+
+        self._database.write(change)
 
     def begin_collection(self, worker_id: str, lease_ms: int, dead: leases.Dead) -> int | Lock:
         """The fence of the collection lock, or the lock that blocks it."""

@@ -28,7 +28,7 @@ from kfm.model.runs import Attempt, CallRetry, ChainLink, OutboxMessage
 T = TypeVar("T")
 
 _RUN_FIELDS = Run.__struct_fields__
-_PROMOTION_FIELDS = Promotion.__struct_fields__[:-1]  # a tombstone is no column
+_PROMOTION_FIELDS = Promotion.__struct_fields__
 _SWITCH_FIELDS = Switch.__struct_fields__
 _ATTEMPT_FIELDS = Attempt.__struct_fields__
 _RETRY_FIELDS = CallRetry.__struct_fields__

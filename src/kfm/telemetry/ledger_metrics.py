@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kfm.model import audit
 from kfm.model.completeness import HEALTH_RANK, WINDOW_STATES, DatasetHealth
+from kfm.model.dataset_changes import active
 from kfm.model.errors import KfmError
 from kfm.model.incidents import SEVERITY
 from kfm.model.records import UNIT_STATUSES, Invocation, Run
@@ -179,7 +180,11 @@ class Folding:
         put = self.tallies.put
         put("kfm.build.info", 1, version=version)
         open_runs: dict[str, int] = {}
+        changes = ledger.change_reader()
+        retired = {one.dataset_id for one in active(changes.withdrawals()) if one.retires}
         for dataset_id in datasets:
+            if dataset_id in retired:
+                continue
             put("kfm.dataset.info", 1, dataset=self._public(dataset_id))
             open_runs[self._public(dataset_id)] = 0
         for (_, _, node), run in self._open.items():
@@ -190,7 +195,11 @@ class Folding:
             put("kfm.updater.runs_open", count, dataset=name)
         for head in ledger.heads():
             name = self._public(head.dataset_id)
-            self._succeed(name, head.promoted_at_ms)
+            if head.dataset_id in retired:
+                self._succeeded_ms.pop(name, None)  # nothing is expected of it any more
+                continue
+            if changes.change(head.run_id) is None:  # a rollback is no fresh data
+                self._succeed(name, head.promoted_at_ms)
             put("kfm.dataset.head_sequence", head.sequence, dataset=name)
             put("kfm.dataset.promoted_timestamp_seconds", head.promoted_at_ms / 1000, dataset=name)
         for name, at_ms in self._succeeded_ms.items():

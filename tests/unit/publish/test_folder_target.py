@@ -511,3 +511,49 @@ def test_discarding_stops_projectors_and_keeps_what_is_shown(cut: bool) -> None:
     """Wherever a projector is while old versions are removed, `current` shows a whole version after."""
     reached = [at for at in range(1, 200) if discarding_at(at, cut=cut)]
     assert len(reached) > 40
+
+
+@pytest.mark.req("DAT-6")
+def test_a_removed_dataset_leaves_its_tombstone_until_it_is_shown_again() -> None:
+    """Nothing of it is there but `withdrawn.json`; repeated, it changes nothing; shown again, it is whole."""
+    world = World()
+    for _ in range(2):
+        world.database.promote()
+        world.projector().project(DATASET.id, world.database.head)
+    tree = world.projector()
+    assert tree.remove(DATASET.id, {"state": "withdrawn"}) == 2
+    assert tree.remove(DATASET.id, {"state": "withdrawn"}) == 0
+    assert tree.remove("never", {"state": "withdrawn"}) == 0
+    files = SteppedFiles(world.root)
+    assert [path for path in files.tree() if path.startswith(f"/tree/{DATASET.id}/")] == [
+        f"/tree/{DATASET.id}/withdrawn.json"
+    ]
+    assert world.shown() == 0
+    assert tree.project(DATASET.id, world.database.head) == 2
+    assert world.shown() == 2
+    assert not SteppedFiles(world.root).exists(f"/tree/{DATASET.id}/withdrawn.json")
+
+
+@pytest.mark.req("DAT-6")
+def test_a_removal_that_is_killed_anywhere_shows_whole_versions_or_none() -> None:
+    """After each step of it readers see the whole version or no version; the next removal finishes it."""
+    for steps in range(1, 60):
+        world, count = World(), [0]
+        world.database.promote()
+        world.projector().project(DATASET.id, world.database.head)
+
+        def stop(count: list[int] = count, steps: int = steps) -> None:
+            count[0] += 1
+            if count[0] > steps:
+                raise PowerLost
+
+        try:
+            world.projector(stop).remove(DATASET.id, {"state": "withdrawn"})
+        except PowerLost:
+            assert world.shown() in (0, 1)
+            world.projector().remove(DATASET.id, {"state": "withdrawn"})
+            assert world.shown() == 0
+        else:
+            assert steps > 3
+            return
+    raise AssertionError("it never ended")

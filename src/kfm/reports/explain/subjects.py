@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec.structs import replace
 
+from kfm.model.dataset_changes import DatasetChange, active, lift_command, span_words
 from kfm.model.errors import UsageError, all_errors
 from kfm.model.incidents import Incident
 from kfm.model.quantities import moment, stopped
@@ -73,6 +74,8 @@ def explain_subject(
         return _of_unit(ledger, settings, what, now_ms)
     if what.startswith((SCHEDULE, PROVIDER)):
         return _of_control(ledger, settings, what, now_ms, schedules) or _unknown(what)
+    if (named := settings.source_named(what)) is not None:
+        what = named.id
     datasets = [dataset.id for dataset in settings.datasets]
     sources = [source.id for source in settings.sources]
     if what in datasets or what in sources:
@@ -227,9 +230,26 @@ def _shown(ledger: LedgerReader, dataset_id: str) -> list[Sentence]:
         text = f"No evidence of a version of {dataset_id}: readers see nothing."
         return [Sentence(text=text, record=Ref(type="dataset", id=dataset_id))]
     last = head[0]
-    when = f"promoted at {moment(last.promoted_at_ms)} by run {last.run_id}"
-    text = f"Readers see version {last.sequence}, {when}."
-    return [of_promotion(text, last)]
+    changes = ledger.change_reader()
+    change = changes.change(last.run_id)
+    by = f"run {last.run_id}" if change is None else change_words(change)
+    text = f"Readers see version {last.sequence}, promoted at {moment(last.promoted_at_ms)} by {by}."
+    withdrawn = [
+        Sentence(
+            text=f"Withdrawn since version {one.since_sequence}: {span_words(one)}: {stopped(one.reason)} "
+            f"It is lifted with `{lift_command(one)}`.",
+            record=Ref(type="dataset", id=dataset_id),
+        )
+        for one in active(changes.withdrawals(dataset_id))
+    ]
+    return [of_promotion(text, last), *withdrawn]
+
+
+def change_words(change: DatasetChange) -> str:
+    """A person's change, as what made a version."""
+    what = {"rollback": f"a rollback to version {change.to_sequence}", "withdraw": "a withdrawal"}
+    made = what.get(change.kind, "its retirement")
+    return f"{made} by {change.actor}, because: {change.rationale.rstrip('.')}"
 
 
 def _blocked(

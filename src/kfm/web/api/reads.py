@@ -42,7 +42,7 @@ def runs(call: ApiCall) -> Any:
     found, more = page(
         call.app.ledger.runs(
             dataset_id=call.visibility.meant(query["dataset"]),
-            source_id=call.visibility.meant(query["source"]),
+            source_id=call.app.settings.source_id(call.visibility.meant(query["source"])),
             status=query["status"],
             since_ms=query["since"] or 0,
             before=cursor_position(query["cursor"]),
@@ -396,7 +396,7 @@ def requests(call: ApiCall) -> Any:
         call.app.ledger.request_reader().requests(
             state=query["state"],
             kind=query["kind"],
-            source_id=call.visibility.meant(query["source"]),
+            source_id=call.app.settings.source_id(call.visibility.meant(query["source"])),
             schedule_id=call.visibility.meant(query["schedule"]),
             before=cursor_position(query["cursor"]),
             limit=query["limit"] + 1,

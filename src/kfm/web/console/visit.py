@@ -84,7 +84,10 @@ class Visit(NamedTuple):
         return self._chosen("dataset", [one.id for one in settings.datasets])
 
     def source(self) -> str | None:
-        return self._chosen("source", [one.id for one in self.context.settings.sources])
+        settings = self.context.settings
+        return settings.source_id(
+            self._chosen("source", [name for one in settings.sources for name in one.names])
+        )
 
     def _chosen(self, name: str, among: Sequence[str]) -> str | None:
         shown = self.query.get(name)
