@@ -41,8 +41,10 @@ def fire(office: Office, back_ms: int = 2 * HOUR_MS) -> Ended:
 
 
 def configure(office: Office, *, people: str = PEOPLE, rights: str = RESTRICTED, extra: str = "") -> None:
-    """The target takes the dataset by its name, also where it is restricted."""
+    """The target takes the dataset by its name, also where it is restricted; what is blocked goes nowhere."""
     office.configure(more=people, rights=rights, extra=extra)
+    if "blocked" in rights:
+        return
     config = office.folder / "kfm.yml"
     config.write_text(config.read_text().replace("path: published}", "path: published, datasets: [levels]}"))
 
