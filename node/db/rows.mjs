@@ -24,7 +24,7 @@ const INVOCATION =
 const INCIDENT =
   "cause incident_id about name kind error_class error_code message subject state occurrence changes affected opened_at_ms last_at_ms resolved_at_ms acknowledged_at_ms acknowledged_by escalated_at_ms".split(" ");
 const APPROVAL =
-  "request_id kind subject digest requested_by requested_at_ms rationale ticket state approved_by approved_at_ms approval_rationale about dataset_id requested_names expires_at_ms used_by used_attempt used_at_ms rejected_by rejected_at_ms rejection_rationale".split(" ");
+  "request_id kind subject digest requested_by requested_at_ms rationale ticket state approved_by approved_at_ms approval_rationale about dataset_id requested_names expires_at_ms used_by used_attempt used_at_ms rejected_by rejected_at_ms rejection_rationale terms fingerprint base_sequence superseded_by revoked_by revoked_at_ms revocation_rationale".split(" ");
 const FOUND = ["uri", "path", "media_type", "size", "modified_ms", "etag", "checksum", "version"];
 const ENERGY = ["cpu_us", "energy_uwh", "co2_ug", "assumption", "method", "package_uwh"];
 

@@ -105,7 +105,7 @@ function movedNames(plan, actual) {
 
 /** @param {any} header */
 function gatesOf(header) {
-  return JSON.stringify(header.gates.map((/** @type {any} */ gate) => JSON.stringify([gate.gate, gate.allowed, gate.overridden, gate.policy_ids])).sort());
+  return JSON.stringify(header.gates.filter((/** @type {any} */ gate) => gate.gate !== "approval").map((/** @type {any} */ gate) => JSON.stringify([gate.gate, gate.allowed, gate.overridden, gate.policy_ids])).sort());
 }
 
 /** @param {any} header */

@@ -34,7 +34,10 @@ COMMANDS = {
         "List, show, acknowledge, silence and close incidents; send notifications of them.",
     ),
     "quarantine": ("kfm.cli.quarantine", "List, show and resume quarantined work."),
-    "approvals": ("kfm.cli.approvals", "Request approvals; list, show, approve and reject them."),
+    "approvals": (
+        "kfm.cli.approvals",
+        "Request, list, show, give, reject and revoke approvals.",
+    ),
     "whoami": ("kfm.cli.whoami", "Show who you are here, and what you may do."),
     "project": ("kfm.cli.project", "Make every target show what is promoted."),
     "dataset": ("kfm.cli.dataset", "List datasets and their versions; retire one."),

@@ -204,7 +204,7 @@ def attempt(session: CommandSession, app: Any, request: Any) -> Any:
     from kfm.runs.kernel import RunReport
 
     try:
-        return app.preview(request) if request.dry_run else app.run(request)
+        return app.preview(request) if request.dry_run else run_or_ask(app, request)
     except (Exception, KeyboardInterrupt) as problem:  # noqa: BLE001 - reported as this source's failure
         error = as_error(problem)
         if session.verbose and not isinstance(problem, KfmError | KeyboardInterrupt):
@@ -222,6 +222,16 @@ def attempt(session: CommandSession, app: Any, request: Any) -> Any:
         reason=error.message,
         error=error,
     )
+
+
+def run_or_ask(app: Any, request: Any) -> Any:
+    """What was approved runs as it was approved; what needs an approval is asked for by its person."""
+    report = app.run(request)
+    if report.outcome != "refused":
+        return report
+    from kfm.service.approvals import ask_instead, run_approved
+
+    return run_approved(app, request) or ask_instead(app, request, report)
 
 
 def exit_code(report: Any) -> int:

@@ -22,7 +22,9 @@ from kfm.config.document import (
 )
 from kfm.config.secrets import inline_secrets, is_reference
 from kfm.config.section_checks import (
+    approval_problems,
     ingest_problems,
+    licence_problems,
     people_problems,
     retry_problems,
     serve_problems,
@@ -92,6 +94,8 @@ def check(document: Document, settings: Settings) -> None:
         *ingest_problems(settings),
         *people_problems(settings),
         *webhook_problems(settings),
+        *approval_problems(settings),
+        *licence_problems(settings),
         *retry_problems(settings),
         *serve_problems(settings),
         *inline_secrets(settings),
@@ -368,12 +372,17 @@ def _member(sync: SourceSettings, member: SourceSettings) -> str | None:
                 f"`{field}` of `{member.id}` has no effect, since the sync `{sync.id}` runs it; "
                 "give it to the sync"
             )
-    for field in ("webhook", "follows"):
+    for field in ("webhook", "follows", "approvals"):
         if getattr(member, field):
             return (
                 f"`{field}` of `{member.id}` would run it alone, and the sync `{sync.id}` publishes its "
                 "data, too; give it to the sync"
             )
+    if member.approval == "required":
+        return (
+            f"`approval` of `{member.id}` would not be asked for, since the sync `{sync.id}` publishes its "
+            "data; give it to the sync"
+        )
     return None
 
 
@@ -420,7 +429,10 @@ def _taken(settings: Settings, target: Target, path: str) -> Iterator[Problem]:
     known = {dataset.id: dataset for dataset in settings.datasets}
     for field in ("datasets", "care"):
         if getattr(target, field) == ():
-            yield f"{path}.{field}", f"`{field}` must not be empty: the target would show nothing; leave it out"
+            yield (
+                f"{path}.{field}",
+                f"`{field}` must not be empty: the target would show nothing; leave it out",
+            )
     for position, pattern in enumerate(target.datasets):
         here = f"{path}.datasets[{position}]"
         if set(pattern) & set("*?["):

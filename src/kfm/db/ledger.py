@@ -234,7 +234,7 @@ class Ledger(LedgerReader):
             known = approvals.same_waiting(session, approval)
             if known is not None:
                 return known
-            session.all("approvals.insert", **approvals.approval_parameters(approval))
+            approvals.start_waiting(session, approval, self._journal.watch)
             governance.append(session, [entry])
             return approval
 
@@ -247,7 +247,25 @@ class Ledger(LedgerReader):
 
     def reject(self, request: Reject) -> bool:
         """Reject what was asked for; False if it was decided on meanwhile, or is the asker's own."""
-        return self._database.write(lambda session: approvals.reject(session, request))
+        watch = self._journal.watch
+        return self._database.write(lambda session: approvals.reject(session, request, watch))
+
+    def stand(self, approval: Approval, entry: GovernanceEntry) -> None:
+        """A standing approval, given and recorded in one act."""
+
+        def change(session: Session) -> None:
+            session.all("approvals.insert", **approvals.approval_parameters(approval))
+            governance.append(session, [entry])
+
+        self._database.write(change)
+
+    def revoke_approval(
+        self, request_id: str, by: str, rationale: str, entries: Sequence[GovernanceEntry]
+    ) -> bool:
+        """End an approval before its time; False: it was used up or revoked meanwhile."""
+        return self._database.write(
+            lambda session: approvals.revoke(session, request_id, by, rationale, entries)
+        )
 
     # --- breakers --------------------------------------------------------------------
 
@@ -430,7 +448,7 @@ class Ledger(LedgerReader):
     def schedule_states(self) -> ScheduleStates:
         from kfm.db.schedules import ScheduleStates
 
-        return ScheduleStates(self._database)
+        return ScheduleStates(self._database, self._journal.watch)
 
     def dataset_changes(self) -> DatasetChanges:
         from kfm.db.dataset_changes import DatasetChanges

@@ -426,6 +426,21 @@ class LedgerReader:
         found = self._session.all("approvals.list", state=state or "", subject=subject or "", row_limit=limit)
         return [approvals.approval_from(row) for row in found]
 
+    def approval_of_attempt(self, run_id: str, attempt: int) -> Approval | None:
+        """What the attempt of a run was begun under."""
+        row = self._session.one("approvals.of_attempt", run_id=run_id, attempt=attempt)
+        return approvals.approval_from(row) if row else None
+
+    def approvals_of_terms(self, terms: str, limit: int = 50) -> list[Approval]:
+        """Previews of the same work with the same rights, the newest first."""
+        found = self._session.all("approvals.of_terms", terms=terms, row_limit=limit)
+        return [approvals.approval_from(row) for row in found]
+
+    def approval_uses(self, request_id: str) -> int:
+        """How many attempts were begun under it."""
+        row = self._session.one("approval_uses.count", request_id=request_id)
+        return int(row[0]) if row else 0
+
     # --- incidents ---------------------------------------------------------------------
 
     def incidents(self, *, state: str | None = None, limit: int = 50) -> list[Incident]:
@@ -435,6 +450,10 @@ class LedgerReader:
         else:
             found = self._session.all("incidents.list", state=state or "", row_limit=limit)
         return _incidents(found)
+
+    def open_incidents(self) -> dict[str, int]:
+        """How many are open, by kind."""
+        return {str(kind): int(count) for kind, count in self._session.all("incidents.open_by_kind")}
 
     def find_incidents(self, start: str, limit: int = 2) -> list[Incident]:
         """Those whose id, or whose cause, begins so."""

@@ -60,6 +60,13 @@ class GateDecision(Record, frozen=True, kw_only=True):
     first_blocker: GateResult | None = None
     halts: bool = False
     approval: tuple[str, str] | msgspec.UnsetType = msgspec.UNSET  # request and digest of what counted
+    # That approval is for more than one attempt: no person answers for this one.
+    unattended: bool | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def answered(self) -> bool:
+        """Does a second person answer for this one attempt?"""
+        return bool(self.approval) and not self.unattended
 
     @property
     def overridden(self) -> tuple[str, ...]:

@@ -78,6 +78,8 @@ def request_for(
         window_end_ms=window.end_ms,
         actor=actor,
         claimed_actor=f"schedule:{schedule.id}",
+        rationale=schedule.rationale,
+        ticket=schedule.ticket,
         accepted_at_ms=now_ms,
         schedule_id=schedule.id,
         instant_ms=instant_ms,
@@ -111,7 +113,13 @@ def account(
     late_until_ms = _late_until_ms(schedule, state.cursor_ms, now_ms - late_ms)
     on_time = _on_time(schedule, max(late_until_ms, state.cursor_ms), now_ms)
     redefined = state.definition != definition_of(schedule)
-    others = [one for one in unsettled if not one.details.get(BACKFILL) and not one.is_set_aside]
+    others = [
+        one
+        for one in unsettled
+        if not one.details.get(BACKFILL) and not one.is_set_aside
+        # What waits for a person keeps nothing else waiting; a newer one is to end it only where it ends all.
+        if one.state != "awaiting-approval" or schedule.overlap == "cancel-older"
+    ]
     if redefined:
         if late_until_ms > state.cursor_ms:
             step.leave_out("redefined", state.cursor_ms + 1, late_until_ms, REDEFINED)
@@ -534,5 +542,7 @@ def _past(request: UpdateRequest, named: dict[str, object]) -> UpdateRequest:
         claimed_actor=request.claimed_actor,
         accepted_at_ms=request.accepted_at_ms,
         schedule_id=request.schedule_id,
+        rationale=request.rationale,
+        ticket=request.ticket,
         details={BACKFILL: True, LEFT_TO: request.request_id},
     )

@@ -60,6 +60,8 @@ class Schedule(Record, frozen=True):
     missed: MissedPolicy = MissedPolicy()
     while_paused: Paused = "hold"
     enabled: bool = True
+    rationale: str | None = None  # of each request, for policies that ask for one
+    ticket: str | None = None
 
 
 # --- expressions -------------------------------------------------------------------------

@@ -23,12 +23,24 @@ class Sovereignty(Strict, frozen=True):
     agreement: str | None = None
 
 
+OWN_LICENCE = "LicenseRef-"
+
+
+class LicenceTerms(Strict, frozen=True):
+    """A licence that is not on the SPDX list, as `licences` declares it: LicenseRef-NAME."""
+
+    name: str
+    terms: Literal["open", "attribution", "share-alike", "non-commercial", "no-derivatives", "closed"]
+    url: str | None = None
+
+
 class Rights(Strict, frozen=True):
     license: str
     care: Care
     sovereignty: Sovereignty | None = None
     local_contexts: str | None = None
     attribution: str | None = None
+    terms: LicenceTerms | msgspec.UnsetType = msgspec.UNSET  # of a declared licence; taken from `licences`
 
 
 class Owner(Strict, frozen=True):
@@ -78,6 +90,19 @@ class Webhook(Strict, frozen=True):
     signature: Literal["hmac", "legacy-concat"] = "hmac"  # legacy-concat: sha256(secret + body) passes, too
     tolerance_seconds: float = 300.0  # between its sending and now
     approval: Literal["none", "required"] = "none"  # required: a second person approves the preview
+
+
+class StandingApproval(Strict, frozen=True):
+    """Who may give a standing approval with `kfm approvals stand`, and for how long."""
+
+    by: tuple[str, ...] = ()  # subjects of people with the role approve; none: any of them
+    until: str | None = None  # a date or time: no standing approval reaches beyond it
+
+
+class SourceApprovals(Strict, frozen=True):
+    """Approvals of a source, beside those of single previews."""
+
+    standing: StandingApproval | None = None  # None: any person with the role approve, for at most 366 days
 
 
 TRIGGERS = ("cron", "manual", "webhook", "upstream-event")
@@ -172,6 +197,9 @@ class SourceSettings(Strict, frozen=True):
     members: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()  # datasets of announced objects whose arrival starts it
     webhook: Webhook | None = None  # None: no webhooks
+    # required: a second person approves the preview of each run, whatever asked for it
+    approval: Literal["none", "required"] = "none"
+    approvals: SourceApprovals | None = None
 
 
 class SourceDefaults(Strict, frozen=True):
@@ -439,6 +467,7 @@ class Settings(Strict, frozen=True):
     sources: tuple[SourceSettings, ...] = ()
     publish: tuple[Target, ...] = ()
     policies: tuple[str, ...] = ()
+    licences: dict[str, LicenceTerms] = {}  # LicenseRef-NAME, that rights.license may name
     freezes: tuple[Freeze, ...] = ()
     limits: Limits = Limits()
     lease: Lease = Lease()
@@ -484,6 +513,23 @@ class Settings(Strict, frozen=True):
         """The retry settings of a dataset's units, the nearest last."""
         own = self.ingest.policy_of(dataset_id).retry
         return (self.retry,) if own is None else (self.retry, own)
+
+
+def with_declared_licences(settings: Settings) -> Settings:
+    """The settings, each dataset's rights with the terms of its licence, where `licences` declares it."""
+    if not settings.licences:
+        return settings
+    return msgspec.structs.replace(
+        settings, datasets=tuple(_with_terms(one, settings.licences) for one in settings.datasets)
+    )
+
+
+def _with_terms(dataset: DatasetSettings, licences: dict[str, LicenceTerms]) -> DatasetSettings:
+    rights = dataset.rights
+    if rights is None or rights.license not in licences:
+        return dataset
+    terms = msgspec.structs.replace(rights, terms=licences[rights.license])
+    return msgspec.structs.replace(dataset, rights=terms)
 
 
 STATE = "state folder"

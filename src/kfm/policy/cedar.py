@@ -15,7 +15,7 @@ from kfm.model.errors import PolicyError
 from kfm.model.gates import denied
 from kfm.model.quantities import suggest
 from kfm.model.records import GateResult
-from kfm.model.settings import DatasetSettings
+from kfm.model.settings import DatasetSettings, LicenceTerms
 
 if TYPE_CHECKING:
     from kfm.policy.fixtures import FixtureResult
@@ -368,7 +368,7 @@ def _context(context: Mapping[str, Any]) -> dict[str, Any]:
 
 def _entities(dataset: DatasetSettings) -> list[dict[str, Any]]:
     rights = dataset.rights
-    found = licence(rights.license if rights else "undeclared")
+    found = licence(rights.license, rights.terms) if rights else licence("undeclared")
     attributes: dict[str, Any] = {
         "domain": dataset.domain,
         "keywords": list(dataset.keywords),
@@ -413,7 +413,7 @@ def _for_gate(
     first = forbids[0]
     cause = _stop(first.message)
     if gate == "licence" and dataset.rights is not None:
-        found = licence(dataset.rights.license)
+        found = licence(dataset.rights.license, dataset.rights.terms)
         if found.nearest is not None:
             cause += f" It says {found.id!r}; did you mean {found.nearest!r}?"
     if len(forbids) > 1:
@@ -445,15 +445,27 @@ class Licence(NamedTuple):
     """A licence as policies see it."""
 
     id: str
-    groups: tuple[str, ...]  # "open", "conditional", or none
+    groups: tuple[str, ...]  # "open", "conditional", "unclassified", "closed", or none
     nearest: str | None = None  # the known licence whose name is most like it
+
+
+GROUPS = ("open", "conditional", "unclassified")
+# What the shipped policies make of a licence that the configuration declares.
+TERM_GROUPS: dict[str, str] = {
+    "open": "open",
+    "attribution": "open",
+    "share-alike": "open",
+    "non-commercial": "conditional",
+    "no-derivatives": "conditional",
+    "closed": "closed",
+}
 
 
 @lru_cache(maxsize=1)
 def _known() -> tuple[dict[str, str], dict[str, str]]:
     """(folded spelling → identifier, identifier → group)."""
     document = json.loads((SHIPPED / "licences.json").read_text("utf-8"))
-    groups = {name: group for group in ("open", "conditional") for name in document[group]}
+    groups = {name: group for group in GROUPS for name in document[group]}
     spellings = {_folded(name): name for name in groups}
     spellings.update({_folded(alias): name for alias, name in document["aliases"].items()})
     return spellings, groups
@@ -465,8 +477,11 @@ def _folded(text: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def licence(text: str) -> Licence:
-    """SPDX identifiers in any case, a few everyday names, and the addresses of common licences."""
+def licence(text: str, terms: LicenceTerms | msgspec.UnsetType = msgspec.UNSET) -> Licence:
+    """SPDX identifiers in any case, a few everyday names, the addresses of common licences, and what the
+    configuration declares: by its terms."""
+    if isinstance(terms, LicenceTerms):
+        return Licence(text, (TERM_GROUPS[terms.terms],))
     spellings, groups = _known()
     name = spellings.get(_folded(text))
     if name is not None:

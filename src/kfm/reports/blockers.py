@@ -214,7 +214,8 @@ def refused_calls(
         if gate is not None and gate.gate not in ("switch", "freeze"):
             asked = ledger.approvals(state="requested", limit=APPROVALS_SEEN_MAX)
             waiting = next(
-                (each for each in asked if each.kind == "attempt" and each.dataset_id == name), None
+                (each for each in asked if each.kind in ("attempt", "update") and each.dataset_id == name),
+                None,
             )
             yield _refusal(call, gate, waiting)
 

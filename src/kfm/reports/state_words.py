@@ -44,7 +44,13 @@ UNITS = {
 }
 QUARANTINE_KINDS = {"dead-letter": "dead letter", "quarantine": "quarantined"}
 SCHEDULED_TIMES = {"coming": "upcoming", "pending": "waiting", "held": "paused"}
-APPROVALS = {"requested": "waiting for approval", "approved": "approved", "rejected": "rejected"}
+APPROVALS = {
+    "requested": "waiting for approval",
+    "approved": "approved",
+    "rejected": "rejected",
+    "superseded": "superseded",
+    "revoked": "revoked",
+}
 NOT_SEEN_YET = "not seen yet"
 
 

@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from kfm.model import keys
 from kfm.model.admission import Asked, CircuitWait, StartDecision, StartFacts, may_start
-from kfm.model.approvals import attempt_digest, seen, usable, used_by
+from kfm.model.approvals import (
+    assumed,
+    attempt_digest,
+    holds,
+    is_required,
+    missing,
+    names_of,
+    seen,
+    standing,
+    standing_digest,
+    terms_of,
+    usable,
+)
 from kfm.model.arrival import not_yet_error
 from kfm.model.breaker import providers_of
 from kfm.model.errors import (
@@ -161,6 +174,7 @@ class Start(Record, frozen=True):
     force: bool = False
     plan: RunPlan | None = None  # what it may publish, and nothing else
     artifacts_dir: str | None = None
+    assume: bool = False  # a preview as if a second person had approved it
 
     @property
     def is_promised(self) -> bool:
@@ -273,21 +287,36 @@ def as_configured(kernel: Kernel, subject: RunSubject) -> RunSubject | None:
     return None if dataset is None else replace(subject, dataset=dataset)
 
 
-def at_admission(kernel: Kernel, asked: RunSubject, *, dry_run: bool = False) -> GateDecision:
-    """The gates of an admission, by the rights of now. Reads only."""
+def at_admission(
+    kernel: Kernel,
+    asked: RunSubject,
+    *,
+    request: UpdateRequest | None = None,
+    dry_run: bool = False,
+    assume: bool = False,
+) -> GateDecision:
+    """The gates of an admission, by the rights of now. Reads only.
+
+    `assume`: as if a second person had approved it, for the preview that one is asked about.
+    """
     subject = as_configured(kernel, asked)
     if subject is None:
         return combine([undeclared_gate(asked.dataset.id)])
-    dataset, approval = subject.dataset, _usable(kernel, subject)
+    dataset, approval = subject.dataset, usable_approval(kernel, subject, request)
+    approval = approval or (assumed(dataset.id) if assume else None)
     results = [
         switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=False),
         _freezes(kernel, subject),
         rights_gate(dataset),
-        *_policies(kernel, subject, "run", approval, dry_run),
+        *_policies(kernel, subject, "run", approval, dry_run, request),
         *_withdrawn(kernel, subject),
     ]
     decision = combine(results, force_request(subject))
-    return replace(decision, approval=(approval.request_id, approval.digest)) if approval else decision
+    if approval is None or not approval.request_id:
+        return decision
+    # Only who approved one attempt answers for it as a person who is there does.
+    unattended = UNSET if approval.kind == "attempt" else True
+    return replace(decision, approval=(approval.request_id, approval.digest), unattended=unattended)
 
 
 def at_promotion(
@@ -296,22 +325,29 @@ def at_promotion(
     report: ValidationReport | None,
     *,
     run: Run | None = None,
+    request: UpdateRequest | None = None,
     dry_run: bool = False,
+    assume: bool = False,
 ) -> GateDecision:
     """The gates of a promotion, by the rights of now, with the approval that the attempt used; in a dry-run
-    with a usable one."""
+    with a usable one, or as if there were one."""
     subject = as_configured(kernel, admitted)
     if subject is None:
         return combine([undeclared_gate(admitted.dataset.id)])
     dataset = subject.dataset
-    used = approval_of(kernel.ledger, run) if run is not None else _usable(kernel, subject)
-    approval = _still(kernel, used, dataset, subject.work_base)
+    if run is not None:
+        used, version = approval_of(kernel.ledger, run), subject.work.output_version
+        approval = _still(kernel, used, dataset, subject.source.id, version, run.work_base)
+        approval = None if approval is not None and approval.revoked_at_ms is not None else approval
+    else:
+        approval = usable_approval(kernel, subject, request)
+        approval = approval or (assumed(dataset.id) if assume else None)
     results = [
         contract_gate(report),
         switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=True),
         _freezes(kernel, subject),
         rights_gate(dataset),
-        *_policies(kernel, subject, "publish", approval, dry_run),
+        *_policies(kernel, subject, "publish", approval, dry_run, request),
         *_withdrawn(kernel, subject),
     ]
     return combine(results, force_request(subject))
@@ -339,14 +375,11 @@ def at_projection(kernel: Kernel, dataset: DatasetSettings, head: Promotion) -> 
     run = kernel.ledger.run(head.run_id)
     entry = next(iter(kernel.ledger.governance(kind="promotion", subject=head.run_id, limit=1)), None)
     approval = _of_change(kernel.ledger, head)
-    if run is not None:
-        approval = _still(kernel, approval_of(kernel.ledger, run), dataset, run.work_base)
-    context = facts(
-        run.trigger_type if run else "manual",
-        entry.rationale if entry else None,
-        entry.ticket if entry else None,
-        approval,
-    )
+    if run is not None:  # what was published under an approval that ended since stays as it is
+        used = approval_of(kernel.ledger, run)
+        approval = _still(kernel, used, dataset, run.source_id, run.pipeline_version, run.work_base)
+    said = (entry.rationale, entry.ticket) if entry else (None, None)
+    context = facts(run.trigger_type if run else "manual", *_reasons(*said, approval), approval)
     results = [
         switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=True),
         rights_gate(dataset),
@@ -384,6 +417,32 @@ def beyond_approval(policies: PolicyEngine, dataset: DatasetSettings, actor: str
     return None
 
 
+def asks_approval(kernel: Kernel, asked: RunSubject, request: UpdateRequest | None) -> bool:
+    """Would an approval let this begin, and nothing less? Then it is asked for, with a preview.
+
+    Not where a switch or a freeze keeps it waiting, nor where a rule refuses it also with an approval.
+    """
+    subject = as_configured(kernel, asked)
+    if subject is None or usable_approval(kernel, subject, request) is not None:
+        return False
+    with_one = at_admission(kernel, subject, request=request, assume=True)
+    if not with_one.allowed:
+        return False
+    if is_required(subject.source, request):
+        return True
+    given = assumed(subject.dataset.id)
+    for action in ("run", "publish"):
+        if _is_refused(kernel, subject, action, None, request):
+            return not _is_refused(kernel, subject, "publish", given, request)
+    return False
+
+
+def _is_refused(
+    kernel: Kernel, subject: RunSubject, action: str, approval: Approval | None, request: UpdateRequest | None
+) -> bool:
+    return any(not one.allowed for one in _policies(kernel, subject, action, approval, False, request))
+
+
 def force_request(subject: RunSubject) -> ForceRequest | None:
     trigger = subject.trigger
     if not trigger.force:
@@ -401,8 +460,19 @@ def _context(
         "window": f"{rfc3339(window.start_ms)}/{rfc3339(window.end_ms)}",
         **({"held": halted.held_id} if halted is not None else {}),
     }
-    known = facts(trigger.type, trigger.rationale, trigger.ticket, approval, halted is not None, dry_run)
+    reasons = _reasons(trigger.rationale, trigger.ticket, approval)
+    known = facts(trigger.type, *reasons, approval, halted is not None, dry_run)
     return {**known, "named": named}
+
+
+def _reasons(
+    rationale: str | None, ticket: str | None, approval: Approval | None
+) -> tuple[str | None, str | None]:
+    """Rationale and ticket of a trigger; where it has none, those of the approval that it begins under."""
+    if approval is None or approval.kind == "attempt":
+        return rationale, ticket
+    number = f"approval {approval.request_id or 'asked for'}"
+    return rationale or approval.approval_rationale or "asked for", ticket or approval.ticket or number
 
 
 def facts(
@@ -423,37 +493,75 @@ def facts(
     }
 
 
-def _usable(kernel: Kernel, subject: RunSubject) -> Approval | None:
-    """A second person's approval of one attempt at exactly this work, not yet used."""
-    known = kernel.ledger.approvals(state="approved", subject=subject.work_base, limit=APPROVALS_MAX)
-    if not known:
-        return None
+def usable_approval(kernel: Kernel, subject: RunSubject, request: UpdateRequest | None) -> Approval | None:
+    """The approval that the next attempt may begin with: of its request's preview, of one attempt at exactly
+    this work, or one that stands for its source."""
+    ledger, now_ms = kernel.ledger, kernel.ledger.now_ms()
     digest = attempt_digest(subject.dataset, subject.work_base, kernel.reached(subject.dataset))
-    return usable(known, digest, kernel.ledger.now_ms())
+    if request is not None:
+        for one in ledger.approvals(state="approved", subject=request.request_id, limit=APPROVALS_MAX):
+            if one.kind == "update" and one.digest == request.plan_digest and holds(one, digest, now_ms):
+                return one
+    known = ledger.approvals(state="approved", subject=subject.work_base, limit=APPROVALS_MAX)
+    return usable(known, digest, now_ms) or _standing(kernel, subject, now_ms)
+
+
+def _standing(kernel: Kernel, subject: RunSubject, now_ms: int) -> Approval | None:
+    source, people, trigger = subject.source, kernel.settings.people, subject.trigger
+    known = kernel.ledger.approvals(state="approved", subject=source.id, limit=APPROVALS_MAX)
+    if not any(one.kind == "standing" for one in known):
+        return None
+    asks = (*names_of(people, trigger.actor), *((trigger.claimed_actor,) if trigger.claimed_actor else ()))
+    digest = standing_terms(kernel, subject.dataset, source.id, subject.work.output_version)
+    return standing(known, digest, now_ms, source=source, people=people, asks=asks)
+
+
+def standing_terms(kernel: Kernel, dataset: DatasetSettings, source_id: str, output_version: str) -> str:
+    """What a standing approval of a source would be given for now."""
+    return standing_digest(dataset, source_id, output_version, kernel.reached(dataset))
 
 
 def approval_of(ledger: LedgerReader, run: Run) -> Approval | None:
     """The approval under which the present attempt of this run was begun, if it needed one."""
-    return used_by(ledger.approvals(state="approved", subject=run.work_base, limit=APPROVALS_MAX), run)
+    return ledger.approval_of_attempt(run.run_id, run.attempts)
 
 
 def _still(
-    kernel: Kernel, approval: Approval | None, dataset: DatasetSettings, work_base: str
+    kernel: Kernel,
+    approval: Approval | None,
+    dataset: DatasetSettings,
+    source_id: str,
+    output_version: str,
+    work_base: str,
 ) -> Approval | None:
     """The approval, if the rights and the targets are still those that it was given for."""
-    if approval is None or approval.digest != attempt_digest(dataset, work_base, kernel.reached(dataset)):
+    if approval is None:
         return None
-    return approval
+    if approval.kind == "standing":
+        now = standing_terms(kernel, dataset, source_id, output_version)
+    else:
+        now = attempt_digest(dataset, work_base, kernel.reached(dataset))
+    return approval if terms_of(approval) == now else None
 
 
 def _policies(
-    kernel: Kernel, subject: RunSubject, action: str, approval: Approval | None, dry_run: bool
+    kernel: Kernel,
+    subject: RunSubject,
+    action: str,
+    approval: Approval | None,
+    dry_run: bool,
+    request: UpdateRequest | None,
 ) -> list[GateResult]:
     dataset = subject.dataset
     halted = kernel.ledger.halted(dataset.id)
     context = _context(subject, approval, halted, dry_run)
     results = kernel.policies.decide(action, dataset, subject.trigger.actor, context)
-    return [*results, seen(approval)] if approval is not None else results
+    if approval is not None:
+        return [*results, seen(approval)]
+    if is_required(subject.source, request):
+        window = f"{rfc3339(subject.window.start_ms)}/{rfc3339(subject.window.end_ms)}"
+        return [*results, missing(subject.source.id, window)]
+    return results
 
 
 def may_be_to_come(subject: RunSubject, run: Run | None) -> bool:
@@ -538,7 +646,7 @@ class Admission:
         if self._start.force:
             subject = forced(subject, self._store.forces(subject.work_base) + 1)
         epoch = self._store.policy_epoch()
-        gates = at_admission(self._kernel, subject)
+        gates = at_admission(self._kernel, subject, request=self._start.request)
         decision = self._decided(subject, gates)
         if decision.kind == "duplicate":
             assert decision.run is not None

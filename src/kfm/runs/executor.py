@@ -306,7 +306,7 @@ class RunExecutor:
             epoch = kernel.store.policy_epoch()
             head = kernel.store.head(subject.dataset.id)
             described = as_configured(kernel, subject) or subject  # the gates refuse what is gone
-            decision = at_promotion(kernel, subject, prepared.report, run=run)
+            decision = at_promotion(kernel, subject, prepared.report, run=run, request=self._start.request)
             if not decision.allowed:
                 raise Denied(decision, prepared.report)
             gates = (*entered.invocation.gates, *decision.results)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from kfm.model.approvals import GATE as APPROVAL_GATE
 from kfm.model.canonical import canonical_bytes
 from kfm.model.contracts import require_valid
 from kfm.model.errors import PlanError
@@ -189,7 +190,12 @@ def _moved(plan: RunPlan, actual: RunPlan) -> list[str]:
 
 
 def _gates(header: Header) -> list[tuple[str, bool, bool, tuple[str, ...]]]:
-    return sorted((gate.gate, gate.allowed, gate.overridden, gate.policy_ids) for gate in header.gates)
+    """An approval is no part of it: a plan is made before it is given."""
+    return sorted(
+        (gate.gate, gate.allowed, gate.overridden, gate.policy_ids)
+        for gate in header.gates
+        if gate.gate != APPROVAL_GATE
+    )
 
 
 # --- for people ----------------------------------------------------------------------

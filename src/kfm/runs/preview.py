@@ -25,7 +25,7 @@ def preview(kernel: Kernel, subject: RunSubject, start: Start) -> RunReport:
     started_ms, artifacts_dir = kernel.clock.monotonic_ms(), start.artifacts_dir
     if start.force:
         subject = forced(subject, kernel.ledger.forces(subject.work_base) + 1)
-    admission = gating.at_admission(kernel, subject, dry_run=True)
+    admission = gating.at_admission(kernel, subject, request=start.request, dry_run=True, assume=start.assume)
     asked, seen = gating.asked_for(subject, start), kernel.ledger.latest_run(subject.work_base)
     known = gating.facts_of_run(kernel, subject, seen, admission)
     decision = may_start(asked, seen, known, kernel.ledger.now_ms())
@@ -102,7 +102,7 @@ def preview(kernel: Kernel, subject: RunSubject, start: Start) -> RunReport:
             )
         discovered = discovered or preparation.discover(upstream, subject)
         plan, allowed, checked = _plan(
-            kernel, subject, upstream, discovered, run, log, admission, revision=decision.revision
+            kernel, subject, start, upstream, discovered, run, log, admission, revision=decision.revision
         )
         _write_plan(kernel, artifacts_dir, plan)
         facts = {
@@ -130,6 +130,7 @@ def preview(kernel: Kernel, subject: RunSubject, start: Start) -> RunReport:
 def _plan(
     kernel: Kernel,
     subject: RunSubject,
+    start: Start,
     upstream: Upstream,
     discovered: preparation.Discovered,
     run: Run,
@@ -162,7 +163,9 @@ def _plan(
         publisher.noop_guard()
     finally:
         publisher.close()
-    decision = gating.at_promotion(kernel, subject, prepared.report, dry_run=True)
+    decision = gating.at_promotion(
+        kernel, subject, prepared.report, request=start.request, dry_run=True, assume=start.assume
+    )
     head = kernel.ledger.head(subject.dataset.id)
     plan = make_plan(kernel, subject, prepared, head, (*admission.results, *decision.results))
     return plan, decision, prepared.report

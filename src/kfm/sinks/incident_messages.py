@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SUBJECT_CHARS_MAX = 200
+LINE_CHARS_MAX = 300  # a subject is one line; some readers show where it was folded
 TEXT_CHARS_MAX = 3_000  # what a block of a chat takes at most
 PORTS = {"starttls": 587, "tls": 465, "none": 25}
 CHANGE_WORDS = {
@@ -140,6 +141,7 @@ class EmailNotifier:
 
     def mail(self, change_id: str, change: dict[str, Any]) -> EmailMessage:
         """The same bytes each time: nothing in it depends on when or by which process it is sent."""
+        from email import policy
         from email.message import EmailMessage
         from email.utils import formatdate
 
@@ -147,7 +149,7 @@ class EmailNotifier:
 
         data = change["data"]
         domain = self._sender.rpartition("@")[2].rstrip("> ") or "kfm.invalid"
-        mail = EmailMessage()
+        mail = EmailMessage(policy.SMTP.clone(max_line_length=LINE_CHARS_MAX))
         mail["Subject"] = f"[kfm {data['environment']}] {headline(data)}"[:SUBJECT_CHARS_MAX]
         mail["From"] = self._sender
         mail["To"] = ", ".join(self._to)

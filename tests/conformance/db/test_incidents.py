@@ -267,6 +267,7 @@ def test_a_dismissed_window_ends_all_about_it(desk: Desk) -> None:
     desk.store.settle_windows("other", [(START_MS, START_MS + DAY_MS)])
     assert len(desk.store.incidents(state="open")) == 2
     desk.store.settle_windows("usgs-daily", [(START_MS, START_MS + DAY_MS)])
+    assert desk.store.open_incidents() == {"overdue": 1}
     assert {one.kind: one.state for one in desk.store.incidents()} == {
         "quarantine": "resolved",
         "overdue": "open",

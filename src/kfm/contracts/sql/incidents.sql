@@ -24,6 +24,9 @@ SELECT
 FROM incidents WHERE state = 'open'
 ORDER BY opened_at_ms DESC, cause LIMIT :row_limit
 
+-- name: incidents.open_by_kind
+SELECT kind, COUNT(*) FROM incidents WHERE state = 'open' GROUP BY kind
+
 -- name: incidents.insert
 INSERT INTO incidents (
   cause, incident_id, about, name, kind, error_class, error_code, message, subject, state, occurrence, changes,

@@ -248,6 +248,67 @@ UPDATE requests SET state = 'open', not_before_ms = 0, reason = :reason
 WHERE request_id = :request_id AND state = 'awaiting-approval' AND plan_digest = :plan_digest
 RETURNING request_id
 
+-- name: requests.awaiting_same
+-- Those that wait for an approval of the same work.
+SELECT
+  request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
+  not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
+  envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
+FROM requests
+WHERE state = 'awaiting-approval' AND source_id = :source_id AND window_start_ms = :window_start_ms
+  AND window_end_ms = :window_end_ms AND COALESCE(correction, '') = :correction AND request_id <> :request_id
+ORDER BY accepted_at_ms, request_id LIMIT :row_limit
+
+-- name: requests.approved_same
+-- One of the same work whose preview was approved, and which has not begun.
+SELECT
+  request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
+  not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
+  envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
+FROM requests
+WHERE state = 'open' AND source_id = :source_id AND window_start_ms = :window_start_ms
+  AND window_end_ms = :window_end_ms AND is_bound = 1 AND run_id IS NULL AND EXISTS (
+    SELECT 1 FROM approvals a WHERE a.subject = requests.request_id AND a.kind = 'update' AND a.state = 'approved')
+ORDER BY accepted_at_ms, request_id LIMIT 1
+
+-- name: requests.approved_of_dataset
+-- What was approved of a dataset and has not ended: each moves its head.
+SELECT r.request_id, a.request_id, a.base_sequence
+FROM requests r JOIN approvals a ON a.subject = r.request_id AND a.digest = r.plan_digest
+WHERE r.dataset_id = :dataset_id AND r.state IN ('open', 'running') AND r.is_bound = 1
+  AND a.kind = 'update' AND a.state = 'approved'
+ORDER BY a.approved_at_ms, a.request_id LIMIT :row_limit
+
+-- name: requests.superseded
+UPDATE requests SET state = 'cancelled', outcome = 'superseded', reason = :reason, cancel = :reason,
+  blocked_by = NULL, ended_at_ms = :ended_at_ms
+WHERE request_id = :request_id AND state = 'awaiting-approval'
+RETURNING run_id
+
+-- name: requests.rejected
+UPDATE requests SET state = 'cancelled', outcome = 'rejected', reason = :reason, cancel = :reason,
+  blocked_by = NULL, ended_at_ms = :ended_at_ms
+WHERE request_id = :request_id AND state = 'awaiting-approval'
+RETURNING run_id
+
+-- name: requests.preview_anew
+UPDATE requests SET state = 'open', not_before_ms = 0, reason = :reason, plan_digest = NULL, is_bound = 0
+WHERE request_id = :request_id AND state = 'awaiting-approval' AND plan_digest = :plan_digest
+RETURNING request_id
+
+-- name: requests.take
+-- A person makes an approved attempt at once.
+UPDATE requests SET state = 'running', claimed_by = :worker_id, claim_until_ms = :until_ms, tries = tries + 1,
+  tried_at_ms = COALESCE(tried_at_ms, :now_ms), blocked_by = NULL
+WHERE request_id = :request_id AND state = 'open'
+RETURNING
+  request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
+  not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
+  envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
+
 -- name: requests.previewed
 UPDATE requests SET plan_digest = :plan_digest
 WHERE is_bound = 0 AND state IN ('open', 'running') AND (request_id = :request_id OR run_id = :run_id)

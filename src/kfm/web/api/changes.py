@@ -217,7 +217,8 @@ def _by(call: ApiCall) -> Justification:
 
 def _incident(call: ApiCall) -> Incident:
     wanted = call.path["incident_id"]
-    found = [one for one in call.app.ledger.find_incidents(wanted) if one.incident_id == wanted]
+    known: list[Incident] = call.app.ledger.find_incidents(wanted)
+    found = [one for one in known if one.incident_id == wanted]
     if not found:
         raise missing("incident")
     return found[0]
@@ -312,6 +313,35 @@ def reject(call: ApiCall) -> Any:
         claimed_actor=body.actor,
     )
     return {"request": approval_document(app.ledger.approval(request_id))}
+
+
+def revoke_approval(call: ApiCall) -> Any:
+    from kfm.service.approvals import revoke
+
+    app, body, request_id = call.app, call.body, call.path["request_id"]
+    approval = app.ledger.approval(request_id)
+    if approval is None:
+        raise missing("request")
+    revoke(app, approval, actor=call.identity.subject, rationale=body.rationale, claimed_actor=body.actor)
+    return {"request": approval_document(app.ledger.approval(request_id))}
+
+
+def stand(call: ApiCall) -> Any:
+    from kfm.service import approvals
+
+    app, body, source_id = call.app, call.body, call.path["source_id"]
+    if source_id not in {source.id for source in app.settings.sources}:
+        raise missing("source")
+    approval = approvals.stand(
+        app,
+        source_id,
+        identity=call.identity,
+        until=body.until,
+        rationale=body.rationale,
+        ticket=body.ticket,
+        claimed_actor=body.actor,
+    )
+    return {"request": approval_document(approval)}
 
 
 def set_switch(call: ApiCall) -> Any:

@@ -270,14 +270,27 @@ def approvals(call: ApiCall) -> Any:
         ]
     else:
         found = ledger.approvals(state=call.query["state"], limit=call.query["limit"])
-    return {"requests": [approval_document(one) for one in found]}
+    return {"requests": [{**approval_document(one), "excluded_by": _excluded(ledger, one)} for one in found]}
+
+
+def _excluded(ledger: Any, one: Any) -> str | None:
+    from kfm.reports.approvals import excluded_by
+
+    found = excluded_by(ledger, one)
+    return None if found is None else found.sentence
 
 
 def one_approval(call: ApiCall) -> Any:
     approval = call.app.ledger.approval(call.path["request_id"])
     if approval is None:
         raise missing("request")
-    return {"request": approval_document(approval)}
+    from kfm.runs import plan as plans
+    from kfm.service.approvals import plan_of, shown_approval
+
+    ledger = call.app.ledger
+    plan = plan_of(ledger, approval)
+    preview = plans.render_text(plan).splitlines() if plan is not None else []
+    return {"request": shown_approval(ledger, call.app.settings, approval, plan), "preview": preview}
 
 
 def audit(call: ApiCall) -> Any:

@@ -71,6 +71,12 @@ class SetSwitch(Reason, frozen=True, kw_only=True):
     position: Literal["running", "paused", "stopped"]
 
 
+class Stand(Reason, frozen=True, kw_only=True):
+    """A standing approval of a source."""
+
+    until: str
+
+
 class Backfill(Reason, frozen=True, kw_only=True):
     """Requests for scheduled times that did not run."""
 

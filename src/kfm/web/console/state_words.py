@@ -33,6 +33,8 @@ _WORDS: dict[str, Word] = {
         Word(text="skipped", tone="quiet", sign="»"),
         Word(text="blocked", tone="warn", sign="–"),
         Word(text="rejected", tone="warn", sign="×"),
+        Word(text="superseded", tone="quiet", sign="×"),
+        Word(text="revoked", tone="warn", sign="×"),
         Word(text="refused", tone="warn", sign="–"),
         Word(text="frozen", tone="warn", sign="–"),
         Word(text="halted", tone="warn", sign="–"),
