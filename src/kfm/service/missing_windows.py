@@ -66,11 +66,8 @@ def plan_missing(
         source = app.settings.source(source_id)
         found = sorted(completeness.verdicts(source), key=lambda one: (one.start_ms, one.end_ms))
         for one in found:
-            if (
-                (start_ms is not None
-                and one.end_ms <= start_ms)
-                or (end_ms is not None
-                and one.start_ms >= end_ms)
+            if (start_ms is not None and one.end_ms <= start_ms) or (
+                end_ms is not None and one.start_ms >= end_ms
             ):
                 continue
             if one.state in states:

@@ -70,7 +70,9 @@ class Desk(Inside):
     server: str  # without the recording
     account: Callable[[str], None]
 
-    def targets(self, *chosen: str, level: str = "restricted", extra: str = "", into: str = "kfm.yml") -> None:
+    def targets(
+        self, *chosen: str, level: str = "restricted", extra: str = "", into: str = "kfm.yml"
+    ) -> None:
         """`NAME` or `NAME: {more: fields}`, each a target of that name."""
         publish = ""
         for one in chosen:
@@ -153,7 +155,9 @@ def test_restricted_data_reaches_no_target_by_default(desk: Desk) -> None:
     assert status["not_taken"] == []
 
 
-@pytest.mark.parametrize("choice", ["datasets: [nests]", "care: [restricted]", "datasets: ['*']; care: [restricted]"])
+@pytest.mark.parametrize(
+    "choice", ["datasets: [nests]", "care: [restricted]", "datasets: ['*']; care: [restricted]"]
+)
 def test_a_target_that_names_it_shows_it_and_no_other_does(desk: Desk, choice: str) -> None:
     """By its id or by its level: the version is there, and only there; public data stays where it was."""
     desk.targets("open", f"vault: {choice}")
@@ -163,7 +167,9 @@ def test_a_target_that_names_it_shows_it_and_no_other_does(desk: Desk, choice: s
     assert desk.shown("vault", "nests") == 1
     assert desk.shown("vault", "levels") is None
     assert desk.shown("open", "levels") == 1
-    assert [one.path for one in desk.wire.tells(*SECRETS) if not one.path.startswith(f"/{desk.bucket}/vault")] == []
+    assert [
+        one.path for one in desk.wire.tells(*SECRETS) if not one.path.startswith(f"/{desk.bucket}/vault")
+    ] == []
     assert desk.as_("ann", "project").code == 0
     assert desk.shown("open", "nests") is None
 
@@ -232,23 +238,35 @@ def test_what_a_target_shows_and_does_not_take_stays_and_is_named(
     status = desk.kfm("status", "--json").document
     valid("cli-status", status)
     (named,) = status["not_taken"]
-    assert (named["dataset_id"], named["target"], named["shown"], named["command"]) == ("nests", "open", 1, command)
+    assert (named["dataset_id"], named["target"], named["shown"], named["command"]) == (
+        "nests",
+        "open",
+        1,
+        command,
+    )
     assert status["headline"]["command"] == command
     assert command in desk.kfm("status").out
     assert command in desk.kfm("doctor", "--offline").out
     checked = desk.kfm("config", "check", "--json").document
     valid("cli-config-check", checked)
-    assert [(one["dataset_id"], one["target"], one["shown"]) for one in checked["notes"]] == [("nests", "open", 1)]
+    assert [(one["dataset_id"], one["target"], one["shown"]) for one in checked["notes"]] == [
+        ("nests", "open", 1)
+    ]
 
 
 def test_config_check_names_what_a_target_leaves_out(desk: Desk) -> None:
     """Each restricted dataset that a target would have shown before targets chose; none that was chosen."""
-    assert "note: target open does not take dataset nests, which is restricted" in desk.kfm("config", "check").out
+    assert (
+        "note: target open does not take dataset nests, which is restricted"
+        in desk.kfm("config", "check").out
+    )
     desk.targets("open: care: [public]")
     assert "note" not in desk.kfm("config", "check").out
     desk.targets("open: datasets: [nest]")
     ended = desk.kfm("config", "check")
-    assert (ended.code, "which is not one of the datasets; did you mean `nests`" in ended.err) == (2, True), ended
+    assert (ended.code, "which is not one of the datasets; did you mean `nests`" in ended.err) == (2, True), (
+        ended
+    )
 
 
 def test_doctor_warns_where_restricted_and_public_data_share_a_target(desk: Desk) -> None:

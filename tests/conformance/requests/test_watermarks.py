@@ -43,7 +43,7 @@ class World:
             late_ms=60_000,
             actor="serve",
             is_touched=lambda _source, start_ms, _end_ms: self._day(start_ms) in self.touched,
-            grounds=lambda _source: self.grounds,
+            grounds=lambda: lambda _source: self.grounds,
         )
         self._scheduler.step()
 
