@@ -104,7 +104,9 @@ def shared(settings: Settings) -> Iterator[tuple[str, tuple[str, ...], tuple[str
     """Targets that show restricted data beside other data: name, the restricted datasets, the others."""
     for target in settings.publish:
         taken = [dataset for dataset in settings.datasets if takes(target, dataset)]
-        restricted = tuple(one.id for one in taken if one.rights and one.rights.care.level not in UNRESTRICTED)
+        restricted = tuple(
+            one.id for one in taken if one.rights and one.rights.care.level not in UNRESTRICTED
+        )
         others = tuple(one.id for one in taken if one.id not in restricted)
         if restricted and others:
             yield target_name(target), restricted, others
