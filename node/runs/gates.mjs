@@ -1,7 +1,7 @@
 /** The gates of a run, asked at admission and again at promotion. */
 
 import { approvalSeen, attemptDigest, usableApproval } from "../model/approvals.mjs";
-import { combine, contractGate, freezeGate, rightsGate, switchGate } from "../model/gates.mjs";
+import { combine, contractGate, freezeGate, rightsGate, switchGate, withdrawalGates } from "../model/gates.mjs";
 import { runCommand } from "../model/next_steps.mjs";
 import { reached } from "../model/targets.mjs";
 import { rfc3339 } from "../model/times.mjs";
@@ -52,11 +52,14 @@ const switches = (kernel, dataset, inFlight) => switchGate(kernel.ledger.switche
 /** @param {any} kernel @param {Subject} subject */
 const freezes = (kernel, { dataset, source, window }) => freezeGate(kernel.settings.freezes, dataset.id, dataset.domain, kernel.ledger.nowMs(), runCommand(source.id, window.start_ms, window.end_ms));
 
+/** A gate that is there only where it refuses. @param {any} kernel @param {Subject} subject */
+const withdrawn = (kernel, { dataset, source, window }) => withdrawalGates(kernel.ledger.withdrawals(dataset.id), source.id, window.start_ms, window.end_ms);
+
 /** @param {any} kernel @param {Subject} subject @param {boolean} [dryRun] @returns {GateDecision} */
 export function atAdmission(kernel, subject, dryRun = false) {
   const { dataset } = subject;
   const approval = usable(kernel, subject);
-  const results = [switches(kernel, dataset, false), freezes(kernel, subject), rightsGate(dataset), ...policies(kernel, subject, "run", approval, dryRun)];
+  const results = [switches(kernel, dataset, false), freezes(kernel, subject), rightsGate(dataset), ...policies(kernel, subject, "run", approval, dryRun), ...withdrawn(kernel, subject)];
   const decision = combine(results, forceRequest(subject));
   return approval ? { ...decision, approval: [approval.request_id, approval.digest] } : decision;
 }
@@ -71,6 +74,7 @@ export function atPromotion(kernel, subject, report, { run, dryRun = false } = {
     freezes(kernel, subject),
     rightsGate(dataset),
     ...policies(kernel, subject, "publish", approval, dryRun),
+    ...withdrawn(kernel, subject),
   ];
   return combine(results, forceRequest(subject));
 }

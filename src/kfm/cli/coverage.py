@@ -68,7 +68,7 @@ def command(
         and (not states or one.state in states)
     ]
     document = coverage_document(found.health, windows, dict(found.objectives), now_ms)
-    session.emit(document, _lines(found, windows, now_ms), rows=document["windows"])
+    session.emit(document, _lines(found, windows), rows=document["windows"])
     if len(windows) > LINES_MAX and session.output == "text":
         session.note(f"the last {LINES_MAX} windows are listed; --from, --to, --state and --json show others")
 
@@ -97,7 +97,7 @@ def _summary(session: CommandSession) -> None:
     session.emit({"datasets": documents}, lines, rows=documents)
 
 
-def _lines(found: Any, windows: Sequence[WindowVerdict], now_ms: int) -> list[str]:
+def _lines(found: Any, windows: Sequence[WindowVerdict]) -> list[str]:
     from kfm.reports.coverage import calendar, cause_text, why
 
     health = found.health
@@ -257,7 +257,7 @@ def _meant(
     """The windows that were named, each once, in order; an error where one names none that can be settled."""
     from kfm.model.windows import resolve_window
 
-    sources = [one for one in sources_of(app.settings, dataset) if source_id in (None, one.id)]
+    sources = [one for one in sources_of(app.settings, dataset) if source_id in (None, *one.names)]
     if not sources:
         raise UsageError(
             f"The dataset {dataset} has no source {source_id or 'of its own'}.",
@@ -290,7 +290,8 @@ def _none(dataset: str, spec: str, inside: Sequence[WindowVerdict], *, undo: boo
     if not inside:
         return f"No window of {dataset} that is expected, or was asked for, lies in {spec[:64]}."
     states = ", ".join(sorted({one.state for one in inside}))
-    return f"Of {counted(len(inside), 'window')} in {spec[:64]} none {'is dismissed' if undo else 'is open'}: {states}."
+    wanted = "is dismissed" if undo else "is open"
+    return f"Of {counted(len(inside), 'window')} in {spec[:64]} none {wanted}: {states}."
 
 
 def _require_done(answer: Any) -> None:

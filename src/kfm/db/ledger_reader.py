@@ -142,6 +142,10 @@ class LedgerReader:
         row = self._session.one("invocations.newest_of", dataset_id=dataset_id)
         return rows.invocation_from(row) if row else None
 
+    def newest_invocation_of_source(self, source_id: str) -> Invocation | None:
+        row = self._session.one("invocations.newest_of_source", source_id=source_id)
+        return rows.invocation_from(row) if row else None
+
     def window_reader(self) -> WindowReader:
         from kfm.db.window_facts import WindowReader
 

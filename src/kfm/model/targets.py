@@ -32,8 +32,8 @@ def target_name(target: Target) -> str:
 def taking(target: Target, dataset: DatasetSettings) -> Taking:
     """Does this target take this dataset, and if not, why?
 
-    Blocked data goes nowhere. A list of levels is a limit that nothing exceeds; without one a target takes what
-    is not restricted, and beyond that what it names by its id: a pattern names nothing.
+    Blocked data goes nowhere. A list of levels is a limit that nothing exceeds; without one a target takes
+    what is not restricted, and beyond that what it names by its id: a pattern names nothing.
     """
     if dataset.rights is None:
         return "no-rights"

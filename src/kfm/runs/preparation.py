@@ -329,7 +329,7 @@ def merged(prepared: PreparedVersion, head: Head, subject: RunSubject) -> tuple[
     if prepared.item is None:
         # Upstream has nothing for this window. What was published stays published.
         return None, head[0].version_id if head else ""
-    manifest = merge(old, subject.dataset, prepared.item, subject.source.mode)
+    manifest = merge(old, subject.dataset, prepared.item, subject.source.mode, subject.source.names)
     version = version_id(manifest)
     if head is not None and head[0].version_id == version:
         return None, version

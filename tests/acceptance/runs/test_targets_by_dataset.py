@@ -115,6 +115,11 @@ class Desk(Inside):
             return None
         return int(json.loads(client.get_object(Bucket=self.bucket, Key=key)["Body"].read())["sequence"])
 
+    def keys(self, prefix: str) -> list[str]:
+        client = services.s3_client(self.server)
+        found = client.list_objects_v2(Bucket=self.bucket, Prefix=prefix).get("Contents", [])
+        return sorted(one["Key"] for one in found)
+
 
 @pytest.fixture
 def desk(
@@ -133,7 +138,7 @@ def desk(
 
 
 def test_restricted_data_reaches_no_target_by_default(desk: Desk) -> None:
-    """Approved, published, forced, retried, replayed and projected again: no request to the bucket names it."""
+    """Approved, published, forced, retried, replayed, projected again: no request to the bucket names it."""
     desk.targets("open", extra=TWICE)
     assert desk.kfm("run", "--source", "notes").code == 0
     desk.approved()
@@ -197,7 +202,7 @@ def test_an_approval_shows_and_binds_the_targets(desk: Desk) -> None:
     assert desk.as_("bob", "approvals", "approve", request, "--rationale", "council").code == 0
     desk.targets("open: care: [public, restricted]", "vault: datasets: [nests]")
     stopped = desk.as_("ann", "run", *WINDOW, "--json")
-    assert stopped.result["error"]["code"] == "KFM301", stopped
+    assert stopped.result["error"]["code"] == "KFM311", stopped  # another request waits
     assert desk.wire.tells(*SECRETS) == []
     desk.targets("open", "vault: datasets: [nests]")
     assert desk.as_("ann", "run", *WINDOW, "--json").result["word"] == "published"
@@ -252,6 +257,23 @@ def test_what_a_target_shows_and_does_not_take_stays_and_is_named(
     assert [(one["dataset_id"], one["target"], one["shown"]) for one in checked["notes"]] == [
         ("nests", "open", 1)
     ]
+
+
+def test_what_a_target_does_not_take_is_withdrawn_from_it_alone(desk: Desk) -> None:
+    """A bucket that takes it no more keeps a tombstone and no byte of it; other targets show it as before."""
+    desk.targets("open: care: [public, restricted]", "vault: datasets: [nests]")
+    desk.published_run()
+    assert desk.kfm("run", "--source", "notes").code == 0
+    withdraw = ("withdraw", "nests", "--target", "open", "--purge", "--rationale", "not for everybody")
+    assert desk.kfm(*withdraw, "--yes").code == 2, "it takes the dataset"
+    desk.targets("open", "vault: datasets: [nests]")
+    assert desk.kfm(*withdraw).code == 0
+    assert any("blobs" in key for key in desk.keys("open/nests/")), "without --yes it is only shown"
+    assert desk.kfm(*withdraw, "--yes").code == 0
+    assert not [key for key in desk.keys("open/nests/") if "blobs" in key]
+    assert (desk.shown("vault", "nests"), desk.shown("open", "levels")) == (1, 1)
+    assert desk.kfm("status", "--json").document["not_taken"] == []
+    assert desk.kfm("audit", "verify").code == 0
 
 
 def test_config_check_names_what_a_target_leaves_out(desk: Desk) -> None:
