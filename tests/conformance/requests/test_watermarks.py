@@ -176,6 +176,19 @@ def test_what_a_gate_refused_comes_when_its_grounds_change(open_store: Open) -> 
 
 
 @pytest.mark.req("DAT-2")
+def test_what_a_person_rejected_does_not_come_back(open_store: Open) -> None:
+    """A window whose approval a person rejected is not asked for again by itself, whatever was refused since."""
+    world = World(open_store(), Schedule(id="r", source="s", cron="0 6 * * *"))
+    world.outcome = "rejected"
+    assert world.at(0.2502) == [-1]
+    world.touched.clear()
+    world.outcome = "refused"
+    assert world.at(1.2502) == [0]
+    world.grounds, world.outcome = "other rights", "success"
+    assert world.at(1.3) == [0]
+
+
+@pytest.mark.req("DAT-2")
 def test_what_was_overtaken_comes_again(open_store: Open) -> None:
     """A request that a newer scheduled time cancelled leaves its window to the next; one that a person
     cancelled does not come back by itself."""
