@@ -163,6 +163,10 @@ function* time(source, path) {
     yield [`${path}.time_zone`, `there is no time zone \`${head(source.time_zone, 40)}\`${nearest(source.time_zone, sortedByPoints(zoneNames()))}`];
     return;
   }
+  if (source.window === "none") {
+    yield [`${path}.window`, `source \`${source.id}\` has no windows, which only Python's kfm runs; give such sources a configuration of their own`];
+    return;
+  }
   try {
     resolveWindow(source.window, source.time_zone, SOME_MOMENT_MS);
   } catch (error) {

@@ -1,9 +1,10 @@
 /** The gates of a run, asked at admission and again at promotion. */
 
 import { approvalSeen, attemptDigest, usableApproval } from "../model/approvals.mjs";
-import { combine, contractGate, freezeGate, rightsGate, switchGate } from "../model/gates.mjs";
+import { combine, contractGate, freezeGate, rightsGate, switchGate, windowGate } from "../model/gates.mjs";
 import { runCommand } from "../model/next_steps.mjs";
 import { rfc3339 } from "../model/times.mjs";
+import { newestShown } from "./staleness.mjs";
 
 /** @typedef {import("./subject.mjs").Subject} Subject */
 /** @typedef {import("../types.js").GateDecision} GateDecision */
@@ -51,11 +52,17 @@ const switches = (kernel, dataset, inFlight) => switchGate(kernel.ledger.switche
 /** @param {any} kernel @param {Subject} subject */
 const freezes = (kernel, { dataset, source, window }) => freezeGate(kernel.settings.freezes, dataset.id, dataset.domain, kernel.ledger.nowMs(), runCommand(source.id, window.start_ms, window.end_ms));
 
+/** Where windows replace each other, an older one never takes the place of a newer one by itself. @param {any} kernel @param {Subject} subject */
+function windows(kernel, subject) {
+  const { source, dataset, window } = subject;
+  return source.mode === "replace" ? [windowGate(dataset.id, window, newestShown(kernel.ledger, subject), runCommand(source.id, window.start_ms, window.end_ms))] : [];
+}
+
 /** @param {any} kernel @param {Subject} subject @param {boolean} [dryRun] @returns {GateDecision} */
 export function atAdmission(kernel, subject, dryRun = false) {
   const { dataset } = subject;
   const approval = usable(kernel, subject);
-  const results = [switches(kernel, dataset, false), freezes(kernel, subject), rightsGate(dataset), ...policies(kernel, subject, "run", approval, dryRun)];
+  const results = [switches(kernel, dataset, false), freezes(kernel, subject), ...windows(kernel, subject), rightsGate(dataset), ...policies(kernel, subject, "run", approval, dryRun)];
   const decision = combine(results, forceRequest(subject));
   return approval ? { ...decision, approval: [approval.request_id, approval.digest] } : decision;
 }
@@ -68,6 +75,7 @@ export function atPromotion(kernel, subject, report, { run, dryRun = false } = {
     contractGate(report),
     switches(kernel, dataset, true),
     freezes(kernel, subject),
+    ...windows(kernel, subject),
     rightsGate(dataset),
     ...policies(kernel, subject, "publish", approval, dryRun),
   ];

@@ -168,12 +168,14 @@ class App:
     def subject(self, request: RunRequest) -> RunSubject:
         """What a request is about, by the configuration of now."""
         from kfm.model.keys import make_trigger
-        from kfm.model.windows import resolve_window
+        from kfm.model.windows import asked_window
         from kfm.runs.admission import describe
         from kfm.runs.transform import output_version
 
         source = self.settings.source(request.source_id)
-        window = resolve_window(request.window_spec or source.window, source.time_zone, self.clock.now_ms())
+        window = asked_window(
+            request.window_spec, source.window, source.time_zone, self.clock.now_ms()
+        )
         members = [self.settings.source(member) for member in source.members]
         trigger = make_trigger(
             source,

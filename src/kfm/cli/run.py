@@ -285,13 +285,13 @@ def planned(path: str, sources: Sequence[str], window: str | None) -> tuple[tupl
 def require_window(spec: str, sources: Sequence[Any], now_ms: int) -> None:
     """Refuse a window that no source could be run for, before any is."""
     from kfm.model.quantities import moment
-    from kfm.model.windows import resolve_window
+    from kfm.model.windows import asked_window
 
     for source in sources:
         try:
-            window = resolve_window(spec, source.time_zone, now_ms)
+            window = asked_window(spec, source.window, source.time_zone, now_ms)
         except WindowError as error:
-            raise WindowError(error.detail, remedy=_meant(spec, now_ms)) from None
+            raise WindowError(error.detail, remedy=_meant(spec, now_ms) or error.own_remedy) from None
         if window.start_ms > now_ms:
             raise WindowError(
                 f"{spec} begins in the future, at {moment(window.start_ms)}: nothing is there yet.",

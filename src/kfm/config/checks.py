@@ -34,6 +34,7 @@ from kfm.model.bucket_options import option_problems
 from kfm.model.energy import FIGURE_MIN, FIGURES_MAX
 from kfm.model.errors import ConfigError, WindowError
 from kfm.model.quantities import did_you_mean
+from kfm.model.windows import NO_WINDOW
 from kfm.model.settings import Hook, Settings, SourceSettings, Target, own_places, takes_in
 
 BAD_CHARACTERS = f"has characters that are not allowed: {NAME_RULE}"
@@ -233,14 +234,18 @@ def _time(source: SourceSettings, path: str) -> Iterator[Problem]:
 
 def _templates(source: SourceSettings, path: str) -> Iterator[Problem]:
     """Fields in braces that nothing fills in."""
-    from kfm.model.templates import PATH_FIELDS, PLACE_FIELDS, template_problem
+    from kfm.model.templates import PATH_FIELDS, PLACE_FIELDS, WINDOW_FIELDS, template_problem
 
+    windowless = WINDOW_FIELDS if source.window == NO_WINDOW else ()
     places = {"url": source.url, "prefix": source.prefix, "pattern": source.pattern}
     places |= {f"params.{name}": value for name, value in source.params.items()}
     written = [(field, text, PLACE_FIELDS) for field, text in places.items()]
     for field, text, allowed in [*written, ("path", source.path, PATH_FIELDS)]:
         problem = template_problem(text, allowed=allowed) if text else None
-        if problem:
+        used = next((name for name in windowless if f"{{{name}" in (text or "")), None)
+        if used is not None:
+            yield f"{path}.{field}", f"`{{{used}}}` in `{field}` has no value: `window` is `{NO_WINDOW}`"
+        elif problem:
             yield f"{path}.{field}", f"`{field}` can't be used: {clause(problem)}"
 
 

@@ -140,6 +140,13 @@ class LedgerReader:
         found = self._session.all("invocations.list", run_id=run_id or "", row_limit=limit)
         return [rows.invocation_from(row) for row in found]
 
+    def newer_successes(self, source_id: str, after_ms: int, limit: int) -> list[Run]:
+        """Successful runs of a source for windows that end later, the newest window first."""
+        found = self._session.all(
+            "runs.newer_successes", source_id=source_id, after_ms=after_ms, row_limit=limit
+        )
+        return [rows.run_from(row) for row in found]
+
     def head(self, dataset_id: str) -> tuple[Promotion, Manifest] | None:
         row = self._session.one("promotions.head_with_manifest", dataset_id=dataset_id)
         return (rows.promotion_from(row[:-1]), rows.manifest_from(row[-1])) if row else None

@@ -14,6 +14,7 @@ from kfm.model.errors import UnhashableInput
 from kfm.model.keys import attempt_id, refused_call_id, uuid5
 from kfm.model.records import Invocation, Run
 from kfm.model.runs import Attempt, Circumstances, Ending, LineageEvent
+from kfm.model.times import is_all_time
 
 if TYPE_CHECKING:
     from kfm.lineage.pipeline_emitter import PipelineEmitter
@@ -178,7 +179,8 @@ class RunEventBuilder:
             "kfmRunState": facets.run_state(attempt, run, at, known.version_id),
         }
         if not attempt.node:  # facts of the whole run are not repeated for each of its nodes
-            run_facets["nominalTime"] = facets.nominal_time(run)
+            if not is_all_time(run.window_start_ms, run.window_end_ms):
+                run_facets["nominalTime"] = facets.nominal_time(run)
             run_facets["processing_engine"] = facets.engine()
             run_facets["tags"] = facets.tags(trigger=run.trigger_type)
             run_facets["kfmIdempotency"] = facets.idempotency(

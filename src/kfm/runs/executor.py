@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from kfm.calls.runtime import HERE
 from kfm.model.errors import Busy, Cancelled, LostLease, PlanDrifted
-from kfm.model.records import GateResult, GovernanceEntry
+from kfm.model.records import GateResult, GovernanceEntry, Run
 from kfm.model.retry_budgets import budget_ends_ms, limits_of
 from kfm.model.run_state import Fence
 from kfm.model.runs import Promote
+from kfm.model.times import parse_rfc3339
 from kfm.ports import Source as Upstream
 from kfm.publish.manifest import diff
 from kfm.publish.publisher import StagingPublisher, Trace
@@ -245,6 +246,7 @@ class RunExecutor:
                     lease.check,
                     nodes,
                     run_id=run.run_id,
+                    arrived_ms=self._arrived_ms(run),
                     fence=Fence(subject.scope, run.fence),
                 )
                 nodes.begin("publish", prepared.fingerprint)
@@ -257,6 +259,10 @@ class RunExecutor:
         report = self._end.projected(report)
         self._trace_targets(report)
         return report
+
+    def _arrived_ms(self, run: Run) -> int:
+        """When upstream was seen first: by the plan that binds this run, or by its first attempt."""
+        return run.start_time_ms if self._plan is None else parse_rfc3339(self._plan.header.made_at)
 
     def _trace_promotion(self, report: RunReport) -> None:
         if self._trace is not None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from kfm.calls.guard import retry_text
@@ -25,6 +26,7 @@ from kfm.model.records import (
 from kfm.model.records import Check as CheckResult
 from kfm.model.run_state import MAIN, Fence
 from kfm.model.runs import Code, DataColumn
+from kfm.model.windows import SNAPSHOT
 from kfm.pipelines.declaration import Pipeline
 from kfm.ports import Objects, Retrying
 from kfm.ports import Source as Upstream
@@ -55,6 +57,7 @@ class PreparedVersion(Record, frozen=True):
     report: ValidationReport | None  # None: no contract was declared
     staged: Staged
     branch: str | None = None  # where the nodes of its pipeline worked
+    arrived_ms: int = 0  # when what it is made from was seen first
 
 
 def discover(upstream: Upstream, subject: RunSubject) -> Discovered:
@@ -78,8 +81,10 @@ def prepare(
     nodes: Nodes,
     *,
     run_id: str,
+    arrived_ms: int,
     fence: Fence | None = None,
 ) -> PreparedVersion:
+    """`arrived_ms`: what a snapshot is dated by, where its inputs have no times of their own."""
     fetched = _fetch(kernel, upstream, discovered.found, objects, log, check, nodes)
     seen = tuple(replace(each.found, checksum=f"sha256:{each.sha256}", size=each.size) for each in fetched)
     nodes.learn(inputs=seen)
@@ -129,9 +134,10 @@ def prepare(
     state = _run_state(subject, run_id, discovered.fingerprint, report)
     return PreparedVersion(
         fingerprint=discovered.fingerprint,
-        item=_item(subject, staged.assets, objects, state) if staged.assets else None,
+        item=_item(subject, staged.assets, objects, state, _as_of(seen, arrived_ms)) if staged.assets else None,
         report=report,
         staged=staged,
+        arrived_ms=arrived_ms,
         branch=own_branch(run_id) if isinstance(function, Pipeline) else None,
     )
 
@@ -186,7 +192,19 @@ def _run_state(
     )
 
 
-def _item(subject: RunSubject, assets: tuple[Asset, ...], objects: Objects, run_state: PublishedRun) -> Item:
+def _as_of(seen: Sequence[Found], arrived_ms: int) -> tuple[int, int]:
+    """The oldest and the newest time of the inputs; where one has none, when they arrived."""
+    times = [one.modified_ms for one in seen if one.modified_ms is not None]
+    return (min(times), max(times)) if times and len(times) == len(seen) else (arrived_ms, arrived_ms)
+
+
+def _item(
+    subject: RunSubject,
+    assets: tuple[Asset, ...],
+    objects: Objects,
+    run_state: PublishedRun,
+    as_of: tuple[int, int],
+) -> Item:
     return Item(
         id=item_id(subject.source.id, subject.window, subject.work.partition),
         source_id=subject.source.id,
@@ -196,6 +214,7 @@ def _item(subject: RunSubject, assets: tuple[Asset, ...], objects: Objects, run_
         assets=assets,
         bbox=bbox_of(assets, objects.open),
         run_state=run_state,
+        as_of=as_of if subject.window == SNAPSHOT else UNSET,
     )
 
 
