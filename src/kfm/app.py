@@ -428,8 +428,8 @@ class App:
         from kfm.sources.source_kinds import make_source
 
         made = make_source(source, self.settings, self._source_tools)
-        if not self.loaded.discretion.redactor.secrets:
-            return made
+        if not self.loaded.discretion.redactor.secrets or source.kind == "dataset":
+            return made  # names in our own versions were redacted when they were published
         from kfm.sources.source_kinds import RedactedSource
 
         return RedactedSource(made, self.loaded.discretion.hide)
@@ -453,6 +453,9 @@ class App:
             resolve_secret=self.loaded.secret,
             resolve_path=self.loaded.resolve,
             limits=self.settings.limits,
+            head=self.ledger.head,
+            objects=lambda: self.objects,
+            public_name=lambda dataset_id: self.public_name(dataset_id),
             circuit_guard=lambda source, tools: guard_tools(source, tools, self.breakers, self.clock),
         )
 

@@ -260,7 +260,12 @@ def choose(settings: Any, wanted: Sequence[str]) -> list[str]:
                 remedy=f"Run the sync: `kfm run --source {sync}`.",
             )
     members = {member for source in settings.sources for member in source.members}
-    return list(dict.fromkeys(wanted)) or [source_id for source_id in known if source_id not in members]
+    chosen = list(dict.fromkeys(wanted)) or [source_id for source_id in known if source_id not in members]
+    if not any(settings.source(source_id).datasets for source_id in chosen):
+        return chosen
+    from kfm.model.derived import made_in_order
+
+    return made_in_order(settings, chosen)
 
 
 def planned(path: str, sources: Sequence[str], window: str | None) -> tuple[tuple[str, ...], str]:

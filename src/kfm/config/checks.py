@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+from kfm.config.derived_checks import derived_problems
 from kfm.config.document import (
     ID,
     NAME,
@@ -41,14 +42,15 @@ BAD_CHARACTERS = f"has characters that are not allowed: {NAME_RULE}"
 _PIPELINE = re.compile(r"[^:]+\.(?:py|mjs):[A-Za-z_]\w*")  # .mjs: run by the Node.js twin
 
 # What each kind of source and target needs, and what only it understands.
-NEEDS = {"files": "folder", "http": "url", "bucket": "bucket", "sync": "members"}
+NEEDS = {"files": "folder", "http": "url", "bucket": "bucket", "dataset": "datasets", "sync": "members"}
 OWN = {
     "files": {"folder", "pattern"},
     "http": {"url", "params", "headers", "pagination", "allow"},
     "bucket": {"bucket", "prefix", "pattern", "bucket_options"},
+    "dataset": {"datasets", "lowers_care"},
     "sync": {"members"},
 }
-WITHOUT_PROVIDER = ("files", "sync")  # kinds of sources that call nothing outside by themselves
+WITHOUT_PROVIDER = ("files", "dataset", "sync")  # kinds of sources that call nothing outside by themselves
 TARGET_NEEDS = {
     "branch": None,
     "dcat": "url",
@@ -70,6 +72,7 @@ def check(document: Document, settings: Settings) -> None:
         *_datasets(settings),
         *_sources(settings),
         *_sync(settings),
+        *derived_problems(settings),
         *_own_output(document, settings),
         *_targets(settings),
         *_bucket_options(settings),
@@ -168,7 +171,7 @@ def _provider(source: SourceSettings, path: str) -> Iterator[Problem]:
     if source.provider is None:
         return
     if source.kind in WITHOUT_PROVIDER:
-        why = "nothing outside is called" if source.kind == "files" else "its members call; give it to them"
+        why = "nothing outside is called" if source.kind != "sync" else "its members call; give it to them"
         yield f"{path}.provider", f"`provider` does not apply to a source of kind `{source.kind}`: {why}"
     else:
         yield from _provider_name(source.provider, path)
@@ -284,6 +287,11 @@ def _member(sync: SourceSettings, member: SourceSettings) -> str | None:
         return (
             f"sync `{sync.id}` has the sync `{member.id}` among its members; name the members of "
             f"`{member.id}` instead"
+        )
+    if member.kind == "dataset":
+        return (
+            f"sync `{sync.id}` has `{member.id}` among its members, which reads other datasets; give it a "
+            "schedule of its own, or none: a change of its inputs starts it"
         )
     if member.dataset != sync.dataset:
         return (

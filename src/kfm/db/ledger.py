@@ -45,6 +45,7 @@ from kfm.model.runs import (
 if TYPE_CHECKING:
     from kfm.db.branches import EmbeddedBranches
     from kfm.db.catalogue import Replicas
+    from kfm.db.derived import DerivedSources
     from kfm.db.replays import Replays
     from kfm.db.requests import Bursts, Requests
     from kfm.db.schedules import ScheduleStates
@@ -324,6 +325,11 @@ class Ledger(LedgerReader):
         from kfm.db.catalogue import Replicas
 
         return Replicas(self._database)
+
+    def derived(self) -> DerivedSources:
+        from kfm.db.derived import DerivedSources
+
+        return DerivedSources(self._database)
 
     def bursts(self) -> Bursts:
         from kfm.db.requests import Bursts

@@ -15,6 +15,7 @@ from kfm.model.runs import Attempt, Backlog, CallRetry, ChainLink, OutboxMessage
 if TYPE_CHECKING:
     from kfm.db.branches import EmbeddedBranchReader
     from kfm.db.catalogue import CatalogueReader
+    from kfm.db.derived import DerivedReader
     from kfm.db.replays import ReplayReader
     from kfm.db.requests import RequestReader
     from kfm.db.schedules import ScheduleReader
@@ -424,6 +425,12 @@ class LedgerReader:
         return [incidents.notification_from(row) for row in found]
 
     # --- branches ----------------------------------------------------------------------
+
+    def derived_reader(self) -> DerivedReader:
+        """What derived sources have read and asked for."""
+        from kfm.db.derived import DerivedReader
+
+        return DerivedReader(self._database)
 
     def branch_reader(self) -> EmbeddedBranchReader:
         """The branches that are tables here."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kfm.db import governance, node_branches, quarantine, requests, rows
+from kfm.db import derived, governance, node_branches, quarantine, requests, rows
 from kfm.db.outbox import Journal
 from kfm.db.session import Session
 from kfm.model.records import GovernanceEntry
@@ -70,6 +70,7 @@ def promote(session: Session, request: Promote, journal: Journal) -> PromoteResu
     row = session.one("runs.by_id", run_id=request.run_id)
     assert row is not None
     run = rows.run_from(row)
+    derived.pin(session, run, request.inputs)
     journal.end(session, request.closes, request.retries, run, now_ms)
     quarantine.succeeded(session, request.run_id, now_ms)
     journal.watch.succeeded(session, run, now_ms)

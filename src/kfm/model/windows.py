@@ -105,6 +105,20 @@ def window_of(spec: str, zone: str, at_ms: int) -> Window:
     return Window(spec=spec, start_ms=start_ms, end_ms=end_ms)
 
 
+def fits_into(inner: str, outer: str) -> bool:
+    """Does every window of the one length lie in one window of the other, in the same zone?"""
+    if inner == outer or NO_WINDOW in (inner, outer) or "/" in inner + outer:
+        return inner == outer or NO_WINDOW not in (inner, outer)  # a named start fits or does not, by itself
+    small, large = _alignable(inner), _alignable(outer)
+    if small.time_ms:
+        return not large.time_ms or large.time_ms % small.time_ms == 0
+    small_days, large_days = small.weeks * 7 or small.days, large.weeks * 7 or large.days
+    if small_days:
+        return large_days % small_days == 0 if large_days else not large.time_ms and small_days == 1
+    small_months, large_months = (one.years * 12 or one.months for one in (small, large))
+    return bool(large_months) and large_months % small_months == 0
+
+
 def next_window(window: Window, zone: str) -> Window:
     """The window that begins where this one ends."""
     return _neighbour(window, zone, forward=True)

@@ -47,6 +47,7 @@ def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
         "breakers": _breakers(settings, ledger),
         "incidents": _incidents(ledger),
         "pending_projections": pending,
+        "stale": _stale(ledger, settings),
         "lineage": _lineage(ledger),
         "units": _units(ledger),
         "requests": _requests(ledger),
@@ -91,6 +92,15 @@ def _incidents(ledger: Any) -> list[dict[str, Any]]:
     from kfm.reports.incidents import incident_document
 
     return [incident_document(incident) for incident in found]
+
+
+def _stale(ledger: Any, settings: Any) -> list[dict[str, Any]]:
+    """Derived datasets whose inputs have changed since."""
+    if not any(source.datasets for source in settings.sources):
+        return []
+    from kfm.reports.derived import stale_documents
+
+    return stale_documents(ledger, settings)
 
 
 def _lineage(ledger: Any) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from typing import Literal
 from msgspec.structs import replace
 
 from kfm.calls.runtime import HERE
+from kfm.model.derived import missing_of, not_there_yet
 from kfm.model.errors import Busy, Cancelled, LostLease, PlanDrifted
 from kfm.model.records import GateResult, GovernanceEntry, Run
 from kfm.model.retry_budgets import budget_ends_ms, limits_of
 from kfm.model.run_state import Fence
-from kfm.model.runs import Promote
+from kfm.model.runs import PinnedInputs, Promote
 from kfm.model.times import parse_rfc3339
 from kfm.ports import Source as Upstream
 from kfm.publish.manifest import diff
@@ -316,6 +317,7 @@ class RunExecutor:
                     events=tuple((event.event_type, event.payload) for event in prepared.staged.events),
                     branch=prepared.branch,
                     request_id=entered.request_id,
+                    inputs=_inputs_of(prepared),
                     **nodes.ending("complete"),
                 )
             )
@@ -325,7 +327,7 @@ class RunExecutor:
                 raise LostLease(f"{subject.scope} has passed to another run.")
             if answer.answer in ("promoted", "unchanged"):
                 changed = answer.answer == "promoted"
-                reason = entered.reason if prepared.item else "Upstream has nothing for this window."
+                reason = entered.reason if prepared.item else self._nothing(prepared)
                 if prepared.item and not changed:
                     reason += " The outcome is what is published already."
                 return self._end.report(
@@ -340,6 +342,12 @@ class RunExecutor:
                     sequence=answer.sequence or None,
                 )
         raise Busy("Policies or the head kept changing while this run was being promoted.")
+
+    def _nothing(self, prepared: preparation.PreparedVersion) -> str:
+        """Why nothing was published."""
+        if missing_of(prepared.pins):
+            return not_there_yet(prepared.pins, (self._subject.window.start_ms, self._subject.window.end_ms))
+        return "Upstream has nothing for this window."
 
     def _require_plan(
         self,
@@ -369,3 +377,7 @@ class RunExecutor:
             "policies": self._kernel.policies.bundle_id,
         }
         return self._end.entry("promotion", entered.run.run_id, facts)
+
+
+def _inputs_of(prepared: preparation.PreparedVersion) -> PinnedInputs | None:
+    return PinnedInputs(pins=prepared.pins, published=prepared.item is not None) if prepared.pins else None

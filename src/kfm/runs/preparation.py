@@ -10,6 +10,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from kfm.calls.guard import retry_text
+from kfm.model.derived import InputPin, missing_of
 from kfm.model.errors import PathConflict, StoreCorrupt
 from kfm.model.input_hash import fingerprint as fingerprint_of
 from kfm.model.records import (
@@ -38,6 +39,7 @@ from kfm.runs.artifacts import RunLog
 from kfm.runs.fetch import fetch_all
 from kfm.runs.kernel import Kernel
 from kfm.runs.nodes import TRANSFORM, Nodes
+from kfm.sources.dataset import DatasetSource
 from kfm.runs.transform import Context, Input, conduct, own_branch, publish_as_fetched, run_pipeline
 
 Check = Callable[[], None]
@@ -47,6 +49,7 @@ Head = tuple[Promotion, Manifest] | None
 class Discovered(Record, frozen=True):
     found: tuple[Found, ...]
     fingerprint: str
+    pins: tuple[InputPin, ...] = ()  # of a derived dataset: the versions that it is made of
 
 
 class PreparedVersion(Record, frozen=True):
@@ -57,6 +60,7 @@ class PreparedVersion(Record, frozen=True):
     report: ValidationReport | None  # None: no contract was declared
     staged: Staged
     branch: str | None = None  # where the nodes of its pipeline worked
+    pins: tuple[InputPin, ...] = ()
     arrived_ms: int = 0  # when what it is made from was seen first
 
 
@@ -66,7 +70,8 @@ def discover(upstream: Upstream, subject: RunSubject) -> Discovered:
     for each in found:
         if by_path.setdefault(each.path, each.uri) != each.uri:
             raise PathConflict(f"{each.path} would hold {by_path[each.path]} and {each.uri}.")
-    return Discovered(found=found, fingerprint=fingerprint_of(found))
+    pins = upstream.pins if isinstance(upstream, DatasetSource) else ()
+    return Discovered(found=found, fingerprint=fingerprint_of(found), pins=pins)
 
 
 def prepare(
@@ -87,11 +92,12 @@ def prepare(
     """`arrived_ms`: what a snapshot is dated by, where its inputs have no times of their own."""
     fetched = _fetch(kernel, upstream, discovered.found, objects, log, check, nodes)
     seen = tuple(replace(each.found, checksum=f"sha256:{each.sha256}", size=each.size) for each in fetched)
-    nodes.learn(inputs=seen)
+    nodes.learn(inputs=seen, pins=discovered.pins)
 
     nodes.begin(TRANSFORM, discovered.fingerprint)
-    nodes.learn(inputs=seen)
-    pipeline = subject.source.pipeline
+    nodes.learn(inputs=seen, pins=discovered.pins)
+    # A derived dataset is made of all its inputs, or not at all.
+    pipeline = subject.source.pipeline if not missing_of(discovered.pins) else None
     function = kernel.load_pipeline(pipeline) if pipeline else publish_as_fetched
     log.step("pipeline", pipeline or "publish as fetched")
     context = Context(
@@ -137,6 +143,7 @@ def prepare(
         item=_item(subject, staged.assets, objects, state, _as_of(seen, arrived_ms)) if staged.assets else None,
         report=report,
         staged=staged,
+        pins=discovered.pins,
         arrived_ms=arrived_ms,
         branch=own_branch(run_id) if isinstance(function, Pipeline) else None,
     )

@@ -266,9 +266,11 @@ def run_due(
     """Account for the scheduled times that have come, work off the requests that are due, promised attempts
     included, and return when each of these has ended or was put off. `on_ended` gets each as it ends, and
     whether an attempt was made in vain."""
+    from kfm.runs.dataset_changes import follow_changes
     from kfm.service.runner import recover
 
     make_scheduler(app, schedules).step()
+    follow_changes(app)
     recover(app)
     due = _due(app)
     return _worked_off(app, due, on_ended) if due else []

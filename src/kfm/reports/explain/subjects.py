@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 
 _PLACE = re.compile(r"(?P<run>[0-9A-Za-z-]+)(?:#(?P<attempt>[0-9]{1,6}))?(?:/(?P<node>[a-z_-]+))?")
+STALE_MAX = 10  # windows that are named
 SCHEDULE, PROVIDER = "schedule:", "provider:"  # say what a name is of
 _SCHEDULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _CODE = re.compile(r"(?i)kfm\d{3}", re.ASCII)
@@ -198,7 +199,7 @@ def _now(
         )
     dataset_id = wanted if of_dataset else calls[0].dataset_id if calls else run.dataset_id if run else wanted
     blocked = _blocked(ledger, ref, dataset_id, settings, now_ms)
-    first, *others = [*blocked, newest_one.reason]
+    first, *others = [*blocked, *_stale(ledger, ref, settings), newest_one.reason]
     return Explanation(
         kind=ref.type,  # type: ignore[arg-type]
         id=wanted,
@@ -216,6 +217,25 @@ def _shown(ledger: LedgerReader, dataset_id: str) -> list[Sentence]:
     when = f"promoted at {moment(last.promoted_at_ms)} by run {last.run_id}"
     text = f"Readers see version {last.sequence}, {when}."
     return [of_promotion(text, last)]
+
+
+def _stale(ledger: LedgerReader, ref: Ref, settings: Settings | None) -> list[Sentence]:
+    """The windows of a derived dataset or source whose inputs have changed since, the oldest first."""
+    if settings is None:
+        return []
+    from kfm.model.derived import derived_sources
+    from kfm.reports.derived import stale_of, stale_sentence
+
+    found = [
+        one
+        for source in derived_sources(settings)
+        if ref.id in (source.id, source.dataset)
+        for one in stale_of(ledger, source)
+    ]
+    sentences = [Sentence(text=stale_sentence(one), record=ref) for one in found[:STALE_MAX]]
+    if len(found) > STALE_MAX:
+        sentences.append(Sentence(text=f"And {len(found) - STALE_MAX} more windows are stale.", record=ref))
+    return sentences
 
 
 def _blocked(
