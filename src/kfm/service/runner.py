@@ -59,6 +59,7 @@ class ServiceOptions(Record, frozen=True):
     schedules: bool = True
     runs: bool = True
     worker: bool = True
+    changes: bool = True  # of datasets, that others are made of
     part: RequestPart = "all"  # of the requests, that its runners work off
 
 
@@ -221,7 +222,7 @@ class ServiceThreads:
             self._thread("claims", self._keeper)
             self._thread("recovery", self._recovery)
             self._thread("evidence", self._maintenance)
-            if derived_sources(self._loaded.settings):
+            if self._options.changes and derived_sources(self._loaded.settings):
                 self._thread("changes", self._follower)
         if self._options.schedules:
             self._thread("schedules", self._scheduler)

@@ -240,12 +240,12 @@ def test_windows_that_do_not_lie_in_each_other_are_refused(project: Derived) -> 
 
 def test_a_dataset_is_not_less_restricted_than_what_it_is_made_of(project: Derived) -> None:
     """Unless somebody says why, in the configuration."""
-    project.configure_derived(readings_rights=RIGHTS.replace("Public}", "Public, level: restricted}"))
+    project.configure_derived(readings_rights=RIGHTS.replace("level: public", "level: restricted"))
     refused = project.kfm("config", "check")
     assert refused.code == 2
     assert "`exposure` is public and is made of `readings`, which is restricted" in refused.err
     project.configure_derived(
-        readings_rights=RIGHTS.replace("Public}", "Public, level: restricted}"),
+        readings_rights=RIGHTS.replace("level: public", "level: restricted"),
         extra="lowers_care: Only counts are published",
     )
     assert project.kfm("config", "check").code == 0
@@ -300,7 +300,7 @@ def test_provenance_joins(project: Derived) -> None:
     """The file and the version that the one run generated are what the other used."""
     project.publish_inputs()
     made = project.run("exposure", daily(1))
-    producer = project.runs("readings")[-1]["run_id"]
+    producer = project.runs("readings")[0]["run_id"]
     used = _graph(project, made["run_id"])
     generated = _graph(project, producer)
     names = {each["@id"] for each in generated if "kfm:Output" in each["@type"]}
@@ -312,6 +312,6 @@ def test_provenance_joins(project: Derived) -> None:
 
 
 def _graph(project: Inside, run_id: str) -> list[dict[str, Any]]:
-    shown = project.kfm("lineage", "show", run_id, "--prov")
+    shown = project.kfm("lineage", "prov", run_id)
     assert shown.code == 0, shown.err
     return list(json.loads(shown.out)["@graph"])
