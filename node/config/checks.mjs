@@ -136,6 +136,10 @@ function* providerName(name, path) {
 
 /** @param {any} source @param {string} path @returns {Generator<Problem>} */
 function* kindOf(source, path) {
+  if (source.kind === "dataset") {
+    yield [`${path}.kind`, `source \`${source.id}\` is made of other datasets, which only Python's kfm runs; give such sources a configuration of their own`];
+    return;
+  }
   const needed = NEEDS[source.kind];
   if (!needed) {
     yield [`${path}.kind`, `there is no kind of source \`${head(source.kind, 40)}\`${nearest(source.kind, sortedByPoints(Object.keys(NEEDS)))}`];
