@@ -540,7 +540,10 @@ def _dataset_graph(session: CommandSession, svg: str | None, direction: str) -> 
     with session.app(read_only=True) as app:
         cells, reads = dataset_graph(app.ledger, app.settings)
         title = f"datasets of environment {app.settings.environment}"
-    summary = ", ".join(f"{count} {word}" for word, count in _counted(cells).items())
+    words = _counted(cells)
+    summary = ", ".join(
+        counted(count, word) if word in ("source", "dataset") else f"{count} {word}" for word, count in words.items()
+    )
     if svg is not None:
         direct: Any = direction
         _write(svg, picture(cells, reads, title=title, description=summary, direction=direct))

@@ -35,8 +35,8 @@ from kfm.model.bucket_options import option_problems
 from kfm.model.energy import FIGURE_MIN, FIGURES_MAX
 from kfm.model.errors import ConfigError, WindowError
 from kfm.model.quantities import did_you_mean
-from kfm.model.windows import NO_WINDOW
 from kfm.model.settings import Hook, Settings, SourceSettings, Target, own_places, takes_in
+from kfm.model.windows import NO_WINDOW
 
 BAD_CHARACTERS = f"has characters that are not allowed: {NAME_RULE}"
 _PIPELINE = re.compile(r"[^:]+\.(?:py|mjs):[A-Za-z_]\w*")  # .mjs: run by the Node.js twin

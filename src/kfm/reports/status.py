@@ -175,6 +175,10 @@ def _headline(
             f"of dataset {pending['dataset_id']}"
         )
         return _line("behind", sentence, OPERATOR, "kfm project")
+    for stale in document["stale"]:
+        windows = f"{stale['windows']} window{'s' if stale['windows'] > 1 else ''}"
+        sentence = f"behind: inputs of {windows} of dataset {stale['dataset_id']} have changed"
+        return _line("behind", sentence, OPERATOR, "kfm schedule run-due")
     announced = settings.ingest.queues and not settings.sources  # nothing that `kfm run` could do
     if announced and document["units"] is None:
         return _line("empty", "nothing was taken in yet", "anyone who may operate", "kfm worker")

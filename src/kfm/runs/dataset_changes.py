@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kfm.model.canonical import canonical_bytes
-from kfm.model.derived import derived_sources, definition_of, wanted_windows
+from kfm.model.derived import definition_of, derived_sources, wanted_windows
+from kfm.model.quantities import counted
 from kfm.model.windows import window_of
 
 if TYPE_CHECKING:
@@ -52,9 +53,9 @@ def _note(app: App, source: SourceSettings) -> int:
         if answer != "again":
             if answer:
                 logger.info(
-                    "%s: %d windows are affected by changes of datasets",
+                    "%s: %s affected by changes of datasets",
                     source.id,
-                    answer,
+                    counted(answer, "window"),
                     extra={"source": source.id, "dataset": source.dataset},
                 )
             return answer

@@ -39,8 +39,8 @@ from kfm.runs.artifacts import RunLog
 from kfm.runs.fetch import fetch_all
 from kfm.runs.kernel import Kernel
 from kfm.runs.nodes import TRANSFORM, Nodes
-from kfm.sources.dataset import DatasetSource
 from kfm.runs.transform import Context, Input, conduct, own_branch, publish_as_fetched, run_pipeline
+from kfm.sources.dataset import DatasetSource
 
 Check = Callable[[], None]
 Head = tuple[Promotion, Manifest] | None

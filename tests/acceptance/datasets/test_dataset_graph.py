@@ -32,7 +32,7 @@ def test_as_text(project: Derived) -> None:
     assert drawn.code == 0, drawn.err
     assert [" ".join(line.split()) for line in drawn.out.splitlines()] == [
         "datasets of environment test",
-        "4 dataset, 1 derived, 2 source, 1 stale",
+        "4 datasets, 1 derived, 2 sources, 1 stale",
         "",
         "layer 1",
         "* source:readings source files",

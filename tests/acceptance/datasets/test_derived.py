@@ -315,3 +315,33 @@ def _graph(project: Inside, run_id: str) -> list[dict[str, Any]]:
     shown = project.kfm("lineage", "prov", run_id)
     assert shown.code == 0, shown.err
     return list(json.loads(shown.out)["@graph"])
+
+
+# --- the service -------------------------------------------------------------------------
+
+
+def test_a_service_notices_a_change(project: Derived) -> None:
+    """`kfm serve` asks for what a change affects, and makes it: no schedule, no command."""
+    import time
+
+    from tests.acceptance.service.served import serving
+
+    project.publish_inputs()
+    with serving(project.folder) as served:
+        _until(lambda: len(project.files("exposure")) == len(DAYS), served)
+        project.change(2)
+        project.run("readings", daily(2))
+        _until(lambda: "2 of day 2" in project.files("exposure")["2026-11-02.txt"], served)
+        time.sleep(2.5)  # it has looked again
+    asked = [one["window_start"][:10] for one in project.requests("exposure")]
+    assert sorted(asked) == ["2026-11-01", "2026-11-02", "2026-11-02", "2026-11-03"]
+    assert len(project.runs("exposure")) == len(DAYS) + 1
+
+
+def _until(done: Any, served: Any) -> None:
+    import time
+
+    ends = time.monotonic() + 40
+    while not done():
+        assert time.monotonic() < ends, served.said
+        time.sleep(0.1)
