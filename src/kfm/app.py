@@ -173,9 +173,7 @@ class App:
         from kfm.runs.transform import output_version
 
         source = self.settings.source(request.source_id)
-        window = asked_window(
-            request.window_spec, source.window, source.time_zone, self.clock.now_ms()
-        )
+        window = asked_window(request.window_spec, source.window, source.time_zone, self.clock.now_ms())
         members = [self.settings.source(member) for member in source.members]
         trigger = make_trigger(
             source,

@@ -49,7 +49,10 @@ def main() -> int:
     parser.add_argument("--serves", action="store_true", help="instead: only the services")
     parser.add_argument("--effects", type=int, metavar="KILLS", help="instead: only work that acts outside")
     parser.add_argument(
-        "--derived", type=int, metavar="KILLS", help="instead: only changes of datasets that others are made of"
+        "--derived",
+        type=int,
+        metavar="KILLS",
+        help="instead: only changes of datasets that others are made of",
     )
     parser.add_argument("--only", metavar="KIND-N", help="one trial of this seed, such as kill-17")
     parser.add_argument("--every", choices=NAMES, help="instead: a kill at every operation of one scenario")

@@ -1,7 +1,7 @@
 """Derived datasets, with processes killed between a change and what is made of it.
 
 In each round one input changes: a day of readings, or the zones. The process that promotes it, and those that
-look for changes and work them off, are killed at random commits. Then one is left alone, and the round is
+look for changes and work them off, are killed at random commits. Then one is not killed, and the round is
 judged: exactly the windows that read what has changed were made, each once, from what the inputs hold now.
 Processes are forked from one that has loaded everything, as in `tests.crash.effects`.
 """
@@ -212,7 +212,9 @@ class World:
             return
         with closing(apsw.Connection(str(path))) as connection:
             connection.set_busy_timeout(20_000)
-            connection.execute("UPDATE requests SET not_before_ms = 1 WHERE not_before_ms > 1 AND state = 'open'")
+            connection.execute(
+                "UPDATE requests SET not_before_ms = 1 WHERE not_before_ms > 1 AND state = 'open'"
+            )
             connection.execute(
                 "UPDATE retry_states SET not_before_ms = 1 WHERE not_before_ms > 1 AND fate = 'retry'"
             )

@@ -45,7 +45,9 @@ HOURS = 48
 Content = dict[tuple[str, int], str]  # dataset and hour → what it holds; the zones at hour -1
 changes = st.lists(
     st.tuples(
-        st.sampled_from(["hourly", "six", "zones"]), st.integers(0, HOURS - 1), st.sampled_from(["", "a", "b"])
+        st.sampled_from(["hourly", "six", "zones"]),
+        st.integers(0, HOURS - 1),
+        st.sampled_from(["", "a", "b"]),
     ),
     max_size=12,
 )
@@ -146,7 +148,9 @@ def test_stale_windows_equal_a_recount(history: list[tuple[str, Any]]) -> None:
                 for day in (0, 1)
                 if read(content, day) != made.get(day, frozenset()) and asked.get(day) != read(content, day)
             }
-            found = noted.note("made", before=before, seen=str(number), wanted=wanted, moved={"hourly": number})
+            found = noted.note(
+                "made", before=before, seen=str(number), wanted=wanted, moved={"hourly": number}
+            )
             before = str(number)
             assert found == len(expected)
             requested += len(expected)
@@ -179,9 +183,7 @@ def _compare(
 ) -> None:
     wanted = wanted_windows(SOURCE, heads(content), known)
     found = affected(wanted, known.values())
-    assert set(found) == {
-        span(day) for day in (0, 1) if read(content, day) != made.get(day, frozenset())
-    }
+    assert set(found) == {span(day) for day in (0, 1) if read(content, day) != made.get(day, frozenset())}
     shown = Manifest(
         dataset_id="made",
         title="",
@@ -209,8 +211,11 @@ def _compare(
     assert set(unasked(found, ())) == set(found)
 
 
-@given(st.integers(0, 10_000), st.sampled_from(["PT1H", "PT6H", "P1D", "P2D", "P1W", "P1M", "P3M", "P1Y"]),
-       st.sampled_from(["PT1H", "PT6H", "P1D", "P2D", "P1W", "P2W", "P1M", "P3M", "P1Y", "P2Y"]))
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from(["PT1H", "PT6H", "P1D", "P2D", "P1W", "P1M", "P3M", "P1Y"]),
+    st.sampled_from(["PT1H", "PT6H", "P1D", "P2D", "P1W", "P2W", "P1M", "P3M", "P1Y", "P2Y"]),
+)
 def test_windows_that_fit_lie_in_one_window(hours: int, inner: str, outer: str) -> None:
     """Where one length fits into another, every window of it ends within the window that it begins in."""
     from kfm.model.windows import fits_into

@@ -482,7 +482,9 @@ def graph_command(
     With --datasets: sources, datasets and what is made of what (* source, # dataset, > derived, ! stale).
     """
     if of_datasets == (run is not None):
-        raise UsageError("Name a pipeline run, or use --datasets.", remedy="`kfm graph last`, `kfm graph --datasets`.")
+        raise UsageError(
+            "Name a pipeline run, or use --datasets.", remedy="`kfm graph last`, `kfm graph --datasets`."
+        )
     if run is None:
         _dataset_graph(session, svg, direction)
         return
@@ -542,7 +544,8 @@ def _dataset_graph(session: CommandSession, svg: str | None, direction: str) -> 
         title = f"datasets of environment {app.settings.environment}"
     words = _counted(cells)
     summary = ", ".join(
-        counted(count, word) if word in ("source", "dataset") else f"{count} {word}" for word, count in words.items()
+        counted(count, word) if word in ("source", "dataset") else f"{count} {word}"
+        for word, count in words.items()
     )
     if svg is not None:
         direct: Any = direction

@@ -179,7 +179,9 @@ def render(document: dict[str, Any], word: str) -> list[str]:
         )
     for pin in document["datasets_read"]:
         version = f"version {pin['version']}" if pin["version"] else "no version"
-        lines.append(f"{'made of'.ljust(width)}  {one_line(pin['dataset_id'])} {version}, read as {pin['read_as']}")
+        lines.append(
+            f"{'made of'.ljust(width)}  {one_line(pin['dataset_id'])} {version}, read as {pin['read_as']}"
+        )
     if document["next_step"] is not None:
         lines.append(f"{'next'.ljust(width)}  {one_line(document['next_step'].line)}")
     lines += _request_lines(document)
@@ -206,7 +208,9 @@ def _request_lines(document: dict[str, Any]) -> list[str]:
         what = "its promised attempt" if ADOPTED in one["details"] else one["kind"]
         by = counted(one["members"], "announced object") if one["members"] else f"by {one['actor']}"
         if changes := one["details"].get(CHANGES):
-            by = "changed dataset " + ", ".join(f"{name} (version {number})" for name, number in changes.items())
+            by = "changed dataset " + ", ".join(
+                f"{name} (version {number})" for name, number in changes.items()
+            )
         lines.append(f"  {utc(one['accepted_at'])}  {word}  {what}, {one_line(by)}: {one['request_id']}")
         objects = [each for each in document["objects"] if each.request_id == one["request_id"]]
         lines += [f"    {one_line(named(objects, one['members']))}"] if objects else []

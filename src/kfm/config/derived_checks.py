@@ -79,11 +79,14 @@ def _lowered_care(settings: Settings, source: SourceSettings, path: str) -> Iter
         name, its, own = lowered[0]
         yield (
             f"{path}.datasets.{name}",
-            f"`{source.dataset}` is {own} and is made of `{name}`, which is {its}: give it that level, or say "
-            "in `lowers_care` why it may be less restricted",
+            f"`{source.dataset}` is {own} and is made of `{name}`, which is {its}: give it that level, or "
+            "say in `lowers_care` why it may be less restricted",
         )
     elif source.lowers_care is not None and not lowered:
-        yield f"{path}.lowers_care", "`lowers_care` lowers nothing: no dataset that it reads is more restricted"
+        yield (
+            f"{path}.lowers_care",
+            "`lowers_care` lowers nothing: no dataset that it reads is more restricted",
+        )
 
 
 def _circle(settings: Settings) -> Iterator[Problem]:

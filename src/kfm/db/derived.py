@@ -71,7 +71,7 @@ class DerivedSources(DerivedReader):
         wanted: Mapping[Span, str],
         moved: Mapping[str, int],
     ) -> int | Literal["again"]:
-        """Gather a request for each window that is affected and was not asked for with this content; how many.
+        """Gather a request for each affected window that was not asked for with this content; how many.
 
         One transaction with the note of what was looked at, and nothing if another process was faster.
         `again`: a window was made in between that `wanted` does not know. `moved`: the inputs that have

@@ -166,8 +166,8 @@ class RunEventBuilder:
         folder: str,
         masked: Callable[[str], str | None] = lambda _dataset_id: None,
     ) -> None:
-        """Files of the project that are named by relative paths are seen from `folder`; `masked` is the mask of
-        a dataset that must not be named."""
+        """Files of the project that are named by relative paths are seen from `folder`; `masked` is the
+        mask of a dataset that must not be named."""
         self._mask_of = masked
         self._namespace = namespace
         self._folder = folder
@@ -298,7 +298,7 @@ class RunEventBuilder:
         return Datasets(inputs, outputs, {kind: count for kind, count in more.items() if count})
 
     def _pinned(self, known: Circumstances) -> list[dict[str, Any]]:
-        """The versions of other datasets that are read, by the names that the runs which made them give them."""
+        """The versions of other datasets that are read, named as by the runs that made them."""
         found = []
         for pin in known.pins[:NAMED_MAX]:
             hidden = self._mask_of(pin.dataset_id)

@@ -337,7 +337,7 @@ class Entities:
         return [ref(self._collection()), *refs(self._read_versions()), *files]
 
     def _read_versions(self) -> dict[str, InputPin]:
-        """The versions of other datasets that were read, by the names that the runs which made them give them."""
+        """The versions of other datasets that were read, named as by the runs that made them."""
         if self._mask is not None:
             return {}
         return {keys.version_urn(pin.version_id): pin for pin in self._evidence.pins if pin.version_id}

@@ -221,7 +221,7 @@ def upstream_of(settings: Settings) -> dict[str, tuple[str, ...]]:
 
 
 def cycle_in(upstream: Mapping[str, Sequence[str]]) -> list[str] | None:
-    """A circle of datasets, each made of the one before, the first named again at its end; None: there is none."""
+    """A circle of datasets, each made of the one before, the first one again at its end; None: none."""
     from graphlib import CycleError, TopologicalSorter
 
     try:
@@ -233,7 +233,7 @@ def cycle_in(upstream: Mapping[str, Sequence[str]]) -> list[str] | None:
 
 
 def lowered_care(settings: Settings, source: SourceSettings) -> list[tuple[str, CareLevel, CareLevel]]:
-    """The inputs of a derived source that are more restricted than its dataset: input, its level, the dataset's."""
+    """The inputs that are more restricted than the dataset made of them: input, its level, the dataset's."""
 
     def level(dataset_id: str) -> CareLevel | None:
         declared = settings.declared(dataset_id)
@@ -271,7 +271,9 @@ def made_in_order(settings: Settings, chosen: Sequence[str]) -> list[str]:
         ready = next(
             one
             for one in waiting
-            if not any(settings.source(other).dataset in needed.get(one, ()) for other in waiting if other != one)
+            if not any(
+                settings.source(other).dataset in needed.get(one, ()) for other in waiting if other != one
+            )
         )
         waiting.remove(ready)
         placed.append(ready)

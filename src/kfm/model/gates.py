@@ -260,8 +260,8 @@ def rights_gate(dataset: DatasetSettings) -> GateResult:
 def window_gate(
     dataset_id: str, window: Window, newest: Window | None, *, work: str | None = ANY_WORK
 ) -> GateResult:
-    """May this window take the place of what the dataset shows? `newest`: the newest that it shows of a source
-    whose windows replace each other; None: none.
+    """May this window take the place of what the dataset shows? `newest`: the newest that it shows of a
+    source whose windows replace each other; None: none.
 
     `work`: the command that asks for what it would refuse. A force passes it.
     """

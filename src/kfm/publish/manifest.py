@@ -164,9 +164,11 @@ def same_content(one: Item, other: Item) -> bool:
     """Do two items hold the same files, whatever window they are labelled with?"""
 
     def files(item: Item) -> tuple[Any, ...]:
-        return item.partition, item.bbox, [
-            (asset.path, asset.sha256, asset.media_type, asset.roles) for asset in item.assets
-        ]
+        return (
+            item.partition,
+            item.bbox,
+            [(asset.path, asset.sha256, asset.media_type, asset.roles) for asset in item.assets],
+        )
 
     return files(one) == files(other)
 

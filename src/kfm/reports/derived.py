@@ -1,4 +1,4 @@
-"""Derived datasets as reports tell of them: stale windows, pins of a run, the graph of datasets. Reads only."""
+"""Reports about derived datasets: stale windows, pins of a run, the graph of datasets. Reads only."""
 
 from __future__ import annotations
 
@@ -77,13 +77,17 @@ def pin_document(pin: InputPin) -> dict[str, Any]:
 
 def pin_text(pin: InputPin) -> str:
     how = "its window" if pin.read_as == "window" else "all of it"
-    return f"{pin.dataset_id} version {pin.sequence}, {how}" if pin.sequence else f"{pin.dataset_id}: no version"
+    return (
+        f"{pin.dataset_id} version {pin.sequence}, {how}" if pin.sequence else f"{pin.dataset_id}: no version"
+    )
 
 
 # --- the graph ---------------------------------------------------------------------------
 
 
-def dataset_graph(ledger: LedgerReader, settings: Settings) -> tuple[list[NodeCell], dict[str, tuple[str, ...]]]:
+def dataset_graph(
+    ledger: LedgerReader, settings: Settings
+) -> tuple[list[NodeCell], dict[str, tuple[str, ...]]]:
     """Sources and datasets in an order in which each comes after what it is made of, and what each reads."""
     members = {member for source in settings.sources for member in source.members}
     stale = {one["source_id"]: one for one in stale_documents(ledger, settings)}
@@ -106,7 +110,9 @@ def dataset_graph(ledger: LedgerReader, settings: Settings) -> tuple[list[NodeCe
                     reason = counted(late["windows"], "window") if late else _read_words(source)
                     cells.append(NodeCell(_source(source.id), word, reason))
                     reads[_source(source.id)] = tuple(sorted(source.datasets))
-            feeding = [_source(one.id) for one in settings.sources if one.dataset == name and one.id not in members]
+            feeding = [
+                _source(one.id) for one in settings.sources if one.dataset == name and one.id not in members
+            ]
             head = heads.get(name)
             reads[name] = tuple(feeding)
             cells.append(NodeCell(name, "dataset", f"version {head.sequence}" if head else "no version"))
@@ -136,7 +142,10 @@ def dataset_graph_document(
                 "word": cell.word,
                 "reason": cell.reason,
                 "reads": [
-                    {"kind": "source" if each.startswith("source:") else "dataset", "node": each.removeprefix("source:")}
+                    {
+                        "kind": "source" if each.startswith("source:") else "dataset",
+                        "node": each.removeprefix("source:"),
+                    }
                     for each in reads[cell.id]
                 ],
             }

@@ -140,7 +140,9 @@ def prepare(
     state = _run_state(subject, run_id, discovered.fingerprint, report)
     return PreparedVersion(
         fingerprint=discovered.fingerprint,
-        item=_item(subject, staged.assets, objects, state, _as_of(seen, arrived_ms)) if staged.assets else None,
+        item=_item(subject, staged.assets, objects, state, _as_of(seen, arrived_ms))
+        if staged.assets
+        else None,
         report=report,
         staged=staged,
         pins=discovered.pins,

@@ -161,7 +161,9 @@ def output_version(
 
 def _definition(source: SourceSettings) -> dict[str, Any]:
     plain = msgspec.to_builtins(source)
-    made_of = {"datasets": plain["datasets"]} if source.datasets else {}  # versions of before have no such field
+    made_of = (
+        {"datasets": plain["datasets"]} if source.datasets else {}
+    )  # versions of before have no such field
     return {name: plain[name] for name in _DECISIVE} | made_of
 
 

@@ -292,7 +292,9 @@ def _worked_off(
 ) -> list[UpdateRequest]:
     from kfm.service.runner import ServiceOptions, ServiceThreads
 
-    service = ServiceThreads(app.loaded, ServiceOptions(schedules=False, worker=False, changes=False), app.another)
+    service = ServiceThreads(
+        app.loaded, ServiceOptions(schedules=False, worker=False, changes=False), app.another
+    )
     reader, ended = app.ledger.request_reader(), []
     waiting = {one.request_id: one for one in due}
     service.start()

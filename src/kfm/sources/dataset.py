@@ -54,9 +54,7 @@ class DatasetSource:
                     part=part_of(items),
                 )
             )
-            found += [
-                self._found(dataset_id, item, asset, window) for item in items for asset in item.assets
-            ]
+            found += [self._found(dataset_id, item, asset, window) for item in items for asset in item.assets]
         self.pins = tuple(pins)
         return [] if missing_of(pins) else settled(self._source.id, found, self._limits)
 
@@ -84,9 +82,8 @@ class DatasetSource:
             modified_ms=item.interval_ms[1] if asset.modified_ms is None else asset.modified_ms,
         )
 
-
     def _address(self, dataset_id: str, asset: Asset) -> str:
-        """The name of the file, as the run that made it has named it; it is published with what is made of it."""
+        """The name of the file, as by the run that made it; it is published with what is made of it."""
         public = self._public_name(dataset_id)
         if public == dataset_id or self._public_name(self._source.dataset) != self._source.dataset:
             return file_urn(dataset_id, asset.path, asset.sha256)

@@ -40,7 +40,7 @@ MONTHLY = (
     "  - {id: monthly, dataset: monthly, kind: dataset, datasets: {exposure: window}, window: P1M, "
     'pipeline: "pipeline.py:joined"}\n'
 )
-PIPELINE = '''
+PIPELINE = """
 from datetime import datetime, UTC
 
 
@@ -58,7 +58,7 @@ def table(context):
 
 def joined(context):
     context.publisher.write_file(f"{day(context.window)[:7]}.txt", lines(context).encode())
-'''
+"""
 
 
 def daily(day: int) -> str:
@@ -132,7 +132,8 @@ class Derived(Inside):
         for one in self.requests(source):
             if one["state"] == "done" and one["request_id"] not in before:
                 published = any(
-                    run["run_id"] == one["run_id"] and self._promoted(run["run_id"]) for run in self.runs(source)
+                    run["run_id"] == one["run_id"] and self._promoted(run["run_id"])
+                    for run in self.runs(source)
                 )
                 day = int(one["window_start"][8:10])
                 name = daily(day)
@@ -184,7 +185,9 @@ class Derived(Inside):
             head = app.ledger.head(dataset_id)
             assert head is not None
             promotion, manifest = head
-            items = tuple(one for one in manifest.items if day.replace("-", "") + "T" not in one.id.split("_")[1])
+            items = tuple(
+                one for one in manifest.items if day.replace("-", "") + "T" not in one.id.split("_")[1]
+            )
             assert len(items) == len(manifest.items) - 1
             fewer = replace(manifest, items=items)
             free = empty["run_id"]

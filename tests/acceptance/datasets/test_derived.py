@@ -86,7 +86,7 @@ def test_an_input_without_a_version_is_not_there_yet(project: Derived) -> None:
 
 
 def test_another_window_changes_nothing(project: Derived) -> None:
-    """A promotion that does not touch what a run reads leaves it unchanged, although its input has a new version."""
+    """A promotion that does not touch what a run reads leaves it unchanged."""
     project.publish_inputs()
     project.run("exposure", daily(1))
     project.change(2)
@@ -162,7 +162,9 @@ def test_derived_over_several_steps(project: Derived) -> None:
 
 def test_kfm_run_makes_inputs_before_what_is_made_of_them(project: Derived) -> None:
     """One command over all sources: what is derived comes last, wherever it stands in the file."""
-    ran = json.loads(project.kfm("run", "--json", "--window", daily(1), "--source", "exposure", "--source", "readings").out)
+    ran = json.loads(
+        project.kfm("run", "--json", "--window", daily(1), "--source", "exposure", "--source", "readings").out
+    )
     assert [one["source_id"] for one in ran["results"]] == ["readings", "exposure"]
 
 
@@ -239,7 +241,7 @@ def test_windows_that_do_not_lie_in_each_other_are_refused(project: Derived) -> 
 
 
 def test_a_dataset_is_not_less_restricted_than_what_it_is_made_of(project: Derived) -> None:
-    """Unless somebody says why, in the configuration."""
+    """Unless the configuration says why."""
     project.configure_derived(readings_rights=RIGHTS.replace("level: public", "level: restricted"))
     refused = project.kfm("config", "check")
     assert refused.code == 2

@@ -1,4 +1,4 @@
-"""The pages about derived datasets and about folders without windows are true: what they show is what happens."""
+"""The pages about derived datasets and folders without windows are true: what they show happens."""
 
 from __future__ import annotations
 

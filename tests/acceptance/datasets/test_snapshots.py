@@ -55,7 +55,6 @@ def items(project: Inside) -> list[dict[str, Any]]:
     return [json.loads(one.read_bytes()) for one in sorted(found)]
 
 
-
 def test_the_same_bytes_make_no_version_whatever_the_day(
     folder: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,7 +121,9 @@ def test_people_read_no_window(folder: Inside) -> None:
 
 def test_a_plan_of_it_is_applied_as_it_was_read(folder: Inside) -> None:
     """What is dated by its arrival is dated by the plan that binds it."""
-    folder.write("pipeline.py", "def publish(context):\n    context.publisher.write_file('n.csv', b'a\\n1\\n')\n")
+    folder.write(
+        "pipeline.py", "def publish(context):\n    context.publisher.write_file('n.csv', b'a\\n1\\n')\n"
+    )
     folder.configure(
         source="{id: notes, dataset: levels, kind: files, folder: incoming, window: none, "
         "pattern: none-*, pipeline: 'pipeline.py:publish'}"
@@ -162,7 +163,7 @@ def test_a_pattern_with_a_window_is_refused_by_the_check(folder: Inside) -> None
 
 def test_schedules_ask_for_it(folder: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every scheduled time asks for the one work: unchanged as long as nothing has changed; missed times of
-    many days are made up for by one."""
+    many days are caught up by one."""
     folder.write(
         "cron.yml",
         "version: 1\nschedules:\n"
@@ -194,7 +195,9 @@ def test_an_older_window_does_not_become_the_head_without_a_word(daily: Inside) 
     assert "shows 2026-11-15 00:00 … 2026-11-16 00:00 UTC, which is newer" in refused.err
     assert "--force --rationale TEXT --ticket ID" in refused.err
     assert [one["id"] for one in items(daily)] == ["notes_20261115T000000Z_20261116T000000Z"]
-    forced = daily.kfm("run", "--window", OLD, "--force", "--rationale", "the 15th is wrong", "--ticket", "T-1")
+    forced = daily.kfm(
+        "run", "--window", OLD, "--force", "--rationale", "the 15th is wrong", "--ticket", "T-1"
+    )
     assert forced.code == 0, forced.err
     assert [one["id"] for one in items(daily)] == ["notes_20261114T000000Z_20261115T000000Z"]
 

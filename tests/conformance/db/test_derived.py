@@ -1,4 +1,4 @@
-"""What derived sources have read and asked for: the same on every database, and once whoever looks."""
+"""What derived sources have read and asked for: the same on every database, and once for all processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def pins(text: str) -> tuple[InputPin, ...]:
 def test_pins_come_with_the_promotion(desk: Desk) -> None:
     """What a run has read is there with its success, and its window counts as made."""
     run = desk.admitted("a")
-    assert desk.promote(run, "one", inputs=PinnedInputs(pins=pins("one"), published=True)).answer == "promoted"
+    assert (
+        desk.promote(run, "one", inputs=PinnedInputs(pins=pins("one"), published=True)).answer == "promoted"
+    )
     reader = desk.store.derived_reader()
     assert reader.pins(run.run_id) == pins("one")
     (window,) = reader.windows(SOURCE)
@@ -38,7 +40,9 @@ def test_pins_come_with_the_promotion(desk: Desk) -> None:
 def test_a_promotion_that_is_lost_pins_nothing(desk: Desk) -> None:
     """Pins are part of the one transaction."""
     run = desk.admitted("a")
-    lost = desk.promote(run, "one", fence=run.fence + 1, inputs=PinnedInputs(pins=pins("one"), published=True))
+    lost = desk.promote(
+        run, "one", fence=run.fence + 1, inputs=PinnedInputs(pins=pins("one"), published=True)
+    )
     assert lost.answer == "lost"
     assert desk.store.derived_reader().windows(SOURCE) == []
     assert desk.store.derived_reader().pins(run.run_id) == ()
@@ -53,7 +57,7 @@ def test_nothing_published_is_not_made(desk: Desk) -> None:
 
 
 def test_a_change_is_noted_once(desk: Desk) -> None:
-    """Of two that have looked at the same, one gathers; what was gathered becomes one request for each window."""
+    """Of two that have looked at the same, one gathers; that becomes one request for each window."""
     noted, wanted = desk.store.derived(), {DAY: "a", NEXT: "b"}
     looks = {"before": None, "seen": "1", "wanted": wanted, "moved": {"air": 3, "zones": 7}}
     assert noted.note(SOURCE, **looks) == 2  # type: ignore[arg-type]
@@ -72,12 +76,14 @@ def test_a_change_is_noted_once(desk: Desk) -> None:
 
 
 def test_the_same_content_is_asked_for_once_and_another_again(desk: Desk) -> None:
-    """Asked, made and gone back are three states: only what is wanted, not made and not asked for is asked."""
+    """Only what is wanted, not made and not asked for is asked for."""
     noted = desk.store.derived()
 
     def look(number: int, digest_: str) -> int | str:
         before = noted.seen(SOURCE)
-        return noted.note(SOURCE, before=before, seen=str(number), wanted={DAY: digest_}, moved={"air": number})
+        return noted.note(
+            SOURCE, before=before, seen=str(number), wanted={DAY: digest_}, moved={"air": number}
+        )
 
     assert look(1, "a") == 1
     assert look(2, "a") == 0
