@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from kfm.db.session import Database, Session
+from kfm.db.session import Database, Row, Session
 from kfm.model.derived import DerivedWindow, InputPin, Span, affected, pins_digest, unasked
 from kfm.model.records import Run
 from kfm.model.requests import change_member
@@ -124,6 +124,6 @@ def _advance(session: Session, source_id: str, before: str | None, seen: str) ->
     return session.one("derived_sources.advance", source_id=source_id, before=before, seen=seen) is not None
 
 
-def _of_window(session: Session, query: str, source_id: str, span: Span, **more: str) -> tuple[object, ...]:
+def _of_window(session: Session, query: str, source_id: str, span: Span, **more: str) -> Row:
     found = session.all(query, source_id=source_id, window_start_ms=span[0], window_end_ms=span[1], **more)
-    return tuple(found[0]) if found else ()
+    return found[0] if found else ()

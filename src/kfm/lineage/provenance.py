@@ -338,9 +338,15 @@ class Entities:
 
     def _read_versions(self) -> dict[str, InputPin]:
         """The versions of other datasets that were read, named as by the runs that made them."""
+        # Files of a dataset that must not be named have a name that does not tell it.
+        named = {file[0] for one in self._evidence.inputs if (file := keys.file_of_urn(one.uri))}
         if self._mask is not None:
             return {}
-        return {keys.version_urn(pin.version_id): pin for pin in self._evidence.pins if pin.version_id}
+        return {
+            keys.version_urn(pin.version_id): pin
+            for pin in self._evidence.pins
+            if pin.version_id and pin.dataset_id in named
+        }
 
     def _collection(self) -> str:
         evidence = self._evidence
@@ -357,22 +363,19 @@ class Entities:
             "kfm:members": whole(len(found)),
             **known(prov_hadMember=refs(found)),
         }
-        named = {file[0] for one in self._evidence.inputs if (file := keys.file_of_urn(one.uri))}
-        versions = [
-            {
-                "@id": name,
-                "@type": ["prov:Entity", "prov:Collection", "kfm:DatasetVersion"],
-                "dcterms:identifier": pin.version_id,
-                "kfm:sequence": whole(pin.sequence),
-                # Files of a dataset that must not be named have no name that tells it.
-                **known(
-                    prov_specializationOf=ref(keys.dataset_urn(pin.dataset_id))
-                    if pin.dataset_id in named
-                    else None
-                ),
-            }
-            for name, pin in sorted(self._read_versions().items())
-        ]
+        versions: list[Thing] = []
+        for name, pin in sorted(self._read_versions().items()):
+            versions += [
+                dataset(pin.dataset_id, masked=False),
+                {
+                    "@id": name,
+                    "@type": ["prov:Entity", "prov:Collection", "kfm:DatasetVersion"],
+                    "dcterms:identifier": pin.version_id,
+                    "prov:specializationOf": ref(keys.dataset_urn(pin.dataset_id)),
+                    "spdx:checksum": checksum(pin.version_id or ""),
+                    "kfm:sequence": whole(pin.sequence),
+                },
+            ]
         return [collection, *versions, *(self._input(name, found[name]) for name in sorted(found))]
 
     def _input(self, name: str, found: Found) -> Thing:

@@ -128,9 +128,9 @@ def wanted_windows(
         for item in manifest.items if manifest else ():
             if item.is_snapshot:
                 continue
-            window = window_of(source.window, source.time_zone, item.window_start_ms)
-            if item.window_end_ms <= window.end_ms:  # what reaches beyond lies in no window
-                found.setdefault((window.start_ms, window.end_ms), []).append(item)
+            around = window_of(source.window, source.time_zone, item.window_start_ms)
+            if item.window_end_ms <= around.end_ms:  # what reaches beyond lies in no window
+                found.setdefault((around.start_ms, around.end_ms), []).append(item)
         spans |= found.keys()
 
     def parts(window: Span) -> dict[str, str]:

@@ -311,6 +311,60 @@ def test_provenance_joins(project: Derived) -> None:
     assert names <= inputs
     versions = {each["@id"] for each in used if "kfm:DatasetVersion" in each["@type"]}
     assert len(versions) == 3  # of the two inputs, and its own
+    newest = _graph(project, project.runs("readings")[-1]["run_id"])
+    made_version = {each["@id"] for each in newest if "prov:generatedAtTime" in each and "kfm:files" in each}
+    assert made_version <= versions
+    assert len(made_version) == 1
+    _conforms(used)
+
+
+def _conforms(graph: list[dict[str, Any]]) -> None:
+    """The document keeps to the shapes that ship."""
+    import pyshacl
+    import rdflib
+
+    from kfm.lineage.provenance import CONTEXT
+    from tests.acceptance.cli.test_export import SHAPES
+
+    document = json.dumps({"@context": CONTEXT, "@graph": graph})
+    data = rdflib.Graph().parse(data=document, format="json-ld")
+    conforms, _, text = pyshacl.validate(data, shacl_graph=rdflib.Graph().parse(SHAPES, format="turtle"))
+    assert conforms, text
+
+
+def test_a_masked_input_is_not_named_by_what_is_made_of_it(project: Derived) -> None:
+    """Lineage, provenance and what is published name neither dataset nor files; lineage joins by mask."""
+    project.publish_inputs()
+    project.configure_derived(
+        readings_rights=RIGHTS.replace("level: public", "level: restricted"),
+        extra="lowers_care: Only counts are published",
+    )
+    (project.folder / ".kfm/lineage/openlineage.jsonl").unlink(missing_ok=True)
+    made = project.run("exposure", daily(1))
+    assert made["word"] == "published"
+    told = [
+        event
+        for event in project.events()
+        if event["run"]["facets"]["kfmRunState"]["run_id"] == made["run_id"]
+    ]
+    assert told
+    prov = project.kfm("lineage", "prov", made["run_id"]).out
+    shown = "".join(
+        path.read_text() for path in (project.folder / "published/exposure").rglob("*.json") if path.is_file()
+    )
+    for text in (json.dumps(told), prov, shown):
+        assert "readings" not in text
+        assert "2026-11-01/2026-11-01.csv" not in text
+        assert "zones" in text or text == shown
+    joined = [
+        one
+        for event in told
+        if event["eventType"] == "COMPLETE"
+        for one in event["inputs"]
+        if one["namespace"] == "masked"
+    ]
+    assert joined
+    assert all(one["name"].startswith("masked-") for one in joined)
 
 
 def _graph(project: Inside, run_id: str) -> list[dict[str, Any]]:
