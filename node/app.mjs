@@ -16,7 +16,8 @@ import { providerOf, providersOf } from "./model/breaker.mjs";
 import { BackendUnavailable, ConfigError, PlanError, isCode, why } from "./model/errors.mjs";
 import { IncidentRenderer } from "./model/incidents.mjs";
 import { MASK_KEY, isMasked, mask, namesByDataset } from "./model/redaction.mjs";
-import { ownPlaces, takesIn } from "./model/settings.mjs";
+import { expectationRules, ownPlaces, takesIn } from "./model/settings.mjs";
+import { takes } from "./model/targets.mjs";
 import { resolveWindow } from "./model/windows.mjs";
 import { repr, sortedByPoints } from "./model/wording.mjs";
 import { LocalObjects } from "./objects/local.mjs";
@@ -84,6 +85,7 @@ export class App {
     const store = new Ledger(database, this.#lineageEmitter(masking), this.#incidentRenderer(masking));
     if (this.settings.incidents.length || this.settings.datasets.some(isMasked)) key.value = store.mark(MASK_KEY) ?? store.ensureMark(MASK_KEY, this.ids.new() + this.ids.new());
     store.rememberNames(namesByDataset(this.settings, (source) => providersOf(source, (id) => this.loaded.source(id))));
+    store.rememberExpectations(expectationRules(this.settings));
     return store;
   }
 
@@ -126,7 +128,9 @@ export class App {
   /** Where the configured targets show a dataset, by the names of lineage. @param {string} datasetId @returns {[string, string][]} */
   #homes(datasetId) {
     const homes = [];
+    const dataset = this.loaded.dataset(datasetId);
     for (const target of this.settings.publish) {
+      if (dataset && !takes(target, dataset)) continue;
       // What a job uploads is not found under its path, and a catalogue has no data.
       if (["noop", "github-actions", "dcat", "stac"].includes(target.kind)) continue;
       if (target.url !== null) {
@@ -147,7 +151,11 @@ export class App {
       const users = settings.sources.filter((/** @type {any} */ source) => providersOf(source, (id) => loaded.source(id)).includes(name));
       return !users.length || users.some((/** @type {any} */ source) => hidden.has(source.dataset));
     };
-    return new IncidentRenderer({ environment: settings.environment, masked, mask: masking, hide: (text) => loaded.hide(text) });
+    const responsible = (/** @type {string} */ name) => {
+      const { owner = null, escalate = null } = loaded.dataset(name) ?? {};
+      return { owner: owner && { name: owner.name, contact: owner.contact }, escalation: escalate && { after: escalate.after, to: escalate.to, at: null } };
+    };
+    return new IncidentRenderer({ environment: settings.environment, masked, mask: masking, hide: (text) => loaded.hide(text), responsible });
   }
 
   // --- the kernel ----------------------------------------------------------------------

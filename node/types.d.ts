@@ -25,7 +25,7 @@ export type Run = {
   window_start_ms: number; window_end_ms: number; partition: string | null; pipeline_version: string;
   status: "running" | "success" | "failed"; attempts: number; fence: number; start_time_ms: number;
   end_time_ms: number | null; fingerprint: string | null; version_id: string | null;
-  error_code: string | null; error_message: string | null; force: number; correction: string | null;
+  error_code: string | null; error_message: string | null; force: number; correction: string | null; outcome: string | null;
 };
 export type GateResult = {
   gate: string; allowed: boolean; reason: string; policy_ids: string[];
@@ -40,7 +40,7 @@ export type Invocation = {
   invocation_id: string; run_id: string | null; source_id: string; dataset_id: string; trigger_type: string;
   idempotency_key: string; outcome: string | null; actor: string; requested_at_ms: number;
   claimed_actor: string | null; rationale: string | null; ticket: string | null; reason: string | null;
-  reason_code: string | null; gates: GateResult[];
+  reason_code: string | null; gates: GateResult[]; window_start_ms: number | null; window_end_ms: number | null;
 };
 export type Lock = {
   scope: string; fence: number; holder: { worker_id: string; run_id: string } | null;

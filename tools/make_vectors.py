@@ -27,6 +27,7 @@ from tools.vector_cases import (  # noqa: E402
     identity,
     machines,
     retrying,
+    showing,
     signing,
     starting,
     times,
@@ -50,6 +51,7 @@ FAMILIES: list[Family] = [
         costs,
         auditing,
         expressions,
+        showing,
     )
     for family in module.FAMILIES
 ]

@@ -156,7 +156,7 @@ def _default(field: Any) -> str:
         return "required"
     if isinstance(value, msgspec.Struct):
         return "see below"
-    if value is None:
+    if value is None or value is msgspec.UNSET:
         return "none"
     if value in ((), {}, []):
         return "empty"

@@ -169,6 +169,6 @@ function facts({ code, cause, remedy, command, until_ms }) {
 
 /** @param {import("../runs/plan.mjs").Plan} plan */
 function planDocument(plan) {
-  const { digest, base_sequence, version_id, fingerprint, made_at, tally } = plan.header;
-  return { digest, base_version: base_sequence, version_id, fingerprint, made_at, unchanged: isUnchanged(plan), tally, changes: plan.changes };
+  const { digest, base_sequence, version_id, fingerprint, made_at, tally, targets } = plan.header;
+  return { digest, base_version: base_sequence, version_id, fingerprint, made_at, unchanged: isUnchanged(plan), targets: targets ?? [], tally, changes: plan.changes };
 }

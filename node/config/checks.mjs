@@ -249,6 +249,25 @@ function* targets(settings) {
     if (!ID.test(name)) yield [`${path}.name`, `the target name \`${head(name, 40)}\` ${BAD_CHARACTERS}`];
     else if (used.has(name)) yield [path, `two targets are called \`${name}\`; give one of them a \`name\``];
     used.add(name);
+    yield* takenProblems(settings, target, path);
+  }
+}
+
+/** Ids and levels that contradict the datasets that are there. @param {any} settings @param {any} target @param {string} path @returns {Generator<Problem>} */
+function* takenProblems(settings, target, path) {
+  const known = new Map(settings.datasets.map((/** @type {any} */ one) => [one.id, one]));
+  for (const field of ["datasets", "care"]) if (target[field]?.length === 0) yield [`${path}.${field}`, `\`${field}\` must not be empty: the target would show nothing; leave it out`];
+  for (const [position, pattern] of target.datasets.entries()) {
+    const here = `${path}.datasets[${position}]`;
+    if (/[*?[]/.test(pattern)) continue;
+    if (!known.has(pattern)) {
+      yield [here, `the target names \`${pattern}\`, which is not one of the datasets${nearest(pattern, [...known.keys()])}`];
+      continue;
+    }
+    const level = known.get(pattern).rights?.care.level;
+    if (level === "blocked") yield [here, `the target names \`${pattern}\`, whose CARE level is blocked: it is shown nowhere`];
+    else if (level && target.care !== null && !target.care.includes(level))
+      yield [here, `the target names \`${pattern}\`, whose CARE level is ${level}, and its \`care\` does not take that level; add it, or name no levels`];
   }
 }
 

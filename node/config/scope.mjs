@@ -29,6 +29,7 @@ export function requireInScope(loaded, sourceIds) {
   if (store !== null && !store.startsWith("sqlite:")) throw outOfScope("The ledger is in PostgreSQL");
   if (settings.objects !== null) throw outOfScope("The objects are in a bucket");
   if (settings.people.length) throw outOfScope("The configuration gives people roles");
+  if (Object.keys(settings.licences).length) throw outOfScope("The configuration declares licences");
   if (Object.keys(settings.providers).length) throw outOfScope("The configuration sets limits of providers");
   if (Object.values(settings.retry).some((value) => value !== null)) throw outOfScope("The configuration sets retry budgets");
   const collector = environ.OTEL_EXPORTER_OTLP_ENDPOINT || settings.telemetry.otlp;
@@ -38,7 +39,11 @@ export function requireInScope(loaded, sourceIds) {
   for (const id of sourceIds) {
     const source = loaded.source(id);
     for (const each of [source, ...source.members.map((/** @type {string} */ member) => loaded.source(member))]) {
+      if (each.approval === "required") throw outOfScope(`The source ${each.id} needs an approval of each preview`);
+      if (each.approvals) throw outOfScope(`The source ${each.id} has rules for standing approvals`);
       if (each.retry) throw outOfScope(`The source ${each.id} has a retry budget of its own`);
+      if (each.not_yet.length) throw outOfScope(`The source ${each.id} waits for data (\`not_yet\`)`);
+      if (each.expect !== null && each.expect.rows_min !== null) throw outOfScope(`The source ${each.id} expects rows (\`expect.rows_min\`)`);
       if (each.kind === "bucket") throw outOfScope(`The source ${each.id} is a bucket`);
       if (each.pipeline && !rpartition(each.pipeline, ":")[0].endsWith(".mjs")) throw outOfScope(`The pipeline ${each.pipeline} is written in Python`);
     }

@@ -79,6 +79,7 @@ function* references(settings) {
   for (const target of settings.publish) yield* named(target.options);
   for (const hook of settings.incidents) {
     yield* all({ url: hook.url ?? "", secret: hook.secret ?? "" });
+    yield* all({ user: hook.user ?? "", password: hook.password ?? "" });
     yield* named(hook.options);
   }
   for (const queue of settings.ingest.queues) yield* named(queue.options);
@@ -117,8 +118,9 @@ export function* inlineSecrets(settings) {
   }
   for (const [index, hook] of settings.incidents.entries()) {
     yield* inTable(hook.options, `incidents[${index}].options`);
-    yield* inTable({ secret: hook.secret ?? "" }, `incidents[${index}]`);
-    yield* inAddress(hook.url, `incidents[${index}].url`);
+    yield* inTable({ secret: hook.secret ?? "", password: hook.password ?? "" }, `incidents[${index}]`);
+    if (hook.kind === "chat" && hook.url && !isReference(hook.url)) yield [`incidents[${index}].url`, `\`url\` is a secret: who knows it can write there; ${WAY_OUT}`];
+    else yield* inAddress(hook.url, `incidents[${index}].url`);
   }
   yield* inAddress(settings.store, "store");
   yield* inTable(settings.telemetry.headers, "telemetry.headers");

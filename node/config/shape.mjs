@@ -104,7 +104,7 @@ class Walker {
       const child = path ? `${path}.${key}` : key;
       if (Object.hasOwn(value, key)) made[key] = this.walk(value[key], field, child);
       else if ((kind.required ?? []).includes(key)) this.say(path, `\`${key}\` is missing from \`${last(path)}\``);
-      else made[key] = structuredClone(/** @type {any} */ (field).default ?? null);
+      else if (Object.hasOwn(/** @type {any} */ (field), "default")) made[key] = structuredClone(/** @type {any} */ (field).default); // else it is not set at all
     }
     return made;
   }

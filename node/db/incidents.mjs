@@ -23,10 +23,12 @@ export class IncidentTracker {
     else if (seen.state !== "closed" && kept.state === "closed") this.#resolved(session, incidents.causeOf(incidents.providerTrouble(kept.provider)), nowMs, null);
   }
 
-  /** Its source works again. @param {Session} session @param {import("../types.js").Run} run @param {number} nowMs */
-  succeeded(session, run, nowMs) {
-    const { source_id, dataset_id } = run;
-    for (const [cause] of session.all("incident_subjects.causes", { source_id, dataset_id })) this.#resolved(session, cause, nowMs, source_id);
+  /** What was wrong with the window is over; overdue it is as long as its data is not there. @param {Session} session @param {import("../types.js").Run} run @param {number} nowMs @param {boolean} isThere */
+  succeeded(session, run, nowMs, isThere) {
+    const { source_id, window_start_ms, window_end_ms, partition } = run;
+    const kept = isThere ? null : incidents.windowSubject(source_id, window_start_ms, window_end_ms);
+    const found = session.all("incident_subjects.of_window", { source_id, window_start_ms, window_end_ms, partition_key: partition ?? "" }).filter(([, subject]) => subject !== kept);
+    for (const cause of [...new Set(found.map(([one]) => one))].sort()) this.#resolved(session, cause, nowMs, found.filter(([one]) => one === cause).map(([, subject]) => subject));
   }
 
   /** @param {Session} session @param {any} trouble @param {number} nowMs */
@@ -57,15 +59,15 @@ export class IncidentTracker {
   /** 1 if it was not among them. @param {Session} session @param {string} cause @param {any} trouble */
   #addSubject(session, cause, trouble) {
     if (trouble.count !== null) return 0;
-    return session.one("incident_subjects.add", { cause, subject: trouble.subject, dataset_id: trouble.name, source_id: trouble.source_id }) ? 1 : 0;
+    return session.one("incident_subjects.add", { cause, subject: trouble.subject, dataset_id: trouble.name, source_id: trouble.source_id, window_start_ms: null, window_end_ms: null }) ? 1 : 0;
   }
 
-  /** @param {Session} session @param {string} cause @param {number} nowMs @param {string | null} source_id */
-  #resolved(session, cause, nowMs, source_id) {
+  /** @param {Session} session @param {string} cause @param {number} nowMs @param {string[] | null} subjects */
+  #resolved(session, cause, nowMs, subjects) {
     const row = session.one("incidents.get_for_update", { cause });
     if (row === null) return;
-    if (source_id !== null) {
-      session.all("incident_subjects.remove", { cause, source_id });
+    if (subjects !== null) {
+      for (const subject of subjects) session.all("incident_subjects.remove_one", { cause, subject });
       if (session.one("incident_subjects.any", { cause }) !== null) return;
     }
     const [over, change] = incidents.resolved(rows.incidentFrom(row), nowMs);

@@ -115,7 +115,7 @@ export class Ledger extends LedgerReader {
     let sequence = head ? rows.promotionFrom(head).sequence : 0;
     if (sequence !== request.base_sequence) return { answer: "head-moved", sequence };
     const nowMs = session.nowMs();
-    const succeeded = session.one("runs.succeed", { run_id, fence, end_time_ms: nowMs, fingerprint: request.fingerprint, version_id });
+    const succeeded = session.one("runs.succeed", { run_id, fence, end_time_ms: nowMs, fingerprint: request.fingerprint, version_id, outcome: outcomeOf(request) });
     if (succeeded === null) return { answer: "lost", sequence: 0 }; // taken over under another scope
     const answered = requests.endWithRun(session, run_id, "success", request.reason, nowMs);
     if (!answered.includes(request.request_id) && requests.isCancelled(session, request.request_id)) throw new Undo({ answer: "cancelled", sequence: 0 });
@@ -134,7 +134,7 @@ export class Ledger extends LedgerReader {
     this.journal.end(session, request.closes, request.retries, run, nowMs);
     session.all("retry_states.remove", { run_id });
     session.all("held.resolve_work", { run_id, released_at_ms: nowMs });
-    this.journal.incidents.succeeded(session, run, nowMs);
+    this.journal.incidents.succeeded(session, run, nowMs, outcomeOf(request) !== "absent");
     // What the version was given in this transaction, in the chain, too: else its row could tell another.
     const placed = (/** @type {any} */ entry) => entry.kind !== "promotion" ? entry : { ...entry, recorded_at_ms: nowMs, details: { ...entry.details, sequence, policy_epoch: request.policy_epoch } };
     governance.append(session, request.entries.map(placed));
@@ -242,6 +242,17 @@ export class Ledger extends LedgerReader {
     });
   }
 
+  /** From now on windows are expected of these sources, by these rules, unless that is known. @param {[string, string][]} rules */
+  rememberExpectations(rules) {
+    const known = new Set(this.session.all("expectations.list", {}).map(([source, rule]) => `${source} ${rule}`));
+    const fresh = rules.filter(([source, rule]) => !known.has(`${source} ${rule}`));
+    if (!fresh.length) return;
+    this.database.write((/** @type {Session} */ session) => {
+      const since_ms = session.nowMs();
+      for (const [source_id, rule] of fresh) session.all("expectations.ensure", { source_id, rule, since_ms });
+    });
+  }
+
   /** Masked names, by dataset, are kept for good: they stay masked when no configuration has them. @param {Record<string, string[]>} names */
   rememberNames(names) {
     if (!Object.keys(names).length) return;
@@ -255,6 +266,12 @@ export class Ledger extends LedgerReader {
       session.all("marks.move", { name: MASKED_NAMES, seen, value: rows.textOf(merged) });
     });
   }
+}
+
+/** What a successful run came to. @param {any} request */
+function outcomeOf({ found, manifest }) {
+  if (found !== "data") return found;
+  return manifest ? "published" : "unchanged";
 }
 
 /** @param {import("../types.js").Breaker} one @param {import("../types.js").Breaker} other */

@@ -7,7 +7,7 @@ import { whole } from "../model/wording.mjs";
 /** @typedef {import("../types.js").Run} Run */
 
 const RUN =
-  "run_id source_id dataset_id pipeline_id idempotency_key work_key work_base revision trigger_type window_spec window_start_ms window_end_ms partition pipeline_version status attempts fence start_time_ms end_time_ms fingerprint version_id error_code error_message force correction".split(" ");
+  "run_id source_id dataset_id pipeline_id idempotency_key work_key work_base revision trigger_type window_spec window_start_ms window_end_ms partition pipeline_version status attempts fence start_time_ms end_time_ms fingerprint version_id error_code error_message force correction outcome".split(" ");
 const PROMOTION = "dataset_id sequence version_id run_id fence policy_epoch promoted_at_ms".split(" ");
 const SWITCH = "scope position rationale actor set_at_ms".split(" ");
 const BREAKER = "provider state failures opened_at_ms probe_until_ms fence tripped_at_ms closed_at_ms".split(" ");
@@ -20,11 +20,11 @@ const RETRY_STATE = "run_id attempt grants grant_attempts granted_at_ms not_befo
 const REQUEST =
   "request_id key kind source_id dataset_id window_start_ms window_end_ms actor accepted_at_ms not_before_ms claimed_actor rationale ticket correction schedule_id instant_ms request_uuid envelope_hash needs_approval details state outcome reason run_id plan_digest claimed_by claim_until_ms tries cancel ended_at_ms blocked_by is_bound by_person tried_at_ms".split(" ");
 const INVOCATION =
-  "invocation_id run_id source_id dataset_id trigger_type idempotency_key outcome actor requested_at_ms claimed_actor rationale ticket reason gates reason_code".split(" ");
+  "invocation_id run_id source_id dataset_id trigger_type idempotency_key outcome actor requested_at_ms claimed_actor rationale ticket reason gates reason_code window_start_ms window_end_ms".split(" ");
 const INCIDENT =
-  "cause incident_id about name kind error_class error_code message subject state occurrence changes affected opened_at_ms last_at_ms resolved_at_ms".split(" ");
+  "cause incident_id about name kind error_class error_code message subject state occurrence changes affected opened_at_ms last_at_ms resolved_at_ms acknowledged_at_ms acknowledged_by escalated_at_ms".split(" ");
 const APPROVAL =
-  "request_id kind subject digest requested_by requested_at_ms rationale ticket state approved_by approved_at_ms approval_rationale about dataset_id requested_names expires_at_ms used_by used_attempt used_at_ms rejected_by rejected_at_ms rejection_rationale".split(" ");
+  "request_id kind subject digest requested_by requested_at_ms rationale ticket state approved_by approved_at_ms approval_rationale about dataset_id requested_names expires_at_ms used_by used_attempt used_at_ms rejected_by rejected_at_ms rejection_rationale terms fingerprint base_sequence superseded_by revoked_by revoked_at_ms revocation_rationale".split(" ");
 const FOUND = ["uri", "path", "media_type", "size", "modified_ms", "etag", "checksum", "version"];
 const ENERGY = ["cpu_us", "energy_uwh", "co2_ug", "assumption", "method", "package_uwh"];
 
@@ -91,7 +91,7 @@ export const retryStateFrom = (row) => record(RETRY_STATE, row);
 /** @param {any[]} row */
 export const incidentFrom = (row) => record(INCIDENT, row);
 /** @param {any} incident */
-export const incidentParameters = (incident) => withStorable({ ...incident }, ["name", "message", "subject"]);
+export const incidentParameters = (incident) => withStorable({ ...incident }, ["name", "message", "subject", "acknowledged_by"]);
 
 /** @param {any[]} row */
 export function approvalFrom(row) {

@@ -3,9 +3,10 @@
 import { canonicalText, sha256Text } from "./canonical.mjs";
 import { gateResult } from "./gates.mjs";
 
-/** The digest that an approval of one attempt is about. @param {any} dataset @param {string} workBase */
-export function attemptDigest(dataset, workBase) {
-  return sha256Text(canonicalText({ kfm: "approval/1", kind: "attempt", dataset_id: dataset.id, rights: dataset.rights, work_base: workBase }));
+/** The digest that an approval of one attempt is about. @param {any} dataset @param {string} workBase @param {import("./targets.mjs").ReachedTarget[]} targets */
+export function attemptDigest(dataset, workBase, targets) {
+  const named = targets.length ? { targets } : {}; // without any it is the document of earlier versions
+  return sha256Text(canonicalText({ kfm: "approval/1", kind: "attempt", dataset_id: dataset.id, rights: dataset.rights, work_base: workBase, ...named }));
 }
 
 /** The approval that the next attempt may use up: the one that lapses first. @param {any[]} approvals @param {string} digest @param {number} nowMs */

@@ -10,9 +10,16 @@ import { counted, head } from "./wording.mjs";
 const MESSAGE_CHARS_MAX = 1_000;
 const NAMESPACE = "90b64ece-1410-5460-84ba-ac0f489c4cf2";
 const WITHHELD = "Withheld: the dataset is not to be seen.";
-const SEVERITY = { "circuit-open": "warning", "dead-letter": "warning", quarantine: "error", halt: "critical" };
-const RANK = /** @type {Record<string, number>} */ ({ "circuit-open": 0, "dead-letter": 0, quarantine: 1, halt: 2 });
+const SEVERITY = /** @type {Record<string, string>} */ ({
+  "circuit-open": "warning", "dead-letter": "warning", overdue: "warning", "approval-waiting": "warning", withdrawn: "warning", quarantine: "error", halt: "critical",
+});
+const RANK = Object.fromEntries(Object.entries(SEVERITY).map(([kind, severity]) => [kind, ["warning", "error", "critical"].indexOf(severity)]));
 const TYPES = { open: "incident.opened", worse: "incident.worsened", resolved: "incident.resolved" };
+
+/** The subject of what is about a window, not about a run of it. @param {string} sourceId @param {number} startMs @param {number} endMs */
+export function windowSubject(sourceId, startMs, endMs) {
+  return `${sourceId} ${rfc3339(startMs)}/${rfc3339(endMs)}`;
+}
 
 /** @param {any} trouble */
 export function causeOf(trouble) {
@@ -53,6 +60,7 @@ export function raised(seen, trouble, affected, incident_id, nowMs) {
     const opened = {
       cause: causeOf(trouble), incident_id, about, name, kind, error_class, error_code, message, subject, state: "open",
       occurrence: (seen?.occurrence ?? 0) + 1, changes: 1, affected, opened_at_ms: nowMs, last_at_ms: nowMs, resolved_at_ms: null,
+      acknowledged_at_ms: null, acknowledged_by: null, escalated_at_ms: null,
     };
     return [opened, "open"];
   }
@@ -79,12 +87,13 @@ function stepOf(affected) {
 
 /** Renders changes of incidents as notifications: masked names, redacted text. */
 export class IncidentRenderer {
-  /** @param {{environment: string, masked: (about: string, name: string) => boolean, mask: (name: string) => string, hide: (text: string) => string}} around */
-  constructor({ environment, masked, mask: masking, hide }) {
+  /** @param {{environment: string, masked: (about: string, name: string) => boolean, mask: (name: string) => string, hide: (text: string) => string, responsible?: (name: string) => {owner: any, escalation: any}}} around */
+  constructor({ environment, masked, mask: masking, hide, responsible = () => ({ owner: null, escalation: null }) }) {
     this.environment = environment;
     this.masked = masked;
     this.mask = masking;
     this.hide = hide;
+    this.responsible = responsible;
   }
 
   /** @param {string} about @param {string} name @param {string} cause @param {number} occurrence */
@@ -98,6 +107,8 @@ export class IncidentRenderer {
     const name = masked ? this.mask(incident.name) : incident.name;
     const at = change === "resolved" ? incident.resolved_at_ms : incident.last_at_ms;
     const { incident_id, state, kind, about, error_class, error_code, occurrence, affected } = incident;
+    const { owner, escalation } = about === "dataset" ? this.responsible(incident.name) : { owner: null, escalation: null };
+    const instant = (/** @type {number | null} */ atMs) => (atMs === null ? null : rfc3339(atMs));
     return {
       id: uuid5(incident_id, `${incident.changes}/${change}`),
       type: /** @type {Record<string, string>} */ (TYPES)[change],
@@ -108,7 +119,7 @@ export class IncidentRenderer {
         environment: this.environment,
         change,
         state,
-        severity: /** @type {Record<string, string>} */ (SEVERITY)[kind],
+        severity: SEVERITY[kind],
         kind,
         about,
         name,
@@ -122,8 +133,12 @@ export class IncidentRenderer {
         held,
         opened_at: rfc3339(incident.opened_at_ms),
         last_at: rfc3339(incident.last_at_ms),
-        resolved_at: incident.resolved_at_ms === null ? null : rfc3339(incident.resolved_at_ms),
+        resolved_at: instant(incident.resolved_at_ms),
         command: `kfm incident show ${incident_id}`,
+        next_step: incidentStep(incident, masked),
+        owner: masked ? null : owner,
+        escalation: escalation && { ...escalation, at: instant(incident.escalated_at_ms) },
+        acknowledged_at: instant(incident.acknowledged_at_ms),
       },
     };
   }
@@ -141,8 +156,34 @@ function summary(incident, change, held, name) {
   const whom = `${incident.about} ${name}`;
   if (incident.about === "provider")
     return change === "resolved" ? `${whom} answers again` : `${whom}: circuit open after ${counted(incident.affected, "failure")} in a row`;
-  const what = `${incident.error_code} (${incident.error_class})`;
-  if (change === "resolved") return `${whom} is brought up to date again after ${what}${held ? `; ${counted(held, "run")} still quarantined` : ""}`;
-  const state = incident.kind === "halt" ? "halted" : incident.kind === "quarantine" ? "quarantined" : "dead-lettered";
-  return `${whom}: ${what}, ${counted(incident.affected, "run")} ${state}`;
+  if (change === "resolved") return `${whom}: ${over(incident)}${held ? `; ${counted(held, "run")} still quarantined` : ""}`;
+  return `${whom}: ${condition(incident)}`;
+}
+
+/** What is the matter with a dataset. @param {any} incident */
+function condition({ kind, affected, error_code, error_class }) {
+  if (kind === "overdue") return `${counted(affected, "window")} overdue`;
+  if (kind === "approval-waiting") return `${counted(affected, "request")} waiting for an approval`;
+  if (kind === "withdrawn") return `withdrawn; ${counted(affected, "target")} had to show it`;
+  const state = kind === "halt" ? "halted" : kind === "quarantine" ? "quarantined" : "dead-lettered";
+  return `${error_code} (${error_class}), ${counted(affected, "run")} ${state}`;
+}
+
+/** @param {any} incident */
+function over({ kind, error_code, error_class }) {
+  if (kind === "overdue") return "nothing is overdue any more";
+  if (kind === "approval-waiting") return "no request waits for an approval any more";
+  if (kind === "withdrawn") return "every target shows that it is withdrawn";
+  return `${error_code} (${error_class}) is over`;
+}
+
+/** What to do about it; null: it is over. Runs of Node.js meet these kinds only. @param {any} incident @param {boolean} masked */
+function incidentStep(incident, masked) {
+  if (incident.state === "resolved") return null;
+  const { kind, subject, name, incident_id } = incident;
+  const step = (/** @type {string} */ code, /** @type {string} */ sentence, /** @type {string} */ command) => ({ code, sentence, command, who: "an operator", role: "operate" });
+  if (masked) return step("show", "See what it is about", `kfm incident show ${incident_id}`);
+  if (kind === "circuit-open") return step("reset", "It is probed by itself; an operator can close the circuit", `kfm breaker reset ${name} --rationale TEXT`);
+  if (kind === "halt") return step("release", "See which rule was violated, then request the release; another person approves it", `kfm explain ${subject}`);
+  return step("explain", "See why, and correct the cause", `kfm explain ${subject}`);
 }

@@ -21,3 +21,9 @@ export function takesIn(folder, own, datasetId, what) {
 function holds(outer, inner) {
   return inner === outer || inner.startsWith(`${outer.replace(/\/+$/, "")}/`);
 }
+
+/** Which windows are expected of each source; members of a sync are expected of the sync. @param {any} settings @returns {[string, string][]} */
+export function expectationRules(settings) {
+  const members = new Set(settings.sources.flatMap((/** @type {any} */ source) => source.members));
+  return settings.sources.filter((/** @type {any} */ source) => !members.has(source.id)).map((/** @type {any} */ source) => [source.id, `${source.expect?.every ?? source.window} ${source.time_zone}`]);
+}

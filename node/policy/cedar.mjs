@@ -288,7 +288,7 @@ function stop(text) {
 export function licence(text) {
   const document = contract("policies/licences.json");
   /** @type {Map<string, string>} */
-  const groups = new Map(["open", "conditional"].flatMap((group) => document[group].map((/** @type {string} */ name) => [name, group])));
+  const groups = new Map(["open", "conditional", "unclassified"].flatMap((group) => document[group].map((/** @type {string} */ name) => [name, group])));
   const byFolded = new Map([...groups.keys()].map((name) => [folded(name), name]));
   const spellings = new Map([...byFolded, ...Object.entries(document.aliases).map(([alias, name]) => /** @type {[string, string]} */ ([folded(alias), /** @type {string} */ (name)]))]);
   const name = spellings.get(folded(text));

@@ -296,6 +296,8 @@ export class Admission {
       reason,
       reason_code: code,
       gates,
+      window_start_ms: subject.window.start_ms,
+      window_end_ms: subject.window.end_ms,
     };
   }
 

@@ -8,6 +8,7 @@ import { runStep } from "../model/next_steps.mjs";
 import { factsOf, heldRun } from "../model/quarantine.mjs";
 import { causesOf } from "../model/retry.mjs";
 import { advise, attended, budgetEndsMs, hasOpened, judged, kindOf } from "../model/retry_budgets.mjs";
+import { reached } from "../model/targets.mjs";
 import { head as firstChars } from "../model/wording.mjs";
 import { diff } from "../publish/manifest.mjs";
 import { StagingPublisher } from "../publish/publisher.mjs";
@@ -17,7 +18,7 @@ import * as runGates from "./gates.mjs";
 import { HeldLease } from "./lease.mjs";
 import { RecordedNodes } from "./nodes.mjs";
 import { ending, failedChecks } from "./outcome.mjs";
-import { comparePlans, planText } from "./plan.mjs";
+import { comparePlans, otherTargets, planText } from "./plan.mjs";
 import * as preparation from "./preparation.mjs";
 import { planFor, traceOf } from "./preview.mjs";
 import { judgeReaped } from "./retry.mjs";
@@ -27,6 +28,11 @@ import { updateTargets } from "./target_updates.mjs";
 /** @typedef {import("../types.js").Run} Run */
 
 const ROUNDS_MAX = 10;
+/** @type {Record<string, string>} */
+const NOTHING = {
+  empty: "There is nothing for this window: upstream or the pipeline says so.",
+  absent: "Upstream has no data for this window; it is still missing.",
+};
 const CALLS_MAX = 20; // invocations of a run that are looked at
 
 /** The gates refused at promotion. */
@@ -107,6 +113,8 @@ export class RunExecutor {
       ["upstream's fingerprint", planned.fingerprint, fingerprint],
     ];
     const drift = now.filter(([, was, is]) => was !== is).map(([what, was, is]) => `the ${what} is ${is}, not ${was}`);
+    const elsewhere = otherTargets(planned, reached(this.kernel.settings, this.subject.dataset));
+    if (elsewhere) drift.push(elsewhere);
     if (drift.length) admission.refuse(this.subject, new PlanDrifted(`Plan made at ${planned.made_at}: ${drift.join("; ")}.`));
   }
 
@@ -148,7 +156,7 @@ export class RunExecutor {
       });
       report = await this.#attempt(admitted, log, nodes);
     } catch (problem) {
-      report = this.#failed(admitted, problem, log, nodes);
+      report = await this.#failed(admitted, problem, log, nodes);
       if (report.outcome === "success") { // the promotion's answer had been lost
         this.#tracePromotion(report);
         this.#traceTargets(report);
@@ -196,7 +204,7 @@ export class RunExecutor {
       publisher.close();
     }
     log.step("project", `version ${report.sequence ?? "None"}`);
-    report = this.#withTargets(report);
+    report = await this.#withTargets(report);
     this.#traceTargets(report);
     return report;
   }
@@ -252,14 +260,15 @@ export class RunExecutor {
         states: prepared.staged.states,
         events: prepared.staged.events,
         request_id: admitted.requestId,
+        found: prepared.found,
         ...nodes.ending("complete"),
       });
       if (answer.answer === "cancelled") throw new Cancelled(kernel.store.cancelled(run.run_id) ?? "Its request was cancelled.");
       if (answer.answer === "lost") throw new LostLease(`${subject.scope} has passed to another run.`);
       if (!["promoted", "unchanged"].includes(answer.answer)) continue;
       const changed = answer.answer === "promoted";
-      let reason = prepared.item ? admitted.reason : "Upstream has nothing for this window.";
-      if (prepared.item && !changed) reason += " The outcome is what is published already.";
+      let reason = NOTHING[prepared.found] ?? admitted.reason;
+      if (prepared.found === "data" && !changed) reason += " The outcome is what is published already.";
       return this.#report("success", changed ? "published" : "unchanged", reason, {
         invocation,
         run: kernel.store.run(run.run_id),
@@ -286,7 +295,7 @@ export class RunExecutor {
   // --- how it ends -----------------------------------------------------------------
 
   /** End the run without a promotion, unless it turns out to have been promoted after all. @param {any} admitted @param {unknown} problem @param {RunLog} log @param {RecordedNodes} nodes */
-  #failed(admitted, problem, log, nodes) {
+  async #failed(admitted, problem, log, nodes) {
     const { kernel } = this;
     const { run, invocation } = admitted;
     const error = asError(problem, log, kernel.redact);
@@ -434,8 +443,8 @@ export class RunExecutor {
   }
 
   /** The report, after the dataset's targets were brought up to date. @param {any} report */
-  #withTargets(report) {
-    const projections = updateTargets(this.kernel, this.subject.dataset.id);
+  async #withTargets(report) {
+    const projections = await updateTargets(this.kernel, this.subject.dataset.id);
     return { ...report, projections, durationMs: this.kernel.clock.monotonicMs() - this.startedMs };
   }
 

@@ -3,6 +3,7 @@
 import { approvalSeen, attemptDigest, usableApproval } from "../model/approvals.mjs";
 import { combine, contractGate, freezeGate, rightsGate, switchGate, windowGate } from "../model/gates.mjs";
 import { runCommand } from "../model/next_steps.mjs";
+import { reached } from "../model/targets.mjs";
 import { rfc3339 } from "../model/times.mjs";
 import { newestShown } from "./staleness.mjs";
 
@@ -22,7 +23,7 @@ function facts(trigger, rationale, ticket, approval = null, halted = false, dryR
 /** An unused approval of one attempt at exactly this work. @param {any} kernel @param {Subject} subject */
 function usable(kernel, subject) {
   const known = kernel.ledger.approvals(subject.workBase);
-  return known.length ? usableApproval(known, attemptDigest(subject.dataset, subject.workBase), kernel.ledger.nowMs()) : null;
+  return known.length ? usableApproval(known, attemptDigest(subject.dataset, subject.workBase, reached(kernel.settings, subject.dataset)), kernel.ledger.nowMs()) : null;
 }
 
 /** The approval under which the present attempt of this run was begun. @param {any} ledger @param {import("../types.js").Run} run */
@@ -30,8 +31,8 @@ export function approvalOf(ledger, run) {
   return ledger.approvals(run.work_base).find((/** @type {any} */ one) => one.used_by === run.run_id && one.used_attempt === run.attempts) ?? null;
 }
 
-/** It was for the rights as they were declared then. @param {any} approval @param {any} dataset @param {string} workBase */
-const still = (approval, dataset, workBase) => (approval && approval.digest === attemptDigest(dataset, workBase) ? approval : null);
+/** It was for the rights and the targets as they were declared then. @param {any} kernel @param {any} approval @param {any} dataset @param {string} workBase */
+const still = (kernel, approval, dataset, workBase) => (approval && approval.digest === attemptDigest(dataset, workBase, reached(kernel.settings, dataset)) ? approval : null);
 
 /** @param {any} kernel @param {Subject} subject @param {string} action @param {any} approval @param {boolean} dryRun */
 function policies(kernel, subject, action, approval, dryRun) {
@@ -70,7 +71,7 @@ export function atAdmission(kernel, subject, dryRun = false) {
 /** With the approval that the run's attempt has used up; a dry-run with one that it could use. @param {any} kernel @param {Subject} subject @param {any} report @param {{run?: import("../types.js").Run, dryRun?: boolean}} [about] @returns {GateDecision} */
 export function atPromotion(kernel, subject, report, { run, dryRun = false } = {}) {
   const { dataset } = subject;
-  const approval = still(run ? approvalOf(kernel.ledger, run) : usable(kernel, subject), dataset, subject.workBase);
+  const approval = still(kernel, run ? approvalOf(kernel.ledger, run) : usable(kernel, subject), dataset, subject.workBase);
   const results = [
     contractGate(report),
     switches(kernel, dataset, true),
@@ -86,7 +87,7 @@ export function atPromotion(kernel, subject, report, { run, dryRun = false } = {
 export function atProjection(kernel, dataset, head) {
   const run = kernel.ledger.run(head.run_id);
   const entry = kernel.ledger.newestEntry("promotion", head.run_id);
-  const approval = run ? still(approvalOf(kernel.ledger, run), dataset, run.work_base) : null;
+  const approval = run ? still(kernel, approvalOf(kernel.ledger, run), dataset, run.work_base) : null;
   const context = facts(run?.trigger_type ?? "manual", entry?.rationale ?? null, entry?.ticket ?? null, approval);
   return combine([switches(kernel, dataset, true), rightsGate(dataset), ...kernel.policies.decide("publish", dataset, entry?.actor ?? "unknown", context)]);
 }

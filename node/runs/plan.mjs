@@ -3,6 +3,7 @@
 import { canonicalText, sha256Text, strictLoads } from "../model/canonical.mjs";
 import { KfmError, PlanError } from "../model/errors.mjs";
 import { requireValid } from "../model/schemas.mjs";
+import { reachedText } from "../model/targets.mjs";
 import { rfc3339 } from "../model/times.mjs";
 import { byPoints, counted, readableSize, sortedByPoints, span } from "../model/wording.mjs";
 import { diff, tally, versionId } from "../publish/manifest.mjs";
@@ -81,8 +82,16 @@ export function comparePlans(plan, actual) {
   }
   if (was.fingerprint !== now.fingerprint && !moved.length) sentences.push("the upstream fingerprint changed");
   if (gatesOf(was) !== gatesOf(now)) sentences.push("the gates decide otherwise");
+  const elsewhere = otherTargets(was, now.targets);
+  if (elsewhere) sentences.push(elsewhere);
   if (was.version_id !== now.version_id && !sentences.length) sentences.push("the outcome would be another version");
   return sentences.map((sentence) => `plan made at ${was.made_at}, ${sentence}`);
+}
+
+/** How the targets differ from those of the plan; null if they do not, or if it names none. @param {any} was @param {import("../model/targets.mjs").ReachedTarget[]} now @returns {string | null} */
+export function otherTargets(was, now) {
+  if (was.targets === undefined || canonicalText(was.targets) === canonicalText(now)) return null;
+  return `it would be ${reachedText(now)}, not ${reachedText(was.targets).replace("shown ", "")}`;
 }
 
 /** @param {Plan} plan @param {Plan} actual */
@@ -96,7 +105,7 @@ function movedNames(plan, actual) {
 
 /** @param {any} header */
 function gatesOf(header) {
-  return JSON.stringify(header.gates.map((/** @type {any} */ gate) => JSON.stringify([gate.gate, gate.allowed, gate.overridden, gate.policy_ids])).sort());
+  return JSON.stringify(header.gates.filter((/** @type {any} */ gate) => gate.gate !== "approval").map((/** @type {any} */ gate) => JSON.stringify([gate.gate, gate.allowed, gate.overridden, gate.policy_ids])).sort());
 }
 
 /** @param {any} header */
@@ -108,6 +117,7 @@ export function planLines(plan) {
   const base = header.base_sequence ? `on version ${header.base_sequence}` : "nothing published yet";
   /** @type {[string, string][]} */
   const lines = [["", `${header.dataset_id} from ${header.source_id}, ${spanOf(header)}, ${base}`]];
+  if (header.targets !== undefined) lines.push(["", `  ${reachedText(header.targets)}`]);
   for (const gate of header.gates) if (!gate.allowed && !gate.overridden) lines.push(["!", `  ! ${gate.gate}: ${gate.reason}`]);
   for (const change of changes.slice(0, ROWS_SHOWN_MAX)) {
     const sign = SIGNS[change.kind] ?? "";

@@ -11,11 +11,11 @@ import { inputOf, loadPipeline } from "./transform.mjs";
 
 /** @typedef {import("./subject.mjs").Subject} Subject */
 /** @typedef {import("../types.js").Head} Head */
-/** @typedef {{fingerprint: string, item: import("../types.js").Item | null, report: import("../types.js").Report | null, staged: import("../publish/publisher.mjs").Staged}} Prepared */
+/** @typedef {{fingerprint: string, item: import("../types.js").Item | null, report: import("../types.js").Report | null, staged: import("../publish/publisher.mjs").Staged, found: "data" | "empty" | "absent"}} Prepared */
 
 const MAIN = "main";
 
-/** @param {any} upstream @param {Subject} subject @returns {Promise<{found: import("../types.js").Found[], fingerprint: string}>} */
+/** @param {any} upstream @param {Subject} subject @returns {Promise<{found: import("../types.js").Found[], fingerprint: string, answersEmpty: boolean}>} */
 export async function discover(upstream, subject) {
   const found = await upstream.discover(subject.window);
   /** @type {Map<string, string>} */
@@ -25,7 +25,7 @@ export async function discover(upstream, subject) {
     if (other !== uri) throw new PathConflict(`${path} would hold ${other} and ${uri}.`);
     byPath.set(path, uri);
   }
-  return { found, fingerprint: fingerprintOf(found) };
+  return { found, fingerprint: fingerprintOf(found), answersEmpty: upstream.answersEmpty === true };
 }
 
 /** @param {any} report */
@@ -78,7 +78,15 @@ export async function prepare(kernel, subject, upstream, discovered, objects, pu
     code_sha: subject.work.output_version,
   };
   const item = staged.assets.length ? await itemOf(subject, staged.assets, objects, state) : null;
-  return { fingerprint: discovered.fingerprint, item, report, staged };
+  return { fingerprint: discovered.fingerprint, item, report, staged, found: foundAt(discovered, fetched, staged) };
+}
+
+/** Whether there is data for the window: nothing found is an absence, unless upstream answers for each window. @param {any} discovered @param {any[]} fetched @param {any} staged */
+function foundAt(discovered, fetched, staged) {
+  if (staged.assets.some((/** @type {any} */ asset) => asset.size)) return "data";
+  if (discovered.answersEmpty && !fetched.some((each) => each.size)) return "empty";
+  if (staged.assets.length) return "data";
+  return discovered.found.length ? "empty" : "absent"; // of what was found the pipeline made nothing
 }
 
 /** @param {any} kernel @param {any} upstream @param {any[]} found @param {any} objects @param {any} log @param {() => void} check @param {any} nodes */

@@ -3,6 +3,7 @@
 import { mayStart } from "../model/admission.mjs";
 import { refusal } from "../model/gates.mjs";
 import * as files from "../objects/files.mjs";
+import { reached } from "../model/targets.mjs";
 import { mergeItems } from "../publish/manifest.mjs";
 import { NoopPublisher } from "../publish/publisher.mjs";
 import { Trace } from "../publish/publisher_trace.mjs";
@@ -112,6 +113,7 @@ export function planFor(kernel, subject, prepared, head, gates) {
     fingerprint: prepared.fingerprint,
     output_version: subject.work.output_version,
     gates,
+    targets: reached(kernel.settings, subject.dataset),
     kfm_version: kernel.version,
     made_at_ms: kernel.clock.nowMs(),
   });

@@ -52,6 +52,7 @@ export function newRun(subject, revision, nowMs) {
     error_message: null,
     force: trigger.force ?? 0,
     correction: trigger.correction ?? null,
+    outcome: null,
   };
 }
 

@@ -2,19 +2,34 @@
 
 import { ConfigError, KfmError, TargetUnavailable, isSystemError, strerror } from "../model/errors.mjs";
 import { refusal } from "../model/gates.mjs";
+import { isShowable, stillReached } from "../model/targets.mjs";
 import * as runGates from "./gates.mjs";
 
 /** @typedef {{dataset_id: string, target: string, sequence: number | null, error: any}} TargetReport */
 
-/** Bring the targets of a dataset up to date that are behind its head. @param {any} kernel @param {string} datasetId @returns {TargetReport[]} */
-export function updateTargets(kernel, datasetId) {
+/** Bring the targets of a dataset up to date that take it and are behind its head. @param {any} kernel @param {string} datasetId @returns {Promise<TargetReport[]>} */
+export async function updateTargets(kernel, datasetId) {
   const shown = kernel.ledger.projected();
   const head = kernel.ledger.heads().find((/** @type {any} */ one) => one.dataset_id === datasetId);
   if (!head) return [];
   const looks = Boolean(kernel.loaded.dataset(datasetId));
-  const behind = kernel.targets.filter((/** @type {any} */ target) => (shown.get(`${datasetId}\n${target.name}`) ?? 0) < head.sequence || (looks && isGone(target, head)));
-  const refused = behind.length ? refusalOf(kernel, head) : null;
+  const { names, dataset, problem } = await taking(kernel, datasetId);
+  const targets = kernel.targets.filter((/** @type {any} */ target) => names?.includes(target.name) ?? true);
+  const behind = targets.filter((/** @type {any} */ target) => (shown.get(`${datasetId}\n${target.name}`) ?? 0) < head.sequence || (looks && isGone(target, head)));
+  const refused = problem ?? (behind.length ? refusalOf(kernel, head, dataset) : null);
   return behind.map((/** @type {any} */ target) => (refused ? failed(datasetId, target, refused) : updateTarget(kernel, datasetId, target)));
+}
+
+/** The names of the targets that take this dataset as it is declared now; null where none may: what is declared no more, can't be read, is blocked or has no rights is refused by name, not left out. @param {any} kernel @param {string} datasetId @returns {Promise<{names: string[] | null, dataset: any, problem: KfmError | null}>} */
+async function taking(kernel, datasetId) {
+  try {
+    const now = await kernel.loaded.current();
+    const dataset = now.datasets.find((/** @type {any} */ one) => one.id === datasetId) ?? null;
+    return { names: dataset && isShowable(dataset) ? stillReached(kernel.settings, now, dataset).map((one) => one.name) : null, dataset, problem: null };
+  } catch (error) {
+    if (error instanceof KfmError) return { names: null, dataset: null, problem: error };
+    throw error;
+  }
 }
 
 /** Is the version that this target was known to show gone? @param {any} target @param {any} head */
@@ -27,16 +42,16 @@ function isGone(target, head) {
   }
 }
 
-/** Why nothing of this dataset may be shown now; null if it may. @param {any} kernel @param {any} head */
-function refusalOf(kernel, head) {
-  const dataset = kernel.loaded.dataset(head.dataset_id);
+/** Why nothing of this dataset may be shown now; null if it may. @param {any} kernel @param {any} head @param {any} dataset */
+function refusalOf(kernel, head, dataset) {
   if (!dataset)
     return new ConfigError(`The dataset ${head.dataset_id} is promoted but not configured any more, so it is not projected.`, {
       remedy: "Configure the dataset again, and its targets are brought up to date.",
     });
   try {
     const decision = runGates.atProjection(kernel, dataset, head);
-    return decision.allowed ? null : refusal(decision);
+    if (!decision.allowed) return refusal(decision);
+    return isShowable(dataset) ? null : new ConfigError(`The dataset ${dataset.id} has no rights that let a target show it.`);
   } catch (error) {
     if (error instanceof KfmError) return error; // a gate that can't be asked does not let anything pass
     throw error;

@@ -530,7 +530,7 @@ export class HttpSource {
   /** @param {string} url @param {Response} response */
   #refusal(url, response) {
     response.close();
-    return new UpstreamUnavailable(`${this.address.shown(url)} answered ${response.status}.`, { status: response.status, retry_after: response.headers["retry-after"] ?? null });
+    return new UpstreamUnavailable(`${this.address.shown(url)} answered ${response.status}.`, { status: response.status, retry_after: response.headers["retry-after"] ?? null, ...wayOut(response.status) });
   }
 
   /** @param {Found} found @param {Response} response */
@@ -591,4 +591,14 @@ function nameOf(url, headers) {
   const path = unquote(splitUrl(url)?.path ?? "").replace(/\/+$/, "");
   const name = rpartition(path, "/")[2].replaceAll("\\", "_").replace(/^\.+/, "") || "data";
   return name.includes(".") ? name : name + suffixFor(headers["content-type"] ?? null);
+}
+
+/** Of an answer that stays the same until its cause is gone; none: asking later may help. @param {number} status @returns {{remedy?: string}} */
+function wayOut(status) {
+  if (status === 404 || status === 410) {
+    const rule = `\`not_yet: [${status}]\``;
+    return { remedy: `Check the address: \`kfm doctor\` tests it. Where data is published late, list the answer under ${rule} of the source: it is waited for then.` };
+  }
+  if ([400, 401, 403].includes(status)) return { remedy: "Check the address and its credentials: `kfm doctor` tests them." };
+  return {};
 }

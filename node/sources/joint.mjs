@@ -12,6 +12,7 @@ export function lazyHttp(source, kernel, circuit) {
     return made;
   };
   return {
+    answersEmpty: true, // nothing is found only where upstream has answered so: 204, or a list of nothing
     discover: async (/** @type {any} */ window) => (await get()).discover(window),
     open: async (/** @type {any} */ found, /** @type {number} */ offset) => (await get()).open(found, offset),
   };
@@ -20,6 +21,7 @@ export function lazyHttp(source, kernel, circuit) {
 /** Several sources, one promotion: each member's objects have a folder of their own. @param {string} sourceId @param {Map<string, any>} members @param {any} limits */
 export function syncOf(sourceId, members, limits) {
   return {
+    answersEmpty: [...members.values()].every((member) => member.answersEmpty === true),
     discover: async (/** @type {any} */ window) => {
       const all = [];
       for (const [id, member] of members) for (const found of await member.discover(window)) all.push({ ...found, path: `${id}/${found.path}` });

@@ -13,6 +13,7 @@ export function redactedSource(inner, hide) {
     ...(found.origin === undefined ? {} : { origin: hide(found.origin) }),
   });
   return {
+    answersEmpty: inner.answersEmpty === true,
     discover: async (/** @type {any} */ window) =>
       (await inner.discover(window)).map((/** @type {any} */ found) => {
         const shown = cleaned(found);

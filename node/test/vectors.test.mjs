@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync, readdirSync } from "node:fs";
 import { test } from "node:test";
 import { mayStart } from "../model/admission.mjs";
+import { attemptDigest } from "../model/approvals.mjs";
 import * as audit from "../model/audit.mjs";
 import * as breaker from "../model/breaker.mjs";
 import { canonicalHashed, canonicalText, sha256Text, strictLoads, tagFloats } from "../model/canonical.mjs";
@@ -18,6 +19,7 @@ import * as retry from "../model/retry.mjs";
 import { classify } from "../model/retry.mjs";
 import { granted, judge } from "../model/retry_budgets.mjs";
 import { allows } from "../model/states.mjs";
+import { reached, reachedText } from "../model/targets.mjs";
 import { parseRfc3339, rfc3339 } from "../model/times.mjs";
 import { canonicalObjectUri, walId } from "../model/units.mjs";
 import * as signatures from "../model/webhook_signatures.mjs";
@@ -56,6 +58,10 @@ const FAMILIES = {
     if (given.tag === "trigger/1") return keyed(keys.formerWebhookDocument(given.trigger));
     if ("code_sha" in given) return keyed(keys.upstreamEventDocument(given.trigger, given.code_sha));
     return keyed(keys.triggerDocument(given.trigger, given.work, given.revision ?? 0));
+  },
+  targets: ({ settings, dataset }) => {
+    const targets = reached(settings, dataset);
+    return { targets, text: reachedText(targets), attempt: attemptDigest(dataset, "sha256:1", targets) };
   },
   work_keys: (given) => keyed(keys.workDocument(given.work, given.revision ?? undefined)),
   run_ids: (given) => {

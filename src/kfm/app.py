@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kfm.config.loader import require_role
 from kfm.config.state_folder import StateFolder
+from kfm.model.completeness import expectation_rules
 from kfm.model.errors import PlanError, UsageError
 from kfm.model.records import Window
 from kfm.model.roles import Identity, Role
@@ -93,6 +94,7 @@ class App:
         self._renderer = make_incident_renderer(self.loaded, key.mask)
         store = self.state_folder.open_ledger(self._emitter, self._renderer)
         key.take(store, self.settings, lambda: self.ids.new() + self.ids.new())
+        store.windows().expect(expectation_rules(self.settings))
         return store
 
     def close(self) -> None:
@@ -140,9 +142,16 @@ class App:
         return RunExecutor(self.kernel, self.subject(request), self._start(request)).run()
 
     def preview(self, request: RunRequest) -> RunReport:
+        from msgspec.structs import replace
+
+        from kfm.runs.admission import asks_approval
         from kfm.runs.preview import preview
 
-        return preview(self.kernel, self.subject(request), self._start(request))
+        subject, start = self.subject(request), self._start(request)
+        # Whom an approval is asked of may look before it is given.
+        may_look = self.identity.declared and "approve" in self.identity.roles
+        assume = may_look and asks_approval(self.kernel, subject, None)
+        return preview(self.kernel, subject, replace(start, assume=assume))
 
     def _start(self, request: RunRequest) -> Start:
         from kfm.runs.admission import Start

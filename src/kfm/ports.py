@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from kfm.model.records import Record
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Fence,
         Head,
         KnownNodes,
+        Own,
         Skips,
     )
     from kfm.model.runs import Attempt, Circumstances, LineageEvent, OutboxMessage
@@ -377,7 +378,11 @@ class Download(Protocol):
 
 
 class Source(Protocol):
-    """One place that data comes from. Both methods only read."""
+    """One place that data comes from. Both methods only read.
+
+    A source whose upstream answers for each window may have an attribute `answers_empty`, which is true: then
+    a discovery of nothing is upstream's own word that there is nothing. Else it is an absence.
+    """
 
     def discover(self, window: Window) -> list[Found]: ...
     def open(self, found: Found, offset: int) -> AbstractContextManager[Download]: ...
@@ -423,6 +428,25 @@ class Projection(Protocol):
         Returns the sequence now shown."""
 
 
+@runtime_checkable
+class PurgingProjection(Protocol):
+    """A projection that can remove old versions for good. Of one that can't a receipt says so."""
+
+    name: str
+
+    def purge(
+        self,
+        dataset_id: str,
+        gone: Sequence[Promotion],
+        blobs: Collection[str],
+        check: Callable[[], None] = lambda: None,
+    ) -> int:
+        """Remove these versions, and these blobs, which no kept version needs. Called only when the target
+        shows a newer version, and again until it has succeeded: what is gone already is fine. `check` is
+        called before each removal, and raises once another process may be at work. Returns how much was
+        removed."""
+
+
 # --- pipelines and run-state ---------------------------------------------------------
 
 
@@ -431,6 +455,9 @@ class RunStates(Protocol):
 
     def known(self, branch: str, run_id: str, dataset_ids: Collection[str]) -> KnownNodes:
         """What a pass begins with; it may hold more nodes than were asked for."""
+
+    def own(self, run_id: str) -> dict[str, Own]:
+        """What a run has recorded of its nodes."""
 
     def made(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> Head | None:
         """The newest success on the branch with this hash and this code, unless it was reverted."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import services
-from tests.crash import passes
+from tests.crash import passes, removals
 from tests.crash.campaign import every_tick, histogram, memory_disk, shortfalls, worlds
 from tests.crash.fleet import Told, fleets
 from tests.crash.project import environment
@@ -29,6 +29,9 @@ EFFECT_KILLS_EACH = 25  # in one project
 EFFECTS_MINUTES_MAX = 20
 DERIVED_KILLS = 200
 DERIVED_KILLS_EACH = 25  # in one project
+STARTS = 100
+STARTS_MINUTES_MAX = 40
+REMOVALS = 200
 
 
 def main() -> int:
@@ -54,6 +57,12 @@ def main() -> int:
         metavar="KILLS",
         help="instead: only changes of datasets that others are made of",
     )
+    parser.add_argument(
+        "--starts", type=int, metavar="N", help="instead: only N starts of services, and of workers"
+    )
+    parser.add_argument(
+        "--removals", type=int, metavar="TRIALS", help="instead: only rollbacks, withdrawals and purges"
+    )
     parser.add_argument("--only", metavar="KIND-N", help="one trial of this seed, such as kill-17")
     parser.add_argument("--every", choices=NAMES, help="instead: a kill at every operation of one scenario")
     parser.add_argument("--scratch", metavar="DIR", help="where; memory, if there is such a place")
@@ -64,6 +73,10 @@ def main() -> int:
         return _effects(options, options.effects)
     if options.derived is not None:
         return _derived(options, options.derived)
+    if options.starts is not None:
+        return _starts(options, options.starts)
+    if options.removals is not None:
+        return _removals(options, options.removals)
     began = time.monotonic()
     deadline = began + options.minutes * 60
     names = (options.every,) if options.every else NAMES
@@ -85,6 +98,8 @@ def main() -> int:
         _serves(options),
         _effects(options, EFFECT_KILLS),
         _derived(options, DERIVED_KILLS),
+        _starts(options, STARTS),
+        _removals(options, REMOVALS),
     )
 
 
@@ -118,6 +133,47 @@ def _derived(options: argparse.Namespace, kills: int) -> int:
     if sums["kills"] < kills:
         print(f"not proven: {kills - sums['kills']} kills around changes were not made: the time was up")
     return 1 if sums["kills"] < kills or any(told["problems"] for told in done) else 0
+
+
+def _removals(options: argparse.Namespace, trials: int) -> int:
+    """Rollbacks, withdrawals and purges, killed and stalled, with readers of a folder and of a bucket."""
+    print(flush=True)
+    outcomes = removals.campaign(trials, seed=options.seed, workers=options.workers, scratch=options.scratch)
+    print(removals.summary(outcomes))
+    return 1 if any(one.problems for one in outcomes) else 0
+
+
+def _starts(options: argparse.Namespace, starts: int) -> int:
+    """Services and workers that start, answer, and end when asked to, in several projects side by side."""
+    print(flush=True)
+
+    def world(number: int) -> dict[str, Any]:
+        each = str(starts // options.workers + (number < starts % options.workers))
+        with tempfile.TemporaryDirectory(dir=options.scratch or memory_disk()) as folder:
+            command = [sys.executable, "-m", "tests.crash.starts", f"{folder}/project", "--serves", each]
+            command += ["--workers", each, "--seed", str(options.seed * 1000 + number)]
+            command += ["--seconds", str(STARTS_MINUTES_MAX * 60)]
+            ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=environment())
+        told: dict[str, Any] = json.loads(ended.stdout or '{"problems": ["it ended without a word"]}')
+        for problem in told["problems"][:PROBLEMS_TOLD_MAX]:
+            print(f"starts: {problem}", file=sys.stderr, flush=True)
+        return told
+
+    with ThreadPoolExecutor(options.workers) as pool:
+        done = list(pool.map(world, range(options.workers)))
+    count: Counter[str] = Counter()
+    for told in done:
+        count.update({name: value for name, value in told.items() if isinstance(value, int)})
+    problems = sum(len(told["problems"]) for told in done)
+    print(
+        f"starts: {count['serves']} services with {count['answers']} answers, {count['workers']} workers, "
+        f"{count['objects']} objects, {max(told.get('seconds', 0) for told in done) / 60:.1f} min, "
+        f"{problems} violations"
+    )
+    missing = 2 * starts - count["serves"] - count["workers"]
+    if missing:
+        print(f"not proven: {missing} starts were not made: the time was up")
+    return 1 if problems or missing else 0
 
 
 def _effects(options: argparse.Namespace, kills: int) -> int:

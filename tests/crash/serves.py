@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -50,6 +51,7 @@ def publish(context, seconds):
         context.publisher.write_file(entry.path, entry.fetched)
         time.sleep(seconds / len(context.inputs))
 """
+SERVE = ("tests.crash.served", "serve", "--port", "0")
 STOPPED_S = (CLAIM_MS / 1000 + 0.5, CLAIM_MS / 1000 + 2.5)
 LIFE_S = (0.2, 2.6)  # between two strokes
 START_S = 10.0
@@ -113,9 +115,9 @@ def schedules() -> str:
 class Served:
     """One process, from its start to its end."""
 
-    def __init__(self, project: Project, *arguments: str) -> None:
+    def __init__(self, project: Project, *arguments: str, command: Sequence[str] = SERVE) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.served", "serve", "--port", "0", *arguments],
+            [sys.executable, "-m", *command, *arguments],
             cwd=project.folder,
             env=environment(**project.env),
             stdin=subprocess.DEVNULL,

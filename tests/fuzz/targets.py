@@ -91,7 +91,7 @@ def schedules(data: bytes) -> None:
         instant_ms = next_instant(each, NOW_MS)
         assert instant_ms is not None
         assert due_ms(each, instant_ms) >= instant_ms > NOW_MS
-        assert len(missed_instants(each, NOW_MS - 10**9, NOW_MS).run_ms) <= each.missed.cap
+        assert len(missed_instants(each, known.sources[0], NOW_MS - 10**9, NOW_MS).run_ms) <= each.missed.cap
 
 
 def contract(data: bytes) -> None:

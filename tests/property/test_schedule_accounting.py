@@ -222,7 +222,7 @@ def test_after_a_long_absence(schedule: Schedule, minutes: int) -> None:
     if schedule.missed.run == "last" and on_time:
         assert late == []
     elif every_late:
-        expected = missed_instants(schedule, NOW_MS, every_late[-1], now_ms).run_ms
+        expected = missed_instants(schedule, SOURCE, NOW_MS, every_late[-1], now_ms).run_ms
         assert tuple(late) == expected
     assert all(at >= now_ms - schedule.missed.within_ms for at in late)
 

@@ -200,16 +200,20 @@ def test_missed_instants(
 ) -> None:
     """Each missed scheduled time is either caught up or left out with a reason, and none is both."""
     policy = MissedPolicy(run=run, within_ms=within_ms, cap=cap)
+    source = SourceSettings(id="s", dataset="d", kind="files", window="PT6H", time_zone="Europe/Vienna")
     until_ms = after_ms + away_ms
-    missed = missed_instants(msgspec.structs.replace(each, missed=policy), after_ms, until_ms)
+    missed = missed_instants(msgspec.structs.replace(each, missed=policy), source, after_ms, until_ms)
     every = list(instants(each, after_ms + 1, until_ms + 1))
     left_out = [
         at_ms for span in missed.left_out for at_ms in instants(each, span.first_ms, span.last_ms + 1)
     ]
     assert sorted([*missed.run_ms, *left_out]) == every
     allowed = [at_ms for at_ms in every if at_ms >= until_ms - within_ms]
-    count = {"all": cap, "last": 1, "none": 0}[run]
-    assert list(missed.run_ms) == (allowed[-count:] if count else [])
+    firsts: dict[int, int] = {}
+    for at_ms in allowed:
+        firsts.setdefault(period_of(each, source, at_ms).start_ms, at_ms)
+    expected = {"all": list(firsts.values())[:cap], "last": allowed[-1:], "none": []}
+    assert list(missed.run_ms) == expected[run]
 
 
 @pytest.mark.req("UPD-13", "TRG-6")

@@ -212,13 +212,23 @@ class SimSession:
 
 
 class ReadingSession(SimSession):
-    """Tells when a provider's circuit was looked at."""
+    """Tells when a provider's circuit was looked at, and what the clock showed outside transactions."""
 
     def __init__(
-        self, inner: Session, clock: SimClock, pause: Callable[[str], None], looked: Callable[[str], None]
+        self,
+        inner: Session,
+        clock: SimClock,
+        pause: Callable[[str], None],
+        looked: Callable[[str], None],
+        facts: dict[str, Any],
     ) -> None:
         super().__init__(inner, clock, pause)
         self._looked = looked
+        self._facts = facts
+
+    def now_ms(self) -> int:
+        seen_ms = self._facts["seen ms"] = super().now_ms()
+        return seen_ms
 
     def one(self, name: str, /, **parameters: Any) -> Row | None:
         found = super().one(name, **parameters)
@@ -322,7 +332,7 @@ class SimDatabase:
         self._clock = clock
         self._on_commit = on_commit
         self._reading = ReadingSession(
-            inner.session, clock, lambda name: scheduler.point(process, name), self._looked
+            inner.session, clock, lambda name: scheduler.point(process, name), self._looked, process.facts
         )
 
     @property

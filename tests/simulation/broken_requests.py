@@ -43,7 +43,7 @@ REQUESTS = (
     Patch(
         "a claim is anybody's",
         _STORE,
-        (("if until_ms <= now_ms or dead(by)", "if True"),),
+        (("if not claim_holds(until_ms, now_ms) or dead(by)", "if True"),),
         rule="a claim is taken only from who is lost",
     ),
     Patch(
@@ -59,7 +59,7 @@ REQUESTS = (
     Patch(
         "a claim never lapses",
         _STORE,
-        (("if until_ms <= now_ms or dead(by)", "if False"),),
+        (("if not claim_holds(until_ms, now_ms) or dead(by)", "if False"),),
         chances=CRASHES,
         first=2,
         rule="every request has an end",

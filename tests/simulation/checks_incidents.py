@@ -71,7 +71,7 @@ class IncidentChecks:
         require(open_circuits == told, "an open circuit is an incident, a closed one is none")
 
     def _given_up(self, process: Process) -> None:
-        """By what was written: whatever is held has an incident until its source succeeds."""
+        """By what was written: whatever is held has an incident until its window succeeds."""
         found = self._rows(
             "SELECT s.subject, i.state FROM incident_subjects s JOIN incidents i ON i.cause = s.cause"
         )
@@ -84,7 +84,9 @@ class IncidentChecks:
             if name == "runs.succeed" and landed:
                 left = self._rows(
                     "SELECT s.subject FROM incident_subjects s JOIN runs r ON r.run_id = ?"
-                    " WHERE s.source_id = r.source_id AND s.dataset_id = r.dataset_id",
+                    " WHERE s.source_id = r.source_id AND s.window_start_ms = r.window_start_ms"
+                    " AND s.window_end_ms = r.window_end_ms"
+                    " AND s.partition_key = COALESCE(r.partition_key, '')",
                     parameters["run_id"],
                 )
-                require(not left, "what a source suffered from is over once it succeeds", runs=left)
+                require(not left, "what a window suffered from is over once it succeeds", runs=left)

@@ -283,6 +283,10 @@ def config(random: Random) -> str:
             [{"kind": "local", "path": "pub"}],
             [{"kind": "local", "path": "pub", "options": {"link": "objects"}}, {"kind": "noop"}],
             [{"kind": "github-actions"}],
+            [
+                {"kind": "local", "path": "pub", "care": ["public", "restricted"]},
+                {"kind": "local", "name": "b", "path": "pub-b", "datasets": ["d*"], "care": ["review"]},
+            ],
             [],
         )
     )

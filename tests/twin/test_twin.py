@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -10,12 +11,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kfm import __version__
+from kfm.cli import main
 from kfm.model.webhook_signatures import sign_kfm, sign_standard
 from kfm.system import FlockLiveness
 from tests.twin.differential import compare
@@ -431,6 +434,46 @@ def test_python_reads_and_carries_on_what_node_has_done(run: Run, tmp_path: Path
     assert kinds.count("START") == kinds.count("COMPLETE") == 5
     assert "unchanged" in kfm("run", "--window", "2026-01-01/P1D")
     assert "all clear" in kfm("status")
+
+
+@pytest.mark.req("DAT-6")
+@pytest.mark.parametrize("level", ["public", "review", "restricted"])
+def test_it_shows_a_dataset_where_python_would(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    """Targets that take it show it, others are left as they are; Python's approval counts, and finds no more."""
+    document = project(tmp_path)
+    document["datasets"][0]["rights"] = {"license": "CC0-1.0", "care": {"label": "L", "level": level}}
+    chosen = {
+        "open": {},
+        "named": {"datasets": ["d1"]},
+        "pattern": {"datasets": ["d*"]},
+        "vault": {"care": ["restricted"]},
+        "other": {"datasets": ["e*"]},
+    }
+    document["publish"] = [{"kind": "local", "name": name, "path": name, **more} for name, more in chosen.items()]
+    (tmp_path / "kfm.yml").write_text(json.dumps(document), "utf-8")
+
+    def kfm(who: str, *words: str) -> Any:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("kfm.config.loader.actor", lambda: who)
+        with redirect_stdout(io.StringIO()) as out, pytest.raises(SystemExit):
+            main([*words, "--json"])
+        return json.loads(out.getvalue())
+
+    window = ("--source", "s1", "--window", "2026-01-01/P1D")
+    if level == "restricted":
+        asked = kfm("ann", "approvals", "request", *window, "--rationale", "r")
+        kfm("bob", "approvals", "approve", asked["request"]["request_id"], "--rationale", "r")
+    done = run("run", *window, "--rationale", "r", "--ticket", "T-1", "--json")
+    result = json.loads(done.stdout)["results"][0]
+    assert result["word"] == "published", done
+    shown = {"restricted": ["named", "vault"]}.get(level, ["named", "open", "pattern"])
+    assert sorted(one["target"] for one in result["projections"]) == shown
+    assert sorted(name for name in chosen if (tmp_path / name).exists()) == shown
+    projected = kfm("ann", "project")["projections"]
+    assert sorted(one["target"] for one in projected) == shown
+    assert sorted(name for name in chosen if (tmp_path / name).exists()) == shown
 
 
 NOISY = """import { spawnSync } from "node:child_process";

@@ -152,7 +152,7 @@ function rightsFields(rights) {
 }
 
 /** @param {any} rights */
-const stacLicense = (rights) => (/^[A-Za-z0-9.+-]+$/.test(rights.license) ? rights.license : "other");
+const stacLicense = (rights) => (/^(?!LicenseRef-)[A-Za-z0-9.+-]+$/.test(rights.license) ? rights.license : "other");
 /** @param {string} text */
 const isWeb = (text) => ["http", "https"].includes(splitUrl(text)?.scheme ?? "");
 /** Windows are half open, STAC's end is part of the range. @param {Item} one */

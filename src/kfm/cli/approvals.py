@@ -1,4 +1,4 @@
-"""`kfm approvals`: what needs a second person: request it, list it, approve it, reject it.
+"""`kfm approvals`: what needs a second person: request, list, show, approve, reject; standing approvals.
 
 `kfm request` and `kfm approve` are older spellings, which no help lists.
 """
@@ -17,7 +17,7 @@ from kfm.cli.run import choose, require_window
 from kfm.cli.session import CommandSession
 from kfm.model import next_steps
 from kfm.model.errors import RationaleRequired, UsageError
-from kfm.model.quantities import moment
+from kfm.model.quantities import counted, moment
 from kfm.model.quarantine import Approval
 from kfm.reports.lookup import SHOWN_CHARS_MAX, Sought, find_run, only
 from kfm.reports.quarantine import approval_document, held_document, is_open
@@ -33,7 +33,7 @@ BEGINNING_MIN = 8  # characters: a mistyped beginning approves nothing
 
 @click.group(name="approvals")
 def command() -> None:
-    """Request approvals; list, show, approve and reject them."""
+    """Request, list, show, give, reject and revoke approvals."""
 
 
 # --- request -------------------------------------------------------------------------
@@ -134,6 +134,7 @@ def _list(session: CommandSession, state: str) -> int:
             for one in ledger.approvals(state=state, limit=OPEN_MAX)
             if state != "requested" or is_open(ledger, one)
         ]
+        documents = [{**approval_document(one), "excluded_by": _excluded(ledger, one)} for one in found]
     rows = [
         (
             moment(one.requested_at_ms).removesuffix(" UTC"),
@@ -146,7 +147,6 @@ def _list(session: CommandSession, state: str) -> int:
         for one in found
     ]
     header = ("ASKED (UTC)", "FOR", "OF", "BY", "WHY", "REQUEST")
-    documents = [approval_document(one) for one in found]
     nothing = "nothing waits for an approval" if state == "requested" else f"nothing was {state}"
     session.emit({"requests": documents}, table(header, rows) if rows else [nothing], rows=documents)
     return 0
@@ -156,7 +156,12 @@ def _list(session: CommandSession, state: str) -> int:
 @click.argument("wanted", metavar="REQUEST")
 @session_options
 def show(session: CommandSession, wanted: str) -> None:
-    """Show one request for an approval and its outcome. The beginning of its id is enough."""
+    """Show one request for an approval, its preview, the targets that it would reach, and its outcome.
+
+    The beginning of its id is enough. Of an update the preview is shown as `kfm diff` prints it: exactly this
+    is approved, or rejected. What excludes it is named: another approval of the same dataset that was given,
+    or a version that was published since.
+    """
     with session.app(read_only=True) as app:
         ledger = app.ledger
         sought = Sought(
@@ -168,10 +173,23 @@ def show(session: CommandSession, wanted: str) -> None:
         found = ledger.approval(wanted) or only(
             wanted, [sought], "`kfm approvals list` lists those that wait."
         )
-    session.emit({"request": approval_document(found)}, _lines(found))
+        from kfm.runs import plan as plans
+        from kfm.service.approvals import plan_of, shown_approval
+
+        plan = plan_of(ledger, found)
+        document = shown_approval(ledger, app.settings, found, plan)
+    preview = plans.render_text(plan).splitlines() if plan is not None else []
+    session.emit({"request": document, "preview": preview}, [*_lines(found, document), *preview])
 
 
-def _lines(one: Approval) -> list[str]:
+def _excluded(ledger: LedgerReader, one: Approval) -> str | None:
+    from kfm.reports.approvals import excluded_by
+
+    found = excluded_by(ledger, one)
+    return None if found is None else found.sentence
+
+
+def _lines(one: Approval, shown: dict[str, Any]) -> list[str]:
     facts = [
         ("id", one.request_id),
         ("state", of_approval(one.status)),
@@ -189,14 +207,96 @@ def _lines(one: Approval) -> list[str]:
         facts.append(
             ("rejected", f"{moment(one.rejected_at_ms)} by {one.rejected_by}: {one.rejection_rationale}")
         )
+    if one.revoked_at_ms is not None:
+        facts.append(
+            ("revoked", f"{moment(one.revoked_at_ms)} by {one.revoked_by}: {one.revocation_rationale}")
+        )
+    if one.superseded_by is not None:
+        facts.append(("replaced", f"by {one.superseded_by}"))
     if one.expires_at_ms is not None:
         facts.append(("lapses", moment(one.expires_at_ms)))
+    if shown["uses"]:
+        facts.append(("uses", counted(shown["uses"], "attempt")))
+    facts += [("target", target) for target in shown["targets"]]
+    facts.append(("excluded", shown["excluded_by"]))
+    facts += [("rival", f"{other}: only one can be carried out as shown") for other in shown["rivals"]]
     if one.used_at_ms is not None:
         facts.append(("used", f"{moment(one.used_at_ms)} by {one.used_by}"))
     lines = [f"{name.ljust(9)} {one_line(text)}" for name, text in facts if text]
     if one.status == "requested":
         lines.append(f"decide    kfm approvals approve|reject {one.request_id} --rationale TEXT")
     return lines
+
+
+# --- standing approvals --------------------------------------------------------------
+
+
+@command.command(name="stand")
+@click.argument("source", metavar="SOURCE")
+@click.option("--until", metavar="DATE", required=True, help="The last day; at most 366 days ahead.")
+@click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
+@click.option("--rationale", metavar="TEXT", help="Why each run is approved in advance. Required.")
+@click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
+@session_options
+def stand(session: CommandSession, source: str, until: str, **reason: Any) -> int:
+    """Approve every run of a source until a date, in advance.
+
+    Given by a declared person with the role approve, and only for what others ask for: a run that this
+    person asks for needs another approval. It holds for the rights, the targets and the pipeline as they are
+    now; with others it counts no more, and the next run waits for an approval again. Each use is kept in the
+    audit log. `approvals.standing` of the source may name who gives it and how long it may last.
+
+    \b
+    Examples:
+      kfm approvals stand burials --until 2027-06-30 --rationale "agreed with the council"
+    """
+    if not (reason["rationale"] or "").strip():
+        raise RationaleRequired("A standing approval is given with --rationale TEXT.")
+    from kfm.service import approvals
+
+    with session.app(role="approve") as app:
+        (chosen,) = choose(app.settings, (source,))
+        approval = approvals.stand(
+            app,
+            chosen,
+            identity=app.identity,
+            until=until,
+            rationale=reason["rationale"],
+            ticket=reason["ticket"],
+            claimed_actor=reason["actor"],
+        )
+    session.emit(
+        {"request": approval_document(approval)}, [f"approved  {approval.request_id}  {approval.about}"]
+    )
+    session.note(f"it ends earlier with: kfm approvals revoke {approval.request_id} --rationale TEXT")
+    return 0
+
+
+@command.command(name="revoke")
+@click.argument("request_id", metavar="REQUEST")
+@click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
+@click.option("--rationale", metavar="TEXT", help="Why it ends. Required.")
+@session_options
+def revoke(session: CommandSession, request_id: str, actor: str | None, rationale: str | None) -> int:
+    """End a standing approval, or one of an attempt that was not made yet.
+
+    From now on no attempt begins under it, and what is under way publishes nothing. What was published under
+    it stays. REQUEST is the id in `kfm approvals list --state approved`.
+    """
+    if not (rationale or "").strip():
+        raise RationaleRequired("An approval is revoked with --rationale TEXT.")
+    from kfm.service import approvals
+
+    with session.app(role="approve") as app:
+        approval = app.ledger.approval(request_id)
+        if approval is None:
+            raise UsageError(f"There is no approval `{request_id[:SHOWN_CHARS_MAX]}`.", remedy=REMEDY)
+        approvals.revoke(app, approval, actor=app.actor, rationale=rationale or "", claimed_actor=actor)
+        approval = app.ledger.approval(request_id) or approval
+    session.emit(
+        {"request": approval_document(approval)}, [f"revoked  {approval.request_id}  {approval.about}"]
+    )
+    return 0
 
 
 # --- approve and reject --------------------------------------------------------------
@@ -221,9 +321,10 @@ def approve(session: CommandSession, request_id: str, actor: str | None, rationa
 
     The approver is the person that `kfm whoami` shows, and never the one that asked, under whatever name;
     --actor does not change that. Where people have roles, the approver needs the role approve. An approval
-    is for exactly what was requested: if that has changed, or was approved or rejected already, it is
-    refused. REQUEST is the id in `kfm approvals list`, or of what waits for it (`kfm requests list --state
-    waiting-for-approval`); the beginning of one will do.
+    is for exactly what was requested, as `kfm approvals show` prints it: if that has changed, or was approved
+    or rejected already, it is refused. So is the second of two that exclude each other: previews of one
+    dataset on one version. REQUEST is the id in `kfm approvals list`, or of what waits for it (`kfm requests
+    list --state waiting-for-approval`); the beginning of one will do.
     """
     return _approve(session, request_id, actor, rationale)
 
@@ -251,6 +352,10 @@ def _approve(session: CommandSession, request_id: str, actor: str | None, ration
         if approval.kind == "replay":
             session.note(f"holds for this plan alone, to be begun until {until}:")
             session.note(f"kfm replay run {approval.subject} --confirm --rationale TEXT")
+        elif approval.kind == "change":
+            session.note(
+                f"holds for this plan alone, until {until}; its requester runs the same command again"
+            )
         elif approval.kind == "update":
             session.note(f"`kfm serve` runs it, if it still changes what was shown; holds until {until}")
         else:
@@ -270,8 +375,9 @@ def reject(session: CommandSession, request_id: str, actor: str | None, rational
     """Reject what another person has requested: it can't be approved any more, only requested anew.
 
     A person who may approve may reject: with the role approve, where people have roles, and never the one
-    that asked. A request for an update that waited for this approval is cancelled. The rejection and its
-    reason are kept in the audit log.
+    that asked. A request for an update that waited for this approval ends as rejected; a schedule does not
+    ask again for the same before its inputs, its code or its rights change. The rejection and its reason are
+    kept in the audit log.
     """
     if not (rationale or "").strip():
         raise RationaleRequired("A request is rejected with --rationale TEXT.")

@@ -53,6 +53,7 @@ def check(session: CommandSession) -> None:
     require_pipeline_functions(loaded)
     require_known_datasets(loaded)
     load_schedules(loaded)
+    notes = _notes(loaded)
     document = {
         "path": loaded.path,
         "ok": True,
@@ -60,6 +61,7 @@ def check(session: CommandSession) -> None:
         "datasets": len(settings.datasets),
         "sources": len(settings.sources),
         "targets": len(settings.publish),
+        "notes": notes,
     }
     counts: dict[str, Any] = {
         "dataset": settings.datasets,
@@ -70,7 +72,45 @@ def check(session: CommandSession) -> None:
         counts["queue"] = settings.ingest.queues
     words = [counted(len(things), word) for word, things in counts.items()]
     line = f"ok: {loaded.name}: environment {settings.environment}, {', '.join(words)}"
-    session.emit(document, [line])
+    session.emit(document, [line, *(f"note: {one_line(note['sentence'])}" for note in notes)])
+
+
+def _notes(loaded: Any) -> list[dict[str, Any]]:
+    """Restricted datasets that a target leaves out by default, and what targets show and do not take."""
+    from kfm.model.errors import KfmError
+    from kfm.model.targets import withheld
+    from kfm.reports.status import not_taken
+
+    if not loaded.settings.publish:
+        return []
+    shown = []
+    try:
+        from kfm.app import open_app
+
+        with open_app(loaded, read_only=True) as app:
+            heads = {head.dataset_id: head for head in app.ledger.heads()}
+            shown = not_taken(loaded.settings, heads, app.ledger.projected())
+    except KfmError:
+        pass  # a configuration is right or wrong whether its ledger answers or not
+    told = {(one["dataset_id"], one["target"]) for one in shown}
+    notes = [
+        {
+            "dataset_id": one["dataset_id"],
+            "target": one["target"],
+            "shown": one["shown"],
+            "sentence": f"{one['sentence']}; it is updated no more, and removed with `{one['command']}`",
+        }
+        for one in shown
+    ]
+    for dataset_id, target in withheld(loaded.settings):
+        if (dataset_id, target) not in told:
+            sentence = (
+                f"target {target} does not take dataset {dataset_id}, which is restricted; if it is to show it, "
+                "name the dataset in the target's `datasets`, or the level in its `care`"
+            )
+            facts = {"dataset_id": dataset_id, "target": target, "shown": None, "sentence": sentence}
+            notes.append(facts)
+    return notes
 
 
 def _text(value: Any) -> str:

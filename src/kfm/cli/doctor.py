@@ -414,6 +414,7 @@ def _targets(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
             "there is no target, so what is promoted is not published anywhere",
             "Add one to `publish`.",
         )
+    yield from _taken(application, loaded.settings)
     for target in loaded.settings.publish:
         name = target.name or target.kind
         if target.kind == "local":
@@ -436,12 +437,36 @@ def _targets(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
             yield DoctorFinding("targets", "ok", f"{name}: nothing to check before it is used")
 
 
+def _taken(application: Application, settings: Any) -> Iterator[DoctorFinding]:
+    """Restricted data beside other data, and what is shown by a target that does not take it."""
+    if not settings.publish:
+        return
+    from kfm.model.targets import shared
+    from kfm.reports.status import not_taken
+
+    for name, restricted, others in shared(settings):
+        yield DoctorFinding(
+            "targets",
+            "warn",
+            f"{name}: restricted data ({', '.join(restricted)}) shares it with other data "
+            f"({', '.join(others)}): its readers see both",
+            "Give restricted data a target of its own, with `datasets` and `care`.",
+        )
+    ledger = application().ledger
+    heads = {head.dataset_id: head for head in ledger.heads()}
+    for shown in not_taken(settings, heads, ledger.projected()):
+        yield DoctorFinding("targets", "warn", shown["sentence"], shown["command"])
+
+
 def _fallen(app: Any, name: str) -> list[DoctorFinding]:
     """What this target was known to show, and does not show any more."""
-    from kfm.runs.target_updates import fell, is_configured
+    from kfm.model.targets import takes, target_name
+    from kfm.runs.target_updates import fell
 
     (target,) = (each for each in app.projections if each.name == name)
     known = app.ledger.projected()
+    (chosen,) = (each for each in app.settings.publish if target_name(each) == name)
+    taken = {dataset.id for dataset in app.settings.datasets if takes(chosen, dataset)}
     heads = (head for head in app.ledger.heads() if (head.dataset_id, name) in known)
     return [
         DoctorFinding(
@@ -451,7 +476,7 @@ def _fallen(app: Any, name: str) -> list[DoctorFinding]:
             "kfm project",
         )
         for head in heads
-        if is_configured(app.settings, head.dataset_id) and fell(target, head)
+        if head.dataset_id in taken and fell(target, head)
     ]
 
 

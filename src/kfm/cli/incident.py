@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -11,15 +12,24 @@ from kfm.cli.output import one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
 from kfm.model.quantities import counted
-from kfm.reports.incidents import find_incident, incident_document, notification_document
+from kfm.model.records import Justification, justified
+from kfm.reports.incidents import (
+    find_incident,
+    incident_care,
+    incident_document,
+    incident_next_step,
+    notification_document,
+    silence_document,
+)
 
 LIMIT_MAX = 10_000
 SUBJECTS_SHOWN_MAX = 100
+SUBJECT_WORDS = {"overdue": "window", "approval-waiting": "request", "withdrawn": "target"}
 
 
 @click.group(name="incident")
 def command() -> None:
-    """List, show and close incidents; send notifications of them."""
+    """List, show, acknowledge, silence and close incidents; send notifications of them."""
 
 
 @command.command(name="list")
@@ -32,16 +42,18 @@ def list_incidents(session: CommandSession, everything: bool, limit: int) -> Non
     """List the open incidents, newest first.
 
     There is one for each cause: a dataset or a provider with one kind of error, however many runs it stops.
-    It is resolved by itself once the source succeeds again, or the provider is called again.
+    It is resolved by itself once the last window that it affects is there, the last request is decided,
+    every target shows a withdrawal, or the provider is called again.
     """
     with session.app(read_only=True) as app:
         found = app.ledger.incidents(state=None if everything else "open", limit=limit + 1)
+        silences = app.ledger.silences()
     more = len(found) > limit
-    documents = [incident_document(incident) for incident in found[:limit]]
+    documents = [incident_document(incident, silences) for incident in found[:limit]]
     rows = [
         (
             utc(each["opened_at"]).removesuffix(" UTC"),
-            each["state"],
+            _state(each),
             each["severity"],
             f"{each['about']} {one_line(each['name'])}",
             each["kind"],
@@ -70,12 +82,122 @@ def show_incident(session: CommandSession, wanted: str) -> None:
         incident = find_incident(app.ledger, wanted)
         subjects = app.ledger.incident_subjects(incident.cause, SUBJECTS_SHOWN_MAX)
         told = app.ledger.hook_deliveries(incident.cause)
+        step = incident_next_step(app.ledger, incident)
+        silences = app.ledger.silences()
     document = {
-        "incident": incident_document(incident),
+        "incident": incident_document(incident, silences),
         "subjects": subjects,
         "told": [notification_document(one) for one in told],
+        "next_step": step,
     }
     session.emit(document, _lines(document))
+
+
+def _reasons(why: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options of a person's decision."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            click.option("--ticket", metavar="ID", help="The ticket that this belongs to."),
+            click.option("--rationale", metavar="TEXT", help=f"{why} Required."),
+            click.option(
+                "--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this."
+            ),
+        ):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def _by(app: Any, what: str, options: dict[str, Any]) -> Justification:
+    if not (options["rationale"] or "").strip():
+        raise RationaleRequired(f"{what} with --rationale TEXT.")
+    said = app.loaded.discretion.said
+    return justified(said, app.actor, options["rationale"], options["ticket"], options["actor"])
+
+
+@command.command(name="ack")
+@click.argument("wanted", metavar="ID")
+@_reasons("Who looks after it, or why that is enough.")
+@session_options
+def acknowledge(session: CommandSession, wanted: str, **options: Any) -> None:
+    """Acknowledge an incident: a person has seen it, and it is not escalated.
+
+    It stays open until its cause is gone, and hooks are still notified when it gets worse or is resolved.
+    The rationale is kept in the audit log.
+    """
+    with session.app() as app:
+        from kfm.service.incidents import acknowledge_incident
+
+        by = _by(app, "An incident is acknowledged", options)
+        incident = acknowledge_incident(app, find_incident(app.ledger, wanted), by)
+        document = incident_document(incident, app.ledger.silences())
+        session.emit({"incident": document}, [f"acknowledged  {incident.incident_id}"])
+
+
+@command.command(name="silence")
+@click.argument("wanted", metavar="DATASET|ID")
+@click.option("--until", metavar="TIME", help="To then, as RFC 3339, such as 2026-02-01T08:00:00Z.")
+@click.option("--for", "length", metavar="DURATION", help="Or: for so long, such as PT8H or P2D.")
+@click.option("--end", is_flag=True, help="Or: end the silence now.")
+@_reasons("Why nothing is to be sent.")
+@session_options
+def silence_incidents(session: CommandSession, wanted: str, **options: Any) -> None:
+    """Send no notifications of a dataset, or of one incident, until a time.
+
+    Incidents open, get worse and end as always; `kfm status` and `kfm incident list` show them. When the
+    silence ends, hooks are told once how each stands that is still open, and what they knew as open and
+    was resolved meanwhile. At most 90 days. The rationale is kept in the audit log.
+    """
+    if sum(bool(options[name]) for name in ("until", "length", "end")) != 1:
+        raise UsageError("Say until when: one of --until TIME, --for DURATION, --end.")
+    with session.app() as app:
+        from kfm.service.incidents import end_silence, silence, silence_scope
+
+        by = _by(app, "A silence is set or ended", options)
+        scope = silence_scope(app, wanted)
+        if options["end"]:
+            end_silence(app, scope, by)
+            session.emit({"scope": scope, "silence": None}, [f"no longer silenced  {scope}"])
+            from kfm.cli.run import notify_hooks
+
+            notify_hooks(session, app)
+            return
+        made = silence(app, scope, _silent_until(app.ledger.now_ms(), options), by)
+        document = silence_document(made)
+        session.emit(
+            {"scope": scope, "silence": document}, [f"silenced until {utc(document['until'])}  {scope}"]
+        )
+
+
+def _silent_until(now_ms: int, options: dict[str, Any]) -> int:
+    from kfm.model.times import parse_rfc3339
+    from kfm.model.windows import parse_duration, shifted
+
+    if options["length"]:
+        return shifted(now_ms, parse_duration(options["length"]), "UTC")
+    return parse_rfc3339(options["until"])
+
+
+@command.command(name="test")
+@click.argument("hook", metavar="HOOK")
+@session_options
+def send_test(session: CommandSession, hook: str) -> int:
+    """Send a test notification to one hook of `incidents:`, whatever it is to get otherwise.
+
+    Its type is `incident.test`; it is about no dataset, and is not kept. Exit code 4: the hook failed.
+    """
+    with session.app() as app:
+        from kfm.service.incidents import send_test
+
+        change_id, trouble = send_test(app, hook)
+    code = 4 if trouble else 0
+    document = {"hook": hook, "change_id": change_id, "trouble": trouble, "exit_code": code}
+    session.emit(document, [f"{hook}  {'failed' if trouble else 'has taken a test notification'}"])
+    if trouble:
+        session.fail(f"error: hook {hook}: {one_line(trouble)}")
+    return code
 
 
 @command.command(name="close")
@@ -87,9 +209,9 @@ def show_incident(session: CommandSession, wanted: str) -> None:
 def close(session: CommandSession, wanted: str, rationale: str | None, **options: Any) -> None:
     """Resolve an incident whose cause is gone though no run will show it.
 
-    Only needed where a source was taken out, or will not run again: an incident is resolved by itself once
-    its source succeeds. The reason is kept in the audit log; hooks are notified. Quarantined
-    work stays quarantined.
+    Only needed where a source was taken out, or a window will not be run again: an incident is resolved by
+    itself with the last window that it affects. The reason is kept in the audit log; hooks are notified.
+    Quarantined work stays quarantined, and what is still overdue opens a new incident.
     """
     if not (rationale or "").strip():
         raise RationaleRequired("An incident is closed with --rationale TEXT.")
@@ -106,7 +228,7 @@ def close(session: CommandSession, wanted: str, rationale: str | None, **options
             ticket=options["ticket"],
             claimed_actor=options["actor"],
         )
-        document = incident_document(incident)
+        document = incident_document(incident, app.ledger.silences())
         session.emit({"incident": document}, [f"resolved  {incident.incident_id}"])
         notify_hooks(session, app)
 
@@ -160,24 +282,37 @@ def _pass_line(document: dict[str, Any]) -> str:
     return f"{document['hook']}  notified of {counted(sent, 'change')}{rest}"
 
 
+def _state(incident: dict[str, Any]) -> str:
+    if incident["state"] != "open":
+        return str(incident["state"])
+    if incident["silenced_until"]:
+        return "silenced"
+    if incident["acknowledged_at"]:
+        return "acknowledged"
+    return "escalated" if incident["escalated_at"] else "open"
+
+
 def _lines(document: dict[str, Any]) -> list[str]:
     incident = document["incident"]
     state = f"open since {utc(incident['opened_at'])}"
     if incident["resolved_at"]:
         state = f"resolved at {utc(incident['resolved_at'])}; opened at {utc(incident['opened_at'])}"
     many = incident["affected"]
-    affected = counted(many, "run") if incident["about"] == "dataset" else f"{many} failures in a row"
+    word = SUBJECT_WORDS.get(incident["kind"], "run")
+    affected = counted(many, word) if incident["about"] == "dataset" else f"{many} failures in a row"
+    step = document["next_step"]
     facts = [
         ("id", incident["incident_id"]),
-        ("state", state),
+        ("state", f"{state}{incident_care(incident)}"),
         (incident["about"], incident["name"]),
         ("severity", f"{incident['severity']} ({incident['kind']})"),
         ("error", f"{incident['error_code']} ({incident['error_class']}): {incident['message']}"),
         ("affected", f"{affected}, the latest at {utc(incident['last_at'])}"),
         ("occurrence", f"{incident['occurrence']}, with {counted(incident['changes'], 'change')}"),
-        *(("run", run_id) for run_id in document["subjects"]),
+        *((word, subject) for subject in document["subjects"]),
         *(("told", _told_line(one)) for one in document["told"]),
         ("look into it", _way_on(incident)),
+        *((("next step", f"{step['sentence']} ({step['who']}): {step['command']}"),) if step else ()),
     ]
     return [f"{name.ljust(13)} {one_line(value)}" for name, value in facts]
 
@@ -194,4 +329,8 @@ def _told_line(told: dict[str, Any]) -> str:
 def _way_on(incident: dict[str, Any]) -> str:
     if incident["about"] == "provider":
         return "kfm breaker list"
+    if incident["kind"] == "approval-waiting":
+        return "kfm approvals list"
+    if incident["kind"] in ("overdue", "withdrawn"):
+        return f"kfm explain {incident['name']}"
     return f"kfm quarantine list --dataset {incident['name']}"

@@ -18,7 +18,7 @@ from kfm.reports.runs import word_of_request, word_of_run
 from kfm.reports.state_words import REQUESTS, WAITING
 
 LIMIT_MAX = 10_000
-ENDINGS = ("published", "unchanged", "failed", "refused")  # of those that are done
+ENDINGS = ("published", "unchanged", "failed", "refused", "missing")  # of those that are done
 BLOCKED = tuple(dict.fromkeys(WAITING.values()))  # of those that are open
 _TIMES = ("accepted_at", "not_before", "instant", "ended_at")
 _DETAILS = {"reason": "event", "sent_at_ms": "sent at"}
@@ -59,10 +59,10 @@ def list_requests(
     """List requests, newest first.
 
     waiting: it has not begun, or has another attempt ahead; where it is known, what it waits for: a retry, a
-    provider (its circuit is open), a switch, a freeze. `--state waiting` lists all of these, `kfm requests
-    show` has the reason · running: has its run · waiting for approval: another person has to approve its
-    preview · published, unchanged, failed, refused: how it ended, `--state done` lists all of these ·
-    cancelled: it will not run.
+    provider (its circuit is open), a switch, a freeze, data that has not come yet. `--state waiting` lists
+    all of these, `kfm requests show` has the reason · running: has its run · waiting for approval: another
+    person has to approve its preview · published, unchanged, failed, refused, missing (no data came in
+    time): how it ended, `--state done` lists all of these · cancelled: it will not run.
     """
     with session.app(read_only=True) as app:
         wanted = {"source_id": source, "schedule_id": schedule, "kind": kind}

@@ -16,6 +16,7 @@ from kfm.cli.options import session_options
 from kfm.cli.output import duration, instant, message, one_line, short_id
 from kfm.cli.progress import watched
 from kfm.cli.session import CommandSession
+from kfm.model.completeness import ASKED_FOR
 from kfm.model.errors import (
     Cancelled,
     CircuitOpen,
@@ -96,8 +97,22 @@ def asks_in_person(session: CommandSession, now: bool, rationale: str | None) ->
 @click.option(
     "--plan", metavar="FILE", help="Apply a plan made with `kfm diff --plan`; refuse if it has drifted."
 )
+@click.argument("dataset", metavar="[DATASET]", required=False)
+@click.option(
+    "--missing", is_flag=True, help="Ask for all windows past their time that have no data; see below."
+)
+@click.option("--from", "start", metavar="TIME", help="With --missing: only windows that end after it.")
+@click.option("--to", "end", metavar="TIME", help="With --missing: only windows that begin before it.")
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice((*ASKED_FOR, "empty")),
+    multiple=True,
+    help="With --missing: only windows in this state; may be repeated.",
+)
+@click.option("--digest", metavar="DIGEST", help="With --missing: ask for exactly this list, or nothing.")
 @session_options
-def command(session: CommandSession, force: bool, **options: Any) -> int:
+def command(session: CommandSession, force: bool, missing: bool, **options: Any) -> int:
     """Bring sources up to date and publish what changed.
 
     Without --source: every source that is not a member of a sync. One line is printed for each source:
@@ -107,7 +122,24 @@ def command(session: CommandSession, force: bool, **options: Any) -> int:
     A failed run is tried again by itself. Asked for before that time, a person at a terminal starts it at
     once; a machine (cron, CI, no terminal) waits: exit 5, unless --now --rationale TEXT says that a person
     answers for it.
+
+    With --missing the windows are chosen by what became of them: overdue, failed, quarantined, refused,
+    missing, of all sources, of one DATASET or of --source. The list is shown with its digest, with what is
+    skipped and why; --yes, or --digest DIGEST of the list that was shown, asks for all of it, as requests that
+    are kept, and works them off. A list that has changed meanwhile is refused (exit 3). What needs a second
+    person is told for each window (exit 3).
     """
+    if missing:
+        from kfm.cli.run_missing import run_missing
+
+        by_person = asks_in_person(session, options.pop("now"), options["rationale"])
+        return run_missing(session, options, by_person=by_person)
+    selecting = {name: options.pop(name) for name in ("dataset", "start", "end", "states", "digest")}
+    if any(selecting.values()):
+        raise UsageError(
+            "DATASET, --from, --to, --state and --digest go with --missing.",
+            remedy="Name sources with --source, and a window with --window.",
+        )
     if force:
         require_reasons(options)
     if options["correction"] and not options["dry_run"]:
@@ -172,7 +204,7 @@ def attempt(session: CommandSession, app: Any, request: Any) -> Any:
     from kfm.runs.kernel import RunReport
 
     try:
-        return app.preview(request) if request.dry_run else app.run(request)
+        return app.preview(request) if request.dry_run else run_or_ask(app, request)
     except (Exception, KeyboardInterrupt) as problem:  # noqa: BLE001 - reported as this source's failure
         error = as_error(problem)
         if session.verbose and not isinstance(problem, KfmError | KeyboardInterrupt):
@@ -190,6 +222,16 @@ def attempt(session: CommandSession, app: Any, request: Any) -> Any:
         reason=error.message,
         error=error,
     )
+
+
+def run_or_ask(app: Any, request: Any) -> Any:
+    """What was approved runs as it was approved; what needs an approval is asked for by its person."""
+    report = app.run(request)
+    if report.outcome != "refused":
+        return report
+    from kfm.service.approvals import ask_instead, run_approved
+
+    return run_approved(app, request) or ask_instead(app, request, report)
 
 
 def exit_code(report: Any) -> int:

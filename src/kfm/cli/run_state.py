@@ -109,10 +109,10 @@ def history(
         found = place.tables.history(node, branch=branch, limit=limit + 1)
         known = _known_nodes(place.tables) if not found else []
     if not found and known:
-        from kfm.model.quantities import did_you_mean
+        from kfm.model.quantities import did_you_mean, stopped
 
         raise UsageError(
-            f"There is no record of a node `{node}`{did_you_mean(node, known)}.",
+            stopped(f"There is no record of a node `{node}`{did_you_mean(node, known)}"),
             remedy="`kfm run-state show RUN` lists the nodes of a pipeline run.",
         )
     more = len(found) > limit
@@ -208,7 +208,7 @@ def find_node(tables: Any, found: Any, node: str) -> Any:
     record = tables.one(found.run_id, node)
     if record is not None:
         return record
-    from kfm.model.quantities import did_you_mean
+    from kfm.model.quantities import did_you_mean, stopped
 
     known = [name for name, _ in found.graph]
     if node in known:
@@ -217,7 +217,7 @@ def find_node(tables: Any, found: Any, node: str) -> Any:
             remedy=f"`kfm graph {found.run_id}` shows what it waits for.",
         )
     raise UsageError(
-        f"Run {found.run_id} has no node `{node}`{did_you_mean(node, known)}.",
+        stopped(f"Run {found.run_id} has no node `{node}`{did_you_mean(node, known)}"),
         remedy=f"`kfm run-state show {found.run_id}` lists them.",
     )
 

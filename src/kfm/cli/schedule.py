@@ -255,11 +255,8 @@ def _meaning(schedule: Any, paused: bool) -> str:
     policy = schedule.missed
     days, rest_ms = divmod(policy.within_ms, DAY_MS)
     within = counted(days, "day") if days and not rest_ms else duration(policy.within_ms)
-    caught_up = {
-        "none": "none of them is caught up",
-        "last": f"the last one is caught up, if it is not older than {within}",
-        "all": f"up to {policy.cap} of the last {within} are caught up",
-    }[policy.run]
+    windows = f"the windows of the last {within} are caught up, {policy.cap} at once, the oldest first"
+    caught_up = "none of them is caught up" if policy.run == "none" else windows
     if schedule.while_paused == "drop":
         return (
             "its scheduled times are dropped meanwhile"
@@ -278,7 +275,9 @@ def _meaning(schedule: Any, paused: bool) -> str:
 @click.argument("name", metavar="SCHEDULE")
 @click.option("--from", "start", metavar="TIME", required=True, help="From this time on.")
 @click.option("--to", "end", metavar="TIME", help="Scheduled times before this; else all until now.")
-@click.option("--missed", is_flag=True, help="Only those that became no request.")
+@click.option(
+    "--missed", is_flag=True, help="Only those that became no request, or whose request was refused."
+)
 @click.option("--dry-run", is_flag=True, help="Show them, also with --yes.")
 @_who
 @session_options
@@ -289,8 +288,8 @@ def backfill(
 
     Shows each scheduled time that is meant, its outcome and the window that it covers. With --yes and
     --rationale a request is made for each that has none: a scheduled time has one request for good, so
-    nothing is requested twice. `kfm serve` runs them, after what is on time; without a service, `kfm schedule
-    run-due` does.
+    nothing is requested twice, unless a gate refused it and its window is still open. `kfm serve` runs
+    them, after what is on time; without a service, `kfm schedule run-due` does.
 
     \b
     kfm schedule backfill streamflow-daily --from 2026-03-01 --missed
@@ -331,7 +330,12 @@ def backfill(
         "made": len(made),
         "instants": documents,
     }
-    words = [of_scheduled_time(one.fate, before_first_seen=one.before_first_seen) for one in planned]
+    words = [
+        "refused"
+        if one.repeats is not None
+        else of_scheduled_time(one.fate, before_first_seen=one.before_first_seen)
+        for one in planned
+    ]
     session.emit(document, _backfill_lines(documents, words), rows=documents)
     if len(planned) >= BACKFILL_MAX:
         session.note(f"note: these are the first {BACKFILL_MAX:,}; ask again from the last one on")

@@ -58,7 +58,7 @@ def render(document: dict[str, Any], words: dict[str, str]) -> list[str]:
             first = f"{head['sentence']}: try `{head['command']}`"
     lines = [first, f"environment {document['environment']}, {utc(document['at'])}"]
     if datasets := _dataset_rows(document, words):
-        lines += ["", *table(("DATASET", "VERSION", "PROMOTED", "LAST RUN", "RUN ID"), datasets)]
+        lines += ["", *table(("DATASET", "HEALTH", "VERSION", "PROMOTED", "LAST RUN", "RUN ID"), datasets)]
     for title, rows in (
         ("needs attention", _attention_rows(document)),
         ("running", _running_rows(document)),
@@ -70,6 +70,7 @@ def render(document: dict[str, Any], words: dict[str, str]) -> list[str]:
         ("requests", _request_rows(document)),
         ("stale", _stale_rows(document)),
         ("not shown", _pending_rows(document)),
+        ("shown by a target that does not take it", _not_taken_rows(document)),
         ("not delivered yet", _lineage_rows(document)),
         ("announced objects", _unit_rows(document)),
     ):
@@ -85,6 +86,7 @@ def _dataset_rows(document: dict[str, Any], words: dict[str, str]) -> list[tuple
         rows.append(
             (
                 dataset["dataset_id"],
+                dataset["health"]["state"],
                 str(dataset["version"] or "-"),
                 utc(dataset["promoted_at"]) if dataset["promoted_at"] else "-",
                 words[dataset["dataset_id"]] if last else "-",
@@ -200,6 +202,14 @@ def _pending_rows(document: dict[str, Any]) -> list[str]:
         f"  {pending['dataset_id']} on {pending['target']}: shows {pending['shown'] or 'nothing'}, "
         f"promoted is {pending['promoted']}; make it with `kfm project`"
         for pending in document["pending_projections"]
+    ]
+
+
+def _not_taken_rows(document: dict[str, Any]) -> list[str]:
+    return [
+        f"  {shown['dataset_id']} on {shown['target']}: version {shown['shown']} stays until it is removed with "
+        f"`{shown['command']}`"
+        for shown in document["not_taken"]
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,7 +23,9 @@ from kfm.config.document import (
 )
 from kfm.config.secrets import inline_secrets, is_reference
 from kfm.config.section_checks import (
+    approval_problems,
     ingest_problems,
+    licence_problems,
     people_problems,
     retry_problems,
     serve_problems,
@@ -34,9 +36,19 @@ from kfm.model.breaker import PROVIDER_CHARS_MAX, is_provider_name
 from kfm.model.bucket_options import option_problems
 from kfm.model.energy import FIGURE_MIN, FIGURES_MAX
 from kfm.model.errors import ConfigError, WindowError
+from kfm.model.incidents import SEVERITY
 from kfm.model.quantities import did_you_mean
-from kfm.model.settings import Hook, Settings, SourceSettings, Target, own_places, takes_in
-from kfm.model.windows import NO_WINDOW
+from kfm.model.settings import (
+    DatasetSettings,
+    Expect,
+    Hook,
+    Settings,
+    SourceSettings,
+    Target,
+    own_places,
+    takes_in,
+)
+from kfm.model.windows import NO_WINDOW, parse_duration
 
 BAD_CHARACTERS = f"has characters that are not allowed: {NAME_RULE}"
 _PIPELINE = re.compile(r"[^:]+\.(?:py|mjs):[A-Za-z_]\w*")  # .mjs: run by the Node.js twin
@@ -60,6 +72,7 @@ TARGET_NEEDS = {
     "s3": "url",
     "stac": "url",
 }
+RETRIED_STATUSES = frozenset((408, 425, 429))
 CATALOGUES = ("dcat", "stac")
 STORES = ("sqlite:", "postgresql://", "postgres://", "env:", "file:")
 SCHEMES = {"url": ("http", "https"), "bucket": ("s3", "gs", "az", "file")}
@@ -84,6 +97,8 @@ def check(document: Document, settings: Settings) -> None:
         *ingest_problems(settings),
         *people_problems(settings),
         *webhook_problems(settings),
+        *approval_problems(settings),
+        *licence_problems(settings),
         *retry_problems(settings),
         *serve_problems(settings),
         *inline_secrets(settings),
@@ -152,6 +167,7 @@ def _sources(settings: Settings) -> Iterator[Problem]:
             )
         yield from _kind(source, path)
         yield from _time(source, path)
+        yield from expectation_problems(source, path)
         if source.pipeline is not None and not _PIPELINE.fullmatch(source.pipeline):
             yield (
                 f"{path}.pipeline",
@@ -264,6 +280,76 @@ def _zone_exists(name: str) -> bool:
     return True
 
 
+def expectation_problems(source: SourceSettings, path: str) -> Iterator[Problem]:
+    """What is expected of a source, and which answers it waits through."""
+    if source.expect is not None and _zone_exists(source.time_zone):
+        yield from _expect(source, source.expect, f"{path}.expect")
+    if source.not_yet and source.window == NO_WINDOW:
+        yield f"{path}.not_yet", f"`not_yet` waits for a window's data: `window` is `{NO_WINDOW}`"
+        return
+    for position, answer in enumerate(source.not_yet):
+        here = f"{path}.not_yet[{position}]"
+        if answer in source.not_yet[:position]:
+            yield here, f"`not_yet` names `{answer}` twice"
+        elif isinstance(answer, int):
+            yield from _not_yet_status(source, answer, here)
+        elif answer == "unchanged" and _names_window(source):
+            yield (
+                here,
+                "`unchanged` compares with the newest published window, but the place of this source has the "
+                "window in its name, so that it is always another one; list what it answers before the data "
+                "is there, as `404` or `empty`",
+            )
+
+
+def _not_yet_status(source: SourceSettings, status: int, here: str) -> Iterator[Problem]:
+    if source.kind in ("files", "bucket", "dataset"):
+        yield here, f"a source of kind `{source.kind}` has no HTTP status; use `empty` or `unchanged`"
+    elif not 400 <= status <= 499 or status in RETRIED_STATUSES:
+        yield (
+            here,
+            "`not_yet` takes HTTP statuses that say that something is not there, such as 404, "
+            f"not `{status}`: what may pass by itself is retried anyway",
+        )
+
+
+def _names_window(source: SourceSettings) -> bool:
+    places = (source.url, source.folder, source.prefix, *source.params.values())
+    return any("{" in place for place in places if place is not None)
+
+
+def _expect(source: SourceSettings, rule: Expect, path: str) -> Iterator[Problem]:
+    from kfm.model.windows import parse_duration, parse_instant, time_of_day, window_of
+
+    def tried(field: str, way_out: str, read: Callable[[], object]) -> Iterator[Problem]:
+        try:
+            read()
+        except WindowError as error:
+            yield f"{path}.{field}", f"`{field}` can't be used: {clause(error.detail)}; {way_out}"
+
+    zone = source.time_zone
+    by, within, every, since = rule.by, rule.within, rule.every, rule.since
+    if source.window == NO_WINDOW:
+        for field, value in (("by", by), ("within", within), ("every", every)):
+            if value is not None:
+                yield (
+                    f"{path}.{field}",
+                    f"`{field}` counts from the end of a window: `window` is `{NO_WINDOW}`",
+                )
+        return
+    if by is not None:
+        way_out = 'write it as `"08:00"`, in quotes'
+        yield from tried("by", way_out, lambda: time_of_day(by, zone, SOME_TIME_MS))
+    if within is not None:
+        yield from tried("within", "write it as `P2D` or `PT6H`", lambda: parse_duration(within))
+    if every is not None:
+        yield from tried("every", "write it as `P1D` or `PT1H`", lambda: window_of(every, zone, SOME_TIME_MS))
+    if since is not None:
+        yield from tried("from", "write it as `2026-01-31`", lambda: parse_instant(since, zone))
+    if rule.rows_min is not None and rule.rows_min < 1:
+        yield f"{path}.rows_min", "`rows_min` must be at least 1; leave it out where nothing is expected"
+
+
 def _sync(settings: Settings) -> Iterator[Problem]:
     sources = {source.id: source for source in settings.sources}
     for index, source in enumerate(settings.sources):
@@ -303,12 +389,23 @@ def _member(sync: SourceSettings, member: SourceSettings) -> str | None:
             f"sync `{sync.id}` would publish what its member `{member.id}` fetches without running the "
             "member's `pipeline`; give the sync itself a pipeline"
         )
-    for field in ("webhook", "follows"):
+    for field in ("expect", "not_yet"):
+        if getattr(member, field):
+            return (
+                f"`{field}` of `{member.id}` has no effect, since the sync `{sync.id}` runs it; "
+                "give it to the sync"
+            )
+    for field in ("webhook", "follows", "approvals"):
         if getattr(member, field):
             return (
                 f"`{field}` of `{member.id}` would run it alone, and the sync `{sync.id}` publishes its "
                 "data, too; give it to the sync"
             )
+    if member.approval == "required":
+        return (
+            f"`approval` of `{member.id}` would not be asked for, since the sync `{sync.id}` publishes its "
+            "data; give it to the sync"
+        )
     return None
 
 
@@ -347,6 +444,38 @@ def _targets(settings: Settings) -> Iterator[Problem]:
         elif name in names:
             yield path, f"two targets are called `{name}`; give one of them a `name`"
         names.add(name)
+        yield from _taken(settings, target, path)
+
+
+def _taken(settings: Settings, target: Target, path: str) -> Iterator[Problem]:
+    """Ids and levels that contradict the datasets that are there."""
+    known = {dataset.id: dataset for dataset in settings.datasets}
+    for field in ("datasets", "care"):
+        if getattr(target, field) == ():
+            yield (
+                f"{path}.{field}",
+                f"`{field}` must not be empty: the target would show nothing; leave it out",
+            )
+    for position, pattern in enumerate(target.datasets):
+        here = f"{path}.datasets[{position}]"
+        if set(pattern) & set("*?["):
+            continue
+        if pattern not in known:
+            hint = did_you_mean(pattern, list(known))
+            yield here, f"the target names `{pattern}`, which is not one of the datasets{hint}"
+            continue
+        rights = known[pattern].rights
+        level = rights.care.level if rights else None
+        if level == "blocked":
+            yield here, f"the target names `{pattern}`, whose CARE level is blocked: it is shown nowhere"
+        elif level is not None and target.care is not None and level not in target.care:
+            yield (
+                here,
+                (
+                    f"the target names `{pattern}`, whose CARE level is {level}, and its `care` does not take "
+                    "that level; add it, or name no levels"
+                ),
+            )
 
 
 def _target(target: Target, path: str) -> Iterator[Problem]:
@@ -458,9 +587,18 @@ def _evidence(settings: Settings) -> Iterator[Problem]:
             yield path, f"`{path.rpartition('.')[2]}` must not be empty"
 
 
+OWNER_CHARS_MAX = 200
 HOOKS_MAX = 10  # each may cost a run its time
 TIMEOUT_MIN_S, TIMEOUT_MAX_S = 0.1, 60.0
-OWN_HOOKS = {"command": {"command"}, "webhook": {"url", "secret"}, "file": {"path"}}
+OWN_HOOKS = {
+    "command": {"command"},
+    "webhook": {"url", "secret"},
+    "file": {"path"},
+    "email": {"host", "sender", "to"},
+    "chat": {"url"},
+}
+HOOKS_MAY = {"email": {"port", "security", "ca_file", "user", "password"}}  # beyond what they need
+RECIPIENTS_MAX = 20
 _PLAIN_HOOK = Hook(kind="")
 
 
@@ -475,8 +613,51 @@ def hook_problems(settings: Settings) -> Iterator[Problem]:
         elif name in names:
             yield path, f"two hooks are called `{name}`; give one of them a `name`"
         names.add(name)
+        yield from _hook_scope(settings, hook, path)
     if len(settings.incidents) > HOOKS_MAX:
         yield "incidents", f"there are more than {HOOKS_MAX} hooks"
+    for index, dataset in enumerate(settings.datasets):
+        yield from _responsible(dataset, names, f"datasets[{index}]")
+
+
+def _hook_scope(settings: Settings, hook: Hook, path: str) -> Iterator[Problem]:
+    known = [dataset.id for dataset in settings.datasets]
+    for dataset in hook.datasets:
+        if dataset not in known and not settings.ingest.queues:  # announced datasets need no declaration
+            hint = did_you_mean(dataset, known)
+            yield f"{path}.datasets", f"there is no dataset `{dataset[:40]}`{hint}"
+    for kind in hook.kinds:
+        if kind not in SEVERITY:
+            hint = did_you_mean(kind, sorted(SEVERITY))
+            yield f"{path}.kinds", f"there is no kind of incident `{kind[:40]}`{hint}"
+    if hook.escalation and (hook.datasets or hook.kinds or hook.severity != "warning"):
+        yield path, "a hook with `escalation` gets what is escalated to it, and can't choose further"
+
+
+def _responsible(dataset: DatasetSettings, hooks: Collection[str], path: str) -> Iterator[Problem]:
+    owner, escalate = dataset.owner, dataset.escalate
+    for field, value in (("name", owner.name), ("contact", owner.contact)) if owner is not None else ():
+        if value is not None and not (
+            value.strip() and len(value) <= OWNER_CHARS_MAX and value.isprintable()
+        ):
+            yield (
+                f"{path}.owner.{field}",
+                f"`{field}` must be one line of at most {OWNER_CHARS_MAX} characters",
+            )
+    if escalate is None:
+        return
+    try:
+        parse_duration(escalate.after)
+    except WindowError as error:
+        yield f"{path}.escalate.after", f"`after` must be a length of time such as `PT4H`: {error.detail}"
+    if not escalate.to:
+        yield f"{path}.escalate.to", "`to` must name a hook of `incidents`"
+    for name in escalate.to:
+        if name not in hooks:
+            yield (
+                f"{path}.escalate.to",
+                f"there is no hook `{name[:40]}` among `incidents`{did_you_mean(name, sorted(hooks))}",
+            )
 
 
 def _hook(hook: Hook, path: str) -> Iterator[Problem]:
@@ -493,14 +674,34 @@ def _hook(hook: Hook, path: str) -> Iterator[Problem]:
     for field in sorted(OWN_HOOKS[hook.kind]):
         if not getattr(hook, field):
             yield path, f"a hook of kind `{hook.kind}` needs `{field}`"
-    for field in sorted(set().union(*OWN_HOOKS.values(), {"options"}) - OWN_HOOKS[hook.kind]):
+    own = OWN_HOOKS[hook.kind] | HOOKS_MAY.get(hook.kind, set())
+    for field in sorted(set().union(*OWN_HOOKS.values(), *HOOKS_MAY.values(), {"options"}) - own):
         if getattr(hook, field) != getattr(_PLAIN_HOOK, field):
             yield f"{path}.{field}", f"`{field}` does not apply to a hook of kind `{hook.kind}`"
     if hook.kind == "command" and any(not word or "\0" in word for word in hook.command[:1]):
         yield f"{path}.command", "`command` must begin with the name of a program"
-    url = hook.url if hook.kind == "webhook" else None
+    if hook.kind == "email":
+        yield from _email(hook, path)
+    url = hook.url if hook.kind in ("webhook", "chat") else None
     if url and not is_reference(url) and not is_web_address(url):
         yield f"{path}.url", "`url` must begin with `http://` or `https://` and name a place"
+
+
+_MAIL = re.compile(r"(?:[^<>@\r\n]{0,100}<)?[^\s<>@,;]{1,64}@[^\s<>@,;]{1,255}>?", re.ASCII)
+
+
+def _email(hook: Hook, path: str) -> Iterator[Problem]:
+    for field, value in (("sender", hook.sender), *(("to", one) for one in hook.to)):
+        if value and not _MAIL.fullmatch(value):
+            yield f"{path}.{field}", f"`{field}` must be an e-mail address, such as `desk@example.org`"
+    if len(hook.to) > RECIPIENTS_MAX:
+        yield f"{path}.to", f"there are more than {RECIPIENTS_MAX} recipients; use a list of your mail server"
+    if hook.port is not None and not 1 <= hook.port <= 65_535:
+        yield f"{path}.port", "`port` must be from 1 to 65535"
+    if (hook.user is None) != (hook.password is None):
+        yield path, "`user` and `password` go together"
+    if hook.security == "none" and (hook.user or hook.password):
+        yield f"{path}.security", "user and password are sent only with `starttls` or `tls`"
 
 
 _REPOSITORY = re.compile(r"[a-z0-9][a-z0-9-]{2,62}")

@@ -16,7 +16,7 @@ from kfm import __version__
 from kfm.config.state_folder import StateFolder
 from kfm.model.errors import ConfigError, ConfigNotFound, KfmError, RoleMissing, SecretNotFound, UsageError
 from kfm.model.roles import Role, decide, refusal_entry, who_could
-from kfm.model.settings import Settings, TelemetrySettings
+from kfm.model.settings import Settings, TelemetrySettings, with_declared_licences
 
 if TYPE_CHECKING:
     from kfm.model.redaction import Discretion
@@ -239,6 +239,7 @@ def _parsed(name: str, absolute: str, data: bytes, folder: str | None) -> tuple[
     apply_source_defaults(document)
     settings = to_settings(document)
     check(document, settings)
+    settings = with_declared_licences(settings)
     if folder:
         remember(folder, absolute, data, settings, document.lines)
     return settings, document.lines

@@ -29,6 +29,7 @@ FILE = "cron.yml"
 FILE_BYTES_MAX = 1024 * 1024
 SCHEDULES_MAX = 1000
 CAP_MAX = 1000
+REASON_CHARS_MAX = 1_000
 
 
 class MissedEntry(Strict, frozen=True):
@@ -54,6 +55,8 @@ class ScheduleEntry(Strict, frozen=True):
     missed: MissedEntry = MissedEntry()
     while_paused: Paused = "hold"
     enabled: bool = True
+    rationale: str | None = None  # of each request, for policies that ask for a rationale
+    ticket: str | None = None  # and for a ticket
 
 
 class ScheduleFile(Strict, frozen=True):
@@ -134,6 +137,7 @@ def _entries(entries: tuple[ScheduleEntry, ...], settings: Settings) -> Iterator
         yield from _pattern(entry, path)
         yield from _zone(entry, path)
         yield from _durations(entry, path)
+        yield from _reasons(entry, path)
         if entry.window is not None and source is not None:
             try:
                 if "/" in entry.window:
@@ -189,6 +193,16 @@ def _durations(entry: ScheduleEntry, path: str) -> Iterator[Problem]:
         yield f"{path}.missed.cap", f"`cap` must be from 1 to {CAP_MAX:,}"
 
 
+def _reasons(entry: ScheduleEntry, path: str) -> Iterator[Problem]:
+    for field, text in (("rationale", entry.rationale), ("ticket", entry.ticket)):
+        if text is None:
+            continue
+        if not text.strip():
+            yield f"{path}.{field}", f"`{field}` must not be empty"
+        elif len(text) > REASON_CHARS_MAX:
+            yield f"{path}.{field}", f"`{field}` has more than {REASON_CHARS_MAX:,} characters"
+
+
 def _length_ms(text: str) -> float:
     try:
         return _exact_ms(text, days=False)
@@ -225,4 +239,6 @@ def _schedule(entry: ScheduleEntry, source: SourceSettings) -> Schedule:
         ),
         while_paused=entry.while_paused,
         enabled=entry.enabled,
+        rationale=entry.rationale and entry.rationale.strip(),
+        ticket=entry.ticket and entry.ticket.strip(),
     )

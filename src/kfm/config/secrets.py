@@ -56,8 +56,12 @@ def inline_secrets(settings: Settings) -> Iterator[Problem]:
         yield from _address(target.url, f"publish[{index}].url")
     for index, hook in enumerate(settings.incidents):
         yield from _table(hook.options, f"incidents[{index}].options")
-        yield from _table({"secret": hook.secret or ""}, f"incidents[{index}]")
-        yield from _address(hook.url, f"incidents[{index}].url")
+        keys = {"secret": hook.secret or "", "password": hook.password or ""}
+        yield from _table(keys, f"incidents[{index}]")
+        if hook.kind == "chat" and hook.url and not is_reference(hook.url):
+            yield f"incidents[{index}].url", f"`url` is a secret: who knows it can write there; {WAY_OUT}"
+        else:
+            yield from _address(hook.url, f"incidents[{index}].url")
     for index, queue in enumerate(settings.ingest.queues):
         yield from _table(queue.options, f"ingest.queues[{index}].options")
         yield from _address(queue.url, f"ingest.queues[{index}].url")
@@ -166,6 +170,7 @@ def secret_references(settings: Settings) -> Iterator[str]:
         yield from _named(target.options)
     for hook in settings.incidents:
         yield from _all({"url": hook.url or "", "secret": hook.secret or ""})
+        yield from _all({"user": hook.user or "", "password": hook.password or ""})
         yield from _named(hook.options)
     for queue in settings.ingest.queues:
         yield from _named(queue.options)

@@ -6,14 +6,16 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
-from kfm.config.document import NAME, NAME_RULE, Problem, is_web_address
+from kfm.config.document import NAME, NAME_RULE, Problem, clause, is_web_address
 from kfm.config.secrets import WAY_OUT, is_reference
 from kfm.model.breaker import PROVIDER_CHARS_MAX, is_provider_name
-from kfm.model.errors import ConfigError
+from kfm.model.errors import ConfigError, WindowError
 from kfm.model.quantities import did_you_mean
 from kfm.model.roles import KnownPerson, read_hash
 from kfm.model.settings import (
+    OWN_LICENCE,
     TRIGGERS,
+    LicenceTerms,
     PersonSettings,
     ProviderSettings,
     RetrySettings,
@@ -21,6 +23,7 @@ from kfm.model.settings import (
     SourceSettings,
     TriggerRetrySettings,
 )
+from kfm.model.windows import parse_instant
 
 if TYPE_CHECKING:
     from kfm.model.settings import Ingest, IngestQueue
@@ -33,6 +36,7 @@ REPLAYS_MAX = 10_000_000
 QUEUE_OPTIONS = ["region", "endpoint_url"]
 DATASET_RULE = "lower-case letters, digits and `-`, beginning and ending with a letter or digit, at most 64"
 _DATASET = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
+_OWN_LICENCE = re.compile(r"LicenseRef-[A-Za-z0-9.-]{1,100}", re.ASCII)
 _CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _TOPIC = re.compile(r"arn:aws[a-z-]*:sns:[a-z0-9-]+:\d{12}:[A-Za-z0-9_-]{1,256}")
 _PLACE = re.compile(r"(?:s3(?:\+[a-z0-9-]+)?|gs|az)://\S+")
@@ -256,6 +260,54 @@ def webhook_problems(settings: Settings) -> Iterator[Problem]:
     for index, source in enumerate(settings.sources):
         if source.webhook is not None:
             yield from _webhook(source, f"sources[{index}].webhook")
+
+
+def approval_problems(settings: Settings) -> Iterator[Problem]:
+    """Whom `approvals.standing` names has the role approve; its date can be read."""
+    approvers = [one.subject for one in settings.people if "approve" in one.roles]
+    for index, source in enumerate(settings.sources):
+        rule = source.approvals.standing if source.approvals is not None else None
+        if rule is None:
+            continue
+        path = f"sources[{index}].approvals.standing"
+        for number, name in enumerate(rule.by):
+            if name not in approvers:
+                hint = did_you_mean(name, approvers)
+                yield (
+                    f"{path}.by[{number}]",
+                    f"`{name[:40]}` is not among the people with the role approve{hint}",
+                )
+        if rule.until is not None:
+            try:
+                parse_instant(rule.until, "UTC")
+            except WindowError as error:
+                yield f"{path}.until", f"`until` can't be used: {clause(error.detail)}"
+
+
+def licence_problems(settings: Settings) -> Iterator[Problem]:
+    """Licences of one's own are declared, with a name that SPDX has for them, before a dataset names them."""
+    for name, declared in settings.licences.items():
+        path = f"licences.{name}"
+        if not _OWN_LICENCE.fullmatch(name):
+            yield (
+                path,
+                f"`{name[:40]}` is no name for a licence of one's own: write `LicenseRef-` and letters, "
+                "digits, `.` or `-`; one of the SPDX list needs no declaration",
+            )
+        if not declared.name.strip():
+            yield f"{path}.name", "`name` must not be empty"
+        if declared.url is not None and not is_web_address(declared.url):
+            yield f"{path}.url", "`url` must be a web address"
+    for index, dataset in enumerate(settings.datasets):
+        rights = dataset.rights
+        if rights is None:
+            continue
+        path = f"datasets[{index}].rights"
+        if isinstance(rights.terms, LicenceTerms):
+            yield f"{path}.terms", "`terms` belong to a licence: declare them under `licences`"
+        if rights.license.startswith(OWN_LICENCE) and rights.license not in settings.licences:
+            hint = did_you_mean(rights.license, list(settings.licences))
+            yield f"{path}.license", f"`{rights.license[:60]}` is not declared under `licences`{hint}"
 
 
 _COUNTS = (1, 1_000)

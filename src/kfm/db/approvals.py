@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -10,8 +11,11 @@ from kfm.db import leases, quarantine, rows
 from kfm.db.session import Row, Session
 from kfm.model.errors import NotApproved
 from kfm.model.quarantine import Approval
-from kfm.model.records import Lock
+from kfm.model.records import GovernanceEntry, Lock
 from kfm.model.runs import Approve, ApproveResult, Reject
+
+if TYPE_CHECKING:
+    from kfm.db.incidents import IncidentKeeper
 
 SAME_MAX = 100  # requests about one subject that are looked through
 _FIELDS = Approval.__struct_fields__
@@ -24,6 +28,8 @@ _FREE = (
     "about",
     "rejected_by",
     "rejection_rationale",
+    "revoked_by",
+    "revocation_rationale",
 )
 
 
@@ -50,7 +56,19 @@ def same_waiting(session: Session, approval: Approval) -> Approval | None:
     return next(same, None)
 
 
-def approve(session: Session, request: Approve) -> ApproveResult:
+def start_waiting(session: Session, approval: Approval, watch: IncidentKeeper) -> None:
+    """A second person is asked: the one place where an approval begins to wait."""
+    session.all("approvals.insert", **approval_parameters(approval))
+    if approval.dataset_id is not None:
+        watch.approval_waiting(session, approval, session.now_ms())
+
+
+def end_waiting(session: Session, request_id: str, watch: IncidentKeeper) -> None:
+    """It waits no more: approved, rejected, superseded, or its request was cancelled."""
+    watch.approval_decided(session, request_id, session.now_ms())
+
+
+def approve(session: Session, request: Approve, watch: IncidentKeeper) -> ApproveResult:
     """Approve and carry out; nothing happens if anything is not as it was asked for."""
     from kfm.model.roles import is_same_person  # late: readers do not need it
 
@@ -75,10 +93,14 @@ def approve(session: Session, request: Approve) -> ApproveResult:
     )
     if landed is None:
         return ApproveResult(answer="moved")
+    end_waiting(session, request.request_id, watch)
     if request.update is not None:
         _let_run(session, request.update, request.digest, by)
     if request.held_id is not None:
+        row = session.one("held.get_for_update", held_id=request.held_id)
+        assert row is not None, "it was there a moment ago, and is held since"
         session.one("held.release", held_id=request.held_id, released_at_ms=now_ms, released_by=by)
+        watch.ended(session, quarantine.held_from(row).subject, now_ms)
     quarantine.put_retry_state(session, request.grant)
     if request.revived is not None:
         session.all("requests.revive", request_id=request.revived, reason=f"Released by {by}.")
@@ -88,7 +110,7 @@ def approve(session: Session, request: Approve) -> ApproveResult:
     return ApproveResult(answer="approved")
 
 
-def reject(session: Session, request: Reject) -> bool:
+def reject(session: Session, request: Reject, watch: IncidentKeeper) -> bool:
     """Reject what was asked for; False: it was approved or rejected meanwhile, or is the asker's own."""
     from kfm.model.roles import is_same_person  # late: readers do not need it
 
@@ -107,18 +129,49 @@ def reject(session: Session, request: Reject) -> bool:
     )
     if landed is None:
         return False
+    end_waiting(session, request.request_id, watch)
     if request.update is not None:
         # One that was cancelled meanwhile stays as it is.
         session.one(
-            "requests.cancel_waiting",
+            "requests.rejected",
             request_id=request.update,
-            reason=f"Rejected by {by}.",
+            reason=rows.storable(f"Rejected by {by}: {request.rationale}"),
             ended_at_ms=now_ms,
         )
     from kfm.db import governance  # late: readers do not need it
 
     governance.append(session, request.entries)
     return True
+
+
+def revoke(
+    session: Session, request_id: str, by: str, rationale: str, entries: Sequence[GovernanceEntry]
+) -> bool:
+    """End an approval before its time; False: it was used up or revoked meanwhile. What is under way and was
+    begun under it is decided on anew before it is promoted, so the epoch moves."""
+    advanced = session.one("policy.advance")
+    assert advanced is not None
+    landed = session.one(
+        "approvals.revoke",
+        request_id=request_id,
+        revoked_by=rows.storable(by),
+        revoked_at_ms=session.now_ms(),
+        rationale=rows.storable(rationale),
+    )
+    if landed is None:
+        return False
+    from kfm.db import governance  # late: readers do not need it
+
+    governance.append(session, entries)
+    return True
+
+
+def supersede(session: Session, subject: str, by: str, watch: IncidentKeeper) -> list[str]:
+    """The undecided approvals of a request's preview, ended by a newer preview or with their request."""
+    found = [row[0] for row in session.all("approvals.supersede", subject=subject, superseded_by=by)]
+    for request_id in found:
+        end_waiting(session, request_id, watch)
+    return found
 
 
 def _let_run(session: Session, request_id: str, digest: str, by: str) -> None:
@@ -154,10 +207,12 @@ def is_usable(session: Session, approval: tuple[str, str] | None, now_ms: int) -
 
 
 def use(session: Session, approval: tuple[str, str] | None, run_id: str, attempt: int, now_ms: int) -> None:
-    """One approval, one attempt."""
+    """One approval, one attempt; each use of one that is for more is kept."""
     if approval is None:
         return
     used = session.one(
         "approvals.use", request_id=approval[0], used_by=run_id, used_attempt=attempt, used_at_ms=now_ms
     )
     assert used is not None, "the approval's row is ours inside this transaction"
+    if used[0] in ("update", "standing"):
+        session.all("approval_uses.add", request_id=approval[0], run_id=run_id, attempt=attempt, at_ms=now_ms)

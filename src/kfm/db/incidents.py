@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,24 +12,42 @@ from kfm.db import rows
 from kfm.db.session import Row, Session
 from kfm.model import incidents
 from kfm.model.breaker import Breaker
-from kfm.model.incidents import TOPIC, Change, Incident, IncidentCause, IncidentRenderer, Notification
-from kfm.model.quarantine import QuarantineEntry, RetryState
+from kfm.model.incidents import (
+    TOPIC,
+    About,
+    Change,
+    Incident,
+    IncidentCause,
+    IncidentRenderer,
+    IncidentSubject,
+    Notification,
+    RoutedChange,
+    RoutedFacts,
+    Silence,
+)
+from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
 from kfm.model.records import Run
 from kfm.model.runs import Backlog, OutboxMessage
 
 _FIELDS = Incident.__struct_fields__
-_FREE = ("name", "message", "subject")
+_FREE = ("name", "message", "subject", "acknowledged_by")
+ANY_PARTITION = "*"
 
 
 def incident_from(row: Row) -> Incident:
     return rows.converted(_FIELDS, row, Incident)
 
 
+def subject_from(row: Row) -> IncidentSubject:
+    return rows.converted(IncidentSubject.__struct_fields__, row, IncidentSubject)
+
+
 class IncidentKeeper:
     """Keeps the incidents of one store.
 
     The row of a cause is held while its subjects change, so that two transactions that add or remove some at
-    once agree on how many there are.
+    once agree on how many there are. Subjects end one by one, each with what it is about; the incident ends
+    with the last.
     """
 
     def __init__(self, renderer: IncidentRenderer | None = None) -> None:
@@ -57,20 +75,109 @@ class IncidentKeeper:
         elif incidents.circuit_closed(seen, kept):
             self._ended(session, incidents.provider_cause(kept.provider), now_ms)
 
+    def overdue(
+        self,
+        session: Session,
+        source_id: str,
+        dataset_id: str,
+        window: tuple[int, int],
+        due_ms: int,
+        now_ms: int,
+    ) -> None:
+        """A window (from, to) of a source was expected by `due_ms`, and has not come. Told once, however
+        often it is found; it ends by `succeeded` or `settled`."""
+        trouble = incidents.overdue_trouble(dataset_id, source_id, window, due_ms)
+        self._struck_once(session, trouble, now_ms)
+
+    def approval_waiting(self, session: Session, approval: Approval, now_ms: int) -> None:
+        """A request waits for an approval. It ends by `approval_decided`."""
+        self._struck_once(session, incidents.approval_trouble(approval), now_ms)
+
+    def withdrawn(
+        self,
+        session: Session,
+        dataset_id: str,
+        withdrawal_id: str,
+        targets: Sequence[str],
+        reason: str,
+        now_ms: int,
+    ) -> None:
+        """Data was taken down. It is over once each of the targets shows that (`withdrawal_shown`); without
+        targets it is told, and over at once."""
+        for target in targets or [dataset_id]:
+            trouble = incidents.withdrawn_trouble(dataset_id, withdrawal_id, target, reason)
+            self._struck_once(session, trouble, now_ms)
+        if not targets:
+            self.withdrawal_shown(session, dataset_id, withdrawal_id, dataset_id, now_ms)
+
     # --- what goes -----------------------------------------------------------------------
 
-    def succeeded(self, session: Session, run: Run, now_ms: int) -> None:
-        """Its source works again: what it suffered from is over, unless others still suffer from it."""
-        found = session.all("incident_subjects.causes", source_id=run.source_id, dataset_id=run.dataset_id)
-        for (cause,) in found:
-            self._ended(session, cause, now_ms, source_id=run.source_id)
+    def succeeded(self, session: Session, run: Run, now_ms: int, *, is_there: bool = True) -> None:
+        """What was wrong with the window is over, whichever run or revision of it that was; overdue it is as
+        long as its data is not there."""
+        window = (run.window_start_ms, run.window_end_ms)
+        kept = None if is_there else incidents.window_subject(run.source_id, window)
+        self._end_window(session, run.source_id, window, run.partition or "", now_ms, kept)
+
+    def settled(self, session: Session, source_id: str, window: tuple[int, int], now_ms: int) -> None:
+        """The window (from, to) has come in another way than by a run, or a person has dismissed it."""
+        self._end_window(session, source_id, window, ANY_PARTITION, now_ms)
+
+    def _end_window(
+        self,
+        session: Session,
+        source_id: str,
+        window: tuple[int, int],
+        partition: str,
+        now_ms: int,
+        kept: str | None = None,
+    ) -> None:
+        found = session.all(
+            "incident_subjects.of_window",
+            source_id=source_id,
+            window_start_ms=window[0],
+            window_end_ms=window[1],
+            partition_key=partition,
+        )
+        found = [row for row in found if row[1] != kept]
+        for cause in sorted({row[0] for row in found}):
+            self._ended(session, cause, now_ms, [row[1] for row in found if row[0] == cause])
+
+    def ended(self, session: Session, subject: str, now_ms: int) -> None:
+        """A run, a request or an approval is settled by a person's decision: nothing affects it any more."""
+        for (cause,) in session.all("incident_subjects.of_subject", subject=subject):
+            self._ended(session, cause, now_ms, [subject])
+
+    def approval_decided(self, session: Session, request_id: str, now_ms: int) -> None:
+        """It was approved or rejected, or it has lapsed."""
+        self.ended(session, request_id, now_ms)
+
+    def withdrawal_shown(
+        self, session: Session, dataset_id: str, withdrawal_id: str, target: str, now_ms: int
+    ) -> None:
+        """A target shows what was taken down as gone."""
+        trouble = incidents.withdrawn_trouble(dataset_id, withdrawal_id, target, "")
+        self._ended(session, incidents.cause_of(trouble), now_ms, [target])
 
     def let_go(self, session: Session, wal_id: str, now_ms: int, by: str) -> None:
         """What was held of a unit is settled: it no longer suffers from what it was held for."""
         found = session.all("held.resolve_unit", subject=wal_id, released_at_ms=now_ms, released_by=by)
         for dataset_id, error_code, error_classes in found:
             cause = incidents.held_cause(dataset_id, rows.value_of(error_classes), error_code)
-            self._ended(session, cause, now_ms, subject=wal_id)
+            self._ended(session, cause, now_ms, [wal_id])
+
+    def dismissed(
+        self,
+        session: Session,
+        subject: str,
+        dataset_id: str,
+        error_code: str,
+        error_classes: str,
+        now_ms: int,
+    ) -> None:
+        """The window of a quarantined run or request is settled: it no longer suffers from anything."""
+        cause = incidents.held_cause(dataset_id, rows.value_of(error_classes), error_code)
+        self._ended(session, cause, now_ms, [subject])
 
     def closed(self, session: Session, cause: str, now_ms: int) -> bool:
         """A person closes the incident; False if it is over already."""
@@ -80,6 +187,52 @@ class IncidentKeeper:
         session.all("incident_subjects.clear", cause=cause)
         self._ended(session, cause, now_ms)
         return True
+
+    # --- who is told ---------------------------------------------------------------------
+
+    def escalated(self, session: Session, cause: str, incident_id: str, now_ms: int) -> bool:
+        """It stayed unacknowledged for too long: posted once. False if it is over, seen or silenced."""
+        row = session.one("incidents.get_for_update", cause=cause)
+        seen = incident_from(row) if row is not None else None
+        if seen is None or seen.incident_id != incident_id or seen.state != "open":
+            return False
+        if seen.acknowledged_at_ms is not None or seen.escalated_at_ms is not None:
+            return False
+        if (cause,) in session.all("silences.causes"):
+            return False
+        met, change = incidents.escalated(seen, now_ms)
+        session.all("incidents.change", **_changing(met))
+        self._post(session, met, change, now_ms)
+        return True
+
+    def silence_ended(self, session: Session, scope: str, now_ms: int) -> bool:
+        """The present state of what it covered is told once; False if another process has ended it."""
+        if session.one("silences.end", scope=scope, now_ms=now_ms) is None:
+            return False
+        still = {row[0] for row in session.all("silences.causes")}
+        for (cause,) in session.all("silences.causes_of", scope=scope):
+            if cause not in still:
+                self._tell_again(session, cause, now_ms)
+        return True
+
+    def _tell_again(self, session: Session, cause: str, now_ms: int) -> None:
+        """What waited is dropped. An open incident is told as it is now; a resolved one only where a hook was
+        told that it is open."""
+        row = session.one("incidents.get_for_update", cause=cause)
+        assert row is not None, "it was listed a moment ago, and incidents are not removed"
+        seen = incident_from(row)
+        known = session.one("hook_deliveries.known", subject=cause, topic=TOPIC, since_ms=seen.opened_at_ms)
+        waiting = [
+            int(one[0]) for one in session.all("hook_deliveries.waiting_of", subject=cause, topic=TOPIC)
+        ]
+        if seen.state == "resolved" and known is not None:
+            waiting = waiting[:-1]  # the last says that it is resolved
+        for number in waiting:
+            session.all("outbox.delivered", number=number, delivered_at_ms=now_ms)
+        if seen.state == "open":
+            met, change = incidents.reminded(seen, is_known=known is not None)
+            session.all("incidents.change", **_changing(met))
+            self._post(session, met, change, now_ms)
 
     # --- the row -------------------------------------------------------------------------
 
@@ -100,6 +253,12 @@ class IncidentKeeper:
         met, change = self._decided(seen, trouble, cause, affected, now_ms)
         session.all("incidents.change", **_changing(met))
         self._post(session, met, change, now_ms)
+
+    def _struck_once(self, session: Session, trouble: IncidentCause, now_ms: int) -> None:
+        """Nothing is written of what is known: such trouble is found again and again."""
+        cause = incidents.cause_of(trouble)
+        if session.one("incident_subjects.get", cause=cause, subject=trouble.subject) is None:
+            self._struck(session, trouble, now_ms)
 
     def _decided(
         self, seen: Incident | None, trouble: IncidentCause, cause: str, affected: int, now_ms: int
@@ -124,25 +283,21 @@ class IncidentKeeper:
             subject=trouble.subject,
             dataset_id=trouble.name,
             source_id=trouble.source_id,
+            window_start_ms=trouble.window[0] if trouble.window else None,
+            window_end_ms=trouble.window[1] if trouble.window else None,
         )
         return 0 if added is None else 1
 
     def _ended(
-        self,
-        session: Session,
-        cause: str,
-        now_ms: int,
-        source_id: str | None = None,
-        subject: str | None = None,
+        self, session: Session, cause: str, now_ms: int, subjects: Sequence[str] | None = None
     ) -> None:
+        """The cause is gone, for these subjects or altogether."""
         row = session.one("incidents.get_for_update", cause=cause)
         if row is None:  # its circuit opened before there were incidents
             return
-        if source_id is not None or subject is not None:
-            if subject is not None:
+        if subjects is not None:
+            for subject in subjects:
                 session.all("incident_subjects.remove_one", cause=cause, subject=subject)
-            else:
-                session.all("incident_subjects.remove", cause=cause, source_id=source_id)
             if session.one("incident_subjects.any", cause=cause) is not None:
                 return
         over, change = incidents.ended(incident_from(row), now_ms)
@@ -153,7 +308,7 @@ class IncidentKeeper:
     def _post(self, session: Session, incident: Incident, change: Change | None, now_ms: int) -> None:
         if change is None:
             return
-        event = self._renderer.change(incident, change, _held(session, incident))
+        event = self._renderer.change(incident, change, _held(session, incident), _latest(session, incident))
         session.all(
             "outbox.post",
             event_id=event.id,
@@ -162,6 +317,11 @@ class IncidentKeeper:
             body=rows.prose_of(event),
             recorded_at_ms=now_ms,
         )
+
+
+def _latest(session: Session, incident: Incident) -> IncidentSubject | None:
+    row = session.one("incident_subjects.get", cause=incident.cause, subject=incident.subject)
+    return None if row is None else subject_from(row)
 
 
 def _held(session: Session, incident: Incident) -> int:
@@ -183,6 +343,19 @@ def _changing(incident: Incident) -> dict[str, Any]:
 
 
 LOOK_MAX = 10_000
+Wants = Callable[[About, str, RoutedFacts], bool]  # about, its unmasked name, the change
+
+
+def silence_from(row: Row) -> Silence:
+    return rows.converted(Silence.__struct_fields__, row, Silence)
+
+
+def silence(session: Session, made: Silence) -> None:
+    """In place of the one that the scope is under, if it is under one."""
+    session.all("silences.end", scope=rows.storable(made.scope), now_ms=made.set_at_ms)
+    parameters = rows.with_storable(msgspec.structs.asdict(made), ("scope", "set_by", "rationale"))
+    del parameters["ended_at_ms"]
+    session.all("silences.put", **parameters)
 
 
 def notification_from(row: Row) -> Notification:
@@ -203,21 +376,37 @@ def backlog(session: Session, hook: str) -> Backlog:
     return Backlog(waiting=row[0], oldest_ms=row[1])
 
 
-def claim(session: Session, hook: str, limit: int, claim_ms: int) -> list[OutboxMessage]:
-    """The oldest that are due. What follows a message that rests, about the same cause, rests with it."""
+def claim(
+    session: Session, hook: str, limit: int, claim_ms: int, wants: Wants | None = None
+) -> list[OutboxMessage]:
+    """The oldest that are due. What follows a message that rests, about the same cause, rests with it.
+
+    What is silenced stays; what the hook is not to get is settled for it, with no try.
+    """
     session.all("outbox.hold")
     now_ms = session.now_ms()
     found = session.all("hook_deliveries.waiting", topic=TOPIC, hook=hook, row_limit=LOOK_MAX)
     taken: list[OutboxMessage] = []
-    resting: set[str] = set()
+    resting = {str(row[0]) for row in session.all("silences.causes")} if found else set()
+    named = (
+        {row[0]: (row[1], row[2]) for row in session.all("incidents.waiting", topic=TOPIC)} if found else {}
+    )
     for message in map(rows.message_from, found):
-        if message.not_before_ms > now_ms:
+        if wants is not None and message.tries == 0 and not _is_wanted(wants, message, named):
+            session.all("hook_deliveries.skip", hook=hook, number=message.number, at_ms=now_ms)
+        elif message.not_before_ms > now_ms:
             resting.add(message.subject)
         elif message.subject not in resting and len(taken) < limit:
             taken.append(message)
     for message in taken:
         session.all("hook_deliveries.claim", hook=hook, number=message.number, until_ms=now_ms + claim_ms)
     return [replace(message, tries=message.tries + 1) for message in taken]
+
+
+def _is_wanted(wants: Wants, message: OutboxMessage, named: dict[str, tuple[About, str]]) -> bool:
+    if message.subject not in named:
+        return True
+    return wants(*named[message.subject], msgspec.json.decode(message.body, type=RoutedChange).data)
 
 
 def delivered(session: Session, hook: str, numbers: Sequence[int]) -> None:

@@ -23,7 +23,7 @@ from kfm.db.session import Database, Session
 from kfm.model.audit import Seal
 from kfm.model.breaker import Breaker
 from kfm.model.canonical import canonical_bytes
-from kfm.model.incidents import IncidentRenderer
+from kfm.model.incidents import Incident, IncidentRenderer, OverdueWindow, Silence
 from kfm.model.quarantine import Approval
 from kfm.model.records import GovernanceEntry, Invocation, Lock, Run, Switch
 from kfm.model.runs import (
@@ -46,10 +46,12 @@ if TYPE_CHECKING:
     from kfm.db.branches import EmbeddedBranches
     from kfm.db.catalogue import Replicas
     from kfm.db.derived import DerivedSources
+    from kfm.db.dataset_changes import DatasetChanges
     from kfm.db.replays import Replays
     from kfm.db.requests import Bursts, Requests
     from kfm.db.schedules import ScheduleStates
     from kfm.db.units import Units
+    from kfm.db.window_facts import Windows
     from kfm.ports import Emitter
 
 RACES_MAX = 100  # of processes that add names at once
@@ -233,7 +235,7 @@ class Ledger(LedgerReader):
             known = approvals.same_waiting(session, approval)
             if known is not None:
                 return known
-            session.all("approvals.insert", **approvals.approval_parameters(approval))
+            approvals.start_waiting(session, approval, self._journal.watch)
             governance.append(session, [entry])
             return approval
 
@@ -241,11 +243,30 @@ class Ledger(LedgerReader):
 
     def approve(self, request: Approve) -> ApproveResult:
         """Approve and carry out; not if the subject has changed since the request, or is being worked on."""
-        return self._database.write(lambda session: approvals.approve(session, request))
+        watch = self._journal.watch
+        return self._database.write(lambda session: approvals.approve(session, request, watch))
 
     def reject(self, request: Reject) -> bool:
         """Reject what was asked for; False if it was decided on meanwhile, or is the asker's own."""
-        return self._database.write(lambda session: approvals.reject(session, request))
+        watch = self._journal.watch
+        return self._database.write(lambda session: approvals.reject(session, request, watch))
+
+    def stand(self, approval: Approval, entry: GovernanceEntry) -> None:
+        """A standing approval, given and recorded in one act."""
+
+        def change(session: Session) -> None:
+            session.all("approvals.insert", **approvals.approval_parameters(approval))
+            governance.append(session, [entry])
+
+        self._database.write(change)
+
+    def revoke_approval(
+        self, request_id: str, by: str, rationale: str, entries: Sequence[GovernanceEntry]
+    ) -> bool:
+        """End an approval before its time; False: it was used up or revoked meanwhile."""
+        return self._database.write(
+            lambda session: approvals.revoke(session, request_id, by, rationale, entries)
+        )
 
     # --- breakers --------------------------------------------------------------------
 
@@ -282,9 +303,91 @@ class Ledger(LedgerReader):
 
         return self._database.write(change)
 
-    def claim_for_hook(self, hook: str, limit: int, claim_ms: int) -> list[OutboxMessage]:
+    def mark_overdue(self, found: Iterable[OverdueWindow]) -> None:
+        """Open or extend the `overdue` incidents of these windows; those that are known change nothing."""
+        kept = tuple(found)
+
+        def change(session: Session) -> None:
+            now_ms, watch = session.now_ms(), self._journal.watch
+            for one in kept:
+                watch.overdue(session, one.source_id, one.dataset_id, one.window, one.due_ms, now_ms)
+
+        if kept:
+            self._database.write(change)
+
+    def settle_windows(self, source_id: str, windows: Iterable[tuple[int, int]]) -> None:
+        """These windows (from, to) are there, or dismissed: the incidents about them end with the last."""
+        kept = tuple(windows)
+
+        def change(session: Session) -> None:
+            for window in kept:
+                self._journal.watch.settled(session, source_id, window, session.now_ms())
+
+        if kept:
+            self._database.write(change)
+
+    def acknowledge_incident(self, incident: Incident, actor: str, entry: GovernanceEntry) -> bool:
+        """A person has seen it: it is not escalated. False if it is over, or acknowledged already."""
+
+        def change(session: Session) -> bool:
+            landed = session.one(
+                "incidents.acknowledge",
+                cause=incident.cause,
+                incident_id=incident.incident_id,
+                actor=rows.storable(actor),
+                now_ms=session.now_ms(),
+            )
+            governance.append(session, [entry] if landed else [])
+            return landed is not None
+
+        return self._database.write(change)
+
+    def escalate_incident(self, incident: Incident) -> bool:
+        """Post its escalation, once; False if it is over, acknowledged, silenced or escalated by now."""
+        cause, incident_id = incident.cause, incident.incident_id
+        watch = self._journal.watch
+        return self._database.write(
+            lambda session: watch.escalated(session, cause, incident_id, session.now_ms())
+        )
+
+    def silence(self, made: Silence, entry: GovernanceEntry) -> None:
+        """Send nothing of this scope until then, in place of the silence that it is under."""
+
+        def change(session: Session) -> None:
+            incidents.silence(session, made)
+            governance.append(session, [entry])
+
+        self._database.write(change)
+
+    def end_silence(self, scope: str, entry: GovernanceEntry) -> bool:
+        """End it before its time; False if there is none."""
+
+        def change(session: Session) -> bool:
+            landed = self._journal.watch.silence_ended(session, rows.storable(scope), session.now_ms())
+            governance.append(session, [entry] if landed else [])
+            return landed
+
+        return self._database.write(change)
+
+    def end_lapsed_silences(self) -> int:
+        """Tell the present state of what was silenced until now; how many silences have ended."""
+        ended, watch = 0, self._journal.watch
+        for (scope,) in self._session.all("silences.lapsed", now_ms=self.now_ms()):
+
+            def change(session: Session, scope: str = scope) -> bool:
+                now_ms = session.now_ms()
+                if (scope,) not in session.all("silences.lapsed", now_ms=now_ms):
+                    return False  # it was prolonged, or ended by another process
+                return watch.silence_ended(session, scope, now_ms)
+
+            ended += self._database.write(change)
+        return ended
+
+    def claim_for_hook(
+        self, hook: str, limit: int, claim_ms: int, wants: incidents.Wants | None = None
+    ) -> list[OutboxMessage]:
         """The oldest changes of incidents that are due at this hook, not due again before the claim ends."""
-        return self._database.write(lambda session: incidents.claim(session, hook, limit, claim_ms))
+        return self._database.write(lambda session: incidents.claim(session, hook, limit, claim_ms, wants))
 
     def hook_delivered(self, hook: str, numbers: Sequence[int]) -> None:
         self._database.write(lambda session: incidents.delivered(session, hook, numbers))
@@ -343,10 +446,20 @@ class Ledger(LedgerReader):
 
         return Requests(self._database, self._journal.watch)
 
+    def windows(self) -> Windows:
+        from kfm.db.window_facts import Windows
+
+        return Windows(self._database, self._journal.watch)
+
     def schedule_states(self) -> ScheduleStates:
         from kfm.db.schedules import ScheduleStates
 
-        return ScheduleStates(self._database)
+        return ScheduleStates(self._database, self._journal.watch)
+
+    def dataset_changes(self) -> DatasetChanges:
+        from kfm.db.dataset_changes import DatasetChanges
+
+        return DatasetChanges(self._database, self._journal)
 
     # --- projections and collection ---------------------------------------------------
 

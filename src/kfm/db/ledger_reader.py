@@ -9,18 +9,31 @@ from kfm.db import approvals, breakers, quarantine, rows
 from kfm.db.session import Database, Row, Session
 from kfm.model.breaker import Breaker
 from kfm.model.quarantine import Ahead, Approval, QuarantineEntry, RetryState, Waiting
-from kfm.model.records import Found, GovernanceEntry, Invocation, Lock, Manifest, Promotion, Run, Switch, Work
+from kfm.model.records import (
+    Found,
+    GovernanceEntry,
+    Invocation,
+    Lock,
+    Manifest,
+    Promotion,
+    Run,
+    Switch,
+    Window,
+    Work,
+)
 from kfm.model.runs import Attempt, Backlog, CallRetry, ChainLink, OutboxMessage
 
 if TYPE_CHECKING:
     from kfm.db.branches import EmbeddedBranchReader
     from kfm.db.catalogue import CatalogueReader
     from kfm.db.derived import DerivedReader
+    from kfm.db.dataset_changes import DatasetChangeReader
     from kfm.db.replays import ReplayReader
     from kfm.db.requests import RequestReader
     from kfm.db.schedules import ScheduleReader
     from kfm.db.units import UnitReader
-    from kfm.model.incidents import Incident, Notification
+    from kfm.db.window_facts import WindowReader
+    from kfm.model.incidents import Incident, IncidentSubject, Notification, Silence
     from kfm.model.run_state import PassFigures
 
 
@@ -102,12 +115,38 @@ class LedgerReader:
         return rows.run_from(row) if row else None
 
     def is_touched(self, source_id: str, start_ms: int, end_ms: int) -> bool:
-        """Has any run looked at this window of a source?"""
+        """Has any run looked at this window of a source, or has a person settled it?"""
         return bool(
             self._session.one(
                 "runs.touched", source_id=source_id, window_start_ms=start_ms, window_end_ms=end_ms
             )
         )
+
+    def newest_fingerprint(self, source_id: str, window: Window, *, without: str) -> str | None:
+        """The fingerprint of the newest other window of a source that succeeded, `without` this one."""
+        row = self._session.one(
+            "runs.newest_fingerprint",
+            source_id=source_id,
+            window_start_ms=window.start_ms,
+            window_end_ms=window.end_ms,
+            without=without,
+        )
+        return None if row is None else row[0]
+
+    def newest_run(self, dataset_id: str) -> Run | None:
+        """The run of a dataset that began last, however much other datasets have done since."""
+        row = self._session.one("runs.newest_of", dataset_id=dataset_id)
+        return rows.run_from(row) if row else None
+
+    def newest_invocation(self, dataset_id: str) -> Invocation | None:
+        """The last invocation for a dataset, however often others were asked for since."""
+        row = self._session.one("invocations.newest_of", dataset_id=dataset_id)
+        return rows.invocation_from(row) if row else None
+
+    def window_reader(self) -> WindowReader:
+        from kfm.db.window_facts import WindowReader
+
+        return WindowReader(self._database)
 
     def run_by_key(self, idempotency_key: str) -> Run | None:
         row = self._session.one("runs.by_key", idempotency_key=idempotency_key)
@@ -151,6 +190,11 @@ class LedgerReader:
     def head(self, dataset_id: str) -> tuple[Promotion, Manifest] | None:
         row = self._session.one("promotions.head_with_manifest", dataset_id=dataset_id)
         return (rows.promotion_from(row[:-1]), rows.manifest_from(row[-1])) if row else None
+
+    def change_reader(self) -> DatasetChangeReader:
+        from kfm.db.dataset_changes import DatasetChangeReader
+
+        return DatasetChangeReader(self._database)
 
     def heads(self) -> list[Promotion]:
         return [rows.promotion_from(row) for row in self._session.all("promotions.heads")]
@@ -390,6 +434,21 @@ class LedgerReader:
         found = self._session.all("approvals.list", state=state or "", subject=subject or "", row_limit=limit)
         return [approvals.approval_from(row) for row in found]
 
+    def approval_of_attempt(self, run_id: str, attempt: int) -> Approval | None:
+        """What the attempt of a run was begun under."""
+        row = self._session.one("approvals.of_attempt", run_id=run_id, attempt=attempt)
+        return approvals.approval_from(row) if row else None
+
+    def approvals_of_terms(self, terms: str, limit: int = 50) -> list[Approval]:
+        """Previews of the same work with the same rights, the newest first."""
+        found = self._session.all("approvals.of_terms", terms=terms, row_limit=limit)
+        return [approvals.approval_from(row) for row in found]
+
+    def approval_uses(self, request_id: str) -> int:
+        """How many attempts were begun under it."""
+        row = self._session.one("approval_uses.count", request_id=request_id)
+        return int(row[0]) if row else 0
+
     # --- incidents ---------------------------------------------------------------------
 
     def incidents(self, *, state: str | None = None, limit: int = 50) -> list[Incident]:
@@ -400,14 +459,36 @@ class LedgerReader:
             found = self._session.all("incidents.list", state=state or "", row_limit=limit)
         return _incidents(found)
 
+    def open_incidents(self) -> dict[str, int]:
+        """How many are open, by kind."""
+        return {str(kind): int(count) for kind, count in self._session.all("incidents.open_by_kind")}
+
     def find_incidents(self, start: str, limit: int = 2) -> list[Incident]:
         """Those whose id, or whose cause, begins so."""
         return _incidents(self._session.all("incidents.find", start=f"{start}%", row_limit=limit))
 
     def incident_subjects(self, cause: str, limit: int = 100) -> list[str]:
-        """The runs that suffer from it."""
+        """What it affects: runs, units, windows, requests, targets."""
         found = self._session.all("incident_subjects.list", cause=cause, row_limit=limit)
         return [str(row[0]) for row in found]
+
+    def incident_subject(self, cause: str, subject: str) -> IncidentSubject | None:
+        """One of those that it affects, with its window."""
+        row = self._session.one("incident_subjects.get", cause=cause, subject=subject)
+        if row is None:
+            return None
+        from kfm.db import incidents
+
+        return incidents.subject_from(row)
+
+    def silences(self) -> list[Silence]:
+        """Those in force."""
+        found = self._session.all("silences.in_force")
+        if not found:
+            return []
+        from kfm.db import incidents
+
+        return [incidents.silence_from(row) for row in found]
 
     def hook_backlog(self, hook: str) -> Backlog:
         """The outbox backlog of a hook."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
-from kfm.db import derived, governance, node_branches, quarantine, requests, rows
+from kfm.db import dataset_changes, derived, governance, node_branches, quarantine, requests, rows
 from kfm.db.outbox import Journal
 from kfm.db.session import Session
-from kfm.model.records import GovernanceEntry
+from kfm.db.versions import MadeVersion, insert_version, placed
 from kfm.model.run_state import MAIN
 from kfm.model.runs import Promote, PromoteResult
 
@@ -37,6 +35,8 @@ def promote(session: Session, request: Promote, journal: Journal) -> PromoteResu
     sequence = rows.promotion_from(head).sequence if head else 0
     if sequence != request.base_sequence:
         return PromoteResult(answer="head-moved", sequence=sequence)
+    if request.manifest is not None and dataset_changes.is_withdrawn(session, request.manifest):
+        return PromoteResult(answer="withdrawn", sequence=sequence)
     now_ms = session.now_ms()
     succeeded = session.one(
         "runs.succeed",
@@ -45,6 +45,7 @@ def promote(session: Session, request: Promote, journal: Journal) -> PromoteResu
         end_time_ms=now_ms,
         fingerprint=request.fingerprint,
         version_id=request.version_id,
+        outcome=request.outcome,
     )
     if succeeded is None:
         return PromoteResult(answer="lost")  # taken over under another scope
@@ -53,7 +54,17 @@ def promote(session: Session, request: Promote, journal: Journal) -> PromoteResu
         raise Undo(PromoteResult(answer="cancelled"))
     if request.manifest is not None:
         sequence += 1
-        _insert_version(session, request, sequence, now_ms)
+        made_by = MadeVersion(
+            request.dataset_id,
+            sequence,
+            request.version_id,
+            request.run_id,
+            request.fence,
+            request.policy_epoch,
+        )
+        if not insert_version(session, made_by, request.manifest, now_ms):
+            # A run with a lock of another scope promoted between our look and our row.
+            raise Undo(PromoteResult(answer="head-moved"))
     session.all(
         "invocations.finish",
         run_id=request.run_id,
@@ -73,42 +84,12 @@ def promote(session: Session, request: Promote, journal: Journal) -> PromoteResu
     derived.pin(session, run, request.inputs)
     journal.end(session, request.closes, request.retries, run, now_ms)
     quarantine.succeeded(session, request.run_id, now_ms)
-    journal.watch.succeeded(session, run, now_ms)
-    placed = [_placed(entry, sequence, request.policy_epoch, now_ms) for entry in request.entries]
-    governance.append(session, placed)  # last: the head of the chain is one row for all
+    journal.watch.succeeded(session, run, now_ms, is_there=request.outcome != "absent")
+    entries = [placed(entry, sequence, request.policy_epoch, now_ms) for entry in request.entries]
+    governance.append(session, entries)  # last: the head of the chain is one row for all
     return PromoteResult(
         answer="promoted" if request.manifest is not None else "unchanged", sequence=sequence
     )
-
-
-def _placed(entry: GovernanceEntry, sequence: int, policy_epoch: int, now_ms: int) -> GovernanceEntry:
-    """What the version was given in this transaction, in the chain, too: else its row could tell another."""
-    if entry.kind != "promotion":
-        return entry
-    details = {**entry.details, "sequence": sequence, "policy_epoch": policy_epoch}
-    return replace(entry, recorded_at_ms=now_ms, details=details)
-
-
-def _insert_version(session: Session, request: Promote, sequence: int, now_ms: int) -> None:
-    session.all(
-        "versions.insert",
-        version_id=request.version_id,
-        dataset_id=request.dataset_id,
-        manifest=rows.text_of(request.manifest),
-    )
-    landed = session.one(
-        "promotions.insert",
-        dataset_id=request.dataset_id,
-        sequence=sequence,
-        version_id=request.version_id,
-        run_id=request.run_id,
-        fence=request.fence,
-        policy_epoch=request.policy_epoch,
-        promoted_at_ms=now_ms,
-    )
-    if landed is None:
-        # A run with a lock of another scope promoted between our look and our row.
-        raise Undo(PromoteResult(answer="head-moved"))
 
 
 def _keep_what_it_learned(session: Session, request: Promote, now_ms: int) -> None:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kfm.db import governance, quarantine, rows
-from kfm.db.approvals import approval_parameters
+from kfm.db import approvals, governance, quarantine, rows
 from kfm.db.queries import parameters_of
 from kfm.db.session import Database, Row, Session
 from kfm.model.keys import request_id as request_id_of
 from kfm.model.quarantine import Approval, QuarantineEntry
-from kfm.model.records import GovernanceEntry, Window
+from kfm.model.records import BY_KFM, GovernanceEntry, Window, governance_entry
 from kfm.model.requests import (
     CHANGES,
+    ABSENT,
     AnnouncedObject,
     Burst,
     Member,
@@ -26,6 +26,7 @@ from kfm.model.requests import (
     RequestState,
     Settlement,
     UpdateRequest,
+    claim_holds,
     gathered,
     member_of,
     spread_ms,
@@ -39,6 +40,7 @@ _FIELDS = UpdateRequest.__struct_fields__
 _FLAGS = ("needs_approval", "is_bound", "by_person")
 _FREE = ("actor", "claimed_actor", "rationale", "ticket", "correction", "reason", "request_uuid")
 _NEVER = 2**62
+SAME_MAX = 100  # requests for the same work that are looked at
 VERSIONS_MAX = 20  # contents of one unit, the newest
 
 
@@ -129,12 +131,28 @@ def settle_run(session: Session, run_id: str, settlement: Settlement | None, now
         session.all("retry_states.unwanted", run_id=run_id, now_ms=now_ms)
 
 
-def cancel(session: Session, request_id: str, reason: str) -> bool:
+def cancel(session: Session, request_id: str, reason: str, watch: IncidentKeeper) -> bool:
+    """What waits never begins, and an approval that it waits for is asked for no more; what runs is told."""
     at_ms, reason = session.now_ms(), rows.storable(reason)
     waited = session.one("requests.cancel_waiting", request_id=request_id, reason=reason, ended_at_ms=at_ms)
     if waited and waited[0] is not None:
         session.all("retry_states.unwanted", run_id=waited[0], now_ms=at_ms)
+    if waited:
+        approvals.supersede(session, request_id, request_id, watch)
     return bool(waited) or bool(session.one("requests.cancel_running", request_id=request_id, reason=reason))
+
+
+def _awaiting_same(session: Session, request: UpdateRequest) -> list[UpdateRequest]:
+    found = session.all(
+        "requests.awaiting_same",
+        source_id=request.source_id,
+        window_start_ms=request.window_start_ms,
+        window_end_ms=request.window_end_ms,
+        correction=request.correction or "",
+        request_id=request.request_id,
+        row_limit=SAME_MAX,
+    )
+    return [request_from(row) for row in found]
 
 
 def wake(session: Session, blocked_by: str) -> None:
@@ -195,6 +213,23 @@ class RequestReader:
         found = self._database.session.all("requests.unsettled_of", schedule_id=schedule_id)
         return [request_from(row) for row in found]
 
+    def is_asked_for(self, source_id: str, schedule_id: str, start_ms: int, end_ms: int) -> bool:
+        """Did this schedule ask for a window, ever, or does anything else ask for it now?"""
+        row = self._database.session.one(
+            "requests.is_asked_for",
+            source_id=source_id,
+            schedule_id=schedule_id,
+            window_start_ms=start_ms,
+            window_end_ms=end_ms,
+        )
+        return row is not None
+
+    def refused_of(self, schedule_id: str, limit: int) -> list[UpdateRequest]:
+        """The last requests of windows that a gate refused before anything ran, or that a newer scheduled
+        time overtook, if nothing has covered them since; the oldest windows first."""
+        found = self._database.session.all("requests.refused_of", schedule_id=schedule_id, row_limit=limit)
+        return [request_from(row) for row in found]
+
     def preview(self, digest: str) -> str | None:
         """The plan that was kept under this digest."""
         row = self._database.session.one("previews.get", digest=digest)
@@ -248,6 +283,27 @@ class RequestReader:
             )
             for request_id, one in found
         ]
+
+    def awaiting_same(self, request: UpdateRequest) -> list[UpdateRequest]:
+        """Those that wait for an approval of the same work, the oldest first."""
+        return _awaiting_same(self._database.session, request)
+
+    def approved_same(self, source_id: str, window: Window) -> UpdateRequest | None:
+        """One of the same work whose preview was approved, and which has not begun."""
+        row = self._database.session.one(
+            "requests.approved_same",
+            source_id=source_id,
+            window_start_ms=window.start_ms,
+            window_end_ms=window.end_ms,
+        )
+        return None if row is None else request_from(row)
+
+    def approved_of(self, dataset_id: str) -> list[tuple[str, str, int | None]]:
+        """Request, approval and version of previews of a dataset that were approved and have not ended."""
+        found = self._database.session.all(
+            "requests.approved_of_dataset", dataset_id=dataset_id, row_limit=SAME_MAX
+        )
+        return [(request_id, approval_id, sequence) for request_id, approval_id, sequence in found]
 
     def due(self, now_ms: int, limit: int) -> list[UpdateRequest]:
         """Those that wait no longer, the longest due first."""
@@ -303,7 +359,7 @@ class Requests(RequestReader):
         left = [
             (request_id, by, until_ms)
             for request_id, by, until_ms in session.all("requests.claimed")
-            if until_ms <= now_ms or dead(by)
+            if not claim_holds(until_ms, now_ms) or dead(by)
         ]
         if not left and session.one("requests.due", now_ms=now_ms, part=part) is None:
             return None
@@ -344,7 +400,15 @@ class Requests(RequestReader):
 
     def settle(self, request: UpdateRequest, ending: RequestOutcome) -> bool:
         """The end of what we claimed; False: it was not ours any more."""
-        return self._database.write(lambda session: _settle(session, request, ending))
+
+        def change(session: Session) -> bool:
+            settled = _settle(session, request, ending)
+            if settled and ending.outcome == ABSENT and request.run_id is not None:
+                # What an earlier attempt was promised is not made; nothing failed that a person has to see.
+                session.all("retry_states.unwanted", run_id=request.run_id, now_ms=session.now_ms())
+            return settled
+
+        return self._database.write(change)
 
     def reopen(
         self, request: UpdateRequest, later: PutOff, *, run_id: str | None = None, tried: bool = True
@@ -400,7 +464,8 @@ class Requests(RequestReader):
     def await_approval(
         self, request: UpdateRequest, plan: tuple[str, str], approval: Approval, entry: GovernanceEntry
     ) -> bool:
-        """Keep the preview (digest, text) and ask for a second person; the claim is released."""
+        """Keep the preview (digest, text) and ask for a second person; the claim is released. Undecided
+        previews of the same work are superseded: their requests end."""
 
         from kfm.model.next_steps import approve_command
 
@@ -417,9 +482,65 @@ class Requests(RequestReader):
             if row is None:
                 return False
             keep_preview(session, (digest, text))
-            session.all("approvals.insert", **approval_parameters(approval))
-            governance.append(session, [entry])
+            approvals.supersede(session, request.request_id, approval.request_id, self._watch)
+            ended = self._supersede_same(session, request, approval.request_id)
+            approvals.start_waiting(session, approval, self._watch)
+            governance.append(session, [entry, *ended])
             return True
+
+        return self._database.write(change)
+
+    def _supersede_same(
+        self, session: Session, request: UpdateRequest, approval_id: str
+    ) -> list[GovernanceEntry]:
+        ended, now_ms = [], session.now_ms()
+        for older in _awaiting_same(session, request):
+            reason = f"Superseded by request {request.request_id}, whose preview is newer."
+            session.one("requests.superseded", request_id=older.request_id, reason=reason, ended_at_ms=now_ms)
+            for each in approvals.supersede(session, older.request_id, approval_id, self._watch):
+                ended.append(
+                    governance_entry(
+                        "approval-superseded",
+                        older.request_id,
+                        now_ms,
+                        BY_KFM,
+                        request_id=each,
+                        dataset_id=older.dataset_id,
+                        superseded_by=approval_id,
+                    )
+                )
+        return ended
+
+    def preview_anew(self, limit: int) -> int:
+        """Previews that wait for an approval although their dataset has a newer version are made anew: what
+        they show can't come true any more. How many."""
+        if not self._database.session.all("approvals.outdated", row_limit=1):
+            return 0
+
+        def change(session: Session) -> int:
+            found = session.all("approvals.outdated", row_limit=limit)
+            for request_id, digest in found:
+                reason = "A newer version is published: its preview is made anew."
+                session.one("requests.preview_anew", request_id=request_id, plan_digest=digest, reason=reason)
+                approvals.supersede(session, request_id, request_id, self._watch)
+            return len(found)
+
+        return self._database.write(change)
+
+    def take(self, request_id: str, worker_id: str, claim_ms: int) -> UpdateRequest | None:
+        """One that is due, claimed by its id; None: it waits no more."""
+
+        def change(session: Session) -> UpdateRequest | None:
+            session.all("requests.turn")
+            now_ms = session.now_ms()
+            row = session.one(
+                "requests.take",
+                request_id=request_id,
+                worker_id=worker_id,
+                now_ms=now_ms,
+                until_ms=now_ms + claim_ms,
+            )
+            return None if row is None else request_from(row)
 
         return self._database.write(change)
 
@@ -436,7 +557,7 @@ class Requests(RequestReader):
         """What waits never begins; what runs is told to stop. False: it has ended."""
 
         def change(session: Session) -> bool:
-            landed = cancel(session, request_id, reason)
+            landed = cancel(session, request_id, reason, self._watch)
             if landed and entry is not None:
                 governance.append(session, [entry])
             return landed

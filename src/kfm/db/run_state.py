@@ -54,8 +54,11 @@ _AS_HEAD = partial(tuple.__new__, Head)  # ten thousand at once: without a funct
 def known(session: Session, branch: str, run_id: str, first: str, last: str) -> KnownNodes:
     found = session.all("node_heads.of_branch", branch=branch, first=first, last=last)
     heads = dict(zip(map(_LAST_COLUMN, found), map(_AS_HEAD, found), strict=True))
-    own = {row[0]: Own(*row[1:]) for row in session.all("run_states.own", run_id=run_id)}
-    return KnownNodes(own, heads)
+    return KnownNodes(own(session, run_id), heads)
+
+
+def own(session: Session, run_id: str) -> dict[str, Own]:
+    return {row[0]: Own(*row[1:]) for row in session.all("run_states.own", run_id=run_id)}
 
 
 def made(
@@ -343,6 +346,9 @@ class RunStateTables:
         first, last = min(dataset_ids), max(dataset_ids)
         return known(self._database.session, branch, run_id, first, last)
 
+    def own(self, run_id: str) -> dict[str, Own]:
+        return own(self._database.session, run_id)
+
     def made(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> Head | None:
         return made(self._database.session, branch, dataset_id, inputs_hash, code_sha)
 
@@ -574,5 +580,5 @@ class PlanningView:
             return self._states.made(branch, dataset_id, inputs_hash, code_sha) is not None
         return self._states.was_reverted(branch, dataset_id, inputs_hash, code_sha)
 
-    def of_run(self, run_id: str) -> Iterator[Node]:
-        return self._states.of_run(run_id)
+    def own(self, run_id: str) -> dict[str, Own]:
+        return self._states.own(run_id)

@@ -31,6 +31,7 @@ from kfm.model.run_state import (
     from_document,
     outputs_hash,
     outputs_text,
+    shows_result_of,
     to_document,
 )
 from kfm.model.runs import LineageEvent
@@ -93,9 +94,13 @@ class ExternalRunStates(RunStateTables):
         there = self._backend.present(keys, branch)
         own = self._backend.get([(run_id, dataset_id) for dataset_id in dataset_ids], branch)
         return KnownNodes(
-            {node.dataset_id: _own(node) for node in self._whole(own.values(), branch)},
+            self._owned(own.values(), branch),
             {dataset_id: head for dataset_id, head in heads.items() if (head.run_id, dataset_id) in there},
         )
+
+    def own(self, run_id: str) -> dict[str, Own]:
+        branch = self._branch_of(run_id)
+        return self._owned(self._backend.of_run(run_id, branch), branch)
 
     def made(self, branch: str, dataset_id: str, inputs_hash: str, code_sha: str | None) -> Head | None:
         node = self._backend.made(branch, dataset_id, inputs_hash, code_sha)
@@ -126,6 +131,13 @@ class ExternalRunStates(RunStateTables):
         return found.branch if found else None
 
     def _whole(self, nodes: Iterable[Node], branch: str | None) -> Iterator[Node]:
+        for node, maker in self._with_makers(nodes, branch):
+            yield node if maker is None else _with(node, maker)
+
+    def _owned(self, nodes: Iterable[Node], branch: str | None) -> dict[str, Own]:
+        return {node.dataset_id: _own(node, maker) for node, maker in self._with_makers(nodes, branch)}
+
+    def _with_makers(self, nodes: Iterable[Node], branch: str | None) -> Iterator[tuple[Node, Node | None]]:
         """A skipped record holds no more than who made its result; the rest is that one's."""
         kept = list(nodes)
         wanted = {
@@ -134,7 +146,7 @@ class ExternalRunStates(RunStateTables):
         makers = self._backend.get([(made_by, each) for made_by, each in wanted if made_by], branch)
         for node in kept:
             maker = makers.get((node.skipped_because or "", node.dataset_id))
-            yield node if maker is None else _with(node, maker)
+            yield node, maker if maker is not None and shows_result_of(node, maker) else None
 
     # --- writing -----------------------------------------------------------------------------
 
@@ -256,13 +268,15 @@ def _with(node: Node, maker: Node) -> Node:
     )
 
 
-def _own(node: Node) -> Own:
+def _own(node: Node, maker: Node | None) -> Own:
+    whole = node if maker is None else _with(node, maker)
+    known = node.outcome != "skipped" or maker is not None or node.outputs
     return Own(
         node.outcome,
         node.inputs_hash,
         node.code_sha,
-        outputs_hash(node.outputs),
-        outputs_text(node.outputs),
+        outputs_hash(whole.outputs),
+        outputs_text(whole.outputs) if known else None,
         node.attempt,
         node.skipped_because,
     )
@@ -317,7 +331,7 @@ class RemoteRunStates(ExternalRunStates):
 
         def change(session: Session) -> None:
             for node, made in best.items():
-                if node not in heads or heads[node].run_id != made.run_id:
+                if node not in heads or heads[node][:4] != head_of(made)[:4]:
                     run_state.put_head(session, replace(made, lakefs_branch=branch))
             for node, reads in graph:
                 producer = next((each for each in reads if each in reverted), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,6 +13,9 @@ from kfm.db.session import Database, Row, Session
 from kfm.model.records import GovernanceEntry
 from kfm.model.requests import UpdateRequest
 from kfm.model.schedules import Accounting, Instant, ScheduleState
+
+if TYPE_CHECKING:
+    from kfm.db.incidents import IncidentKeeper
 
 _STATE = ScheduleState.__struct_fields__
 _INSTANT = Instant.__struct_fields__
@@ -48,6 +51,10 @@ class ScheduleReader:
 class ScheduleStates(ScheduleReader):
     """Schedule states: accounting, pause, backfill. Each method is one transaction."""
 
+    def __init__(self, database: Database, watch: IncidentKeeper) -> None:
+        super().__init__(database)
+        self._watch = watch
+
     def account(self, accounting: Accounting) -> bool:
         """All of it, or nothing if the state is not what was seen any more."""
 
@@ -57,7 +64,8 @@ class ScheduleStates(ScheduleReader):
             accept(session, accounting.requests)
             session.many("instants.insert", [_parameters(one) for one in accounting.instants])
             for request_id, reason in accounting.cancels:
-                cancel(session, request_id, reason)
+                cancel(session, request_id, reason, self._watch)
+                session.all("requests.overtaken", request_id=request_id)
             return True
 
         return self._database.write(change)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from kfm.model import keys
 from kfm.model.canonical import canonical_bytes
 from kfm.model.records import Run
-from kfm.model.settings import Rights
+from kfm.model.settings import LicenceTerms, Rights
 from kfm.model.times import is_all_time, rfc3339
 
 CONTEXT = "https://w3id.org/ro/crate/1.3/context"
@@ -175,9 +175,10 @@ def _software(subject: CrateSubject) -> list[dict[str, Any]]:
 
 def _rights(rights: Rights) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Licence, CARE label and Local Contexts address, word for word."""
-    text = rights.license
-    address = text if text.startswith(("http://", "https://")) else "#licence"
-    licence = [{"@id": address, "@type": "CreativeWork", "name": text}]
+    text, url = rights.license, rights.terms.url if isinstance(rights.terms, LicenceTerms) else None
+    address = url or (text if text.startswith(("http://", "https://")) else "#licence")
+    name = f"{text}: {rights.terms.name}" if isinstance(rights.terms, LicenceTerms) else text
+    licence = [{"@id": address, "@type": "CreativeWork", "name": name}]
     usage: list[dict[str, Any]] = [
         _value("#care-label", "CARE label", rights.care.label),
         _value("#care-level", "CARE level", rights.care.level),

@@ -16,6 +16,7 @@ from kfm.model.contracts import require_valid
 from kfm.model.errors import ConfigError
 from kfm.model.redaction import MASK_KEY, hidden_names, is_masked, mask
 from kfm.model.settings import Settings, Target
+from kfm.model.targets import takes
 
 if TYPE_CHECKING:
     from kfm.db.ledger import Ledger
@@ -108,7 +109,10 @@ def public_names(settings: Settings, mask: Callable[[str], str]) -> Callable[[st
 def dataset_homes(loaded: Loaded, dataset_id: str) -> Sequence[tuple[str, str]]:
     """Where the configured targets show a dataset, by the names of lineage."""
     homes = []
+    dataset = loaded.settings.declared(dataset_id)
     for target in loaded.settings.publish:
+        if dataset is not None and not takes(target, dataset):
+            continue
         place = _place(loaded, target)
         if place is not None:
             homes.append(below(place, dataset_id))

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from kfm.lineage.facets import NAMED_MAX, Facet, Facets, below, dataset_name, instant, source_uri
 from kfm.lineage.masking import Mask, masked_attempt, masked_circumstances, masked_invocation, masked_run
 from kfm.model.canonical import INT_MAX, canonical_bytes
+from kfm.model.dataset_changes import DatasetChange
 from kfm.model.errors import UnhashableInput
 from kfm.model.keys import attempt_id, file_of_urn, refused_call_id, uuid5
 from kfm.model.records import Invocation, Run
@@ -79,6 +80,16 @@ class LineageEmitter:
         return (
             self._sealed("START", lineage_id, subject, start),
             self._sealed(end, lineage_id, subject, over),
+        )
+
+    def changed(self, change: DatasetChange, version_id: str) -> tuple[LineageEvent, ...]:
+        """The version that a person's change made, with the version that it came from as its input."""
+        lineage_id, hidden = change.change_id, self._masked(change.dataset_id)
+        name = self._mask(change.dataset_id) if hidden else change.dataset_id
+        made = self._builder.change(change, version_id, name, hidden=hidden)
+        return tuple(
+            self._sealed(kind, lineage_id, change.change_id, {**made, "eventType": kind})
+            for kind in ("START", "COMPLETE")
         )
 
     def _attempt(self, kind: EventType, attempt: Attempt, run: Run, known: Circumstances) -> LineageEvent:
@@ -235,6 +246,22 @@ class RunEventBuilder:
         job_facets = {"jobType": facets.job_type("DAG")}
         return self._event(
             kind, at, lineage_id, run_facets, invocation.source_id, job_facets, Datasets([], [], {})
+        )
+
+    def change(self, change: DatasetChange, version_id: str, name: str, *, hidden: bool) -> dict[str, Any]:
+        """A rollback, a withdrawal or a retirement: the dataset is made from itself."""
+        facets, at = self._facets, instant(change.changed_at_ms)
+        homes = [(MASKED_NAMESPACE, name)] if hidden else self._homes(change.dataset_id)
+        run_facets: dict[str, Facet] = {
+            "processing_engine": facets.engine(),
+            "tags": facets.tags(trigger="manual"),
+            "kfmRunState": facets.change_state(change, name, version_id, at),
+        }
+        version = {"version": facets.version(version_id)}
+        datasets = Datasets([self._dataset(homes[0])], [self._dataset(home, version) for home in homes], {})
+        job_facets = {"jobType": facets.job_type("TASK")}
+        return self._event(
+            "START", at, change.change_id, run_facets, f"{name}.{change.kind}", job_facets, datasets
         )
 
     def _event(

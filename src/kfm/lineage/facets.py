@@ -8,6 +8,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
+from kfm.model.dataset_changes import DatasetChange
 from kfm.model.energy import Energy
 from kfm.model.records import Check, Found, GateResult, Invocation, Run
 from kfm.model.runs import Attempt, Code, DataColumn
@@ -172,6 +173,21 @@ class Facets:
             trigger_type=invocation.trigger_type,
             attempt=0,
             outcome=invocation.outcome if over else None,
+            recorded_at=at,
+        )
+
+    def change_state(self, change: DatasetChange, dataset_id: str, version_id: str, at: str) -> Facet:
+        """What a person changed. The reason stays at home."""
+        return self._own(
+            "kfmRunState",
+            kind="change",
+            change_id=change.change_id,
+            change=change.kind,
+            dataset_id=dataset_id,
+            base_sequence=change.base_sequence,
+            sequence=change.sequence,
+            to_sequence=change.to_sequence,
+            output_commit=version_id,
             recorded_at=at,
         )
 

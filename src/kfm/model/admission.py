@@ -144,7 +144,7 @@ def _again(asked: Asked, run: Run, facts: StartFacts, now_ms: int) -> StartDecis
     elsewhere = facts.bound is not None and facts.bound != asked.plan
     # Two persons have answered for another attempt at it, and at nothing else.
     released = state is not None and state.reason == "granted" and not elsewhere
-    if facts.acts and not (released or (person and (asked.trigger.rationale or facts.gates.approval))):
+    if facts.acts and not (released or (person and (asked.trigger.rationale or facts.gates.answered))):
         reason = (
             f"{why} It may have acted outside ({', '.join(facts.acts)}): a person has to see what it did."
         )
@@ -166,7 +166,7 @@ def _again(asked: Asked, run: Run, facts: StartFacts, now_ms: int) -> StartDecis
 
 def is_answered(asked: Asked, facts: StartFacts) -> bool:
     """Does a person answer for this start: who asks, or who approved it?"""
-    return (asked.by_person and not asked.promised) or bool(facts.gates.approval)
+    return (asked.by_person and not asked.promised) or facts.gates.answered
 
 
 def _as_promised(

@@ -411,6 +411,24 @@ class NotApproved(Refused):
     remedy = "`kfm quarantine show ID` shows what is quarantined and which requests are open."
 
 
+class DataWithdrawn(Refused):
+    """This data was withdrawn, so it is not published.
+
+    A person took it down. No run, retry, replay or force brings it back;
+    lifting the withdrawal does, and that is kept in the audit log, too.
+    """
+
+    code = "KFM350"
+    remedy = "`kfm dataset show ID` shows what is withdrawn, why, and how that is lifted."
+
+
+class ContentGone(Refused):
+    """That version holds content that was withdrawn, purged or collected, so it can't be put back."""
+
+    code = "KFM351"
+    remedy = "Choose another version: `kfm dataset show ID` lists those that can be put back."
+
+
 class RoleMissing(Refused):
     """Permission denied: the caller lacks the required role.
 
@@ -649,6 +667,21 @@ class WaitsUntil(Busy):
     remedy = "None is needed. A person who can't wait gives --now --rationale TEXT."
 
 
+class DataNotYet(WaitsUntil):
+    """Not yet: the data has not come.
+
+    Upstream gave an answer that its source lists under `not_yet`. The window
+    is asked for again, slowly, until its time is over; then it is overdue.
+    No attempt was spent.
+    """
+
+    code = "KFM504"
+    remedy = (
+        "None is needed: `kfm serve`, or `kfm schedule run-due`, asks again. "
+        "`kfm requests list` shows what waits."
+    )
+
+
 class LostLease(Busy):
     """The lease was lost; nothing this run did after that is visible.
 
@@ -780,6 +813,29 @@ class SigningFailed(KfmError):
 
     code = "KFM610"
     remedy = "Try the command by hand: COMMAND < attestation.intoto.json."
+
+
+class DataOverdue(KfmError):
+    """Expected data has not come by its time.
+
+    An incident of kind `overdue` has this code: a window of a source was expected, and is neither
+    published nor dismissed. Nothing failed.
+    """
+
+    code = "KFM640"
+    remedy = (
+        "See whether upstream has it; then ask for the window again with `kfm run --source ID --window W`."
+    )
+
+
+class TakenDown(KfmError):
+    """Data was taken down.
+
+    An incident of kind `withdrawn` has this code, from the take-down until every target shows it.
+    """
+
+    code = "KFM641"
+    remedy = "`kfm project` brings the targets up to date."
 
 
 class MergeConflict(KfmError):

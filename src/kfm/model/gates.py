@@ -13,10 +13,12 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
+from kfm.model.dataset_changes import Withdrawal, active, lift_command, span_words
 from kfm.model.errors import (
     BudgetSpent,
     ConfigError,
     ContractViolated,
+    DataWithdrawn,
     GateDenied,
     Halted,
     RationaleRequired,
@@ -58,6 +60,13 @@ class GateDecision(Record, frozen=True, kw_only=True):
     first_blocker: GateResult | None = None
     halts: bool = False
     approval: tuple[str, str] | msgspec.UnsetType = msgspec.UNSET  # request and digest of what counted
+    # That approval is for more than one attempt: no person answers for this one.
+    unattended: bool | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def answered(self) -> bool:
+        """Does a second person answer for this one attempt?"""
+        return bool(self.approval) and not self.unattended
 
     @property
     def overridden(self) -> tuple[str, ...]:
@@ -279,6 +288,27 @@ def window_gate(
     )
 
 
+def withdrawal_gates(
+    withdrawals: Iterable[Withdrawal], source_id: str, start_ms: int, end_ms: int
+) -> list[GateResult]:
+    """The refusal of a window that was withdrawn; none where it was not. No force passes it."""
+    for one in active(withdrawals):
+        if one.covers(source_id, start_ms, end_ms):
+            what = "is retired" if one.retires else f"is withdrawn ({span_words(one)})"
+            command = lift_command(one)
+            return [
+                denied(
+                    "withdrawal",
+                    "withdrawn",
+                    f"The dataset {one.dataset_id} {what} since {utc_text(one.withdrawn_at_ms)}: "
+                    f"{_sentence(one.reason)}",
+                    remedy=f"An operator allows it again with `{command}`.",
+                    command=command,
+                )
+            ]
+    return []
+
+
 def undeclared_gate(dataset_id: str) -> GateResult:
     """The refusal of a dataset that the configuration has lost since the work was asked for."""
     return denied(
@@ -381,6 +411,7 @@ def refusal(decision: GateDecision, *, in_flight: bool = False) -> Refused:
         "rights": RightsMissing,
         "contract": ContractViolated,
         "budget": BudgetSpent,
+        "withdrawal": DataWithdrawn,
     }
     kind = kinds.get(blocker.gate, GateDenied)
     return kind(cause, remedy=remedy, gate=blocker.gate, policy_ids=blocker.policy_ids)

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from kfm.model import keys
 from kfm.model.breaker import Breaker
 from kfm.model.canonical import canonical_bytes
-from kfm.model.errors import CircuitOpen
+from kfm.model.errors import CircuitOpen, DataOverdue, NotApproved, TakenDown
 from kfm.model.input_hash import sha256_text
 from kfm.model.quantities import counted
-from kfm.model.quarantine import QuarantineEntry, RetryState
+from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
 from kfm.model.records import Record
 from kfm.model.times import rfc3339
 
 About = Literal["dataset", "provider"]
-Kind = Literal["circuit-open", "dead-letter", "quarantine", "halt"]
-Change = Literal["open", "worse", "resolved"]
+Kind = Literal[
+    "circuit-open", "dead-letter", "overdue", "approval-waiting", "withdrawn", "quarantine", "halt"
+]
+# reminded: a silence is over, and it is still open; escalated: it was open for too long; test: of a hook
+Change = Literal["open", "worse", "resolved", "reminded", "escalated", "test"]
 Severity = Literal["warning", "error", "critical"]
 
 CAUSE_TAG = "incident/1"
@@ -30,10 +34,15 @@ CIRCUIT_CLASS, CIRCUIT_CODE = "circuit-open", CircuitOpen.code
 SEVERITY: dict[Kind, Severity] = {
     "circuit-open": "warning",  # it ends by itself, and nothing is lost meanwhile
     "dead-letter": "warning",  # it may well succeed when it is replayed later
+    "overdue": "warning",  # it may still come
+    "approval-waiting": "warning",  # nothing is wrong; a person has to decide
+    "withdrawn": "warning",  # it was decided; it is over once every target shows it
     "quarantine": "error",  # trying again can't help
     "halt": "critical",  # data that must not be shown came up to publication
 }
-RANK: dict[Kind, int] = {"circuit-open": 0, "dead-letter": 0, "quarantine": 1, "halt": 2}
+RANK: dict[Kind, int] = {
+    kind: ("warning", "error", "critical").index(severity) for kind, severity in SEVERITY.items()
+}
 # It also gets worse each time that so many are affected: so a thousand runs make four notifications.
 STEPS = tuple(10**power for power in range(1, 16))
 
@@ -47,9 +56,29 @@ class IncidentCause(Record, frozen=True):
     error_class: str
     error_code: str
     message: str
-    subject: str  # whom it struck: the run's id, the provider's name
+    subject: str  # what it affects: the run's id, the provider's name, a window, an approval, a target
     source_id: str = ""
     count: int | None = None  # how often already, where no subjects are counted
+    window: tuple[int, int] | None = None  # from, to; None: that of the run or request which is the subject
+    key: str = ""  # tells causes apart that are alike in all else: of a withdrawal its id
+
+
+class OverdueWindow(Record, frozen=True):
+    """A window of a source that was expected by a time, and has not come."""
+
+    source_id: str
+    dataset_id: str
+    window: tuple[int, int]  # from, to
+    due_ms: int
+
+
+class IncidentSubject(Record, frozen=True):
+    """One of those that an incident affects: it ends with the last of them."""
+
+    subject: str
+    source_id: str
+    window_start_ms: int | None
+    window_end_ms: int | None
 
 
 class Incident(Record, frozen=True):
@@ -71,6 +100,9 @@ class Incident(Record, frozen=True):
     opened_at_ms: int
     last_at_ms: int
     resolved_at_ms: int | None = None
+    acknowledged_at_ms: int | None = None
+    acknowledged_by: str | None = None
+    escalated_at_ms: int | None = None
 
 
 class Notification(Record, frozen=True):
@@ -86,17 +118,17 @@ class Notification(Record, frozen=True):
 
 def cause_of(trouble: IncidentCause) -> str:
     """The cause of an incident: the same for every trouble of one dataset or provider with one error."""
-    return _cause(trouble.about, trouble.name, trouble.error_class, trouble.error_code)
+    return _cause(trouble.about, trouble.name, trouble.error_class, trouble.error_code, trouble.key)
 
 
-def _cause(about: About, name: str, error_class: str, error_code: str) -> str:
+def _cause(about: About, name: str, error_class: str, error_code: str, key: str = "") -> str:
     document = {
         "kfm": CAUSE_TAG,
         "about": about,
         "name": name,
         "error_class": error_class,
         "error_code": error_code,
-    }
+    } | ({"key": key} if key else {})
     return sha256_text(canonical_bytes(document))
 
 
@@ -157,6 +189,53 @@ def provider_cause(provider: str) -> str:
     )
 
 
+def window_subject(source_id: str, window: tuple[int, int]) -> str:
+    """The subject of what is about a window, not about a run of it."""
+    return f"{source_id} {rfc3339(window[0])}/{rfc3339(window[1])}"
+
+
+def overdue_trouble(dataset_id: str, source_id: str, window: tuple[int, int], due_ms: int) -> IncidentCause:
+    """Expected data has not come by its time."""
+    return IncidentCause(
+        about="dataset",
+        name=dataset_id,
+        kind="overdue",
+        error_class="overdue",
+        error_code=DataOverdue.code,
+        message=f"{window_subject(source_id, window)} was expected by {rfc3339(due_ms)}.",
+        subject=window_subject(source_id, window),
+        source_id=source_id,
+        window=window,
+    )
+
+
+def approval_trouble(approval: Approval) -> IncidentCause:
+    """A request waits for an approval."""
+    return IncidentCause(
+        about="dataset",
+        name=approval.dataset_id or "",
+        kind="approval-waiting",
+        error_class="approval-waiting",
+        error_code=NotApproved.code,
+        message=f"{approval.about or approval.kind}: {approval.rationale}"[:MESSAGE_CHARS_MAX],
+        subject=approval.request_id,
+    )
+
+
+def withdrawn_trouble(dataset_id: str, withdrawal_id: str, target: str, reason: str) -> IncidentCause:
+    """Data was taken down, and one target has to show that."""
+    return IncidentCause(
+        about="dataset",
+        name=dataset_id,
+        kind="withdrawn",
+        error_class="withdrawn",
+        error_code=TakenDown.code,
+        message=reason[:MESSAGE_CHARS_MAX],
+        subject=target,
+        key=withdrawal_id,
+    )
+
+
 # --- what becomes of the incident --------------------------------------------------------
 
 
@@ -206,6 +285,26 @@ def ended(seen: Incident, now_ms: int) -> tuple[Incident, Change | None]:
     return replace(seen, state="resolved", changes=seen.changes + 1, resolved_at_ms=now_ms), "resolved"
 
 
+def reminded(seen: Incident, *, is_known: bool) -> tuple[Incident, Change]:
+    """A silence is over, and it is open: its present state is told once. `is_known`: hooks know of it."""
+    return replace(seen, changes=seen.changes + 1), "reminded" if is_known else "open"
+
+
+def escalated(seen: Incident, now_ms: int) -> tuple[Incident, Change]:
+    """It was left unacknowledged for too long."""
+    return replace(seen, changes=seen.changes + 1, escalated_at_ms=now_ms), "escalated"
+
+
+def escalates_at_ms(incident: Incident, after: str | None) -> int | None:
+    """When it is escalated; None: never. `after`: the ISO 8601 duration that its dataset sets."""
+    done = incident.acknowledged_at_ms is not None or incident.escalated_at_ms is not None
+    if after is None or incident.state != "open" or done:
+        return None
+    from kfm.model.windows import parse_duration, shifted  # here: readers of the ledger start without
+
+    return shifted(incident.opened_at_ms, parse_duration(after), "UTC")
+
+
 def step_of(affected: int) -> int:
     """How many of the steps it has passed."""
     return sum(affected >= step for step in STEPS)
@@ -213,12 +312,38 @@ def step_of(affected: int) -> int:
 
 TOPIC = "incident"
 NAMESPACE = "90b64ece-1410-5460-84ba-ac0f489c4cf2"  # ours alone: ids of incidents are made in it
-TYPES: dict[Change, Literal["incident.opened", "incident.worsened", "incident.resolved"]] = {
+ChangeType = Literal[
+    "incident.opened",
+    "incident.worsened",
+    "incident.resolved",
+    "incident.reminded",
+    "incident.escalated",
+    "incident.test",
+]
+TYPES: dict[Change, ChangeType] = {
     "open": "incident.opened",
     "worse": "incident.worsened",
     "resolved": "incident.resolved",
+    "reminded": "incident.reminded",
+    "escalated": "incident.escalated",
+    "test": "incident.test",
 }
 WITHHELD = "Withheld: the dataset is not to be seen."
+
+
+class IncidentOwner(Record, frozen=True):
+    """Who answers for the dataset."""
+
+    name: str
+    contact: str | None
+
+
+class IncidentEscalation(Record, frozen=True):
+    """Who else gets it, and when, if it stays unacknowledged."""
+
+    after: str  # ISO 8601
+    to: tuple[str, ...]  # names of hooks
+    at: str | None  # when it was
 
 
 class IncidentData(Record, frozen=True):
@@ -245,15 +370,23 @@ class IncidentData(Record, frozen=True):
     last_at: str
     resolved_at: str | None
     command: str
+    next_step: IncidentStep | None  # None: it is over
+    owner: IncidentOwner | None
+    escalation: IncidentEscalation | None
+    acknowledged_at: str | None
 
 
 class IncidentChange(Record, frozen=True):
     """What a hook gets: one change of one incident."""
 
     id: str  # the same each time that it is delivered
-    type: Literal["incident.opened", "incident.worsened", "incident.resolved"]
+    type: ChangeType
     timestamp: str
     data: IncidentData
+
+
+def _instant(at_ms: int | None) -> str | None:
+    return None if at_ms is None else rfc3339(at_ms)
 
 
 def _mask(name: str) -> str:
@@ -272,19 +405,32 @@ class IncidentRenderer:
         masked: Callable[[About, str], bool] = lambda _about, _name: True,
         mask: Callable[[str], str] = lambda name: _mask(name),
         hide: Callable[[str], str] = lambda text: text,
+        responsible: Callable[[str], tuple[IncidentOwner | None, IncidentEscalation | None]] = (
+            lambda _dataset: (None, None)
+        ),
     ) -> None:
+        """`responsible`: of a dataset, its owner and its escalation."""
         self._environment = environment
         self._masked = masked
         self._mask = mask
         self._hide = hide
+        self._responsible = responsible
 
     def incident_id(self, about: About, name: str, cause: str, occurrence: int) -> str:
         """Of a masked dataset it is keyed, too: a guess can't be checked against it."""
         return keys.uuid5(NAMESPACE, f"{self._public_cause(about, name, cause)}/{occurrence}")
 
-    def change(self, incident: Incident, change: Change, held: int) -> IncidentChange:
+    def change(
+        self, incident: Incident, change: Change, held: int, subject: IncidentSubject | None = None
+    ) -> IncidentChange:
+        """`subject`: the latest, with its window, where it has one."""
         masked = self._masked(incident.about, incident.name)
-        at_ms = incident.resolved_at_ms if change == "resolved" else incident.last_at_ms
+        at_ms = {"resolved": incident.resolved_at_ms, "escalated": incident.escalated_at_ms}.get(
+            change, incident.last_at_ms
+        )
+        owner, escalation = self._responsible(incident.name) if incident.about == "dataset" else (None, None)
+        if escalation is not None:
+            escalation = replace(escalation, at=_instant(incident.escalated_at_ms))
         data = IncidentData(
             incident_id=incident.incident_id,
             cause=self._public_cause(incident.about, incident.name, incident.cause),
@@ -305,8 +451,12 @@ class IncidentRenderer:
             held=held,
             opened_at=rfc3339(incident.opened_at_ms),
             last_at=rfc3339(incident.last_at_ms),
-            resolved_at=None if incident.resolved_at_ms is None else rfc3339(incident.resolved_at_ms),
+            resolved_at=_instant(incident.resolved_at_ms),
             command=f"kfm incident show {incident.incident_id}",
+            next_step=incident_step(incident, subject, masked=masked),
+            owner=None if masked else owner,  # it may tell which dataset that is
+            escalation=escalation,
+            acknowledged_at=_instant(incident.acknowledged_at_ms),
         )
         return IncidentChange(
             id=keys.uuid5(incident.incident_id, f"{incident.changes}/{change}"),
@@ -314,6 +464,37 @@ class IncidentRenderer:
             timestamp=rfc3339(at_ms or 0),
             data=data,
         )
+
+    def test(self, hook: str, now_ms: int) -> IncidentChange:
+        """A notification that nothing happened: for trying a hook."""
+        incident = Incident(
+            cause=_cause("dataset", "", "test", hook),
+            incident_id=keys.uuid5(NAMESPACE, f"test/{hook}/{now_ms}"),
+            about="dataset",
+            name="",
+            kind="overdue",  # the mildest
+            error_class="test",
+            error_code="KFM000",
+            message="Nothing happened: this is a test of the hook.",
+            subject="",
+            state="open",
+            occurrence=1,
+            changes=1,
+            affected=1,
+            opened_at_ms=now_ms,
+            last_at_ms=now_ms,
+        )
+        shown = self.change(incident, "test", 0)
+        data = replace(
+            shown.data,
+            name="none",
+            masked=False,
+            message=incident.message,
+            summary=f"test of hook {hook}",
+            next_step=None,
+            command="kfm incident list",
+        )
+        return replace(shown, data=data)
 
     def _public_cause(self, about: About, name: str, cause: str) -> str:
         if not self._masked(about, name):
@@ -323,17 +504,165 @@ class IncidentRenderer:
         return hidden if hidden != _mask(cause) else cause
 
 
+_DATASET_WORDS: dict[Kind, str] = {
+    "halt": "halted",
+    "quarantine": "quarantined",
+    "dead-letter": "dead-lettered",
+}
+
+
 def summary(incident: Incident, change: Change, held: int, name: str) -> str:
     """One line for a pager."""
     whom = f"{incident.about} {name}"
     if incident.about == "provider":
         if change == "resolved":
             return f"{whom} answers again"
-        return f"{whom}: circuit open after {counted(incident.affected, 'failure')} in a row"
-    what = f"{incident.error_code} ({incident.error_class})"
+        still = "still " if change == "reminded" else ""
+        return f"{whom}: circuit {still}open after {counted(incident.affected, 'failure')} in a row"
     if change == "resolved":
         rest = f"; {counted(held, 'run')} still quarantined" if held else ""
-        return f"{whom} is brought up to date again after {what}{rest}"
-    words = {"halt": "halted", "quarantine": "quarantined"}
-    state = words.get(incident.kind, "dead-lettered")
-    return f"{whom}: {what}, {counted(incident.affected, 'run')} {state}"
+        return f"{whom}: {_over(incident)}{rest}"
+    words = {"reminded": "still open: ", "escalated": "not acknowledged: "}
+    what = condition(incident.kind, incident.affected, incident.error_code, incident.error_class)
+    return f"{whom}: {words.get(change, '')}{what}"
+
+
+def condition(kind: Kind, affected: int, error_code: str, error_class: str) -> str:
+    """What is the matter with a dataset, in a few words."""
+    if kind == "overdue":
+        return f"{counted(affected, 'window')} overdue"
+    if kind == "approval-waiting":
+        return f"{counted(affected, 'request')} waiting for an approval"
+    if kind == "withdrawn":
+        return f"withdrawn; {counted(affected, 'target')} had to show it"
+    return f"{error_code} ({error_class}), {counted(affected, 'run')} {_DATASET_WORDS[kind]}"
+
+
+def _over(incident: Incident) -> str:
+    if incident.kind == "overdue":
+        return "nothing is overdue any more"
+    if incident.kind == "approval-waiting":
+        return "no request waits for an approval any more"
+    if incident.kind == "withdrawn":
+        return "every target shows that it is withdrawn"
+    return f"{incident.error_code} ({incident.error_class}) is over"
+
+
+# --- what a person does next -------------------------------------------------------------
+
+OPERATOR, APPROVER = "an operator", "another person than the requester"
+
+
+class IncidentStep(Record, frozen=True):
+    """What to do about an incident: a code for programs, a sentence, the command, and who can run it."""
+
+    code: Literal["explain", "release", "reset", "run", "approve", "project", "show"]
+    sentence: str  # without the command
+    command: str
+    who: str
+    role: Literal["operate", "approve"]  # that `people:` has to give
+
+
+def incident_step(
+    incident: Incident, subject: IncidentSubject | None, *, masked: bool
+) -> IncidentStep | None:
+    """None: it is over. A masked one names neither dataset nor anything that is computed from its name."""
+    if incident.state == "resolved":
+        return None
+    role: Literal["operate", "approve"] = "approve" if incident.kind == "approval-waiting" else "operate"
+    who = APPROVER if role == "approve" else OPERATOR
+    if masked:
+        sentence, command = "See what it is about", f"kfm incident show {incident.incident_id}"
+        return IncidentStep(code="show", sentence=sentence, command=command, who=who, role=role)
+    code, sentence, command = _step(incident, subject)
+    return IncidentStep(code=code, sentence=sentence, command=command, who=who, role=role)
+
+
+def _step(
+    incident: Incident, subject: IncidentSubject | None
+) -> tuple[Literal["explain", "release", "reset", "run", "approve", "project", "show"], str, str]:
+    kind, about = incident.kind, incident.subject
+    if kind == "circuit-open":
+        sentence = "It is probed by itself; an operator can close the circuit"
+        return "reset", sentence, f"kfm breaker reset {incident.name} --rationale TEXT"
+    if kind == "approval-waiting":
+        sentence = "Look at what was asked for with `kfm approvals show`, then approve or reject it"
+        return "approve", sentence, f"kfm approvals approve {about} --rationale TEXT"
+    if kind == "withdrawn":
+        return "project", "Let every target show it", "kfm project"
+    if kind == "halt":
+        sentence = "See which rule was violated, then request the release; another person approves it"
+        return "release", sentence, f"kfm explain {about}"
+    if kind == "overdue" and subject is not None and subject.window_start_ms is not None:
+        window = f"{rfc3339(subject.window_start_ms)}/{rfc3339(subject.window_end_ms or 0)}"
+        sentence = "See whether upstream has it, then ask for it again"
+        return "run", sentence, f"kfm run --source {subject.source_id} --window {window}"
+    if kind == "overdue":
+        return "show", "See which windows are overdue", f"kfm incident show {incident.incident_id}"
+    return "explain", "See why, and correct the cause", f"kfm explain {about}"
+
+
+# --- which hook gets it ------------------------------------------------------------------
+
+SEVERITIES: tuple[Severity, ...] = ("warning", "error", "critical")
+
+
+class HookRule(Record, frozen=True):
+    """What one hook is to get."""
+
+    name: str
+    datasets: tuple[str, ...] = ()  # empty: all, and providers
+    kinds: tuple[str, ...] = ()  # empty: all
+    severity: Severity = "warning"  # the least
+    escalation: bool = False  # only what is escalated to it, from then on
+
+
+class RoutedFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """As much of a posted change as its way depends on. A message of an earlier version has no escalation."""
+
+    change: Change
+    kind: Kind
+    severity: Severity
+    escalation: IncidentEscalation | None = None
+
+
+class RoutedChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A posted change, read for its way to the hooks."""
+
+    data: RoutedFacts
+
+
+def hook_wants(rule: HookRule, about: About, name: str, data: RoutedFacts) -> bool:
+    """Is this change for this hook? `name` is the unmasked one of what the incident is about."""
+    escalation = data.escalation
+    to_it = escalation is not None and escalation.at is not None and rule.name in escalation.to
+    if data.change == "escalated" or rule.escalation:
+        return to_it
+    if rule.datasets and not (about == "dataset" and name in rule.datasets):
+        return False
+    if rule.kinds and data.kind not in rule.kinds:
+        return False
+    return SEVERITIES.index(data.severity) >= SEVERITIES.index(rule.severity)
+
+
+# --- silences ----------------------------------------------------------------------------
+
+
+class Silence(Record, frozen=True):
+    """Why a dataset or an incident sends nothing, and until when."""
+
+    scope: str  # dataset:NAME or incident:ID
+    set_at_ms: int
+    until_ms: int
+    set_by: str
+    rationale: str
+    ended_at_ms: int | None = None
+
+
+def silenced_until(incident: Incident, silences: Sequence[Silence]) -> int | None:
+    """The end of the silence that it is under; None: it is under none."""
+    scopes = {f"incident:{incident.incident_id}"}
+    if incident.about == "dataset":
+        scopes.add(f"dataset:{incident.name}")
+    ends = [one.until_ms for one in silences if one.scope in scopes and one.ended_at_ms is None]
+    return max(ends, default=None)

@@ -40,6 +40,12 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
     return f"; known are {', '.join(f'`{one}`' for one in known)}" if shown else ""
 
 
+def stopped(text: str) -> str:
+    """As a sentence that ends, once."""
+    text = text.rstrip()
+    return text if text.endswith((".", "!", "?", "…", "`")) else f"{text}."
+
+
 def readable_size(size: int) -> str:
     """1536 → 1.5 KiB."""
     if size < 1024:

@@ -81,9 +81,10 @@ class Approval(Record, frozen=True):
     """An approval request: what needs a second person."""
 
     request_id: str
-    # Of quarantined work; at work that the policies ask an approval for; of ended units; of a preview.
-    kind: Literal["release", "attempt", "replay", "update"]
-    subject: str  # what it is about: a held id, the work's base key, a replay's id, or a request's
+    # Of quarantined work; at work that the policies ask an approval for; of ended units; of a preview; of a
+    # source, until a date; of a person's change of a dataset.
+    kind: Literal["release", "attempt", "replay", "update", "standing", "change"]
+    subject: str  # what it is about: a held id, the work's base key, a replay's id, a request's, a source's
     digest: str  # of what was asked for, as it was then
     requested_by: str
     requested_at_ms: int
@@ -97,17 +98,28 @@ class Approval(Record, frozen=True):
     dataset_id: str | None = None
     requested_names: tuple[str, ...] = ()  # every name of the requester, as declared then
     expires_at_ms: int | None = None  # of an attempt: unused, it lapses
-    used_by: str | None = None  # the run
+    used_by: str | None = None  # the run; of what is used more than once, the last
     used_attempt: int | None = None
     used_at_ms: int | None = None
     rejected_by: str | None = None
     rejected_at_ms: int | None = None
     rejection_rationale: str | None = None
+    terms: str | None = None  # of a preview: digest of the rights and the work that it is for
+    fingerprint: str | None = None  # of a preview: of its inputs
+    base_sequence: int | None = None  # of a preview: the version that it would change
+    superseded_by: str | None = None  # the request whose preview is newer
+    revoked_by: str | None = None
+    revoked_at_ms: int | None = None
+    revocation_rationale: str | None = None
 
     @property
-    def status(self) -> Literal["requested", "approved", "rejected"]:
+    def status(self) -> Literal["requested", "approved", "rejected", "superseded", "revoked"]:
         """What people are shown; stored is only what was approved."""
-        return self.state if self.rejected_at_ms is None else "rejected"
+        if self.rejected_at_ms is not None:
+            return "rejected"
+        if self.superseded_by is not None:
+            return "superseded"
+        return self.state if self.revoked_at_ms is None else "revoked"
 
 
 SOURCE_IDS_MAX = 100  # the payload's hash stands for all of them

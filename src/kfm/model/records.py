@@ -23,9 +23,11 @@ GATE_CODES: dict[GateCode, str] = {
     "contract-violated": "A check of the data contract failed.",
     "contract-empty": "The data contract made no check.",
     "rule": "A policy forbids it.",
+    "approval-required": "The source needs an approval, and none was given.",
     "policies-failed": "The policies could not be evaluated.",
     "dataset-unknown": "This worker knows no such dataset.",
     "older-window": "The dataset shows a newer window, which this one would replace.",
+    "withdrawn": "The data was withdrawn.",
 }
 # Each as the second half of a sentence: it ran because …
 REASON_CODES: dict[ReasonCode, str] = {
@@ -95,6 +97,10 @@ class Trigger(Record, frozen=True):
     ticket: str | None = None
 
 
+# `empty`: upstream has said that there is nothing. `absent`: nothing was found, and nothing says that it is so.
+RunOutcome = Literal["published", "unchanged", "empty", "absent"]
+
+
 class Run(Record, frozen=True):
     """One piece of logical work: a row of the idempotency ledger."""
 
@@ -123,6 +129,7 @@ class Run(Record, frozen=True):
     error_message: str | None = None
     force: int = 0
     correction: str | None = None
+    outcome: RunOutcome | None = None  # what a success came to
 
 
 class Invocation(Record, frozen=True):
@@ -143,6 +150,8 @@ class Invocation(Record, frozen=True):
     reason: str | None = None  # why noop, refused or busy: a sentence
     gates: tuple[GateResult, ...] = ()
     reason_code: str | None = None  # for programs: of REASON_CODES, or an error's code
+    window_start_ms: int | None = None  # of the window that it asked for; None: of an earlier version
+    window_end_ms: int | None = None
 
 
 class Output(Record, frozen=True):
@@ -311,10 +320,12 @@ class Promotion(Record, frozen=True):
     dataset_id: str
     sequence: int
     version_id: str
-    run_id: str
+    run_id: str  # what made it: the run; of a rollback, withdrawal or retirement the id of that change
     fence: int
     policy_epoch: int
     promoted_at_ms: int
+    # What stands in the place of withdrawn data; set where a head is read for a target, and for no other use.
+    tombstone: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Holder(Record, frozen=True):
@@ -450,9 +461,11 @@ GateCode = Literal[
     "contract-violated",
     "contract-empty",
     "rule",
+    "approval-required",
     "policies-failed",
     "dataset-unknown",
     "older-window",
+    "withdrawn",
 ]
 
 ReasonCode = Literal[

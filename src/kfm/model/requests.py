@@ -16,7 +16,10 @@ RequestKind = Literal["cron", "webhook", "manual", "upstream-event"]
 RequestState = Literal["open", "running", "awaiting-approval", "done", "cancelled"]
 RequestPart = Literal["all", "retries", "bursts"]  # that a dispatcher works off
 CHANGES = "changes"  # in the details of a request that datasets have made by changing
+ABSENT = "absent"  # the outcome of a request whose data did not come in time
+NOT_YET = "not-yet"  # what a request waits for whose data has not come
 UNSETTLED: tuple[RequestState, ...] = ("open", "running", "awaiting-approval")
+CLAIM_MAX_MS = 2 * 86_400_000  # twice the longest lease that a configuration may ask for
 
 
 class UpdateRequest(Record, frozen=True):
@@ -43,7 +46,7 @@ class UpdateRequest(Record, frozen=True):
     needs_approval: bool = False
     details: dict[str, Any] = {}  # signature scheme, event type, checks: nothing of a payload
     state: RequestState = "open"
-    outcome: str | None = None  # of its run: success | noop | failed | refused
+    outcome: str | None = None  # of its run: success | noop | failed | refused; absent: no data came
     reason: str | None = None  # why it waits, or how it ended
     run_id: str | None = None
     plan_digest: str | None = None  # of the preview that was kept
@@ -58,9 +61,9 @@ class UpdateRequest(Record, frozen=True):
     tried_at_ms: int | None = None  # the first time
 
     @property
-    def awaits_retry(self) -> bool:
-        """Has an attempt been made, and another one is ahead? Then it keeps nothing else waiting."""
-        return self.state == "open" and self.run_id is not None
+    def is_set_aside(self) -> bool:
+        """Was it tried, and waits for another attempt or for upstream? Then it keeps nothing else waiting."""
+        return self.state == "open" and (self.run_id is not None or self.blocked_by == NOT_YET)
 
     @property
     def is_settled(self) -> bool:
@@ -75,6 +78,11 @@ class UpdateRequest(Record, frozen=True):
     def members(self) -> int:
         """How many announced objects it gathers."""
         return int(self.details.get("members", 0)) if self.kind == "upstream-event" else 0
+
+
+def claim_holds(until_ms: int, now_ms: int) -> bool:
+    """A claim that ends later than any can was written by a clock that was far ahead, and holds nothing."""
+    return 0 < until_ms - now_ms <= CLAIM_MAX_MS
 
 
 class RequestOutcome(Record, frozen=True):

@@ -36,13 +36,13 @@ class Head(NamedTuple):
 
 
 class Own(NamedTuple):
-    """What this very run has recorded of a node before."""
+    """What a run has recorded of a node."""
 
     outcome: NodeOutcome
     inputs_hash: str
     code_sha: str | None
     outputs_hash: str
-    outputs: str
+    outputs: str | None  # None: skipped, and the run that made them has another record of the node since
     attempt: int
     skipped_because: str | None
 
@@ -237,6 +237,16 @@ def outputs_hash(outputs: Sequence[Output]) -> str:
     return "sha256:" + sha256(canonical_bytes([list(pair) for pair in named])).hexdigest()
 
 
+def shows_result_of(skipped: Node, maker: Node) -> bool:
+    """The maker's record still is of the result that the other skipped the node for. A run that is resumed
+    overwrites its record: with what it made of other inputs, with a failure, with a skip."""
+    return (
+        maker.outcome == "success"
+        and maker.inputs_hash == skipped.inputs_hash
+        and maker.code_sha == skipped.code_sha
+    )
+
+
 # --- the decision --------------------------------------------------------------------------
 
 Verdict = Literal["run", "skip", "done"]
@@ -281,6 +291,7 @@ def decide(
     if (
         own is not None
         and own.outcome in ("success", "skipped")
+        and own.outputs is not None
         and own.inputs_hash == inputs_hash
         and own.code_sha == code_sha
     ):

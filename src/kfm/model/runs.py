@@ -24,6 +24,7 @@ from kfm.model.records import (
     NodeOutcome,
     Record,
     Run,
+    RunOutcome,
     Switch,
     Trigger,
     ValidationReport,
@@ -85,9 +86,18 @@ def taken_over(run: Run, *, fence: int) -> Run:
     return _reopened(run, fence)
 
 
-def succeeded(run: Run, *, version_id: str, fingerprint: str, now_ms: int) -> Run:
+def succeeded(
+    run: Run, *, version_id: str, fingerprint: str, now_ms: int, outcome: RunOutcome = "published"
+) -> Run:
     check_transition("run", run.status, "success", "succeeded")
-    return replace(run, status="success", end_time_ms=now_ms, version_id=version_id, fingerprint=fingerprint)
+    return replace(
+        run,
+        status="success",
+        end_time_ms=now_ms,
+        version_id=version_id,
+        fingerprint=fingerprint,
+        outcome=outcome,
+    )
 
 
 def failed(run: Run, *, error_code: str, error_message: str, now_ms: int) -> Run:
@@ -324,12 +334,20 @@ class Promote(Record, frozen=True):
     branch: str | None = None  # where a pipeline's nodes worked: merged with the promotion
     request_id: str | None = None  # the request that the attempt is for: not if it is cancelled
     inputs: PinnedInputs | None = None  # of a derived dataset
+    found: Literal["data", "empty", "absent"] = "data"  # at upstream, for the window
+
+    @property
+    def outcome(self) -> RunOutcome:
+        """What the run came to."""
+        if self.found != "data":
+            return self.found
+        return "published" if self.manifest is not None else "unchanged"
 
 
 class PromoteResult(Record, frozen=True):
     """Whether a version was promoted; if not, what has changed since it was prepared."""
 
-    answer: Literal["promoted", "unchanged", "lost", "epoch-moved", "head-moved", "cancelled"]
+    answer: Literal["promoted", "unchanged", "lost", "epoch-moved", "head-moved", "cancelled", "withdrawn"]
     sequence: int | None = None
 
 

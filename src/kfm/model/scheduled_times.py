@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Literal
 
@@ -13,7 +14,7 @@ from kfm.model.errors import UsageError
 from kfm.model.keys import key_of, request_id, schedule_instant_key
 from kfm.model.quantities import counted, duration, moment
 from kfm.model.records import Record, Window
-from kfm.model.requests import UpdateRequest
+from kfm.model.requests import NOT_YET, UpdateRequest
 from kfm.model.schedules import (
     Accounting,
     Became,
@@ -25,6 +26,7 @@ from kfm.model.schedules import (
     latest_instants,
     missed_instants,
     period_of,
+    windows_between,
 )
 from kfm.model.settings import SourceSettings
 
@@ -76,6 +78,8 @@ def request_for(
         window_end_ms=window.end_ms,
         actor=actor,
         claimed_actor=f"schedule:{schedule.id}",
+        rationale=schedule.rationale,
+        ticket=schedule.ticket,
         accepted_at_ms=now_ms,
         schedule_id=schedule.id,
         instant_ms=instant_ms,
@@ -100,11 +104,22 @@ def account(
         return _first_sight(schedule, now_ms) if schedule.enabled else None
     if is_held(schedule, state):
         return None
-    step = _Step(schedule, source, state, now_ms, actor)
+    waiting = {
+        (one.window_start_ms, one.window_end_ms): one.request_id
+        for one in unsettled
+        if one.state == "open" and one.blocked_by == NOT_YET
+    }
+    step = _Step(schedule, source, state, now_ms, actor, waiting)
     late_until_ms = _late_until_ms(schedule, state.cursor_ms, now_ms - late_ms)
     on_time = _on_time(schedule, max(late_until_ms, state.cursor_ms), now_ms)
     redefined = state.definition != definition_of(schedule)
-    others = [one for one in unsettled if not one.details.get(BACKFILL) and not one.awaits_retry]
+    others = [
+        one
+        for one in unsettled
+        if not one.details.get(BACKFILL) and not one.is_set_aside
+        # What waits for a person keeps nothing else waiting; a newer one is to end it only where it ends all.
+        if one.state != "awaiting-approval" or schedule.overlap == "cancel-older"
+    ]
     if redefined:
         if late_until_ms > state.cursor_ms:
             step.leave_out("redefined", state.cursor_ms + 1, late_until_ms, REDEFINED)
@@ -124,6 +139,7 @@ def _first_sight(schedule: Schedule, now_ms: int) -> Accounting:
         cursor_ms=now_ms,
         version=1,
         updated_at_ms=now_ms,
+        left_ms=now_ms,
     )
     before = Instant(
         schedule_id=schedule.id,
@@ -164,8 +180,16 @@ class _Step:
     """What is written together."""
 
     def __init__(
-        self, schedule: Schedule, source: SourceSettings, state: ScheduleState, now_ms: int, actor: str
+        self,
+        schedule: Schedule,
+        source: SourceSettings,
+        state: ScheduleState,
+        now_ms: int,
+        actor: str,
+        waiting: Mapping[tuple[int, int], str],
     ) -> None:
+        """`waiting`: windows whose data has not come yet, with the request that asks again."""
+        self._waiting = waiting
         self._schedule, self._source, self._state = schedule, source, state
         self._now_ms, self._actor = now_ms, actor
         self.rows: list[Instant] = []
@@ -183,11 +207,12 @@ class _Step:
         reasons = {
             "policy": "Missed; its policy has no catch-up.",
             "window": f"Missed more than {duration(policy.within_ms)} ago, which its policy lets go.",
-            "cap": f"Missed; its policy catches up {policy.cap} at once.",
+            "cap": f"Missed; its policy catches up {counted(policy.cap, 'window')} at once, oldest first.",
+            "shared": "Missed; an earlier one asks for the same window.",
         }
         room = max(0, policy.cap - len(others))
         if policy.run == "last":
-            reasons["policy"] = "Missed; its policy catches up the last one only."
+            reasons["policy"] = "Missed; the last one is caught up, and the windows of the others follow."
         if self._drops:
             schedule = replace(schedule, missed=replace(policy, run="none"))
             reasons["policy"] = self._dropped
@@ -201,12 +226,15 @@ class _Step:
             )
         elif room < policy.cap:
             schedule = replace(schedule, missed=replace(policy, cap=room))
-        missed = missed_instants(schedule, self._state.cursor_ms, until_ms, self._now_ms)
+        missed = missed_instants(schedule, self._source, self._state.cursor_ms, until_ms, self._now_ms)
         became: Became = "dropped" if self._drops else "missed"
-        for span in missed.left_out:
-            self.leave_out(became, span.first_ms, span.last_ms, reasons[span.reason])
-        for instant_ms in missed.run_ms:
-            self._open(instant_ms, "Missed, and caught up.")
+        run, left_out = deque(missed.run_ms), deque(missed.left_out)
+        while run or left_out:
+            if run and (not left_out or run[0] < left_out[0].first_ms):
+                self._open(run.popleft(), "Missed, and caught up.")
+            else:
+                span = left_out.popleft()
+                self.leave_out(became, span.first_ms, span.last_ms, reasons[span.reason])
 
     @property
     def _dropped(self) -> str:
@@ -223,7 +251,10 @@ class _Step:
         if self._drops:
             if found:
                 self.leave_out("dropped", found[0], found[-1], self._dropped)
-        elif overlap == "cancel-older":
+            return
+        if self._waiting:
+            found = self._beside_waiting(found)
+        if overlap == "cancel-older":
             for instant_ms in found[:-1]:
                 self._skip(instant_ms, f"Overtaken by the instant of {moment(found[-1])}.")
             for instant_ms in found[-1:]:
@@ -238,6 +269,16 @@ class _Step:
                     self._skip(instant_ms, f"Request {ahead[0]} has no end yet.")
                 else:
                     self._skip(instant_ms, f"Request {ahead[-1]} waits already.")
+
+    def _beside_waiting(self, found: tuple[int, ...]) -> tuple[int, ...]:
+        """Instants that come first and whose window is waited for already ask for nothing new; the others."""
+        for number, instant_ms in enumerate(found):
+            window = period_of(self._schedule, self._source, instant_ms)
+            request_id = self._waiting.get((window.start_ms, window.end_ms))
+            if request_id is None:  # later ones ask for later windows
+                return found[number:]
+            self._skip(instant_ms, f"Request {request_id} waits for the data of the same window.")
+        return ()
 
     # --- rows ----------------------------------------------------------------------------
 
@@ -326,6 +367,7 @@ class BackfillTime(Record, frozen=True):
     request_id: str  # the one that it has, or would get
     has_request: bool
     before_first_seen: bool = False
+    repeats: UpdateRequest | None = None  # its request was refused or overtaken: it is asked for again
 
 
 def coverage(
@@ -385,14 +427,15 @@ def backfill(
     state: ScheduleState | None,
     now_ms: int,
     limit: int = BACKFILL_MAX,
+    refused: Mapping[tuple[int, int], UpdateRequest] = {},
 ) -> list[BackfillTime]:
     """The instants of a span that have come, or only those that became no request; at most `limit`.
 
     Those after the cursor are left to the schedule itself: it will account for them. A request that exists is
-    reported, not made again: an instant has one for good.
+    reported, not made again: an instant has one for good. Windows in `refused` are asked for again, once.
     """
     until_ms = now_ms if state is None else min(now_ms, state.cursor_ms)
-    index = _Known(known)
+    index, again = _Known(known), dict(refused)
     found: list[BackfillTime] = []
     for number, instant_ms in enumerate(instants(schedule, start_ms, min(end_ms, until_ms + 1))):
         if len(found) >= limit:
@@ -403,18 +446,22 @@ def backfill(
                 remedy="Take a shorter one.",
             )
         row = index.of(instant_ms)
-        if only_missed and row is not None and row.request_id is not None:
-            continue
+        has_request = row is not None and row.request_id is not None
         window = period_of(schedule, source, instant_ms)
+        repeats = again.pop((window.start_ms, window.end_ms), None) if has_request else None
+        if only_missed and has_request and repeats is None:
+            continue
+        own_id = request_id(schedule_instant_key(schedule.id, instant_ms))
         found.append(
             BackfillTime(
                 instant_ms=instant_ms,
                 window_start_ms=window.start_ms,
                 window_end_ms=window.end_ms,
                 fate=row.became if row else "unaccounted",
-                request_id=request_id(schedule_instant_key(schedule.id, instant_ms)),
-                has_request=row is not None and row.request_id is not None,
+                request_id=own_id if repeats is None else asking_again(repeats, now_ms, "").request_id,
+                has_request=has_request and repeats is None,
                 before_first_seen=row is not None and is_before_first_seen(row),
+                repeats=repeats,
             )
         )
     return found
@@ -439,63 +486,63 @@ class _Known:
 
 
 LEFT_TAG = "left/1"
+AGAIN_TAG = "again/1"
 LEFT = ("missed", "skipped")
-LEFT_TO = "left_to"  # in a request's details: the request that it came with
+LEFT_TO = "left_to"  # in a request's details: the request that it came with, or that it repeats
 
 
 def left_windows(
-    schedule: Schedule, source: SourceSettings, request: UpdateRequest, rows: Sequence[Instant]
-) -> list[Window]:
-    """Windows before the request's own that these instants have left, the oldest first.
+    schedule: Schedule, source: SourceSettings, rows: Sequence[Instant], after_ms: int, before_ms: int
+) -> Iterator[tuple[int, Window]]:
+    """Windows that instants of a span have left, the oldest first, each with the first of these instants.
 
-    `rows` are those before its instant, the newest first. How far back and how many is the schedule's rule
-    for what was missed; one without catch-up leaves nothing to others.
+    `rows` are those that touch the span, in order. How far back is the schedule's rule for what was missed,
+    counted from when it was found so: what waits for its turn does not grow too old meanwhile. One without
+    catch-up leaves nothing.
     """
-    if schedule.missed.run == "none" or request.instant_ms is None:
-        return []
-    since_ms = request.instant_ms - schedule.missed.within_ms
-    found: dict[tuple[int, int], Window] = {}
-    for instant_ms in _left(schedule, rows, since_ms):
-        window = period_of(schedule, source, instant_ms)
-        if window.end_ms <= request.window_start_ms:
-            found[window.start_ms, window.end_ms] = window
-        if len(found) == schedule.missed.cap:
-            break
-    return [found[at] for at in sorted(found)]
-
-
-def _left(schedule: Schedule, rows: Sequence[Instant], since_ms: int) -> Iterator[int]:
-    """Instants that became nothing, the latest first; of a long span no more than could count."""
+    if schedule.missed.run == "none":
+        return
     for row in rows:
-        if row.last_ms < since_ms:
-            return
         if row.became in LEFT:
-            first_ms = max(row.instant_ms, since_ms)
-            yield from reversed(latest_instants(schedule, first_ms, row.last_ms + 1, schedule.missed.cap))
+            first_ms = max(row.instant_ms, after_ms + 1, row.at_ms - schedule.missed.within_ms)
+            yield from windows_between(schedule, source, first_ms, min(row.last_ms + 1, before_ms))
 
 
 def asking_for(request: UpdateRequest, window: Window) -> UpdateRequest:
-    """The request for a window that was missed: once, whichever scheduled time comes first."""
-    key = key_of(
-        {
-            "kfm": LEFT_TAG,
-            "schedule_id": request.schedule_id,
-            "window_start_ms": window.start_ms,
-            "window_end_ms": window.end_ms,
-        }
+    """The request for a window that was left: once, whichever scheduled time comes first."""
+    named = {"window_start_ms": window.start_ms, "window_end_ms": window.end_ms}
+    return replace(
+        _past(request, {"kfm": LEFT_TAG, "schedule_id": request.schedule_id, **named}),
+        **named,
+        rationale="Left by a scheduled time that was missed or skipped.",
     )
+
+
+def asking_again(refused: UpdateRequest, now_ms: int, actor: str) -> UpdateRequest:
+    """The request for a window whose last one was refused or overtaken: once for each of these."""
+    return replace(
+        _past(refused, {"kfm": AGAIN_TAG, "request_id": refused.request_id}),
+        actor=actor,
+        accepted_at_ms=now_ms,
+        rationale="Its last request was refused or overtaken.",
+    )
+
+
+def _past(request: UpdateRequest, named: dict[str, object]) -> UpdateRequest:
+    key = key_of(named)
     return UpdateRequest(
         request_id=request_id(key),
         key=key,
         kind="cron",
         source_id=request.source_id,
         dataset_id=request.dataset_id,
-        window_start_ms=window.start_ms,
-        window_end_ms=window.end_ms,
+        window_start_ms=request.window_start_ms,
+        window_end_ms=request.window_end_ms,
         actor=request.actor,
         claimed_actor=request.claimed_actor,
         accepted_at_ms=request.accepted_at_ms,
         schedule_id=request.schedule_id,
-        rationale="Left by an instant that was missed or skipped.",
+        rationale=request.rationale,
+        ticket=request.ticket,
         details={BACKFILL: True, LEFT_TO: request.request_id},
     )

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import date, datetime
 from hashlib import sha256
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 from kfm.model.canonical import canonical_bytes
-from kfm.model.errors import ConfigError
+from kfm.model.errors import ConfigError, WindowError
 from kfm.model.records import Record, Window
 from kfm.model.requests import UpdateRequest
 from kfm.model.times import MS_MAX, MS_MIN, rfc3339, stretches
-from kfm.model.windows import DAY_MS, asked_window
+from kfm.model.windows import DAY_MS, asked_window, next_window, resolve_window
 
 if TYPE_CHECKING:
     from kfm.model.settings import SourceSettings
@@ -60,6 +60,8 @@ class Schedule(Record, frozen=True):
     missed: MissedPolicy = MissedPolicy()
     while_paused: Paused = "hold"
     enabled: bool = True
+    rationale: str | None = None  # of each request, for policies that ask for one
+    ticket: str | None = None
 
 
 # --- expressions -------------------------------------------------------------------------
@@ -212,12 +214,31 @@ def due_ms(schedule: Schedule, instant_ms: int) -> int:
     return instant_ms + (drawn * room_ms >> 64)
 
 
+def windows_between(
+    schedule: Schedule, source: SourceSettings, start_ms: int, end_ms: int
+) -> Iterator[tuple[int, Window]]:
+    """Each window that the instants of a span ask for, with the first of them. A window that many share is
+    passed in one stride."""
+    at_ms = next(instants(schedule, start_ms, end_ms), None)
+    while at_ms is not None:
+        window = period_of(schedule, source, at_ms)
+        yield at_ms, window
+        try:  # before the window after it is over, no instant asks for another
+            following_ms = next_window(window, source.time_zone).end_ms
+        except WindowError:
+            return
+        at_ms = next(instants(schedule, max(at_ms + 1, following_ms), end_ms), None)
+
+
+Why = Literal["policy", "window", "cap", "shared"]
+
+
 class LeftOut(Record, frozen=True):
-    """Missed times without catch-up: all from the first to the last."""
+    """Missed times without a request of their own: all from the first to the last."""
 
     first_ms: int
     last_ms: int
-    reason: Literal["policy", "window", "cap"]
+    reason: Why
 
 
 class Missed(Record, frozen=True):
@@ -227,38 +248,51 @@ class Missed(Record, frozen=True):
     left_out: tuple[LeftOut, ...] = ()
 
 
-def missed_instants(schedule: Schedule, after_ms: int, until_ms: int, at_ms: int | None = None) -> Missed:
+def missed_instants(
+    schedule: Schedule, source: SourceSettings, after_ms: int, until_ms: int, at_ms: int | None = None
+) -> Missed:
     """What to do about the instants after one moment up to and including another, at that other moment.
 
-    Of those within the window, which ends there or at `at_ms`, the latest are caught up: one, or as many
-    as the cap allows.
+    Of those that are not too old at `at_ms`, or at the end, the last is caught up; with `all`, the first of
+    each window, as many windows as the cap allows, the oldest first.
     """
-    policy = schedule.missed
-    since_ms = max(after_ms + 1, (until_ms if at_ms is None else at_ms) - policy.within_ms)
-    since_ms = min(since_ms, until_ms + 1)
-    count = {"all": policy.cap, "last": 1, "none": 0}[policy.run]
-    run_ms = latest_instants(schedule, since_ms, until_ms + 1, count) if count else ()
-    rest_ms = run_ms[0] if run_ms else until_ms + 1
-    spans: tuple[tuple[int, int, Literal["policy", "window", "cap"]], ...] = (
-        (after_ms + 1, since_ms, "window" if count else "policy"),
-        (since_ms, rest_ms, "cap" if policy.run == "all" else "policy"),
-    )
-    if not count:
-        spans = ((after_ms + 1, until_ms + 1, "policy"),)
-    left_out = tuple(
-        span for start, end, why in spans if (span := _left_out(schedule, start, end, why)) is not None
-    )
-    return Missed(run_ms=run_ms, left_out=left_out)
+    policy, end_ms = schedule.missed, until_ms + 1
+    since_ms = min(max(after_ms + 1, (until_ms if at_ms is None else at_ms) - policy.within_ms), end_ms)
+    if policy.run == "none":
+        return Missed(left_out=_left_out(schedule, ((after_ms + 1, end_ms, "policy"),)))
+    if policy.run == "last":
+        run_ms = latest_instants(schedule, since_ms, end_ms, 1)
+    else:
+        found = islice(windows_between(schedule, source, since_ms, end_ms), policy.cap)
+        run_ms = tuple(first_ms for first_ms, _ in found)
+    spans: list[tuple[int, int, Why]] = [(after_ms + 1, since_ms, "window")]
+    reached_ms, why = since_ms, "policy" if policy.run == "last" else "shared"
+    for each_ms in run_ms:
+        spans.append((reached_ms, each_ms, why))  # type: ignore[arg-type]
+        reached_ms = each_ms + 1
+    spans += _after(schedule, source, run_ms, end_ms)
+    return Missed(run_ms=run_ms, left_out=_left_out(schedule, spans))
 
 
-def _left_out(
-    schedule: Schedule, start_ms: int, end_ms: int, reason: Literal["policy", "window", "cap"]
-) -> LeftOut | None:
-    first = tuple(islice(instants(schedule, start_ms, end_ms), 1))
-    if not first:
-        return None
-    (last_ms,) = latest_instants(schedule, first[0], end_ms, 1)
-    return LeftOut(first_ms=first[0], last_ms=last_ms, reason=reason)
+def _after(
+    schedule: Schedule, source: SourceSettings, run_ms: tuple[int, ...], end_ms: int
+) -> list[tuple[int, int, Why]]:
+    """What follows the last one that is caught up: the rest of its window, and what the cap leaves."""
+    if not run_ms:
+        return []
+    following = islice(windows_between(schedule, source, run_ms[-1], end_ms), 1, 2)
+    next_ms = next((first_ms for first_ms, _ in following), end_ms)
+    return [(run_ms[-1] + 1, next_ms, "shared"), (next_ms, end_ms, "cap")]
+
+
+def _left_out(schedule: Schedule, spans: Iterable[tuple[int, int, Why]]) -> tuple[LeftOut, ...]:
+    found = []
+    for start_ms, end_ms, reason in spans:
+        first_ms = next(instants(schedule, start_ms, end_ms), None)
+        if first_ms is not None:
+            (last_ms,) = latest_instants(schedule, first_ms, end_ms, 1)
+            found.append(LeftOut(first_ms=first_ms, last_ms=last_ms, reason=reason))
+    return tuple(found)
 
 
 Became = Literal["request", "skipped", "missed", "dropped", "redefined", "backfilled"]
@@ -275,6 +309,8 @@ class ScheduleState(Record, frozen=True):
     paused_by: str | None = None
     rationale: str | None = None  # of the pause
     updated_at_ms: int = 0
+    left_ms: int = 0  # each window that an instant up to here has left was asked for
+    grounds: str | None = None  # digest of what gates decide by, when refused windows were last asked for
 
 
 class Instant(Record, frozen=True):
@@ -296,4 +332,4 @@ class Accounting(Record, frozen=True):
     state: ScheduleState
     instants: tuple[Instant, ...] = ()
     requests: tuple[UpdateRequest, ...] = ()
-    cancels: tuple[tuple[str, str], ...] = ()  # request, and why it is to stop
+    cancels: tuple[tuple[str, str], ...] = ()  # request, and why it is to stop: a newer one overtakes it

@@ -27,12 +27,38 @@ class Sovereignty(Strict, frozen=True):
     agreement: str | None = None
 
 
+OWN_LICENCE = "LicenseRef-"
+
+
+class LicenceTerms(Strict, frozen=True):
+    """A licence that is not on the SPDX list, as `licences` declares it: LicenseRef-NAME."""
+
+    name: str
+    terms: Literal["open", "attribution", "share-alike", "non-commercial", "no-derivatives", "closed"]
+    url: str | None = None
+
+
 class Rights(Strict, frozen=True):
     license: str
     care: Care
     sovereignty: Sovereignty | None = None
     local_contexts: str | None = None
     attribution: str | None = None
+    terms: LicenceTerms | msgspec.UnsetType = msgspec.UNSET  # of a declared licence; taken from `licences`
+
+
+class Owner(Strict, frozen=True):
+    """Who answers for a dataset: named in every notification about it."""
+
+    name: str
+    contact: str | None = None  # how to reach them: an address, a number, a channel
+
+
+class Escalate(Strict, frozen=True):
+    """Who else gets an incident that stays unacknowledged."""
+
+    after: str  # ISO 8601, from its opening
+    to: tuple[str, ...]  # names of hooks
 
 
 class DatasetSettings(Strict, frozen=True):
@@ -44,6 +70,8 @@ class DatasetSettings(Strict, frozen=True):
     bbox: tuple[float, float, float, float] | None = None
     rights: Rights | None = None
     lock: Literal["dataset", "domain"] = "dataset"
+    owner: Owner | None = None
+    escalate: Escalate | None = None
 
 
 class Pagination(Strict, frozen=True):
@@ -66,6 +94,19 @@ class Webhook(Strict, frozen=True):
     signature: Literal["hmac", "legacy-concat"] = "hmac"  # legacy-concat: sha256(secret + body) passes, too
     tolerance_seconds: float = 300.0  # between its sending and now
     approval: Literal["none", "required"] = "none"  # required: a second person approves the preview
+
+
+class StandingApproval(Strict, frozen=True):
+    """Who may give a standing approval with `kfm approvals stand`, and for how long."""
+
+    by: tuple[str, ...] = ()  # subjects of people with the role approve; none: any of them
+    until: str | None = None  # a date or time: no standing approval reaches beyond it
+
+
+class SourceApprovals(Strict, frozen=True):
+    """Approvals of a source, beside those of single previews."""
+
+    standing: StandingApproval | None = None  # None: any person with the role approve, for at most 366 days
 
 
 TRIGGERS = ("cron", "manual", "webhook", "upstream-event")
@@ -104,6 +145,25 @@ class ProviderSettings(Strict, frozen=True):
     cool_down_seconds: float = 300.0
 
 
+class Expect(Strict, frozen=True):
+    """When the data of each window has to be there. What is left out follows from schedule and contract."""
+
+    by: str | None = (
+        None  # HH:MM in the source's zone, the first at or after the window's end: late after that
+    )
+    within: str | None = (
+        None  # ISO 8601, after the window's end: asked for until then; without `by` late, too
+    )
+    every: str | None = (
+        None  # ISO 8601: a window this long is expected again and again where no schedule asks
+    )
+    rows_min: int | None = None  # fewer rows are refused as a broken contract is
+    since: str | None = msgspec.field(name="from", default=None)  # None: since it was configured
+
+
+NotYet = int | Literal["empty", "unchanged"]  # an HTTP status, nothing there, nothing new
+
+
 class SourceSettings(Strict, frozen=True):
     """One place that data comes from. Which fields apply depends on `kind`."""
 
@@ -122,6 +182,8 @@ class SourceSettings(Strict, frozen=True):
     provider: str | None = None  # whose circuit its calls pass; None: by the address
     retry: RetrySettings | None = None  # None: the project's
     run_seconds: int | None = None  # how long an attempt may take; None: limits.run_seconds
+    expect: Expect | None = None  # None: by its schedule and its contract
+    not_yet: tuple[NotYet, ...] = ()  # answers that mean that the data has not come yet
     # files
     folder: str | None = None
     pattern: str = "**/*"
@@ -142,6 +204,9 @@ class SourceSettings(Strict, frozen=True):
     members: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()  # datasets of announced objects whose arrival starts it
     webhook: Webhook | None = None  # None: no webhooks
+    # required: a second person approves the preview of each run, whatever asked for it
+    approval: Literal["none", "required"] = "none"
+    approvals: SourceApprovals | None = None
 
 
 class SourceDefaults(Strict, frozen=True):
@@ -177,7 +242,7 @@ class Freeze(Strict, frozen=True):
 
 
 class Target(Strict, frozen=True):
-    """A publishing target: a projection of the promoted head."""
+    """A publishing target: a projection of the promoted head of every dataset that it takes."""
 
     kind: str  # branch | dcat | github-actions | local | noop | s3 | stac, or a kfm.publishers entry point
     name: str | None = None
@@ -185,6 +250,8 @@ class Target(Strict, frozen=True):
     url: str | None = None
     provider: str | None = None  # whose circuit its calls pass; None: by the address
     options: dict[str, str] = {}
+    datasets: tuple[str, ...] = ("*",)  # ids or patterns
+    care: tuple[Literal["public", "review", "restricted"], ...] | None = None  # None: public and review
 
 
 class Limits(Strict, frozen=True):
@@ -235,7 +302,7 @@ class Audit(Strict, frozen=True):
 class Hook(Strict, frozen=True):
     """Who is told when an incident opens, gets worse or is resolved."""
 
-    kind: str  # command | webhook | file, or a kfm.notifiers entry point
+    kind: str  # command | webhook | file | email | chat, or a kfm.notifiers entry point
     name: str | None = None  # None: the kind; what was delivered is kept under it
     command: tuple[str, ...] = ()
     url: str | None = None
@@ -243,6 +310,18 @@ class Hook(Strict, frozen=True):
     path: str | None = None
     options: dict[str, str] = {}
     timeout_seconds: float = 5.0
+    host: str | None = None  # email: of the mail server
+    port: int | None = None  # email; None: 587 with starttls, 465 with tls, 25 with none
+    security: Literal["starttls", "tls", "none"] = "starttls"
+    ca_file: str | None = None  # email: authorities to trust, in place of the system's
+    user: str | None = None  # env:NAME or file:PATH
+    password: str | None = None  # env:NAME or file:PATH
+    sender: str | None = None
+    to: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()  # only of these; empty: of all, and of providers
+    kinds: tuple[str, ...] = ()  # only of these kinds; empty: of all
+    severity: Literal["warning", "error", "critical"] = "warning"  # the least
+    escalation: bool = False  # only what is escalated to it, from then on
 
 
 class RunStateSettings(Strict, frozen=True):
@@ -395,6 +474,7 @@ class Settings(Strict, frozen=True):
     sources: tuple[SourceSettings, ...] = ()
     publish: tuple[Target, ...] = ()
     policies: tuple[str, ...] = ()
+    licences: dict[str, LicenceTerms] = {}  # LicenseRef-NAME, that rights.license may name
     freezes: tuple[Freeze, ...] = ()
     limits: Limits = Limits()
     lease: Lease = Lease()
@@ -440,6 +520,23 @@ class Settings(Strict, frozen=True):
         """The retry settings of a dataset's units, the nearest last."""
         own = self.ingest.policy_of(dataset_id).retry
         return (self.retry,) if own is None else (self.retry, own)
+
+
+def with_declared_licences(settings: Settings) -> Settings:
+    """The settings, each dataset's rights with the terms of its licence, where `licences` declares it."""
+    if not settings.licences:
+        return settings
+    return msgspec.structs.replace(
+        settings, datasets=tuple(_with_terms(one, settings.licences) for one in settings.datasets)
+    )
+
+
+def _with_terms(dataset: DatasetSettings, licences: dict[str, LicenceTerms]) -> DatasetSettings:
+    rights = dataset.rights
+    if rights is None or rights.license not in licences:
+        return dataset
+    terms = msgspec.structs.replace(rights, terms=licences[rights.license])
+    return msgspec.structs.replace(dataset, rights=terms)
 
 
 STATE = "state folder"

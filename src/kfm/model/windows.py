@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 from datetime import date
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -42,6 +43,7 @@ _DURATION = re.compile(
 _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)\Z", re.ASCII)
 _NAIVE = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,3}))?)?\Z", re.ASCII)
 _SHORT_OFFSET = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d)(Z|[+-]\d\d:\d\d)\Z", re.ASCII)
+_CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)\Z", re.ASCII)
 _UNITS = ("years", "months", "weeks", "days")
 
 
@@ -150,6 +152,28 @@ def _neighbour(window: Window, zone: str, *, forward: bool) -> Window:
     return Window(start_ms=start_ms, end_ms=end_ms, spec=f"{rfc3339(start_ms)}/{rfc3339(end_ms)}")
 
 
+def shifted(from_ms: int, duration: Duration, zone: str) -> int:
+    """The moment so much later: calendar parts on the local clock, then the exact part."""
+    return _shifted(from_ms, duration, zone, 1)
+
+
+def time_of_day(text: str, zone: str, after_ms: int) -> int:
+    """The first `HH:MM` of the local clock at or after a moment; what the clocks skip is after the gap."""
+    from whenever import PlainDateTime
+
+    clock = _CLOCK.match(text)
+    if clock is None:
+        raise WindowError(f"{text[:64]!r} is not a time of day such as 08:00.")
+    day = _zoned(after_ms, zone).date().to_stdlib()
+    for ordinal in (day.toordinal(), day.toordinal() + 1, day.toordinal() + 2):
+        on = date.fromordinal(ordinal)
+        plain = PlainDateTime(on.year, on.month, on.day, int(clock[1]), int(clock[2]))
+        at_ms = _ms(plain.assume_tz(zone, disambiguation="compatible"))
+        if at_ms >= after_ms:
+            return at_ms
+    raise WindowError("The window leaves the calendar.")
+
+
 # --- windows with a named start ------------------------------------------------------
 
 
@@ -217,6 +241,7 @@ def _shifted(from_ms: int, duration: Duration, zone: str, sign: int) -> int:
 # --- aligned windows -----------------------------------------------------------------
 
 
+@lru_cache(maxsize=64)
 def _alignable(spec: str) -> Duration:
     duration = parse_duration(spec)
     parts = sum(getattr(duration, unit) > 0 for unit in _UNITS) + (duration.time_ms > 0)
@@ -278,6 +303,7 @@ def _date(text: str, year: int, month: int, day: int) -> date:
         raise WindowError(f"{text!r} is not a date.") from None
 
 
+@lru_cache(maxsize=4096)  # the windows of a year ask for each midnight many times
 def _midnight(day: date, zone: str) -> int:
     """The first instant of a local day; where the zone left the day out, of the next one."""
     from whenever import PlainDateTime

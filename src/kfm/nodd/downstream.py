@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kfm.runs.dataset_changes import close_bursts
+from kfm.runs.derived_changes import close_bursts
 
 if TYPE_CHECKING:
     from kfm.app import App

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 import msgspec
 
 from kfm.model.errors import PipelineError
-from kfm.model.quantities import did_you_mean
+from kfm.model.quantities import did_you_mean, stopped
 from kfm.model.run_state import MAIN, SkipScope
 from kfm.pipelines.graph import ordered
 
@@ -209,7 +209,7 @@ def _bound(
     for name in bound:
         if name not in names and names is not ANY and not _takes_more(spec.function):
             hint = did_you_mean(name, names)
-            raise PipelineError(f"{spec.id} ({spec.where}) has no argument {name}{hint}.")
+            raise PipelineError(stopped(f"{spec.id} ({spec.where}) has no argument {name}{hint}"))
     for name in names:
         if name in bound or name in spec.params or name in CONTEXT_NAMES:
             continue

@@ -17,7 +17,7 @@ from kfm.model.input_hash import (
     inputs_bytes,
     sha256_text,
 )
-from kfm.model.quantities import did_you_mean
+from kfm.model.quantities import did_you_mean, stopped
 from kfm.model.records import NodeOutcome
 from kfm.model.run_state import (
     NO_OUTPUTS,
@@ -27,10 +27,8 @@ from kfm.model.run_state import (
     NodeDecision,
     Skips,
     decide,
-    outputs_hash,
     outputs_of,
     outputs_of_each,
-    outputs_text,
     stands,
 )
 from kfm.objects.local import verify_object
@@ -123,14 +121,13 @@ class PipelinePlanner:
         states, options = self.kernel.states, self.options
         self.known = states.known(options.branch, options.run_id, self.order)
         self._standing = dict(self.known.heads) if options.fork_of is not None else self.known.heads
-        for node in states.of_run(options.fork_of) if options.fork_of is not None else ():
-            if node.outcome in ("success", "skipped"):
-                self.known.heads[node.dataset_id] = Head(
-                    node.skipped_because or node.run_id,
-                    node.inputs_hash,
-                    node.code_sha,
-                    outputs_hash(node.outputs),
-                    outputs_text(node.outputs),
+        if options.fork_of is None:
+            return
+        for node, own in states.own(options.fork_of).items():
+            if own.outcome in ("success", "skipped") and own.outputs is not None:
+                made_by = own.skipped_because or options.fork_of
+                self.known.heads[node] = Head(
+                    made_by, own.inputs_hash, own.code_sha, own.outputs_hash, own.outputs
                 )
 
     # --- one node --------------------------------------------------------------------------
@@ -238,7 +235,7 @@ class PipelinePlanner:
         for name in names:
             if name not in self.graph.reads:
                 hint = did_you_mean(name, self.graph.reads)
-                raise UsageError(f"{self.pipeline.id} has no node {name}{hint}.")
+                raise UsageError(stopped(f"{self.pipeline.id} has no node {name}{hint}"))
         return names
 
     # --- many nodes ------------------------------------------------------------------------

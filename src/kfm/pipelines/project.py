@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from kfm.config.state_folder import StateFolder
 from kfm.decoders import prepare_decoders
 from kfm.model.errors import ConfigNotFound, PipelineError, UsageError
-from kfm.model.quantities import suggest
+from kfm.model.quantities import stopped, suggest
 from kfm.model.run_state import Pass
 from kfm.periodic import LeaseHeartbeat
 from kfm.pipelines.declaration import Pipeline, WorkersKind
@@ -388,7 +388,7 @@ def load_pipeline(wanted: str) -> Pipeline:
         known = f"it has {', '.join(found)}" if found else "it makes none"
         close = suggest(name, found)
         hint = f"; did you mean `{close}`?" if close else ""
-        raise PipelineError(f"{path} has no pipeline {name}: {known}{hint}.", remedy=REMEDY)
+        raise PipelineError(stopped(f"{path} has no pipeline {name}: {known}{hint}"), remedy=REMEDY)
     distinct = list({id(value): value for value in found.values()}.values())
     if len(distinct) == 1:
         return distinct[0]

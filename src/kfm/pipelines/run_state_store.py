@@ -22,6 +22,7 @@ from kfm.model.run_state import (
     Fence,
     Head,
     KnownNodes,
+    Own,
     Skips,
     to_document,
 )
@@ -305,6 +306,9 @@ class NullRunState:
 
     def known(self, branch: str, run_id: str, dataset_ids: Collection[str]) -> KnownNodes:  # noqa: ARG002
         return KnownNodes({}, {})
+
+    def own(self, run_id: str) -> dict[str, Own]:  # noqa: ARG002
+        return {}
 
     def made(self, *_what: object) -> Head | None:
         return None

@@ -14,7 +14,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from kfm.model.errors import PipelineError
-from kfm.model.run_state import BeginPass, Begun, EndedPass, EndPass, Graph, Skips, SkipScope
+from kfm.model.run_state import (
+    BeginPass,
+    Begun,
+    EndedPass,
+    EndPass,
+    Graph,
+    Head,
+    Own,
+    Skips,
+    SkipScope,
+    stands,
+)
 from kfm.pipelines.declaration import NodeSpec, Pipeline, PipelineGraph
 from kfm.pipelines.execution import PipelineExecutor
 from kfm.pipelines.options import NodeReport, PipelineKernel, PipelineOptions
@@ -69,10 +80,14 @@ class SingleNodePlanner(PipelinePlanner):
         self._standing = self.known.heads
         for each in node.reads:
             own, head = self.known.own.get(each), self.known.heads.get(each)
-            if own is not None and own.outcome in ("success", "skipped", "partial"):
+            if (
+                own is not None
+                and own.outcome in ("success", "skipped", "partial")
+                and own.outputs is not None
+            ):
                 self.settle(each, own.outputs_hash)
                 self._recorded[each] = own.outputs
-            elif head is not None and head.rerun is None and not node.reads_run:
+            elif head is not None and head.rerun is None and (not node.reads_run or _skipped_for(own, head)):
                 self.settle(each, head.outputs_hash)
                 self._recorded[each] = head.outputs
             else:
@@ -90,6 +105,11 @@ class SingleNodePlanner(PipelinePlanner):
         if spec.version is None and not isinstance(code, str):
             return self._code_hashes.of(code)
         return f"version:{spec.version}" if spec.version is not None else str(code)
+
+
+def _skipped_for(own: Own | None, head: Head) -> bool:
+    """This run skipped the node for what the branch knows of it, whatever its maker has on record since."""
+    return own is not None and own.outcome == "skipped" and stands(head, own.inputs_hash, own.code_sha)
 
 
 class _SingleNodePipeline(Pipeline):

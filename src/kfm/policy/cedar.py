@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +15,7 @@ from kfm.model.errors import PolicyError
 from kfm.model.gates import denied
 from kfm.model.quantities import suggest
 from kfm.model.records import GateResult
-from kfm.model.settings import DatasetSettings
+from kfm.model.settings import DatasetSettings, LicenceTerms
 
 if TYPE_CHECKING:
     from kfm.policy.fixtures import FixtureResult
@@ -30,7 +30,8 @@ SHIPPED = Path(__file__).parent.parent / "contracts" / "policies"
 _FILE_BYTES_MAX = 1024 * 1024
 _POLICIES_MAX = 1000
 _LINES_SEARCHED_MAX = 200
-ACTIONS = ("run", "publish", "force")
+CHANGES = ("rollback", "withdraw", "purge", "retire", "lift")  # of what is published, by a person
+ACTIONS = ("run", "publish", "force", *CHANGES)
 _TEXT_CONTEXT = ("rationale", "ticket")
 _ENTITIES_KEPT_MAX = 256
 
@@ -55,6 +56,7 @@ class PolicyBundle(msgspec.Struct, frozen=True):
     policies: dict[str, Policy]
     policy_set: Any
     schema: Any
+    change_set: Any  # for CHANGES: what forbids everything stops publishing, not removing
 
 
 def read_files(sources: Sequence[PolicySource], folder: Path) -> list[tuple[str, str]]:
@@ -121,17 +123,27 @@ def build(user_files: Sequence[tuple[str, str]]) -> PolicyBundle:
             policies[policy.id] = policy
             if len(policies) > _POLICIES_MAX:
                 raise PolicyError.at(name, line, f"more than {_POLICIES_MAX} policies")
-    document = {
-        "templates": {},
-        "staticPolicies": {policy.id: policy.body for policy in policies.values()},
-        "templateLinks": [],
-    }
     return PolicyBundle(
         id=_digest([("kfm.cedarschema", schema_text), *shipped, *user_files]),
         policies=policies,
-        policy_set=cedarpy.PolicySet.from_json_str(json.dumps(document)),
+        policy_set=_policy_set(policies.values()),
         schema=schema,
+        change_set=_policy_set(
+            one for one in policies.values() if one.effect == "permit" or _names_action(one)
+        ),
     )
+
+
+def _policy_set(policies: Iterable[Policy]) -> Any:
+    import cedarpy
+
+    bodies = {policy.id: policy.body for policy in policies}
+    document = {"templates": {}, "staticPolicies": bodies, "templateLinks": []}
+    return cedarpy.PolicySet.from_json_str(json.dumps(document))
+
+
+def _names_action(policy: Policy) -> bool:
+    return bool(policy.body.get("action", {}).get("op") != "All")
 
 
 def _digest(files: Sequence[tuple[str, str]]) -> str:
@@ -294,7 +306,8 @@ class CedarPolicies:
             "context": _context(context),
         }
         bundle = self._bundle
-        answer = cedarpy.is_authorized(request, bundle.policy_set, self._entities_of(dataset), bundle.schema)
+        policy_set = bundle.change_set if action in CHANGES else bundle.policy_set
+        answer = cedarpy.is_authorized(request, policy_set, self._entities_of(dataset), bundle.schema)
         reasons = sorted(answer.diagnostics.reasons)
         faults = [str(fault) for fault in answer.diagnostics.errors]
         if faults or (not answer.allowed and not reasons):
@@ -330,7 +343,8 @@ class CedarPolicies:
 
 
 def _context(context: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = set(context) - {"trigger", "approvals", "halted", "is_dry_run", "named", *_TEXT_CONTEXT}
+    known = {"trigger", "approvals", "halted", "is_dry_run", "named", "people", *_TEXT_CONTEXT}
+    unknown = set(context) - known
     if unknown:
         raise PolicyError(f"the context has no {', '.join(sorted(map(str, unknown)))}")
     approvals = context.get("approvals") or []
@@ -342,6 +356,8 @@ def _context(context: Mapping[str, Any]) -> dict[str, Any]:
         "halted": bool(context.get("halted", False)),
         "approvals": [{"__entity": {"type": "Dataset", "id": str(name)}} for name in approvals],
     }
+    if "people" in context:
+        built["people"] = bool(context["people"])
     for word in _TEXT_CONTEXT:
         value = context.get(word)
         # A rationale of blanks is none.
@@ -352,7 +368,7 @@ def _context(context: Mapping[str, Any]) -> dict[str, Any]:
 
 def _entities(dataset: DatasetSettings) -> list[dict[str, Any]]:
     rights = dataset.rights
-    found = licence(rights.license if rights else "undeclared")
+    found = licence(rights.license, rights.terms) if rights else licence("undeclared")
     attributes: dict[str, Any] = {
         "domain": dataset.domain,
         "keywords": list(dataset.keywords),
@@ -397,7 +413,7 @@ def _for_gate(
     first = forbids[0]
     cause = _stop(first.message)
     if gate == "licence" and dataset.rights is not None:
-        found = licence(dataset.rights.license)
+        found = licence(dataset.rights.license, dataset.rights.terms)
         if found.nearest is not None:
             cause += f" It says {found.id!r}; did you mean {found.nearest!r}?"
     if len(forbids) > 1:
@@ -429,15 +445,27 @@ class Licence(NamedTuple):
     """A licence as policies see it."""
 
     id: str
-    groups: tuple[str, ...]  # "open", "conditional", or none
+    groups: tuple[str, ...]  # "open", "conditional", "unclassified", "closed", or none
     nearest: str | None = None  # the known licence whose name is most like it
+
+
+GROUPS = ("open", "conditional", "unclassified")
+# What the shipped policies make of a licence that the configuration declares.
+TERM_GROUPS: dict[str, str] = {
+    "open": "open",
+    "attribution": "open",
+    "share-alike": "open",
+    "non-commercial": "conditional",
+    "no-derivatives": "conditional",
+    "closed": "closed",
+}
 
 
 @lru_cache(maxsize=1)
 def _known() -> tuple[dict[str, str], dict[str, str]]:
     """(folded spelling → identifier, identifier → group)."""
     document = json.loads((SHIPPED / "licences.json").read_text("utf-8"))
-    groups = {name: group for group in ("open", "conditional") for name in document[group]}
+    groups = {name: group for group in GROUPS for name in document[group]}
     spellings = {_folded(name): name for name in groups}
     spellings.update({_folded(alias): name for alias, name in document["aliases"].items()})
     return spellings, groups
@@ -449,8 +477,11 @@ def _folded(text: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def licence(text: str) -> Licence:
-    """SPDX identifiers in any case, a few everyday names, and the addresses of common licences."""
+def licence(text: str, terms: LicenceTerms | msgspec.UnsetType = msgspec.UNSET) -> Licence:
+    """SPDX identifiers in any case, a few everyday names, the addresses of common licences, and what the
+    configuration declares: by its terms."""
+    if isinstance(terms, LicenceTerms):
+        return Licence(text, (TERM_GROUPS[terms.terms],))
     spellings, groups = _known()
     name = spellings.get(_folded(text))
     if name is not None:

@@ -6,21 +6,20 @@ needed is not looked up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
 
 from kfm.model.quantities import counted, moment, short_id
 from kfm.model.records import Record
 
 if TYPE_CHECKING:
+    from kfm.datasets.completeness import CompletenessReader
     from kfm.db.ledger_reader import LedgerReader
     from kfm.model.breaker import Breaker
     from kfm.model.quarantine import Approval
     from kfm.model.records import GateResult, Invocation, Run, Switch
     from kfm.model.settings import Settings
 
-RUNS_SEEN_MAX = 500
-CALLS_SEEN_MAX = 500
 APPROVALS_SEEN_MAX = 20
 OPERATOR = "an operator"
 APPROVER = "another person than the requester"
@@ -207,26 +206,18 @@ def refused_calls(
     settings: Settings, ledger: LedgerReader, switches: Sequence[Switch], now_ms: int
 ) -> Iterator[Blocker]:
     """Datasets whose last invocation a gate refused that still refuses; without switches and freezes."""
-    calls = last_calls(ledger)
-    for name in (dataset.id for dataset in settings.datasets if dataset.id in calls):
-        call = calls[name]
+    for name in (dataset.id for dataset in settings.datasets):
+        call = ledger.newest_invocation(name)
+        if call is None:
+            continue
         gate = blocking_gate(call, settings, switches, now_ms)
         if gate is not None and gate.gate not in ("switch", "freeze"):
             asked = ledger.approvals(state="requested", limit=APPROVALS_SEEN_MAX)
             waiting = next(
-                (each for each in asked if each.kind == "attempt" and each.dataset_id == name), None
+                (each for each in asked if each.kind in ("attempt", "update") and each.dataset_id == name),
+                None,
             )
             yield _refusal(call, gate, waiting)
-
-
-def last_calls(ledger: LedgerReader) -> Mapping[str, Invocation]:
-    """By dataset, the newest invocation, as far back as is looked."""
-    found: dict[str, Invocation] = {}
-    for call in ledger.invocations(limit=CALLS_SEEN_MAX):
-        held = found.setdefault(call.dataset_id, call)
-        if call.requested_at_ms > held.requested_at_ms:
-            found[call.dataset_id] = call
-    return found
 
 
 def blocking_gate(
@@ -273,47 +264,12 @@ def _refusal(call: Invocation, gate: GateResult, waiting: Approval | None) -> Bl
 # --- runs that failed ----------------------------------------------------------------
 
 
-def failures(settings: Settings, ledger: LedgerReader) -> list[Run]:
-    """The newest run of each piece of work, where that failed; newest first.
+def failures(completeness: CompletenessReader, ledger: LedgerReader) -> list[Run]:
+    """The newest run of each window, where that failed and nothing has settled it; newest first.
 
     The same window of the same source is the same work here, whatever its pipeline was: once a corrected
     one has succeeded, or an earlier one that is in use again has found it done, the failure needs no
     attention any more.
     """
-    failed = ledger.runs(status="failed", limit=RUNS_SEEN_MAX)
-    if not failed:
-        return []
-    newest: dict[Any, Run] = {}
-    recent = ledger.runs(limit=RUNS_SEEN_MAX)
-    for run in [*recent, *failed]:
-        held = newest.setdefault(_work(run), run)
-        if (run.start_time_ms, run.revision) > (held.start_time_ms, held.revision):
-            newest[_work(run)] = run
-    known = {source.id for source in settings.sources}
-    return [
-        run
-        for run in failed
-        if newest[_work(run)].run_id == run.run_id
-        and run.source_id in known
-        and not _found_done(ledger, run, recent)
-    ]
-
-
-def _found_done(ledger: LedgerReader, failed: Run, runs: Sequence[Run]) -> bool:
-    """Was the same window asked for since, and found done by another version of the pipeline?"""
-    done = (
-        run
-        for run in runs
-        if run.status == "success"
-        and _work(run) == _work(failed)
-        and run.pipeline_version != failed.pipeline_version
-    )
-    return any(
-        call.outcome == "noop" and call.requested_at_ms > failed.start_time_ms
-        for run in done
-        for call in ledger.invocations(run_id=run.run_id, limit=1)
-    )
-
-
-def _work(run: Run) -> tuple[Any, ...]:
-    return (run.source_id, run.window_start_ms, run.window_end_ms, run.partition)
+    found = [run for run_id in completeness.failed_runs() if (run := ledger.run(run_id)) is not None]
+    return sorted(found, key=lambda run: (run.start_time_ms, run.run_id), reverse=True)

@@ -8,8 +8,9 @@ from kfm.model.quantities import instant, one_line, short_id, utc
 from kfm.reports.lookup import SHOWN_CHARS_MAX, Sought, only
 
 
-def incident_document(incident: Any) -> dict[str, Any]:
-    from kfm.model.incidents import SEVERITY
+def incident_document(incident: Any, silences: Any = ()) -> dict[str, Any]:
+    """`silences`: those in force."""
+    from kfm.model.incidents import SEVERITY, silenced_until
 
     return {
         "incident_id": incident.incident_id,
@@ -29,6 +30,10 @@ def incident_document(incident: Any) -> dict[str, Any]:
         "opened_at": instant(incident.opened_at_ms),
         "last_at": instant(incident.last_at_ms),
         "resolved_at": instant(incident.resolved_at_ms),
+        "acknowledged_at": instant(incident.acknowledged_at_ms),
+        "acknowledged_by": incident.acknowledged_by,
+        "escalated_at": instant(incident.escalated_at_ms),
+        "silenced_until": instant(silenced_until(incident, silences)) if silences else None,
     }
 
 
@@ -38,14 +43,59 @@ def incident_text(document: dict[str, Any]) -> str:
     if document["about"] == "provider":
         what = f"circuit open after {many} failures in a row"
     else:
-        what = f"{document['error_code']} ({document['error_class']}), {many} run{'s' * (many != 1)}"
-        what += f", {document['kind']}"
-    return f"{document['severity']}: {whom}: {what}, since {utc(document['opened_at'])}"
+        from kfm.model.incidents import condition
+
+        what = condition(document["kind"], many, document["error_code"], document["error_class"])
+    since = f"since {utc(document['opened_at'])}"
+    return f"{document['severity']}: {whom}: {what}, {since}{incident_care(document)}"
 
 
-def incident_headline(document: dict[str, Any]) -> tuple[str, str]:
-    """Its run may be under way again, or its source gone; until it is resolved, all is not clear."""
-    return f"failing: {incident_text(document)}", f"kfm incident show {short_id(document['incident_id'])}"
+def incident_care(document: dict[str, Any]) -> str:
+    """Who has seen it, and whether it is silenced."""
+    said = ""
+    if document["acknowledged_at"]:
+        said += f", acknowledged by {one_line(document['acknowledged_by'])}"
+    if document["escalated_at"]:
+        said += f", escalated at {utc(document['escalated_at'])}"
+    if document["silenced_until"]:
+        said += f", silenced until {utc(document['silenced_until'])}"
+    return said
+
+
+_STATES = {"overdue": "behind", "withdrawn": "behind", "approval-waiting": "waiting"}
+
+
+def incident_headline(documents: list[dict[str, Any]]) -> tuple[str, str, str, str]:
+    """Of the worst: state, sentence, who, command. Its run may be under way again, or its source gone; until
+    it is resolved, all is not clear."""
+    from kfm.model.incidents import APPROVER, OPERATOR, RANK
+
+    worst = max(documents, key=lambda each: RANK[each["kind"]])  # the newest of those
+    state = _STATES.get(worst["kind"], "failing")
+    who = APPROVER if worst["kind"] == "approval-waiting" else OPERATOR
+    command = f"kfm incident show {short_id(worst['incident_id'])}"
+    return state, f"{state}: {incident_text(worst)}", who, command
+
+
+def silence_document(silence: Any) -> dict[str, Any]:
+    return {
+        "scope": silence.scope,
+        "set_at": instant(silence.set_at_ms),
+        "until": instant(silence.until_ms),
+        "set_by": silence.set_by,
+        "rationale": silence.rationale,
+        "ended_at": instant(silence.ended_at_ms),
+    }
+
+
+def incident_next_step(ledger: Any, incident: Any) -> dict[str, Any] | None:
+    """What a person does next about it; None: it is over."""
+    import msgspec
+
+    from kfm.model.incidents import incident_step
+
+    step = incident_step(incident, ledger.incident_subject(incident.cause, incident.subject), masked=False)
+    return None if step is None else msgspec.structs.asdict(step)
 
 
 def notification_document(sent: Any) -> dict[str, Any]:

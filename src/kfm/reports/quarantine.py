@@ -74,6 +74,11 @@ def approval_document(approval: Any) -> dict[str, Any]:
         "rejected_by": approval.rejected_by,
         "rejected_at": instant(approval.rejected_at_ms),
         "rejection_rationale": approval.rejection_rationale,
+        "base_sequence": approval.base_sequence,
+        "superseded_by": approval.superseded_by,
+        "revoked_by": approval.revoked_by,
+        "revoked_at": instant(approval.revoked_at_ms),
+        "revocation_rationale": approval.revocation_rationale,
     }
 
 
@@ -113,9 +118,14 @@ def find_held(ledger: Any, wanted: str) -> Any:
 def is_open(ledger: LedgerReader, one: Approval) -> bool:
     """A release of what is held no more, or failed anew since, can't be approved, so it is not shown.
 
-    Nor is a replay whose units have changed."""
+    Nor is a replay whose units have changed, nor a preview whose request has ended."""
     if one.kind == "replay":
         return not ledger.replay_reader().moved(one.subject, limit=1)
+    if one.kind == "update":
+        request = ledger.request_reader().request(one.subject)
+        return (
+            request is not None and request.state == "awaiting-approval" and request.plan_digest == one.digest
+        )
     if one.kind != "release":
         return True
     held = ledger.held_one(one.subject)

@@ -117,6 +117,7 @@ def plan_document(plan: Any) -> dict[str, Any]:
         "fingerprint": header.fingerprint,
         "made_at": header.made_at,
         "unchanged": plan.unchanged,
+        "targets": list(header.targets) if header.targets else [],
         "tally": header.tally,
         "changes": list(plan.changes),
     }

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 
 RUNS = {"running": "running", "success": "published", "failed": "failed"}
-INVOCATIONS = {"success": "published", "noop": "unchanged"}
+INVOCATIONS = {"success": "published", "noop": "unchanged", "absent": "missing"}
 NODES = {"success": "ran", "skipped": "unchanged", "failed": "failed", "partial": "partial"}
 PIPELINE_RUNS = {"success": "succeeded"}
 REQUESTS = {
@@ -22,6 +22,7 @@ REQUESTS = {
 }
 RETRY, PROVIDER = "waiting for a retry", "waiting for a provider"
 SWITCH, FREEZE = "waiting for a switch", "waiting for a freeze"
+DATA = "waiting for data"
 # By what an open request is blocked by, without the name of the provider or switch; all else is just waiting.
 WAITING = {
     "retry": RETRY,
@@ -32,6 +33,7 @@ WAITING = {
     "circuit-open": PROVIDER,
     "switch": SWITCH,
     "freeze": FREEZE,
+    "not-yet": DATA,
 }
 UNITS = {
     "pending": "waiting",
@@ -42,7 +44,13 @@ UNITS = {
 }
 QUARANTINE_KINDS = {"dead-letter": "dead letter", "quarantine": "quarantined"}
 SCHEDULED_TIMES = {"coming": "upcoming", "pending": "waiting", "held": "paused"}
-APPROVALS = {"requested": "waiting for approval", "approved": "approved", "rejected": "rejected"}
+APPROVALS = {
+    "requested": "waiting for approval",
+    "approved": "approved",
+    "rejected": "rejected",
+    "superseded": "superseded",
+    "revoked": "revoked",
+}
 NOT_SEEN_YET = "not seen yet"
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from itertools import chain
 from typing import Any
 
+from kfm.datasets.completeness import completeness_of
 from kfm.model.quantities import instant, one_line, short_id
+from kfm.model.targets import removal_command, takes, taking, target_name
 from kfm.reports.blockers import OPERATOR, failures, frozen, halted, switched
+from kfm.reports.coverage import cause_text, health_command, health_document, worst
 from kfm.reports.runs import word_of_run
 from kfm.reports.state_words import of_waiting
 
@@ -28,13 +31,14 @@ def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
     gone = {lock.scope for lock in locks if app.liveness.is_dead(lock.holder.worker_id)}
     alive = [lock for lock in locks if lock.scope not in gone]
     newest = {
-        dataset.id: run
-        for dataset in settings.datasets
-        for run in ledger.runs(dataset_id=dataset.id, limit=1)
+        dataset.id: run for dataset in settings.datasets if (run := ledger.newest_run(dataset.id)) is not None
     }
-    datasets = [_dataset(dataset.id, heads, newest.get(dataset.id)) for dataset in settings.datasets]
-    pending = _pending(app, heads, ledger.projected())
-    attention = failures(settings, ledger)
+    completeness = completeness_of(app, now_ms)
+    healths = [completeness.health(dataset.id) for dataset in settings.datasets]
+    datasets = [_dataset(each, heads, newest.get(each.dataset_id)) for each in healths]
+    projected = ledger.projected()
+    pending = _pending(app, heads, projected)
+    attention = failures(completeness, ledger)
     document: dict[str, Any] = {
         "environment": settings.environment,
         "at": instant(now_ms),
@@ -48,6 +52,7 @@ def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
         "incidents": _incidents(ledger),
         "pending_projections": pending,
         "stale": _stale(ledger, settings),
+        "not_taken": not_taken(settings, heads, projected),
         "lineage": _lineage(ledger),
         "units": _units(ledger),
         "requests": _requests(ledger),
@@ -59,7 +64,7 @@ def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
         for name, run in newest.items()
     }
     halts = {each.what: each for each in halted(settings, ledger, now_ms)} if document["held"] else {}
-    return {"headline": _headline(settings, switches, halts, document, now_ms), **document}, words
+    return {"headline": _headline(settings, switches, halts, document, healths, now_ms), **document}, words
 
 
 def _promise(ledger: Any, run: Any) -> Any:
@@ -91,7 +96,8 @@ def _incidents(ledger: Any) -> list[dict[str, Any]]:
         return []
     from kfm.reports.incidents import incident_document
 
-    return [incident_document(incident) for incident in found]
+    silences = ledger.silences()
+    return [incident_document(incident, silences) for incident in found]
 
 
 def _stale(ledger: Any, settings: Any) -> list[dict[str, Any]]:
@@ -142,7 +148,12 @@ def _ahead(ledger: Any) -> dict[str, Any]:
 
 
 def _headline(
-    settings: Any, switches: list[Any], halts: dict[str, Any], document: dict[str, Any], now_ms: int
+    settings: Any,
+    switches: list[Any],
+    halts: dict[str, Any],
+    document: dict[str, Any],
+    healths: list[Any],
+    now_ms: int,
 ) -> dict[str, Any]:
     """State, one sentence, who can change it and the command. The hardest blocker first.
 
@@ -162,11 +173,14 @@ def _headline(
     for last in document["needs_attention"]:
         if last["next_attempt"] is None:
             return _line("failing", f"failing: {_ended(last)}", OPERATOR, last["command"])
-    for incident in document["incidents"]:
+    if document["incidents"]:
         from kfm.reports.incidents import incident_headline
 
-        sentence, command = incident_headline(incident)
-        return _line("failing", sentence, OPERATOR, command)
+        return _line(*incident_headline(document["incidents"]))
+    if (failing := worst(healths, ("failing",))) is not None:
+        return _unwell(failing)
+    for shown in document["not_taken"]:
+        return _line("failing", shown["sentence"], OPERATOR, shown["command"])
     for last in document["needs_attention"]:
         return _line("waiting", f"waiting for a retry: {_ended(last)}", OPERATOR, last["command"])
     for pending in document["pending_projections"]:
@@ -179,12 +193,20 @@ def _headline(
         windows = f"{stale['windows']} window{'s' if stale['windows'] > 1 else ''}"
         sentence = f"behind: inputs of {windows} of dataset {stale['dataset_id']} have changed"
         return _line("behind", sentence, OPERATOR, "kfm schedule run-due")
+    if (unwell := worst(healths, ("late", "incomplete", "paused"))) is not None:
+        return _unwell(unwell)
     announced = settings.ingest.queues and not settings.sources  # nothing that `kfm run` could do
     if announced and document["units"] is None:
         return _line("empty", "nothing was taken in yet", "anyone who may operate", "kfm worker")
     if not announced and not any(dataset["last_run"] for dataset in document["datasets"]):
         return _line("empty", "nothing has run yet", "anyone who may run it", "kfm run")
     return _line("clear", "all clear", None, None)
+
+
+def _unwell(health: Any) -> dict[str, Any]:
+    """A dataset that is not fresh, by its first cause."""
+    sentence = f"{health.state}: dataset {health.dataset_id}: {cause_text(health.causes[0])}"
+    return _line(health.state, sentence, OPERATOR, health_command(health))
 
 
 def _ended(last: dict[str, Any]) -> str:
@@ -201,10 +223,11 @@ def _line(state: str, sentence: str, who: str | None, command: str | None) -> di
 # --- the rest ------------------------------------------------------------------------
 
 
-def _dataset(dataset_id: str, heads: dict[str, Any], run: Any) -> dict[str, Any]:
-    head = heads.get(dataset_id)
+def _dataset(health: Any, heads: dict[str, Any], run: Any) -> dict[str, Any]:
+    head = heads.get(health.dataset_id)
     return {
-        "dataset_id": dataset_id,
+        "dataset_id": health.dataset_id,
+        "health": health_document(health),
         "version": head.sequence if head else None,
         "version_id": head.version_id if head else None,
         "promoted_at": instant(head.promoted_at_ms) if head else None,
@@ -281,8 +304,11 @@ def _pending(app: Any, heads: dict[str, Any], known: dict[tuple[str, str], int])
     """Targets that do not show the promoted head, as far as is known, or as can be seen in a folder."""
     pending = []
     for dataset_id, head in sorted(heads.items()):
+        dataset = app.settings.declared(dataset_id)
         for target in app.settings.publish:
-            name = target.name or target.kind
+            if dataset is not None and not takes(target, dataset):
+                continue
+            name = target_name(target)
             shown = known.get((dataset_id, name))
             if shown is not None and target.kind == "local" and _is_emptied(app, target, dataset_id):
                 shown = None
@@ -290,6 +316,40 @@ def _pending(app: Any, heads: dict[str, Any], known: dict[tuple[str, str], int])
                 facts = {"dataset_id": dataset_id, "target": name, "promoted": head.sequence, "shown": shown}
                 pending.append(facts)
     return pending
+
+
+def not_taken(
+    settings: Any, heads: dict[str, Any], known: dict[tuple[str, str], int]
+) -> list[dict[str, Any]]:
+    """What targets show and do not take, or do not take any more: nothing updates it, and nothing removes it
+    but a withdrawal."""
+    found = []
+    for target in settings.publish:
+        for dataset in settings.datasets:
+            name = target_name(target)
+            shown, why = known.get((dataset.id, name)), taking(target, dataset)
+            if not shown or dataset.id not in heads or target.kind == "noop" or why == "taken":
+                continue
+            found.append(
+                {
+                    "dataset_id": dataset.id,
+                    "target": name,
+                    "shown": shown,
+                    "reason_code": why,
+                    "sentence": f"target {name} shows version {shown} of dataset {dataset.id}, "
+                    f"which it does not take: {NOT_TAKEN[why]}",
+                    "command": removal_command(dataset.id, name),
+                }
+            )
+    return sorted(found, key=lambda one: (one["dataset_id"], one["target"]))
+
+
+NOT_TAKEN = {
+    "no-rights": "its rights are not declared",
+    "blocked": "its CARE level is blocked",
+    "other-datasets": "`datasets` of the target does not name it",
+    "care": "the target does not take its CARE level",
+}
 
 
 def _is_emptied(app: Any, target: Any, dataset_id: str) -> bool:

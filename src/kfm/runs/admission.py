@@ -5,16 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from kfm.model import keys
 from kfm.model.admission import Asked, CircuitWait, StartDecision, StartFacts, may_start
-from kfm.model.approvals import attempt_digest, seen, usable, used_by
+from kfm.model.approvals import (
+    assumed,
+    attempt_digest,
+    holds,
+    is_required,
+    missing,
+    names_of,
+    seen,
+    standing,
+    standing_digest,
+    terms_of,
+    usable,
+)
+from kfm.model.arrival import not_yet_error
 from kfm.model.breaker import providers_of
 from kfm.model.errors import (
     BudgetSpent,
     Busy,
     CircuitOpen,
+    DataNotYet,
     KfmError,
     LockHeld,
     LostLease,
@@ -35,7 +50,9 @@ from kfm.model.gates import (
     switch_gate,
     undeclared_gate,
     window_gate,
+    withdrawal_gates,
 )
+from kfm.model.input_hash import fingerprint as fingerprint_of
 from kfm.model.next_steps import run_command
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
 from kfm.model.records import (
@@ -56,10 +73,10 @@ from kfm.model.records import (
     Work,
     governance_entry,
 )
-from kfm.model.requests import SYNCHRONOUS, UpdateRequest, synchronous_key
+from kfm.model.requests import NOT_YET, SYNCHRONOUS, UpdateRequest, synchronous_key
 from kfm.model.retry_budgets import granted, limits_of
 from kfm.model.runs import Admit, Circumstances, retried, started, taken_over
-from kfm.model.settings import DatasetSettings, SourceSettings
+from kfm.model.settings import DatasetSettings, NotYet, SourceSettings
 from kfm.model.times import rfc3339
 from kfm.model.windows import SNAPSHOT
 from kfm.ports import PolicyEngine
@@ -160,6 +177,7 @@ class Start(Record, frozen=True):
     force: bool = False
     plan: RunPlan | None = None  # what it may publish, and nothing else
     artifacts_dir: str | None = None
+    assume: bool = False  # a preview as if a second person had approved it
 
     @property
     def is_promised(self) -> bool:
@@ -245,6 +263,8 @@ def unsettled(ledger: LedgerReader, subject: RunSubject, run: Run) -> ReopenReas
         return missing if run.version_id else None
     if subject.source.mode == "replace" and run.version_id and not is_shown(ledger, head, run):
         return ReopenReason(code="not-shown", text="The dataset shows another window.")
+    if _was_removed(ledger, head[1], subject, run):
+        return ReopenReason(code="not-published", text="A rollback or withdrawal has removed it since.")
     described = merge_items(head[1], subject.dataset, (), "merge")
     if described != head[1]:
         return ReopenReason(
@@ -253,27 +273,56 @@ def unsettled(ledger: LedgerReader, subject: RunSubject, run: Run) -> ReopenReas
     return None
 
 
+def _was_removed(ledger: LedgerReader, head: Manifest, subject: RunSubject, run: Run) -> bool:
+    """Did a person's change take from the head what this run had published?"""
+    changed = ledger.change_reader().newest(subject.dataset.id) if run.version_id else None
+    if changed is None or subject.source.mode == "replace" or (run.end_time_ms or 0) > changed[1]:
+        return False
+    window, source_id = subject.window, subject.source.id
+    return not any(
+        (item.source_id, item.window_start_ms, item.window_end_ms)
+        == (source_id, window.start_ms, window.end_ms)
+        for item in head.items
+    )
+
+
 def as_configured(kernel: Kernel, subject: RunSubject) -> RunSubject | None:
     """The subject with its dataset as it is declared now; None: it is declared no more."""
     dataset = kernel.dataset_now(subject.dataset.id)
     return None if dataset is None else replace(subject, dataset=dataset)
 
 
-def at_admission(kernel: Kernel, asked: RunSubject, *, dry_run: bool = False) -> GateDecision:
-    """The gates of an admission, by the rights of now. Reads only."""
+def at_admission(
+    kernel: Kernel,
+    asked: RunSubject,
+    *,
+    request: UpdateRequest | None = None,
+    dry_run: bool = False,
+    assume: bool = False,
+) -> GateDecision:
+    """The gates of an admission, by the rights of now. Reads only.
+
+    `assume`: as if a second person had approved it, for the preview that one is asked about.
+    """
     subject = as_configured(kernel, asked)
     if subject is None:
         return combine([undeclared_gate(asked.dataset.id)])
-    dataset, approval = subject.dataset, _usable(kernel, subject)
+    dataset, approval = subject.dataset, usable_approval(kernel, subject, request)
+    approval = approval or (assumed(dataset.id) if assume else None)
     results = [
         switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=False),
         _freezes(kernel, subject),
         *_windows(kernel, subject),
         rights_gate(dataset),
-        *_policies(kernel, subject, "run", approval, dry_run),
+        *_policies(kernel, subject, "run", approval, dry_run, request),
+        *_withdrawn(kernel, subject),
     ]
     decision = combine(results, force_request(subject))
-    return replace(decision, approval=(approval.request_id, approval.digest)) if approval else decision
+    if approval is None or not approval.request_id:
+        return decision
+    # Only who approved one attempt answers for it as a person who is there does.
+    unattended = UNSET if approval.kind == "attempt" else True
+    return replace(decision, approval=(approval.request_id, approval.digest), unattended=unattended)
 
 
 def at_promotion(
@@ -282,25 +331,40 @@ def at_promotion(
     report: ValidationReport | None,
     *,
     run: Run | None = None,
+    request: UpdateRequest | None = None,
     dry_run: bool = False,
+    assume: bool = False,
 ) -> GateDecision:
     """The gates of a promotion, by the rights of now, with the approval that the attempt used; in a dry-run
-    with a usable one."""
+    with a usable one, or as if there were one."""
     subject = as_configured(kernel, admitted)
     if subject is None:
         return combine([undeclared_gate(admitted.dataset.id)])
     dataset = subject.dataset
-    used = approval_of(kernel.ledger, run) if run is not None else _usable(kernel, subject)
-    approval = _still(used, dataset, subject.work_base)
+    if run is not None:
+        used, version = approval_of(kernel.ledger, run), subject.work.output_version
+        approval = _still(kernel, used, dataset, subject.source.id, version, run.work_base)
+        approval = None if approval is not None and approval.revoked_at_ms is not None else approval
+    else:
+        approval = usable_approval(kernel, subject, request)
+        approval = approval or (assumed(dataset.id) if assume else None)
     results = [
         contract_gate(report),
         switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=True),
         _freezes(kernel, subject),
         *_windows(kernel, subject),
         rights_gate(dataset),
-        *_policies(kernel, subject, "publish", approval, dry_run),
+        *_policies(kernel, subject, "publish", approval, dry_run, request),
+        *_withdrawn(kernel, subject),
     ]
     return combine(results, force_request(subject))
+
+
+def _withdrawn(kernel: Kernel, subject: RunSubject) -> list[GateResult]:
+    """A gate that is there only where it refuses: the usual run has nothing to tell of it."""
+    known = kernel.ledger.change_reader().withdrawals(subject.dataset.id)
+    window = subject.window
+    return withdrawal_gates(known, subject.source.id, window.start_ms, window.end_ms) if known else []
 
 
 def _freezes(kernel: Kernel, subject: RunSubject) -> GateResult:
@@ -357,19 +421,24 @@ def at_projection(kernel: Kernel, dataset: DatasetSettings, head: Promotion) -> 
     """
     run = kernel.ledger.run(head.run_id)
     entry = next(iter(kernel.ledger.governance(kind="promotion", subject=head.run_id, limit=1)), None)
-    approval = _still(approval_of(kernel.ledger, run), dataset, run.work_base) if run else None
-    context = facts(
-        run.trigger_type if run else "manual",
-        entry.rationale if entry else None,
-        entry.ticket if entry else None,
-        approval,
-    )
+    approval = _of_change(kernel.ledger, head)
+    if run is not None:  # what was published under an approval that ended since stays as it is
+        used = approval_of(kernel.ledger, run)
+        approval = _still(kernel, used, dataset, run.source_id, run.pipeline_version, run.work_base)
+    said = (entry.rationale, entry.ticket) if entry else (None, None)
+    context = facts(run.trigger_type if run else "manual", *_reasons(*said, approval), approval)
     results = [
         switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=True),
         rights_gate(dataset),
         *kernel.policies.decide("publish", dataset, entry.actor if entry else "unknown", context),
     ]
     return combine(results)
+
+
+def _of_change(ledger: LedgerReader, head: Promotion) -> Approval | None:
+    """The approval under which a person's change made this version, if it needed one."""
+    known = ledger.approvals(state="approved", subject=f"change:{head.dataset_id}", limit=APPROVALS_MAX)
+    return next((one for one in known if one.used_by == head.run_id), None)
 
 
 def in_flight(ledger: LedgerReader, subject: RunSubject) -> GateDecision:
@@ -395,6 +464,32 @@ def beyond_approval(policies: PolicyEngine, dataset: DatasetSettings, actor: str
     return None
 
 
+def asks_approval(kernel: Kernel, asked: RunSubject, request: UpdateRequest | None) -> bool:
+    """Would an approval let this begin, and nothing less? Then it is asked for, with a preview.
+
+    Not where a switch or a freeze keeps it waiting, nor where a rule refuses it also with an approval.
+    """
+    subject = as_configured(kernel, asked)
+    if subject is None or usable_approval(kernel, subject, request) is not None:
+        return False
+    with_one = at_admission(kernel, subject, request=request, assume=True)
+    if not with_one.allowed:
+        return False
+    if is_required(subject.source, request):
+        return True
+    given = assumed(subject.dataset.id)
+    for action in ("run", "publish"):
+        if _is_refused(kernel, subject, action, None, request):
+            return not _is_refused(kernel, subject, "publish", given, request)
+    return False
+
+
+def _is_refused(
+    kernel: Kernel, subject: RunSubject, action: str, approval: Approval | None, request: UpdateRequest | None
+) -> bool:
+    return any(not one.allowed for one in _policies(kernel, subject, action, approval, False, request))
+
+
 def force_request(subject: RunSubject) -> ForceRequest | None:
     trigger = subject.trigger
     if not trigger.force:
@@ -412,8 +507,19 @@ def _context(
         "window": f"{rfc3339(window.start_ms)}/{rfc3339(window.end_ms)}",
         **({"held": halted.held_id} if halted is not None else {}),
     }
-    known = facts(trigger.type, trigger.rationale, trigger.ticket, approval, halted is not None, dry_run)
+    reasons = _reasons(trigger.rationale, trigger.ticket, approval)
+    known = facts(trigger.type, *reasons, approval, halted is not None, dry_run)
     return {**known, "named": named}
+
+
+def _reasons(
+    rationale: str | None, ticket: str | None, approval: Approval | None
+) -> tuple[str | None, str | None]:
+    """Rationale and ticket of a trigger; where it has none, those of the approval that it begins under."""
+    if approval is None or approval.kind == "attempt":
+        return rationale, ticket
+    number = f"approval {approval.request_id or 'asked for'}"
+    return rationale or approval.approval_rationale or "asked for", ticket or approval.ticket or number
 
 
 def facts(
@@ -434,34 +540,82 @@ def facts(
     }
 
 
-def _usable(kernel: Kernel, subject: RunSubject) -> Approval | None:
-    """A second person's approval of one attempt at exactly this work, not yet used."""
-    known = kernel.ledger.approvals(state="approved", subject=subject.work_base, limit=APPROVALS_MAX)
-    if not known:
+def usable_approval(kernel: Kernel, subject: RunSubject, request: UpdateRequest | None) -> Approval | None:
+    """The approval that the next attempt may begin with: of its request's preview, of one attempt at exactly
+    this work, or one that stands for its source."""
+    ledger, now_ms = kernel.ledger, kernel.ledger.now_ms()
+    digest = attempt_digest(subject.dataset, subject.work_base, kernel.reached(subject.dataset))
+    if request is not None:
+        for one in ledger.approvals(state="approved", subject=request.request_id, limit=APPROVALS_MAX):
+            if one.kind == "update" and one.digest == request.plan_digest and holds(one, digest, now_ms):
+                return one
+    known = ledger.approvals(state="approved", subject=subject.work_base, limit=APPROVALS_MAX)
+    return usable(known, digest, now_ms) or _standing(kernel, subject, now_ms)
+
+
+def _standing(kernel: Kernel, subject: RunSubject, now_ms: int) -> Approval | None:
+    source, people, trigger = subject.source, kernel.settings.people, subject.trigger
+    known = kernel.ledger.approvals(state="approved", subject=source.id, limit=APPROVALS_MAX)
+    if not any(one.kind == "standing" for one in known):
         return None
-    return usable(known, attempt_digest(subject.dataset, subject.work_base), kernel.ledger.now_ms())
+    asks = (*names_of(people, trigger.actor), *((trigger.claimed_actor,) if trigger.claimed_actor else ()))
+    digest = standing_terms(kernel, subject.dataset, source.id, subject.work.output_version)
+    return standing(known, digest, now_ms, source=source, people=people, asks=asks)
+
+
+def standing_terms(kernel: Kernel, dataset: DatasetSettings, source_id: str, output_version: str) -> str:
+    """What a standing approval of a source would be given for now."""
+    return standing_digest(dataset, source_id, output_version, kernel.reached(dataset))
 
 
 def approval_of(ledger: LedgerReader, run: Run) -> Approval | None:
     """The approval under which the present attempt of this run was begun, if it needed one."""
-    return used_by(ledger.approvals(state="approved", subject=run.work_base, limit=APPROVALS_MAX), run)
+    return ledger.approval_of_attempt(run.run_id, run.attempts)
 
 
-def _still(approval: Approval | None, dataset: DatasetSettings, work_base: str) -> Approval | None:
-    """The approval, if the rights are still those that it was given for."""
-    if approval is None or approval.digest != attempt_digest(dataset, work_base):
+def _still(
+    kernel: Kernel,
+    approval: Approval | None,
+    dataset: DatasetSettings,
+    source_id: str,
+    output_version: str,
+    work_base: str,
+) -> Approval | None:
+    """The approval, if the rights and the targets are still those that it was given for."""
+    if approval is None:
         return None
-    return approval
+    if approval.kind == "standing":
+        now = standing_terms(kernel, dataset, source_id, output_version)
+    else:
+        now = attempt_digest(dataset, work_base, kernel.reached(dataset))
+    return approval if terms_of(approval) == now else None
 
 
 def _policies(
-    kernel: Kernel, subject: RunSubject, action: str, approval: Approval | None, dry_run: bool
+    kernel: Kernel,
+    subject: RunSubject,
+    action: str,
+    approval: Approval | None,
+    dry_run: bool,
+    request: UpdateRequest | None,
 ) -> list[GateResult]:
     dataset = subject.dataset
     halted = kernel.ledger.halted(dataset.id)
     context = _context(subject, approval, halted, dry_run)
     results = kernel.policies.decide(action, dataset, subject.trigger.actor, context)
-    return [*results, seen(approval)] if approval is not None else results
+    if approval is not None:
+        return [*results, seen(approval)]
+    if is_required(subject.source, request):
+        window = f"{rfc3339(subject.window.start_ms)}/{rfc3339(subject.window.end_ms)}"
+        return [*results, missing(subject.source.id, window)]
+    return results
+
+
+def may_be_to_come(subject: RunSubject, run: Run | None) -> bool:
+    """May upstream's answer mean that the data has not come yet? Not where a run has found some."""
+    if not subject.source.not_yet or subject.trigger.force:
+        return False
+    return run is None or run.status != "success" or run.fingerprint == fingerprint_of(())
 
 
 class Admitted(Record, frozen=True):
@@ -505,12 +659,21 @@ class NotAdmitted(Exception):
 class Admission:
     """The admission of one invocation."""
 
-    def __init__(self, kernel: Kernel, *, fingerprint: Callable[[], str], start: Start) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        *,
+        fingerprint: Callable[[], str],
+        start: Start,
+        not_yet: Callable[[], tuple[NotYet, int] | None] = lambda: None,
+    ) -> None:
         self._kernel = kernel
         self._store = kernel.store
         self._invocation_id = kernel.ids.new()
         self._policies = kernel.policies.bundle_id  # in force while this is decided
         self._fingerprint = fingerprint  # of upstream now; read only where it decides
+        # Upstream's answer, if it means that the data has not come yet, and until when it is asked for then.
+        self._not_yet = not_yet
         self._start = start
 
     def admit(self, subject: RunSubject) -> Admitted | AlreadyDone:
@@ -530,7 +693,7 @@ class Admission:
         if self._start.force:
             subject = forced(subject, self._store.forces(subject.work_base) + 1)
         epoch = self._store.policy_epoch()
-        gates = at_admission(self._kernel, subject)
+        gates = at_admission(self._kernel, subject, request=self._start.request)
         decision = self._decided(subject, gates)
         if decision.kind == "duplicate":
             assert decision.run is not None
@@ -547,6 +710,8 @@ class Admission:
         if decision.kind in ("admitted", "compare"):
             facts = replace(facts, circuit=self._circuit(subject, asked, decision))
             decision = may_start(asked, run, facts, store.now_ms())
+        if decision.kind in ("admitted", "compare") and may_be_to_come(subject, run):
+            self._require_arrival(subject, decision)
         if decision.kind == "compare" and run is not None:
             facts = compared(self._kernel.ledger, subject, run, facts, self._compared(subject, run))
             decision = may_start(asked, run, facts, store.now_ms())
@@ -580,6 +745,44 @@ class Admission:
             return self._fingerprint()
         except KfmError as error:
             self._not_admitted(subject, "failed", error, run=run)
+
+    def _require_arrival(self, subject: RunSubject, decision: StartDecision) -> None:
+        """Data that has not come yet begins no run: what asked for it waits; a call that can't is told."""
+        answered = self._not_yet()
+        if answered is None:
+            return
+        (answer, until_ms), request, now_ms = answered, self._start.request, self._store.now_ms()
+        since_ms = request.accepted_at_ms if request is not None else now_ms
+        error = not_yet_error(answer, since_ms, now_ms, until_ms, self._kernel.rng.unit())
+        if request is not None:
+            raise NotAdmitted(error, run=decision.run)
+        if isinstance(error, DataNotYet):
+            self._wait_for(subject, error, now_ms)
+        self._not_admitted(subject, "busy", error)  # nothing failed: the window has no data
+
+    def _wait_for(self, subject: RunSubject, error: DataNotYet, now_ms: int) -> None:
+        """The call leaves a request that asks again, unless one does already."""
+        requests, window = self._store.requests(), subject.window
+        if requests.is_asked_for(subject.source.id, "", window.start_ms, window.end_ms):
+            return
+        run = subject.new_run(0, now_ms)
+        requests.accept(
+            [
+                replace(
+                    self._synchronous(subject, run, now_ms),
+                    state="open",
+                    run_id=None,
+                    claimed_by=None,
+                    claim_until_ms=0,
+                    tries=0,
+                    tried_at_ms=None,
+                    details={},
+                    not_before_ms=error.facts["not_before_ms"],
+                    blocked_by=NOT_YET,
+                    reason=self._kernel.redact(error.message),
+                )
+            ]
+        )
 
     def _refused_or_put_off(
         self, subject: RunSubject, decision: StartDecision, gates: GateDecision
@@ -756,6 +959,8 @@ class Admission:
             reason=reason,
             reason_code=code,
             gates=gates,
+            window_start_ms=subject.window.start_ms,
+            window_end_ms=subject.window.end_ms,
         )
 
     def _known(

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 
 from kfm.calls.runtime import HERE
 from kfm.model.derived import missing_of, not_there_yet
-from kfm.model.errors import Busy, Cancelled, LostLease, PlanDrifted
+from kfm.model.errors import Busy, Cancelled, DataWithdrawn, KfmError, LostLease, PlanDrifted
 from kfm.model.records import GateResult, GovernanceEntry, Run
 from kfm.model.retry_budgets import budget_ends_ms, limits_of
 from kfm.model.run_state import Fence
 from kfm.model.runs import PinnedInputs, Promote
+from kfm.model.settings import NotYet
 from kfm.model.times import parse_rfc3339
 from kfm.ports import Source as Upstream
 from kfm.publish.manifest import diff
@@ -41,6 +42,10 @@ from kfm.runs.preview import make_plan, trace_of
 from kfm.runs.retry import judge_reaped
 
 ROUNDS_MAX = 10
+NOTHING = {
+    "empty": "There is nothing for this window: upstream or the pipeline says so.",
+    "absent": "Upstream has no data for this window; it is still missing.",
+}
 logger = logging.getLogger(__name__)
 
 
@@ -61,6 +66,7 @@ class RunExecutor:
         self._watch = RunObserver(kernel, subject)
         self._upstream: Upstream | None = None
         self._discovered: preparation.Discovered | None = None
+        self._undiscovered: KfmError | None = None  # why not
         self._trace: Trace | None = None  # of the attempt
 
     # --- admission -------------------------------------------------------------------
@@ -81,7 +87,12 @@ class RunExecutor:
         if kernel.ledger.policy_texts(kernel.policies.bundle_id) is None:
             kernel.store.keep_policies(kernel.policies.bundle_id, kernel.policies.texts)
         judge_reaped(kernel)
-        admission = Admission(kernel, fingerprint=lambda: self._discover().fingerprint, start=self._start)
+        admission = Admission(
+            kernel,
+            fingerprint=lambda: self._discover().fingerprint,
+            start=self._start,
+            not_yet=self._not_yet,
+        )
         try:
             self._refuse_drift(admission)
             answer = admission.admit(self._subject)
@@ -128,14 +139,29 @@ class RunExecutor:
             "upstream's fingerprint": (planned.fingerprint, self._discover().fingerprint),
         }
         drift = [f"the {what} is {is_now}, not {was}" for what, (was, is_now) in now.items() if was != is_now]
+        described = as_configured(self._kernel, subject) or subject
+        if moved := plans.other_targets(planned, self._kernel.reached(described.dataset)):
+            drift.append(moved)
         if drift:
             admission.refuse(subject, PlanDrifted(f"Plan made at {planned.made_at}: {'; '.join(drift)}."))
 
     def _discover(self) -> preparation.Discovered:
         """Once an invocation: admission compares with what the run then fetches."""
+        if self._undiscovered is not None:  # the run that is admitted fails with it
+            raise self._undiscovered
         if self._discovered is None:
             self._discovered = preparation.discover(self._source(), self._subject)
         return self._discovered
+
+    def _not_yet(self) -> tuple[NotYet, int] | None:
+        """Upstream's answer, if it means that the data has not come yet, and until when it is asked for."""
+        kernel, subject = self._kernel, self._subject
+        try:
+            answer = preparation.not_yet_in(self._discover(), subject, kernel.ledger)
+        except KfmError as error:
+            answer = preparation.not_yet_of(error, subject)
+            self._undiscovered = error if answer is None else None
+        return None if answer is None else (answer, preparation.asked_until(kernel, subject))
 
     def _source(self) -> Upstream:
         if self._upstream is None:
@@ -287,7 +313,7 @@ class RunExecutor:
             epoch = kernel.store.policy_epoch()
             head = kernel.store.head(subject.dataset.id)
             described = as_configured(kernel, subject) or subject  # the gates refuse what is gone
-            decision = at_promotion(kernel, subject, prepared.report, run=run)
+            decision = at_promotion(kernel, subject, prepared.report, run=run, request=self._start.request)
             if not decision.allowed:
                 raise Denied(decision, prepared.report)
             gates = (*entered.invocation.gates, *decision.results)
@@ -318,17 +344,20 @@ class RunExecutor:
                     branch=prepared.branch,
                     request_id=entered.request_id,
                     inputs=_inputs_of(prepared),
+                    found=prepared.found,
                     **nodes.ending("complete"),
                 )
             )
             if answer.answer == "cancelled":
                 raise Cancelled(kernel.store.cancelled(run.run_id) or "Its request was cancelled.")
+            if answer.answer == "withdrawn":
+                raise DataWithdrawn(f"{subject.dataset.id}: what this run would publish was withdrawn.")
             if answer.answer == "lost":
                 raise LostLease(f"{subject.scope} has passed to another run.")
             if answer.answer in ("promoted", "unchanged"):
                 changed = answer.answer == "promoted"
-                reason = entered.reason if prepared.item else self._nothing(prepared)
-                if prepared.item and not changed:
+                reason = self._nothing(prepared) or entered.reason
+                if prepared.found == "data" and not changed:
                     reason += " The outcome is what is published already."
                 return self._end.report(
                     "success",
@@ -343,11 +372,11 @@ class RunExecutor:
                 )
         raise Busy("Policies or the head kept changing while this run was being promoted.")
 
-    def _nothing(self, prepared: preparation.PreparedVersion) -> str:
-        """Why nothing was published."""
+    def _nothing(self, prepared: preparation.PreparedVersion) -> str | None:
+        """Why nothing was published, if so."""
         if missing_of(prepared.pins):
             return not_there_yet(prepared.pins, (self._subject.window.start_ms, self._subject.window.end_ms))
-        return "Upstream has nothing for this window."
+        return NOTHING.get(prepared.found)
 
     def _require_plan(
         self,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from msgspec.structs import replace
 
 from kfm.db.leases import COLLECTOR
+from kfm.model.dataset_changes import purged
 from kfm.model.errors import LimitExceeded, LockHeld, LostLease, StoreCorrupt
 from kfm.model.records import Justification, Lock, Manifest, Promotion, Record, Run, governance_entry
 from kfm.periodic import HeldLease
@@ -16,6 +17,7 @@ from kfm.runs.admission import held_by
 from kfm.runs.kernel import Kernel
 
 if TYPE_CHECKING:
+    from kfm.db.dataset_changes import DatasetChangeReader
     from kfm.objects.local import LocalObjects
 
 LEASE_MS = 10 * 60 * 1000
@@ -107,6 +109,7 @@ class History(Protocol):
     def promotions(self, dataset_id: str, limit: int = 50) -> list[Promotion]: ...
     def manifest(self, version_id: str) -> Manifest | None: ...
     def runs(self, *, status: str | None = None, limit: int = 50) -> list[Run]: ...
+    def change_reader(self) -> DatasetChangeReader: ...
 
 
 @runtime_checkable
@@ -242,18 +245,28 @@ def _old(objects: LocalObjects, sha256: str, before_ms: int) -> Garbage | None:
     return Garbage(sha256=sha256, size=objects.size(sha256), modified_ms=modified_ms)
 
 
+def needed_objects(ledger: History, keep: int) -> frozenset[str]:
+    """The objects that kept versions need."""
+    return frozenset(_needed(ledger, max(1, keep))[0])
+
+
 def _needed(ledger: History, keep: int) -> tuple[set[str], dict[str, set[int]]]:
-    """The objects and, for each dataset, the sequences of the promotions that are kept."""
+    """The objects and, for each dataset, the sequences of the promotions that are kept: not those that were
+    purged."""
     needed: set[str] = set()
     kept: dict[str, set[int]] = {}
     for head in ledger.heads():
-        promotions = ledger.promotions(head.dataset_id, limit=min(keep, PROMOTIONS_MAX))
-        for promotion in promotions:
+        withdrawals = ledger.change_reader().withdrawals(head.dataset_id)
+        sequences = set()
+        for promotion in ledger.promotions(head.dataset_id, limit=min(keep, PROMOTIONS_MAX)):
             manifest = ledger.manifest(promotion.version_id)
             if manifest is None:  # never delete on half the knowledge
                 raise StoreCorrupt(f"The manifest of {promotion.version_id} is not in the database.")
+            if purged(promotion.sequence, manifest, withdrawals):
+                continue
             needed |= blobs(manifest)
-        kept[head.dataset_id] = {promotion.sequence for promotion in promotions}
+            sequences.add(promotion.sequence)
+        kept[head.dataset_id] = sequences
     return needed, kept
 
 

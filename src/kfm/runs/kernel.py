@@ -14,6 +14,7 @@ from kfm.model.next_steps import NextStep
 from kfm.model.records import Check, GateResult, Run, TriggerType, Window
 from kfm.model.redaction import Discretion
 from kfm.model.settings import DatasetSettings, Settings, SourceSettings
+from kfm.model.targets import ReachedTarget, reached
 from kfm.periodic import GRACE_MS
 from kfm.ports import (
     Clock,
@@ -115,8 +116,15 @@ class Kernel:
 
     def dataset_now(self, dataset_id: str) -> DatasetSettings | None:
         """The dataset as it is declared now, with its rights; None: it is declared no more."""
-        settings = self.settings if self.settings_now is None else self.settings_now()
-        return settings.declared(dataset_id)
+        return self._now().declared(dataset_id)
+
+    def reached(self, dataset: DatasetSettings) -> tuple[ReachedTarget, ...]:
+        """The targets that take this dataset: by the settings that this process began with, and by those of
+        now."""
+        return reached(self.settings, self._now(), dataset)
+
+    def _now(self) -> Settings:
+        return self.settings if self.settings_now is None else self.settings_now()
 
     @property
     def store(self) -> Ledger:

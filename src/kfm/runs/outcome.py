@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from kfm.calls.guard import classify_call
 from kfm.calls.runtime import handed_up
 from kfm.model.admission import SWITCH_MS, settlement
+from kfm.model.approvals import is_for_one_attempt
 from kfm.model.errors import (
     BackendUnavailable,
     Busy,
@@ -194,7 +195,7 @@ class RunOutcomes:
             fingerprint=fingerprint,
             limits=limits_of(kernel.settings, run.source_id),
         )
-        return attended(state, approval_of(kernel.ledger, run) is not None, now_ms)
+        return attended(state, is_for_one_attempt(approval_of(kernel.ledger, run)), now_ms)
 
     def _fail(
         self,

@@ -10,11 +10,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from kfm.model.approvals import GATE as APPROVAL_GATE
 from kfm.model.canonical import canonical_bytes
 from kfm.model.contracts import require_valid
 from kfm.model.errors import PlanError
 from kfm.model.quantities import counted, readable_size, span
 from kfm.model.records import GateResult, Manifest, Promotion, Record, Window
+from kfm.model.targets import ReachedTarget, reached_text
 from kfm.model.times import rfc3339
 from kfm.publish.manifest import ChangeTally, VersionChange, diff, tally, version_id
 
@@ -41,6 +43,8 @@ class Header(Record, frozen=True):
     kfm_version: str
     made_at: str
     digest: str
+    # That would show it. Plans of earlier versions name none, and are read and compared without.
+    targets: tuple[ReachedTarget, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class RunPlan(Record, frozen=True):
@@ -62,6 +66,7 @@ def make(
     fingerprint: str,
     output_version: str,
     gates: tuple[GateResult, ...],
+    targets: tuple[ReachedTarget, ...],
     kfm_version: str,
     made_at_ms: int,
 ) -> RunPlan:
@@ -80,6 +85,7 @@ def make(
         fingerprint=fingerprint,
         output_version=output_version,
         gates=gates,
+        targets=targets,
         tally=tally(old, manifest),
         kfm_version=kfm_version,
         made_at=rfc3339(made_at_ms),
@@ -162,9 +168,18 @@ def compare(plan: RunPlan, actual: RunPlan) -> list[str]:
         sentences.append("the upstream fingerprint changed")
     if _gates(was) != _gates(now):
         sentences.append("the gates decide otherwise")
+    if difference := other_targets(was, now.targets):
+        sentences.append(difference)
     if was.version_id != now.version_id and not sentences:
         sentences.append("the outcome would be another version")
     return [f"plan made at {was.made_at}, {sentence}" for sentence in sentences]
+
+
+def other_targets(was: Header, now: tuple[ReachedTarget, ...] | msgspec.UnsetType) -> str | None:
+    """How the targets differ from those of the plan; None if they do not, or if it names none."""
+    if was.targets is msgspec.UNSET or now is msgspec.UNSET or was.targets == now:
+        return None
+    return f"it would be {reached_text(now)}, not {reached_text(was.targets).removeprefix('shown ')}"
 
 
 def _moved(plan: RunPlan, actual: RunPlan) -> list[str]:
@@ -175,7 +190,12 @@ def _moved(plan: RunPlan, actual: RunPlan) -> list[str]:
 
 
 def _gates(header: Header) -> list[tuple[str, bool, bool, tuple[str, ...]]]:
-    return sorted((gate.gate, gate.allowed, gate.overridden, gate.policy_ids) for gate in header.gates)
+    """An approval is no part of it: a plan is made before it is given."""
+    return sorted(
+        (gate.gate, gate.allowed, gate.overridden, gate.policy_ids)
+        for gate in header.gates
+        if gate.gate != APPROVAL_GATE
+    )
 
 
 # --- for people ----------------------------------------------------------------------
@@ -193,6 +213,8 @@ def signed_lines(plan: RunPlan) -> list[tuple[str, str]]:
     header = plan.header
     base = f"on version {header.base_sequence}" if header.base_sequence else "nothing published yet"
     lines = [("", f"{header.dataset_id} from {header.source_id}, {_span(header.window)}, {base}")]
+    if header.targets is not msgspec.UNSET:
+        lines.append(("", f"  {reached_text(header.targets)}"))
     lines += [
         ("!", f"  ! {gate.gate}: {gate.reason}")
         for gate in header.gates

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from kfm.calls.guard import retry_text
 from kfm.model.derived import InputPin, missing_of
-from kfm.model.errors import PathConflict, StoreCorrupt
+from kfm.model.arrival import asked_until_ms, not_yet_answer
+from kfm.model.errors import KfmError, PathConflict, StoreCorrupt
 from kfm.model.input_hash import fingerprint as fingerprint_of
 from kfm.model.records import (
     Asset,
@@ -28,10 +30,11 @@ from kfm.model.records import Check as CheckResult
 from kfm.model.run_state import MAIN, Fence
 from kfm.model.runs import Code, DataColumn
 from kfm.model.windows import SNAPSHOT
+from kfm.model.settings import NotYet
 from kfm.pipelines.declaration import Pipeline
 from kfm.ports import Objects, Retrying
 from kfm.ports import Source as Upstream
-from kfm.publish.contract import Contract, bbox_of, load_contract, validate
+from kfm.publish.contract import Contract, bbox_of, check_rows_min, load_contract, validate
 from kfm.publish.manifest import item_id, merge, version_id
 from kfm.publish.publisher import Publisher, Staged
 from kfm.runs.admission import RunSubject
@@ -41,6 +44,10 @@ from kfm.runs.kernel import Kernel
 from kfm.runs.nodes import TRANSFORM, Nodes
 from kfm.runs.transform import Context, Input, conduct, own_branch, publish_as_fetched, run_pipeline
 from kfm.sources.dataset import DatasetSource
+from kfm.sources.source_kinds import answers_empty
+
+if TYPE_CHECKING:
+    from kfm.db.ledger_reader import LedgerReader
 
 Check = Callable[[], None]
 Head = tuple[Promotion, Manifest] | None
@@ -50,6 +57,7 @@ class Discovered(Record, frozen=True):
     found: tuple[Found, ...]
     fingerprint: str
     pins: tuple[InputPin, ...] = ()  # of a derived dataset: the versions that it is made of
+    answers_empty: bool = False  # upstream itself says so where there is nothing
 
 
 class PreparedVersion(Record, frozen=True):
@@ -62,6 +70,7 @@ class PreparedVersion(Record, frozen=True):
     branch: str | None = None  # where the nodes of its pipeline worked
     pins: tuple[InputPin, ...] = ()
     arrived_ms: int = 0  # when what it is made from was seen first
+    found: Literal["data", "empty", "absent"] = "data"  # at upstream
 
 
 def discover(upstream: Upstream, subject: RunSubject) -> Discovered:
@@ -70,8 +79,36 @@ def discover(upstream: Upstream, subject: RunSubject) -> Discovered:
     for each in found:
         if by_path.setdefault(each.path, each.uri) != each.uri:
             raise PathConflict(f"{each.path} would hold {by_path[each.path]} and {each.uri}.")
-    pins = upstream.pins if isinstance(upstream, DatasetSource) else ()
-    return Discovered(found=found, fingerprint=fingerprint_of(found), pins=pins)
+    return Discovered(
+        found=found,
+        fingerprint=fingerprint_of(found),
+        pins=upstream.pins if isinstance(upstream, DatasetSource) else (),
+        answers_empty=answers_empty(upstream),
+    )
+
+
+def not_yet_of(error: KfmError, subject: RunSubject) -> NotYet | None:
+    """The rule of the source that an error of its discovery falls under."""
+    status = error.facts.get("status")
+    known = status if isinstance(status, int) else None
+    return not_yet_answer(subject.source.not_yet, status=known, found=None, is_unchanged=False)
+
+
+def not_yet_in(discovered: Discovered, subject: RunSubject, ledger: LedgerReader) -> NotYet | None:
+    """The rule of the source that what was discovered falls under."""
+    is_unchanged = "unchanged" in subject.source.not_yet and bool(discovered.found)
+    if is_unchanged:
+        newest = ledger.newest_fingerprint(subject.source.id, subject.window, without=fingerprint_of(()))
+        is_unchanged = newest == discovered.fingerprint
+    return not_yet_answer(
+        subject.source.not_yet, status=None, found=discovered.found, is_unchanged=is_unchanged
+    )
+
+
+def asked_until(kernel: Kernel, subject: RunSubject) -> int:
+    """Until when the window is asked for while its data has not come."""
+    ages = [rule.age_ms_max for contract, _ in _contracts(kernel, subject) for rule in contract.freshness]
+    return asked_until_ms(subject.source, subject.window, min(ages, default=None))
 
 
 def prepare(
@@ -148,7 +185,22 @@ def prepare(
         pins=discovered.pins,
         arrived_ms=arrived_ms,
         branch=own_branch(run_id) if isinstance(function, Pipeline) else None,
+        found=_found(discovered, fetched, staged),
     )
+
+
+def _found(
+    discovered: Discovered, fetched: Sequence[Fetched], staged: Staged
+) -> Literal["data", "empty", "absent"]:
+    """Whether there is data for the window. Nothing found is an absence, unless upstream answers for each
+    window: then it has said that there is nothing, as it does with a body of no bytes."""
+    if any(asset.size for asset in staged.assets):
+        return "data"
+    if discovered.answers_empty and not any(each.size for each in fetched):
+        return "empty"
+    if staged.assets:
+        return "data"
+    return "empty" if discovered.found else "absent"  # of what was found the pipeline made nothing
 
 
 def _fetch(
@@ -232,7 +284,8 @@ def _validate(
 ) -> ValidationReport | None:
     contracts = _contracts(kernel, subject)
     nodes.learn(outputs=tuple(assets), columns=_columns(contracts))
-    if not contracts:
+    rows_min = subject.source.expect.rows_min if subject.source.expect is not None else None
+    if not contracts and rows_min is None:
         log.step("validate", "no contract is declared", level="warning")
         return None
     if not assets:
@@ -247,10 +300,12 @@ def _validate(
             mine,
             objects.open,
             now_ms=kernel.clock.now_ms(),
-            window=subject.window,
+            window=None if subject.window == SNAPSHOT else subject.window,
             show_values=public,
         )
         checks += report.checks
+    if rows_min is not None:
+        checks.append(check_rows_min(rows_min, contracts, assets, objects.open))
     whole = ValidationReport(checks=tuple(checks))
     nodes.validated(whole)
     for failed in (check for check in checks if not check.passed):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from kfm import __version__
 from kfm.model.admission import may_start
+from kfm.model.arrival import not_yet_error
+from kfm.model.errors import KfmError
 from kfm.model.gates import GateDecision, refusal
 from kfm.model.records import GateResult, Manifest, Promotion, Run, ValidationReport
 from kfm.model.windows import SNAPSHOT
@@ -24,7 +26,7 @@ def preview(kernel: Kernel, subject: RunSubject, start: Start) -> RunReport:
     started_ms, artifacts_dir = kernel.clock.monotonic_ms(), start.artifacts_dir
     if start.force:
         subject = forced(subject, kernel.ledger.forces(subject.work_base) + 1)
-    admission = gating.at_admission(kernel, subject, dry_run=True)
+    admission = gating.at_admission(kernel, subject, request=start.request, dry_run=True, assume=start.assume)
     asked, seen = gating.asked_for(subject, start), kernel.ledger.latest_run(subject.work_base)
     known = gating.facts_of_run(kernel, subject, seen, admission)
     decision = may_start(asked, seen, known, kernel.ledger.now_ms())
@@ -68,8 +70,26 @@ def preview(kernel: Kernel, subject: RunSubject, start: Start) -> RunReport:
         )
         upstream = kernel.upstream(subject.source, subject.window)
         discovered = None
+        if decision.kind in ("admitted", "compare") and gating.may_be_to_come(subject, seen):
+            try:
+                discovered = preparation.discover(upstream, subject)
+                answer = preparation.not_yet_in(discovered, subject, kernel.ledger)
+            except KfmError as problem:
+                answer = preparation.not_yet_of(problem, subject)
+                if answer is None:
+                    raise
+            if answer is not None:
+                error = not_yet_error(
+                    answer,
+                    start.request.accepted_at_ms if start.request is not None else kernel.ledger.now_ms(),
+                    kernel.ledger.now_ms(),
+                    preparation.asked_until(kernel, subject),
+                    kernel.rng.unit(),
+                )
+                outcome, word = ending(error)
+                return report(outcome, word, error.message, error=error, gates=admission.results)
         if decision.kind == "compare" and seen is not None:
-            discovered = preparation.discover(upstream, subject)
+            discovered = discovered or preparation.discover(upstream, subject)
             known = gating.compared(kernel.ledger, subject, seen, known, discovered.fingerprint)
             decision = may_start(asked, seen, known, kernel.ledger.now_ms())
         if decision.kind == "duplicate":
@@ -83,7 +103,7 @@ def preview(kernel: Kernel, subject: RunSubject, start: Start) -> RunReport:
             )
         discovered = discovered or preparation.discover(upstream, subject)
         plan, allowed, checked = _plan(
-            kernel, subject, upstream, discovered, run, log, admission, revision=decision.revision
+            kernel, subject, start, upstream, discovered, run, log, admission, revision=decision.revision
         )
         _write_plan(kernel, artifacts_dir, plan)
         facts = {
@@ -111,6 +131,7 @@ def preview(kernel: Kernel, subject: RunSubject, start: Start) -> RunReport:
 def _plan(
     kernel: Kernel,
     subject: RunSubject,
+    start: Start,
     upstream: Upstream,
     discovered: preparation.Discovered,
     run: Run,
@@ -144,7 +165,9 @@ def _plan(
         publisher.noop_guard()
     finally:
         publisher.close()
-    decision = gating.at_promotion(kernel, subject, prepared.report, dry_run=True)
+    decision = gating.at_promotion(
+        kernel, subject, prepared.report, request=start.request, dry_run=True, assume=start.assume
+    )
     head = kernel.ledger.head(subject.dataset.id)
     plan = make_plan(kernel, subject, prepared, head, (*admission.results, *decision.results))
     return plan, decision, prepared.report
@@ -171,6 +194,7 @@ def make_plan(
         fingerprint=prepared.fingerprint,
         output_version=subject.work.output_version,
         gates=gates,
+        targets=kernel.reached(subject.dataset),
         kfm_version=__version__,
         # What is bound by the plan is dated by it.
         made_at_ms=prepared.arrived_ms if subject.window == SNAPSHOT else kernel.clock.now_ms(),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kfm.db.leases import CANCELLED, LEASE_EXPIRED, WORKER_DIED
 from kfm.model.admission import SWITCH_MS, settlement
+from kfm.model.approvals import is_for_one_attempt
 from kfm.model.errors import UsageError
 from kfm.model.next_steps import work_command
 from kfm.model.quarantine import QuarantineEntry, RetryState, Waiting, facts_of, held_run
@@ -48,7 +49,7 @@ def judge_reaped(kernel: Kernel) -> None:
             fingerprint=_inputs_of(kernel, run),
             limits=limits_of(kernel.settings, run.source_id),
         )
-        _keep(kernel, run, seen, attended(state, approval_of(store, run) is not None, now_ms))
+        _keep(kernel, run, seen, attended(state, is_for_one_attempt(approval_of(store, run)), now_ms))
 
 
 def _inputs_of(kernel: Kernel, run: Run) -> str | None:

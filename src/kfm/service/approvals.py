@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from kfm.model.errors import LockHeld, NotApproved, UsageError
 from kfm.model.gates import force_command
 from kfm.model.next_steps import work_command
-from kfm.model.quantities import counted
+from kfm.model.quantities import counted, moment
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import GovernanceEntry, Justification, governance_entry
-from kfm.model.roles import is_same_person
+from kfm.model.roles import Identity, is_same_person
+from kfm.reports.quarantine import approval_document
 
 if TYPE_CHECKING:
     from kfm.app import App
+    from kfm.datasets.changes import ChangePlan
+    from kfm.db.ledger_reader import LedgerReader
     from kfm.model.replays import ReplayPlan
-    from kfm.model.requests import UpdateRequest
+    from kfm.model.requests import RequestOutcome, UpdateRequest
     from kfm.model.runs import Approve
+    from kfm.model.settings import Settings
+    from kfm.model.targets import ReachedTarget
     from kfm.runs.admission import RunSubject
+    from kfm.runs.kernel import RunReport, RunRequest
     from kfm.runs.plan import RunPlan
 
 
@@ -65,22 +71,23 @@ def request_release(
 def request_attempt(app: App, subject: RunSubject, *, rationale: str, names: Sequence[str] = ()) -> Approval:
     """Request one attempt at work that the policies admit only with an approval."""
     from kfm.model.approvals import attempt_digest
+    from kfm.model.targets import reached_text
     from kfm.model.times import rfc3339
 
     dataset, trigger, window = subject.dataset, subject.trigger, subject.window
     _require_approvable(app, dataset.id, trigger.actor)
-    store = app.kernel.store
+    store, targets = app.kernel.store, app.kernel.reached(dataset)
     approval = Approval(
         request_id=app.ids.new(),
         kind="attempt",
         subject=subject.work_base,
-        digest=attempt_digest(dataset, subject.work_base),
+        digest=attempt_digest(dataset, subject.work_base, targets),
         requested_by=trigger.actor,
         requested_at_ms=store.now_ms(),
         rationale=app.loaded.discretion.said(rationale),
         ticket=trigger.ticket,
         about=f"one attempt at {dataset.id} from {subject.source.id}, "
-        f"{rfc3339(window.start_ms)}/{rfc3339(window.end_ms)}",
+        f"{rfc3339(window.start_ms)}/{rfc3339(window.end_ms)}, {reached_text(targets)}",
         dataset_id=dataset.id,
         requested_names=_requesters(app, names, trigger.claimed_actor),
     )
@@ -124,10 +131,15 @@ def request_replay(app: App, plan: ReplayPlan, by: Justification) -> Approval:
 
 def request_update(app: App, request: UpdateRequest, plan: RunPlan) -> bool:
     """Request an approval of what a request would change: of this preview, and of no other."""
+    from kfm.model.approvals import attempt_digest, names_of
+    from kfm.model.targets import reached_text
     from kfm.runs import plan as plans
+    from kfm.service.dispatcher import run_request_of
 
     store, header = app.kernel.store, plan.header
     _require_approvable(app, header.dataset_id, request.actor)
+    subject = app.subject(run_request_of(request))
+    names = names_of(app.settings.people, request.actor)
     approval = Approval(
         request_id=app.ids.new(),
         kind="update",
@@ -135,12 +147,16 @@ def request_update(app: App, request: UpdateRequest, plan: RunPlan) -> bool:
         digest=header.digest,
         requested_by=request.actor,
         requested_at_ms=store.now_ms(),
-        rationale=request.rationale or f"Asked for by {request.actor}.",
+        rationale=request.rationale or _asked_by(request),
         ticket=request.ticket,
         about=f"update of {header.dataset_id} from {header.source_id}: "
-        f"{header.tally.added} added, {header.tally.changed} changed, {header.tally.removed} removed",
+        f"{header.tally.added} added, {header.tally.changed} changed, {header.tally.removed} removed, "
+        f"{reached_text(header.targets or ())}",
         dataset_id=header.dataset_id,
-        requested_names=_requesters(app, (), request.claimed_actor),
+        requested_names=_requesters(app, names, request.claimed_actor),
+        terms=attempt_digest(subject.dataset, subject.work_base, app.kernel.reached(subject.dataset)),
+        fingerprint=header.fingerprint,
+        base_sequence=header.base_sequence,
     )
     at_ms, facts = approval.requested_at_ms, {"about": approval.about}
     entry = _entry(
@@ -148,6 +164,254 @@ def request_update(app: App, request: UpdateRequest, plan: RunPlan) -> bool:
     )
     text = plans.write(plan).decode()
     return store.requests().await_approval(request, (header.digest, text), approval, entry)
+
+
+def run_approved(app: App, asked: RunRequest) -> RunReport | None:
+    """Make the attempt of a request of the same work whose preview was approved, now; None: there is none."""
+    if asked.dry_run or asked.force or asked.plan_path is not None:
+        return None
+    window = app.subject(asked).window
+    found = app.ledger.request_reader().approved_same(asked.source_id, window)
+    return None if found is None else _worked_off(app, found.request_id)[1]
+
+
+def ask_instead(app: App, asked: RunRequest, refused: RunReport) -> RunReport:
+    """The request of a person whose run needs an approval: its preview waits for a second person.
+
+    Else the report of the refusal, as it is.
+    """
+    from kfm.model.errors import GateDenied
+    from kfm.model.keys import request_id
+    from kfm.model.next_steps import approve_command
+    from kfm.model.requests import UpdateRequest, synchronous_key
+    from kfm.runs.admission import asks_approval
+
+    may_ask = asked.by_person and not (asked.dry_run or asked.force or asked.plan_path is not None)
+    subject = app.subject(asked)
+    if not may_ask or not isinstance(refused.error, GateDenied):
+        return refused
+    if not asks_approval(app.kernel, subject, None):
+        return refused
+    trigger, key = subject.trigger, synchronous_key(app.ids.new())
+    request = UpdateRequest(
+        request_id=request_id(key),
+        key=key,
+        kind="manual",
+        source_id=subject.source.id,
+        dataset_id=subject.dataset.id,
+        window_start_ms=subject.window.start_ms,
+        window_end_ms=subject.window.end_ms,
+        actor=trigger.actor,
+        accepted_at_ms=app.kernel.store.now_ms(),
+        claimed_actor=trigger.claimed_actor,
+        rationale=trigger.rationale,
+        ticket=trigger.ticket,
+        correction=trigger.correction,
+        by_person=True,
+    )
+    app.kernel.store.requests().accept([request])
+    now, report = _worked_off(app, request.request_id)
+    if report is not None or now is None:
+        return report or refused
+    waiting = now if now.state == "awaiting-approval" else None
+    if waiting is None and now.outcome == "superseded":
+        waiting = next(iter(app.ledger.request_reader().awaiting_same(now)), None)
+    if waiting is None:
+        return replace(refused, reason=now.reason or refused.reason)
+    (approval,) = app.ledger.approvals(state="requested", subject=waiting.request_id, limit=1)
+    error = NotApproved(
+        f"It waits for a second person's approval of its preview: approval {approval.request_id}.",
+        remedy=f"Let another person run: {approve_command(approval.request_id)}",
+    )
+    return replace(refused, word="waiting", reason=error.message, error=error, gates=(), decision=None)
+
+
+CLAIM_MS = 3_600_000  # of one's own request: a dead process is known to be dead before
+
+
+def _worked_off(app: App, request_id: str) -> tuple[UpdateRequest | None, RunReport | None]:
+    """The request, worked off by this process, and the report of its run, if one was made."""
+    from kfm.service.runner import make_dispatcher
+
+    reports: list[RunReport] = []
+    dispatcher = make_dispatcher(app, on_report=lambda _request, report: reports.append(report))
+    requests = app.kernel.store.requests()
+    taken = requests.take(request_id, app.kernel.worker_id, CLAIM_MS)
+    if taken is not None:
+        dispatcher.work(taken)
+    return requests.request(request_id), reports[0] if reports else None
+
+
+def _asked_by(request: UpdateRequest) -> str:
+    if request.schedule_id is not None:
+        return f"Asked for by the schedule {request.schedule_id}."
+    return f"Asked for by {request.actor}."
+
+
+def asked_before(app: App, request: UpdateRequest, subject: RunSubject) -> RequestOutcome | None:
+    """The end of a request whose preview would be the same as one that waits, or that was rejected.
+
+    What was rejected is asked for again when its inputs, its code or its rights are others, or by a person.
+    """
+    from kfm.model.approvals import attempt_digest
+    from kfm.model.requests import RequestOutcome
+    from kfm.runs import preparation
+    from kfm.runs.admission import as_configured
+
+    kernel, now = app.kernel, as_configured(app.kernel, subject)
+    waiting = kernel.store.requests().awaiting_same(request)
+    known = []
+    if now is not None:
+        terms = attempt_digest(now.dataset, now.work_base, kernel.reached(now.dataset))
+        known = kernel.ledger.approvals_of_terms(terms)
+    decided = next((one for one in known if one.status in ("approved", "rejected")), None)
+    rejected = decided if decided and decided.status == "rejected" and not request.by_person else None
+    if not waiting and rejected is None:
+        return None
+    upstream = kernel.upstream(subject.source, subject.window)
+    fingerprint = preparation.discover(upstream, subject).fingerprint
+    head = kernel.ledger.head(subject.dataset.id)
+    for older in waiting:
+        for one in known:
+            same = (one.fingerprint, one.base_sequence) == (fingerprint, head[0].sequence if head else 0)
+            if one.subject == older.request_id and one.status == "requested" and same:
+                reason = f"Request {older.request_id} for the same waits already: approval {one.request_id}."
+                return RequestOutcome(state="cancelled", outcome="superseded", reason=reason)
+    if rejected is not None and rejected.fingerprint == fingerprint:
+        at = moment(rejected.rejected_at_ms or 0)
+        reason = (
+            f"{rejected.rejected_by} rejected the same at {at}: {rejected.rejection_rationale} It is asked "
+            "for again when its inputs, code or rights change, or when a person asks."
+        )
+        return RequestOutcome(state="done", outcome="refused", reason=reason)
+    return None
+
+
+# --- standing approvals ----------------------------------------------------------------
+
+
+def stand(
+    app: App,
+    source_id: str,
+    *,
+    identity: Identity,
+    until: str,
+    rationale: str,
+    ticket: str | None = None,
+    claimed_actor: str | None = None,
+) -> Approval:
+    """Approve every run of a source until a date: with the rights, the targets and the pipeline of now.
+
+    It does not count for what its giver asks for: a person other than the requester has approved each run.
+    """
+    from kfm.model.approvals import STANDING_MS_MAX, may_give
+    from kfm.model.targets import reached_text
+    from kfm.model.times import rfc3339
+    from kfm.runs.admission import standing_terms
+    from kfm.runs.kernel import RunRequest
+
+    store, said = app.kernel.store, app.loaded.discretion.said
+    subject = app.subject(RunRequest(source_id=source_id, actor=identity.subject))
+    source, dataset = subject.source, subject.dataset
+    if not identity.declared or not may_give(source, app.settings.people, identity.subject):
+        raise NotApproved(
+            f"{identity.subject} is not a declared person who may give a standing approval for {source_id}.",
+            remedy="A person whom `people:` gives the role approve, and whom the source names under "
+            "`approvals.standing.by`, if it names any, gives it.",
+        )
+    _require_approvable(app, dataset.id, identity.subject)
+    now_ms, until_ms = store.now_ms(), _until_ms(until)
+    limit = source.approvals.standing.until if source.approvals and source.approvals.standing else None
+    latest_ms = now_ms + STANDING_MS_MAX
+    if limit is not None:
+        latest_ms = min(latest_ms, _until_ms(limit))
+    if not now_ms < until_ms <= latest_ms:
+        raise UsageError(
+            f"A standing approval for {source_id} ends between now and {rfc3339(latest_ms)}.",
+            remedy="Give that date, or an earlier one, with --until.",
+        )
+    approval = Approval(
+        request_id=app.ids.new(),
+        kind="standing",
+        subject=source_id,
+        digest=standing_terms(app.kernel, dataset, source_id, subject.work.output_version),
+        requested_by=f"source:{source_id}",
+        requested_at_ms=now_ms,
+        rationale=said(rationale),
+        ticket=ticket and said(ticket),
+        state="approved",
+        approved_by=identity.subject,
+        approved_at_ms=now_ms,
+        approval_rationale=said(rationale),
+        about=f"every run of {dataset.id} from {source_id} until {rfc3339(until_ms)}",
+        dataset_id=dataset.id,
+        expires_at_ms=until_ms,
+    )
+    facts = {"until": rfc3339(until_ms), "targets": reached_text(app.kernel.reached(dataset))}
+    entry = _entry(
+        app, "standing-approval", dataset.id, approval, now_ms, facts, claimed_actor, identity.subject
+    )
+    store.stand(approval, entry)
+    return approval
+
+
+def _until_ms(text: str) -> int:
+    """A date counts to its end."""
+    from kfm.model.errors import WindowError
+    from kfm.model.windows import DAY_MS, parse_instant
+
+    try:
+        whole_day = len(text.strip()) == len("2026-01-01")
+        return parse_instant(text.strip(), "UTC") + (DAY_MS if whole_day else 0)
+    except WindowError as error:
+        raise UsageError(f"--until can't be read: {error.detail}", remedy="Write 2027-01-31.") from None
+
+
+def revoke(
+    app: App, approval: Approval, *, actor: str, rationale: str, claimed_actor: str | None = None
+) -> None:
+    """End a standing approval, or one of an attempt that was not made, before its time."""
+    said = app.loaded.discretion.said(rationale)
+    facts = {"about": approval.about}
+    now_ms = app.kernel.store.now_ms()
+    about = approval.dataset_id or approval.subject
+    entry = _entry(app, "approval-revoked", about, approval, now_ms, facts, claimed_actor, actor, said)
+    if not app.kernel.store.revoke_approval(approval.request_id, actor, said, [entry]):
+        raise NotApproved(
+            f"There is nothing to revoke: it is {approval.status}, and for {approval.kind}.",
+            remedy="A request that waits is rejected with `kfm approvals reject`, one that was approved is "
+            "cancelled with `kfm requests cancel`.",
+        )
+
+
+def request_change(app: App, plan: ChangePlan, by: Justification) -> Approval:
+    """Request a change of what is published: exactly the one of this plan."""
+    from kfm.datasets.changes import subject_of
+
+    store = app.kernel.store
+    removed = counted(plan.tally.removed, "file")
+    what = f"{plan.kind} of {plan.dataset_id}: {removed} removed, {plan.tally.added} added"
+    if plan.purge is not None:
+        many = counted(len(plan.purge.versions), "version")
+        what += f"; {many} and {counted(plan.purge.blobs, 'object')} purged for good"
+    approval = Approval(
+        request_id=app.ids.new(),
+        kind="change",
+        subject=subject_of(plan.dataset_id),
+        digest=plan.digest,
+        requested_by=by.actor,
+        requested_at_ms=store.now_ms(),
+        rationale=by.rationale or "",
+        ticket=by.ticket,
+        about=what,
+        dataset_id=plan.dataset_id,
+        requested_names=_requesters(app, app.identity.names, by.claimed_actor or None),
+    )
+    at_ms, facts = approval.requested_at_ms, {"about": approval.about}
+    entry = _entry(
+        app, "approval-requested", plan.dataset_id, approval, at_ms, facts, by.claimed_actor or None
+    )
+    return store.request_approval(approval, entry)
 
 
 def _requesters(app: App, names: Sequence[str], claimed_actor: str | None) -> tuple[str, ...]:
@@ -177,11 +441,17 @@ def approve(
 
     _require_undecided(approval)
     _require_another(approval, (actor, *names), "approve")
-    if approval.dataset_id is not None:
+    if approval.dataset_id is not None and approval.kind != "change":
         _require_approvable(app, approval.dataset_id, actor)
     kernel = app.kernel
     sweep(kernel.store, kernel.liveness)  # a process that died works on nothing
-    prepare = {"release": _release, "attempt": _attempt, "replay": _replay, "update": _update}[approval.kind]
+    prepare = {
+        "release": _release,
+        "attempt": _attempt,
+        "replay": _replay,
+        "update": _update,
+        "change": _change,
+    }[approval.kind]
     answer = kernel.store.approve(prepare(app, approval, (actor, *names), rationale, claimed_actor))
     if answer.lock is not None:
         raise LockHeld(held_by(answer.lock), remedy="Approve it once that attempt has ended, if it failed.")
@@ -231,6 +501,11 @@ def _require_undecided(approval: Approval) -> None:
         raise NotApproved(
             f"{approval.rejected_by} has rejected it: {approval.rejection_rationale}",
             remedy="Ask for it anew, if that has changed.",
+        )
+    if approval.superseded_by is not None:
+        raise NotApproved(
+            "A newer preview has taken its place, or its request has ended.",
+            remedy="`kfm approvals list` lists those that wait.",
         )
     if approval.state != "requested":
         raise NotApproved(f"{approval.approved_by} has approved it already; one approval is for one thing.")
@@ -289,9 +564,15 @@ def _attempt(
     """From now on one attempt may be made, for a while."""
     from kfm.model.approvals import attempt_digest
 
-    dataset = app.kernel.settings.declared(approval.dataset_id)
-    if dataset is None or attempt_digest(dataset, approval.subject) != approval.digest:
-        raise NotApproved("The dataset's rights are not those that the attempt was asked for with.")
+    kernel = app.kernel
+    dataset = kernel.settings.declared(approval.dataset_id)
+    if (
+        dataset is None
+        or attempt_digest(dataset, approval.subject, kernel.reached(dataset)) != approval.digest
+    ):
+        raise NotApproved(
+            "The dataset's rights or its targets are not those that the attempt was asked for with."
+        )
     return _for_a_while(app, approval, dataset.id, names, rationale, claimed_actor)
 
 
@@ -329,8 +610,43 @@ def _update(
     waits = request is not None and request.state == "awaiting-approval"
     if request is None or not waits or request.plan_digest != approval.digest:
         raise NotApproved("The request does not wait for this approval any more.")
+    _require_current(app, approval)
     approving = _for_a_while(app, approval, approval.subject, names, rationale, claimed_actor)
     return replace(approving, update=request.request_id)
+
+
+def _require_current(app: App, approval: Approval) -> None:
+    """What can't come true any more, or will not once another approval is carried out, is not approved."""
+    from kfm.reports.approvals import excluded_by
+
+    other = excluded_by(app.ledger, approval)
+    if other is None:
+        return
+    if other.kind == "published":
+        app.kernel.store.requests().preview_anew(1000)
+        raise NotApproved(
+            f"{other.sentence} Its preview is made anew, and asked for with that.",
+            remedy="`kfm approvals list` has the new one as soon as a service, or `kfm schedule run-due`, "
+            "has made it.",
+        )
+    raise NotApproved(
+        other.sentence,
+        remedy="Wait until that is published: then this preview is made anew, and asked for with that. "
+        f"Or end the other: kfm requests cancel {other.request} --rationale TEXT",
+    )
+
+
+def _change(
+    app: App,
+    approval: Approval,
+    names: tuple[str, ...],
+    rationale: str,
+    claimed_actor: str | None,
+) -> Approve:
+    """From now on the change may be applied, for a while: as it was planned, or not at all."""
+    return _for_a_while(
+        app, approval, approval.dataset_id or approval.subject, names, rationale, claimed_actor
+    )
 
 
 def _for_a_while(
@@ -357,6 +673,46 @@ def _for_a_while(
         valid_ms=VALID_MS,
         entries=(agreed,),
     )
+
+
+# --- as an approver reads it -------------------------------------------------------------
+
+
+def plan_of(ledger: LedgerReader, approval: Approval) -> RunPlan | None:
+    """The preview that is to be approved; None: it is about something else."""
+    from kfm.runs import plan as plans
+
+    text = ledger.request_reader().preview(approval.digest) if approval.kind == "update" else None
+    return None if text is None else plans.read(text.encode())
+
+
+def targets_of(settings: Settings, approval: Approval, plan: RunPlan | None) -> list[str]:
+    """Where it would be shown: as its plan says, else by the configuration of now."""
+    from kfm.model.targets import reached
+
+    found: Iterable[ReachedTarget] = ()
+    dataset = settings.declared(approval.dataset_id)
+    if plan is not None and plan.header.targets is not None:
+        found = plan.header.targets
+    elif dataset is not None:
+        found = reached(settings, settings, dataset)
+    return [" ".join(filter(None, (one.name, one.place))) for one in found]
+
+
+def shown_approval(
+    ledger: LedgerReader, settings: Settings, approval: Approval, plan: RunPlan | None
+) -> dict[str, Any]:
+    """One approval with everything that its approver decides on; `plan`: its preview."""
+    from kfm.reports.approvals import excluded_by, rivals
+
+    excluded = excluded_by(ledger, approval)
+    return {
+        **approval_document(approval),
+        "targets": targets_of(settings, approval, plan),
+        "excluded_by": None if excluded is None else excluded.sentence,
+        "rivals": rivals(ledger, approval),
+        "uses": ledger.approval_uses(approval.request_id),
+    }
 
 
 # --- what can't be approved ------------------------------------------------------------

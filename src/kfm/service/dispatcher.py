@@ -12,6 +12,8 @@ from kfm.model.errors import (
     Busy,
     Cancelled,
     CircuitOpen,
+    DataNotYet,
+    DataOverdue,
     KfmError,
     PlanDrifted,
     Refused,
@@ -22,7 +24,7 @@ from kfm.model.errors import (
 from kfm.model.quantities import short_id
 from kfm.model.quarantine import held_request
 from kfm.model.records import BY_KFM, Run, governance_entry
-from kfm.model.requests import PutOff, RequestOutcome, RequestPart, UpdateRequest
+from kfm.model.requests import ABSENT, NOT_YET, PutOff, RequestOutcome, RequestPart, UpdateRequest
 from kfm.model.retry import backoff_ms, decide_retry
 from kfm.model.retry_budgets import NOT_RETRIED, RetryLimits
 from kfm.model.settings import DatasetSettings, SourceSettings
@@ -52,6 +54,12 @@ class DispatchedRuns(Protocol):
     """What a dispatcher needs of an application. Simulations have their own."""
 
     def run(self, request: UpdateRequest, plan: RunPlan | None) -> RunReport: ...
+    def asks_approval(self, request: UpdateRequest) -> bool:
+        """Would a second person's approval let it run, and nothing less?"""
+
+    def asked_before(self, request: UpdateRequest) -> RequestOutcome | None:
+        """Its end, where the same preview waits already, or was rejected and nothing has changed since."""
+
     def preview(self, request: UpdateRequest) -> RunReport: ...
     def ask_approval(self, request: UpdateRequest, plan: RunPlan) -> bool:
         """Keep the plan and ask for a second person; False if the request is not ours any more."""
@@ -100,6 +108,11 @@ class Dispatcher:
         request = self._requests.claim(self._worker_id, CLAIM_MS, self._dead, self._part)
         if request is None:
             return None
+        self.work(request)
+        return request
+
+    def work(self, request: UpdateRequest) -> None:
+        """Work off a request that is ours."""
         logger.debug(
             "%s: request %s is claimed", request.source_id, request.request_id, extra=_about(request)
         )
@@ -108,7 +121,6 @@ class Dispatcher:
                 self._work_off(request)
         except Exception as error:  # noqa: BLE001 - a defect in one request is no reason to lose the others
             self._undecided(request, error)
-        return request
 
     def _work_off(self, request: UpdateRequest) -> None:
         if request.cancel is not None:
@@ -136,7 +148,7 @@ class Dispatcher:
         if hopeless is not None:
             self._end(request, "failed", f"Its promised attempt is not made: {NOT_RETRIED[hopeless]}.")
             self._not_made(request, run, hopeless)
-        elif request.needs_approval and request.plan_digest is None:
+        elif self._runs.asks_approval(request):
             self._ask(request, found[0])
         else:
             plan = self._runs.plan(request) if request.is_bound else None
@@ -145,15 +157,20 @@ class Dispatcher:
             self._on_report(request, report)
 
     def _ask(self, request: UpdateRequest, source: SourceSettings) -> None:
-        """The preview first; another person decides whether it is run."""
+        """The preview first; another person decides whether it is run. Nothing is asked for twice."""
         if not may_preview(request, self._runs.limits(source)):
             # Its process died each time: the next one would die, too.
             self._in_vain(request, source, WorkFailed("Its preview ended its process each time."))
             return
         try:
-            report = self._runs.preview(request)
+            known = self._runs.asked_before(request)
+            report = self._runs.preview(request) if known is None else None
         except (KfmError, OSError) as error:
             self._in_vain(request, source, error)
+            return
+        if known is not None or report is None:
+            if known is not None:
+                self._requests.settle(request, known)
             return
         if report.plan is None or report.outcome != "planned":
             self._settle(request, source, report, None)
@@ -176,6 +193,9 @@ class Dispatcher:
     ) -> None:
         decision, error = report.decision, report.error
         run_id = report.run.run_id if report.run is not None else None
+        if isinstance(error, DataNotYet | DataOverdue):
+            self._not_come(request, error)
+            return
         if decision is not None and decision.kind == "waits":
             later = PutOff(
                 not_before_ms=decision.until_ms, blocked_by=decision.blocked_by, reason=decision.reason
@@ -210,6 +230,17 @@ class Dispatcher:
             f", run {short_id(run_id)}" if run_id is not None else "",
             extra={**_about(request), "run_id": run_id},
         )
+
+    def _not_come(self, request: UpdateRequest, error: KfmError) -> None:
+        """Upstream does not have it yet: asked again later, without an attempt spent; when its time is over
+        the request ends, and its window is missing."""
+        reason = self._runs.redact(error.message)
+        if isinstance(error, DataNotYet):
+            later = PutOff(not_before_ms=error.facts["not_before_ms"], blocked_by=NOT_YET, reason=reason)
+            self._requests.reopen(request, later, tried=False)
+        else:
+            self._end(request, ABSENT, reason)
+        logger.info("%s: %s", request.source_id, reason, extra=_about(request))
 
     def _in_vain(self, request: UpdateRequest, source: SourceSettings, error: KfmError | OSError) -> None:
         """It was tried and became no run: its preview failed, or upstream could not be compared. The rules of

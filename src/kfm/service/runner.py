@@ -23,17 +23,18 @@ from kfm.model.derived import derived_sources
 from kfm.model.errors import LEDGER, BackendUnavailable, KfmError, outage_of
 from kfm.model.quantities import counted
 from kfm.model.records import Record, Run
-from kfm.model.requests import RequestPart, UpdateRequest
+from kfm.model.requests import RequestOutcome, RequestPart, UpdateRequest
 from kfm.model.retry import backoff_ms
 from kfm.model.retry_budgets import RetryLimits, limits_of
 from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.periodic import PeriodicTask, run_due
 from kfm.runs import plan as plans
 from kfm.runs.artifacts import leave_provenance
-from kfm.runs.dataset_changes import follow_changes
+from kfm.runs.derived_changes import follow_changes
 from kfm.runs.kernel import RunReport
 from kfm.service.dispatcher import CLAIM_MS, Dispatcher, run_request_of
 from kfm.service.incidents import deliver_incidents
+from kfm.service.overdue import mark_overdue
 from kfm.system import os_trouble
 
 if TYPE_CHECKING:
@@ -47,8 +48,10 @@ TROUBLE_MS_MAX = 30_000
 RECOVER_MS = 2_000
 FOLLOW_MS = 1_000
 DELIVER_MS = 5_000
+OVERDUE_MS = 60_000
 SEAL_MS = 60_000
 SEAL_MIN = 100
+PREVIEWS_MAX = 20  # that wait for an approval and are made anew at once
 JOINED_S = 30.0  # how long runs that are under way are waited for, all together
 logger = logging.getLogger(__name__)
 
@@ -108,7 +111,17 @@ class ServedRuns:
         from kfm.runs.preview import preview
 
         app = self._app  # which counts in the circuits what a preview's calls meet
-        return preview(app.kernel, app.subject(run_request_of(request)), Start(request=request))
+        return preview(app.kernel, app.subject(run_request_of(request)), Start(request=request, assume=True))
+
+    def asks_approval(self, request: UpdateRequest) -> bool:
+        from kfm.runs.admission import asks_approval
+
+        return asks_approval(self._app.kernel, self._app.subject(run_request_of(request)), request)
+
+    def asked_before(self, request: UpdateRequest) -> RequestOutcome | None:
+        from kfm.service.approvals import asked_before
+
+        return asked_before(self._app, request, self._app.subject(run_request_of(request)))
 
     def ask_approval(self, request: UpdateRequest, plan: plans.RunPlan) -> bool:
         from kfm.service.approvals import request_update
@@ -158,6 +171,7 @@ def recover(app: App) -> None:
     sweep(kernel.store, kernel.liveness)
     judge_reaped(kernel)
     adopt(kernel)
+    kernel.store.requests().preview_anew(PREVIEWS_MAX)
 
 
 def make_dispatcher(app: App, part: RequestPart = "all", **more: Any) -> Dispatcher:
@@ -366,6 +380,7 @@ class ServiceThreads:
         tasks = [
             PeriodicTask("lineage", DELIVER_MS, partial(deliver, app)),
             PeriodicTask("incidents", DELIVER_MS, partial(deliver_incidents, app)),
+            PeriodicTask("overdue", OVERDUE_MS, partial(mark_overdue, app)),
             PeriodicTask("seals", SEAL_MS, lambda: seal_all(app.kernel.store, app.actor, SEAL_MIN)),
         ]
         while not self._stop.wait(1.0):

@@ -15,6 +15,7 @@ from kfm.model.scheduled_times import (
     BackfillTime,
     Expected,
     account,
+    asking_again,
     backfill,
     coverage,
     request_for,
@@ -101,6 +102,10 @@ def plan_backfill(
         only_missed=only_missed,
         state=state,
         now_ms=app.ledger.now_ms(),
+        refused={
+            (one.window_start_ms, one.window_end_ms): one
+            for one in app.ledger.request_reader().refused_of(schedule.id, EXAMINED_MAX)
+        },
     )
 
 
@@ -124,7 +129,9 @@ def make_backfill(
     source = app.settings.source(schedule.source)
     wanted = [
         replace(
-            request_for(schedule, source, one.instant_ms, now_ms, app.actor),
+            request_for(schedule, source, one.instant_ms, now_ms, app.actor)
+            if one.repeats is None
+            else asking_again(one.repeats, now_ms, app.actor),
             not_before_ms=now_ms,  # what is on time was due earlier, and goes first
             rationale=by.rationale,
             ticket=by.ticket,
@@ -139,15 +146,17 @@ def make_backfill(
     rows = [
         Instant(
             schedule_id=schedule.id,
-            instant_ms=one.instant_ms or 0,
-            last_ms=one.instant_ms or 0,
+            instant_ms=one.instant_ms,
+            last_ms=one.instant_ms,
             became="backfilled",
             request_id=one.request_id,
             reason=f"Backfilled by {app.actor}.",
             at_ms=now_ms,
         )
         for one in wanted
+        if one.instant_ms is not None  # what is asked for again has its scheduled time
     ]
+    chosen = [one for one in planned if not one.has_request and one.instant_ms <= cursor_ms]
     entry = governance_entry(
         "backfill",
         f"schedule:{schedule.id}",
@@ -155,8 +164,8 @@ def make_backfill(
         by,
         source_id=schedule.source,
         instants=len(wanted),
-        first=rfc3339(wanted[0].instant_ms or 0),
-        last=rfc3339(wanted[-1].instant_ms or 0),
+        first=rfc3339(chosen[0].instant_ms),
+        last=rfc3339(chosen[-1].instant_ms),
     )
     return store.schedule_states().backfill(rows, wanted, entry)
 

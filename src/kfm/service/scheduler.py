@@ -6,14 +6,18 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from kfm.model.errors import BackendUnavailable, ConfigError, KfmError, WindowError
+from kfm.model.keys import key_of
 from kfm.model.masked_names import names_by_dataset
 from kfm.model.quantities import moment
+from kfm.model.requests import claim_holds
 from kfm.model.scheduled_times import (
     LEFT_TO,
     account,
+    asking_again,
     asking_for,
     definition_of,
     is_held,
@@ -29,16 +33,18 @@ if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
     from kfm.db.requests import RequestReader
     from kfm.db.schedules import ScheduleStates
-    from kfm.model.records import Run
+    from kfm.model.records import Run, Window
     from kfm.model.requests import UpdateRequest
     from kfm.ports import Clock
 
 
 SLICES_MAX = 20  # of one schedule in one step
 TROUBLE_MS = 5_000
-ROWS_MAX = 200  # of earlier instants that are looked at for what they have left
+ROWS_MAX = 200  # of earlier instants that are looked at for what they have left, in one step
+WINDOWS_MAX = 1_000  # that they may have left, looked at in one step
 EVER_MS = 2**53 - 1
 logger = logging.getLogger(__name__)
+GROUNDS_TAG = "grounds/1"
 POLL_MS = 50
 PATIENCE_MS = 5_000
 PAGE = 500
@@ -58,9 +64,13 @@ class Scheduler:
         late_ms: int,
         actor: str,
         is_touched: Callable[[str, int, int], bool] | None = None,
+        grounds: Callable[[str], str] | None = None,
     ) -> None:
-        """`is_touched`: has any run looked at this window of a source? None: windows are left as they are."""
+        """`is_touched`: has any run looked at this window of a source? None: windows are left as they are.
+        `grounds`: what the gates of a source decide by, as a digest; None: it never changes."""
         self._is_touched = is_touched
+        self._grounds = grounds
+        self._grounds_seen: dict[str, str] = {}  # of each schedule, when we looked at it last
         self._states = states
         self._requests = requests
         self._schedules = tuple(schedules)
@@ -95,6 +105,11 @@ class Scheduler:
         return found if found < EVER_MS else None
 
     def _one(self, schedule: Schedule, state: ScheduleState | None, now_ms: int) -> int:
+        if state is not None and self._has_other_grounds(schedule, state):
+            opened = self._ask_again(schedule, state, now_ms)
+            if opened:
+                self._due_ms.pop(schedule.id, None)
+                return opened  # the next step sees the state that this has moved
         version, due_ms = self._due_ms.get(schedule.id, (None, 0))
         if now_ms < due_ms and version in (-1, state.version if state is not None else 0):
             return 0
@@ -110,9 +125,7 @@ class Scheduler:
                 )
                 if step is None:
                     break
-                if not any(
-                    LEFT_TO in one.details and not one.awaits_retry for one in unsettled
-                ):  # no more than are worked off
+                if not _is_catching_up(unsettled):  # no more than are worked off
                     step = self._with_left(schedule, source, step)
                 if not self._states.account(step):
                     # Another process was faster: the next step sees its decision.
@@ -122,20 +135,97 @@ class Scheduler:
         self._looked(schedule, state, now_ms)
         return opened
 
+    # --- what was left, refused or overtaken -----------------------------------------------
+
     def _with_left(self, schedule: Schedule, source: SourceSettings, step: Accounting) -> Accounting:
-        """What earlier instants have left goes with the first that becomes a request."""
-        if not step.requests or self._is_touched is None:
+        """What earlier instants have left goes with what becomes a request: first what is open, then the cap,
+        in windows, the oldest first. The rest goes with the next."""
+        if not step.requests or self._is_touched is None or schedule.missed.run == "none":
             return step
-        first = min(step.requests, key=lambda one: one.instant_ms or 0)
-        before_ms = first.instant_ms or 0
-        new = [row for row in reversed(step.instants) if row.instant_ms < before_ms]
-        rows = [*new, *self._states.instants_before(schedule.id, before_ms, ROWS_MAX)]
-        left = [
-            asking_for(first, window)
-            for window in left_windows(schedule, source, first, rows)
-            if not self._is_touched(source.id, window.start_ms, window.end_ms)
-        ]
-        return replace(step, requests=(*left, *step.requests)) if left else step
+        newest = max(step.requests, key=lambda one: one.instant_ms or 0)
+        own = len(step.requests) - 1 if schedule.missed.run == "all" else 0
+        room = max(0, schedule.missed.cap - own)
+        left, reached_ms = self._left(schedule, source, step, newest, room)
+        asked = [asking_for(newest, window) for window in left]
+        if len(asked) < room and not self._is_refused(schedule):
+            asked += [
+                asking_again(one, newest.accepted_at_ms, self._actor)
+                for one in self._requests.refused_of(schedule.id, room - len(asked))
+                if not self._is_beside(one, step)
+            ]
+        state = replace(step.state, left_ms=max(step.state.left_ms, reached_ms))
+        return replace(step, state=state, requests=(*asked, *step.requests))
+
+    def _left(
+        self,
+        schedule: Schedule,
+        source: SourceSettings,
+        step: Accounting,
+        newest: UpdateRequest,
+        room: int,
+    ) -> tuple[list[Window], int]:
+        """The windows that are open, no more than there is room for, and how far all have been asked for."""
+        after_ms, before_ms = step.state.left_ms, newest.instant_ms or 0
+        known = self._states.instants(schedule.id, after_ms + 1, before_ms, ROWS_MAX)
+        rows = [*known, *(row for row in step.instants if row.instant_ms < before_ms)]
+        if len(known) == ROWS_MAX:
+            rows = known
+        own = {(one.window_start_ms, one.window_end_ms) for one in step.requests}
+        found: dict[tuple[int, int], Window] = {}
+        for number, (at_ms, window) in enumerate(left_windows(schedule, source, rows, after_ms, before_ms)):
+            span = (window.start_ms, window.end_ms)
+            if number == WINDOWS_MAX:
+                return list(found.values()), at_ms - 1
+            if span in own or span in found or self._is_closed(schedule, window):
+                continue
+            if len(found) == room:
+                return list(found.values()), at_ms - 1
+            found[span] = window
+        return list(found.values()), rows[-1].last_ms if len(known) == ROWS_MAX else before_ms - 1
+
+    def _is_closed(self, schedule: Schedule, window: Window) -> bool:
+        """Has a run looked at the window, or was it asked for?"""
+        assert self._is_touched is not None
+        return self._is_touched(
+            schedule.source, window.start_ms, window.end_ms
+        ) or self._requests.is_asked_for(schedule.source, schedule.id, window.start_ms, window.end_ms)
+
+    def _is_beside(self, refused: UpdateRequest, step: Accounting) -> bool:
+        """Does the step ask for the window anyway?"""
+        span = (refused.window_start_ms, refused.window_end_ms)
+        return any((one.window_start_ms, one.window_end_ms) == span for one in step.requests)
+
+    def _is_refused(self, schedule: Schedule) -> bool:
+        """Was what it asked for last refused? Then so would be what was refused before."""
+        last = self._requests.requests(schedule_id=schedule.id, state="done", limit=1)
+        return bool(last) and last[0].outcome == "refused"
+
+    def _has_other_grounds(self, schedule: Schedule, state: ScheduleState) -> bool:
+        """Have rights, policies or switches changed since refused windows were last asked for? Each process
+        acts on a change that it sees once: others may have other files."""
+        if self._grounds is None or not schedule.enabled or schedule.missed.run == "none":
+            return False
+        now, before = self._grounds(schedule.source), self._grounds_seen.get(schedule.id)
+        self._grounds_seen[schedule.id] = now
+        return now not in (before, state.grounds) and not is_held(schedule, state)
+
+    def _ask_again(self, schedule: Schedule, state: ScheduleState, now_ms: int) -> int:
+        """Refused windows, when what refused them may be gone; the rest goes with later scheduled times."""
+        unsettled = self._requests.unsettled_of(schedule.id)
+        found = self._requests.refused_of(schedule.id, schedule.missed.cap)
+        if not found or _is_catching_up(unsettled):
+            return 0
+        step = Accounting(
+            seen=state,
+            state=replace(
+                state,
+                version=state.version + 1,
+                updated_at_ms=now_ms,
+                grounds=self._grounds_seen[schedule.id],
+            ),
+            requests=tuple(asking_again(one, now_ms, self._actor) for one in found),
+        )
+        return len(found) if self._states.account(step) else 0
 
     def _is_ours(self, schedule: Schedule, state: ScheduleState | None, now_ms: int) -> bool:
         """Is there something for us to write?
@@ -188,6 +278,11 @@ class Scheduler:
             logger.warning("schedule %s: %s", schedule_id, text, extra={"schedule": schedule_id})
 
 
+def _is_catching_up(unsettled: Sequence[UpdateRequest]) -> bool:
+    """Are windows that were left still to be worked off?"""
+    return any(LEFT_TO in one.details and not one.is_set_aside for one in unsettled)
+
+
 def make_scheduler(app: App, schedules: Sequence[Schedule]) -> Scheduler:
     store = app.kernel.store
     store.remember_names(names_by_dataset(app.settings, schedules))
@@ -200,7 +295,26 @@ def make_scheduler(app: App, schedules: Sequence[Schedule]) -> Scheduler:
         late_ms=app.settings.serve.late_ms,
         actor=app.actor,
         is_touched=store.is_touched,
+        grounds=_grounds_of(app),
     )
+
+
+def _grounds_of(app: App) -> Callable[[str], str]:
+    """What the gates of a source decide by: switches, policies, and its dataset as it is declared."""
+    kernel, declared = app.kernel, {one.id: one for one in app.settings.sources}
+
+    def grounds(source_id: str) -> str:
+        source = declared.get(source_id)
+        dataset = kernel.dataset_now(source.dataset) if source is not None else None
+        document = {
+            "kfm": GROUNDS_TAG,
+            "policy_epoch": kernel.store.policy_epoch(),
+            "policies": kernel.policies.bundle_id,
+            "dataset": to_builtins(dataset) if dataset is not None else None,
+        }
+        return key_of(document)
+
+    return grounds
 
 
 class Timetable:
@@ -266,14 +380,17 @@ def run_due(
     """Account for the scheduled times that have come, work off the requests that are due, promised attempts
     included, and return when each of these has ended or was put off. `on_ended` gets each as it ends, and
     whether an attempt was made in vain."""
-    from kfm.runs.dataset_changes import follow_changes
+    from kfm.runs.derived_changes import follow_changes
+    from kfm.service.overdue import mark_overdue
     from kfm.service.runner import recover
 
     make_scheduler(app, schedules).step()
     follow_changes(app)
     recover(app)
     due = _due(app)
-    return _worked_off(app, due, on_ended) if due else []
+    ended = work_off(app, due, on_ended) if due else []
+    mark_overdue(app)
+    return ended
 
 
 def _due(app: App) -> list[UpdateRequest]:
@@ -281,15 +398,16 @@ def _due(app: App) -> list[UpdateRequest]:
     reader, now_ms = app.ledger.request_reader(), app.ledger.now_ms()
     found = reader.due(now_ms, PAGE)
     for one in reader.requests(state="running", limit=PAGE):
-        if one.claim_until_ms <= now_ms or app.liveness.is_dead(one.claimed_by or ""):
+        if not claim_holds(one.claim_until_ms, now_ms) or app.liveness.is_dead(one.claimed_by or ""):
             found.append(one)
     # The order in which they are claimed.
     return sorted(found, key=lambda one: (one.not_before_ms, one.accepted_at_ms, one.instant_ms or 0))
 
 
-def _worked_off(
+def work_off(
     app: App, due: list[UpdateRequest], on_ended: Callable[[UpdateRequest, bool], None]
 ) -> list[UpdateRequest]:
+    """Run what is due until each of these requests has ended or was put off; those that ended."""
     from kfm.service.runner import ServiceOptions, ServiceThreads
 
     service = ServiceThreads(

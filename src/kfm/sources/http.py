@@ -44,6 +44,8 @@ class _Head(NamedTuple):
 
 
 class HttpSource:
+    answers_empty = True  # nothing is found only where upstream has answered so: 204, or a list of nothing
+
     def __init__(
         self, source: SourceSettings, http: Http, guard: Guard, resolve: Resolve, limits: Limits, clock: Clock
     ) -> None:
@@ -211,6 +213,7 @@ class HttpSource:
             f"{self._address.shown(url)} answered {response.status}.",
             status=response.status,
             retry_after=response.headers.get("retry-after"),
+            remedy=_way_out(response.status),
         )
 
     def _same_content(self, found: Found, response: Response) -> None:
@@ -227,6 +230,18 @@ class HttpSource:
             raise ChecksumMismatch(
                 f"{found.uri} changed since it was found.", transient=False, retryable=True
             )
+
+
+def _way_out(status: int) -> str | None:
+    """Of an answer that stays the same until its cause is gone; None: asking later may help."""
+    if status in (404, 410):
+        return (
+            "Check the address: `kfm doctor` tests it. Where data is published late, list the answer under "
+            f"`not_yet: [{status}]` of the source: it is waited for then."
+        )
+    if status in (400, 401, 403):
+        return "Check the address and its credentials: `kfm doctor` tests them."
+    return None
 
 
 def _resumable(found: Found) -> bool:

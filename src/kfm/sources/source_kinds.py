@@ -28,6 +28,11 @@ GROUP = "kfm.sources"
 KINDS = ("files", "http", "bucket", "dataset", "sync")
 
 
+def answers_empty(source: ports.Source) -> bool:
+    """Is a discovery of nothing upstream's own word that there is nothing?"""
+    return getattr(source, "answers_empty", False) is True
+
+
 class RedactedSource:
     """Callers see the redacted names; upstream is asked by its own."""
 
@@ -35,6 +40,10 @@ class RedactedSource:
         self._inner = inner
         self._hide = hide
         self._own: dict[Found, Found] = {}  # cleaned → as upstream knows it
+
+    @property
+    def answers_empty(self) -> bool:
+        return answers_empty(self._inner)
 
     def discover(self, window: Window) -> list[Found]:
         cleaned = []
@@ -76,6 +85,11 @@ class SyncSource:
         self._source_id = source_id
         self._members = members
         self._limits = limits
+
+    @property
+    def answers_empty(self) -> bool:
+        """Only if every member answers."""
+        return all(map(answers_empty, self._members.values()))
 
     def discover(self, window: Window) -> list[Found]:
         return settled(

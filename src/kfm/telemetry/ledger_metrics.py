@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kfm.model import audit
 from kfm.model.errors import KfmError
+from kfm.model.incidents import SEVERITY
 from kfm.model.records import UNIT_STATUSES, Invocation, Run
 from kfm.model.run_state import PassFigures
 from kfm.model.runs import Attempt, CallRetry
@@ -201,6 +202,9 @@ class Folding:
         put("kfm.held.items", ahead.held)
         put("kfm.held.oldest_age_seconds", held_ms / 1000)
         put("kfm.updater.retries_waiting", ahead.waiting)
+        open_incidents = ledger.open_incidents()
+        for kind, severity in SEVERITY.items():
+            put("kfm.incident.open", open_incidents.get(kind, 0), kind=kind, severity=severity)
         for topic in TOPICS:
             backlog = ledger.backlog(topic)
             age_ms = 0 if backlog.oldest_ms is None else max(0, now_ms - backlog.oldest_ms)

@@ -68,7 +68,7 @@ def test_all_is_not_clear_while_an_incident_is_open(kfm: Kfm, app: FakeApp, vali
         "incidents": [INCIDENT],
     }
     line = first(kfm("status"))
-    assert line.startswith("failing: warning: dataset levels: KFM607 (timeout), 1 run, dead-letter")
+    assert line.startswith("failing: warning: dataset levels: KFM607 (timeout), 1 run dead-lettered")
     assert f"kfm incident show {INCIDENT.incident_id[:13]}" in line
     document = kfm("status", "--json").document
     valid("status", document)

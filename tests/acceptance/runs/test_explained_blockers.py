@@ -107,7 +107,7 @@ def test_an_incident_names_the_next_step_of_its_run(wrong: Inside) -> None:
     (incident,) = wrong.kfm("incident", "list", "--json").document["incidents"]
     line = first_line(wrong, incident["incident_id"])
     assert "is open: error: dataset levels" in line
-    assert "It is resolved once its source succeeds. Next: " in line
+    assert "It is resolved once its window succeeds. Next: " in line
     assert wrong.kfm("explain", "schedule:none").code == 2
 
 

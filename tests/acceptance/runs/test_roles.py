@@ -55,12 +55,24 @@ class Office(Inside):
 
 @pytest.fixture
 def office(project: Inside, monkeypatch: pytest.MonkeyPatch) -> Office:
+    return make_office(project, monkeypatch)
+
+
+def make_office(project: Inside, monkeypatch: pytest.MonkeyPatch) -> Office:
     project.__class__ = Office
     assert isinstance(project, Office)
     project.account = lambda name: monkeypatch.setattr("kfm.config.loader.actor", lambda: name)
     project.write("bob.sha256", digest(BOB) + "\n")
     project.configure(more=PEOPLE)
     return project
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No person is at the terminal: what needs an approval is refused, and asked for with a command."""
+    from kfm.cli.session import CommandSession
+
+    monkeypatch.setattr(CommandSession, "by_person", False)
 
 
 def refused(ended: Ended, code: str = "KFM312") -> None:
@@ -194,6 +206,7 @@ def test_a_wrong_list_of_people_is_told(project: Inside, person: str, said: str)
 
 
 @pytest.mark.req("GOV-3", "RET-9", "UPD-9")
+@pytest.mark.usefixtures("machine")
 def test_restricted_data_takes_two_for_each_attempt(
     office: Office, valid: Callable[[str, Any], None]
 ) -> None:
@@ -349,6 +362,7 @@ def _asked_for(office: Office) -> str:
 
 
 @pytest.mark.req("GOV-3")
+@pytest.mark.usefixtures("machine")
 def test_what_was_rejected_cant_be_approved(office: Office, valid: Callable[[str, Any], None]) -> None:
     """An approver's no is durable, has a reason in the audit log, and only a new request helps."""
     request = _asked_for(office)

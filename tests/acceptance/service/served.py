@@ -54,11 +54,11 @@ class Served:
         }
         return httpx.post(f"{self.url}/hooks/{source}", content=body, headers=headers, timeout=20)
 
-    def settled(self, request_id: str) -> dict[str, Any]:
+    def settled(self, request_id: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
         """The request, once it has its end."""
         ends = time.monotonic() + SECONDS_MAX
         while True:
-            answered = self.get(f"/api/v1/requests/{request_id}")
+            answered = self.get(f"/api/v1/requests/{request_id}", headers=headers)
             assert answered.status_code == 200, answered.text
             request = answered.json()["request"]
             if request["state"] in ("done", "cancelled"):

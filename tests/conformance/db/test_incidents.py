@@ -11,27 +11,36 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from kfm.db.incidents import IncidentKeeper
 from kfm.db.ledger import Ledger
+from kfm.db.session import Session
 from kfm.model import breaker as rules
 from kfm.model.errors import BackendUnavailable
-from kfm.model.incidents import TOPIC, Incident, IncidentRenderer
-from kfm.model.runs import Judge
+from kfm.model.incidents import TOPIC, Incident, IncidentRenderer, OverdueWindow
+from kfm.model.quarantine import Approval, release_digest
+from kfm.model.retry_budgets import granted
+from kfm.model.runs import Approve, Judge
 from kfm.system import SystemClock
 from tests.conformance.db import ledgers
-from tests.conformance.db.ledgers import Desk, new_run
+from tests.conformance.db.ledgers import START_MS, Desk, new_run
 from tests.conformance.db.test_quarantine import held_of, state_of
 
 pytestmark = pytest.mark.req("TRG-7")
 
 PROVIDER = "api.example.org"
 THREADS = 8
+DAY_MS = 86_400_000
+NEXT = (START_MS + DAY_MS, START_MS + 2 * DAY_MS)  # the day after that of every other run
 
 
-def give_up(desk: Desk, name: str, *, code: str = "KFM303", **changes: Any) -> None:
+def give_up(
+    desk: Desk, name: str, *, code: str = "KFM303", message: str = "It breaks its contract.", **changes: Any
+) -> None:
     """One run of its own window that ends in quarantine."""
-    run = desk.admitted(name)
+    run = desk.admit(new_run(name, **changes)).run
+    assert run is not None
     state = state_of(run, fate="quarantine", reason="non-retryable", error_class="schema")
-    held = held_of(run, error_code=code, **changes)
+    held = held_of(run, error_code=code, error_message=message)
     assert desk.fail(run, retry=state, held=held, error_code=code)
 
 
@@ -103,7 +112,7 @@ def test_a_thousand_held_runs_are_four_messages() -> None:
     for number in range(1_000):
         give_up(desk, f"run {number}")
     assert changes(store) == ["open", "worse", "worse", "worse"]
-    succeed(desk, "well", window_start_ms=1, window_end_ms=2)
+    succeed(desk, "well")
     assert changes(store)[4:] == ["resolved"]
     assert len(store.incidents()) == 1
     store.close()
@@ -117,23 +126,239 @@ def test_another_error_is_another_incident(desk: Desk) -> None:
     assert len(desk.store.incidents(state="open")) == 2
 
 
-def test_the_sources_success_resolves_it(desk: Desk) -> None:
-    """The next run of the source that succeeds ends what it suffered from; the message says what is held."""
+@pytest.mark.req("DAT-10")
+def test_the_windows_success_resolves_it(desk: Desk) -> None:
+    """Another run of the same source and window that succeeds, of any revision, ends what the window had."""
     give_up(desk, "one")
     give_up(desk, "two")
-    succeed(desk, "three", window_start_ms=1, window_end_ms=2)
+    succeed(desk, "three", revision=3, pipeline_version=ledgers.digest("another"))
     incident = only(desk.store)
     assert incident.state == "resolved"
     assert desk.store.incidents(state="open") == []
     assert changes(desk.store) == ["open", "resolved"]
-    assert told(desk.store)[-1]["held"] == 2
+    assert told(desk.store)[-1]["held"] == 0
     assert desk.store.incident_subjects(incident.cause) == []
+
+
+@pytest.mark.req("DAT-10")
+def test_another_window_resolves_nothing(desk: Desk) -> None:
+    """An incident about a window ends with that window, not with the next one that is well."""
+    give_up(desk, "one")
+    succeed(desk, "next day", window_start_ms=NEXT[0], window_end_ms=NEXT[1])
+    assert only(desk.store).state == "open"
+    assert changes(desk.store) == ["open"]
+    give_up(desk, "next day again", window_start_ms=NEXT[0], window_end_ms=NEXT[1])
+    succeed(desk, "mended")
+    assert only(desk.store).state == "open", "one window is well, the other is not"
+    succeed(desk, "both", window_start_ms=NEXT[0], window_end_ms=NEXT[1])
+    assert changes(desk.store) == ["open", "resolved"]
+
+
+def test_another_partition_resolves_nothing(desk: Desk) -> None:
+    """The same window of another partition is other work."""
+    give_up(desk, "one", partition="north")
+    succeed(desk, "two", partition="south")
+    assert only(desk.store).state == "open"
+    succeed(desk, "three", partition="north")
+    assert only(desk.store).state == "resolved"
+
+
+@pytest.mark.req("DAT-10")
+def test_a_release_ends_its_part(desk: Desk) -> None:
+    """What a person releases from quarantine is not affected any more; what stays quarantined is."""
+    for name in ("one", "two"):
+        give_up(desk, name)
+    for number, left in ((0, 1), (1, 0)):
+        held = desk.store.held(state="held")[0]
+        run = desk.store.run(held.subject)
+        assert run is not None
+        approval = replace(
+            waiting_approval(f"release-{number}"),
+            kind="release",
+            subject=held.held_id,
+            digest=release_digest(held),
+        )
+        desk.store.request_approval(approval, ledgers.entry("release-requested"))
+        state = desk.store.retry_state(run.run_id)
+        answer = desk.store.approve(
+            Approve(
+                request_id=approval.request_id,
+                digest=approval.digest,
+                approved_by="grace",
+                rationale="Seen.",
+                held_id=held.held_id,
+                grant=granted(run, state, desk.store.now_ms()),
+                entries=(),
+            )
+        )
+        assert answer.answer == "approved"
+        assert len(desk.store.incident_subjects(only(desk.store).cause)) == left
+    assert changes(desk.store) == ["open", "resolved"]
+
+
+def waiting_approval(request_id: str, **changes: Any) -> Approval:
+    made = Approval(
+        request_id=request_id,
+        kind="update",
+        subject=f"request {request_id}",
+        digest=ledgers.digest(request_id),
+        requested_by="ada",
+        requested_at_ms=START_MS,
+        rationale="A correction.",
+        about="update of ks-streamflow",
+        dataset_id="ks-streamflow",
+    )
+    return replace(made, **changes)
+
+
+# --- overdue, waiting for an approval, withdrawn -----------------------------------------
+
+
+def overdue(start_ms: int = START_MS, **changes: Any) -> OverdueWindow:
+    window = (start_ms, start_ms + DAY_MS)
+    due_ms = window[1] + 3_600_000
+    made = OverdueWindow(source_id="usgs-daily", dataset_id="ks-streamflow", window=window, due_ms=due_ms)
+    return replace(made, **changes)
+
+
+def keeping(desk: Desk, act: Callable[[IncidentKeeper, Session, int], None]) -> None:
+    """Some of the keeper's work, in a transaction of its own."""
+    store = desk.store
+    store._database.write(lambda session: act(store._journal.watch, session, session.now_ms()))
+
+
+@pytest.mark.req("DAT-10")
+def test_overdue_windows_are_one_incident(desk: Desk) -> None:
+    """Told once however often it is found; it ends when each window is there or dismissed."""
+    named(desk)
+    desk.store.mark_overdue([overdue()])
+    before = only(desk.store)
+    desk.store.mark_overdue([overdue(), overdue()])
+    assert only(desk.store) == before, "what is known is not written again"
+    desk.store.mark_overdue([overdue(NEXT[0])])
+    incident = only(desk.store)
+    assert (incident.kind, incident.error_code, incident.affected) == ("overdue", "KFM640", 2)
+    succeed(desk, "late", window_start_ms=NEXT[0], window_end_ms=NEXT[1])
+    assert only(desk.store).state == "open"
+    desk.store.settle_windows("usgs-daily", [(START_MS, START_MS + DAY_MS)])
+    assert only(desk.store).state == "resolved"
+    assert changes(desk.store) == ["open", "resolved"]
+    first, last = told(desk.store)
+    assert (first["severity"], first["summary"]) == ("warning", "dataset ks-streamflow: 1 window overdue")
+    window = "2026-01-01T00:00:00Z/2026-01-02T00:00:00Z"
+    assert first["next_step"] == {
+        "code": "run",
+        "sentence": "See whether upstream has it, then ask for it again",
+        "command": f"kfm run --source usgs-daily --window {window}",
+        "who": "an operator",
+        "role": "operate",
+    }
+    assert (last["next_step"], last["summary"]) == (
+        None,
+        "dataset ks-streamflow: nothing is overdue any more",
+    )
+
+
+@pytest.mark.req("DAT-10")
+def test_a_dismissed_window_ends_all_about_it(desk: Desk) -> None:
+    """What will never come is neither overdue nor quarantined any more; other windows of its source are."""
+    give_up(desk, "one")
+    desk.store.mark_overdue([overdue(), overdue(NEXT[0])])
+    desk.store.settle_windows("other", [(START_MS, START_MS + DAY_MS)])
+    assert len(desk.store.incidents(state="open")) == 2
+    desk.store.settle_windows("usgs-daily", [(START_MS, START_MS + DAY_MS)])
+    assert desk.store.open_incidents() == {"overdue": 1}
+    assert {one.kind: one.state for one in desk.store.incidents()} == {
+        "quarantine": "resolved",
+        "overdue": "open",
+    }
+
+
+@pytest.mark.req("DAT-10")
+def test_a_waiting_approval_is_an_incident(desk: Desk) -> None:
+    """One for a dataset, with the command of the latest request; it ends with the last that is decided."""
+    named(desk)
+    for request_id in ("a", "b", "b"):
+        asked = waiting_approval(request_id)
+        keeping(
+            desk, lambda watch, session, now_ms, asked=asked: watch.approval_waiting(session, asked, now_ms)
+        )
+    assert (only(desk.store).kind, only(desk.store).affected) == ("approval-waiting", 2)
+    (opened,) = told(desk.store)
+    assert opened["next_step"]["command"] == "kfm approvals approve a --rationale TEXT"
+    assert (opened["next_step"]["who"], opened["next_step"]["role"]) == (
+        "another person than the requester",
+        "approve",
+    )
+    keeping(desk, lambda watch, session, now_ms: watch.approval_decided(session, "a", now_ms))
+    assert only(desk.store).state == "open"
+    keeping(desk, lambda watch, session, now_ms: watch.approval_decided(session, "b", now_ms))
+    assert changes(desk.store) == ["open", "resolved"]
+
+
+@pytest.mark.req("DAT-10")
+def test_a_withdrawal_is_over_once_every_target_shows_it(desk: Desk) -> None:
+    """Each take-down is told by itself, and resolved by the last target; without targets at once."""
+    named(desk)
+    targets = ["site", "bucket"]
+
+    def take_down(withdrawal: str, places: list[str]) -> None:
+        keeping(
+            desk,
+            lambda watch, session, now_ms: watch.withdrawn(
+                session, "ks-streamflow", withdrawal, places, "Consent ended.", now_ms
+            ),
+        )
+
+    def shown(withdrawal: str, target: str) -> None:
+        keeping(
+            desk,
+            lambda watch, session, now_ms: watch.withdrawal_shown(
+                session, "ks-streamflow", withdrawal, target, now_ms
+            ),
+        )
+
+    take_down("w1", targets)
+    take_down("w2", targets)
+    assert len(desk.store.incidents(state="open")) == 2, "each is told by itself"
+    shown("w1", "site")
+    assert changes(desk.store) == ["open", "open"]
+    shown("w1", "bucket")
+    assert changes(desk.store) == ["open", "open", "resolved"]
+    (left,) = desk.store.incidents(state="open")
+    assert (left.kind, left.message, left.affected) == ("withdrawn", "Consent ended.", 2)
+    take_down("w3", [])
+    assert changes(desk.store)[3:] == ["open", "resolved"]
+
+
+@pytest.mark.req("DAT-10")
+def test_new_kinds_of_a_masked_dataset_name_nothing(desk: Desk) -> None:
+    """Neither its source nor its window, its request or the reason for its withdrawal leaves."""
+    desk.store.mark_overdue([overdue()])
+    keeping(
+        desk, lambda watch, session, now_ms: watch.approval_waiting(session, waiting_approval("a-1"), now_ms)
+    )
+    keeping(
+        desk,
+        lambda watch, session, now_ms: watch.withdrawn(
+            session, "ks-streamflow", "w", ["t-1"], "Why.", now_ms
+        ),
+    )
+    said = json.dumps(told(desk.store))
+    for name in ("usgs-daily", "ks-streamflow", "2026-01-01", "a-1", "t-1", "Why.", "correction"):
+        assert name not in said
+    assert {one["next_step"]["code"] for one in told(desk.store)} == {"show"}
+
+
+def named(desk: Desk) -> None:
+    """Its incidents are told with their names."""
+    desk.store._journal.watch._renderer = IncidentRenderer(masked=lambda _about, _name: False)
 
 
 def test_another_source_of_the_dataset_resolves_nothing(desk: Desk) -> None:
     """As long as one source suffers, the incident is open."""
     give_up(desk, "one")
-    succeed(desk, "two", source_id="other", window_start_ms=1, window_end_ms=2)
+    succeed(desk, "two", source_id="other")
     assert only(desk.store).state == "open"
     assert changes(desk.store) == ["open"]
 
@@ -146,9 +371,9 @@ def test_it_is_open_until_the_last_source_succeeds(desk: Desk) -> None:
     state = state_of(run, fate="quarantine", reason="non-retryable", error_class="schema")
     assert desk.fail(run, retry=state, held=held_of(run), error_code="KFM303")
     assert only(desk.store).affected == 2
-    succeed(desk, "three", window_start_ms=1, window_end_ms=2)
+    succeed(desk, "three")
     assert only(desk.store).state == "open"
-    succeed(desk, "four", source_id="other", window_start_ms=1, window_end_ms=2)
+    succeed(desk, "four", source_id="other")
     assert only(desk.store).state == "resolved"
     assert changes(desk.store) == ["open", "resolved"]
 
@@ -157,8 +382,8 @@ def test_what_comes_back_is_a_new_occurrence(desk: Desk) -> None:
     """The cause is the same, the incident has a new id, and its count begins anew."""
     give_up(desk, "one")
     first = only(desk.store)
-    succeed(desk, "two", window_start_ms=1, window_end_ms=2)
-    give_up(desk, "three", dataset_id="ks-streamflow")
+    succeed(desk, "two")
+    give_up(desk, "three")
     again = only(desk.store)
     assert again.cause == first.cause
     assert again.incident_id != first.incident_id
@@ -229,7 +454,7 @@ def test_a_store_without_a_renderer_names_nothing(desk: Desk) -> None:
 def test_any_message_can_be_told(desk: Desk) -> None:
     """Half surrogate pairs and zeros in an error keep neither run nor incident from being recorded."""
     desk.store._journal.watch._renderer = IncidentRenderer(masked=lambda _about, _name: False)
-    give_up(desk, "one", error_message="a\0b\ud800c")
+    give_up(desk, "one", message="a\0b\ud800c")
     (data,) = told(desk.store)
     assert data["message"].startswith("a")
     assert only(desk.store).state == "open"
@@ -339,7 +564,7 @@ def test_changes_of_one_cause_stay_in_order(desk: Desk) -> None:
     give_up(desk, "one")
     (opening,) = store.claim_for_hook("a", 1, 60_000)
     store.hook_put_back("a", [opening.number], store.now_ms() + 3_600_000)
-    succeed(desk, "two", window_start_ms=1, window_end_ms=2)
+    succeed(desk, "two")
     give_up(desk, "three", code="KFM605")
     assert claimed(store, "a") == ["open"]
     store.hasten_hook("a")

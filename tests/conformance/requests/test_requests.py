@@ -177,6 +177,15 @@ def test_a_lapsed_claim_is_open_again(open_store: Open) -> None:
     assert claimed(requests, "w2").claimed_by == "w2"
 
 
+def test_a_claim_by_a_clock_far_ahead_has_lapsed(open_store: Open) -> None:
+    """A claim that ends later than any claim can was written while the ledger's clock was far ahead: it
+    keeps the request, and its dataset, from no runner."""
+    requests = open_store().requests()
+    requests.accept([made("a")])
+    requests.claim("w1", 400 * 86_400_000, none_dead)
+    assert claimed(requests, "w2").claimed_by == "w2"
+
+
 def test_a_runner_gives_back_what_it_held_under_a_former_name(open_store: Open) -> None:
     """Its claims are open again at once; those of others stay."""
     requests = open_store().requests()

@@ -163,14 +163,14 @@ def test_a_clock_that_was_ahead(open_store: Open, caplog: pytest.LogCaptureFixtu
 def test_paused_and_resumed(open_store: Open) -> None:
     """A pause is in the ledger, where every process sees it at its next step; so is its end."""
     store, clock = open_store(), FakeClock()
-    schedule = every(HOUR_MS, missed=MissedPolicy(run="all"))
+    schedule = every(24 * HOUR_MS, missed=MissedPolicy(run="all"))
     mine, states = scheduler(store, [schedule], clock), store.schedule_states()
     mine.step()
     seen = states.states()["i"]
     paused = replace(seen, paused_at_ms=NOW_MS, paused_by="jane", rationale="x", version=seen.version + 1)
     assert states.set_paused(seen, paused, entry())
     assert not states.set_paused(seen, paused, entry("again"))
-    clock.now_ms += 3 * HOUR_MS + MINUTE_MS * 5
+    clock.now_ms += 72 * HOUR_MS + MINUTE_MS * 5
     assert mine.step() == 0
     assert mine.next_due_ms() is None
     assert states.set_paused(paused, replace(seen, version=paused.version + 1), entry("schedule-resumed"))

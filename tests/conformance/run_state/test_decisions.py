@@ -108,6 +108,44 @@ def test_skipped_nodes_name_who_made_their_result(place: Place, soil: Pipeline) 
     assert {head.run_id for head in heads.values()} == {"run-1"}
 
 
+@pytest.mark.req("RS-4", "RS-9")
+@pytest.mark.parametrize("outcome", ["success", "failed", "skipped"])
+def test_a_skip_shows_no_other_result_of_its_maker(place: Place, soil: Pipeline, outcome: str) -> None:
+    """A run that is resumed with other inputs, fails, or skips overwrites its record; a skipped node that
+    named it has no outputs on record then, rather than wrong ones."""
+    soil.pass_of("maker", "tiles", made="1")
+    soil.begin("reader")
+    assert soil.end(skips=soil.skips(("tiles", "1", "maker"))).landed
+    if outcome == "skipped":
+        soil.pass_of("other", "tiles", made="2")
+    soil.begin("maker")
+    if outcome == "skipped":
+        assert soil.end(skips=soil.skips(("tiles", "2", "other"))).landed
+    else:
+        made = () if outcome == "failed" else (output("2"),)
+        assert soil.record(soil.node("tiles", "2", outcome=outcome, outputs=made, attempt=2))
+        assert soil.end().landed
+
+    states = place.open()
+    own = states.known("main", "reader", ["tiles"]).own["tiles"]
+    assert (own.outcome, own.skipped_because, own.attempt) == ("skipped", "maker", 1)
+    assert own.outputs is None
+    assert states.own("reader") == {"tiles": own}
+    for shown in (*states.of_run("reader"), states.one("reader", "tiles"), states.history("tiles")[-1]):
+        assert shown is not None
+        if shown.run_id == "reader":
+            assert shown.outputs == ()
+            assert shown.validation_summary["checks"] == 0
+    assert (
+        outputs_of(states.own("maker")["tiles"].outputs or "[]")
+        == {
+            "success": (output("2"),),
+            "failed": (),
+            "skipped": (output("2"),),
+        }[outcome]
+    )
+
+
 def test_skips_can_come_with_records(soil: Pipeline) -> None:
     """Records and skipped ones of the same write stand or fall together."""
     soil.pass_of("run-1", "a", "b", made="1")

@@ -118,7 +118,9 @@ class Checks:
             name == "retry_states.put" and values["run_id"] == before.run_id
             for name, values, _ in process.facts["told"]
         )
-        lapsed = before.claim_until_ms <= world.scheduler.now_ms + process.wall_offset_ms
+        now_ms = world.scheduler.now_ms + process.wall_offset_ms
+        # As its clock was when it looked: that it was set back since is no fault.
+        lapsed = before.claim_until_ms <= max(now_ms, process.facts.get("seen ms", 0))
         dead = world.is_dead(by)
         facts = {"by": process.name, "was": before, "now": one}
         require(mine or ended or lapsed or dead, "a claim is taken only from who is lost", **facts)

@@ -77,7 +77,7 @@ class Checks:
 
     def _alone(self, process: Process, scope: str, run_id: str, now_ms: int) -> None:
         holder = self._world.process_of(self._locks[scope][0])
-        if holder is None or not holder.facts["whole"]:
+        if holder is None or self._locks[scope][0] not in self._world.whole:
             return  # of its own nodes none is at work
         pipeline, _, branch = scope.removeprefix("pipeline:").partition("@")
         others = [

@@ -107,6 +107,7 @@ class NodesWorld:
         self._here = threading.local()
         self._workers: dict[str, Process] = {}
         self._remote: set[str] = set()
+        self.whole: set[str] = set()  # workers of runs over a whole pipeline; a process has one for each run
         self._numbers = 0
         self._kernels = LightKernels(
             self,
@@ -274,7 +275,10 @@ class NodesWorld:
             keep_going=self.dice.random() < 0.3,
             **more,
         )
-        return PipelineExecutor(PipelinePlanner(self.kernel(process), pipeline, options)).run()
+        kernel = self.kernel(process)
+        if process.facts["whole"]:
+            self.whole.add(kernel.worker_id)
+        return PipelineExecutor(PipelinePlanner(kernel, pipeline, options)).run()
 
     def _runner(self, process: Process) -> None:
         """Runs, resumes, forks; comes back where it finds others at work."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kfm.db.ledger import Ledger
 from kfm.model.errors import Cancelled, KfmError
 from kfm.model.records import GovernanceEntry, Run
-from kfm.model.requests import UpdateRequest
+from kfm.model.requests import RequestOutcome, UpdateRequest
 from kfm.model.retry_budgets import RetryLimits
 from kfm.model.scheduled_times import BACKFILL, backfill, request_for
 from kfm.model.schedules import Instant, MissedPolicy, Schedule
@@ -239,6 +239,12 @@ class StubRuns(DispatchedRuns):
             return _report(request, "failed", Cancelled(now.cancel))
         world.ran[request.request_id] += 1
         return _report(request, "success" if world.ran[request.request_id] == 1 else "noop", None)
+
+    def asks_approval(self, request: UpdateRequest) -> bool:
+        return False
+
+    def asked_before(self, request: UpdateRequest) -> RequestOutcome | None:
+        raise AssertionError("no request asks for it here")
 
     def preview(self, request: UpdateRequest) -> RunReport:
         raise AssertionError("no request asks for it here")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kfm.cli.output import encode
-from kfm.model.quantities import visible_json
+from kfm.model.quantities import stopped, visible_json
 
 
 @pytest.mark.parametrize("output", ["json", "jsonl"])
@@ -26,3 +26,17 @@ def test_plain_json_is_left_as_it_is() -> None:
     """The common case costs a look."""
     text = '{"a": "b"}'
     assert visible_json(text) is text
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("soil has no node maps", "soil has no node maps."),
+        ("soil has no node maps; did you mean `map`?", "soil has no node maps; did you mean `map`?"),
+        ("it is over. ", "it is over."),
+        ("go on with `kfm run`", "go on with `kfm run`"),
+    ],
+)
+def test_a_sentence_ends_once(text: str, sentence: str) -> None:
+    """A question is no statement: its mark is its end."""
+    assert stopped(text) == sentence

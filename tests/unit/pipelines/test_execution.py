@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from kfm.model.errors import Busy, LostLease, NodesFailed, PipelineError, UnserialisableValue, UsageError
+from kfm.model.run_state import outputs_of
 from kfm.pipelines.declaration import Pipeline
+from kfm.pipelines.options import PipelineReport
 from tests.workshop import Workshop, chain, ran, reasons
 
 
@@ -181,8 +184,66 @@ def test_a_fork_runs_from_its_node_on(shop: Workshop) -> None:
     forked = shop.run(chain("a", "b", "c"), fork_of=first.run_id, fork_from="b")
     assert ran(forked) == ["b", "c"]
     assert forked.nodes["a"].made_by == first.run_id
-    with pytest.raises(UsageError, match="did you mean"):
+    with pytest.raises(UsageError, match=r"did you mean `aaaa`\?$"):
         shop.run(chain("aaaa", "b"), fork_of=first.run_id, fork_from="aaab")
+
+
+def length_of(shop: Workshop, report: PipelineReport) -> dict[str, Any]:
+    """What the node `soil.map` of a pipeline run has for those that read from it."""
+    (output,) = outputs_of(report.nodes["soil.map"].outputs)
+    value: dict[str, Any] = json.loads(shop.objects.kept[output.checksum.removeprefix("sha256:")])
+    return value
+
+
+@pytest.mark.req("RS-4", "RS-9")
+def test_a_skip_rests_on_what_its_maker_made_then(shop: Workshop) -> None:
+    """A run that skipped a node never takes for its result what the maker made of other inputs since."""
+    shop.files.write("data/a.csv", b"1")
+    shop.run(soil(shop), run_id="maker")
+    assert ran(shop.run(soil(shop), run_id="reader")) == []
+    assert ran(shop.run(soil(shop, cell=100), run_id="maker")) == ["soil.map", "soil.page"]
+
+    resumed = shop.run(soil(shop), run_id="reader")
+    assert length_of(shop, resumed)["cell"] == 250
+    assert ran(resumed) == ["soil.map", "soil.page"], "nothing has that result any more"
+    kept = {node.dataset_id: node for node in shop.states.of_run("reader")}
+    assert kept["soil.map"].outputs == outputs_of(resumed.nodes["soil.map"].outputs)
+
+
+@pytest.mark.req("RS-4")
+def test_a_fork_takes_over_only_what_is_still_on_record(shop: Workshop) -> None:
+    """What the forked run had skipped, and its maker has made of other inputs since, is made again."""
+    shop.files.write("data/a.csv", b"1")
+    shop.run(soil(shop), run_id="maker")
+    shop.run(soil(shop), run_id="reader")
+    shop.run(soil(shop, cell=100), run_id="maker")
+
+    forked = shop.run(soil(shop), fork_of="reader", fork_from="soil.page")
+    assert length_of(shop, forked)["cell"] == 250
+    assert ran(forked) == ["soil.map", "soil.page"]
+
+
+@pytest.mark.req("RS-4", "RS-9")
+def test_a_skip_is_not_done_if_its_maker_failed_since(shop: Workshop) -> None:
+    """A maker that ran again, and failed, leaves nothing to those that had skipped the node."""
+    trouble = [False]
+    pipeline = Pipeline("soil")
+
+    @pipeline.node("soil.map")
+    def soil_map() -> dict[str, Any]:
+        if trouble[0]:
+            raise OSError("no disk")
+        return {"cell": 250}
+
+    shop.run(pipeline, run_id="maker")
+    assert ran(shop.run(pipeline, run_id="reader")) == []
+    trouble[0] = True
+    assert shop.run(pipeline, run_id="maker", force=("soil.map",)).state == "failed"
+    trouble[0] = False
+
+    resumed = shop.run(pipeline, run_id="reader")
+    assert length_of(shop, resumed) == {"cell": 250}
+    assert (ran(resumed), resumed.nodes["soil.map"].reason) == ([], "unchanged")
 
 
 def test_keep_going_runs_all_that_can_run(shop: Workshop) -> None:

@@ -13,6 +13,7 @@ from kfm.model.contracts import require_valid
 from kfm.model.errors import PlanError
 from kfm.model.records import GateResult, Manifest, Promotion, Window
 from kfm.publish import manifest as m
+from kfm.model.targets import ReachedTarget
 from kfm.runs import plan as p
 from tests.unit.publish.stand_ins import DATASET, DAY_MS, asset, item
 
@@ -21,6 +22,9 @@ WINDOW = Window(start_ms=DAY_MS, end_ms=2 * DAY_MS, spec="P1D")
 OLD = m.merge(None, DATASET, item(1, asset("a.csv", b"old"), asset("gone.csv", b"gone")), "merge")
 NEW = m.merge(OLD, DATASET, item(1, asset("a.csv", b"newer"), asset("b.csv", b"x" * 2048)), "merge")
 GATE = GateResult(gate="policy", allowed=True, reason="permitted", policy_ids=("care-1",))
+
+
+SHELF = ReachedTarget(name="shelf", kind="s3", place="s3://shelf")
 
 
 def promotion(manifest: Manifest, sequence: int = 4) -> Promotion:
@@ -45,10 +49,31 @@ def make(manifest: Manifest = NEW, **changes: Any) -> p.RunPlan:
         "fingerprint": "sha256:1",
         "output_version": "v1",
         "gates": (GATE,),
+        "targets": (SHELF,),
         "kfm_version": "0.1.0",
         "made_at_ms": 1_700_000_000_000,
     }
     return p.make(**{**facts, **changes})
+
+
+@pytest.mark.req("DAT-6")
+def test_another_target_is_drift() -> None:
+    """A target that is added, moved or gone makes it another plan, with another digest."""
+    for targets in ((), (SHELF, ReachedTarget(name="b", kind="local", place="b"))):
+        other = make(targets=targets)
+        assert other.header.digest != make().header.digest
+        (sentence,) = p.compare(make(), other)
+        assert "shown by" in sentence
+
+
+@pytest.mark.req("DAT-6")
+def test_a_plan_of_an_earlier_version_is_read_and_binds_no_targets() -> None:
+    """Its digest holds, and what it does not name is not compared."""
+    old = make(targets=msgspec.UNSET)
+    assert b'"targets"' not in p.write(old)
+    assert p.read(p.write(old)) == old
+    assert p.compare(old, make()) == []
+    assert "shown by" not in p.render_text(old)
 
 
 def test_a_plan_survives_being_written() -> None:
@@ -142,6 +167,7 @@ def test_the_preview_can_be_read() -> None:
     plan = make()
     assert p.render_text(plan).splitlines() == [
         "ks-streamflow from usgs, 1970-01-02 00:00 … 1970-01-03 00:00 UTC, on version 4",
+        "  shown by shelf (s3://shelf)",
         "  ~ a.csv  3 B → 5 B",
         "  + b.csv  2.0 KiB",
         "  - gone.csv  4 B",

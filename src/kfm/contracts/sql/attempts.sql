@@ -39,7 +39,7 @@ SELECT
   r.run_id, r.source_id, r.dataset_id, r.pipeline_id, r.idempotency_key, r.work_key, r.work_base, r.revision,
   r.trigger_type, r.window_spec, r.window_start_ms, r.window_end_ms, r.partition_key, r.pipeline_version,
   r.status, r.attempts, r.fence, r.start_time_ms, r.end_time_ms, r.fingerprint, r.version_id, r.error_code,
-  r.error_message, r.force, r.correction
+  r.error_message, r.force, r.correction, r.outcome
 FROM attempts a JOIN runs r ON r.run_id = a.run_id
 WHERE a.number > :after_number
 ORDER BY a.number

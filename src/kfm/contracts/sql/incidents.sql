@@ -1,36 +1,40 @@
 -- name: incidents.get_for_update
 SELECT
   cause, incident_id, about, name, kind, error_class, error_code, message, subject, state, occurrence, changes,
-  affected, opened_at_ms, last_at_ms, resolved_at_ms
+  affected, opened_at_ms, last_at_ms, resolved_at_ms, acknowledged_at_ms, acknowledged_by, escalated_at_ms
 FROM incidents WHERE cause = :cause
 
 -- name: incidents.find
 SELECT
   cause, incident_id, about, name, kind, error_class, error_code, message, subject, state, occurrence, changes,
-  affected, opened_at_ms, last_at_ms, resolved_at_ms
+  affected, opened_at_ms, last_at_ms, resolved_at_ms, acknowledged_at_ms, acknowledged_by, escalated_at_ms
 FROM incidents WHERE incident_id LIKE :start OR cause LIKE :start ORDER BY cause LIMIT :row_limit
 
 -- name: incidents.list
 SELECT
   cause, incident_id, about, name, kind, error_class, error_code, message, subject, state, occurrence, changes,
-  affected, opened_at_ms, last_at_ms, resolved_at_ms
+  affected, opened_at_ms, last_at_ms, resolved_at_ms, acknowledged_at_ms, acknowledged_by, escalated_at_ms
 FROM incidents WHERE (:state = '' OR state = :state)
 ORDER BY opened_at_ms DESC, cause LIMIT :row_limit
 
 -- name: incidents.list_open
 SELECT
   cause, incident_id, about, name, kind, error_class, error_code, message, subject, state, occurrence, changes,
-  affected, opened_at_ms, last_at_ms, resolved_at_ms
+  affected, opened_at_ms, last_at_ms, resolved_at_ms, acknowledged_at_ms, acknowledged_by, escalated_at_ms
 FROM incidents WHERE state = 'open'
 ORDER BY opened_at_ms DESC, cause LIMIT :row_limit
+
+-- name: incidents.open_by_kind
+SELECT kind, COUNT(*) FROM incidents WHERE state = 'open' GROUP BY kind
 
 -- name: incidents.insert
 INSERT INTO incidents (
   cause, incident_id, about, name, kind, error_class, error_code, message, subject, state, occurrence, changes,
-  affected, opened_at_ms, last_at_ms, resolved_at_ms
+  affected, opened_at_ms, last_at_ms, resolved_at_ms, acknowledged_at_ms, acknowledged_by, escalated_at_ms
 ) VALUES (
   :cause, :incident_id, :about, :name, :kind, :error_class, :error_code, :message, :subject, :state, :occurrence,
-  :changes, :affected, :opened_at_ms, :last_at_ms, :resolved_at_ms
+  :changes, :affected, :opened_at_ms, :last_at_ms, :resolved_at_ms, :acknowledged_at_ms, :acknowledged_by,
+  :escalated_at_ms
 )
 ON CONFLICT (cause) DO NOTHING
 RETURNING cause
@@ -39,21 +43,37 @@ RETURNING cause
 UPDATE incidents SET
   incident_id = :incident_id, kind = :kind, message = :message, subject = :subject, state = :state,
   occurrence = :occurrence, changes = :changes, affected = :affected, opened_at_ms = :opened_at_ms,
-  last_at_ms = :last_at_ms, resolved_at_ms = :resolved_at_ms
+  last_at_ms = :last_at_ms, resolved_at_ms = :resolved_at_ms, acknowledged_at_ms = :acknowledged_at_ms,
+  acknowledged_by = :acknowledged_by, escalated_at_ms = :escalated_at_ms
 WHERE cause = :cause
 
 -- name: incident_subjects.add
-INSERT INTO incident_subjects (cause, subject, dataset_id, source_id)
-VALUES (:cause, :subject, :dataset_id, :source_id)
+INSERT INTO incident_subjects (
+  cause, subject, dataset_id, source_id, window_start_ms, window_end_ms, partition_key
+)
+VALUES (
+  :cause, :subject, :dataset_id, :source_id,
+  COALESCE(
+    :window_start_ms, (SELECT window_start_ms FROM runs WHERE run_id = :subject),
+    (SELECT window_start_ms FROM requests WHERE request_id = :subject)
+  ),
+  COALESCE(
+    :window_end_ms, (SELECT window_end_ms FROM runs WHERE run_id = :subject),
+    (SELECT window_end_ms FROM requests WHERE request_id = :subject)
+  ),
+  (SELECT COALESCE(partition_key, '') FROM runs WHERE run_id = :subject)
+)
 ON CONFLICT (cause, subject) DO NOTHING
 RETURNING subject
 
--- name: incident_subjects.causes
-SELECT DISTINCT cause FROM incident_subjects
-WHERE source_id = :source_id AND dataset_id = :dataset_id ORDER BY cause
+-- name: incident_subjects.of_window
+SELECT cause, subject FROM incident_subjects
+WHERE source_id = :source_id AND window_start_ms = :window_start_ms AND window_end_ms = :window_end_ms
+  AND (:partition_key = '*' OR partition_key IS NULL OR partition_key = :partition_key)
+ORDER BY cause, subject
 
--- name: incident_subjects.remove
-DELETE FROM incident_subjects WHERE cause = :cause AND source_id = :source_id
+-- name: incident_subjects.of_subject
+SELECT cause FROM incident_subjects WHERE subject = :subject ORDER BY cause
 
 -- name: incident_subjects.remove_one
 DELETE FROM incident_subjects WHERE cause = :cause AND subject = :subject
@@ -64,8 +84,13 @@ DELETE FROM incident_subjects WHERE cause = :cause
 -- name: incident_subjects.any
 SELECT 1 FROM incident_subjects WHERE cause = :cause LIMIT 1
 
+-- name: incident_subjects.get
+SELECT subject, source_id, window_start_ms, window_end_ms
+FROM incident_subjects WHERE cause = :cause AND subject = :subject
+
 -- name: incident_subjects.list
-SELECT subject, source_id FROM incident_subjects WHERE cause = :cause ORDER BY subject LIMIT :row_limit
+SELECT subject, source_id, window_start_ms, window_end_ms
+FROM incident_subjects WHERE cause = :cause ORDER BY subject LIMIT :row_limit
 
 -- name: held.of_cause
 SELECT COUNT(*) FROM held
@@ -83,6 +108,16 @@ ORDER BY o.number LIMIT :row_limit
 SELECT COUNT(*), MIN(o.recorded_at_ms)
 FROM outbox o LEFT JOIN hook_deliveries d ON d.number = o.number AND d.hook = :hook
 WHERE o.topic = :topic AND o.delivered_at_ms IS NULL AND d.delivered_at_ms IS NULL
+  AND NOT EXISTS (
+    SELECT 1 FROM incidents i JOIN silences s
+      ON s.scope = 'incident:' || i.incident_id OR (i.about = 'dataset' AND s.scope = 'dataset:' || i.name)
+    WHERE i.cause = o.subject AND s.ended_at_ms IS NULL
+  )
+
+-- name: hook_deliveries.skip
+INSERT INTO hook_deliveries (hook, number, tries, not_before_ms, delivered_at_ms)
+VALUES (:hook, :number, 0, 0, :at_ms)
+ON CONFLICT (number, hook) DO UPDATE SET delivered_at_ms = excluded.delivered_at_ms
 
 -- name: hook_deliveries.claim
 INSERT INTO hook_deliveries (hook, number, tries, not_before_ms, delivered_at_ms)
@@ -111,3 +146,46 @@ WHERE o.topic = :topic AND o.delivered_at_ms IS NULL ORDER BY o.number
 SELECT o.event_id, o.recorded_at_ms, o.body, d.hook, d.tries, d.delivered_at_ms
 FROM outbox o LEFT JOIN hook_deliveries d ON d.number = o.number
 WHERE o.subject = :subject AND o.topic = :topic AND o.topic <> 'unit-lineage' ORDER BY o.number, d.hook
+
+-- name: hook_deliveries.known
+SELECT 1 FROM outbox o JOIN hook_deliveries d ON d.number = o.number
+WHERE o.subject = :subject AND o.topic = :topic AND o.topic <> 'unit-lineage'
+  AND o.recorded_at_ms >= :since_ms AND d.tries > 0 AND d.delivered_at_ms IS NOT NULL
+LIMIT 1
+
+-- name: hook_deliveries.waiting_of
+SELECT number FROM outbox
+WHERE subject = :subject AND topic = :topic AND topic <> 'unit-lineage' AND delivered_at_ms IS NULL ORDER BY number
+
+-- name: incidents.waiting
+SELECT DISTINCT i.cause, i.about, i.name FROM incidents i JOIN outbox o ON o.subject = i.cause
+WHERE o.topic = :topic AND o.delivered_at_ms IS NULL
+
+-- name: incidents.acknowledge
+UPDATE incidents SET acknowledged_at_ms = :now_ms, acknowledged_by = :actor
+WHERE cause = :cause AND incident_id = :incident_id AND state = 'open' AND acknowledged_at_ms IS NULL
+RETURNING cause
+
+-- name: silences.put
+INSERT INTO silences (scope, set_at_ms, until_ms, set_by, rationale, ended_at_ms)
+VALUES (:scope, :set_at_ms, :until_ms, :set_by, :rationale, NULL)
+
+-- name: silences.end
+UPDATE silences SET ended_at_ms = :now_ms WHERE scope = :scope AND ended_at_ms IS NULL
+RETURNING scope
+
+-- name: silences.in_force
+SELECT scope, set_at_ms, until_ms, set_by, rationale, ended_at_ms FROM silences
+WHERE ended_at_ms IS NULL ORDER BY number
+
+-- name: silences.lapsed
+SELECT scope FROM silences WHERE ended_at_ms IS NULL AND until_ms <= :now_ms ORDER BY number
+
+-- name: silences.causes
+SELECT DISTINCT i.cause FROM incidents i JOIN silences s
+  ON s.scope = 'incident:' || i.incident_id OR (i.about = 'dataset' AND s.scope = 'dataset:' || i.name)
+WHERE s.ended_at_ms IS NULL
+
+-- name: silences.causes_of
+SELECT cause FROM incidents
+WHERE :scope = 'incident:' || incident_id OR (about = 'dataset' AND :scope = 'dataset:' || name) ORDER BY cause

@@ -1,11 +1,11 @@
 -- name: invocations.insert
 INSERT INTO invocations (
   invocation_id, run_id, source_id, dataset_id, trigger_type, idempotency_key, outcome, actor,
-  requested_at_ms, claimed_actor, rationale, ticket, reason, gates, reason_code
+  requested_at_ms, claimed_actor, rationale, ticket, reason, gates, reason_code, window_start_ms, window_end_ms
 ) VALUES (
   :invocation_id, :run_id, :source_id, :dataset_id, :trigger_type, :idempotency_key, :outcome,
   :actor, :requested_at_ms, :claimed_actor, :rationale, :ticket, :reason, :gates,
-  :reason_code
+  :reason_code, :window_start_ms, :window_end_ms
 )
 
 -- name: invocations.finish
@@ -26,7 +26,7 @@ WHERE run_id = :run_id AND outcome IS NULL AND NOT EXISTS (
 -- name: invocations.list
 SELECT
   invocation_id, run_id, source_id, dataset_id, trigger_type, idempotency_key, outcome, actor,
-  requested_at_ms, claimed_actor, rationale, ticket, reason, gates, reason_code
+  requested_at_ms, claimed_actor, rationale, ticket, reason, gates, reason_code, window_start_ms, window_end_ms
 FROM invocations
 WHERE (:run_id = '' OR run_id = :run_id)
 ORDER BY number DESC
@@ -35,7 +35,7 @@ LIMIT :row_limit
 -- name: invocations.by_id
 SELECT
   invocation_id, run_id, source_id, dataset_id, trigger_type, idempotency_key, outcome, actor,
-  requested_at_ms, claimed_actor, rationale, ticket, reason, gates, reason_code
+  requested_at_ms, claimed_actor, rationale, ticket, reason, gates, reason_code, window_start_ms, window_end_ms
 FROM invocations WHERE invocation_id = :invocation_id
 ORDER BY number DESC LIMIT 1
 
@@ -43,5 +43,12 @@ ORDER BY number DESC LIMIT 1
 SELECT
   number,
   invocation_id, run_id, source_id, dataset_id, trigger_type, idempotency_key, outcome, actor,
-  requested_at_ms, claimed_actor, rationale, ticket, reason, gates, reason_code
+  requested_at_ms, claimed_actor, rationale, ticket, reason, gates, reason_code, window_start_ms, window_end_ms
 FROM invocations WHERE number > :after_number ORDER BY number LIMIT :row_limit
+
+-- name: invocations.newest_of
+SELECT
+  invocation_id, run_id, source_id, dataset_id, trigger_type, idempotency_key, outcome, actor,
+  requested_at_ms, claimed_actor, rationale, ticket, reason, gates, reason_code, window_start_ms, window_end_ms
+FROM invocations WHERE dataset_id = :dataset_id
+ORDER BY number DESC LIMIT 1

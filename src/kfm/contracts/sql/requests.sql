@@ -65,6 +65,45 @@ FROM requests
 WHERE schedule_id = :schedule_id AND state IN ('open', 'running', 'awaiting-approval')
 ORDER BY accepted_at_ms, request_id
 
+-- name: requests.is_asked_for
+-- By this schedule, whatever came of it; or by another, without an end yet.
+SELECT 1 FROM requests
+WHERE source_id = :source_id AND window_start_ms = :window_start_ms AND window_end_ms = :window_end_ms
+  AND (schedule_id = :schedule_id OR state IN ('open', 'running', 'awaiting-approval'))
+LIMIT 1
+
+-- name: requests.refused_of
+-- Windows whose newest request a gate refused before anything ran, or a newer scheduled time overtook: those that
+-- nothing else has covered since, the oldest first.
+SELECT
+  request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
+  not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
+  envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
+FROM requests r
+WHERE r.schedule_id = :schedule_id
+  AND ((r.outcome = 'refused' AND r.run_id IS NULL) OR (r.state = 'cancelled' AND r.overtaken = 1))
+  AND NOT EXISTS (
+    SELECT 1 FROM requests q
+    WHERE q.source_id = r.source_id AND q.window_start_ms = r.window_start_ms AND q.window_end_ms = r.window_end_ms
+      AND q.request_id <> r.request_id
+      AND (q.accepted_at_ms > r.accepted_at_ms OR (q.accepted_at_ms = r.accepted_at_ms AND q.request_id > r.request_id)
+        OR q.state IN ('open', 'running', 'awaiting-approval'))
+  )
+  AND NOT EXISTS (
+    SELECT 1 FROM runs t
+    WHERE t.source_id = r.source_id AND t.window_start_ms = r.window_start_ms AND t.window_end_ms = r.window_end_ms
+      AND (r.overtaken = 0 OR t.status <> 'failed')
+  )
+  AND NOT EXISTS (
+    SELECT 1 FROM settled_windows s
+    WHERE s.source_id = r.source_id AND s.window_start_ms = r.window_start_ms AND s.window_end_ms = r.window_end_ms
+  )
+ORDER BY r.window_start_ms, r.window_end_ms LIMIT :row_limit
+
+-- name: requests.overtaken
+UPDATE requests SET overtaken = 1 WHERE request_id = :request_id
+
 -- name: requests.unsettled
 SELECT state, blocked_by, COUNT(*) FROM requests WHERE state IN ('open', 'running', 'awaiting-approval')
 GROUP BY state, blocked_by
@@ -110,7 +149,8 @@ WHERE request_id IN (
     AND (:part = 'all' OR (:part = 'retries' AND due.run_id IS NOT NULL)
       OR (:part = 'bursts' AND due.kind = 'upstream-event'))
     AND due.dataset_id NOT IN (SELECT dataset_id FROM requests WHERE state = 'running')
-  ORDER BY COALESCE(turns.claimed_at_ms, 0), due.not_before_ms, due.accepted_at_ms, due.instant_ms LIMIT 1
+  ORDER BY COALESCE(turns.claimed_at_ms, 0), due.not_before_ms, due.accepted_at_ms, due.window_start_ms,
+    due.instant_ms LIMIT 1
 )
 RETURNING
   request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
@@ -207,6 +247,67 @@ RETURNING request_id
 UPDATE requests SET state = 'open', not_before_ms = 0, reason = :reason
 WHERE request_id = :request_id AND state = 'awaiting-approval' AND plan_digest = :plan_digest
 RETURNING request_id
+
+-- name: requests.awaiting_same
+-- Those that wait for an approval of the same work.
+SELECT
+  request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
+  not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
+  envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
+FROM requests
+WHERE state = 'awaiting-approval' AND source_id = :source_id AND window_start_ms = :window_start_ms
+  AND window_end_ms = :window_end_ms AND COALESCE(correction, '') = :correction AND request_id <> :request_id
+ORDER BY accepted_at_ms, request_id LIMIT :row_limit
+
+-- name: requests.approved_same
+-- One of the same work whose preview was approved, and which has not begun.
+SELECT
+  request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
+  not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
+  envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
+FROM requests
+WHERE state = 'open' AND source_id = :source_id AND window_start_ms = :window_start_ms
+  AND window_end_ms = :window_end_ms AND is_bound = 1 AND run_id IS NULL AND EXISTS (
+    SELECT 1 FROM approvals a WHERE a.subject = requests.request_id AND a.kind = 'update' AND a.state = 'approved')
+ORDER BY accepted_at_ms, request_id LIMIT 1
+
+-- name: requests.approved_of_dataset
+-- What was approved of a dataset and has not ended: each moves its head.
+SELECT r.request_id, a.request_id, a.base_sequence
+FROM requests r JOIN approvals a ON a.subject = r.request_id AND a.digest = r.plan_digest
+WHERE r.dataset_id = :dataset_id AND r.state IN ('open', 'running') AND r.is_bound = 1
+  AND a.kind = 'update' AND a.state = 'approved'
+ORDER BY a.approved_at_ms, a.request_id LIMIT :row_limit
+
+-- name: requests.superseded
+UPDATE requests SET state = 'cancelled', outcome = 'superseded', reason = :reason, cancel = :reason,
+  blocked_by = NULL, ended_at_ms = :ended_at_ms
+WHERE request_id = :request_id AND state = 'awaiting-approval'
+RETURNING run_id
+
+-- name: requests.rejected
+UPDATE requests SET state = 'cancelled', outcome = 'rejected', reason = :reason, cancel = :reason,
+  blocked_by = NULL, ended_at_ms = :ended_at_ms
+WHERE request_id = :request_id AND state = 'awaiting-approval'
+RETURNING run_id
+
+-- name: requests.preview_anew
+UPDATE requests SET state = 'open', not_before_ms = 0, reason = :reason, plan_digest = NULL, is_bound = 0
+WHERE request_id = :request_id AND state = 'awaiting-approval' AND plan_digest = :plan_digest
+RETURNING request_id
+
+-- name: requests.take
+-- A person makes an approved attempt at once.
+UPDATE requests SET state = 'running', claimed_by = :worker_id, claim_until_ms = :until_ms, tries = tries + 1,
+  tried_at_ms = COALESCE(tried_at_ms, :now_ms), blocked_by = NULL
+WHERE request_id = :request_id AND state = 'open'
+RETURNING
+  request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
+  not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
+  envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
 
 -- name: requests.previewed
 UPDATE requests SET plan_digest = :plan_digest

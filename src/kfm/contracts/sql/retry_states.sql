@@ -28,7 +28,7 @@ SELECT
   r.run_id, r.source_id, r.dataset_id, r.pipeline_id, r.idempotency_key, r.work_key, r.work_base, r.revision,
   r.trigger_type, r.window_spec, r.window_start_ms, r.window_end_ms, r.partition_key, r.pipeline_version,
   r.status, r.attempts, r.fence, r.start_time_ms, r.end_time_ms, r.fingerprint, r.version_id, r.error_code,
-  r.error_message, r.force, r.correction
+  r.error_message, r.force, r.correction, r.outcome
 FROM retry_states s JOIN runs r ON r.run_id = s.run_id
 WHERE s.fate = 'retry' AND r.status = 'failed' AND r.attempts = s.attempt AND s.not_before_ms <= :until_ms
 ORDER BY s.not_before_ms, s.run_id LIMIT :row_limit
@@ -38,7 +38,7 @@ SELECT
   r.run_id, r.source_id, r.dataset_id, r.pipeline_id, r.idempotency_key, r.work_key, r.work_base, r.revision,
   r.trigger_type, r.window_spec, r.window_start_ms, r.window_end_ms, r.partition_key, r.pipeline_version,
   r.status, r.attempts, r.fence, r.start_time_ms, r.end_time_ms, r.fingerprint, r.version_id, r.error_code,
-  r.error_message, r.force, r.correction
+  r.error_message, r.force, r.correction, r.outcome
 FROM runs r LEFT JOIN retry_states s ON s.run_id = r.run_id
 WHERE r.status = 'failed' AND r.error_code IN ('WORKER_DIED', 'LEASE_EXPIRED', 'CANCELLED', 'KFM613')
   AND (s.run_id IS NULL OR s.attempt < r.attempts)

@@ -43,6 +43,7 @@ SELECT r.run_id, r.dataset_id, r.lakefs_branch, r.inputs_hash, r.outcome, r.reco
   COALESCE(r.validation, m.validation), r.pipeline_id, r.duration_ms, r.error_code, r.error_message, r.reason
 FROM run_states r
 LEFT JOIN run_states m ON r.skipped_because IS NOT NULL AND m.run_id = r.skipped_because AND m.dataset_id = r.dataset_id
+  AND m.outcome = 'success' AND m.inputs_hash = r.inputs_hash AND COALESCE(m.code_sha, '') = COALESCE(r.code_sha, '')
 WHERE r.run_id = :run_id AND r.dataset_id > :after
 ORDER BY r.dataset_id LIMIT :limit
 
@@ -52,6 +53,7 @@ SELECT r.run_id, r.dataset_id, r.lakefs_branch, r.inputs_hash, r.outcome, r.reco
   COALESCE(r.validation, m.validation), r.pipeline_id, r.duration_ms, r.error_code, r.error_message, r.reason
 FROM run_states r
 LEFT JOIN run_states m ON r.skipped_because IS NOT NULL AND m.run_id = r.skipped_because AND m.dataset_id = r.dataset_id
+  AND m.outcome = 'success' AND m.inputs_hash = r.inputs_hash AND COALESCE(m.code_sha, '') = COALESCE(r.code_sha, '')
 WHERE r.run_id = :run_id AND r.dataset_id = :dataset_id
 
 -- name: run_states.history
@@ -61,14 +63,16 @@ SELECT p.number, r.run_id, r.dataset_id, r.lakefs_branch, r.inputs_hash, r.outco
 FROM passes p
 JOIN run_states r ON r.run_id = p.run_id AND r.dataset_id = :dataset_id
 LEFT JOIN run_states m ON r.skipped_because IS NOT NULL AND m.run_id = r.skipped_because AND m.dataset_id = r.dataset_id
+  AND m.outcome = 'success' AND m.inputs_hash = r.inputs_hash AND COALESCE(m.code_sha, '') = COALESCE(r.code_sha, '')
 WHERE p.number < :before AND (:branch = '' OR p.branch = :branch)
 ORDER BY p.number DESC LIMIT :limit
 
 -- name: run_states.own
 SELECT r.dataset_id, r.outcome, r.inputs_hash, r.code_sha, COALESCE(r.outputs_hash, m.outputs_hash, ''),
-  COALESCE(r.outputs, m.outputs, '[]'), r.attempt, r.skipped_because
+  COALESCE(r.outputs, m.outputs), r.attempt, r.skipped_because
 FROM run_states r
 LEFT JOIN run_states m ON r.skipped_because IS NOT NULL AND m.run_id = r.skipped_because AND m.dataset_id = r.dataset_id
+  AND m.outcome = 'success' AND m.inputs_hash = r.inputs_hash AND COALESCE(m.code_sha, '') = COALESCE(r.code_sha, '')
 WHERE r.run_id = :run_id
 
 -- name: run_states.page

@@ -3,7 +3,7 @@ SELECT
   run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
   trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
   status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code,
-  error_message, force, correction
+  error_message, force, correction, outcome
 FROM runs WHERE idempotency_key = :idempotency_key
 
 -- name: runs.by_id
@@ -11,7 +11,7 @@ SELECT
   run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
   trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
   status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code,
-  error_message, force, correction
+  error_message, force, correction, outcome
 FROM runs WHERE run_id = :run_id
 
 -- name: runs.latest_of_work
@@ -19,7 +19,7 @@ SELECT
   run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
   trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
   status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code,
-  error_message, force, correction
+  error_message, force, correction, outcome
 FROM runs WHERE work_base = :work_base ORDER BY revision DESC LIMIT 1
 
 -- name: runs.of_correction
@@ -27,7 +27,7 @@ SELECT
   run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
   trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
   status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code,
-  error_message, force, correction
+  error_message, force, correction, outcome
 FROM runs WHERE work_base = :work_base AND correction = :correction ORDER BY revision DESC LIMIT 1
 
 -- name: runs.latest_success
@@ -35,7 +35,7 @@ SELECT
   run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
   trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
   status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code,
-  error_message, force, correction
+  error_message, force, correction, outcome
 FROM runs WHERE source_id = :source_id AND window_start_ms = :window_start_ms AND window_end_ms = :window_end_ms
   AND COALESCE(partition_key, '') = :partition_key AND status = 'success'
 ORDER BY end_time_ms DESC, start_time_ms DESC LIMIT 1
@@ -52,14 +52,24 @@ ORDER BY window_end_ms DESC, end_time_ms DESC, start_time_ms DESC LIMIT :row_lim
 
 -- name: runs.touched
 SELECT 1 FROM runs
-WHERE source_id = :source_id AND window_start_ms = :window_start_ms AND window_end_ms = :window_end_ms LIMIT 1
+WHERE source_id = :source_id AND window_start_ms = :window_start_ms AND window_end_ms = :window_end_ms
+UNION ALL
+SELECT 1 FROM settled_windows
+WHERE source_id = :source_id AND window_start_ms = :window_start_ms AND window_end_ms = :window_end_ms
+LIMIT 1
+
+-- name: runs.newest_fingerprint
+SELECT fingerprint FROM runs
+WHERE source_id = :source_id AND status = 'success' AND fingerprint <> :without
+  AND NOT (window_start_ms = :window_start_ms AND window_end_ms = :window_end_ms)
+ORDER BY window_start_ms DESC, end_time_ms DESC LIMIT 1
 
 -- name: runs.list
 SELECT
   run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
   trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
   status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code,
-  error_message, force, correction
+  error_message, force, correction, outcome
 FROM runs
 WHERE (:dataset_id = '' OR dataset_id = :dataset_id)
   AND (:source_id = '' OR source_id = :source_id)
@@ -69,12 +79,21 @@ WHERE (:dataset_id = '' OR dataset_id = :dataset_id)
 ORDER BY start_time_ms DESC, run_id DESC
 LIMIT :row_limit
 
+-- name: runs.newest_of
+SELECT
+  run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
+  trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
+  status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code,
+  error_message, force, correction, outcome
+FROM runs WHERE dataset_id = :dataset_id
+ORDER BY start_time_ms DESC, run_id DESC LIMIT 1
+
 -- name: runs.troubled
 SELECT
   run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
   trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
   status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code, error_message,
-  force, correction
+  force, correction, outcome
 FROM runs r
 WHERE (start_time_ms > :after_ms OR (start_time_ms = :after_ms AND run_id > :after_id))
   AND (attempts > 1 OR EXISTS (SELECT 1 FROM retries t WHERE t.run_id = r.run_id))
@@ -94,12 +113,12 @@ INSERT INTO runs (
   run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
   trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
   status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code,
-  error_message, force, correction
+  error_message, force, correction, outcome
 ) VALUES (
   :run_id, :source_id, :dataset_id, :pipeline_id, :idempotency_key, :work_key, :work_base,
   :revision, :trigger_type, :window_spec, :window_start_ms, :window_end_ms, :partition_key,
   :pipeline_version, :status, :attempts, :fence, :start_time_ms, :end_time_ms, :fingerprint,
-  :version_id, :error_code, :error_message, :force, :correction
+  :version_id, :error_code, :error_message, :force, :correction, :outcome
 ) ON CONFLICT DO NOTHING
 RETURNING run_id
 
@@ -111,7 +130,8 @@ WHERE run_id = :run_id AND fence = :seen_fence AND attempts = :seen_attempts AND
 RETURNING run_id
 
 -- name: runs.succeed
-UPDATE runs SET status = 'success', end_time_ms = :end_time_ms, version_id = :version_id, fingerprint = :fingerprint
+UPDATE runs SET status = 'success', end_time_ms = :end_time_ms, version_id = :version_id, fingerprint = :fingerprint,
+  outcome = :outcome
 WHERE run_id = :run_id AND fence = :fence AND status = 'running'
 RETURNING run_id
 

@@ -1,16 +1,20 @@
 -- name: schedules.list
-SELECT schedule_id, definition, cursor_ms, version, paused_at_ms, paused_by, rationale, updated_at_ms
+SELECT schedule_id, definition, cursor_ms, version, paused_at_ms, paused_by, rationale, updated_at_ms, left_ms,
+  grounds
 FROM schedules ORDER BY schedule_id
 
 -- name: schedules.insert
-INSERT INTO schedules (schedule_id, definition, cursor_ms, version, paused_at_ms, paused_by, rationale, updated_at_ms)
-VALUES (:schedule_id, :definition, :cursor_ms, :version, :paused_at_ms, :paused_by, :rationale, :updated_at_ms)
+INSERT INTO schedules (schedule_id, definition, cursor_ms, version, paused_at_ms, paused_by, rationale, updated_at_ms,
+  left_ms, grounds)
+VALUES (:schedule_id, :definition, :cursor_ms, :version, :paused_at_ms, :paused_by, :rationale, :updated_at_ms,
+  :left_ms, :grounds)
 ON CONFLICT (schedule_id) DO NOTHING
 RETURNING schedule_id
 
 -- name: schedules.move
 UPDATE schedules SET definition = :definition, cursor_ms = :cursor_ms, version = :version,
-  paused_at_ms = :paused_at_ms, paused_by = :paused_by, rationale = :rationale, updated_at_ms = :updated_at_ms
+  paused_at_ms = :paused_at_ms, paused_by = :paused_by, rationale = :rationale, updated_at_ms = :updated_at_ms,
+  left_ms = :left_ms, grounds = :grounds
 WHERE schedule_id = :schedule_id AND version = :seen_version
 RETURNING schedule_id
 

@@ -1,4 +1,4 @@
-"""Published documents, rendered from a manifest and from nothing else: same manifest, same bytes."""
+"""Published documents, rendered from a manifest and its tombstone alone: same input, same bytes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,25 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-from kfm.model.records import Asset, Manifest
+import msgspec
+
+from kfm.model.records import Asset, Manifest, Promotion
 from kfm.publish.catalogue import dcat, stac_collection
 from kfm.publish.manifest import manifest_bytes
 
+WITHDRAWN = "withdrawn.json"  # beside the manifest of a version that lacks what is withdrawn
 Locate = Callable[[Asset], str]  # an asset's address, relative to the version's folder
 
 
-def documents(manifest: Manifest, locate: Locate) -> dict[str, bytes]:
+Tombstone = dict[str, Any]
+
+
+def tombstone_of(promotion: Promotion) -> Tombstone | None:
+    """What stands in the place of withdrawn data."""
+    return None if isinstance(promotion.tombstone, msgspec.UnsetType) else promotion.tombstone
+
+
+def documents(manifest: Manifest, locate: Locate, tombstone: Tombstone | None = None) -> dict[str, bytes]:
     """Every document of a version by its path in the version's folder."""
     found = {
         "manifest.json": manifest_bytes(manifest),
@@ -22,6 +33,8 @@ def documents(manifest: Manifest, locate: Locate) -> dict[str, bytes]:
     }
     for item in manifest.items:
         found[f"items/{item.id}.json"] = encode(stac_collection.item(manifest, item, locate))
+    if tombstone is not None:
+        found[WITHDRAWN] = encode(tombstone)
     return found
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from kfm.model.keys import run_urn
 from kfm.model.records import Asset, Item, Manifest
-from kfm.model.settings import Rights
+from kfm.model.settings import LicenceTerms, Rights
 from kfm.model.times import rfc3339
 from kfm.publish.catalogue.stac_collection import license_url, processing_lineage, stac_license
 from kfm.publish.manifest import require_rights
@@ -118,7 +118,8 @@ def license_node(rights: Rights) -> dict[str, str]:
         return {"@id": url}
     if stac_license(rights) == rights.license:
         return {"@id": _SPDX_LICENSES + rights.license}
-    return {"@type": "dcterms:LicenseDocument", "dcterms:title": rights.license}
+    title = rights.terms.name if isinstance(rights.terms, LicenceTerms) else rights.license
+    return {"@type": "dcterms:LicenseDocument", "dcterms:title": title}
 
 
 def _statements(rights: Rights) -> list[str]:

@@ -11,7 +11,7 @@ import msgspec
 
 from kfm.model.quantities import counted
 from kfm.model.records import Asset, Item, Manifest, PublishedRun
-from kfm.model.settings import Rights
+from kfm.model.settings import OWN_LICENCE, LicenceTerms, Rights
 from kfm.model.times import rfc3339
 from kfm.publish.manifest import require_rights
 
@@ -165,18 +165,24 @@ def rights_fields(rights: Rights) -> dict[str, Any]:
 
 
 def stac_license(rights: Rights) -> str:
-    """An SPDX identifier as it is; for an address or an expression the word that STAC has for that."""
-    return rights.license if _IDENTIFIER.fullmatch(rights.license) else "other"
+    """An SPDX identifier as it is; for an address, an expression or a licence of one's own the word that STAC
+    has for that."""
+    if rights.license.startswith(OWN_LICENCE) or not _IDENTIFIER.fullmatch(rights.license):
+        return "other"
+    return rights.license
 
 
 def license_url(rights: Rights) -> str | None:
+    if isinstance(rights.terms, LicenceTerms):
+        return rights.terms.url
     return rights.license if urlsplit(rights.license).scheme in ("http", "https") else None
 
 
 def _license_links(rights: Rights) -> list[dict[str, str]]:
     links = []
     if url := license_url(rights):
-        links.append({"rel": "license", "href": url})
+        title = {"title": rights.terms.name} if isinstance(rights.terms, LicenceTerms) else {}
+        links.append({"rel": "license", "href": url, **title})
     if rights.local_contexts and urlsplit(rights.local_contexts).scheme in ("http", "https"):
         links.append({"rel": "related", "href": rights.local_contexts, "title": "Local Contexts project"})
     return links

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import Any
 
 from kfm.model.gates import utc_text
@@ -303,6 +304,40 @@ def validate(
         finally:
             runner.close()
     return ValidationReport(checks=tuple(checks))
+
+
+def check_rows_min(
+    rows_min: int,
+    contracts: Sequence[tuple[Contract, str]],
+    assets: Sequence[Asset],
+    open: Callable[[str], Reader],
+    limits: ContractLimits | None = None,
+) -> Check:
+    """The check that the files of a window hold at least so many rows together. No more is read than it
+    takes; what a contract says about a file's format holds, with the prefix of the paths that it is for."""
+    bounds, name = limits or ContractLimits(), "expect.rows_min"
+    rows, uncounted = 0, []
+    for asset in assets:
+        declared = [_object_for(each, asset) for each, prefix in contracts if asset.path.startswith(prefix)]
+        table = next((each for each in declared if each is not None), SchemaObject(name="rows"))
+        file_format = table.format or format_of(asset)
+        if file_format is None or file_format == "opaque":
+            uncounted.append(asset.path)
+            continue
+        reader = open(asset.sha256)
+        try:
+            found = RowReader(table, bounds, ContractFindings(bounds)).rows(file_format, asset, reader, "")
+            rows += sum(1 for _ in islice(found, rows_min - rows))
+        except FileProblem:
+            uncounted.append(asset.path)
+        finally:
+            reader.close()
+        if rows >= rows_min:
+            return Check(name=name, passed=True, detail=f"At least {counted(rows_min, 'row')}.")
+    detail = f"{counted(rows, 'row')}, where at least {rows_min:,} are expected."
+    if uncounted:
+        detail += f" The rows of {counted(len(uncounted), 'file')} can't be counted: {uncounted[0]}."
+    return Check(name=name, passed=False, detail=detail)
 
 
 def _read(

@@ -17,7 +17,7 @@ from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import RefExists, StoreCorrupt, TargetUnavailable
 from kfm.model.records import Manifest, Promotion
 from kfm.ports import BranchWriter, Objects
-from kfm.publish.catalogue import documents, in_data_folder
+from kfm.publish.catalogue import documents, in_data_folder, tombstone_of
 from kfm.publish.targets.folder import HeadReader, History, is_head, lost, require_folder_name, version_name
 from kfm.publish.targets.shown import ShownVersion, is_done
 
@@ -95,7 +95,7 @@ class BranchTree:
                     gone = StoreCorrupt(f"Object sha256:{asset.sha256} of {asset.path} is missing.")
                     raise lost(manifest, item, gone)
                 wanted[f"{folder}/data/{asset.path}"] = TreeEntry(sha256=asset.sha256, size=asset.size)
-        for name, data in documents(manifest, in_data_folder).items():
+        for name, data in documents(manifest, in_data_folder, tombstone_of(promotion)).items():
             wanted[f"{folder}/{name}"] = self._stored(data)
         pointer = {"sequence": promotion.sequence, "version_id": promotion.version_id}
         wanted[f"{folder}/versions/{version_name(promotion)}"] = self._stored(

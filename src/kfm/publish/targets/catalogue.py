@@ -6,7 +6,7 @@ another process overwrote meanwhile is sent again, until what stands there is th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 from kfm.model.errors import BackendUnavailable, CircuitOpen, CollectorRefused, TargetUnavailable
 from kfm.model.records import Asset, Manifest, Promotion
-from kfm.publish.catalogue import dcat, encode, stac_collection
+from kfm.publish.catalogue import dcat, encode, stac_collection, tombstone_of
 from kfm.publish.targets.folder import HeadReader, History, require_folder_name
 from kfm.publish.targets.s3 import blob_key
 from kfm.publish.targets.shown import ShownVersion, is_done
@@ -22,7 +22,7 @@ from kfm.sinks.http_document import HttpDocuments
 from kfm.sinks.stac_api import REVISION, StacApi
 
 ATTEMPTS_MAX = 5
-SEQUENCE, VERSION = "kfm:sequence", "kfm:version_id"
+SEQUENCE, VERSION, WITHDRAWN = "kfm:sequence", "kfm:version_id", "kfm:withdrawn"
 REVISION_DIGITS = 13  # of a digest: as many bits as every reader of JSON keeps of a number
 Call = Callable[[Callable[[], Any]], Any]  # makes one request, through its provider's circuit
 
@@ -58,6 +58,17 @@ class CataloguePush:
         """Does it still show the head? A late request of a process that is gone may have undone it."""
         shown = self._shown(dataset_id)
         return shown is not None and shown.is_version(head.sequence, head.version_id)
+
+    def purge(
+        self,
+        dataset_id: str,
+        gone: Sequence[Promotion],
+        blobs: Collection[str],
+        check: Callable[[], None] = lambda: None,
+    ) -> int:
+        """A catalogue shows the head alone, so nothing old is there."""
+        del dataset_id, gone, blobs, check
+        return 0
 
     def _shown(self, dataset_id: str) -> ShownVersion | None:
         raise NotImplementedError
@@ -127,6 +138,8 @@ class StacCatalogue(CataloguePush):
         for name in there.keys() - items.keys():
             self._call(partial(api.delete_item, dataset_id, name))
         last = self._collection(manifest, promotion.sequence, promotion.version_id)
+        if (tombstone := tombstone_of(promotion)) is not None:
+            last[WITHDRAWN] = tombstone
         self._call(lambda: api.ensure_collection(last))
 
     def _collection(self, manifest: Manifest, sequence: int, version_id: str) -> dict[str, Any]:
@@ -180,6 +193,9 @@ class DcatRecord(CataloguePush):
     def _record(self, promotion: Promotion, manifest: Manifest) -> dict[str, Any]:
         document = dcat.dataset(manifest, self._located(manifest))
         document["@context"] = {**document["@context"], "kfm": "urn:kfm:terms:"}
+        tombstone = tombstone_of(promotion)
+        if tombstone is not None:
+            document["kfm:withdrawn"] = tombstone
         return {**document, "dcat:version": str(promotion.sequence), "kfm:versionId": promotion.version_id}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -16,7 +16,7 @@ from kfm.model.next_steps import run_command
 from kfm.model.records import Asset, Item, Manifest, Promotion
 from kfm.model.templates import safe_path
 from kfm.ports import Files, Ids, Objects
-from kfm.publish.catalogue import documents, in_data_folder
+from kfm.publish.catalogue import Tombstone, documents, in_data_folder, tombstone_of
 from kfm.system import os_trouble
 
 Linking = Literal["versions", "objects", "never"]
@@ -70,12 +70,12 @@ class VersionBuilder:
         self._linking = linking
         self._folders: dict[str, None] = {}  # in the order in which they were made
 
-    def build(self, manifest: Manifest) -> None:
+    def build(self, manifest: Manifest, tombstone: Tombstone | None = None) -> None:
         """Everything of this version, durable when this returns (but for the folder's own name)."""
         self._files.mkdir(self._into)
         self._folders = {self._into: None}
         known = self._earlier_assets()
-        for name, data in documents(manifest, in_data_folder).items():
+        for name, data in documents(manifest, in_data_folder, tombstone).items():
             self._place_document(name, data)
         for item in manifest.items:
             for asset in item.assets:
@@ -364,7 +364,8 @@ class LocalTree:
         final = f"{folder}/versions/{version_name(promotion)}"
         if not self._holds(final, promotion):
             earlier = f"{folder}/versions/{shown}" if shown else None
-            VersionBuilder(self._files, self._objects, building, earlier, self._linking).build(manifest)
+            builder = VersionBuilder(self._files, self._objects, building, earlier, self._linking)
+            builder.build(manifest, tombstone_of(promotion))
             self._settle(folder, building, promotion)
         self._files.fsync_dir(f"{folder}/versions")  # also when another process made it
 
@@ -506,6 +507,21 @@ class LocalTree:
             error.filename = error.filename or folder
             trouble = os_trouble(error)
             raise TargetUnavailable(f"{self.name}: {trouble.text}", remedy=trouble.remedy) from error
+
+    def purge(
+        self,
+        dataset_id: str,
+        gone: Sequence[Promotion],
+        blobs: Collection[str],
+        check: Callable[[], None] = lambda: None,
+    ) -> int:
+        """Remove these versions; returns how many were there. Files lie in their version's folder, so none is
+        left over."""
+        del blobs
+        check()
+        if not self._files.exists(f"{self._folder(dataset_id)}/versions"):
+            return 0
+        return len(self.discard(dataset_id, map(version_name, gone)))
 
     def _discard(self, folder: str, names: set[str]) -> list[str]:
         shown = self._shown(folder)

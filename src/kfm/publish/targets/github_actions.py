@@ -9,12 +9,13 @@ A job's output file can only be appended to, so this is for one process of one j
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from kfm.model.errors import TargetUnavailable
 from kfm.model.quantities import readable_size
 from kfm.model.records import Manifest, Promotion
 from kfm.ports import Files, Ids, Objects
+from kfm.publish.catalogue import tombstone_of
 from kfm.publish.publisher import MASKED
 from kfm.publish.targets.folder import (
     VersionBuilder,
@@ -81,7 +82,7 @@ class GithubActions:
             return reported
         final = f"{folder}/{version_name(promotion)}"
         if not self._files.exists(final):
-            self._build(folder, final, manifest)
+            self._build(folder, final, promotion, manifest)
         if self._output_path:
             self._append(self._output_path, outputs(output_values(promotion, final), self._ids))
         if self._summary_path:
@@ -89,10 +90,34 @@ class GithubActions:
         self._files.create(f"{folder}/{_REPORTED}{version_name(promotion)}").close()
         return promotion.sequence
 
-    def _build(self, folder: str, final: str, manifest: Manifest) -> None:
+    def purge(
+        self,
+        dataset_id: str,
+        gone: Sequence[Promotion],
+        blobs: Collection[str],
+        check: Callable[[], None] = lambda: None,
+    ) -> int:
+        """Remove these versions from this machine. What a job has uploaded is GitHub's, and out of reach."""
+        del blobs
+        folder = f"{self._folder}/{require_folder_name(dataset_id)}"
+        there = [name for name in map(version_name, gone) if self._files.exists(f"{folder}/{name}")]
+        try:
+            for name in there:
+                check()
+                trash = f"{folder}/.building-{self._ids.new()}"
+                self._files.rename(f"{folder}/{name}", trash)  # a version is whole or gone
+                remove_tree(self._files, trash)
+        except OSError as error:
+            raise TargetUnavailable(
+                f"{self.name}: {error.strerror or error} ({error.filename or folder})."
+            ) from error
+        return len(there)
+
+    def _build(self, folder: str, final: str, promotion: Promotion, manifest: Manifest) -> None:
         building = f"{folder}/.building-{self._ids.new()}"
         try:
-            VersionBuilder(self._files, self._objects, building, None, "never").build(manifest)
+            builder = VersionBuilder(self._files, self._objects, building, None, "never")
+            builder.build(manifest, tombstone_of(promotion))
             self._files.rename(building, final)
             self._files.fsync_dir(folder)
         finally:

@@ -4,13 +4,15 @@
     <dataset>/versions/00000012-0123456789ab/…    documents, never overwritten
     <dataset>/blobs/sha256/ab/cdef…               files, under their hash
 
+Where something is withdrawn, the version has a `withdrawn.json`, and the pointer leads to it.
+
 The pointer's ETag is the fence: it is read before the head, and the put is refused if anybody moved
 the pointer since. So what is replaced is what was read, and what was read had a lower sequence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -19,7 +21,7 @@ from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import BackendUnavailable, CircuitOpen, StoreCorrupt, TargetUnavailable
 from kfm.model.records import Asset, Manifest, Promotion, Record
 from kfm.ports import Bucket, Objects
-from kfm.publish.catalogue import documents
+from kfm.publish.catalogue import WITHDRAWN, documents, tombstone_of
 from kfm.publish.targets.folder import COPY_BYTES, is_head, lost, require_folder_name, version_name
 from kfm.publish.targets.shown import ShownVersion, is_done
 
@@ -39,6 +41,7 @@ class Pointer(Record, frozen=True):
     version_id: str
     manifest: str  # relative to the pointer
     collection: str
+    withdrawn: str | msgspec.UnsetType = msgspec.UNSET  # the tombstone, where something is withdrawn
 
 
 class BucketTree:
@@ -105,8 +108,41 @@ class BucketTree:
                 except StoreCorrupt as error:
                     raise lost(manifest, item, error) from error
         folder = f"{root}versions/{version_name(promotion)}/"
-        for name, data in documents(manifest, lambda asset: "../../" + blob_key(asset)).items():
+        made = documents(manifest, lambda asset: "../../" + blob_key(asset), tombstone_of(promotion))
+        for name, data in made.items():
             self._bucket.put(folder + name, data, if_none_match=True)
+
+    def purge(
+        self,
+        dataset_id: str,
+        gone: Sequence[Promotion],
+        blobs: Collection[str],
+        check: Callable[[], None] = lambda: None,
+    ) -> int:
+        """Remove these versions and blobs; returns how many objects were removed.
+
+        Documents go first: a version that a reader finds by its address is whole, or has no manifest."""
+        root = f"{self._prefix}{require_folder_name(dataset_id)}/"
+        removed = 0
+        try:
+            for promotion in gone:
+                folder = f"{root}versions/{version_name(promotion)}/"
+                keys = sorted((stat.key for stat in self._bucket.list(folder)), key=_manifest_first)
+                for key in keys:
+                    check()
+                    self._bucket.delete(key)
+                removed += len(keys)
+            for sha256 in sorted(blobs):
+                key = root + sha256_key(sha256)
+                if self._bucket.head(key) is not None:
+                    check()
+                    self._bucket.delete(key)
+                    removed += 1
+        except CircuitOpen:
+            raise
+        except (BackendUnavailable, OSError) as error:
+            raise TargetUnavailable(f"{self.name}: {error}") from error
+        return removed
 
     def _chunks(self, asset: Asset) -> Iterator[bytes]:
         size = 0
@@ -129,6 +165,7 @@ class BucketTree:
             version_id=promotion.version_id,
             manifest=f"{folder}/manifest.json",
             collection=f"{folder}/collection.json",
+            withdrawn=f"{folder}/{WITHDRAWN}" if tombstone_of(promotion) else msgspec.UNSET,
         )
         body = canonical_bytes(msgspec.to_builtins(pointer)) + b"\n"
         key = f"{root}current.json"
@@ -137,5 +174,13 @@ class BucketTree:
         return self._bucket.put(key, body, if_match=etag)
 
 
+def _manifest_first(key: str) -> tuple[bool, str]:
+    return not key.endswith("/manifest.json"), key
+
+
 def blob_key(asset: Asset) -> str:
-    return f"blobs/sha256/{asset.sha256[:2]}/{asset.sha256[2:]}"
+    return sha256_key(asset.sha256)
+
+
+def sha256_key(sha256: str) -> str:
+    return f"blobs/sha256/{sha256[:2]}/{sha256[2:]}"

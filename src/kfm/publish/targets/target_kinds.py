@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
@@ -213,3 +213,13 @@ class Noop:
     ) -> int | None:
         found = head()
         return found[0].sequence if found else None
+
+    def purge(
+        self,
+        dataset_id: str,
+        gone: Sequence[Promotion],
+        blobs: Collection[str],
+        check: Callable[[], None] = lambda: None,
+    ) -> int:
+        del dataset_id, gone, blobs, check
+        return 0

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from kfm.model.gates import cause_and_remedy, replay_gate
 from kfm.model.next_steps import approve_command
-from kfm.model.quantities import counted, moment, short_id
+from kfm.model.quantities import counted, moment, short_id, stopped
 from kfm.model.quarantine import Approval
 from kfm.model.replays import Replay
 from kfm.model.settings import Settings
-from kfm.reports.explain.sentences import Explanation, Ref, Sentence, stopped
+from kfm.reports.explain.sentences import Explanation, Ref, Sentence
 from kfm.reports.quarantine import is_open
 from kfm.reports.state_words import UNITS, by_word
 
@@ -23,6 +23,7 @@ _THEN = {
     "replay": "`kfm replay run {subject} --confirm --rationale TEXT`",
     "release": "it is due, and tried by a service or `kfm retry --due`",
     "update": "its request runs by itself",
+    "standing": "runs of {subject} need no other approval",
 }
 
 
@@ -45,12 +46,17 @@ def _approval_reason(ledger: LedgerReader, one: Approval, now_ms: int) -> str:
     if one.status == "rejected":
         said = f"at {moment(one.rejected_at_ms or 0)}: {one.rejection_rationale}"
         return f"{name} was rejected by {one.rejected_by} {stopped(said)} It can be requested anew."
+    if one.status == "superseded":
+        return f"{name} was superseded by a newer preview, or has ended with its request."
+    if one.status == "revoked":
+        said = f"at {moment(one.revoked_at_ms or 0)}: {one.revocation_rationale}"
+        return f"{name} was revoked by {one.revoked_by} {stopped(said)}"
     if one.status == "requested":
         if not is_open(ledger, one):
             return f"{name} can't be approved any more: what it is about has changed. Request it anew."
         who = f"another person than {one.requested_by}, with the role approve"
         return f"{name} waits for approval. Who can give it: {who}: `{approve_command(one.request_id)}`."
-    if one.used_at_ms is not None:
+    if one.used_at_ms is not None and one.kind != "standing":
         return f"{name} was approved, and used at {moment(one.used_at_ms)} by {one.used_by}."
     if one.expires_at_ms is not None and one.expires_at_ms <= now_ms:
         return f"{name} was approved and lapsed unused at {moment(one.expires_at_ms)}. Request it anew."

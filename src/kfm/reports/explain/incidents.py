@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kfm.model.breaker import Breaker, providers_of
-from kfm.model.incidents import Incident
-from kfm.model.quantities import counted, moment, short_id
+from kfm.model.incidents import Incident, Kind, incident_step
+from kfm.model.quantities import counted, moment, short_id, stopped
 from kfm.model.settings import Settings
 from kfm.reports.blockers import lifting, open_circuits
 from kfm.reports.breakers import breaker_document, breaker_text
-from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_link, of_run, stopped
+from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_link, of_run
 from kfm.reports.incidents import incident_document, incident_text
 from kfm.reports.next_steps import step_of_run
 
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 SUBJECT = "provider:"  # what entries of the audit log about one begin with
 SHOWN_MAX = 5
+NOT_OF_RUNS: dict[Kind, str] = {
+    "overdue": "It is resolved once each window is there, or dismissed.",
+    "approval-waiting": "It is resolved once each request is decided, or has lapsed.",
+    "withdrawn": "It is resolved once every target shows it.",
+}
 
 
 def explain_breaker(ledger: LedgerReader, settings: Settings, breaker: Breaker, now_ms: int) -> Explanation:
@@ -49,7 +54,7 @@ def explain_breaker(ledger: LedgerReader, settings: Settings, breaker: Breaker, 
 
 def explain_incident(ledger: LedgerReader, settings: Settings, found: Incident, now_ms: int) -> Explanation:
     ref = Ref(type="incident", id=found.incident_id)
-    name, said = f"Incident {found.incident_id}", incident_text(incident_document(found))
+    name, said = f"Incident {found.incident_id}", incident_text(incident_document(found, ledger.silences()))
     if found.state == "resolved":
         reason = f"{name} is resolved since {moment(found.resolved_at_ms or 0)}: {said}."
     else:
@@ -63,11 +68,13 @@ def explain_incident(ledger: LedgerReader, settings: Settings, found: Incident, 
             record=ref,
         )
     ]
-    for run_id in ledger.incident_subjects(found.cause, SHOWN_MAX):
-        run = ledger.run(run_id)
+    for subject in ledger.incident_subjects(found.cause, SHOWN_MAX):
+        run = ledger.run(subject)
         if run is not None:
             said = f"{run.error_code}: {run.error_message}" if run.error_code else run.status
-            chain.append(of_run(stopped(f"It affects run {run_id}: {said}"), run))
+            chain.append(of_run(stopped(f"It affects run {subject}: {said}"), run))
+        elif found.kind in NOT_OF_RUNS:
+            chain.append(Sentence(text=f"It affects {subject}.", record=ref))
     return Explanation(
         kind="incident", id=found.incident_id, reason=Sentence(text=reason, record=ref), chain=tuple(chain)
     )
@@ -83,5 +90,9 @@ def _way_out(ledger: LedgerReader, settings: Settings, found: Incident, now_ms: 
     run = ledger.run(found.subject)
     step = step_of_run(ledger, run, now_ms, settings) if run is not None else None
     if step is not None:
-        return f"It is resolved once its source succeeds. Next: {step.line}"
-    return f"It is resolved once its source succeeds; else an operator closes it: `{close}`."
+        return f"It is resolved once its window succeeds. Next: {step.line}"
+    if found.kind in NOT_OF_RUNS:
+        asked = incident_step(found, ledger.incident_subject(found.cause, found.subject), masked=False)
+        assert asked is not None, "it is open"
+        return f"{NOT_OF_RUNS[found.kind]} Next ({asked.who}): {asked.sentence}: `{asked.command}`."
+    return f"It is resolved once its window succeeds; else an operator closes it: `{close}`."

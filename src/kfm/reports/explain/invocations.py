@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kfm.model.errors import WaitsUntil
 from kfm.model.gates import cause_and_remedy, combine, utc_text
-from kfm.model.quantities import counted, moment, span
+from kfm.model.quantities import counted, moment, span, stopped
 from kfm.model.records import GateResult, Invocation, Run
 from kfm.model.requests import ADOPTED, SYNCHRONOUS, UpdateRequest
 from kfm.model.retry_budgets import NOT_RETRIED
@@ -22,7 +22,6 @@ from kfm.reports.explain.sentences import (
     of_link,
     of_request,
     of_run,
-    stopped,
 )
 from kfm.reports.requests import NAMED_MAX, named
 from kfm.reports.runs import word_of_run
@@ -279,6 +278,7 @@ _ENDED = {
     "noop": "was unchanged",
     "failed": "failed",
     "refused": "was refused",
+    "absent": "ended without data",
 }
 
 

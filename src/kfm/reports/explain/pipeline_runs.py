@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kfm.model.errors import UnhashableInput
-from kfm.model.quantities import counted, duration, moment, readable_size
+from kfm.model.quantities import counted, duration, moment, readable_size, stopped
 from kfm.model.records import Node, Run
 from kfm.model.run_state import UNCHANGED, Pass
 from kfm.ports import RunStates
 from kfm.reports.explain.inputs import InputChange, changes, outside, upstream
-from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_run, stopped
+from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_run
 from kfm.reports.state_words import NODES, of_pipeline_run
 
 HISTORY_MAX = 1000

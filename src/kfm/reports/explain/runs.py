@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kfm.model.errors import UsageError
 from kfm.model.gates import cause_and_remedy
 from kfm.model.next_steps import NextStep, work_command
-from kfm.model.quantities import counted, duration, moment, span
+from kfm.model.quantities import counted, duration, moment, span, stopped
 from kfm.model.quarantine import RetryState
 from kfm.model.records import Invocation, Promotion, Record, Run, half
 from kfm.model.retry_budgets import RetryLimits, budget_ends_ms, grant_usage, limits_of, prospect
@@ -28,7 +28,6 @@ from kfm.reports.explain.sentences import (
     of_promotion,
     of_row,
     of_run,
-    stopped,
 )
 from kfm.reports.next_steps import step_of_run
 

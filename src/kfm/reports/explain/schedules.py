@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kfm.model.quantities import duration, moment
+from kfm.model.quantities import duration, moment, stopped
 from kfm.model.schedules import Schedule, ScheduleState, next_instant
 from kfm.model.settings import Settings
 from kfm.reports.blockers import blockers_of, lifting
-from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_link, stopped
+from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_link
 from kfm.reports.state_words import of_scheduled_time
 
 if TYPE_CHECKING:

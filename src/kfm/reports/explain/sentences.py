@@ -101,9 +101,3 @@ def of_promotion(text: str, promotion: Promotion) -> Sentence:
 
 def of_inputs(text: str, fingerprint: str) -> Sentence:
     return Sentence(text=text, record=Ref(type="inputs", id=fingerprint))
-
-
-def stopped(text: str) -> str:
-    """As a sentence that ends."""
-    text = text.rstrip()
-    return text if text.endswith((".", "!", "?", "…", "`")) else f"{text}."

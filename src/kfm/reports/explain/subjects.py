@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from kfm.model.errors import UsageError, all_errors
 from kfm.model.incidents import Incident
-from kfm.model.quantities import moment
+from kfm.model.quantities import moment, stopped
 from kfm.model.quarantine import Approval
 from kfm.model.records import Invocation, Run
 from kfm.model.replays import Replay
@@ -18,7 +18,7 @@ from kfm.model.settings import Settings
 from kfm.reports.blockers import blockers_of, lifting
 from kfm.reports.explain.invocations import explain_invocation, explain_request
 from kfm.reports.explain.runs import READ_MAX, explain_attempt, explain_run, newest
-from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_link, of_promotion, stopped
+from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_link, of_promotion
 from kfm.reports.lookup import (
     SHOWN_CHARS_MAX,
     approvals_in,
@@ -369,7 +369,7 @@ def _in_pipelines(
 
             known = [name for name, _ in found.graph]
             raise UsageError(
-                f"Run {found.run_id} has no node `{node}`{did_you_mean(node, known)}.",
+                stopped(f"Run {found.run_id} has no node `{node}`{did_you_mean(node, known)}"),
                 remedy=f"`kfm graph {found.run_id}` shows them.",
             )
         return None

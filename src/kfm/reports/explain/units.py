@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from kfm.model.breaker import Breaker
 from kfm.model.gates import cause_and_remedy, switch_gate
 from kfm.model.next_steps import unit_step
-from kfm.model.quantities import counted, duration, moment
+from kfm.model.quantities import counted, duration, moment, stopped
 from kfm.model.records import GateResult, Switch, Unit
 from kfm.model.requests import UpdateRequest
 from kfm.model.retry_budgets import unit_policy
 from kfm.model.settings import Settings
 from kfm.model.units import StoredUnit, UnitTransition, catalogued, tries
 from kfm.reports.blockers import Blocker, lifting, open_circuits, refusing
-from kfm.reports.explain.sentences import Explanation, Ref, Sentence, stopped
+from kfm.reports.explain.sentences import Explanation, Ref, Sentence
 from kfm.reports.state_words import of_request
 
 if TYPE_CHECKING:

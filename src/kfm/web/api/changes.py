@@ -6,12 +6,14 @@ from typing import Any
 
 from kfm.model import keys
 from kfm.model.errors import UsageError, WindowError
-from kfm.model.records import GovernanceEntry, Window, governance_entry, justified
+from kfm.model.incidents import Incident
+from kfm.model.records import GovernanceEntry, Justification, Window, governance_entry, justified
 from kfm.model.requests import UpdateRequest
 from kfm.model.roles import is_person
 from kfm.model.settings import SourceSettings
 from kfm.model.times import parse_rfc3339, rfc3339
 from kfm.reports.breakers import breaker_document
+from kfm.reports.incidents import incident_document, silence_document
 from kfm.reports.quarantine import approval_document, held_document
 from kfm.reports.requests import request_document
 from kfm.reports.schedules import backfill_document, state_document
@@ -208,6 +210,50 @@ def reset_breaker(call: ApiCall) -> Any:
     return {"breaker": breaker_document(after, app.ledger.now_ms(), app.settings), "was": before.state}
 
 
+def _by(call: ApiCall) -> Justification:
+    body, said = call.body, call.app.loaded.discretion.said
+    return justified(said, call.identity.subject, body.rationale, body.ticket, body.actor)
+
+
+def _incident(call: ApiCall) -> Incident:
+    wanted = call.path["incident_id"]
+    known: list[Incident] = call.app.ledger.find_incidents(wanted)
+    found = [one for one in known if one.incident_id == wanted]
+    if not found:
+        raise missing("incident")
+    return found[0]
+
+
+def acknowledge_incident(call: ApiCall) -> Any:
+    from kfm.service import incidents
+
+    seen = incidents.acknowledge_incident(call.app, _incident(call), _by(call))
+    return {"incident": incident_document(seen, call.app.ledger.silences())}
+
+
+def silence_incident(call: ApiCall) -> Any:
+    return _silence(call, f"incident:{_incident(call).incident_id}")
+
+
+def silence_dataset(call: ApiCall) -> Any:
+    from kfm.service import incidents
+
+    scope = f"dataset:{call.path['dataset_id']}"
+    if not incidents.is_silenceable(call.app, call.path["dataset_id"]):
+        raise missing("dataset")
+    return _silence(call, scope)
+
+
+def _silence(call: ApiCall, scope: str) -> Any:
+    from kfm.service import incidents
+
+    if call.body.until is None:
+        incidents.end_silence(call.app, scope, _by(call))
+        return {"scope": scope, "silence": None}
+    made = incidents.silence(call.app, scope, parse_rfc3339(call.body.until), _by(call))
+    return {"scope": scope, "silence": silence_document(made)}
+
+
 def release(call: ApiCall) -> Any:
     """Request the release; a second person has to approve it."""
     from kfm.service.approvals import request_release
@@ -267,6 +313,35 @@ def reject(call: ApiCall) -> Any:
         claimed_actor=body.actor,
     )
     return {"request": approval_document(app.ledger.approval(request_id))}
+
+
+def revoke_approval(call: ApiCall) -> Any:
+    from kfm.service.approvals import revoke
+
+    app, body, request_id = call.app, call.body, call.path["request_id"]
+    approval = app.ledger.approval(request_id)
+    if approval is None:
+        raise missing("request")
+    revoke(app, approval, actor=call.identity.subject, rationale=body.rationale, claimed_actor=body.actor)
+    return {"request": approval_document(app.ledger.approval(request_id))}
+
+
+def stand(call: ApiCall) -> Any:
+    from kfm.service import approvals
+
+    app, body, source_id = call.app, call.body, call.path["source_id"]
+    if source_id not in {source.id for source in app.settings.sources}:
+        raise missing("source")
+    approval = approvals.stand(
+        app,
+        source_id,
+        identity=call.identity,
+        until=body.until,
+        rationale=body.rationale,
+        ticket=body.ticket,
+        claimed_actor=body.actor,
+    )
+    return {"request": approval_document(approval)}
 
 
 def set_switch(call: ApiCall) -> Any:

@@ -11,7 +11,7 @@ from kfm.model.requests import UpdateRequest
 from kfm.model.schedules import Schedule
 from kfm.reports.audit import entry_document, page_of_entries
 from kfm.reports.breakers import breaker_document
-from kfm.reports.incidents import incident_document, notification_document
+from kfm.reports.incidents import incident_document, incident_next_step, notification_document
 from kfm.reports.next_steps import step_of_held
 from kfm.reports.quarantine import approval_document, held_document, is_open, objects_of
 from kfm.reports.requests import request_document, shown_request
@@ -237,7 +237,8 @@ def incidents(call: ApiCall) -> Any:
         call.app.ledger.incidents(state=None if query["all"] else "open", limit=query["limit"] + 1),
         query["limit"],
     )
-    return {"incidents": [incident_document(one) for one in found], "more": more}
+    silences = call.app.ledger.silences()
+    return {"incidents": [incident_document(one, silences) for one in found], "more": more}
 
 
 def one_incident(call: ApiCall) -> Any:
@@ -249,9 +250,10 @@ def one_incident(call: ApiCall) -> Any:
     if wanted != incident.incident_id and call.visibility.hides_record(incident):
         raise missing("incident")  # a cause can be computed: finding it would confirm a guess
     return {
-        "incident": incident_document(incident),
+        "incident": incident_document(incident, ledger.silences()),
         "subjects": ledger.incident_subjects(incident.cause, SUBJECTS_MAX),
         "told": [notification_document(one) for one in ledger.hook_deliveries(incident.cause)],
+        "next_step": incident_next_step(ledger, incident),
     }
 
 
@@ -268,14 +270,27 @@ def approvals(call: ApiCall) -> Any:
         ]
     else:
         found = ledger.approvals(state=call.query["state"], limit=call.query["limit"])
-    return {"requests": [approval_document(one) for one in found]}
+    return {"requests": [{**approval_document(one), "excluded_by": _excluded(ledger, one)} for one in found]}
+
+
+def _excluded(ledger: Any, one: Any) -> str | None:
+    from kfm.reports.approvals import excluded_by
+
+    found = excluded_by(ledger, one)
+    return None if found is None else found.sentence
 
 
 def one_approval(call: ApiCall) -> Any:
     approval = call.app.ledger.approval(call.path["request_id"])
     if approval is None:
         raise missing("request")
-    return {"request": approval_document(approval)}
+    from kfm.runs import plan as plans
+    from kfm.service.approvals import plan_of, shown_approval
+
+    ledger = call.app.ledger
+    plan = plan_of(ledger, approval)
+    preview = plans.render_text(plan).splitlines() if plan is not None else []
+    return {"request": shown_approval(ledger, call.app.settings, approval, plan), "preview": preview}
 
 
 def audit(call: ApiCall) -> Any:

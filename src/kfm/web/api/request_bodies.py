@@ -40,6 +40,12 @@ class Reason(Record, frozen=True):
     actor: Behalf | None = None
 
 
+class Silenced(Reason, frozen=True, kw_only=True):
+    """A silence."""
+
+    until: Time | None = None  # None: the silence ends now
+
+
 class Start(Reason, frozen=True, kw_only=True):
     """An update of one source."""
 
@@ -63,6 +69,12 @@ class SetSwitch(Reason, frozen=True, kw_only=True):
     """A position of a kill switch."""
 
     position: Literal["running", "paused", "stopped"]
+
+
+class Stand(Reason, frozen=True, kw_only=True):
+    """A standing approval of a source."""
+
+    until: str
 
 
 class Backfill(Reason, frozen=True, kw_only=True):

@@ -92,8 +92,9 @@ class _Description(_Answering):
 
 
 class _Nowhere(_Answering):
-    async def _to(self, _request: Request) -> Response:
-        raise Problem(404, "No such path; /openapi.json describes the API.")
+    async def _to(self, request: Request) -> Response:
+        base = str(request.scope.get("root_path", ""))
+        raise Problem(404, f"No such path; {base}/openapi.json describes the API.")
 
 
 class _Address(_Answering):

@@ -14,7 +14,7 @@ from kfm.model.errors import BranchProtected, UsageError
 from kfm.model.run_state import BeginPass, Fence, Head
 from kfm.system import SystemClock
 from tests.conformance.db import ledgers
-from tests.conformance.run_state.backends import START_MS, Pipeline, Place
+from tests.conformance.run_state.backends import START_MS, Pipeline, Place, digest
 from tests.lakefs_server import Server, serving
 
 pytestmark = pytest.mark.req("RS-5")
@@ -114,6 +114,18 @@ def test_a_reverted_merge_is_forgotten(scene: Scene) -> None:
         ("tiles", "wind", "map", "page"), "r1"
     )
     assert reruns(known) == {}
+
+
+@pytest.mark.req("RS-10")
+def test_a_revert_within_one_run_brings_its_earlier_result_back(scene: Scene) -> None:
+    """A run that was resumed with other inputs, and reverted there, is known by what it made first."""
+    main = scene.on("main")
+    main.go("r1", tiles="1")
+    main.go("r1", tiles="2")
+    scene.revert(scene.branches.log("main")[0].commit_id)
+    (head,) = main.go("r2").values()
+    assert (head.run_id, head.inputs_hash) == ("r1", digest("inputs of 1"))
+    assert head.outputs_hash == digest("1")
 
 
 @pytest.mark.req("RS-10")

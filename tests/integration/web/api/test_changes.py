@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kfm.model.roles import ROLES
+from kfm.model.times import rfc3339
 from kfm.web.api.operation_table import OPERATIONS
 from kfm.web.api.operations import Operation
 from tests.integration.web.api.world import World
@@ -30,6 +31,7 @@ def body_of(operation: Operation) -> dict[str, Any]:
     more: dict[str, dict[str, Any]] = {
         "Start": {"source": "river"},
         "SetSwitch": {"position": "paused"},
+        "Silenced": {},
         "Backfill": {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"},
     }
     assert operation.body is not None
@@ -211,6 +213,27 @@ def test_a_circuit_is_reset(world: World) -> None:
     assert world.change("/breakers/unknown/reset").status_code == 404
     (entry,) = world.entries("breaker-reset")
     assert (entry["actor"], entry["rationale"]) == ("ann", "it is well")
+
+
+@pytest.mark.req("DAT-10")
+def test_incidents_are_acknowledged_and_silenced(world: World) -> None:
+    """A person has seen one, or wants to hear no more for a while: both are on record, and are shown."""
+    (incident,) = (one for one in world.get("/incidents")["incidents"] if one["about"] == "dataset")
+    path = f"/incidents/{incident['incident_id']}"
+    seen = world.change(f"{path}/acknowledge", rationale="I look into it")
+    assert (seen.status_code, seen.json()["incident"]["acknowledged_by"]) == (200, "ann")
+    assert world.change(f"{path}/acknowledge").status_code == 422
+    for place in (path, f"/datasets/{incident['name']}"):
+        until = rfc3339(world.opened().ledger.now_ms() + 3_600_000)
+        quiet = world.change(f"{place}/silence", until=until, rationale="known")
+        assert (quiet.status_code, quiet.json()["silence"]["until"]) == (200, until), quiet.text
+        assert world.get(path)["incident"]["silenced_until"] == until
+        assert world.change(f"{place}/silence", rationale="over").json()["silence"] is None
+        assert world.get(path)["incident"]["silenced_until"] is None
+    assert world.change("/datasets/unknown/silence", until=until).status_code == 404
+    assert world.change("/incidents/unknown/acknowledge").status_code == 404
+    assert len(world.entries("incident-acknowledged")) == 1
+    assert len(world.entries("incident-silenced")) == 2
 
 
 @pytest.mark.req("GOV-3")

@@ -54,6 +54,8 @@ def test_no_such_address(world: World) -> None:
     problem(world.ask("GET", "/runs/unknown"), 404)
     problem(world.ask("GET", "/runs/%00"), 404)
     problem(world.ask("GET", "/runs/%F0%9F%8C%8A"), 404)
+    assert "/api/v1/openapi.json describes the API" in problem(world.ask("GET", "/nowhere"), 404)["detail"]
+    assert world.ask("GET", "/openapi.json").status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -46,18 +46,27 @@ FROM breakers WHERE provider = :provider FOR UPDATE
 -- name: incidents.get_for_update
 SELECT
   cause, incident_id, about, name, kind, error_class, error_code, message, subject, state, occurrence, changes,
-  affected, opened_at_ms, last_at_ms, resolved_at_ms
+  affected, opened_at_ms, last_at_ms, resolved_at_ms, acknowledged_at_ms, acknowledged_by, escalated_at_ms
 FROM incidents WHERE cause = :cause FOR UPDATE
 
 -- name: approvals.usable
 SELECT request_id FROM approvals
-WHERE request_id = :request_id AND kind = 'attempt' AND state = 'approved' AND used_at_ms IS NULL
-  AND expires_at_ms > :now_ms AND digest = :digest
+WHERE request_id = :request_id AND state = 'approved' AND digest = :digest AND revoked_at_ms IS NULL
+  AND ((kind = 'attempt' AND used_at_ms IS NULL AND expires_at_ms > :now_ms)
+    OR (kind = 'update' AND (used_at_ms IS NOT NULL OR expires_at_ms > :now_ms))
+    OR (kind = 'standing' AND expires_at_ms > :now_ms))
 FOR UPDATE
 
 -- name: approvals.get_for_update
 SELECT
   request_id, kind, subject, digest, requested_by, requested_at_ms, rationale, ticket, state, approved_by,
   approved_at_ms, approval_rationale, about, dataset_id, requested_names, expires_at_ms, used_by,
-  used_attempt, used_at_ms, rejected_by, rejected_at_ms, rejection_rationale
+  used_attempt, used_at_ms, rejected_by, rejected_at_ms, rejection_rationale, terms, fingerprint, base_sequence,
+  superseded_by, revoked_by, revoked_at_ms, revocation_rationale
 FROM approvals WHERE request_id = :request_id FOR UPDATE
+
+-- name: approvals.usable_change
+SELECT request_id FROM approvals
+WHERE request_id = :request_id AND kind = 'change' AND state = 'approved' AND used_at_ms IS NULL
+  AND expires_at_ms > :now_ms AND digest = :digest
+FOR UPDATE

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kfm.model.breaker import recovered_at_ms
-from kfm.model.incidents import SEVERITY, Incident
+from kfm.model.incidents import SEVERITY, Incident, Silence, condition
 from kfm.model.next_steps import approve_command
 from kfm.model.quantities import counted, moment
 from kfm.model.quarantine import Approval
 from kfm.model.records import Record
 from kfm.reports import blockers as reports
+from kfm.reports.incidents import incident_care, incident_document
 from kfm.web.console.state_words import Word, word
 from kfm.web.console.visit import Visit, short
 
@@ -65,11 +68,12 @@ def recovering(visit: Visit) -> list[str]:
 # --- incidents, approvals ----------------------------------------------------------------
 
 
-def incident(each: Incident) -> ShownTrouble:
+def incident(each: Incident, silences: Sequence[Silence]) -> ShownTrouble:
     if each.about == "provider":
         text = f"circuit open after {counted(each.affected, 'failure')} in a row"
     else:
-        text = f"{each.error_code} ({each.error_class}), {counted(each.affected, 'run')}, {each.kind}"
+        text = condition(each.kind, each.affected, each.error_code, each.error_class)
+    text += incident_care(incident_document(each, silences))
     return ShownTrouble(
         word=word(SEVERITY[each.kind]),
         name=f"{each.about} {each.name}",

@@ -116,7 +116,10 @@ def view(visit: Visit) -> Overview:
     failed = failures(visit.context.settings, reader)
     held = reader.held(state="held", limit=HELD_SHOWN_MAX)
     figures = reader.ahead()
-    incidents = [blockers.incident(each) for each in reader.incidents(state="open", limit=SHOWN_MAX)]
+    silences = reader.silences()
+    incidents = [
+        blockers.incident(each, silences) for each in reader.incidents(state="open", limit=SHOWN_MAX)
+    ]
     asked = [blockers.approval(each) for each in reader.approvals(state="requested", limit=SHOWN_MAX)]
     coming, coming_more = due(visit)
     shown = [_failed(visit, run) for run in failed[: blockers.FAILED_SHOWN_MAX]]

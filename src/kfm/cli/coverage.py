@@ -1,0 +1,311 @@
+"""`kfm coverage` and `kfm dismiss`: the state of every window; windows that will never have data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from kfm.cli.options import session_options
+from kfm.cli.output import clipped, duration, short_id, table
+from kfm.cli.session import CommandSession
+from kfm.model.completeness import WINDOW_STATES, WindowVerdict
+from kfm.model.errors import Busy, Halted, RationaleRequired, UsageError, WindowError
+from kfm.model.quantities import counted, did_you_mean, moment
+
+LINES_MAX = 200  # windows that are listed one by one, the newest; JSON has all
+
+
+@click.command()
+@click.argument("dataset", metavar="[DATASET]", required=False)
+@click.option("--from", "start", metavar="TIME", help="Only windows that end after this date or time.")
+@click.option("--to", "end", metavar="TIME", help="Only windows that begin before this date or time.")
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(WINDOW_STATES),
+    multiple=True,
+    help="Only windows in this state; may be repeated.",
+)
+@session_options
+def command(
+    session: CommandSession,
+    dataset: str | None,
+    start: str | None,
+    end: str | None,
+    states: tuple[str, ...],
+) -> None:
+    """Show the state of every expected window of a dataset; without DATASET, how each dataset is.
+
+    Windows are expected by the enabled schedules of a source, or by its `expect`; what was asked for is
+    expected, too. Each is published, unchanged, empty (upstream says that there is nothing), running,
+    waiting, overdue (past its time, and still asked for), failed, quarantined, refused, missing (past its
+    time, and no longer asked for), withdrawn or dismissed.
+
+    The dataset is failing, late, incomplete (older windows are missing under newer data), paused, never
+    (nothing is published) or fresh, by all its windows, whatever --from, --to and --state choose. The
+    watermark is the end of the last window up to which none is open.
+    """
+    if dataset is None:
+        if start or end or states:
+            raise UsageError("--from, --to and --state are about one dataset: name it.")
+        _summary(session)
+        return
+    from kfm.datasets.completeness import completeness_of
+    from kfm.reports.coverage import coverage_document
+
+    with session.app(read_only=True) as app:
+        require_dataset(app.settings, dataset)
+        now_ms = app.ledger.now_ms()
+        found = completeness_of(app, now_ms).coverage(dataset)
+        start_ms, end_ms = span_of(app, dataset, start, end)
+    windows = [
+        one
+        for one in found.windows
+        if (start_ms is None or one.end_ms > start_ms)
+        and (end_ms is None or one.start_ms < end_ms)
+        and (not states or one.state in states)
+    ]
+    document = coverage_document(found.health, windows, dict(found.objectives), now_ms)
+    session.emit(document, _lines(found, windows, now_ms), rows=document["windows"])
+    if len(windows) > LINES_MAX and session.output == "text":
+        session.note(f"the last {LINES_MAX} windows are listed; --from, --to, --state and --json show others")
+
+
+def _summary(session: CommandSession) -> None:
+    from kfm.datasets.completeness import completeness_of
+    from kfm.reports.coverage import cause_text, health_document
+
+    with session.app(read_only=True) as app:
+        completeness = completeness_of(app)
+        found = [completeness.health(one.id) for one in app.settings.datasets]
+    documents = [{"dataset_id": one.dataset_id, **health_document(one)} for one in found]
+    rows = [
+        (
+            one.dataset_id,
+            one.state,
+            str(one.expected),
+            moment(one.watermark_ms)[:16] if one.watermark_ms is not None else "-",
+            duration(one.lag_ms) if one.lag_ms else "-",
+            clipped("; ".join(map(cause_text, one.causes)), 100),
+        )
+        for one in found
+    ]
+    header = ("DATASET", "HEALTH", "WINDOWS", "WATERMARK (UTC)", "LAG", "WHY")
+    lines = table(header, rows) if rows else ["the configuration has no datasets"]
+    session.emit({"datasets": documents}, lines, rows=documents)
+
+
+def _lines(found: Any, windows: Sequence[WindowVerdict], now_ms: int) -> list[str]:
+    from kfm.reports.coverage import calendar, cause_text, why
+
+    health = found.health
+    counts = ", ".join(f"{health.counts[state]} {state}" for state in WINDOW_STATES if state in health.counts)
+    lines = [f"{health.dataset_id} is {health.state}"]
+    lines += [f"  {cause_text(cause)}" for cause in health.causes]
+    lines += [f"windows    {counts}" if counts else "windows    none is expected, and none was asked for"]
+    if health.watermark_ms is not None:
+        lines.append(f"watermark  {moment(health.watermark_ms)}: no window before it is open")
+    if health.lag_ms:
+        lines.append(f"lag        {duration(health.lag_ms)} past its time")
+    lines += [f"due        {name}: {text}" for name, text in found.objectives.items()]
+    for source_id in dict.fromkeys(one.source_id for one in windows):
+        lines += ["", f"{source_id}:", *calendar([one for one in windows if one.source_id == source_id])]
+    if windows:
+        header = ("WINDOW (UTC)", "STATE", "DUE (UTC)", "SOURCE", "RUN OR REQUEST", "WHY")
+        rows = [
+            (
+                f"{moment(one.start_ms)[:16]} … {moment(one.end_ms)[:16]}",
+                one.state,
+                moment(one.due_ms)[:16],
+                one.source_id,
+                short_id(one.run_id or one.request_id or "-"),
+                clipped(why(one)),
+            )
+            for one in windows[-LINES_MAX:]
+        ]
+        lines += ["", *table(header, rows)]
+    return lines
+
+
+# --- selection -------------------------------------------------------------------------
+
+
+def require_dataset(settings: Any, dataset: str) -> None:
+    if settings.declared(dataset) is None:
+        known = [one.id for one in settings.datasets]
+        raise UsageError(
+            f"There is no dataset `{dataset}`{did_you_mean(dataset, known)}",
+            remedy="`kfm coverage` lists the datasets.",
+        )
+
+
+def sources_of(settings: Any, dataset: str) -> list[Any]:
+    """The sources of a dataset, without those that a sync publishes."""
+    members = {member for source in settings.sources for member in source.members}
+    return [one for one in settings.sources if one.dataset == dataset and one.id not in members]
+
+
+def span_of(
+    app: Any, dataset: str | None, start: str | None, end: str | None
+) -> tuple[int | None, int | None]:
+    """--from and --to in the zone of the dataset's sources, where they have one; else in UTC."""
+    from kfm.model.windows import parse_instant
+
+    sources = app.settings.sources if dataset is None else sources_of(app.settings, dataset)
+    zones = {source.time_zone for source in sources}
+    zone = zones.pop() if len(zones) == 1 else "UTC"
+    start_ms = None if start is None else parse_instant(start, zone)
+    end_ms = None if end is None else parse_instant(end, zone)
+    if start_ms is not None and end_ms is not None and end_ms <= start_ms:
+        raise WindowError("--to is not after --from.")
+    return start_ms, end_ms
+
+
+# --- dismiss ---------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("dataset", metavar="DATASET")
+@click.argument("windows", metavar="WINDOW...", nargs=-1, required=True)
+@click.option("--source", metavar="ID", help="Only of this source, where the dataset has several.")
+@click.option("--undo", is_flag=True, help="Expect these windows again.")
+@click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
+@click.option("--rationale", metavar="TEXT", help="Why no data will come. Required.")
+@click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
+@session_options
+def dismiss_command(
+    session: CommandSession, dataset: str, windows: tuple[str, ...], undo: bool, **options: Any
+) -> None:
+    """Settle windows that will never have data.
+
+    WINDOW is written as for `kfm run --window`: P1D, 2026-01-01/P1D, START/END. One that spans several
+    windows means each of them that has no data. What is quarantined of them is resolved, what waits for them
+    is cancelled, and the reason is entered in the audit log; all in one transaction. Should data come after
+    all, it counts.
+
+    A window that is running, halted for review, or has data is not dismissed: then nothing is.
+
+    Exit code 5: one of them is running. 3: one of them is halted.
+    """
+    if not (options["rationale"] or "").strip():
+        raise RationaleRequired("A window is dismissed with --rationale TEXT.")
+    from kfm.datasets.completeness import completeness_of
+    from kfm.model.records import governance_entry, justified
+    from kfm.reports.coverage import window_document
+    from kfm.runs.outcome import sweep
+
+    with session.app() as app:
+        require_dataset(app.settings, dataset)
+        sweep(app.writer, app.liveness)
+        coverage = completeness_of(app).coverage(dataset)
+        meant = _meant(app, dataset, options["source"], windows, coverage.windows, undo=undo)
+        said = app.loaded.discretion.said
+        by = justified(said, app.actor, options["rationale"], options["ticket"], options["actor"])
+        entry = governance_entry(
+            "window-expected-again" if undo else "window-dismissed",
+            dataset,
+            app.ledger.now_ms(),
+            by,
+            windows=[f"{one.source_id} {_span(one)}" for one in meant],
+        )
+        store = app.writer.windows()
+        wanted = [_dismissal(one, dataset, by) for one in meant]
+        answer = store.undismiss(wanted, entry) if undo else store.dismiss(wanted, entry)
+        _require_done(answer)
+        now = completeness_of(app).coverage(dataset)
+    chosen = {(one.source_id, one.start_ms, one.end_ms) for one in meant}
+    left = [one for one in now.windows if (one.source_id, one.start_ms, one.end_ms) in chosen]
+    word = "expected again" if undo else "dismissed"
+    documents = [window_document(one) for one in left]
+    session.emit(
+        {"dataset_id": dataset, "undone": undo, "windows": documents},
+        [f"{word}  {one.source_id}  {_span(one)}, {one.state} before" for one in meant],
+        rows=documents,
+    )
+    session.note(f"{dataset} is {now.health.state}")
+
+
+def _dismissal(one: WindowVerdict, dataset: str, by: Any) -> Any:
+    from kfm.model.completeness import Dismissal
+
+    return Dismissal(
+        source_id=one.source_id,
+        dataset_id=dataset,
+        start_ms=one.start_ms,
+        end_ms=one.end_ms,
+        actor=by.actor,
+        rationale=by.rationale or "",
+        ticket=by.ticket,
+    )
+
+
+def _span(one: Any) -> str:
+    return f"{moment(one.start_ms)[:16]} … {moment(one.end_ms)[:16]} UTC"
+
+
+def _meant(
+    app: Any,
+    dataset: str,
+    source_id: str | None,
+    specs: Sequence[str],
+    known: Sequence[WindowVerdict],
+    *,
+    undo: bool,
+) -> list[WindowVerdict]:
+    """The windows that were named, each once, in order; an error where one names none that can be settled."""
+    from kfm.model.windows import resolve_window
+
+    sources = [one for one in sources_of(app.settings, dataset) if source_id in (None, one.id)]
+    if not sources:
+        raise UsageError(
+            f"The dataset {dataset} has no source {source_id or 'of its own'}.",
+            remedy=f"`kfm coverage {dataset}` shows its sources.",
+        )
+    chosen: dict[tuple[str, int, int], WindowVerdict] = {}
+    for spec in specs:
+        inside = []
+        for source in sources:
+            window = resolve_window(spec, source.time_zone, app.ledger.now_ms())
+            inside += [
+                one
+                for one in known
+                if one.source_id == source.id
+                and window.start_ms <= one.start_ms
+                and one.end_ms <= window.end_ms
+            ]
+        fitting = [
+            one for one in inside if (one.state == "dismissed") == undo and (undo or not one.is_settled)
+        ]
+        if not fitting:
+            raise WindowError(
+                _none(dataset, spec, inside, undo=undo), remedy=f"`kfm coverage {dataset}` lists them."
+            )
+        chosen |= {(one.source_id, one.start_ms, one.end_ms): one for one in fitting}
+    return [chosen[key] for key in sorted(chosen, key=lambda key: (key[1], key[2], key[0]))]
+
+
+def _none(dataset: str, spec: str, inside: Sequence[WindowVerdict], *, undo: bool) -> str:
+    if not inside:
+        return f"No window of {dataset} that is expected, or was asked for, lies in {spec[:64]}."
+    states = ", ".join(sorted({one.state for one in inside}))
+    return f"Of {counted(len(inside), 'window')} in {spec[:64]} none {'is dismissed' if undo else 'is open'}: {states}."
+
+
+def _require_done(answer: Any) -> None:
+    if answer.answer in ("dismissed", "undone"):
+        return
+    where = f"{answer.window.source_id} {_span(answer.window)}"
+    if answer.answer == "running":
+        raise Busy(
+            f"The window {where} is running; nothing was dismissed.", remedy="Try again when it has ended."
+        )
+    if answer.answer == "halted":
+        raise Halted(
+            f"The window {where} is halted for review; nothing was dismissed.",
+            remedy="`kfm quarantine list` shows what two persons decide about first.",
+        )
+    raise UsageError(
+        f"The window {where} has changed meanwhile; nothing was changed.", remedy="Look again, and repeat."
+    )

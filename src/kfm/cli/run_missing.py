@@ -1,0 +1,174 @@
+"""`kfm run --missing`: the frozen list of windows without data, then requests for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kfm.cli.coverage import require_dataset, sources_of, span_of
+from kfm.cli.output import clipped, instant, one_line, table
+from kfm.cli.session import CommandSession
+from kfm.model.completeness import ASKED_FOR
+from kfm.model.errors import UsageError
+from kfm.model.quantities import counted, moment
+from kfm.reports.state_words import of_request
+
+STATES = (*ASKED_FOR, "empty")
+NEEDS_APPROVAL = 3
+LISTED_MAX = 200
+
+
+def run_missing(session: CommandSession, options: dict[str, Any], *, by_person: bool) -> int:
+    """Show the list; with --yes, --digest or a person's yes, ask for all of it and work it off."""
+    for name, option in (("window", "--window"), ("plan", "--plan"), ("correction", "--correction")):
+        if options.get(name):
+            raise UsageError(f"--missing chooses windows by itself: leave {option} out.")
+    from kfm.service.missing_windows import ask_for_missing, plan_missing, require_same
+
+    with session.app(read_only=bool(options["dry_run"])) as app:
+        chosen = _chosen(app, options["dataset"], options["sources"])
+        span = span_of(app, options["dataset"], options["start"], options["end"])
+        states = options["states"] or ASKED_FOR
+        plan = plan_missing(app, chosen, states, *span)
+        if options["digest"]:
+            require_same(plan, options["digest"])
+        _show(session, plan)
+        if options["dry_run"] or not plan.windows or not _wanted(session, plan, options["digest"]):
+            return _ended(session, plan, [], [], 0)
+        require_same(plan_missing(app, chosen, states, *span), plan.digest)
+        asked, approvals = ask_for_missing(
+            app,
+            plan,
+            rationale=options["rationale"],
+            ticket=options["ticket"],
+            claimed_actor=options["actor"],
+            by_person=by_person or session.yes,
+        )
+        session.note(f"{counted(len(asked), 'window')} asked for; the requests are kept: `kfm requests list`")
+        return _worked_off(session, app, plan, asked, approvals)
+
+
+def _chosen(app: Any, dataset: str | None, sources: Sequence[str]) -> list[str]:
+    from kfm.cli.run import choose
+
+    if dataset is None:
+        return choose(app.settings, sources)
+    if sources:
+        raise UsageError("Name a dataset, or sources with --source, not both.")
+    require_dataset(app.settings, dataset)
+    return [source.id for source in sources_of(app.settings, dataset)]
+
+
+def _wanted(session: CommandSession, plan: Any, digest: str | None) -> bool:
+    if digest or session.yes:
+        return True
+    if not session.at_terminal:
+        session.note(f"nothing was asked for: repeat it with --yes, or with --digest {plan.digest}")
+        return False
+    return session.confirm(f"Ask for {counted(len(plan.windows), 'window')}?")
+
+
+def _show(session: CommandSession, plan: Any) -> None:
+    """The list on stderr where the result is JSON, else on stdout."""
+    if session.output != "text":
+        return
+    rows = [
+        (
+            f"{moment(one.start_ms)[:16]} … {moment(one.end_ms)[:16]}",
+            one.source_id,
+            one.state,
+            clipped(one.reason or one.why),
+        )
+        for one in plan.windows[:LISTED_MAX]
+    ]
+    lines = table(("WINDOW (UTC)", "SOURCE", "STATE", "WHY"), rows) if rows else ["no window is missing"]
+    if len(plan.windows) > LISTED_MAX:
+        lines.append(f"… and {len(plan.windows) - LISTED_MAX} more")
+    lines += [
+        f"skipped  {one.source_id}  {moment(one.start_ms)[:16]} … {moment(one.end_ms)[:16]}: {one.reason}"
+        for one in plan.skipped[:LISTED_MAX]
+    ]
+    if plan.windows:
+        approve = sum(one.action == "approve" for one in plan.windows)
+        needs = f", {approve} of them with another person's approval" if approve else ""
+        lines += ["", f"{counted(len(plan.windows), 'window')}{needs}; list {plan.digest}"]
+    session.emit(None, lines)
+
+
+def _worked_off(
+    session: CommandSession, app: Any, plan: Any, asked: Sequence[Any], approvals: Sequence[Any]
+) -> int:
+    from kfm.cli.run import worst
+    from kfm.service.scheduler import work_off
+
+    codes: list[int] = []
+    ended: dict[str, Any] = {}
+
+    def told(request: Any, in_vain: bool) -> None:
+        ended[request.request_id] = request
+        codes.append(1 if in_vain else {"failed": 1, "refused": 3}.get(request.outcome or "", 0))
+        word = of_request(request.state, request.outcome, request.blocked_by)
+        span = f"{moment(request.window_start_ms)[:16]} … {moment(request.window_end_ms)[:16]}"
+        place = f"{len(ended)}/{len(asked)}"
+        session.note(
+            f"{place}  {word}  {request.source_id}  {span}  {clipped(request.reason or '')}".rstrip()
+        )
+
+    if asked:
+        work_off(app, list(asked), told)
+    for one in plan.windows:
+        if one.action == "approve":
+            codes.append(NEEDS_APPROVAL)
+            session.note(
+                f"needs a second person  {one.source_id}  {moment(one.start_ms)[:16]}: {one_line(one.reason)}"
+            )
+    for one in approvals:
+        session.note(f"requested  {one.request_id}: another person has to approve it")
+    now = [ended.get(one.request_id, one) for one in asked]
+    return _ended(session, plan, now, approvals, worst(codes))
+
+
+def _ended(
+    session: CommandSession, plan: Any, asked: Sequence[Any], approvals: Sequence[Any], code: int
+) -> int:
+    """The document of all of it."""
+    requests = {(one.source_id, one.window_start_ms, one.window_end_ms): one for one in asked}
+
+    def document(one: Any) -> dict[str, Any]:
+        request = requests.get((one.source_id, one.start_ms, one.end_ms))
+        return {
+            "source_id": one.source_id,
+            "dataset_id": one.dataset_id,
+            "window_start": instant(one.start_ms),
+            "window_end": instant(one.end_ms),
+            "state": one.state,
+            "why": one.why,
+            "action": one.action,
+            "reason": one.reason or None,
+            "request_id": request.request_id if request else None,
+            "request_state": request.state if request else None,
+            "outcome": request.outcome if request else None,
+        }
+
+    if session.output != "text":
+        documents = [document(one) for one in plan.windows]
+        session.emit(
+            {
+                "digest": plan.digest,
+                "made_at": instant(plan.made_at_ms),
+                "windows": documents,
+                "skipped": [document(one) for one in plan.skipped],
+                "asked_for": len(asked),
+                "approvals": [one.request_id for one in approvals],
+                "exit_code": code,
+            },
+            (),
+            rows=documents,
+        )
+    elif asked:
+        counts: dict[str, int] = {}
+        for one in asked:
+            word = of_request(one.state, one.outcome, one.blocked_by)
+            counts[word] = counts.get(word, 0) + 1
+        session.note(", ".join(f"{count} {word}" for word, count in counts.items()))
+    return code

@@ -1,0 +1,1 @@
+"""The life of datasets: completeness, rollback, withdrawal, derived datasets."""

@@ -1,0 +1,581 @@
+"""Changes of a dataset by a person: planned by reading, frozen by a digest, applied in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from kfm.model.canonical import canonical_bytes
+from kfm.model.dataset_changes import (
+    OBJECTS,
+    ApplyChange,
+    ChangeKind,
+    DatasetChange,
+    Withdrawal,
+    active,
+    against_rollback,
+    blobs_of,
+    only_removes,
+    purgeable,
+    purged,
+    span_words,
+    without,
+)
+from kfm.model.errors import ContentGone, LockHeld, NotApproved, PlanDrifted, UsageError
+from kfm.model.gates import combine, refusal, rights_gate
+from kfm.model.input_hash import sha256_text
+from kfm.model.quantities import counted, did_you_mean
+from kfm.model.quarantine import Approval
+from kfm.model.records import Justification, Manifest, Promotion, Record, Switch, governance_entry
+from kfm.model.settings import DatasetSettings
+from kfm.ports import PurgingProjection
+from kfm.publish.manifest import ChangeTally, VersionChange, diff, merge_items, tally, version_id
+
+if TYPE_CHECKING:
+    from kfm.model.records import Window
+    from kfm.runs.kernel import Kernel
+
+PROMOTIONS_MAX = 1_000_000
+APPROVALS_MAX = 1000
+RUNS_MAX = 1000
+COLLECTOR = "gc"
+TAG = "dataset-change/1"
+Reach = Literal["artifacts", "previews", "derived", "target", "history", "ledger", "backups", "copies"]
+
+
+class TargetEffect(Record, frozen=True):
+    """What a target shows now; after the change it shows the new version."""
+
+    target: str
+    kind: str
+    shows: int | None
+
+
+class OutOfReach(Record, frozen=True):
+    """Copies that the change does not remove: a person has to look there."""
+
+    what: Reach
+    name: str
+    detail: str
+
+
+class PurgePreview(Record, frozen=True):
+    """What a purge removes for good."""
+
+    versions: tuple[int, ...]
+    blobs: int
+    bytes: int
+    shared: int  # blobs that stay: another kept version needs them
+
+
+class ChangePlan(Record, frozen=True):
+    """What a change does, and nothing else: applied to anything else it is refused."""
+
+    kfm: str
+    kind: ChangeKind
+    dataset_id: str
+    base_sequence: int
+    base_version_id: str
+    sequence: int | None
+    version_id: str | None
+    to_sequence: int | None
+    source_id: str | None
+    window_start_ms: int | None
+    window_end_ms: int | None
+    lifts: tuple[str, ...]
+    pauses: str | None
+    items_removed: tuple[str, ...]
+    tally: ChangeTally
+    changes: tuple[VersionChange, ...]
+    targets: tuple[TargetEffect, ...]
+    purge: PurgePreview | None
+    out_of_reach: tuple[OutOfReach, ...]
+    digest: str = ""
+
+
+class PreparedChange(Record, frozen=True):
+    """A plan with what it is made of."""
+
+    plan: ChangePlan
+    manifest: Manifest | None
+    withdrawal: Withdrawal | None
+    collections: int  # the fence of garbage collection before the objects were looked at
+    rights_of: DatasetSettings
+
+
+def digest_of(plan: ChangePlan) -> str:
+    document = msgspec.to_builtins(replace(plan, digest=""))
+    return sha256_text(canonical_bytes(document))
+
+
+# --- planning ----------------------------------------------------------------------------
+
+
+def plan_rollback(kernel: Kernel, dataset_id: str, to_sequence: int) -> PreparedChange:
+    """The content of an earlier version as a new one, described and licensed as the dataset is now."""
+    head, manifest = _head(kernel, dataset_id)
+    collections = _collections(kernel)
+    known = kernel.ledger.change_reader().withdrawals(dataset_id)
+    target = kernel.ledger.promotion(dataset_id, to_sequence)
+    old = kernel.ledger.manifest(target.version_id) if target is not None else None
+    if target is None or old is None:
+        raise UsageError(
+            f"{dataset_id} has no version {to_sequence}; the newest is {head.sequence}.",
+            remedy=f"`kfm dataset show {dataset_id}` lists its versions.",
+        )
+    if to_sequence == head.sequence:
+        raise UsageError(f"{dataset_id} shows version {to_sequence} already.")
+    _require_content(kernel, dataset_id, to_sequence, old, known)
+    declared = kernel.dataset_now(dataset_id)
+    if declared is not None:
+        made = merge_items(old, declared, (), "merge")
+    else:
+        made = replace(manifest, items=old.items)
+    plan = _plan(
+        kernel, "rollback", head, manifest, made, pauses=f"dataset:{dataset_id}", to_sequence=to_sequence
+    )
+    return PreparedChange(
+        plan=plan,
+        manifest=made,
+        withdrawal=None,
+        collections=collections,
+        rights_of=declared or _as_published(manifest),
+    )
+
+
+def _require_content(
+    kernel: Kernel, dataset_id: str, sequence: int, manifest: Manifest, known: Sequence[Withdrawal]
+) -> None:
+    against = against_rollback(sequence, manifest, known)
+    if against is not None:
+        one, why = against
+        raise ContentGone(
+            f"Version {sequence} of {dataset_id} holds what was {why} with version {one.since_sequence}: "
+            f"{span_words(one)}."
+        )
+    lacking = [sha256 for sha256 in sorted(blobs_of((manifest,))) if not kernel.objects.has(sha256)]
+    if lacking:
+        raise ContentGone(
+            f"{counted(len(lacking), 'object')} of version {sequence} of {dataset_id} "
+            f"{'was' if len(lacking) == 1 else 'were'} collected.",
+            remedy="Choose a newer version, or raise limits.versions_kept for the next time.",
+        )
+
+
+def plan_withdrawal(
+    kernel: Kernel,
+    dataset_id: str,
+    window: Window | None = None,
+    source_id: str | None = None,
+    *,
+    purge: bool = False,
+    retires: bool = False,
+) -> PreparedChange:
+    """The head without what is withdrawn; which may be nothing of it yet: it then stays away."""
+    head, manifest = _head(kernel, dataset_id)
+    withdrawal = Withdrawal(
+        change_id="",
+        dataset_id=dataset_id,
+        source_id=source_id or "",
+        start_ms=window.start_ms if window else None,
+        end_ms=window.end_ms if window else None,
+        retires=retires,
+        purge=purge,
+        reason="",
+        since_sequence=head.sequence + 1,
+        withdrawn_at_ms=0,
+    )
+    for one in active(kernel.ledger.change_reader().withdrawals(dataset_id)):
+        same = (one.source_id, one.start_ms, one.end_ms) == (
+            withdrawal.source_id,
+            withdrawal.start_ms,
+            withdrawal.end_ms,
+        )
+        if same and one.retires == retires and (one.purge or not purge):
+            raise UsageError(
+                f"{span_words(one)} of {dataset_id} is withdrawn already, since version {one.since_sequence}."
+            )
+    made = without(manifest, withdrawal)
+    kind: ChangeKind = "retire" if retires else "withdraw"
+    preview = _purge_preview(kernel, head, made, withdrawal) if purge else None
+    plan = _plan(kernel, kind, head, manifest, made, window=window, source_id=source_id, purge=preview)
+    return PreparedChange(
+        plan=plan,
+        manifest=made,
+        withdrawal=withdrawal,
+        collections=_collections(kernel),
+        rights_of=kernel.dataset_now(dataset_id) or _as_published(manifest),
+    )
+
+
+def plan_lift(
+    kernel: Kernel, dataset_id: str, window: Window | None = None, source_id: str | None = None
+) -> PreparedChange:
+    """Let what is withdrawn be published again. Nothing comes back by itself."""
+    head, manifest = _head(kernel, dataset_id)
+    span = (source_id or "", window.start_ms if window else None, window.end_ms if window else None)
+    known = active(kernel.ledger.change_reader().withdrawals(dataset_id))
+    lifted = [one for one in known if (one.source_id, one.start_ms, one.end_ms) == span]
+    if not lifted:
+        there = "; ".join(span_words(one) for one in known) or "nothing"
+        raise UsageError(
+            f"{dataset_id}: that is not withdrawn. Withdrawn is {there}.",
+            remedy=f"`kfm dataset show {dataset_id}` shows each with the command that lifts it.",
+        )
+    plan = _plan(kernel, "lift", head, manifest, None, window=window, source_id=source_id)
+    plan = _digested(replace(plan, lifts=tuple(sorted(one.change_id for one in lifted))))
+    return PreparedChange(
+        plan=plan,
+        manifest=None,
+        withdrawal=None,
+        collections=_collections(kernel),
+        rights_of=kernel.dataset_now(dataset_id) or _as_published(manifest),
+    )
+
+
+def _head(kernel: Kernel, dataset_id: str) -> tuple[Promotion, Manifest]:
+    found = kernel.ledger.head(dataset_id)
+    if found is None:
+        known = sorted({head.dataset_id for head in kernel.ledger.heads()})
+        raise UsageError(
+            f"Nothing of a dataset `{dataset_id}` is published{did_you_mean(dataset_id, known)}",
+            remedy="`kfm dataset list` lists what is.",
+        )
+    return found
+
+
+def _collections(kernel: Kernel) -> int:
+    lock = kernel.ledger.lock(COLLECTOR)
+    assert lock is not None, "the first migration makes it"
+    return lock.fence
+
+
+def _as_published(manifest: Manifest) -> DatasetSettings:
+    """A dataset that is not configured any more, as its last version describes it."""
+    return DatasetSettings(
+        id=manifest.dataset_id,
+        domain=manifest.domain,
+        title=manifest.title,
+        keywords=manifest.keywords,
+        rights=manifest.rights,
+    )
+
+
+def _plan(
+    kernel: Kernel,
+    kind: ChangeKind,
+    head: Promotion,
+    old: Manifest,
+    new: Manifest | None,
+    *,
+    window: Window | None = None,
+    source_id: str | None = None,
+    purge: PurgePreview | None = None,
+    pauses: str | None = None,
+    to_sequence: int | None = None,
+) -> ChangePlan:
+    after = {item.id for item in new.items} if new is not None else {item.id for item in old.items}
+    return _digested(
+        ChangePlan(
+            kfm=TAG,
+            kind=kind,
+            dataset_id=head.dataset_id,
+            base_sequence=head.sequence,
+            base_version_id=head.version_id,
+            sequence=head.sequence + 1 if new is not None else None,
+            version_id=version_id(new) if new is not None else None,
+            to_sequence=to_sequence,
+            source_id=source_id,
+            window_start_ms=window.start_ms if window else None,
+            window_end_ms=window.end_ms if window else None,
+            lifts=(),
+            pauses=pauses,
+            items_removed=tuple(item.id for item in old.items if item.id not in after),
+            tally=tally(old, new or old),
+            changes=tuple(diff(old, new)) if new is not None else (),
+            targets=_targets(kernel, head.dataset_id) if new is not None else (),
+            purge=purge,
+            out_of_reach=_out_of_reach(kernel, head.dataset_id, purge)
+            if kind in ("withdraw", "retire")
+            else (),
+        )
+    )
+
+
+def _digested(plan: ChangePlan) -> ChangePlan:
+    return replace(plan, digest=digest_of(plan))
+
+
+def _targets(kernel: Kernel, dataset_id: str) -> tuple[TargetEffect, ...]:
+    shown = kernel.ledger.projected()
+    kinds = {target.name or target.kind: target.kind for target in kernel.settings.publish}
+    return tuple(
+        TargetEffect(target=one.name, kind=kinds.get(one.name, ""), shows=shown.get((dataset_id, one.name)))
+        for one in kernel.projections
+    )
+
+
+def _purge_preview(kernel: Kernel, head: Promotion, made: Manifest, withdrawal: Withdrawal) -> PurgePreview:
+    ledger, gone, kept, numbers = kernel.ledger, [], [made], []
+    for promotion in ledger.promotions(head.dataset_id, limit=PROMOTIONS_MAX):
+        manifest = ledger.manifest(promotion.version_id)
+        if manifest is not None and purged(promotion.sequence, manifest, (withdrawal,)):
+            gone.append(manifest)
+            numbers.append(promotion.sequence)
+        elif manifest is not None:
+            kept.append(manifest)
+    for other in ledger.heads():
+        if other.dataset_id != head.dataset_id:
+            recent = ledger.promotions(other.dataset_id, limit=max(1, kernel.settings.limits.versions_kept))
+            kept += [one for each in recent if (one := ledger.manifest(each.version_id)) is not None]
+    sizes = {asset.sha256: asset.size for one in gone for item in one.items for asset in item.assets}
+    going = purgeable(gone, kept)
+    return PurgePreview(
+        versions=tuple(sorted(numbers)),
+        blobs=len(going),
+        bytes=sum(sizes[sha256] for sha256 in going),
+        shared=len(sizes) - len(going),
+    )
+
+
+def _out_of_reach(kernel: Kernel, dataset_id: str, purge: PurgePreview | None) -> tuple[OutOfReach, ...]:
+    """What this can't remove, by name where the ledger or the configuration has one."""
+    found = []
+    configured = {one.name for one in kernel.projections}
+    for (dataset, target), sequence in sorted(kernel.ledger.projected().items()):
+        if dataset == dataset_id and target not in configured:
+            detail = f"It is not configured any more, and showed version {sequence}."
+            found.append(OutOfReach(what="target", name=target, detail=detail))
+    if purge is not None:
+        found += [
+            OutOfReach(what="history", name=one.name, detail="This kind of target keeps its history.")
+            for one in kernel.projections
+            if not isinstance(one, PurgingProjection)
+        ]
+    runs = kernel.ledger.runs(dataset_id=dataset_id, limit=RUNS_MAX)
+    if runs:
+        many = f"{counted(len(runs), 'run')}{' or more' if len(runs) == RUNS_MAX else ''}"
+        detail = f"Logs, traces and reports of {many}; of fetched bytes they have names, sizes and hashes."
+        found.append(OutOfReach(what="artifacts", name=kernel.runs_folder, detail=detail))
+        detail = "Previews that were kept for approvals, and exported plans: names and hashes of files."
+        found.append(OutOfReach(what="previews", name="requests", detail=detail))
+    for source in kernel.settings.sources:
+        if dataset_id in (getattr(source, "datasets", None) or ()):
+            detail = f"The dataset {source.dataset} is made from it."
+            found.append(OutOfReach(what="derived", name=source.dataset, detail=detail))
+    return (
+        *found,
+        OutOfReach(
+            what="ledger", name="ledger", detail="It keeps names, sizes and hashes of files, for good."
+        ),
+        OutOfReach(what="backups", name="backups", detail="Of the ledger, the object store and the targets."),
+        OutOfReach(what="copies", name="readers", detail="Copies, mirrors and caches of readers."),
+    )
+
+
+# --- policies ----------------------------------------------------------------------------
+
+
+def approval_of(kernel: Kernel, plan: ChangePlan) -> Approval | None:
+    """An approval of exactly this plan that can still be used."""
+    now_ms = kernel.ledger.now_ms()
+    known = kernel.ledger.approvals(
+        state="approved", subject=subject_of(plan.dataset_id), limit=APPROVALS_MAX
+    )
+    usable = (
+        one
+        for one in known
+        if one.kind == "change"
+        and one.digest == plan.digest
+        and one.used_at_ms is None
+        and (one.expires_at_ms or 0) > now_ms
+    )
+    return min(usable, key=lambda one: (one.expires_at_ms, one.request_id), default=None)
+
+
+def subject_of(dataset_id: str) -> str:
+    return f"change:{dataset_id}"
+
+
+def actions_of(kernel: Kernel, prepared: PreparedChange) -> tuple[str, ...]:
+    """What the policies are asked about. What adds nothing for readers is no publication."""
+    plan = prepared.plan
+    if plan.kind == "rollback":
+        found = kernel.ledger.head(plan.dataset_id)
+        adds = prepared.manifest is not None and not only_removes(
+            found[1] if found else None, prepared.manifest
+        )
+        return ("rollback", "publish") if adds else ("rollback",)
+    if plan.kind == "lift":
+        return ("lift",)
+    return (plan.kind, "purge") if plan.purge is not None else (plan.kind,)
+
+
+def needs_approval(kernel: Kernel, prepared: PreparedChange, by: Justification) -> bool:
+    """Does a policy ask for a second person? Raises where it refuses even then."""
+    if approval_of(kernel, prepared.plan) is not None:
+        _require_allowed(kernel, prepared, by, approved=True)
+        return False
+    if _refusals(kernel, prepared, by, approved=False) is None:
+        return False
+    _require_allowed(kernel, prepared, by, approved=True)
+    return True
+
+
+def _require_allowed(kernel: Kernel, prepared: PreparedChange, by: Justification, *, approved: bool) -> None:
+    refused = _refusals(kernel, prepared, by, approved=approved)
+    if refused is not None:
+        raise refused
+
+
+def _refusals(
+    kernel: Kernel, prepared: PreparedChange, by: Justification, *, approved: bool
+) -> Exception | None:
+    dataset = prepared.rights_of
+    context: dict[str, Any] = {
+        "trigger": "manual",
+        "rationale": by.rationale or "",
+        "ticket": by.ticket or "",
+        "approvals": [dataset.id] if approved else [],
+        "halted": False,
+        "is_dry_run": False,
+        "people": bool(kernel.settings.people),
+    }
+    for action in actions_of(kernel, prepared):
+        results = list(kernel.policies.decide(action, dataset, by.actor, context))
+        if action == "publish":
+            results.append(rights_gate(dataset))
+        decision = combine(results)
+        if not decision.allowed:
+            return refusal(decision)
+    return None
+
+
+# --- applying ----------------------------------------------------------------------------
+
+
+def apply(
+    kernel: Kernel, prepared: PreparedChange, by: Justification, scopes: tuple[str, ...]
+) -> DatasetChange:
+    """All of the plan in one transaction, or nothing. Targets are brought up to date by whoever calls."""
+    plan, store = prepared.plan, kernel.store
+    if needs_approval(kernel, prepared, by):
+        raise NotApproved("A second person has to approve this change first.")
+    approval = approval_of(kernel, plan)
+    change = DatasetChange(
+        change_id=kernel.ids.new(),
+        dataset_id=plan.dataset_id,
+        kind=plan.kind,
+        base_sequence=plan.base_sequence,
+        sequence=plan.sequence,
+        to_sequence=plan.to_sequence,
+        digest=plan.digest,
+        actor=by.actor,
+        rationale=by.rationale or "",
+        ticket=by.ticket,
+        changed_at_ms=store.now_ms(),
+        plan=canonical_bytes(msgspec.to_builtins(plan)).decode(),
+    )
+    kernel.liveness.claim(kernel.worker_id)
+    answer = store.dataset_changes().apply(
+        _request(kernel, prepared, change, by, scopes, approval), kernel.liveness.is_dead
+    )
+    if answer.answer == "busy":
+        assert answer.lock is not None
+        holder = answer.lock.holder.run_id if answer.lock.holder else "?"
+        raise LockHeld(
+            f"Run {holder} is at work under {answer.lock.scope}.",
+            remedy=f"Wait for its end, or stop it first: kfm switch set stopped --dataset {plan.dataset_id} "
+            "--rationale TEXT",
+        )
+    if answer.answer == "not-approved":
+        raise NotApproved("The approval was used or has lapsed meanwhile.")
+    if answer.answer != "applied":
+        raise drifted(
+            plan, "objects were collected" if answer.answer == "collected" else "the head has moved"
+        )
+    return replace(change, sequence=answer.sequence)
+
+
+def drifted(plan: ChangePlan, why: str) -> PlanDrifted:
+    return PlanDrifted(
+        f"The plan was made for version {plan.base_sequence} of {plan.dataset_id}; since then {why}.",
+        remedy="Look at the change again: the same command without --yes and --plan shows it.",
+    )
+
+
+def _request(
+    kernel: Kernel,
+    prepared: PreparedChange,
+    change: DatasetChange,
+    by: Justification,
+    scopes: tuple[str, ...],
+    approval: Approval | None,
+) -> ApplyChange:
+    plan, withdrawal = prepared.plan, prepared.withdrawal
+    if withdrawal is not None:
+        withdrawal = replace(withdrawal, change_id=change.change_id, reason=change.rationale)
+    pause, entries = None, [_entry(kernel, prepared, change, by)]
+    if plan.pauses is not None:
+        why = f"Rolled back to version {plan.to_sequence} as version {plan.sequence}: {change.rationale}"
+        pause = Switch(
+            scope=plan.pauses,
+            position="paused",
+            rationale=why,
+            actor=by.actor,
+            set_at_ms=change.changed_at_ms,
+        )
+        paused_by = Justification(actor=by.actor, rationale=why, ticket=by.ticket)
+        entries.append(
+            governance_entry(
+                "switch",
+                plan.pauses,
+                change.changed_at_ms,
+                paused_by,
+                position="paused",
+                change_id=change.change_id,
+            )
+        )
+    purging = plan.purge is not None
+    places = (*tuple(f"target:{one.target}" for one in plan.targets), OBJECTS) if purging else ()
+    return ApplyChange(
+        change=change,
+        scopes=scopes,
+        collections=prepared.collections,
+        version_id=plan.version_id,
+        manifest=prepared.manifest,
+        withdrawal=withdrawal,
+        lifts=plan.lifts,
+        pause=pause,
+        places=places,
+        approval=(approval.request_id, approval.digest) if approval is not None else None,
+        entries=tuple(entries),
+    )
+
+
+def _entry(kernel: Kernel, prepared: PreparedChange, change: DatasetChange, by: Justification) -> Any:
+    """A change that makes a version is a promotion in the chain, as each run's is."""
+    plan = prepared.plan
+    facts: dict[str, Any] = {
+        "dataset_id": plan.dataset_id,
+        "change": plan.kind,
+        "digest": plan.digest,
+        "policies": kernel.policies.bundle_id,
+        "removed": plan.tally.removed,
+    }
+    if plan.to_sequence is not None:
+        facts["to_sequence"] = plan.to_sequence
+    if plan.window_start_ms is not None:
+        facts |= {"window_start_ms": plan.window_start_ms, "window_end_ms": plan.window_end_ms}
+    if plan.source_id:
+        facts["source_id"] = plan.source_id
+    if plan.purge is not None:
+        facts["purge"] = {"versions": list(plan.purge.versions), "blobs": plan.purge.blobs}
+    if plan.kind == "lift":
+        facts["lifts"] = list(plan.lifts)
+        return governance_entry("withdrawal-lifted", change.change_id, change.changed_at_ms, by, **facts)
+    facts["version_id"] = plan.version_id
+    return governance_entry("promotion", change.change_id, change.changed_at_ms, by, **facts)

@@ -1,0 +1,241 @@
+"""Rollback, withdrawal, retirement: what each removes, what it keeps from coming back. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from kfm.model.records import GovernanceEntry, Item, Lock, Manifest, Promotion, Record, Switch
+from kfm.model.times import rfc3339
+
+ChangeKind = Literal["rollback", "withdraw", "retire", "lift"]
+PurgeState = Literal["outstanding", "done", "out-of-reach"]
+OBJECTS = "objects"  # the place of a purge that is no target: the object store
+
+
+class DatasetChange(Record, frozen=True):
+    """One change, as it was applied. What it promoted carries its id in the place of a run's."""
+
+    change_id: str
+    dataset_id: str
+    kind: ChangeKind
+    base_sequence: int  # the head that the plan was made for
+    sequence: int | None  # the version that it made; None: a withdrawal was lifted, which makes none
+    to_sequence: int | None  # of a rollback: the version whose content it put back
+    digest: str  # of the plan
+    actor: str
+    rationale: str
+    ticket: str | None
+    changed_at_ms: int
+    plan: str  # the plan as canonical JSON
+
+
+class Withdrawal(Record, frozen=True):
+    """What of a dataset may not be published: a span of time, or all of it. Kept also when it is lifted."""
+
+    change_id: str
+    dataset_id: str
+    source_id: str  # "": of every source
+    start_ms: int | None  # None: all of the dataset
+    end_ms: int | None
+    retires: bool
+    purge: bool
+    reason: str
+    since_sequence: int  # the first version without it
+    withdrawn_at_ms: int
+    until_sequence: int | None = None  # lifted: the first version that may hold it again
+    lifted_by: str | None = None
+
+    @property
+    def is_active(self) -> bool:
+        return self.lifted_by is None
+
+    @property
+    def is_whole(self) -> bool:
+        """Is all of the dataset withdrawn?"""
+        return self.start_ms is None and not self.source_id
+
+    def covers(self, source_id: str, start_ms: int, end_ms: int) -> bool:
+        """Is anything of this window of a source withdrawn? Spans are half open; touching is no overlap."""
+        if self.source_id and self.source_id != source_id:
+            return False
+        if self.start_ms is None or self.end_ms is None:
+            return True
+        return start_ms < self.end_ms and self.start_ms < max(end_ms, start_ms + 1)
+
+    def holds(self, item: Item) -> bool:
+        return self.covers(item.source_id, item.window_start_ms, item.window_end_ms)
+
+
+class Purge(Record, frozen=True):
+    """The removal of withdrawn bytes at one place, and how far it is."""
+
+    change_id: str
+    dataset_id: str
+    place: str  # "objects", or the name of a target after "target:"
+    state: PurgeState
+    removed: int = 0
+    detail: str = ""
+    changed_at_ms: int = 0
+
+
+class ApplyChange(Record, frozen=True):
+    """One change, to be applied in one transaction."""
+
+    change: DatasetChange
+    scopes: tuple[str, ...]  # the locks that a run of the dataset may hold
+    collections: int  # the fence of garbage collection when the objects were looked at
+    version_id: str | None = None
+    manifest: Manifest | None = None
+    withdrawal: Withdrawal | None = None
+    lifts: tuple[str, ...] = ()
+    pause: Switch | None = None
+    places: tuple[str, ...] = ()  # where bytes have to go
+    approval: tuple[str, str] | None = None  # request and digest
+    entries: tuple[GovernanceEntry, ...] = ()
+
+
+class ApplyResult(Record, frozen=True):
+    """Whether a change was applied; if not, what has changed since its plan was made."""
+
+    answer: Literal["applied", "head-moved", "busy", "collected", "not-approved", "lifted"]
+    sequence: int | None = None
+    lock: Lock | None = None
+
+
+# --- what is withdrawn -------------------------------------------------------------------
+
+
+def active(withdrawals: Iterable[Withdrawal]) -> tuple[Withdrawal, ...]:
+    return tuple(one for one in withdrawals if one.is_active)
+
+
+def at_version(withdrawals: Iterable[Withdrawal], sequence: int) -> tuple[Withdrawal, ...]:
+    """Those that a version shows: the same at any time, so that its documents have the same bytes."""
+    return tuple(
+        one
+        for one in withdrawals
+        if one.since_sequence <= sequence and (one.until_sequence is None or sequence < one.until_sequence)
+    )
+
+
+def withdrawn_items(
+    items: Iterable[Item], withdrawals: Iterable[Withdrawal]
+) -> list[tuple[Item, Withdrawal]]:
+    """The items that a withdrawal keeps from being published, each with the first that does."""
+    known = tuple(withdrawals)
+    found = ((item, next((one for one in known if one.holds(item)), None)) for item in items)
+    return [(item, one) for item, one in found if one is not None]
+
+
+def without(manifest: Manifest, withdrawal: Withdrawal) -> Manifest:
+    """The version without what is withdrawn."""
+    return replace(manifest, items=tuple(item for item in manifest.items if not withdrawal.holds(item)))
+
+
+def purged(sequence: int, manifest: Manifest, withdrawals: Iterable[Withdrawal]) -> Withdrawal | None:
+    """The purge that removed the bytes of this version; None if none did. Lifting brings no byte back."""
+    for one in withdrawals:
+        if one.purge and sequence < one.since_sequence and any(one.holds(item) for item in manifest.items):
+            return one
+    return None
+
+
+def against_rollback(
+    sequence: int, manifest: Manifest, withdrawals: Sequence[Withdrawal]
+) -> tuple[Withdrawal, Literal["purged", "withdrawn"]] | None:
+    """Why this version may not be put back; None if it may."""
+    gone = purged(sequence, manifest, withdrawals)
+    if gone is not None:
+        return gone, "purged"
+    held = withdrawn_items(manifest.items, active(withdrawals))
+    return (held[0][1], "withdrawn") if held else None
+
+
+def blobs_of(manifests: Iterable[Manifest]) -> frozenset[str]:
+    return frozenset(
+        asset.sha256 for manifest in manifests for item in manifest.items for asset in item.assets
+    )
+
+
+def purgeable(gone: Iterable[Manifest], kept: Iterable[Manifest]) -> frozenset[str]:
+    """The blobs that may go: of versions that are gone, and of none that is kept."""
+    return blobs_of(gone) - blobs_of(kept)
+
+
+def only_removes(shown: Manifest | None, head: Manifest) -> bool:
+    """Does the head hold nothing that readers do not see already? Such a version may always be shown."""
+    before = {item.id: item for item in shown.items} if shown is not None else {}
+    return all(before.get(item.id) == item for item in head.items)
+
+
+# --- what readers are told ---------------------------------------------------------------
+
+
+def tombstone(dataset_id: str, sequence: int, withdrawals: Sequence[Withdrawal]) -> dict[str, Any] | None:
+    """The document that stands where data was; None: nothing of this version is withdrawn."""
+    if not withdrawals:
+        return None
+    whole = any(one.is_whole for one in withdrawals)
+    retired = any(one.retires for one in withdrawals)
+    return {
+        "tombstone": 1,
+        "dataset_id": dataset_id,
+        "sequence": sequence,
+        "state": "retired" if retired else "withdrawn" if whole else "partly-withdrawn",
+        "withdrawn": [_told(one) for one in withdrawals],
+    }
+
+
+def _told(one: Withdrawal) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "reason": one.reason,
+        "at": rfc3339(one.withdrawn_at_ms),
+        "since_sequence": one.since_sequence,
+        "purged": one.purge,
+    }
+    if one.source_id:
+        told["source_id"] = one.source_id
+    if one.start_ms is not None and one.end_ms is not None:
+        told |= {"window_start": rfc3339(one.start_ms), "window_end": rfc3339(one.end_ms)}
+    return told
+
+
+def span_words(one: Withdrawal) -> str:
+    """What is withdrawn, for people."""
+    what = "all of it"
+    if one.start_ms is not None and one.end_ms is not None:
+        what = f"{rfc3339(one.start_ms)}/{rfc3339(one.end_ms)}"
+    return f"{what} from {one.source_id}" if one.source_id else what
+
+
+def lift_command(one: Withdrawal) -> str:
+    """The command that lets this be published again."""
+    parts = [f"kfm withdraw {one.dataset_id}"]
+    if one.start_ms is not None and one.end_ms is not None:
+        parts.append(f"--window {rfc3339(one.start_ms)}/{rfc3339(one.end_ms)}")
+    if one.source_id:
+        parts.append(f"--source {one.source_id}")
+    return f"{' '.join(parts)} --lift --rationale TEXT"
+
+
+def withdraw_command(dataset_id: str) -> str:
+    return f"kfm withdraw {dataset_id} --rationale TEXT"
+
+
+def kinds_of(changes: Iterable[DatasetChange]) -> Mapping[str, DatasetChange]:
+    """Changes by the id that their promotion carries."""
+    return {one.change_id: one for one in changes}
+
+
+def must_go(head: Promotion | None, shows: bool, care_level: str | None, consent: str | None) -> str | None:
+    """Why a dataset that readers can still see has to be withdrawn; None if it has not."""
+    if head is None or not shows:
+        return None
+    if care_level == "blocked":
+        return "its CARE level is blocked"
+    if consent == "withdrawn":
+        return "consent is withdrawn"
+    return None

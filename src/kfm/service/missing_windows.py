@@ -1,0 +1,228 @@
+"""Missing windows: the frozen list of what has no data past its time, and the requests for all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from kfm.datasets.completeness import completeness_of
+from kfm.model.canonical import canonical_bytes
+from kfm.model.completeness import SETTLED, WindowState, WindowVerdict
+from kfm.model.errors import LimitExceeded, PlanDrifted
+from kfm.model.input_hash import sha256_text
+from kfm.model.keys import request_id as request_id_of
+from kfm.model.quantities import moment
+from kfm.model.records import Record, governance_entry, justified
+from kfm.model.requests import UpdateRequest
+from kfm.model.times import rfc3339
+from kfm.reports.coverage import why
+from kfm.reports.next_steps import step_of_held
+
+if TYPE_CHECKING:
+    from kfm.app import App
+    from kfm.model.quarantine import Approval, QuarantineEntry
+
+MISSING_TAG = "missing/1"
+WINDOWS_MAX = 10_000  # of one list
+MISSING = "missing"  # in the details of a request: the digest of the list that it was on
+
+
+class MissingWindow(Record, frozen=True):
+    """One window of the list, and what is done about it."""
+
+    source_id: str
+    dataset_id: str
+    start_ms: int
+    end_ms: int
+    state: WindowState
+    why: str
+    action: Literal["ask", "approve", "skip"]
+    reason: str = ""  # why it is not simply asked for
+    held_id: str | None = None
+
+
+class MissingPlan(Record, frozen=True):
+    """The list, frozen: its digest is of the windows and their states."""
+
+    windows: tuple[MissingWindow, ...]
+    skipped: tuple[MissingWindow, ...]
+    digest: str
+    made_at_ms: int
+
+
+def plan_missing(
+    app: App,
+    source_ids: Sequence[str],
+    states: Sequence[WindowState],
+    start_ms: int | None = None,
+    end_ms: int | None = None,
+) -> MissingPlan:
+    """What would be asked for, and what would not and why. Reads only."""
+    now_ms = app.ledger.now_ms()
+    completeness = completeness_of(app, now_ms)
+    chosen: list[MissingWindow] = []
+    skipped: list[MissingWindow] = []
+    for source_id in source_ids:
+        source = app.settings.source(source_id)
+        found = sorted(completeness.verdicts(source), key=lambda one: (one.start_ms, one.end_ms))
+        for one in found:
+            if (
+                (start_ms is not None
+                and one.end_ms <= start_ms)
+                or (end_ms is not None
+                and one.start_ms >= end_ms)
+            ):
+                continue
+            if one.state in states:
+                chosen.append(_planned(app, one, source.dataset, now_ms))
+            elif one.state in ("running", "waiting") and one.state not in SETTLED:
+                under_way = "it is running" if one.state == "running" else f"it waits {why(one)}"
+                skipped.append(_window(one, source.dataset, "skip", under_way))
+    if len(chosen) > WINDOWS_MAX:
+        raise LimitExceeded(
+            f"{len(chosen):,} windows are missing, and one list has at most {WINDOWS_MAX:,}.",
+            remedy="Narrow it with --from and --to, or with --source.",
+        )
+    listed = [[one.source_id, rfc3339(one.start_ms), rfc3339(one.end_ms), one.state] for one in chosen]
+    digest = sha256_text(canonical_bytes({"kfm": MISSING_TAG, "windows": listed}))
+    return MissingPlan(windows=tuple(chosen), skipped=tuple(skipped), digest=digest, made_at_ms=now_ms)
+
+
+def _window(
+    one: WindowVerdict,
+    dataset_id: str,
+    action: Literal["ask", "approve", "skip"],
+    reason: str = "",
+    held_id: str | None = None,
+) -> MissingWindow:
+    return MissingWindow(
+        source_id=one.source_id,
+        dataset_id=dataset_id,
+        start_ms=one.start_ms,
+        end_ms=one.end_ms,
+        state=one.state,
+        why=why(one),
+        action=action,
+        reason=reason,
+        held_id=held_id,
+    )
+
+
+def _planned(app: App, one: WindowVerdict, dataset_id: str, now_ms: int) -> MissingWindow:
+    held = _held(app, one) if one.state == "quarantined" else None
+    if held is None:
+        return _window(one, dataset_id, "ask")
+    step = step_of_held(app.ledger, held, now_ms, app.settings)
+    if step is None or step.code not in ("release", "approve", "request-approval"):
+        return _window(one, dataset_id, "ask")  # a person may try it within its budget
+    reason = f"needs a second person: `{step.command}`"
+    return _window(one, dataset_id, "approve", reason, held.held_id)
+
+
+def _held(app: App, one: WindowVerdict) -> QuarantineEntry | None:
+    """What is quarantined of a window: its run, or the request that became none."""
+    wanted = app.ledger.window_reader().held_of(one.source_id, one.start_ms, one.end_ms)
+    return next((found for held_id in wanted if (found := app.ledger.held_one(held_id))), None)
+
+
+def ask_for_missing(
+    app: App,
+    plan: MissingPlan,
+    *,
+    rationale: str | None,
+    ticket: str | None = None,
+    claimed_actor: str | None = None,
+    by_person: bool = True,
+) -> tuple[list[UpdateRequest], list[Approval]]:
+    """Make durable requests for all of a list in one commit, and ask for the approvals that it needs."""
+    store = app.kernel.store
+    now_ms = store.now_ms()
+    by = justified(app.loaded.discretion.said, app.actor, rationale, ticket, claimed_actor)
+    wanted = [
+        _request(app, one, plan.digest, now_ms, by_person=by_person, rationale=by.rationale, ticket=by.ticket)
+        for one in plan.windows
+        if one.action == "ask"
+    ]
+    entry = governance_entry(
+        "missing-asked-for",
+        plan.digest,
+        now_ms,
+        by,
+        windows=len(wanted),
+        sources=sorted({one.source_id for one in wanted}),
+    )
+    if wanted:
+        store.requests().accept(wanted, entry)
+    return wanted, _approvals(app, plan, rationale, ticket, claimed_actor)
+
+
+def _approvals(
+    app: App, plan: MissingPlan, rationale: str | None, ticket: str | None, claimed_actor: str | None
+) -> list[Approval]:
+    if not (rationale or "").strip():
+        return []
+    from kfm.service.approvals import request_release
+
+    made = []
+    for one in plan.windows:
+        held = app.ledger.held_one(one.held_id) if one.action == "approve" and one.held_id else None
+        if held is not None:
+            made.append(
+                request_release(
+                    app,
+                    held,
+                    actor=app.actor,
+                    names=app.identity.names,
+                    rationale=rationale or "",
+                    ticket=ticket,
+                    claimed_actor=claimed_actor,
+                )
+            )
+    return made
+
+
+def _request(
+    app: App,
+    one: MissingWindow,
+    digest: str,
+    now_ms: int,
+    *,
+    by_person: bool,
+    rationale: str | None,
+    ticket: str | None,
+) -> UpdateRequest:
+    document = {
+        "kfm": MISSING_TAG,
+        "digest": digest,
+        "source_id": one.source_id,
+        "window_start": rfc3339(one.start_ms),
+        "window_end": rfc3339(one.end_ms),
+        "asked": app.ids.new(),  # the same list may be asked for again, once it has been in vain
+    }
+    key = sha256_text(canonical_bytes(document))
+    return UpdateRequest(
+        request_id=request_id_of(key),
+        key=key,
+        kind="manual",
+        source_id=one.source_id,
+        dataset_id=one.dataset_id,
+        window_start_ms=one.start_ms,
+        window_end_ms=one.end_ms,
+        actor=app.actor,
+        accepted_at_ms=now_ms,
+        not_before_ms=now_ms,
+        rationale=rationale,
+        ticket=ticket,
+        by_person=by_person,
+        details={MISSING: digest},
+    )
+
+
+def require_same(plan: MissingPlan, digest: str) -> None:
+    """Refuse a list that is not the one that was shown."""
+    if plan.digest != digest:
+        raise PlanDrifted(
+            f"The list was {digest[:19]}…; now, at {moment(plan.made_at_ms)}, it has "
+            f"{len(plan.windows)} windows and is {plan.digest[:19]}….",
+            remedy="Look at it again without --digest and --yes.",
+        )

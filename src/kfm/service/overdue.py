@@ -1,0 +1,58 @@
+"""Overdue windows: expected data that has not come by its time becomes an incident, once, by any service."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from kfm.datasets.completeness import completeness_of
+from kfm.model.completeness import WindowVerdict, overdue_rule
+from kfm.model.errors import KfmError
+from kfm.model.incidents import OverdueWindow
+
+if TYPE_CHECKING:
+    from kfm.app import App
+    from kfm.datasets.completeness import CompletenessReader
+    from kfm.model.settings import SourceSettings
+
+WINDOWS_MAX = 500  # of one source in one pass; the mark moves on with the next
+logger = logging.getLogger(__name__)
+
+
+def mark_overdue(app: App) -> int:
+    """Look at the windows that have come due since the last pass, by the ledger's clock; how many are
+    overdue. Trouble with one source stops no other."""
+    completeness, found = completeness_of(app), 0
+    marks = app.ledger.window_reader().overdue_marks()
+    for source in completeness.watched():
+        try:
+            found += _look(app, completeness, source, marks.get((source.id, overdue_rule(source))))
+        except KfmError as error:
+            if error.exit_code == 4:
+                raise  # the ledger's: the caller opens it anew
+            logger.warning("%s: %s", source.id, error.message, extra={"source": source.id})
+    return found
+
+
+def _look(app: App, completeness: CompletenessReader, source: SourceSettings, mark_ms: int | None) -> int:
+    judged: list[WindowVerdict] = []
+    for one in completeness.due(source, mark_ms, WINDOWS_MAX):
+        if one.state == "running":  # it has its end soon: the next pass begins here
+            break
+        judged.append(one)
+    if not judged:
+        return 0
+    late = [
+        OverdueWindow(
+            source_id=source.id,
+            dataset_id=source.dataset,
+            window=(one.start_ms, one.end_ms),
+            due_ms=one.due_ms,
+        )
+        for one in judged
+        if one.needs_overdue
+    ]
+    moved = app.kernel.store.windows().mark_overdue(
+        late, source.id, overdue_rule(source), mark_ms, judged[-1].end_ms
+    )
+    return len(late) if moved else 0

@@ -1,0 +1,104 @@
+"""Expected data that has not come by its time is an incident, window by window."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from kfm.app import open_app
+from kfm.config.loader import load
+from kfm.model.incidents import TOPIC
+from kfm.service.overdue import mark_overdue
+from tests.acceptance.runs.conftest import Inside
+
+pytestmark = pytest.mark.req("DAT-2")
+
+
+def day(ago: int) -> str:
+    return (datetime.now(UTC) - timedelta(days=ago)).strftime("%Y-%m-%d")
+
+
+def look(project: Inside) -> int:
+    with project._surroundings(), open_app(load(None, {})) as app:
+        return mark_overdue(app)
+
+
+def subjects(project: Inside) -> list[str]:
+    found = project.rows("SELECT subject FROM incident_subjects ORDER BY subject")
+    return [str(subject).removeprefix("notes ")[:10] for (subject,) in found]
+
+
+def told(project: Inside) -> int:
+    """How many changes of incidents hooks get."""
+    return int(project.rows(f"SELECT COUNT(*) FROM outbox WHERE topic = '{TOPIC}'")[0][0])
+
+
+@pytest.fixture
+def expecting(project: Inside) -> Inside:
+    """Each day since four days ago is expected within one minute; no schedule asks."""
+    project.configure(extra=f"expect: {{within: PT1M, from: {day(4)}}}")
+    return project
+
+
+def test_one_incident_window_by_window(expecting: Inside) -> None:
+    """All windows past their time are one incident of their dataset, told once; each ends with its own data,
+    and the incident with the last."""
+    assert look(expecting) == 4
+    assert subjects(expecting) == [day(4), day(3), day(2), day(1)]
+    assert expecting.rows("SELECT kind, state, affected FROM incidents") == [("overdue", "open", 4)]
+    assert look(expecting) == 0
+    assert told(expecting) == 1
+    assert expecting.kfm("run", "--window", f"{day(2)}/P1D").code == 0
+    assert subjects(expecting) == [day(4), day(3), day(1)]
+    window = f"{day(3)}/P1D"
+    dismissed = expecting.kfm("dismiss", "levels", window, "--rationale", "the gauge was away", "--yes")
+    assert dismissed.code == 0, dismissed.err
+    assert subjects(expecting) == [day(4), day(1)]
+    for ago in (4, 1):
+        assert expecting.kfm("run", "--window", f"{day(ago)}/P1D").code == 0
+    assert expecting.rows("SELECT state FROM incidents") == [("resolved",)]
+    assert told(expecting) == 2
+    assert look(expecting) == 0
+
+
+def test_without_a_service(expecting: Inside) -> None:
+    """`kfm schedule run-due` looks, too."""
+    expecting.write("cron.yml", "version: 1\nschedules: []\n")
+    assert expecting.kfm("schedule", "run-due").code == 0
+    assert len(subjects(expecting)) == 4
+
+
+def test_nothing_found_is_not_there(expecting: Inside) -> None:
+    """A run that found nothing is no data: its window stays overdue."""
+    look(expecting)
+    for path in (expecting.folder / "incoming").iterdir():
+        path.unlink()
+    assert expecting.kfm("run", "--window", f"{day(2)}/P1D").code == 0
+    assert subjects(expecting) == [day(4), day(3), day(2), day(1)]
+
+
+def test_what_failed_has_its_own_incident(expecting: Inside) -> None:
+    """A window whose run is quarantined is not told of twice."""
+    expecting.write("incoming/a.csv", "wrong,header\n1\n")
+    assert expecting.kfm("run", "--window", f"{day(2)}/P1D").code != 0
+    assert look(expecting) == 3
+    assert day(2) not in subjects(expecting)
+
+
+def test_a_pass_has_a_limit_and_goes_on(expecting: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How far was looked is in the ledger: the next pass, of any process, goes on from there."""
+    monkeypatch.setattr("kfm.service.overdue.WINDOWS_MAX", 3)
+    assert look(expecting) == 3
+    assert look(expecting) == 1
+    assert len(subjects(expecting)) == 4
+
+
+def test_two_services_tell_once(expecting: Inside) -> None:
+    """Of two processes that have seen the same, one tells."""
+    with expecting._surroundings(), open_app(load(None, {})) as app:
+        windows = app.kernel.store.windows()
+        assert windows.mark_overdue([], "notes", "r", None, 10)
+        assert not windows.mark_overdue([], "notes", "r", None, 10)
+        assert windows.mark_overdue([], "notes", "r", 10, 20)
+        assert not windows.mark_overdue([], "notes", "r", 10, 20)
