@@ -26,7 +26,9 @@ class RecordingS3:
 
     def tells(self, *words: str) -> list[Passed]:
         """Requests that name one of these words, in their path or in what they carry."""
-        return [one for one in self.passed if any(word in one.path or word.encode() in one.body for word in words)]
+        return [
+            one for one in self.passed if any(word in one.path or word.encode() in one.body for word in words)
+        ]
 
 
 @contextmanager

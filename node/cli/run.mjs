@@ -2,7 +2,7 @@
 
 import { appendFileSync } from "node:fs";
 import { github, load } from "../config/loader.mjs";
-import { requireInScope } from "../config/scope.mjs";
+import { outOfScope, requireInScope } from "../config/scope.mjs";
 import { nearest } from "../config/shape.mjs";
 import { BackendUnavailable, Cancelled, KfmError, RationaleRequired, UsageError, WindowError, isSystemError, strerror } from "../model/errors.mjs";
 import { stepLine } from "../model/next_steps.mjs";
@@ -37,6 +37,9 @@ export function phases(log) {
 export async function run(options, around) {
   const output = options.as_json ? "json" : options.output;
   const { note } = around;
+  if (options.missing) throw outOfScope("`--missing` asks for windows by what became of them");
+  if (options.start || options.end || options.states.length || options.digest)
+    throw new UsageError("DATASET, --from, --to, --state and --digest go with --missing.", { remedy: "Name sources with --source, and a window with --window." });
   if (options.force) requireReasons(options);
   if (options.correction && !options.dry_run && !(options.rationale ?? "").trim()) throw new RationaleRequired("A correction needs --rationale.");
   const byPerson = asksInPerson(options, around.hasPerson);

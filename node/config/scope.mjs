@@ -39,6 +39,7 @@ export function requireInScope(loaded, sourceIds) {
   for (const id of sourceIds) {
     const source = loaded.source(id);
     for (const each of [source, ...source.members.map((/** @type {string} */ member) => loaded.source(member))]) {
+      if (each.formerly.length) throw outOfScope(`The source ${each.id} was renamed (\`formerly\`)`);
       if (each.approval === "required") throw outOfScope(`The source ${each.id} needs an approval of each preview`);
       if (each.approvals) throw outOfScope(`The source ${each.id} has rules for standing approvals`);
       if (each.retry) throw outOfScope(`The source ${each.id} has a retry budget of its own`);

@@ -4,6 +4,7 @@
  * Each method that changes something is one transaction; its answer says whether it landed.
  */
 
+import { isWithdrawn } from "../model/withdrawals.mjs";
 import { checkTransition } from "../model/states.mjs";
 import { sortedByPoints } from "../model/wording.mjs";
 import * as governance from "./governance.mjs";
@@ -114,6 +115,7 @@ export class Ledger extends LedgerReader {
     const head = session.one("promotions.head", { dataset_id });
     let sequence = head ? rows.promotionFrom(head).sequence : 0;
     if (sequence !== request.base_sequence) return { answer: "head-moved", sequence };
+    if (request.manifest && isWithdrawn(session.all("withdrawals.list", { dataset_id }).map(rows.withdrawalFrom), request.manifest.items)) return { answer: "withdrawn", sequence };
     const nowMs = session.nowMs();
     const succeeded = session.one("runs.succeed", { run_id, fence, end_time_ms: nowMs, fingerprint: request.fingerprint, version_id, outcome: outcomeOf(request) });
     if (succeeded === null) return { answer: "lost", sequence: 0 }; // taken over under another scope

@@ -79,6 +79,16 @@ export class LedgerReader {
     return this.session.all("locks.list").map(rows.lockFrom);
   }
 
+  /** What is withdrawn of a dataset, also what was lifted. @param {string} dataset_id @returns {any[]} */
+  withdrawals(dataset_id) {
+    return this.session.all("withdrawals.list", { dataset_id }).map(rows.withdrawalFrom);
+  }
+
+  /** The number of the last version that a person's change made, and when; null: runs made all of them. @param {string} dataset_id @returns {any[] | null} */
+  newestChange(dataset_id) {
+    return this.session.one("dataset_changes.newest", { dataset_id });
+  }
+
   switches() {
     return this.session.all("switches.list").map(rows.switchFrom);
   }

@@ -8,6 +8,7 @@ import { whole } from "../model/wording.mjs";
 
 const RUN =
   "run_id source_id dataset_id pipeline_id idempotency_key work_key work_base revision trigger_type window_spec window_start_ms window_end_ms partition pipeline_version status attempts fence start_time_ms end_time_ms fingerprint version_id error_code error_message force correction outcome".split(" ");
+const WITHDRAWAL = "change_id dataset_id source_id start_ms end_ms retires purge reason since_sequence withdrawn_at_ms until_sequence lifted_by target".split(" ");
 const PROMOTION = "dataset_id sequence version_id run_id fence policy_epoch promoted_at_ms".split(" ");
 const SWITCH = "scope position rationale actor set_at_ms".split(" ");
 const BREAKER = "provider state failures opened_at_ms probe_until_ms fence tripped_at_ms closed_at_ms".split(" ");
@@ -78,6 +79,9 @@ export const runFrom = (row) => record(RUN, row);
 export function runParameters({ partition, ...run }) {
   return { ...run, partition_key: partition };
 }
+/** @param {any[]} row @returns {any} */
+export const withdrawalFrom = (row) => record(WITHDRAWAL, row);
+
 /** @param {any[]} row @returns {import("../types.js").Promotion} */
 export const promotionFrom = (row) => record(PROMOTION, row);
 /** @param {any[]} row */

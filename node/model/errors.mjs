@@ -160,6 +160,7 @@ export const Busy = classOf("Busy");
 export const LockHeld = classOf("LockHeld");
 export const WaitsUntil = classOf("WaitsUntil");
 export const LostLease = classOf("LostLease");
+export const DataWithdrawn = classOf("DataWithdrawn");
 export const WorkFailed = classOf("WorkFailed");
 export const IllegalTransition = classOf("IllegalTransition");
 export const SchemaViolation = classOf("SchemaViolation");

@@ -1,7 +1,8 @@
 /** Gate decisions: who may stop work, and what a force can pass. Pure. */
 
 import { contract } from "./contracts.mjs";
-import { BudgetSpent, ConfigError, ContractViolated, GateDenied, Halted, RationaleRequired, RightsMissing, SwitchThrown, codeOf, remedyOf } from "./errors.mjs";
+import { active, covers, liftCommand, spanWords } from "./withdrawals.mjs";
+import { BudgetSpent, ConfigError, ContractViolated, DataWithdrawn, GateDenied, Halted, RationaleRequired, RightsMissing, SwitchThrown, codeOf, remedyOf } from "./errors.mjs";
 import { matchesName } from "./patterns.mjs";
 import { calendarMs } from "./times.mjs";
 import { counted, head, length, partition, repr, span, utcText, words } from "./wording.mjs";
@@ -32,6 +33,16 @@ const gateSentence = (cause, remedy) => (remedy ? `${cause} ${remedy}` : cause);
 export function denied(gate, code, cause, more = {}) {
   if (!(code in CODES)) throw new Error(`there is no code ${code} for a gate`);
   return gateResult(gate, false, gateSentence(cause, more.remedy), { halts: HALTING_GATES.has(gate), code, cause, ...more });
+}
+
+/** The refusal of a window that was withdrawn; none where it was not. @param {any[]} withdrawals @param {string} sourceId @param {number} startMs @param {number} endMs @returns {GateResult[]} */
+export function withdrawalGates(withdrawals, sourceId, startMs, endMs) {
+  const one = active(withdrawals).find((each) => covers(each, sourceId, startMs, endMs));
+  if (!one) return [];
+  const what = one.retires ? "is retired" : `is withdrawn (${spanWords(one)})`;
+  const command = liftCommand(one);
+  const cause = `The dataset ${one.dataset_id} ${what} since ${utcText(one.withdrawn_at_ms)}: ${sentence(one.reason)}`;
+  return [denied("withdrawal", "withdrawn", cause, { remedy: `An operator allows it again with \`${command}\`.`, command })];
 }
 
 /** @param {Switch[]} switches @param {string} datasetId @param {string} domain @param {boolean} inFlight */
@@ -209,7 +220,7 @@ export function refusal(decision, inFlight = false) {
   const [cause, remedy] = causeAndRemedy(blocker);
   const facts = { gate: blocker.gate, policy_ids: blocker.policy_ids };
   if (decision.halts && inFlight) return new Halted(cause, facts);
-  const kinds = { switch: SwitchThrown, rights: RightsMissing, contract: ContractViolated, budget: BudgetSpent };
+  const kinds = { switch: SwitchThrown, rights: RightsMissing, contract: ContractViolated, budget: BudgetSpent, withdrawal: DataWithdrawn };
   const Kind = /** @type {Record<string, typeof SwitchThrown>} */ (kinds)[blocker.gate] ?? GateDenied;
   return new Kind(cause, remedy === null ? facts : { ...facts, remedy });
 }

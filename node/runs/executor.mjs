@@ -2,7 +2,7 @@
 
 import { settlement } from "../model/admission.mjs";
 import { isOpenAttempt } from "../model/approvals.mjs";
-import { BackendUnavailable, Busy, Cancelled, CircuitOpen, KfmError, LostLease, PlanDrifted, WorkFailed, codeOnRecord, isA, isSystemError, refusingCodes, strerror } from "../model/errors.mjs";
+import { BackendUnavailable, Busy, Cancelled, CircuitOpen, DataWithdrawn, KfmError, LostLease, PlanDrifted, WorkFailed, codeOnRecord, isA, isSystemError, refusingCodes, strerror } from "../model/errors.mjs";
 import { combine, refusal, undeclaredGate } from "../model/gates.mjs";
 import { runStep } from "../model/next_steps.mjs";
 import { factsOf, heldRun } from "../model/quarantine.mjs";
@@ -31,7 +31,7 @@ const ROUNDS_MAX = 10;
 /** @type {Record<string, string>} */
 const NOTHING = {
   empty: "There is nothing for this window: upstream or the pipeline says so.",
-  absent: "Upstream has no data for this window; it is still missing.",
+  absent: "Upstream has no data for this window; it stays expected.",
 };
 const CALLS_MAX = 20; // invocations of a run that are looked at
 
@@ -253,7 +253,7 @@ export class RunExecutor {
         version_id: version,
         manifest,
         invocation_id: invocation.invocation_id,
-        reason: admitted.reason,
+        reason: NOTHING[prepared.found] ?? admitted.reason,
         reason_code: invocation.reason_code,
         gates,
         entries: manifest ? [this.#entry("promotion", run.run_id, facts)] : [],
@@ -264,6 +264,7 @@ export class RunExecutor {
         ...nodes.ending("complete"),
       });
       if (answer.answer === "cancelled") throw new Cancelled(kernel.store.cancelled(run.run_id) ?? "Its request was cancelled.");
+      if (answer.answer === "withdrawn") throw new DataWithdrawn(`${subject.dataset.id}: what this run would publish was withdrawn.`);
       if (answer.answer === "lost") throw new LostLease(`${subject.scope} has passed to another run.`);
       if (!["promoted", "unchanged"].includes(answer.answer)) continue;
       const changed = answer.answer === "promoted";

@@ -1,7 +1,7 @@
 /** The gates of a run, asked at admission and again at promotion. */
 
 import { approvalSeen, attemptDigest, usableApproval } from "../model/approvals.mjs";
-import { combine, contractGate, freezeGate, rightsGate, switchGate, windowGate } from "../model/gates.mjs";
+import { combine, contractGate, freezeGate, rightsGate, switchGate, windowGate, withdrawalGates } from "../model/gates.mjs";
 import { runCommand } from "../model/next_steps.mjs";
 import { reached } from "../model/targets.mjs";
 import { rfc3339 } from "../model/times.mjs";
@@ -59,11 +59,14 @@ function windows(kernel, subject) {
   return source.mode === "replace" ? [windowGate(dataset.id, window, newestShown(kernel.ledger, subject), runCommand(source.id, window.start_ms, window.end_ms))] : [];
 }
 
+/** A gate that is there only where it refuses. @param {any} kernel @param {Subject} subject */
+const withdrawn = (kernel, { dataset, source, window }) => withdrawalGates(kernel.ledger.withdrawals(dataset.id), source.id, window.start_ms, window.end_ms);
+
 /** @param {any} kernel @param {Subject} subject @param {boolean} [dryRun] @returns {GateDecision} */
 export function atAdmission(kernel, subject, dryRun = false) {
   const { dataset } = subject;
   const approval = usable(kernel, subject);
-  const results = [switches(kernel, dataset, false), freezes(kernel, subject), ...windows(kernel, subject), rightsGate(dataset), ...policies(kernel, subject, "run", approval, dryRun)];
+  const results = [switches(kernel, dataset, false), freezes(kernel, subject), ...windows(kernel, subject), rightsGate(dataset), ...policies(kernel, subject, "run", approval, dryRun), ...withdrawn(kernel, subject)];
   const decision = combine(results, forceRequest(subject));
   return approval ? { ...decision, approval: [approval.request_id, approval.digest] } : decision;
 }
@@ -79,6 +82,7 @@ export function atPromotion(kernel, subject, report, { run, dryRun = false } = {
     ...windows(kernel, subject),
     rightsGate(dataset),
     ...policies(kernel, subject, "publish", approval, dryRun),
+    ...withdrawn(kernel, subject),
   ];
   return combine(results, forceRequest(subject));
 }

@@ -3,6 +3,7 @@
 import { ConfigError, KfmError, TargetUnavailable, isSystemError, strerror } from "../model/errors.mjs";
 import { refusal } from "../model/gates.mjs";
 import { isShowable, stillReached } from "../model/targets.mjs";
+import { hasTombstone } from "../model/withdrawals.mjs";
 import * as runGates from "./gates.mjs";
 
 /** @typedef {{dataset_id: string, target: string, sequence: number | null, error: any}} TargetReport */
@@ -48,6 +49,8 @@ function refusalOf(kernel, head, dataset) {
     return new ConfigError(`The dataset ${head.dataset_id} is promoted but not configured any more, so it is not projected.`, {
       remedy: "Configure the dataset again, and its targets are brought up to date.",
     });
+  if (hasTombstone(kernel.ledger.withdrawals(head.dataset_id), head.sequence))
+    return new TargetUnavailable(`Something of ${head.dataset_id} is withdrawn, and tombstones are written by Python alone.`, { remedy: "`kfm project` of the Python package brings its targets up to date." });
   try {
     const decision = runGates.atProjection(kernel, dataset, head);
     if (!decision.allowed) return refusal(decision);

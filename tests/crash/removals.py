@@ -265,7 +265,7 @@ def conduct(world: World, number: int, seed: int) -> Outcome:
     rng = random.Random(f"{seed}/{number}")
     kind: Kind = ("kill", "kill", "stall-change", "stall-run")[number % 4]  # type: ignore[assignment]
     names = list(CHANGES)
-    change = names[(number // 4 + number) % len(names)]
+    change = names[number % len(names)]  # five changes and four kinds: all pairs come round
     outcome = Outcome(number, kind, change)
     name = f"trial-{number}"
     project = world.copy(name)
@@ -454,6 +454,11 @@ def campaign(trials: int, *, seed: int = 1, workers: int = 2, scratch: str | Non
             outcomes = []
             for outcome in pool.map(lambda number: conduct(world, number, seed), range(trials)):
                 outcomes.append(outcome)
+                print(
+                    f"trial {outcome.number}: {outcome.kind}, {outcome.change}, {outcome.where}; "
+                    f"{outcome.reads} reads",
+                    flush=True,
+                )
                 for problem in outcome.problems:
                     print(
                         f"removals, seed {seed}, trial {outcome.number} ({outcome.kind}, {outcome.change}, "

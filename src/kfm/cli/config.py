@@ -25,8 +25,8 @@ def show(session: CommandSession, origin: bool) -> None:
     from kfm.config.origins import leaves, public_document
 
     loaded = session.load()
-    fields = leaves(loaded.settings)
-    document: dict[str, Any] = {"path": loaded.path, "settings": public_document(loaded.settings)}
+    fields = leaves(loaded.written)
+    document: dict[str, Any] = {"path": loaded.path, "settings": public_document(loaded.written)}
     if origin:
         origins = loaded.origins
         document["origins"] = origins
@@ -105,8 +105,8 @@ def _notes(loaded: Any) -> list[dict[str, Any]]:
     for dataset_id, target in withheld(loaded.settings):
         if (dataset_id, target) not in told:
             sentence = (
-                f"target {target} does not take dataset {dataset_id}, which is restricted; if it is to show it, "
-                "name the dataset in the target's `datasets`, or the level in its `care`"
+                f"target {target} does not take dataset {dataset_id}, which is restricted; if it is to show "
+                "it, name the dataset in the target's `datasets`, or the level in its `care`"
             )
             facts = {"dataset_id": dataset_id, "target": target, "shown": None, "sentence": sentence}
             notes.append(facts)

@@ -12,7 +12,8 @@ from kfm.cli.output import clipped, duration, short_id, table
 from kfm.cli.session import CommandSession
 from kfm.model.completeness import WINDOW_STATES, WindowVerdict
 from kfm.model.errors import Busy, Halted, RationaleRequired, UsageError, WindowError
-from kfm.model.quantities import counted, did_you_mean, moment
+from kfm.model.quantities import NO_WINDOW_TEXT, counted, did_you_mean, moment
+from kfm.model.times import is_all_time
 
 LINES_MAX = 200  # windows that are listed one by one, the newest; JSON has all
 
@@ -68,7 +69,7 @@ def command(
         and (not states or one.state in states)
     ]
     document = coverage_document(found.health, windows, dict(found.objectives), now_ms)
-    session.emit(document, _lines(found, windows, now_ms), rows=document["windows"])
+    session.emit(document, _lines(found, windows), rows=document["windows"])
     if len(windows) > LINES_MAX and session.output == "text":
         session.note(f"the last {LINES_MAX} windows are listed; --from, --to, --state and --json show others")
 
@@ -97,7 +98,7 @@ def _summary(session: CommandSession) -> None:
     session.emit({"datasets": documents}, lines, rows=documents)
 
 
-def _lines(found: Any, windows: Sequence[WindowVerdict], now_ms: int) -> list[str]:
+def _lines(found: Any, windows: Sequence[WindowVerdict]) -> list[str]:
     from kfm.reports.coverage import calendar, cause_text, why
 
     health = found.health
@@ -116,7 +117,7 @@ def _lines(found: Any, windows: Sequence[WindowVerdict], now_ms: int) -> list[st
         header = ("WINDOW (UTC)", "STATE", "DUE (UTC)", "SOURCE", "RUN OR REQUEST", "WHY")
         rows = [
             (
-                f"{moment(one.start_ms)[:16]} … {moment(one.end_ms)[:16]}",
+                _span(one).removesuffix(" UTC"),
                 one.state,
                 moment(one.due_ms)[:16],
                 one.source_id,
@@ -242,6 +243,8 @@ def _dismissal(one: WindowVerdict, dataset: str, by: Any) -> Any:
 
 
 def _span(one: Any) -> str:
+    if is_all_time(one.start_ms, one.end_ms):
+        return NO_WINDOW_TEXT
     return f"{moment(one.start_ms)[:16]} … {moment(one.end_ms)[:16]} UTC"
 
 
@@ -257,7 +260,7 @@ def _meant(
     """The windows that were named, each once, in order; an error where one names none that can be settled."""
     from kfm.model.windows import resolve_window
 
-    sources = [one for one in sources_of(app.settings, dataset) if source_id in (None, one.id)]
+    sources = [one for one in sources_of(app.settings, dataset) if source_id in (None, *one.names)]
     if not sources:
         raise UsageError(
             f"The dataset {dataset} has no source {source_id or 'of its own'}.",
@@ -290,7 +293,8 @@ def _none(dataset: str, spec: str, inside: Sequence[WindowVerdict], *, undo: boo
     if not inside:
         return f"No window of {dataset} that is expected, or was asked for, lies in {spec[:64]}."
     states = ", ".join(sorted({one.state for one in inside}))
-    return f"Of {counted(len(inside), 'window')} in {spec[:64]} none {'is dismissed' if undo else 'is open'}: {states}."
+    wanted = "is dismissed" if undo else "is open"
+    return f"Of {counted(len(inside), 'window')} in {spec[:64]} none {wanted}: {states}."
 
 
 def _require_done(answer: Any) -> None:

@@ -71,7 +71,7 @@ def show_dataset(session: CommandSession, dataset_id: str, limit: int) -> None:
 
 def _dataset_lines(document: dict[str, Any]) -> list[str]:
     lines = [f"{document['dataset_id']}: {document['state']}"]
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for one in document["versions"]:
         by = short_id(one["run_id"]) if one["run_id"] else f"{one['by']} by {one_line(one['actor'] or '')}"
         if one["to_version"] is not None:
@@ -140,6 +140,7 @@ def rollback_command(session: CommandSession, dataset_id: str, to_version: int, 
 @click.argument("dataset_id", metavar="DATASET")
 @click.option("--window", metavar="W", help="Only this span, as 2026-01-01/P1D; else all of it.")
 @click.option("--source", "source_id", metavar="ID", help="Only what came from this source.")
+@click.option("--target", metavar="NAME", help="Only from this target, which does not take it any more.")
 @click.option("--purge", is_flag=True, help="Also remove old versions and their bytes, for good.")
 @click.option("--lift", is_flag=True, help="Let it be published again. Nothing comes back by itself.")
 @_change_options
@@ -149,6 +150,7 @@ def withdraw_command(
     dataset_id: str,
     window: str | None,
     source_id: str | None,
+    target: str | None,
     purge: bool,
     lift: bool,
     **options: Any,
@@ -163,6 +165,9 @@ def withdraw_command(
     store; what another dataset or a kept version needs stays. That can't be undone. Copies out of reach are
     listed. A purge that can't be finished now is finished by `kfm project` or `kfm gc`.
 
+    With --target everything of the dataset is removed from one target that shows it and does not take it:
+    no new version is made, and other targets stay as they are.
+
     Without --yes or --plan DIGEST the change is only shown, with its digest.
 
     \b
@@ -172,13 +177,15 @@ def withdraw_command(
     """
     if lift and purge:
         raise UsageError("--lift and --purge exclude each other.")
+    if target is not None and (window or source_id):
+        raise UsageError("From one target a dataset is withdrawn whole: --target without --window, --source.")
     from kfm.datasets import changes
 
     def plan(kernel: Any) -> PreparedChange:
-        span = _window(window)
+        span, of = _window(window), kernel.settings.source_id(source_id)
         if lift:
-            return changes.plan_lift(kernel, dataset_id, span, source_id)
-        return changes.plan_withdrawal(kernel, dataset_id, span, source_id, purge=purge)
+            return changes.plan_lift(kernel, dataset_id, span, of, target)
+        return changes.plan_withdrawal(kernel, dataset_id, span, of, purge=purge, target=target)
 
     return _change(session, plan, **options)
 
@@ -307,11 +314,11 @@ def _receipt(session: CommandSession, app: Any, plan: ChangePlan, change: Any) -
     lines = [
         f"{_word(plan)}  {plan.dataset_id}" + (f"  version {change.sequence}" if change.sequence else "")
     ]
-    for row in shown:
-        state = "failed " if row["error"] else "shown  "
-        lines.append(f"  {state} {row['target']}" + (f"  version {row['version']}" if row["version"] else ""))
-        if row["error"]:
-            session.fail(f"error {row['error']['code']}: {row['error']['message']}")
+    for one in reports:
+        state = "failed " if one.error else "shown  "
+        lines.append(f"  {state} {one.target}" + (f"  version {one.sequence}" if one.sequence else ""))
+        if one.error:
+            session.fail(f"error {one.error['code']}: {one.error['message']}")
     lines += [
         f"  purge {one.state}  {one.place}  {counted(one.removed, 'removal')}  {one.detail}".rstrip()
         for one in purges
@@ -355,6 +362,10 @@ def plan_lines(plan: ChangePlan) -> list[str]:
         lines.append(f"    … and {more} more")
     if plan.pauses is not None:
         lines.append(f"  pauses {plan.pauses}")
+    if plan.target is not None:
+        lines.append(
+            f"  only target {plan.target}: it shows a tombstone in its place; others stay as they are"
+        )
     for target in plan.targets:
         lines.append(f"  target {target.target}: shows {target.shows or 'nothing'} now")
     if plan.purge is not None:

@@ -17,6 +17,7 @@ import click
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line
 from kfm.cli.session import CommandSession
+from kfm.model.dataset_changes import purged
 from kfm.model.errors import AddressRefused, BackendUnavailable, KfmError, UpstreamUnavailable
 from kfm.model.quantities import counted, readable_size
 from kfm.model.redaction import redact_url
@@ -373,9 +374,12 @@ def _owners(app: Any, keep: int) -> dict[str, Any]:
     """Of each object that a kept version has: a manifest and the item in it."""
     found: dict[str, Any] = {}
     for head in app.ledger.heads():
+        withdrawals = app.ledger.change_reader().withdrawals(head.dataset_id)
         for promotion in app.ledger.promotions(head.dataset_id, limit=max(1, keep)):
             manifest = app.ledger.manifest(promotion.version_id)
-            for item in manifest.items if manifest else ():
+            if manifest is None or purged(promotion.sequence, manifest, withdrawals):
+                continue
+            for item in manifest.items:
                 for asset in item.assets:
                     found.setdefault(asset.sha256, (manifest, item))
     return found

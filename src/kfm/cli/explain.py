@@ -49,6 +49,7 @@ def command(session: CommandSession, directory: str | None, what: str) -> None:
             settings,
             now_ms=place.store.now_ms(),
             schedules=partial(_schedules, place.loaded),
+            health=partial(_health, place),
         )
         try:
             explanation = explain(what)
@@ -61,6 +62,14 @@ def command(session: CommandSession, directory: str | None, what: str) -> None:
     if explanation.reason.record.type in OF_PIPELINES:
         lines = [_DIGEST.sub(r"\1", line) for line in lines]
     session.emit(explanation, lines)
+
+
+def _health(place: Any, dataset_id: str) -> Any:
+    from kfm.datasets.completeness import completeness_in
+
+    return completeness_in(
+        place.loaded, place.store, place.liveness.is_dead, schedules=partial(_schedules, place.loaded)
+    ).health(dataset_id)
 
 
 def _schedules(loaded: Any) -> tuple[Any, ...]:

@@ -65,7 +65,7 @@ def command(
 
 def _carry_out(session: CommandSession, grace_ms: int | None, rationale: str) -> Any:
     progress = watcher(is_tty=sys.stderr.isatty()) if session.output == "text" else Silent()
-    from kfm.runs import gc
+    from kfm.runs import gc, purges
 
     with session.app(progress=progress, bare=True) as app:
         _, removed = gc.carry_out(
@@ -75,6 +75,7 @@ def _carry_out(session: CommandSession, grace_ms: int | None, rationale: str) ->
             rationale=app.loaded.discretion.said(rationale),
             grace_ms=grace_ms,
         )
+        purges.finish(app.kernel, again=True)
     return removed
 
 

@@ -65,7 +65,7 @@ def list_requests(
     time): how it ended, `--state done` lists all of these · cancelled: it will not run.
     """
     with session.app(read_only=True) as app:
-        wanted = {"source_id": source, "schedule_id": schedule, "kind": kind}
+        wanted = {"source_id": app.settings.source_id(source), "schedule_id": schedule, "kind": kind}
         found = _find(app.ledger, state, wanted, limit + 1)
         words = [word_of_request(app.ledger, one) for one in found[:limit]]
     documents = [request_document(one) for one in found[:limit]]

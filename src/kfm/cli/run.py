@@ -125,8 +125,8 @@ def command(session: CommandSession, force: bool, missing: bool, **options: Any)
 
     With --missing the windows are chosen by what became of them: overdue, failed, quarantined, refused,
     missing, of all sources, of one DATASET or of --source. The list is shown with its digest, with what is
-    skipped and why; --yes, or --digest DIGEST of the list that was shown, asks for all of it, as requests that
-    are kept, and works them off. A list that has changed meanwhile is refused (exit 3). What needs a second
+    skipped and why; --yes, or --digest DIGEST of the list that was shown, asks for all of it, as requests
+    that are kept, and works them off. A list that has changed is refused (exit 3). What needs a second
     person is told for each window (exit 3).
     """
     if missing:
@@ -285,14 +285,16 @@ def choose(settings: Any, wanted: Sequence[str]) -> list[str]:
     known = [source.id for source in settings.sources]
     if not known:
         raise UsageError("The configuration has no sources.", remedy="Add one under `sources:`.")
-    for source_id in wanted:
-        if source_id not in known:
+    called = [settings.called(source_id) for source_id in known]
+    for name in wanted:
+        if settings.source_named(name) is None:
             from kfm.model.quantities import did_you_mean
 
             raise UsageError(
-                f"There is no source `{source_id}`{did_you_mean(source_id, known)}",
-                remedy=f"The configuration has: {', '.join(known[:10])}{', …' if len(known) > 10 else ''}.",
+                f"There is no source `{name}`{did_you_mean(name, called)}",
+                remedy=f"The configuration has: {', '.join(called[:10])}{', …' if len(called) > 10 else ''}.",
             )
+    wanted = [settings.source(name).id for name in wanted]
     for source_id in wanted:
         sync = settings.sync_of(source_id)
         if sync is not None:
@@ -472,7 +474,7 @@ class Lineup:
         datasets = {source_id: settings.source(source_id).dataset for source_id in source_ids}
         shared = Counter(datasets.values())
         self._names = {
-            source_id: f"{dataset} from {source_id}" if shared[dataset] > 1 else dataset
+            source_id: f"{dataset} from {settings.called(source_id)}" if shared[dataset] > 1 else dataset
             for source_id, dataset in datasets.items()
         }
         self._aligned = len(source_ids) > 1

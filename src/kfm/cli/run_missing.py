@@ -11,7 +11,7 @@ from kfm.cli.session import CommandSession
 from kfm.model.completeness import ASKED_FOR
 from kfm.model.errors import UsageError
 from kfm.model.quantities import counted, moment
-from kfm.reports.state_words import of_request
+from kfm.reports.runs import word_of_request
 
 STATES = (*ASKED_FOR, "empty")
 NEEDS_APPROVAL = 3
@@ -107,7 +107,7 @@ def _worked_off(
     def told(request: Any, in_vain: bool) -> None:
         ended[request.request_id] = request
         codes.append(1 if in_vain else {"failed": 1, "refused": 3}.get(request.outcome or "", 0))
-        word = of_request(request.state, request.outcome, request.blocked_by)
+        word = word_of_request(app.ledger, request)
         span = f"{moment(request.window_start_ms)[:16]} … {moment(request.window_end_ms)[:16]}"
         place = f"{len(ended)}/{len(asked)}"
         session.note(
@@ -125,7 +125,23 @@ def _worked_off(
     for one in approvals:
         session.note(f"requested  {one.request_id}: another person has to approve it")
     now = [ended.get(one.request_id, one) for one in asked]
+    _tell_states(session, app, asked)
     return _ended(session, plan, now, approvals, worst(codes))
+
+
+def _tell_states(session: CommandSession, app: Any, asked: Sequence[Any]) -> None:
+    """What became of the windows: a run that found nothing has filled none."""
+    from kfm.datasets.completeness import completeness_of
+
+    completeness = completeness_of(app)
+    wanted = {(one.source_id, one.window_start_ms, one.window_end_ms) for one in asked}
+    counts: dict[str, int] = {}
+    for source_id in dict.fromkeys(one.source_id for one in asked):
+        for one in completeness.verdicts(app.settings.source(source_id)):
+            if (one.source_id, one.start_ms, one.end_ms) in wanted:
+                counts[one.state] = counts.get(one.state, 0) + 1
+    if counts:
+        session.note("now " + ", ".join(f"{count} {state}" for state, count in counts.items()))
 
 
 def _ended(
@@ -165,10 +181,4 @@ def _ended(
             (),
             rows=documents,
         )
-    elif asked:
-        counts: dict[str, int] = {}
-        for one in asked:
-            word = of_request(one.state, one.outcome, one.blocked_by)
-            counts[word] = counts.get(word, 0) + 1
-        session.note(", ".join(f"{count} {word}" for word, count in counts.items()))
     return code

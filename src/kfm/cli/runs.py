@@ -60,6 +60,7 @@ def command(
     if invocations and (to is None or status is not None):
         raise UsageError("--invocations goes with --export FILE, and without --status.")
     with session.app(read_only=True) as app:
+        source = app.settings.source_id(source)
         if to is not None and invocations:
             from kfm.pipelines.record_export import export_invocations
 
@@ -74,7 +75,8 @@ def command(
             session.emit({"written": to, "runs": len(found)}, [f"{to}: {counted(len(found), 'run')}"])
             return
         runs = _find(app.ledger, dataset, source, status, limit + 1)
-        rows = [_row(run, word_of_run(app.ledger, run)) for run in runs[:limit]]
+        called = app.settings.called
+        rows = [_row(run, word_of_run(app.ledger, run), called(run.source_id)) for run in runs[:limit]]
     more = len(runs) > limit
     documents = [run_document(run) for run in runs[:limit]]
     header = (
@@ -128,13 +130,13 @@ def _find(ledger: Any, dataset: str | None, source: str | None, status: str | No
     )
 
 
-def _row(run: Any, word: str) -> tuple[str, ...]:
+def _row(run: Any, word: str, source: str) -> tuple[str, ...]:
     took = duration(run.end_time_ms - run.start_time_ms) if run.end_time_ms is not None else "-"
     return (
         moment(run.start_time_ms).removesuffix(" UTC"),
         word,
         run.dataset_id,
-        run.source_id,
+        source,
         span(run.window_start_ms, run.window_end_ms).removesuffix(" UTC"),
         str(run.revision),
         str(run.attempts),

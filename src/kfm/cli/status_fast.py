@@ -60,6 +60,7 @@ def render(document: dict[str, Any], words: dict[str, str]) -> list[str]:
     if datasets := _dataset_rows(document, words):
         lines += ["", *table(("DATASET", "HEALTH", "VERSION", "PROMOTED", "LAST RUN", "RUN ID"), datasets)]
     for title, rows in (
+        ("to be withdrawn", _withdraw_rows(document)),
         ("needs attention", _attention_rows(document)),
         ("running", _running_rows(document)),
         ("locks", _lock_rows(document)),
@@ -94,6 +95,10 @@ def _dataset_rows(document: dict[str, Any], words: dict[str, str]) -> list[tuple
             )
         )
     return rows
+
+
+def _withdraw_rows(document: dict[str, Any]) -> list[str]:
+    return [f"  {one['dataset_id']}: {one['why']}: `{one['command']}`" for one in document["to_withdraw"]]
 
 
 def _unit_rows(document: dict[str, Any]) -> list[str]:
@@ -207,8 +212,8 @@ def _pending_rows(document: dict[str, Any]) -> list[str]:
 
 def _not_taken_rows(document: dict[str, Any]) -> list[str]:
     return [
-        f"  {shown['dataset_id']} on {shown['target']}: version {shown['shown']} stays until it is removed with "
-        f"`{shown['command']}`"
+        f"  {shown['dataset_id']} on {shown['target']}: version {shown['shown']} stays until it is removed "
+        f"with `{shown['command']}`"
         for shown in document["not_taken"]
     ]
 

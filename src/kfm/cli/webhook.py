@@ -259,9 +259,9 @@ def _secret(loaded: Loaded | None, source_id: str, reference: str | None) -> str
     if reference is None:
         assert loaded is not None
         known = [source for source in loaded.settings.sources if source.webhook is not None]
-        source = next((one for one in known if one.id == source_id), None)
+        source = next((one for one in known if source_id in one.names), None)
         if source is None or source.webhook is None:
-            names = ", ".join(one.id for one in known) or "none"
+            names = ", ".join(one.names[-1] for one in known) or "none"
             raise UsageError(
                 f"There is no source `{source_id[:80]}` with a `webhook`. Those that have one: {names}.",
                 remedy="Add `webhook: {secrets: [env:NAME]}` to the source, or give --secret.",

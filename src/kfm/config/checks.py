@@ -133,6 +133,22 @@ def _names(settings: Settings) -> Iterator[Problem]:
                 yield path, f"two {group} have the id `{thing.id}`"
             elif earlier != thing.id:
                 yield path, f"the {word} ids `{earlier}` and `{thing.id}` differ in case only"
+    yield from _former_names(settings)
+
+
+def _former_names(settings: Settings) -> Iterator[Problem]:
+    """A name stands for one source, now and before."""
+    owners = {source.id.casefold(): source.id for source in settings.sources}
+    for index, source in enumerate(settings.sources):
+        for position, name in enumerate(source.formerly):
+            path = f"sources[{index}].formerly[{position}]"
+            owner = owners.setdefault(name.casefold(), f"{source.id}, formerly")
+            if not ID.fullmatch(name):
+                yield path, f"the former id `{name[:40]}` {BAD_CHARACTERS}"
+            elif owner == source.id:
+                yield path, f"`{name}` is the id of source `{source.id}` now; leave it out of `formerly`"
+            elif owner != f"{source.id}, formerly" or name in source.formerly[:position]:
+                yield path, f"source `{source.id}` can't have been `{name}`: that name is used twice"
 
 
 def _datasets(settings: Settings) -> Iterator[Problem]:
@@ -472,8 +488,8 @@ def _taken(settings: Settings, target: Target, path: str) -> Iterator[Problem]:
             yield (
                 here,
                 (
-                    f"the target names `{pattern}`, whose CARE level is {level}, and its `care` does not take "
-                    "that level; add it, or name no levels"
+                    f"the target names `{pattern}`, whose CARE level is {level}, and its `care` does not "
+                    "take that level; add it, or name no levels"
                 ),
             )
 

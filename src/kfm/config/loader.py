@@ -16,7 +16,7 @@ from kfm import __version__
 from kfm.config.state_folder import StateFolder
 from kfm.model.errors import ConfigError, ConfigNotFound, KfmError, RoleMissing, SecretNotFound, UsageError
 from kfm.model.roles import Role, decide, refusal_entry, who_could
-from kfm.model.settings import Settings, TelemetrySettings, with_declared_licences
+from kfm.model.settings import Settings, TelemetrySettings, identified, with_declared_licences
 
 if TYPE_CHECKING:
     from kfm.model.redaction import Discretion
@@ -61,14 +61,15 @@ class Loaded:
         *,
         is_file: bool = True,
     ) -> None:
-        self.settings = settings
+        self.written = settings  # as the file has it
+        self.settings = identified(settings)
         self.is_file = is_file  # False: there is none, and the settings are the defaults
         self.path = path
         self.name = name
         self.folder = path.rpartition("/")[0] or "/"
         self.lines = lines
         self._said = said
-        self._newest = (data, settings)
+        self._newest = (data, self.settings)
         self._reread = reread
         self._discretion: Discretion | None = None
         self._known: list[str] | None = None
@@ -81,7 +82,7 @@ class Loaded:
             data = _read(self.path)
             # By its bytes: two edits within one tick of a clock have the same time.
             if data != self._newest[0]:
-                self._newest = (data, self._reread(data))
+                self._newest = (data, identified(self._reread(data)))
         except ConfigError as error:
             error.facts |= {"transient": True, "cause": "configuration"}
             raise
@@ -131,7 +132,7 @@ class Loaded:
         return {
             field: self._said.get(field)
             or (f"{self.name}:{self.lines[field]}" if field in self.lines else "default")
-            for field in fields(self.settings)
+            for field in fields(self.written)
         }
 
     def resolve(self, path: str) -> str:

@@ -118,7 +118,7 @@ def _names(entries: tuple[ScheduleEntry, ...]) -> Iterator[Problem]:
 
 
 def _entries(entries: tuple[ScheduleEntry, ...], settings: Settings) -> Iterator[Problem]:
-    sources = {source.id: source for source in settings.sources}
+    sources = {name: source for source in settings.sources for name in source.names}
     for index, entry in enumerate(entries):
         path = f"schedules[{index}]"
         source = sources.get(entry.source)
@@ -226,7 +226,7 @@ def _exact_ms(text: str, *, days: bool) -> int:
 def _schedule(entry: ScheduleEntry, source: SourceSettings) -> Schedule:
     return Schedule(
         id=entry.id,
-        source=entry.source,
+        source=source.id,
         cron=" ".join(entry.cron.split()) if entry.cron is not None else None,
         every_ms=_exact_ms(entry.every, days=False) if entry.every is not None else None,
         anchor_ms=parse_instant(entry.anchor, "UTC") if entry.anchor is not None else 0,

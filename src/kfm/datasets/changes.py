@@ -83,6 +83,7 @@ class ChangePlan(Record, frozen=True):
     version_id: str | None
     to_sequence: int | None
     source_id: str | None
+    target: str | None  # at this one alone
     window_start_ms: int | None
     window_end_ms: int | None
     lifts: tuple[str, ...]
@@ -173,9 +174,14 @@ def plan_withdrawal(
     *,
     purge: bool = False,
     retires: bool = False,
+    target: str | None = None,
 ) -> PreparedChange:
-    """The head without what is withdrawn; which may be nothing of it yet: it then stays away."""
+    """The head without what is withdrawn; which may be nothing of it yet: it then stays away.
+
+    From one target alone: the version stays as it is, and that target shows a tombstone in its place."""
     head, manifest = _head(kernel, dataset_id)
+    if target is not None:
+        _require_removable(kernel, dataset_id, target)
     withdrawal = Withdrawal(
         change_id="",
         dataset_id=dataset_id,
@@ -187,8 +193,9 @@ def plan_withdrawal(
         reason="",
         since_sequence=head.sequence + 1,
         withdrawn_at_ms=0,
+        target=target or "",
     )
-    for one in active(kernel.ledger.change_reader().withdrawals(dataset_id)):
+    for one in active(_known(kernel, dataset_id, target)):
         same = (one.source_id, one.start_ms, one.end_ms) == (
             withdrawal.source_id,
             withdrawal.start_ms,
@@ -198,10 +205,14 @@ def plan_withdrawal(
             raise UsageError(
                 f"{span_words(one)} of {dataset_id} is withdrawn already, since version {one.since_sequence}."
             )
-    made = without(manifest, withdrawal)
+    made = manifest if target is not None else without(manifest, withdrawal)
     kind: ChangeKind = "retire" if retires else "withdraw"
-    preview = _purge_preview(kernel, head, made, withdrawal) if purge else None
+    kept = replace(made, items=()) if target is not None else made
+    preview = _purge_preview(kernel, head, kept, withdrawal) if purge else None
     plan = _plan(kernel, kind, head, manifest, made, window=window, source_id=source_id, purge=preview)
+    if target is not None:
+        mine = tuple(one for one in plan.targets if one.target == target)
+        plan = _digested(replace(plan, target=target, targets=mine))
     return PreparedChange(
         plan=plan,
         manifest=made,
@@ -211,13 +222,39 @@ def plan_withdrawal(
     )
 
 
+def _known(kernel: Kernel, dataset_id: str, target: str | None) -> list[Withdrawal]:
+    reader = kernel.ledger.change_reader()
+    if target is None:
+        return reader.withdrawals(dataset_id)
+    return [one for one in reader.target_withdrawals(dataset_id) if one.target == target]
+
+
+def _require_removable(kernel: Kernel, dataset_id: str, target: str) -> None:
+    """A target that takes the dataset would get it again with the next version."""
+    names = [one.name for one in kernel.projections]
+    if target not in names:
+        raise UsageError(f"There is no target `{target}`{did_you_mean(target, names)}")
+    if (dataset_id, target) not in kernel.ledger.projected():
+        raise UsageError(f"The target {target} shows nothing of {dataset_id}.")
+    declared = kernel.dataset_now(dataset_id)
+    if declared is not None and any(one.name == target for one in kernel.reached(declared)):
+        raise UsageError(
+            f"The target {target} takes {dataset_id}.",
+            remedy="Change `datasets` or `care` of the target first, or withdraw the dataset everywhere.",
+        )
+
+
 def plan_lift(
-    kernel: Kernel, dataset_id: str, window: Window | None = None, source_id: str | None = None
+    kernel: Kernel,
+    dataset_id: str,
+    window: Window | None = None,
+    source_id: str | None = None,
+    target: str | None = None,
 ) -> PreparedChange:
     """Let what is withdrawn be published again. Nothing comes back by itself."""
     head, manifest = _head(kernel, dataset_id)
     span = (source_id or "", window.start_ms if window else None, window.end_ms if window else None)
-    known = active(kernel.ledger.change_reader().withdrawals(dataset_id))
+    known = active(_known(kernel, dataset_id, target))
     lifted = [one for one in known if (one.source_id, one.start_ms, one.end_ms) == span]
     if not lifted:
         there = "; ".join(span_words(one) for one in known) or "nothing"
@@ -289,6 +326,7 @@ def _plan(
             version_id=version_id(new) if new is not None else None,
             to_sequence=to_sequence,
             source_id=source_id,
+            target=None,
             window_start_ms=window.start_ms if window else None,
             window_end_ms=window.end_ms if window else None,
             lifts=(),
@@ -310,11 +348,14 @@ def _digested(plan: ChangePlan) -> ChangePlan:
 
 
 def _targets(kernel: Kernel, dataset_id: str) -> tuple[TargetEffect, ...]:
-    shown = kernel.ledger.projected()
+    """The targets that show the dataset, or take it now."""
+    shown, declared = kernel.ledger.projected(), kernel.dataset_now(dataset_id)
     kinds = {target.name or target.kind: target.kind for target in kernel.settings.publish}
+    takes = {one.name for one in kernel.reached(declared)} if declared is not None else set()
     return tuple(
         TargetEffect(target=one.name, kind=kinds.get(one.name, ""), shows=shown.get((dataset_id, one.name)))
         for one in kernel.projections
+        if (dataset_id, one.name) in shown or one.name in takes
     )
 
 
@@ -460,7 +501,7 @@ def _refusals(
 def apply(
     kernel: Kernel, prepared: PreparedChange, by: Justification, scopes: tuple[str, ...]
 ) -> DatasetChange:
-    """All of the plan in one transaction, or nothing. Targets are brought up to date by whoever calls."""
+    """All of the plan in one transaction, or nothing. Targets are brought up to date by the caller."""
     plan, store = prepared.plan, kernel.store
     if needs_approval(kernel, prepared, by):
         raise NotApproved("A second person has to approve this change first.")
@@ -540,7 +581,9 @@ def _request(
             )
         )
     purging = plan.purge is not None
-    places = (*tuple(f"target:{one.target}" for one in plan.targets), OBJECTS) if purging else ()
+    places = tuple(f"target:{one.target}" for one in plan.targets) if purging else ()
+    if purging and plan.target is None:
+        places = (*places, OBJECTS)
     return ApplyChange(
         change=change,
         scopes=scopes,
@@ -550,6 +593,7 @@ def _request(
         withdrawal=withdrawal,
         lifts=plan.lifts,
         pause=pause,
+        targets=tuple(one.target for one in plan.targets),
         places=places,
         approval=(approval.request_id, approval.digest) if approval is not None else None,
         entries=tuple(entries),
@@ -570,6 +614,8 @@ def _entry(kernel: Kernel, prepared: PreparedChange, change: DatasetChange, by: 
         facts["to_sequence"] = plan.to_sequence
     if plan.window_start_ms is not None:
         facts |= {"window_start_ms": plan.window_start_ms, "window_end_ms": plan.window_end_ms}
+    if plan.target is not None:
+        facts["target"] = plan.target
     if plan.source_id:
         facts["source_id"] = plan.source_id
     if plan.purge is not None:

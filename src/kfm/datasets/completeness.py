@@ -11,6 +11,8 @@ from functools import cached_property
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from kfm.model.completeness import (
     NOTHING,
     DatasetHealth,
@@ -26,6 +28,7 @@ from kfm.model.completeness import (
     since_ms,
     verdict,
 )
+from kfm.model.dataset_changes import active
 from kfm.model.records import Record
 
 if TYPE_CHECKING:
@@ -96,12 +99,43 @@ class CompletenessReader:
 
     def verdicts(self, source: SourceSettings) -> Iterator[WindowVerdict]:
         """The state of each window of a source: those that are expected, and those that were asked for."""
-        facts = dict(self._windows.facts(source.id, self._is_live))
+        facts, seen = self._facts(source), self._changed(source)
         for expected in self._expected(source):
-            known = facts.pop((expected.start_ms, expected.end_ms), NOTHING)
-            yield verdict(expected, known, self._now_ms)
+            span = (expected.start_ms, expected.end_ms)
+            known = facts.pop(span, None)
+            yield verdict(expected, seen(span, NOTHING) if known is None else known, self._now_ms)
         for (start_ms, end_ms), known in facts.items():
             yield verdict(_asked(source.id, start_ms, end_ms, known), known, self._now_ms)
+
+    def _facts(self, source: SourceSettings) -> dict[Span, WindowFacts]:
+        """What is on record of each window, after what persons changed of the dataset since."""
+        seen = self._changed(source)
+        return {
+            span: seen(span, known) for span, known in self._windows.facts(source.id, self._is_live).items()
+        }
+
+    def _changed(self, source: SourceSettings) -> Callable[[Span, WindowFacts], WindowFacts]:
+        """A window that is withdrawn is settled; one that a rollback has taken from the head has no data."""
+        changes = self._ledger.change_reader()
+        newest = changes.newest(source.dataset)
+        if newest is None:
+            return lambda _span, known: known
+        withdrawn = active(changes.withdrawals(source.dataset))
+        head = self._ledger.head(source.dataset)
+        items = head[1].items if head is not None else ()
+        kept = {(one.window_start_ms, one.window_end_ms) for one in items if one.source_id == source.id}
+
+        def seen(span: Span, known: WindowFacts) -> WindowFacts:
+            settled = next((one for one in withdrawn if one.covers(source.id, *span)), None)
+            if settled is not None:
+                return replace(known, settled="withdrawn", settled_ms=settled.withdrawn_at_ms)
+            published = known.run_status == "success" and known.outcome in ("published", "unchanged")
+            before = (known.run_ended_ms or 0) <= newest[1]
+            if published and before and source.mode == "merge" and span not in kept:
+                return replace(known, run_id=None, run_status=None, run_ended_ms=None, outcome=None)
+            return known
+
+        return seen
 
     def watched(self) -> list[SourceSettings]:
         """The sources of which something is expected."""
@@ -113,7 +147,7 @@ class CompletenessReader:
 
     def due(self, source: SourceSettings, after_ms: int | None, limit: int) -> list[WindowVerdict]:
         """The first expected windows after a moment that are due by now, at most so many, in order."""
-        expectation = self._expectation(source)
+        expectation = None if source.dataset in self._retired else self._expectation(source)
         if expectation is None:
             return []
         due = takewhile(
@@ -124,7 +158,11 @@ class CompletenessReader:
         if not found:
             return []
         facts = self._windows.facts(source.id, self._is_live, found[0].start_ms, found[-1].end_ms)
-        return [verdict(one, facts.get((one.start_ms, one.end_ms), NOTHING), self._now_ms) for one in found]
+        seen = self._changed(source)
+        known = (
+            seen((one.start_ms, one.end_ms), facts.get((one.start_ms, one.end_ms), NOTHING)) for one in found
+        )
+        return [verdict(one, of, self._now_ms) for one, of in zip(found, known, strict=True)]
 
     def failed_runs(self) -> list[str]:
         """The runs that failed last in a window that has no data and no end, of all sources."""
@@ -132,7 +170,7 @@ class CompletenessReader:
         for source in self._settings.sources:
             if source.id in self._members:
                 continue
-            facts = self._windows.facts(source.id, self._is_live)
+            facts = self._facts(source)
             found += [
                 one.run_id
                 for one in facts.values()
@@ -156,7 +194,7 @@ class CompletenessReader:
     # --- expectations ----------------------------------------------------------------
 
     def _expected(self, source: SourceSettings) -> Iterator[ExpectedWindow]:
-        expectation = self._expectation(source)
+        expectation = None if source.dataset in self._retired else self._expectation(source)
         return expected_windows(expectation, self._now_ms) if expectation is not None else iter(())
 
     def _expectation(self, source: SourceSettings) -> Expectation | None:
@@ -171,6 +209,12 @@ class CompletenessReader:
             schedules=schedules,
             latency_ms=self._latency_ms(source),
         )
+
+    @cached_property
+    def _retired(self) -> frozenset[str]:
+        """Of these nothing is expected any more."""
+        known = active(self._ledger.change_reader().withdrawals())
+        return frozenset(one.dataset_id for one in known if one.retires)
 
     @cached_property
     def _since(self) -> dict[tuple[str, str], int]:
@@ -251,15 +295,29 @@ def _objective(expectation: Expectation | None) -> str:
 # --- from an application -------------------------------------------------------------
 
 
-def completeness_of(app: Any, now_ms: int | None = None) -> CompletenessReader:
+def completeness_of(
+    app: Any, now_ms: int | None = None, schedules: Schedules | None = None
+) -> CompletenessReader:
     """For the configuration of an application, by its schedules as they are written now."""
+    return completeness_in(app.loaded, app.ledger, app.liveness.is_dead, schedules=schedules, now_ms=now_ms)
+
+
+def completeness_in(
+    loaded: Loaded,
+    ledger: LedgerReader,
+    is_dead: Callable[[str], bool],
+    *,
+    schedules: Schedules | None = None,
+    now_ms: int | None = None,
+) -> CompletenessReader:
+    """For a configuration and its ledger."""
     return CompletenessReader(
-        app.settings,
-        app.ledger,
-        app.ledger.now_ms() if now_ms is None else now_ms,
-        schedules=lambda: written_schedules(app.loaded),
-        is_dead=app.liveness.is_dead,
-        latency_ms=lambda source: contract_latency_ms(app.loaded, source),
+        loaded.settings,
+        ledger,
+        ledger.now_ms() if now_ms is None else now_ms,
+        schedules=schedules or (lambda: written_schedules(loaded)),
+        is_dead=is_dead,
+        latency_ms=lambda source: contract_latency_ms(loaded, source),
     )
 
 

@@ -16,6 +16,7 @@ from kfm.model.dataset_changes import (
     ApplyResult,
     DatasetChange,
     Purge,
+    TombstonedPromotion,
     Withdrawal,
     active,
     at_version,
@@ -45,6 +46,12 @@ def withdrawal_from(row: Row) -> Withdrawal:
 
 def withdrawals(session: Session, dataset_id: str) -> list[Withdrawal]:
     return [withdrawal_from(row) for row in session.all("withdrawals.list", dataset_id=dataset_id)]
+
+
+def all_withdrawals(session: Session, dataset_id: str) -> list[Withdrawal]:
+    """Also those from one target alone."""
+    names = ("withdrawals.list", "withdrawals.of_targets")
+    return [withdrawal_from(row) for name in names for row in session.all(name, dataset_id=dataset_id)]
 
 
 def is_withdrawn(session: Session, manifest: Manifest) -> bool:
@@ -77,6 +84,11 @@ class DatasetChangeReader:
         """All of them, also those that were lifted."""
         return withdrawals(self._session, dataset_id or "")
 
+    def target_withdrawals(self, dataset_id: str | None = None) -> list[Withdrawal]:
+        """Those from one target alone."""
+        found = self._session.all("withdrawals.of_targets", dataset_id=dataset_id or "")
+        return [withdrawal_from(row) for row in found]
+
     def purges(self, change_id: str | None = None) -> list[Purge]:
         found = self._session.all("purges.list", change_id=change_id or "")
         return [rows.converted(_PURGE, row, Purge) for row in found]
@@ -89,7 +101,9 @@ class DatasetChangeReader:
         promotion, manifest = rows.promotion_from(row[:-1]), rows.manifest_from(row[-1])
         known = at_version(self.withdrawals(dataset_id), promotion.sequence)
         stands = tombstone(dataset_id, promotion.sequence, known)
-        return (replace(promotion, tombstone=stands) if stands else promotion), manifest
+        if stands is None:
+            return promotion, manifest
+        return TombstonedPromotion(**msgspec.structs.asdict(promotion), tombstone=stands), manifest
 
 
 class DatasetChanges(DatasetChangeReader):
@@ -189,6 +203,10 @@ def _apply(session: Session, request: ApplyChange, dead: leases.Dead, journal: J
             raise _Moved(ApplyResult(answer="lifted"))
     if request.approval is not None:
         approvals.use(session, request.approval, change.change_id, 1, now_ms)
+    if request.withdrawal is not None:
+        journal.watch.withdrawn(
+            session, change.dataset_id, change.change_id, request.targets, request.withdrawal.reason, now_ms
+        )
     if request.manifest is not None:
         journal.dataset_changed(
             session, replace(change, changed_at_ms=now_ms), request.version_id or "", now_ms

@@ -45,8 +45,8 @@ from kfm.model.runs import (
 if TYPE_CHECKING:
     from kfm.db.branches import EmbeddedBranches
     from kfm.db.catalogue import Replicas
-    from kfm.db.derived import DerivedSources
     from kfm.db.dataset_changes import DatasetChanges
+    from kfm.db.derived import DerivedSources
     from kfm.db.replays import Replays
     from kfm.db.requests import Bursts, Requests
     from kfm.db.schedules import ScheduleStates
@@ -164,7 +164,7 @@ class Ledger(LedgerReader):
                 self._journal.end(session, request.closes, request.retries, rows.run_from(row), now_ms)
                 quarantine.ended(session, request.retry, request.held, now_ms)
                 if request.cancels is not None:
-                    requests.cancel(session, *request.cancels)
+                    requests.cancel(session, *request.cancels, self._journal.watch)
                 requests.settle_run(session, request.run_id, request.settle, now_ms)
                 if request.pause is not None:
                     governance.set_switch(session, request.pause)
@@ -464,11 +464,16 @@ class Ledger(LedgerReader):
     # --- projections and collection ---------------------------------------------------
 
     def raise_projected(self, dataset_id: str, target: str, sequence: int) -> None:
-        self._database.write(
-            lambda session: session.all(
-                "projections.raise", dataset_id=dataset_id, target=target, sequence=sequence
-            )
-        )
+        def change(session: Session) -> None:
+            session.all("projections.raise", dataset_id=dataset_id, target=target, sequence=sequence)
+            now_ms = session.now_ms()
+            for one in all_withdrawals(session, dataset_id):
+                if one.since_sequence <= sequence:
+                    self._journal.watch.withdrawal_shown(session, dataset_id, one.change_id, target, now_ms)
+
+        from kfm.db.dataset_changes import all_withdrawals  # late: most commands show nothing
+
+        self._database.write(change)
 
     def begin_collection(self, worker_id: str, lease_ms: int, dead: leases.Dead) -> int | Lock:
         """The fence of the collection lock, or the lock that blocks it."""

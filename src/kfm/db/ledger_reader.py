@@ -26,8 +26,8 @@ from kfm.model.runs import Attempt, Backlog, CallRetry, ChainLink, OutboxMessage
 if TYPE_CHECKING:
     from kfm.db.branches import EmbeddedBranchReader
     from kfm.db.catalogue import CatalogueReader
-    from kfm.db.derived import DerivedReader
     from kfm.db.dataset_changes import DatasetChangeReader
+    from kfm.db.derived import DerivedReader
     from kfm.db.replays import ReplayReader
     from kfm.db.requests import RequestReader
     from kfm.db.schedules import ScheduleReader
@@ -141,6 +141,10 @@ class LedgerReader:
     def newest_invocation(self, dataset_id: str) -> Invocation | None:
         """The last invocation for a dataset, however often others were asked for since."""
         row = self._session.one("invocations.newest_of", dataset_id=dataset_id)
+        return rows.invocation_from(row) if row else None
+
+    def newest_invocation_of_source(self, source_id: str) -> Invocation | None:
+        row = self._session.one("invocations.newest_of_source", source_id=source_id)
         return rows.invocation_from(row) if row else None
 
     def window_reader(self) -> WindowReader:

@@ -14,8 +14,8 @@ from kfm.model.keys import request_id as request_id_of
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import BY_KFM, GovernanceEntry, Window, governance_entry
 from kfm.model.requests import (
-    CHANGES,
     ABSENT,
+    CHANGES,
     AnnouncedObject,
     Burst,
     Member,

@@ -28,7 +28,7 @@ from kfm.model.runs import Attempt, CallRetry, ChainLink, OutboxMessage
 T = TypeVar("T")
 
 _RUN_FIELDS = Run.__struct_fields__
-_PROMOTION_FIELDS = Promotion.__struct_fields__[:-1]  # a tombstone is no column
+_PROMOTION_FIELDS = Promotion.__struct_fields__
 _SWITCH_FIELDS = Switch.__struct_fields__
 _ATTEMPT_FIELDS = Attempt.__struct_fields__
 _RETRY_FIELDS = CallRetry.__struct_fields__
@@ -134,7 +134,8 @@ def run_parameters(run: Run) -> dict[str, Any]:
 
 def invocation_from(row: Row) -> Invocation:
     (invocation_id, run_id, source_id, dataset_id, trigger_type, key, outcome, actor, requested_at_ms,
-     claimed_actor, rationale, ticket, reason, gates, reason_code, window_start_ms, window_end_ms) = row  # fmt: skip
+     claimed_actor, rationale, ticket, reason, gates, reason_code,
+     window_start_ms, window_end_ms) = row  # fmt: skip
     return Invocation(
         invocation_id=invocation_id,
         run_id=run_id,

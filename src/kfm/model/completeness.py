@@ -386,7 +386,7 @@ def _state(expected: ExpectedWindow, facts: WindowFacts, now_ms: int) -> Stated:
         return facts.settled, None, facts.settled_ms, None
     if (facts.run_status == "running" and facts.is_live) or facts.request_state == "running":
         return "running", None, facts.run_started_ms, None
-    if there is not None and there != "absent":
+    if there is not None:
         return there, None, facts.run_ended_ms, None
     if facts.request_state == "awaiting-approval":
         return "waiting", "approval", facts.requested_ms, None

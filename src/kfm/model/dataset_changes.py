@@ -47,6 +47,7 @@ class Withdrawal(Record, frozen=True):
     withdrawn_at_ms: int
     until_sequence: int | None = None  # lifted: the first version that may hold it again
     lifted_by: str | None = None
+    target: str = ""  # from this target alone, which does not take the dataset any more; "": everywhere
 
     @property
     def is_active(self) -> bool:
@@ -67,6 +68,12 @@ class Withdrawal(Record, frozen=True):
 
     def holds(self, item: Item) -> bool:
         return self.covers(item.source_id, item.window_start_ms, item.window_end_ms)
+
+
+class TombstonedPromotion(Promotion, frozen=True):
+    """The head of a dataset of which something is withdrawn, as a target is given it."""
+
+    tombstone: dict[str, Any]  # the document that stands in the place of what is withdrawn
 
 
 class Purge(Record, frozen=True):
@@ -92,6 +99,7 @@ class ApplyChange(Record, frozen=True):
     withdrawal: Withdrawal | None = None
     lifts: tuple[str, ...] = ()
     pause: Switch | None = None
+    targets: tuple[str, ...] = ()  # that have to show it
     places: tuple[str, ...] = ()  # where bytes have to go
     approval: tuple[str, str] | None = None  # request and digest
     entries: tuple[GovernanceEntry, ...] = ()
@@ -208,7 +216,8 @@ def span_words(one: Withdrawal) -> str:
     what = "all of it"
     if one.start_ms is not None and one.end_ms is not None:
         what = f"{rfc3339(one.start_ms)}/{rfc3339(one.end_ms)}"
-    return f"{what} from {one.source_id}" if one.source_id else what
+    what = f"{what} from {one.source_id}" if one.source_id else what
+    return f"{what} at target {one.target}" if one.target else what
 
 
 def lift_command(one: Withdrawal) -> str:
@@ -218,6 +227,8 @@ def lift_command(one: Withdrawal) -> str:
         parts.append(f"--window {rfc3339(one.start_ms)}/{rfc3339(one.end_ms)}")
     if one.source_id:
         parts.append(f"--source {one.source_id}")
+    if one.target:
+        parts.append(f"--target {one.target}")
     return f"{' '.join(parts)} --lift --rationale TEXT"
 
 

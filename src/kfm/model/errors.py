@@ -741,7 +741,10 @@ class PathConflict(KfmError):
     """Two pieces of work would publish the same path."""
 
     code = "KFM606"
-    remedy = "Give one of the sources another `path` template."
+    remedy = (
+        "Give one of the sources another `path` template; where it is one source that was renamed, name its "
+        "former id in `formerly`."
+    )
 
 
 class PipelineFailed(KfmError):

@@ -44,7 +44,7 @@ def names_by_dataset(
             found[dataset.id] = {dataset.id, dataset.title or "", dataset.domain} - {"", _GENERAL}
     for source in settings.sources:
         if source.dataset in found:
-            found[source.dataset] |= {source.id, *providers_of(source, settings.source)}
+            found[source.dataset] |= {*source.names, *providers_of(source, settings.source)}
             found[source.dataset] |= {one.id for one in schedules if one.source == source.id}
     return found
 

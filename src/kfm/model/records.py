@@ -97,7 +97,7 @@ class Trigger(Record, frozen=True):
     ticket: str | None = None
 
 
-# `empty`: upstream has said that there is nothing. `absent`: nothing was found, and nothing says that it is so.
+# empty: upstream has said that there is nothing · absent: nothing was found, and nothing says so
 RunOutcome = Literal["published", "unchanged", "empty", "absent"]
 
 
@@ -324,8 +324,6 @@ class Promotion(Record, frozen=True):
     fence: int
     policy_epoch: int
     promoted_at_ms: int
-    # What stands in the place of withdrawn data; set where a head is read for a target, and for no other use.
-    tombstone: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Holder(Record, frozen=True):

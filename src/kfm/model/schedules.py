@@ -14,7 +14,7 @@ from kfm.model.errors import ConfigError, WindowError
 from kfm.model.records import Record, Window
 from kfm.model.requests import UpdateRequest
 from kfm.model.times import MS_MAX, MS_MIN, rfc3339, stretches
-from kfm.model.windows import DAY_MS, asked_window, next_window, resolve_window
+from kfm.model.windows import DAY_MS, asked_window, next_window
 
 if TYPE_CHECKING:
     from kfm.model.settings import SourceSettings

@@ -207,6 +207,12 @@ class SourceSettings(Strict, frozen=True):
     # required: a second person approves the preview of each run, whatever asked for it
     approval: Literal["none", "required"] = "none"
     approvals: SourceApprovals | None = None
+    formerly: tuple[str, ...] = ()  # in a file: earlier ids, the first one first; see `identified`
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name that it goes or went by."""
+        return (self.id, *self.formerly)
 
 
 class SourceDefaults(Strict, frozen=True):
@@ -504,8 +510,21 @@ class Settings(Strict, frozen=True):
         """The domain of a dataset, for switches and freezes; the default one where nothing is declared."""
         return (self.declared(dataset_id) or DatasetSettings(id=dataset_id)).domain
 
-    def source(self, source_id: str) -> SourceSettings:
-        return next(s for s in self.sources if s.id == source_id)
+    def source(self, name: str) -> SourceSettings:
+        return next(source for source in self.sources if name in source.names)
+
+    def source_named(self, name: str | None) -> SourceSettings | None:
+        """The source of this name, the present one or a former one; None if there is none."""
+        return next((source for source in self.sources if name in source.names), None)
+
+    def source_id(self, name: str | None) -> str | None:
+        """The id behind a name of a source; the name itself where no source has it."""
+        found = self.source_named(name)
+        return name if found is None else found.id
+
+    def called(self, source_id: str) -> str:
+        """What the source of this id is called in the configuration now."""
+        return next((source.names[-1] for source in self.sources if source.id == source_id), source_id)
 
     def sync_of(self, source_id: str) -> str | None:
         """The sync that publishes this source as a member; run alone, its data would be published twice."""
@@ -520,6 +539,20 @@ class Settings(Strict, frozen=True):
         """The retry settings of a dataset's units, the nearest last."""
         own = self.ingest.policy_of(dataset_id).retry
         return (self.retry,) if own is None else (self.retry, own)
+
+
+def identified(settings: Settings) -> Settings:
+    """The settings of a file with each renamed source under its first name, which is its identity: work keys,
+    items, runs and requests hold it. `formerly` has the later names then, the present one last."""
+    renamed = {source.id: source.formerly[0] for source in settings.sources if source.formerly}
+    if not renamed:
+        return settings
+    sources = []
+    for source in settings.sources:
+        first, *later = *source.formerly, source.id
+        members = tuple(renamed.get(member, member) for member in source.members)
+        sources.append(msgspec.structs.replace(source, id=first, formerly=tuple(later), members=members))
+    return msgspec.structs.replace(settings, sources=tuple(sources))
 
 
 def with_declared_licences(settings: Settings) -> Settings:

@@ -32,8 +32,8 @@ def target_name(target: Target) -> str:
 def taking(target: Target, dataset: DatasetSettings) -> Taking:
     """Does this target take this dataset, and if not, why?
 
-    Blocked data goes nowhere. A list of levels is a limit that nothing exceeds; without one a target takes what
-    is not restricted, and beyond that what it names by its id: a pattern names nothing.
+    Blocked data goes nowhere. A list of levels is a limit that nothing exceeds; without one a target takes
+    what is not restricted, and beyond that what it names by its id: a pattern names nothing.
     """
     if dataset.rights is None:
         return "no-rights"
@@ -104,7 +104,9 @@ def shared(settings: Settings) -> Iterator[tuple[str, tuple[str, ...], tuple[str
     """Targets that show restricted data beside other data: name, the restricted datasets, the others."""
     for target in settings.publish:
         taken = [dataset for dataset in settings.datasets if takes(target, dataset)]
-        restricted = tuple(one.id for one in taken if one.rights and one.rights.care.level not in UNRESTRICTED)
+        restricted = tuple(
+            one.id for one in taken if one.rights and one.rights.care.level not in UNRESTRICTED
+        )
         others = tuple(one.id for one in taken if one.id not in restricted)
         if restricted and others:
             yield target_name(target), restricted, others

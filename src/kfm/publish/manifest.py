@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -90,15 +90,27 @@ def version_id(manifest: Manifest) -> str:
 # --- merging -------------------------------------------------------------------------
 
 
-def merge(head: Manifest | None, dataset: settings.DatasetSettings, item: Item, mode: Mode) -> Manifest:
-    """The head with this item in its slot; `replace` drops everything else of that source."""
-    return merge_items(head, dataset, (item,), mode)
+def merge(
+    head: Manifest | None,
+    dataset: settings.DatasetSettings,
+    item: Item,
+    mode: Mode,
+    names: Collection[str] = (),
+) -> Manifest:
+    """The head with this item in its slot; `replace` drops everything else of that source. `names`: all that
+    its source goes or went by; items of any of them are its own."""
+    return merge_items(head, dataset, (item,), mode, dict.fromkeys(names, item.source_id))
 
 
 def merge_items(
-    head: Manifest | None, dataset: settings.DatasetSettings, items: Iterable[Item], mode: Mode
+    head: Manifest | None,
+    dataset: settings.DatasetSettings,
+    items: Iterable[Item],
+    mode: Mode,
+    same: Mapping[str, str] = {},
 ) -> Manifest:
-    """Several items at once: a path may move from one source to another within one promotion."""
+    """Several items at once: a path may move from one source to another within one promotion. `same`: names
+    of sources, and the ids that they stand for."""
     rights = require_rights(dataset.id, dataset.rights)
     old = {item.id: item for item in (head.items if head else ())}
     new = [_as_it_stands(old, _normal(item, dataset), mode) for item in items]
@@ -107,7 +119,7 @@ def merge_items(
     kept = [
         item
         for item in (head.items if head else ())
-        if _slot(item) not in slots and item.source_id not in sources
+        if _slot(item, same) not in slots and same.get(item.source_id, item.source_id) not in sources
     ]
     merged = tuple(sorted([*kept, *new], key=lambda item: item.id))
     _require_unique(merged)
@@ -179,8 +191,13 @@ def shows(head: Manifest, other: Manifest, source_id: str) -> bool:
     return len(mine) == len(its) and all(map(same_content, mine, its))
 
 
-def _slot(item: Item) -> tuple[str, int, int, str | None]:
-    return (item.source_id, item.window_start_ms, item.window_end_ms, item.partition)
+def _slot(item: Item, same: Mapping[str, str] = {}) -> tuple[str, int, int, str | None]:
+    return (
+        same.get(item.source_id, item.source_id),
+        item.window_start_ms,
+        item.window_end_ms,
+        item.partition,
+    )
 
 
 def _normal(item: Item, dataset: settings.DatasetSettings) -> Item:

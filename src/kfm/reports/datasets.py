@@ -95,7 +95,7 @@ def dataset_document(settings: Settings, ledger: LedgerReader, dataset_id: str, 
     return {
         **(summary or {}),
         "versions": versions,
-        "withdrawn": [withdrawal_document(one) for one in known],
+        "withdrawn": [withdrawal_document(one) for one in (*known, *reader.target_withdrawals(dataset_id))],
         "purges": [purge_document(one) for one in reader.purges() if one.dataset_id == dataset_id],
     }
 
@@ -105,6 +105,7 @@ def withdrawal_document(one: Withdrawal) -> dict[str, Any]:
         "change_id": one.change_id,
         "what": span_words(one),
         "source_id": one.source_id or None,
+        "target": one.target or None,
         "window_start": instant(one.start_ms),
         "window_end": instant(one.end_ms),
         "retires": one.retires,

@@ -72,7 +72,7 @@ def shown_run(ledger: Any, wanted: str, settings: Any = None) -> dict[str, Any]:
     requests = reader.of_run(run.run_id)
     return {
         "run": run_document(run),
-        "version": next((p.sequence for p in promotions if p.version_id == run.version_id), None),
+        "version": _version_of(run, promotions),
         "invocations": [
             invocation_document(call) for call in ledger.invocations(run_id=run.run_id, limit=CALLS_MAX)
         ],
@@ -121,3 +121,10 @@ def plan_document(plan: Any) -> dict[str, Any]:
         "tally": header.tally,
         "changes": list(plan.changes),
     }
+
+
+def _version_of(run: Any, promotions: Any) -> int | None:
+    """The number that its result was given; that of the newest equal one, where the run made none itself."""
+    own = [p.sequence for p in promotions if p.run_id == run.run_id]
+    equal = [p.sequence for p in promotions if p.version_id == run.version_id]
+    return next(iter([*own, *equal]), None)

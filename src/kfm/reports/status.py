@@ -6,22 +6,24 @@ from itertools import chain
 from typing import Any
 
 from kfm.datasets.completeness import completeness_of
+from kfm.model.dataset_changes import active
 from kfm.model.quantities import instant, one_line, short_id
 from kfm.model.targets import removal_command, takes, taking, target_name
 from kfm.reports.blockers import OPERATOR, failures, frozen, halted, switched
 from kfm.reports.coverage import cause_text, health_command, health_document, worst
+from kfm.reports.datasets import to_withdraw
 from kfm.reports.runs import word_of_run
 from kfm.reports.state_words import of_waiting
 
 ATTENTION_MAX = 20  # works named; more are counted
 
 
-def gather(app: Any) -> dict[str, Any]:
-    """All of it, as one document."""
-    return read_status(app)[0]
+def gather(app: Any, schedules: Any = None) -> dict[str, Any]:
+    """All of it, as one document. `schedules`: those that are in force; None: as they are written."""
+    return read_status(app, schedules)[0]
 
 
-def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
+def read_status(app: Any, schedules: Any = None) -> tuple[dict[str, Any], dict[str, str]]:
     """The document, and the word that people read for the newest run of each dataset."""
     settings, ledger, now_ms = app.settings, app.ledger, app.clock.now_ms()
     heads = {head.dataset_id: head for head in ledger.heads()}
@@ -30,19 +32,20 @@ def read_status(app: Any) -> tuple[dict[str, Any], dict[str, str]]:
     locks = [lock for lock in ledger.locks() if lock.holder is not None]
     gone = {lock.scope for lock in locks if app.liveness.is_dead(lock.holder.worker_id)}
     alive = [lock for lock in locks if lock.scope not in gone]
-    newest = {
-        dataset.id: run for dataset in settings.datasets if (run := ledger.newest_run(dataset.id)) is not None
-    }
-    completeness = completeness_of(app, now_ms)
-    healths = [completeness.health(dataset.id) for dataset in settings.datasets]
+    retired = {one.dataset_id for one in active(ledger.change_reader().withdrawals()) if one.retires}
+    living = [dataset for dataset in settings.datasets if dataset.id not in retired]
+    newest = {dataset.id: run for dataset in living if (run := ledger.newest_run(dataset.id)) is not None}
+    completeness = completeness_of(app, now_ms, schedules)
+    healths = [completeness.health(dataset.id) for dataset in living]
     datasets = [_dataset(each, heads, newest.get(each.dataset_id)) for each in healths]
     projected = ledger.projected()
     pending = _pending(app, heads, projected)
-    attention = failures(completeness, ledger)
+    attention = [run for run in failures(completeness, ledger) if run.dataset_id not in retired]
     document: dict[str, Any] = {
         "environment": settings.environment,
         "at": instant(now_ms),
         "datasets": datasets,
+        "to_withdraw": to_withdraw(settings, ledger),
         "needs_attention": [_needing(run, ledger, now_ms, settings) for run in attention[:ATTENTION_MAX]],
         "needs_attention_more": max(len(attention) - ATTENTION_MAX, 0),
         "running": [_running(run, alive, now_ms) for run in running],
@@ -158,7 +161,11 @@ def _headline(
     """State, one sentence, who can change it and the command. The hardest blocker first.
 
     Of a dataset that is halted the halt, not the pause that it has set: lifting that alone starts nothing.
+    Before all of them what readers can still see and may not.
     """
+    for one in document["to_withdraw"]:
+        sentence = f"readers still see dataset {one['dataset_id']}, though {one['why']}"
+        return _line("failing", sentence, OPERATOR, one["command"])
     for each in chain(switched(switches), halts.values(), frozen(settings, now_ms)):
         if each.kind != "replays":
             hardest = halts.get(each.what, each)

@@ -44,7 +44,7 @@ from kfm.runs.retry import judge_reaped
 ROUNDS_MAX = 10
 NOTHING = {
     "empty": "There is nothing for this window: upstream or the pipeline says so.",
-    "absent": "Upstream has no data for this window; it is still missing.",
+    "absent": "Upstream has no data for this window; it stays expected.",
 }
 logger = logging.getLogger(__name__)
 
@@ -335,7 +335,7 @@ class RunExecutor:
                     version_id=version,
                     manifest=manifest,
                     invocation_id=entered.invocation.invocation_id,
-                    reason=entered.reason,
+                    reason=NOTHING.get(prepared.found, entered.reason),
                     reason_code=entered.invocation.reason_code,
                     gates=gates,
                     entries=(self._promoted(entered, version),) if manifest is not None else (),

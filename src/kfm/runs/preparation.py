@@ -11,8 +11,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from kfm.calls.guard import retry_text
-from kfm.model.derived import InputPin, missing_of
 from kfm.model.arrival import asked_until_ms, not_yet_answer
+from kfm.model.derived import InputPin, missing_of
 from kfm.model.errors import KfmError, PathConflict, StoreCorrupt
 from kfm.model.input_hash import fingerprint as fingerprint_of
 from kfm.model.records import (
@@ -29,8 +29,8 @@ from kfm.model.records import (
 from kfm.model.records import Check as CheckResult
 from kfm.model.run_state import MAIN, Fence
 from kfm.model.runs import Code, DataColumn
-from kfm.model.windows import SNAPSHOT
 from kfm.model.settings import NotYet
+from kfm.model.windows import SNAPSHOT
 from kfm.pipelines.declaration import Pipeline
 from kfm.ports import Objects, Retrying
 from kfm.ports import Source as Upstream
@@ -361,7 +361,7 @@ def merged(prepared: PreparedVersion, head: Head, subject: RunSubject) -> tuple[
     if prepared.item is None:
         # Upstream has nothing for this window. What was published stays published.
         return None, head[0].version_id if head else ""
-    manifest = merge(old, subject.dataset, prepared.item, subject.source.mode)
+    manifest = merge(old, subject.dataset, prepared.item, subject.source.mode, subject.source.names)
     version = version_id(manifest)
     if head is not None and head[0].version_id == version:
         return None, version

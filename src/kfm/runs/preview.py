@@ -182,9 +182,8 @@ def make_plan(
 ) -> plans.RunPlan:
     """What promoting this over that head would change."""
     old = head[1] if head else None
-    manifest = (
-        old if prepared.item is None else merge(old, subject.dataset, prepared.item, subject.source.mode)
-    )
+    source, item = subject.source, prepared.item
+    manifest = old if item is None else merge(old, subject.dataset, item, source.mode, source.names)
     return plans.make(
         base=head,
         manifest=manifest or empty_manifest(subject),

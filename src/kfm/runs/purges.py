@@ -46,7 +46,7 @@ def finish(
     if not waiting:
         return []
     kernel.liveness.claim(kernel.worker_id)
-    known = {one.change_id: one for one in reader.withdrawals()}
+    known = {one.change_id: one for one in (*reader.withdrawals(), *reader.target_withdrawals())}
     reports = [_finished(kernel, one, known[one.change_id]) for one in waiting]
     return [one for one in reports if one is not None]
 
@@ -108,7 +108,8 @@ def _purge_target(kernel: Kernel, purge: Purge, withdrawal: Withdrawal) -> tuple
         # Read under the lock: what is promoted from here on waits, and needs none of these.
         found = versions_of(kernel, withdrawal)
         gone = [promotion for promotion, _ in found.gone]
-        blobs = purgeable((manifest for _, manifest in found.gone), found.kept)
+        kept = found.kept if not withdrawal.target else ()  # there only the tombstone is left
+        blobs = purgeable((manifest for _, manifest in found.gone), kept)
         removed = target.purge(purge.dataset_id, gone, blobs, check)
     return "done", removed, ""
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kfm.model.dataset_changes import only_removes
+from msgspec.structs import replace
+
+from kfm.model.dataset_changes import (
+    TombstonedPromotion,
+    Withdrawal,
+    at_version,
+    only_removes,
+    tombstone,
+)
 from kfm.model.errors import ConfigError, KfmError, TargetUnavailable
 from kfm.model.gates import refusal
 from kfm.model.records import Manifest, Promotion
 from kfm.model.settings import DatasetSettings, Settings
 from kfm.model.targets import is_showable
 from kfm.ports import Projection
+from kfm.publish.manifest import version_id
 from kfm.runs import admission, purges
 from kfm.runs.kernel import Kernel, ProjectionReport
 from kfm.system import os_trouble
@@ -124,13 +133,17 @@ def _project_one(
 ) -> ProjectionReport:
     """`pinned`: the only version that may be shown, and what refuses any other."""
     changes, seen = kernel.ledger.change_reader(), []
+    mine = [one for one in changes.target_withdrawals(dataset_id) if one.target == target.name]
 
     def known(sequence: int) -> str | None:
         found = kernel.ledger.promotion(dataset_id, sequence)
+        manifest = kernel.ledger.manifest(found.version_id) if found and at_version(mine, sequence) else None
+        if manifest is not None:
+            return version_id(replace(manifest, items=()))
         return found.version_id if found else None
 
     def head() -> tuple[Promotion, Manifest] | None:
-        found = changes.shown_head(dataset_id)
+        found = _emptied(changes.shown_head(dataset_id), mine)
         if pinned is not None and (found is None or found[0].sequence != pinned[0].sequence):
             raise pinned[1]
         seen.append(found[0].sequence if found else 0)
@@ -150,6 +163,23 @@ def _project_one(
         problem = TargetUnavailable(f"{target.name}: {trouble.text}", remedy=trouble.remedy)
         return _failed(dataset_id, target, problem)
     return ProjectionReport(dataset_id=dataset_id, target=target.name, sequence=sequence)
+
+
+def _emptied(
+    found: tuple[Promotion, Manifest] | None, withdrawals: list[Withdrawal]
+) -> tuple[Promotion, Manifest] | None:
+    """The head as a target shows it from which the dataset was withdrawn: nothing but a tombstone."""
+    known = at_version(withdrawals, found[0].sequence) if found is not None else ()
+    if found is None or not known:
+        return found
+    promotion, manifest = found[0], replace(found[1], items=())
+    stands = tombstone(promotion.dataset_id, promotion.sequence, known)
+    facts = {name: getattr(promotion, name) for name in Promotion.__struct_fields__}
+    assert stands is not None
+    return (
+        TombstonedPromotion(**{**facts, "version_id": version_id(manifest)}, tombstone=stands),
+        manifest,
+    )
 
 
 def _failed(dataset_id: str, target: Projection, error: KfmError) -> ProjectionReport:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from kfm.datasets.completeness import completeness_of
 from kfm.model.canonical import canonical_bytes
-from kfm.model.completeness import SETTLED, WindowState, WindowVerdict
+from kfm.model.completeness import WindowState, WindowVerdict
 from kfm.model.errors import LimitExceeded, PlanDrifted
 from kfm.model.input_hash import sha256_text
 from kfm.model.keys import request_id as request_id_of
@@ -66,18 +66,14 @@ def plan_missing(
         source = app.settings.source(source_id)
         found = sorted(completeness.verdicts(source), key=lambda one: (one.start_ms, one.end_ms))
         for one in found:
-            if (
-                (start_ms is not None
-                and one.end_ms <= start_ms)
-                or (end_ms is not None
-                and one.start_ms >= end_ms)
+            if (start_ms is not None and one.end_ms <= start_ms) or (
+                end_ms is not None and one.start_ms >= end_ms
             ):
                 continue
             if one.state in states:
                 chosen.append(_planned(app, one, source.dataset, now_ms))
-            elif one.state in ("running", "waiting") and one.state not in SETTLED:
-                under_way = "it is running" if one.state == "running" else f"it waits {why(one)}"
-                skipped.append(_window(one, source.dataset, "skip", under_way))
+            elif one.state in ("running", "waiting"):
+                skipped.append(_window(one, source.dataset, "skip", _under_way(one)))
     if len(chosen) > WINDOWS_MAX:
         raise LimitExceeded(
             f"{len(chosen):,} windows are missing, and one list has at most {WINDOWS_MAX:,}.",
@@ -86,6 +82,12 @@ def plan_missing(
     listed = [[one.source_id, rfc3339(one.start_ms), rfc3339(one.end_ms), one.state] for one in chosen]
     digest = sha256_text(canonical_bytes({"kfm": MISSING_TAG, "windows": listed}))
     return MissingPlan(windows=tuple(chosen), skipped=tuple(skipped), digest=digest, made_at_ms=now_ms)
+
+
+def _under_way(one: WindowVerdict) -> str:
+    if one.state == "running":
+        return "it is running"
+    return "it is not due yet" if one.waiting_for == "not-yet" else f"it waits {why(one)}"
 
 
 def _window(

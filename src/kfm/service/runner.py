@@ -151,7 +151,7 @@ class ServedRuns:
 
     def find(self, source_id: str) -> tuple[SourceSettings, DatasetSettings] | None:
         settings = self._app.settings
-        source = next((one for one in settings.sources if one.id == source_id), None)
+        source = settings.source_named(source_id)
         return None if source is None else (source, settings.dataset(source.dataset))
 
     def limits(self, source: SourceSettings) -> RetryLimits:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from kfm.model import audit
+from kfm.model.completeness import HEALTH_RANK, WINDOW_STATES, DatasetHealth
+from kfm.model.dataset_changes import active
 from kfm.model.errors import KfmError
 from kfm.model.incidents import SEVERITY
 from kfm.model.records import UNIT_STATUSES, Invocation, Run
@@ -61,6 +63,7 @@ class Folding:
         providers: Callable[[str], str] = str,
         pipelines: Callable[[PassFigures], str] = lambda figures: figures.pipeline_id,
         units: Callable[[str], str] = str,
+        healths: Iterable[DatasetHealth] = (),
     ) -> Tallies:
         """Everything that has happened since the last time, and how things stand now.
 
@@ -91,6 +94,8 @@ class Folding:
         self._passes.levels(self.tallies)
         fold_units(ledger.unit_figures(), self.tallies, units)
         self._levels(ledger, now_ms, list(datasets), version)
+        for each in healths:
+            self._completeness(each)
         return self.tallies
 
     # --- what has happened -----------------------------------------------------------
@@ -175,7 +180,11 @@ class Folding:
         put = self.tallies.put
         put("kfm.build.info", 1, version=version)
         open_runs: dict[str, int] = {}
+        changes = ledger.change_reader()
+        retired = {one.dataset_id for one in active(changes.withdrawals()) if one.retires}
         for dataset_id in datasets:
+            if dataset_id in retired:
+                continue
             put("kfm.dataset.info", 1, dataset=self._public(dataset_id))
             open_runs[self._public(dataset_id)] = 0
         for (_, _, node), run in self._open.items():
@@ -186,7 +195,11 @@ class Folding:
             put("kfm.updater.runs_open", count, dataset=name)
         for head in ledger.heads():
             name = self._public(head.dataset_id)
-            self._succeed(name, head.promoted_at_ms)
+            if head.dataset_id in retired:
+                self._succeeded_ms.pop(name, None)  # nothing is expected of it any more
+                continue
+            if changes.change(head.run_id) is None:  # a rollback is no fresh data
+                self._succeed(name, head.promoted_at_ms)
             put("kfm.dataset.head_sequence", head.sequence, dataset=name)
             put("kfm.dataset.promoted_timestamp_seconds", head.promoted_at_ms / 1000, dataset=name)
         for name, at_ms in self._succeeded_ms.items():
@@ -213,6 +226,15 @@ class Folding:
         length, broken = self._chain.follow(ledger)
         put("kfm.audit.chain_length", length)
         put("kfm.audit.chain_broken", int(broken))
+
+    def _completeness(self, found: DatasetHealth) -> None:
+        """How a dataset is, by the same verdict as every report."""
+        put, name = self.tallies.put, self._public(found.dataset_id)
+        for state in WINDOW_STATES:
+            put("kfm.dataset.windows", found.counts.get(state, 0), dataset=name, state=state)
+        for word in HEALTH_RANK:
+            put("kfm.dataset.health", int(word == found.state), dataset=name, health=word)
+        put("kfm.dataset.freshness_lag_seconds", (found.lag_ms or 0) / 1000, dataset=name)
 
     def _scope(self, scope: str) -> str:
         kind, _, name = scope.partition(":")

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from kfm import __version__
+from kfm.datasets.completeness import completeness_of
 from kfm.model.redaction import MASK_KEY
 from kfm.telemetry.exporter import PublicNames
 from kfm.telemetry.exposition import Tallies, exposition
@@ -40,8 +41,16 @@ class Scrape:
                 self._folding, self._source = Folding(), None  # names may be masked now that were not before
             datasets = [dataset.id for dataset in app.settings.datasets]
             names = PublicNames(app.settings, app.ledger)
+            completeness = completeness_of(app)
             found = self._folding.fold(
-                app.ledger, names, datasets, __version__, names.provider, names.pipeline, names.of_units
+                app.ledger,
+                names,
+                datasets,
+                __version__,
+                names.provider,
+                names.pipeline,
+                names.of_units,
+                [completeness.health(each) for each in datasets],
             )
             self._source = source  # only now: an interrupted scrape starts from the beginning
             return found

@@ -30,7 +30,8 @@ T = TypeVar("T")
 
 # Texts that are shown of any record: words of closed vocabularies, and what follows from a clock.
 FACTS = frozenset(
-    "status state kind grain outcome trigger_type trigger error_code error_class error_classes reason_code "
+    "health status state kind grain outcome trigger_type trigger error_code error_class "
+    "error_classes reason_code "
     "ending severity position fate change event event_type event_kind word tone role roles known_by "
     "window_spec window cron pattern time_zone goes_by overlap while_paused run hash gate anchor care_level "
     "next_local local code method assumption integrity_status metadata_status stac_status provenance_status "

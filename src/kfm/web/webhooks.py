@@ -134,7 +134,8 @@ class Webhooks:
     def _receiver(self, source_id: str) -> Receiver | None:
         sources = self._sources()
         if sources is not self._known:
-            self._receivers = {name: receiver(*one) for name, one in sources.items()}
+            made = [(one[0].names, receiver(*one)) for one in sources.values()]
+            self._receivers = {name: one for names, one in made for name in names}
             self._known = sources
         return self._receivers.get(source_id)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from kfm.lineage.delivery import Delivered
 from kfm.model.breaker import Breaker
+from kfm.model.completeness import WindowFacts
 from kfm.model.quarantine import Ahead, RetryState
 from kfm.model.records import (
     Found,
@@ -172,6 +173,38 @@ class FakeLedger:
         ]
         return chosen[:limit]
 
+    def newest_run(self, dataset_id: str) -> Run | None:
+        return next(iter(self.runs(dataset_id=dataset_id, limit=1)), None)
+
+    def newest_invocation(self, dataset_id: str) -> Invocation | None:
+        return next((call for call in self._all("invocations") if call.dataset_id == dataset_id), None)
+
+    def newest_invocation_of_source(self, source_id: str) -> Invocation | None:
+        return next((call for call in self._all("invocations") if call.source_id == source_id), None)
+
+    def window_reader(self) -> Any:
+        """What the runs alone tell of windows."""
+        return SimpleNamespace(facts=self._window_facts, expectations=dict)
+
+    def _window_facts(self, source_id: str, is_live: Any) -> dict[tuple[int, int], WindowFacts]:
+        found: dict[tuple[int, int], WindowFacts] = {}
+        for run in sorted(self.runs(source_id=source_id), key=lambda one: (one.start_time_ms, one.revision)):
+            state = self.retry_state(run.run_id)
+            found[run.window_start_ms, run.window_end_ms] = WindowFacts(
+                run_id=run.run_id,
+                run_status=run.status,
+                run_started_ms=run.start_time_ms,
+                run_ended_ms=run.end_time_ms,
+                run_error=run.error_code,
+                is_live=is_live(run.run_id),
+                outcome="published" if run.status == "success" else None,
+                is_promised=state is not None and state.fate == "retry",
+            )
+        return found
+
+    def schedule_reader(self) -> Any:
+        return SimpleNamespace(states=dict)
+
     def run(self, run_id: str) -> Run | None:
         return next((run for run in self._all("runs") if run.run_id == run_id), None)
 
@@ -304,7 +337,13 @@ class FakeApp:
         """As `kfm.cli.options.opened`: no pipeline has run here."""
         with self.open(session.load(), read_only=True):
             tables = SimpleNamespace(get=lambda _run: None, passes=lambda limit: [])
-            yield SimpleNamespace(store=self.ledger, tables=tables, loaded=self.loaded, clock=self.clock)
+            yield SimpleNamespace(
+                store=self.ledger,
+                tables=tables,
+                loaded=self.loaded,
+                clock=self.clock,
+                liveness=self.liveness,
+            )
 
     @contextmanager
     def open(

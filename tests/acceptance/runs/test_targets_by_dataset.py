@@ -70,7 +70,9 @@ class Desk(Inside):
     server: str  # without the recording
     account: Callable[[str], None]
 
-    def targets(self, *chosen: str, level: str = "restricted", extra: str = "", into: str = "kfm.yml") -> None:
+    def targets(
+        self, *chosen: str, level: str = "restricted", extra: str = "", into: str = "kfm.yml"
+    ) -> None:
         """`NAME` or `NAME: {more: fields}`, each a target of that name."""
         publish = ""
         for one in chosen:
@@ -113,6 +115,11 @@ class Desk(Inside):
             return None
         return int(json.loads(client.get_object(Bucket=self.bucket, Key=key)["Body"].read())["sequence"])
 
+    def keys(self, prefix: str) -> list[str]:
+        client = services.s3_client(self.server)
+        found = client.list_objects_v2(Bucket=self.bucket, Prefix=prefix).get("Contents", [])
+        return sorted(one["Key"] for one in found)
+
 
 @pytest.fixture
 def desk(
@@ -131,7 +138,7 @@ def desk(
 
 
 def test_restricted_data_reaches_no_target_by_default(desk: Desk) -> None:
-    """Approved, published, forced, retried, replayed and projected again: no request to the bucket names it."""
+    """Approved, published, forced, retried, replayed, projected again: no request to the bucket names it."""
     desk.targets("open", extra=TWICE)
     assert desk.kfm("run", "--source", "notes").code == 0
     desk.approved()
@@ -153,7 +160,9 @@ def test_restricted_data_reaches_no_target_by_default(desk: Desk) -> None:
     assert status["not_taken"] == []
 
 
-@pytest.mark.parametrize("choice", ["datasets: [nests]", "care: [restricted]", "datasets: ['*']; care: [restricted]"])
+@pytest.mark.parametrize(
+    "choice", ["datasets: [nests]", "care: [restricted]", "datasets: ['*']; care: [restricted]"]
+)
 def test_a_target_that_names_it_shows_it_and_no_other_does(desk: Desk, choice: str) -> None:
     """By its id or by its level: the version is there, and only there; public data stays where it was."""
     desk.targets("open", f"vault: {choice}")
@@ -163,7 +172,9 @@ def test_a_target_that_names_it_shows_it_and_no_other_does(desk: Desk, choice: s
     assert desk.shown("vault", "nests") == 1
     assert desk.shown("vault", "levels") is None
     assert desk.shown("open", "levels") == 1
-    assert [one.path for one in desk.wire.tells(*SECRETS) if not one.path.startswith(f"/{desk.bucket}/vault")] == []
+    assert [
+        one.path for one in desk.wire.tells(*SECRETS) if not one.path.startswith(f"/{desk.bucket}/vault")
+    ] == []
     assert desk.as_("ann", "project").code == 0
     assert desk.shown("open", "nests") is None
 
@@ -191,7 +202,7 @@ def test_an_approval_shows_and_binds_the_targets(desk: Desk) -> None:
     assert desk.as_("bob", "approvals", "approve", request, "--rationale", "council").code == 0
     desk.targets("open: care: [public, restricted]", "vault: datasets: [nests]")
     stopped = desk.as_("ann", "run", *WINDOW, "--json")
-    assert stopped.result["error"]["code"] == "KFM301", stopped
+    assert stopped.result["error"]["code"] == "KFM311", stopped  # another request waits
     assert desk.wire.tells(*SECRETS) == []
     desk.targets("open", "vault: datasets: [nests]")
     assert desk.as_("ann", "run", *WINDOW, "--json").result["word"] == "published"
@@ -232,23 +243,52 @@ def test_what_a_target_shows_and_does_not_take_stays_and_is_named(
     status = desk.kfm("status", "--json").document
     valid("cli-status", status)
     (named,) = status["not_taken"]
-    assert (named["dataset_id"], named["target"], named["shown"], named["command"]) == ("nests", "open", 1, command)
+    assert (named["dataset_id"], named["target"], named["shown"], named["command"]) == (
+        "nests",
+        "open",
+        1,
+        command,
+    )
     assert status["headline"]["command"] == command
     assert command in desk.kfm("status").out
     assert command in desk.kfm("doctor", "--offline").out
     checked = desk.kfm("config", "check", "--json").document
     valid("cli-config-check", checked)
-    assert [(one["dataset_id"], one["target"], one["shown"]) for one in checked["notes"]] == [("nests", "open", 1)]
+    assert [(one["dataset_id"], one["target"], one["shown"]) for one in checked["notes"]] == [
+        ("nests", "open", 1)
+    ]
+
+
+def test_what_a_target_does_not_take_is_withdrawn_from_it_alone(desk: Desk) -> None:
+    """A bucket that takes it no more keeps a tombstone and no byte of it; other targets show it as before."""
+    desk.targets("open: care: [public, restricted]", "vault: datasets: [nests]")
+    desk.published_run()
+    assert desk.kfm("run", "--source", "notes").code == 0
+    withdraw = ("withdraw", "nests", "--target", "open", "--purge", "--rationale", "not for everybody")
+    assert desk.kfm(*withdraw, "--yes").code == 2, "it takes the dataset"
+    desk.targets("open", "vault: datasets: [nests]")
+    assert desk.kfm(*withdraw).code == 0
+    assert any("blobs" in key for key in desk.keys("open/nests/")), "without --yes it is only shown"
+    assert desk.kfm(*withdraw, "--yes").code == 0
+    assert not [key for key in desk.keys("open/nests/") if "blobs" in key]
+    assert (desk.shown("vault", "nests"), desk.shown("open", "levels")) == (1, 1)
+    assert desk.kfm("status", "--json").document["not_taken"] == []
+    assert desk.kfm("audit", "verify").code == 0
 
 
 def test_config_check_names_what_a_target_leaves_out(desk: Desk) -> None:
     """Each restricted dataset that a target would have shown before targets chose; none that was chosen."""
-    assert "note: target open does not take dataset nests, which is restricted" in desk.kfm("config", "check").out
+    assert (
+        "note: target open does not take dataset nests, which is restricted"
+        in desk.kfm("config", "check").out
+    )
     desk.targets("open: care: [public]")
     assert "note" not in desk.kfm("config", "check").out
     desk.targets("open: datasets: [nest]")
     ended = desk.kfm("config", "check")
-    assert (ended.code, "which is not one of the datasets; did you mean `nests`" in ended.err) == (2, True), ended
+    assert (ended.code, "which is not one of the datasets; did you mean `nests`" in ended.err) == (2, True), (
+        ended
+    )
 
 
 def test_doctor_warns_where_restricted_and_public_data_share_a_target(desk: Desk) -> None:

@@ -33,6 +33,7 @@ def test_a_promotion_is_one_whole(desk: Desk) -> None:
     assert stored == replace(
         run,
         status="success",
+        outcome="published",
         end_time_ms=stored.end_time_ms,
         fingerprint=digest("fingerprint one"),
         version_id=version,

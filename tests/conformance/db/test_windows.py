@@ -2,7 +2,226 @@
 
 from __future__ import annotations
 
-from kfm.model.records import GovernanceEntry
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kfm.db.ledger import Ledger
+from kfm.model.completeness import Dismissal, WindowFacts
+from kfm.model.quarantine import QuarantineEntry, RetryState
+from kfm.model.records import GateResult
+from kfm.model.requests import UpdateRequest
+from tests.conformance.db.ledgers import START_MS, Desk, digest, entry, invocation, new_run
 
 DAY_MS = 86_400_000
-ENTRY = GovernanceEntry(kind="window-dismissed", subject="d", actor="ana", recorded_at_ms=1, rationale="gone")
+SPAN = (START_MS, START_MS + DAY_MS)
+SOURCE = "usgs-daily"
+REFUSAL = GateResult(gate="licence", allowed=False, reason="Not commercial.")
+
+
+def facts(store: Ledger, **span: int) -> dict[tuple[int, int], WindowFacts]:
+    return store.window_reader().facts(SOURCE, lambda _: True, **span)
+
+
+def request(number: int, **changes: Any) -> UpdateRequest:
+    key = digest(f"request {number}")
+    made = UpdateRequest(
+        request_id=f"request-{number}",
+        key=key,
+        kind="manual",
+        source_id=SOURCE,
+        dataset_id="ks-streamflow",
+        window_start_ms=SPAN[0],
+        window_end_ms=SPAN[1],
+        actor="ada",
+        accepted_at_ms=START_MS + number,
+    )
+    return replace(made, **changes)
+
+
+def held(run_id: str, code: str = "KFM601", grain: Any = "run") -> QuarantineEntry:
+    return QuarantineEntry(
+        held_id=f"held-{run_id}",
+        kind="quarantine",
+        grain=grain,
+        subject=run_id,
+        dataset_id="ks-streamflow",
+        source_id=SOURCE,
+        payload_hash=None,
+        source_ids=(),
+        code_sha="",
+        idempotency_key=digest("key"),
+        attempts=1,
+        error_classes=("unknown",),
+        error_code=code,
+        error_message="No.",
+        reason="permanent",
+        held_at_ms=START_MS,
+    )
+
+
+@pytest.mark.req("DAT-1")
+@pytest.mark.parametrize(
+    ("text", "found", "outcome"),
+    [
+        ("one", "data", "published"),
+        (None, "data", "unchanged"),
+        (None, "empty", "empty"),
+        (None, "absent", "absent"),
+    ],
+)
+def test_a_success_says_what_it_came_to(desk: Desk, text: str | None, found: Any, outcome: str) -> None:
+    """Of a run that found nothing it is on record whether upstream has said so."""
+    run = desk.admitted("a")
+    desk.promote(run, text, found=found)
+    stored = desk.store.run(run.run_id)
+    assert stored is not None
+    assert stored.outcome == outcome
+    assert facts(desk.store)[SPAN].outcome == outcome
+
+
+@pytest.mark.req("DAT-1")
+def test_the_newest_run_of_a_window_counts(desk: Desk) -> None:
+    """Whatever the version of its pipeline was; one that is running counts before all."""
+    first = desk.admitted("a")
+    desk.promote(first)
+    second = desk.admitted("b")
+    assert facts(desk.store)[SPAN].run_status == "running"
+    desk.fail(second)
+    known = facts(desk.store)[SPAN]
+    assert (known.run_id, known.run_status, known.run_error) == (second.run_id, "failed", "KFM601")
+    found_done = invocation(
+        90, first, outcome="noop", requested_at_ms=2**52, window_start_ms=SPAN[0], window_end_ms=SPAN[1]
+    )
+    desk.store.record_invocation(found_done)
+    known = facts(desk.store)[SPAN]
+    assert (known.run_id, known.outcome) == (first.run_id, "published")
+
+
+@pytest.mark.req("DAT-1")
+def test_a_refusal_is_found_by_its_window(desk: Desk) -> None:
+    """With the gate that refused, also where no run came of it; an older row names no window."""
+    desk.store.record_invocation(invocation(1, None, outcome="refused"))
+    assert facts(desk.store) == {}
+    refused = invocation(
+        2, None, outcome="refused", gates=(REFUSAL,), window_start_ms=SPAN[0], window_end_ms=SPAN[1]
+    )
+    desk.store.record_invocation(refused)
+    for number in range(3, 30):
+        other = replace(
+            invocation(number, None, outcome="noop"), source_id="other", window_start_ms=0, window_end_ms=1
+        )
+        desk.store.record_invocation(other)
+    assert facts(desk.store) == {SPAN: WindowFacts(refused_ms=START_MS + 2, refused_by="licence")}
+    assert facts(desk.store, start_ms=SPAN[1]) == {}
+    newest = desk.store.newest_invocation("ks-streamflow")
+    assert newest is not None
+
+
+@pytest.mark.req("DAT-1")
+def test_requests_quarantine_and_promises_are_facts_of_a_window(desk: Desk) -> None:
+    """What waits, what for and until when; what was cancelled; what is held."""
+    store = desk.store
+    store.requests().accept([request(1, not_before_ms=77, blocked_by="switch")])
+    known = facts(store)[SPAN]
+    assert (known.request_state, known.blocked_by, known.not_before_ms) == ("open", "switch", 77)
+    store.requests().cancel("request-1", "no")
+    known = facts(store)[SPAN]
+    assert (known.request_id, known.refused_by) == (None, "cancelled")
+    run = desk.admitted("a")
+    promised = RetryState(
+        run_id=run.run_id,
+        attempt=1,
+        grants=0,
+        grant_attempts=0,
+        granted_at_ms=START_MS,
+        not_before_ms=START_MS + 5,
+        fate="retry",
+        error_class="unknown",
+        reason="retry",
+        updated_at_ms=START_MS,
+    )
+    desk.fail(run, retry=promised)
+    known = facts(store)[SPAN]
+    assert (known.is_promised, known.not_before_ms, known.held_code) == (True, START_MS + 5, None)
+    again = desk.again(store.run(run.run_id)).run  # type: ignore[arg-type]
+    assert again is not None
+    desk.fail(again, retry=replace(promised, attempt=2, fate="quarantine"), held=held(run.run_id))
+    known = facts(store)[SPAN]
+    assert (known.is_promised, known.held_code) == (False, "KFM601")
+
+
+def dismissal(**changes: Any) -> Dismissal:
+    made = Dismissal(
+        source_id=SOURCE,
+        dataset_id="ks-streamflow",
+        start_ms=SPAN[0],
+        end_ms=SPAN[1],
+        actor="ada",
+        rationale="The gauge was in repair.",
+    )
+    return replace(made, **changes)
+
+
+@pytest.mark.req("DAT-3")
+def test_a_dismissal_settles_all_of_a_window(desk: Desk) -> None:
+    """Its quarantine is resolved, its requests are cancelled, no attempt is ahead; the chain has it."""
+    store = desk.store
+    run = desk.admitted("a")
+    desk.fail(run, held=held(run.run_id))
+    store.requests().accept([request(1)])
+    answer = store.windows().dismiss([dismissal()], entry("window-dismissed"))
+    assert answer.answer == "dismissed"
+    assert facts(store)[SPAN].settled == "dismissed"
+    assert facts(store)[SPAN].held_code is None
+    assert store.request_reader().request("request-1").state == "cancelled"  # type: ignore[union-attr]
+    (settled,) = store.window_reader().settled(SOURCE)
+    assert (settled.actor, settled.rationale) == ("ada", "The gauge was in repair.")
+    assert store.governance(kind="window-dismissed")
+    assert store.windows().undismiss([dismissal()], entry("undone")).answer == "undone"
+    assert facts(store)[SPAN].settled is None
+    assert store.windows().undismiss([dismissal()], entry("undone")).answer == "not-dismissed"
+
+
+@pytest.mark.req("DAT-3")
+def test_what_can_not_be_dismissed_keeps_all_as_it_was(desk: Desk) -> None:
+    """A window that is running, or halted for review, and every other of the same command."""
+    store = desk.store
+    other = dismissal(start_ms=SPAN[1], end_ms=SPAN[1] + DAY_MS)
+    run = desk.admitted("a")
+    assert store.windows().dismiss([other, dismissal()], entry("x")).answer == "running"
+    desk.fail(run, held=held(run.run_id, "KFM302"))
+    answer = store.windows().dismiss([other, dismissal()], entry("x"))
+    assert (answer.answer, answer.window) == ("halted", dismissal())
+    assert store.window_reader().settled(SOURCE) == []
+    assert store.governance(kind="x") == []
+
+
+@pytest.mark.req("DAT-1")
+def test_an_expectation_is_remembered_once(store: Ledger) -> None:
+    """Since when windows are expected is kept for each rule; a second process changes nothing."""
+    store.windows().expect([("a", "P1D UTC")])
+    first = store.window_reader().expectations()
+    store.windows().expect([("a", "P1D UTC"), ("a", "PT1H UTC")])
+    second = store.window_reader().expectations()
+    assert second[("a", "P1D UTC")] == first[("a", "P1D UTC")]
+    assert set(second) == {("a", "P1D UTC"), ("a", "PT1H UTC")}
+
+
+@pytest.mark.req("DAT-1")
+def test_the_newest_of_a_dataset_is_found_below_newer_ones_of_others(desk: Desk) -> None:
+    """Newer invocations for another dataset change nothing about this one."""
+    run = desk.admitted("a")
+    desk.promote(run)
+    other = new_run("other", source_id="other", dataset_id="other")
+    store = desk.store
+    for number in range(100, 160):
+        call = replace(invocation(number, None, outcome="noop"), dataset_id="other", source_id="other")
+        store.record_invocation(call)
+    newest_run, newest_call = store.newest_run("ks-streamflow"), store.newest_invocation("ks-streamflow")
+    assert newest_run is not None
+    assert newest_call is not None
+    assert newest_run.run_id == run.run_id
+    assert newest_call.run_id == run.run_id
+    assert store.newest_run(other.dataset_id) is None

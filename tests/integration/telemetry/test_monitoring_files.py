@@ -164,12 +164,21 @@ CASES: dict[str, dict[str, Any]] = {
         "at": "7h",
         "labels": {"dataset": "rain"},
     },
-    "KfmDatasetStale": {
+    "KfmDatasetLate": {
         "series": {
-            'kfm_dataset_last_success_timestamp_seconds{dataset="rain"}': "0x6000",
-            'kfm_dataset_last_success_timestamp_seconds{dataset="snow"}': "0+60x6000",
+            'kfm_dataset_freshness_lag_seconds{dataset="rain"}': "0x10 0+60x100",
+            'kfm_dataset_freshness_lag_seconds{dataset="snow"}': "0x10 0+60x20 0x80",
         },
-        "at": "49h",
+        "at": "45m",
+        "labels": {"dataset": "rain"},
+    },
+    "KfmDatasetFailing": {
+        "series": {
+            'kfm_dataset_health{dataset="rain",health="failing"}': "0x10 1x100",
+            'kfm_dataset_health{dataset="snow",health="failing"}': "0x110",
+            'kfm_dataset_health{dataset="snow",health="late"}': "1x110",
+        },
+        "at": "45m",
         "labels": {"dataset": "rain"},
     },
     "KfmDatasetNeverUpdated": {

@@ -67,7 +67,7 @@ def test_what_is_taken_is_what_both_lists_allow(target: Target, dataset: Dataset
 def test_a_change_of_the_file_only_ever_takes_targets_away(
     start: Settings, now: Settings, dataset: DatasetSettings
 ) -> None:
-    """What is reached was configured at the start, and is now, at the same place, and takes the dataset in both."""
+    """What is reached took the dataset at the start and takes it now, at the same place."""
     found = reached(start, now, dataset)
     assert set(found) == set(reached(start, start, dataset)) & set(reached(now, now, dataset))
     assert list(found) == sorted(found, key=lambda one: one.name)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from kfm.model.contracts import require_valid
 from kfm.model.errors import PlanError
 from kfm.model.records import GateResult, Manifest, Promotion, Window
-from kfm.publish import manifest as m
 from kfm.model.targets import ReachedTarget
+from kfm.publish import manifest as m
 from kfm.runs import plan as p
 from tests.unit.publish.stand_ins import DATASET, DAY_MS, asset, item
 

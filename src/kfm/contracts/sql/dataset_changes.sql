@@ -24,10 +24,10 @@ WHERE dataset_id = :dataset_id AND sequence IS NOT NULL ORDER BY sequence DESC L
 -- name: withdrawals.insert
 INSERT INTO withdrawals (
   change_id, dataset_id, source_id, start_ms, end_ms, retires, purge, reason, since_sequence, withdrawn_at_ms,
-  until_sequence, lifted_by
+  until_sequence, lifted_by, target
 ) VALUES (
   :change_id, :dataset_id, :source_id, :start_ms, :end_ms, :retires, :purge, :reason, :since_sequence, :withdrawn_at_ms,
-  :until_sequence, :lifted_by
+  :until_sequence, :lifted_by, :target
 )
 
 -- name: withdrawals.lift
@@ -38,8 +38,15 @@ RETURNING change_id
 -- name: withdrawals.list
 SELECT
   change_id, dataset_id, source_id, start_ms, end_ms, retires, purge, reason, since_sequence, withdrawn_at_ms,
-  until_sequence, lifted_by
-FROM withdrawals WHERE :dataset_id = '' OR dataset_id = :dataset_id
+  until_sequence, lifted_by, target
+FROM withdrawals WHERE (:dataset_id = '' OR dataset_id = :dataset_id) AND target = ''
+ORDER BY since_sequence, change_id
+
+-- name: withdrawals.of_targets
+SELECT
+  change_id, dataset_id, source_id, start_ms, end_ms, retires, purge, reason, since_sequence, withdrawn_at_ms,
+  until_sequence, lifted_by, target
+FROM withdrawals WHERE (:dataset_id = '' OR dataset_id = :dataset_id) AND target <> ''
 ORDER BY since_sequence, change_id
 
 -- name: purges.put

@@ -46,6 +46,13 @@ SELECT
   requested_at_ms, claimed_actor, rationale, ticket, reason, gates, reason_code, window_start_ms, window_end_ms
 FROM invocations WHERE number > :after_number ORDER BY number LIMIT :row_limit
 
+-- name: invocations.newest_of_source
+SELECT
+  invocation_id, run_id, source_id, dataset_id, trigger_type, idempotency_key, outcome, actor,
+  requested_at_ms, claimed_actor, rationale, ticket, reason, gates, reason_code, window_start_ms, window_end_ms
+FROM invocations WHERE source_id = :source_id
+ORDER BY number DESC LIMIT 1
+
 -- name: invocations.newest_of
 SELECT
   invocation_id, run_id, source_id, dataset_id, trigger_type, idempotency_key, outcome, actor,

@@ -46,7 +46,7 @@ SELECT
   run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
   trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
   status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code,
-  error_message, force, correction
+  error_message, force, correction, outcome
 FROM runs WHERE source_id = :source_id AND window_end_ms > :after_ms AND status = 'success'
 ORDER BY window_end_ms DESC, end_time_ms DESC, start_time_ms DESC LIMIT :row_limit
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-import msgspec
-
+from kfm.model.dataset_changes import TombstonedPromotion
 from kfm.model.records import Asset, Manifest, Promotion
 from kfm.publish.catalogue import dcat, stac_collection
 from kfm.publish.manifest import manifest_bytes
@@ -21,7 +20,7 @@ Tombstone = dict[str, Any]
 
 def tombstone_of(promotion: Promotion) -> Tombstone | None:
     """What stands in the place of withdrawn data."""
-    return None if isinstance(promotion.tombstone, msgspec.UnsetType) else promotion.tombstone
+    return promotion.tombstone if isinstance(promotion, TombstonedPromotion) else None
 
 
 def documents(manifest: Manifest, locate: Locate, tombstone: Tombstone | None = None) -> dict[str, bytes]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from msgspec.structs import replace
+
+from kfm.model.dataset_changes import DatasetChange, active, lift_command, span_words
 from kfm.model.errors import UsageError, all_errors
 from kfm.model.incidents import Incident
 from kfm.model.quantities import moment, stopped
@@ -16,8 +19,9 @@ from kfm.model.replays import Replay
 from kfm.model.requests import UpdateRequest
 from kfm.model.settings import Settings
 from kfm.reports.blockers import blockers_of, lifting
+from kfm.reports.coverage import cause_text, health_command
 from kfm.reports.explain.invocations import explain_invocation, explain_request
-from kfm.reports.explain.runs import READ_MAX, explain_attempt, explain_run, newest
+from kfm.reports.explain.runs import explain_attempt, explain_run, newest
 from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_link, of_promotion
 from kfm.reports.lookup import (
     SHOWN_CHARS_MAX,
@@ -36,6 +40,7 @@ from kfm.reports.runs import word_of_run
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
+    from kfm.model.completeness import DatasetHealth
     from kfm.model.schedules import Schedule
 
 
@@ -54,6 +59,7 @@ def explain_subject(
     what: str,
     now_ms: int,
     schedules: Callable[[], Sequence[Schedule]] = tuple,
+    health: Callable[[str], DatasetHealth] | None = None,
 ) -> Explanation:
     """The explanation of a run, step, pipeline run, invocation, request, unit, dataset, source, schedule,
     provider, incident, approval or replay.
@@ -69,6 +75,8 @@ def explain_subject(
         return _of_unit(ledger, settings, what, now_ms)
     if what.startswith((SCHEDULE, PROVIDER)):
         return _of_control(ledger, settings, what, now_ms, schedules) or _unknown(what)
+    if (named := settings.source_named(what)) is not None:
+        what = named.id
     datasets = [dataset.id for dataset in settings.datasets]
     sources = [source.id for source in settings.sources]
     if what in datasets or what in sources:
@@ -77,9 +85,20 @@ def explain_subject(
         other = _of_control(ledger, settings, what, now_ms, schedules) or _in_pipelines(
             ledger, tables(), what
         )
-    return other or explain_record(
+    found = other or explain_record(
         ledger, what, now_ms, datasets=datasets, sources=sources, settings=settings
     )
+    if what not in datasets or health is None:
+        return found
+    return replace(found, chain=(*_health_sentences(health(what)), *found.chain))
+
+
+def _health_sentences(health: DatasetHealth) -> Iterator[Sentence]:
+    """How the dataset is, by all its windows: the same verdict as in every report."""
+    ref = Ref(type="dataset", id=health.dataset_id)
+    causes = "; ".join(map(cause_text, health.causes))
+    text = f"Dataset {health.dataset_id} is {health.state}{f': {causes}' if causes else ''}."
+    yield Sentence(text=f"{text} `{health_command(health)}` shows every window.", record=ref)
 
 
 def is_code(what: str) -> bool:
@@ -171,11 +190,9 @@ def _now(
 ) -> Explanation | None:
     """Why it is as it is: by the newest invocation or run."""
     of_dataset = wanted in datasets
-    calls = [
-        call
-        for call in ledger.invocations(limit=READ_MAX)
-        if wanted == call.source_id or wanted == call.dataset_id
-    ]
+    found = (ledger.newest_invocation_of_source(wanted), ledger.newest_invocation(wanted))
+    calls = [call for call in found if call is not None]
+    calls.sort(key=lambda call: call.requested_at_ms, reverse=True)
     runs = ledger.runs(source_id=wanted, limit=1) or ledger.runs(dataset_id=wanted, limit=1)
     if not calls and not runs and not of_dataset and wanted not in sources:
         return None
@@ -214,9 +231,26 @@ def _shown(ledger: LedgerReader, dataset_id: str) -> list[Sentence]:
         text = f"No evidence of a version of {dataset_id}: readers see nothing."
         return [Sentence(text=text, record=Ref(type="dataset", id=dataset_id))]
     last = head[0]
-    when = f"promoted at {moment(last.promoted_at_ms)} by run {last.run_id}"
-    text = f"Readers see version {last.sequence}, {when}."
-    return [of_promotion(text, last)]
+    changes = ledger.change_reader()
+    change = changes.change(last.run_id)
+    by = f"run {last.run_id}" if change is None else change_words(change)
+    text = f"Readers see version {last.sequence}, promoted at {moment(last.promoted_at_ms)} by {by}."
+    withdrawn = [
+        Sentence(
+            text=f"Withdrawn since version {one.since_sequence}: {span_words(one)}: {stopped(one.reason)} "
+            f"It is lifted with `{lift_command(one)}`.",
+            record=Ref(type="dataset", id=dataset_id),
+        )
+        for one in active(changes.withdrawals(dataset_id))
+    ]
+    return [of_promotion(text, last), *withdrawn]
+
+
+def change_words(change: DatasetChange) -> str:
+    """A person's change, as what made a version."""
+    what = {"rollback": f"a rollback to version {change.to_sequence}", "withdraw": "a withdrawal"}
+    made = what.get(change.kind, "its retirement")
+    return f"{made} by {change.actor}, because: {change.rationale.rstrip('.')}"
 
 
 def _stale(ledger: LedgerReader, ref: Ref, settings: Settings | None) -> list[Sentence]:

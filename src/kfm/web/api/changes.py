@@ -49,15 +49,15 @@ def start(call: ApiCall) -> Any:
 
 
 def _source(call: ApiCall, source_id: str) -> SourceSettings:
-    for source in call.app.settings.sources:
-        if source.id == source_id:
-            sync = call.app.settings.sync_of(source_id)
-            if sync is not None:
-                raise UsageError(
-                    f"`{source_id}` is a member of a sync, which publishes its data.",
-                    remedy=f"Ask for the sync: {sync}.",
-                )
-            return source  # type: ignore[no-any-return]
+    source: SourceSettings | None = call.app.settings.source_named(source_id)
+    if source is not None:
+        sync = call.app.settings.sync_of(source.id)
+        if sync is not None:
+            raise UsageError(
+                f"`{source_id}` is a member of a sync, which publishes its data.",
+                remedy=f"Ask for the sync: {sync}.",
+            )
+        return source
     raise UsageError(f"There is no source `{source_id}`.", remedy="The configuration names them.")
 
 

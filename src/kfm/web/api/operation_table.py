@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from kfm.model.completeness import WINDOW_STATES
 from kfm.model.records import UNIT_STATUSES
 from kfm.model.requests import RequestKind
 from kfm.model.roles import Role
@@ -339,6 +340,20 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             changes.silence_dataset,
             "cli-incident-silence",
             bodies.Silenced,
+        ),
+        _get(
+            "/datasets", "listDatasets", "How each dataset is, by all its windows", reads.datasets, "datasets"
+        ),
+        _get(
+            "/datasets/{dataset_id}/coverage",
+            "showCoverage",
+            "The state of every window of a dataset",
+            reads.dataset_coverage,
+            "coverage",
+            moment("start", "Only windows that end after it."),
+            moment("end", "Only windows that begin before it."),
+            choice("state", WINDOW_STATES, "Only windows in this state."),
+            LIMIT,
         ),
         _get(
             "/switches",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kfm.datasets.completeness import completeness_of
 from kfm.model.errors import RoleMissing, UsageError
 from kfm.model.quantities import instant
 from kfm.model.records import Run
@@ -11,6 +12,7 @@ from kfm.model.requests import UpdateRequest
 from kfm.model.schedules import Schedule
 from kfm.reports.audit import entry_document, page_of_entries
 from kfm.reports.breakers import breaker_document
+from kfm.reports.coverage import coverage_document, health_document
 from kfm.reports.incidents import incident_document, incident_next_step, notification_document
 from kfm.reports.next_steps import step_of_held
 from kfm.reports.quarantine import approval_document, held_document, is_open, objects_of
@@ -40,7 +42,7 @@ def runs(call: ApiCall) -> Any:
     found, more = page(
         call.app.ledger.runs(
             dataset_id=call.visibility.meant(query["dataset"]),
-            source_id=call.visibility.meant(query["source"]),
+            source_id=call.app.settings.source_id(call.visibility.meant(query["source"])),
             status=query["status"],
             since_ms=query["since"] or 0,
             before=cursor_position(query["cursor"]),
@@ -185,7 +187,50 @@ def dead_letters(call: ApiCall) -> Any:
 
 
 def status(call: ApiCall) -> Any:
-    return {**gather(call.app), "not_in_force": sorted(call.context.live.problems)}
+    return {**gather(call.app, _schedules(call)), "not_in_force": sorted(call.context.live.problems)}
+
+
+def _schedules(call: ApiCall) -> Any:
+    """The schedules that are in force: a file that can't be read leaves the last ones."""
+    return lambda: call.context.schedules
+
+
+def datasets(call: ApiCall) -> Any:
+    """How each dataset is, and the version that readers see."""
+    completeness = completeness_of(call.app, schedules=_schedules(call))
+    heads = {head.dataset_id: head for head in call.app.ledger.heads()}
+    found = []
+    for dataset in call.app.settings.datasets:
+        head = heads.get(dataset.id)
+        found.append(
+            {
+                "dataset_id": dataset.id,
+                "version": head.sequence if head else None,
+                "promoted_at": instant(head.promoted_at_ms) if head else None,
+                "health": health_document(completeness.health(dataset.id)),
+            }
+        )
+    return {"datasets": found}
+
+
+def dataset_coverage(call: ApiCall) -> Any:
+    """The state of every window of a dataset, newest last; `health` is of all of them."""
+    query, known = call.query, [dataset.id for dataset in call.app.settings.datasets]
+    wanted = call.visibility.meant(call.path["dataset_id"])
+    if wanted is None or wanted not in known:
+        raise missing("dataset")
+    now_ms = call.app.ledger.now_ms()
+    coverage = completeness_of(call.app, now_ms, _schedules(call)).coverage(wanted)
+    chosen = [
+        one
+        for one in coverage.windows
+        if (query["start"] is None or one.end_ms > query["start"])
+        and (query["end"] is None or one.start_ms < query["end"])
+        and query["state"] in (None, one.state)
+    ]
+    limit = query["limit"]
+    document = coverage_document(coverage.health, chosen[-limit:], dict(coverage.objectives), now_ms)
+    return {**document, "more": len(chosen) > limit}
 
 
 def breakers(call: ApiCall) -> Any:
@@ -324,6 +369,7 @@ def explain(call: ApiCall) -> Any:
             what,
             app.ledger.now_ms(),
             lambda: call.context.schedules,
+            completeness_of(app, schedules=_schedules(call)).health,
         )
     except UsageError as error:
         if call.visibility.everything:
@@ -350,7 +396,7 @@ def requests(call: ApiCall) -> Any:
         call.app.ledger.request_reader().requests(
             state=query["state"],
             kind=query["kind"],
-            source_id=call.visibility.meant(query["source"]),
+            source_id=call.app.settings.source_id(call.visibility.meant(query["source"])),
             schedule_id=call.visibility.meant(query["schedule"]),
             before=cursor_position(query["cursor"]),
             limit=query["limit"] + 1,

@@ -68,6 +68,12 @@ def paged(name: str) -> dict[str, Any]:
     }
 
 
+def _with_more(schema: dict[str, Any]) -> dict[str, Any]:
+    """A document of a command, of which the API shows no more than `limit`."""
+    properties = {**schema["properties"], "more": {"type": "boolean"}}
+    return {**schema, "required": sorted(properties), "properties": properties}
+
+
 def _state() -> dict[str, Any]:
     paused = _object(at=_AT, by=_SOME, rationale=_SOME)
     return {"accounted_until": _SOMETIME, "paused": {**paused, "type": ["object", "null"]}}
@@ -95,6 +101,17 @@ def shapes() -> dict[str, dict[str, Any]]:
         "attempts": _object(run_id=_TEXT, attempts=_list(_ref("attempt")), retries=_list(_ref("retry"))),
         "nodes": _object(run_id=_TEXT, attempt=_NUMBER, nodes=_list(_ref("attempt")), pipeline=_graph()),
         "provenance": {"type": "object", "required": ["@context"]},
+        "datasets": _object(
+            datasets=_list(
+                _object(
+                    dataset_id=_TEXT,
+                    version={"type": ["integer", "null"]},
+                    promoted_at=_SOMETIME,
+                    health=contract("cli-coverage")["$defs"]["health"],
+                )
+            )
+        ),
+        "coverage": _with_more(contract("cli-coverage")["$defs"]["dataset"]),
         "requests": paged("cli-requests-list"),
         "schedules": _object(schedules=_list(_schedule())),
         "instants": _object(

@@ -24,6 +24,11 @@ _WORDS: dict[str, Word] = {
     word.text: word
     for word in (
         Word(text="succeeded", tone="good", sign="✓"),
+        Word(text="fresh", tone="good", sign="✓"),
+        Word(text="late", tone="warn", sign="○"),
+        Word(text="incomplete", tone="warn", sign="~"),
+        Word(text="failing", tone="bad", sign="!"),
+        Word(text="never", tone="faint", sign="∅"),
         Word(text="clear", tone="good", sign="✓"),
         Word(text="ran", tone="good", sign="✓"),
         Word(text="published", tone="good", sign="✓"),

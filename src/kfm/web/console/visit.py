@@ -16,6 +16,7 @@ from kfm.web.request_context import WebContext
 from kfm.web.visibility import Visibility
 
 if TYPE_CHECKING:
+    from kfm.datasets.completeness import CompletenessReader
     from kfm.db.ledger_reader import LedgerReader
 
 VALUE_CHARS_MAX = 200
@@ -63,13 +64,30 @@ class Visit(NamedTuple):
         address = f"{self.base}/{page}"
         return f"{address}?{text}" if text else address
 
+    def completeness(self) -> CompletenessReader:
+        """How datasets are, by the schedules that are in force."""
+        from kfm.config.state_folder import StateFolder
+        from kfm.datasets.completeness import completeness_in
+
+        loaded = self.context.loaded
+        return completeness_in(
+            loaded,
+            self.reader,
+            StateFolder.of(loaded).liveness.is_dead,
+            schedules=lambda: self.context.schedules,
+            now_ms=self.now_ms,
+        )
+
     def dataset(self) -> str | None:
         """The dataset that was chosen, by its own name."""
         settings = self.context.settings
         return self._chosen("dataset", [one.id for one in settings.datasets])
 
     def source(self) -> str | None:
-        return self._chosen("source", [one.id for one in self.context.settings.sources])
+        settings = self.context.settings
+        return settings.source_id(
+            self._chosen("source", [name for one in settings.sources for name in one.names])
+        )
 
     def _chosen(self, name: str, among: Sequence[str]) -> str | None:
         shown = self.query.get(name)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kfm.datasets.completeness import CompletenessReader
 from kfm.model.quarantine import QuarantineEntry
 from kfm.model.records import Invocation, Lock, Record, Run
 from kfm.model.schedules import due_ms, next_instant
-from kfm.reports.blockers import OPERATOR, blocking_gate, failures, last_calls
+from kfm.reports.blockers import OPERATOR, blocking_gate, failures
 from kfm.reports.next_steps import step_of_held, step_of_run
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word, word
@@ -81,6 +82,7 @@ class DatasetRow(Record, frozen=True):
     asked_ms: int | None
     run_href: str | None
     run_id: str
+    health: Word
 
 
 class Overview(Record, frozen=True):
@@ -113,7 +115,8 @@ def view(visit: Visit) -> Overview:
         _running(visit, run, locks.get(run.run_id)) for run in reader.runs(status="running", limit=100)
     ]
     blocked = blockers.blockers(visit)
-    failed = failures(visit.context.settings, reader)
+    completeness = visit.completeness()
+    failed = failures(completeness, reader)
     held = reader.held(state="held", limit=HELD_SHOWN_MAX)
     figures = reader.ahead()
     silences = reader.silences()
@@ -147,7 +150,7 @@ def view(visit: Visit) -> Overview:
         recovering=tuple(blockers.recovering(visit)),
         incidents=tuple(incidents),
         approvals=tuple(asked),
-        datasets=tuple(_datasets(visit)),
+        datasets=tuple(_datasets(visit, completeness)),
         runs_href=visit.href("runs"),
         due_more=coming_more,
         waiting_href=visit.href("requests", state="open"),
@@ -251,13 +254,12 @@ def _held(visit: Visit, held: QuarantineEntry) -> HeldRow:
     )
 
 
-def _datasets(visit: Visit) -> list[DatasetRow]:
+def _datasets(visit: Visit, completeness: CompletenessReader) -> list[DatasetRow]:
     settings = visit.context.settings
     heads = {head.dataset_id: head for head in visit.reader.heads()}
-    last = last_calls(visit.reader)
     rows = []
     for name in dict.fromkeys([*(each.id for each in settings.datasets), *sorted(heads)]):
-        head, call_of = heads.get(name), last.get(name)
+        head, call_of = heads.get(name), visit.reader.newest_invocation(name)
         rows.append(
             DatasetRow(
                 dataset_id=name,
@@ -269,6 +271,7 @@ def _datasets(visit: Visit) -> list[DatasetRow]:
                 asked_ms=call_of.requested_at_ms if call_of else None,
                 run_href=_last_href(visit, call_of),
                 run_id=_last_name(call_of),
+                health=word(completeness.health(name).state),
             )
         )
     return rows

@@ -1,0 +1,243 @@
+"""`kfm coverage`, `kfm dismiss`, `kfm run --missing`: what did not come is seen, asked for and settled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kfm.config.loader import load
+from kfm.model.records import Invocation
+from tests.acceptance.cli.conftest import Called
+
+Kfm = Callable[..., Called]
+Valid = Callable[[str, Any], None]
+CONFIG = """\
+version: 1
+environment: test
+datasets:
+  - id: levels
+    domain: hydrology
+    rights: {license: LICENSE, care: {label: Public}}
+  - id: other
+    rights: {license: CC0-1.0, care: {label: Public}}
+sources:
+  - {id: daily, dataset: levels, kind: files, folder: incoming, pattern: "{window.start:date}/*"EXPECT}
+  - {id: else, dataset: other, kind: files, folder: elsewhere}
+publish:
+  - {kind: local, path: published}
+"""
+EXPECTED = ", expect: {from: '2026-01-01', within: P1D}"
+DAYS = ("2026-01-01", "2026-01-02", "2026-01-03")
+
+
+def configured(project: Path, licence: str = "CC0-1.0", expect: str = "") -> None:
+    (project / "kfm.yml").write_text(CONFIG.replace("LICENSE", licence).replace("EXPECT", expect))
+    (project / "elsewhere").mkdir(exist_ok=True)
+
+
+def deliver(project: Path, *days: str) -> None:
+    for day in days:
+        (project / "incoming" / day).mkdir()
+        (project / "incoming" / day / "data.csv").write_text(day)
+
+
+def health(kfm: Kfm) -> dict[str, Any]:
+    found: dict[str, Any] = kfm("status", "--json").document["datasets"][0]["health"]
+    return found
+
+
+@pytest.mark.req("DAT-1")
+def test_refused_windows_are_never_all_clear(kfm: Kfm, project: Path) -> None:
+    """A licence refuses three windows; once it is put right, each is still missed by name."""
+    configured(project, "CC-BY-NC-4.0")
+    for day in DAYS:
+        assert kfm("run", "--source", "daily", "--window", f"{day}/P1D").code == 3
+    configured(project)
+    first = kfm("status").out.splitlines()[0]
+    assert first.startswith("failing: dataset levels: 3 windows refused (licence)")
+    assert health(kfm)["windows"] == {"refused": 3}
+    deliver(project, *DAYS)
+    assert kfm("run", "--missing", "levels", "--yes").code == 0
+    assert health(kfm)["windows"] == {"published": 3}
+    assert health(kfm)["state"] == "fresh"
+
+
+@pytest.mark.req("DAT-1")
+def test_an_empty_folder_is_no_data(kfm: Kfm, project: Path) -> None:
+    """The run succeeds and publishes nothing: what was asked for is missing until its file comes."""
+    configured(project)
+    deliver(project, "2026-01-01")
+    assert kfm("run", "--source", "daily", "--window", "2026-01-01/P1D").code == 0
+    assert kfm("run", "--source", "daily", "--window", "2026-01-02/P1D").code == 0
+    first = kfm("status").out.splitlines()[0]
+    assert first.startswith("late: dataset levels: 1 window missing, the first of 2026-01-02 00:00")
+    deliver(project, "2026-01-02")
+    kfm("run", "--missing", "--yes")
+    assert kfm("status").out.splitlines()[0] == "all clear"
+
+
+@pytest.mark.req("DAT-1")
+def test_a_hole_under_newer_data_keeps_the_dataset_incomplete(kfm: Kfm, project: Path) -> None:
+    """Windows are expected by themselves: one that no row mentions is as visible as one that failed."""
+    configured(project, expect=EXPECTED)
+    deliver(project, "2026-01-01", "2026-01-03")
+    for day in ("2026-01-01", "2026-01-03"):
+        kfm("run", "--source", "daily", "--window", f"{day}/P1D")
+    called = kfm("coverage", "levels", "--to", "2026-01-04")
+    lines = called.out.splitlines()
+    assert lines[0] == "levels is late"  # of all windows, whatever is chosen
+    assert "  2026-01  #M#" in lines
+    states = {
+        each["window_start"][:10]: each["state"]
+        for each in kfm("coverage", "levels", "--json").document["windows"]
+    }
+    assert [states[day] for day in DAYS] == ["published", "missing", "published"]
+    document = kfm("coverage", "levels", "--json").document
+    assert document["health"]["watermark"].startswith("2026-01-02T00:00")
+
+
+@pytest.mark.req("DAT-1")
+def test_ten_thousand_newer_no_ops_change_nothing_about_another(kfm: Kfm, project: Path) -> None:
+    """Neither its last run nor its blockers nor its health are lost below what another source did."""
+    configured(project, "CC-BY-NC-4.0")
+    kfm("run", "--source", "daily", "--window", "2026-01-01/P1D")
+    before = kfm("status", "--json").document
+    explained = kfm("explain", "levels").out
+    with _opened(project) as app:
+        session_calls = [
+            Invocation(
+                invocation_id=f"{number:08x}-0000-7000-8000-000000000000",
+                run_id=None,
+                source_id="else",
+                dataset_id="other",
+                trigger_type="cron",
+                idempotency_key="sha256:" + "0" * 64,
+                outcome="noop",
+                actor="kfm",
+                requested_at_ms=app.ledger.now_ms(),
+                window_start_ms=0,
+                window_end_ms=1,
+            )
+            for number in range(10_000)
+        ]
+        from kfm.db import rows
+
+        app.writer.database.write(
+            lambda session: session.many(
+                "invocations.insert", [rows.invocation_parameters(one) for one in session_calls]
+            )
+        )
+    after = kfm("status", "--json").document
+    for document in (before, after):
+        document["datasets"][0]["health"]["lag_ms"] = 0
+    assert after["datasets"][0] == before["datasets"][0]
+    assert kfm("explain", "levels").out == explained
+    assert "licence" in explained
+
+
+def _opened(project: Path) -> Any:
+    from kfm.app import open_app
+
+    return open_app(load(str(project / "kfm.yml")))
+
+
+@pytest.mark.req("DAT-1")
+def test_one_verdict_everywhere(kfm: Kfm, project: Path, valid: Valid) -> None:
+    """Status, coverage, the API, metrics and explain say the same of a dataset."""
+    from starlette.testclient import TestClient
+
+    from kfm.web.api.routes import api_app
+    from kfm.web.request_context import WebContext
+
+    configured(project, expect=EXPECTED)
+    deliver(project, "2026-01-01")
+    kfm("run", "--source", "daily", "--window", "2026-01-01/P1D")
+    kfm("dismiss", "levels", "2026-01-02/P1D", "--rationale", "the gauge was in repair")
+    coverage = kfm("coverage", "levels", "--json").document
+    valid("coverage", coverage)
+    summary = kfm("coverage", "--json").document
+    valid("coverage", summary)
+    told = coverage["health"]
+    assert told["state"] == "late"
+    assert health(kfm)["windows"] == told["windows"]
+    assert summary["datasets"][0]["windows"] == told["windows"]
+    context = WebContext(load(str(project / "kfm.yml")))
+    client = TestClient(api_app(context), base_url="http://127.0.0.1", client=("127.0.0.1", 5000))
+    answer = client.get("/api/v1/datasets")
+    assert answer.status_code == 200, answer.text
+    listed = answer.json()["datasets"][0]["health"]
+    shown = client.get("/api/v1/datasets/levels/coverage?limit=2").json()
+    for other in (listed, shown["health"], health(kfm)):
+        assert {**other, "lag_ms": 0} == {**told, "lag_ms": 0}
+    assert [each["window_start"] for each in shown["windows"]] == [
+        each["window_start"] for each in coverage["windows"][-2:]
+    ]
+    metrics = {
+        (metric["name"], one["labels"].get("state") or one["labels"].get("health")): one["value"]
+        for metric in kfm("metrics", "--json").document["metrics"]
+        for one in metric["series"]
+        if one["labels"].get("dataset") == "levels" and "value" in one
+    }
+    for state, count in told["windows"].items():
+        assert metrics["kfm.dataset.windows", state] == count
+    assert metrics["kfm.dataset.health", "late"] == 1
+    assert "is late: " in kfm("explain", "levels").out
+
+
+@pytest.mark.req("DAT-3")
+def test_a_dismissed_window_is_settled_and_can_come_back(kfm: Kfm, project: Path, valid: Valid) -> None:
+    """It needs a reason, is audited, and is open again once that is undone; data counts in any case."""
+    configured(project, expect=EXPECTED)
+    assert kfm("dismiss", "levels", "2026-01-01/P1D").code == 3
+    called = kfm("dismiss", "levels", "2026-01-01/2026-01-03", "--rationale", "repairs", "--json")
+    valid("dismiss", called.document)
+    assert [each["state"] for each in called.document["windows"]] == ["dismissed", "dismissed"]
+    assert "window-dismissed" in kfm("audit", "list").out
+    again = kfm("dismiss", "levels", "2026-01-01/P1D", "--rationale", "twice")
+    assert again.code == 2
+    assert "none is open: dismissed" in again.err
+    assert kfm("dismiss", "levels", "2026-01-01/P1D", "--undo", "--rationale", "no").code == 0
+    assert health(kfm)["windows"]["dismissed"] == 1
+    deliver(project, "2026-01-02")
+    kfm("run", "--source", "daily", "--window", "2026-01-02/P1D")
+    assert "dismissed" not in health(kfm)["windows"]
+
+
+@pytest.mark.req("DAT-3")
+def test_the_list_of_what_is_missing_is_frozen(kfm: Kfm, project: Path, valid: Valid) -> None:
+    """Shown first, with its digest; asked for as a whole; refused once it has changed."""
+    configured(project, expect=EXPECTED)
+    deliver(project, "2026-01-01", "2026-01-02")
+    span = ("--from", "2026-01-01", "--to", "2026-01-04")
+    shown = kfm("run", "--missing", "levels", *span)
+    assert (shown.code, shown.out.count("missing")) == (0, 3)
+    assert "nothing was asked for" in shown.err
+    listed = kfm("run", "--missing", "levels", *span, "--dry-run", "--json").document
+    valid("run-missing", listed)
+    assert listed["digest"] in shown.out
+    assert listed["asked_for"] == 0
+    done = kfm("run", "--missing", "levels", *span, "--digest", listed["digest"], "--json")
+    assert done.code == 0
+    valid("run-missing", done.document)
+    assert [each["outcome"] for each in done.document["windows"]] == ["success"] * 3
+    assert "now 2 published, 1 missing" in done.err
+    drifted = kfm("run", "--missing", "levels", *span, "--digest", listed["digest"])
+    assert drifted.code == 3
+    assert "KFM306" in drifted.err
+    assert (
+        msgspec.json.decode(kfm("run", "--missing", *span, "--json").out)["windows"][0]["state"] == "missing"
+    )
+
+
+@pytest.mark.req("DAT-3")
+def test_what_does_not_go_together_is_refused(kfm: Kfm, project: Path) -> None:
+    """A window with --missing, a digest without it, a dataset that is not there."""
+    configured(project)
+    assert kfm("run", "--missing", "--window", "P1D").code == 2
+    assert kfm("run", "levels").code == 2
+    assert "did you mean `levels`" in kfm("coverage", "level").err
+    assert kfm("coverage", "--state", "missing").code == 2
