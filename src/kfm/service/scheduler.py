@@ -394,10 +394,12 @@ def run_due(
     """Account for the scheduled times that have come, work off the requests that are due, promised attempts
     included, and return when each of these has ended or was put off. `on_ended` gets each as it ends, and
     whether an attempt was made in vain."""
+    from kfm.runs.derived_changes import follow_changes
     from kfm.service.overdue import mark_overdue
     from kfm.service.runner import recover
 
     make_scheduler(app, schedules).step()
+    follow_changes(app)
     recover(app)
     due = _due(app)
     ended = work_off(app, due, on_ended) if due else []
@@ -422,7 +424,9 @@ def work_off(
     """Run what is due until each of these requests has ended or was put off; those that ended."""
     from kfm.service.runner import ServiceOptions, ServiceThreads
 
-    service = ServiceThreads(app.loaded, ServiceOptions(schedules=False, worker=False), app.another)
+    service = ServiceThreads(
+        app.loaded, ServiceOptions(schedules=False, worker=False, changes=False), app.another
+    )
     reader, ended = app.ledger.request_reader(), []
     waiting = {one.request_id: one for one in due}
     service.start()
