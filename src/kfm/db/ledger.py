@@ -163,7 +163,7 @@ class Ledger(LedgerReader):
                 self._journal.end(session, request.closes, request.retries, rows.run_from(row), now_ms)
                 quarantine.ended(session, request.retry, request.held, now_ms)
                 if request.cancels is not None:
-                    requests.cancel(session, *request.cancels)
+                    requests.cancel(session, *request.cancels, self._journal.watch)
                 requests.settle_run(session, request.run_id, request.settle, now_ms)
                 if request.pause is not None:
                     governance.set_switch(session, request.pause)
@@ -456,16 +456,6 @@ class Ledger(LedgerReader):
         return DatasetChanges(self._database, self._journal)
 
     # --- projections and collection ---------------------------------------------------
-
-    def forget_projected(self, dataset_id: str, target: str, sequence: int, entry: GovernanceEntry) -> bool:
-        """A target shows nothing of a dataset any more; False if it shows a newer version by now."""
-
-        def change(session: Session) -> bool:
-            gone = session.all("projections.forget", dataset_id=dataset_id, target=target, sequence=sequence)
-            governance.append(session, [entry] if gone else [])
-            return bool(gone)
-
-        return self._database.write(change)
 
     def raise_projected(self, dataset_id: str, target: str, sequence: int) -> None:
         def change(session: Session) -> None:
