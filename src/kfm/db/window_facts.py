@@ -234,7 +234,7 @@ class Windows(WindowReader):
             session.one("held.dismiss", held_id=held_id, released_at_ms=now_ms, released_by=by)
             self._watch.dismissed(session, subject, dataset_id, error_code, error_classes, now_ms)
         for (request_id,) in session.all("windows.unsettled_requests", **window):
-            requests.cancel(session, request_id, f"Its window was dismissed by {by}.")
+            requests.cancel(session, request_id, f"Its window was dismissed by {by}.", self._watch)
         session.all("retry_states.dismiss", **window, now_ms=now_ms)
         self._watch.settled(session, one.source_id, (one.start_ms, one.end_ms), now_ms)
         return None

@@ -259,23 +259,19 @@ def test_what_a_target_shows_and_does_not_take_stays_and_is_named(
     ]
 
 
-def test_what_a_target_does_not_take_is_removed_from_it_alone(desk: Desk) -> None:
-    """The command that status names is previewed, leaves a tombstone, and status has nothing to name then."""
+def test_what_a_target_does_not_take_is_withdrawn_from_it_alone(desk: Desk) -> None:
+    """A bucket that takes it no more keeps a tombstone and no byte of it; other targets show it as before."""
     desk.targets("open: care: [public, restricted]", "vault: datasets: [nests]")
     desk.published_run()
+    assert desk.kfm("run", "--source", "notes").code == 0
+    withdraw = ("withdraw", "nests", "--target", "open", "--purge", "--rationale", "not for everybody")
+    assert desk.kfm(*withdraw, "--yes").code == 2, "it takes the dataset"
     desk.targets("open", "vault: datasets: [nests]")
-    (named,) = desk.kfm("status", "--json").document["not_taken"]
-    words = named["command"].split()[1:-2]
-    plan = desk.as_("ann", *words, "--json").document["plan"]
-    assert desk.shown("open", "nests") == 1
-    done = desk.as_("ann", *words, "--purge", "--yes", "--rationale", "not for everybody", "--json")
-    if done.code == 3:  # a second person approves it
-        request = done.document["request"]["request_id"]
-        assert desk.as_("bob", "approvals", "approve", request, "--rationale", "council").code == 0
-        done = desk.as_("ann", *words, "--purge", "--yes", "--rationale", "not for everybody", "--json")
-    assert (done.code, plan["target"]) == (0, "open"), done
-    assert not [key for key in desk.keys("open/nests/") if "blobs/" in key]
-    assert [key for key in desk.keys("vault/nests/") if "blobs/" in key]
+    assert desk.kfm(*withdraw).code == 0
+    assert any("blobs" in key for key in desk.keys("open/nests/")), "without --yes it is only shown"
+    assert desk.kfm(*withdraw, "--yes").code == 0
+    assert not [key for key in desk.keys("open/nests/") if "blobs" in key]
+    assert (desk.shown("vault", "nests"), desk.shown("open", "levels")) == (1, 1)
     assert desk.kfm("status", "--json").document["not_taken"] == []
     assert desk.kfm("audit", "verify").code == 0
 

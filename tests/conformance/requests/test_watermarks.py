@@ -117,7 +117,7 @@ def test_what_is_too_old_is_let_go_once(open_store: Open) -> None:
 
 @pytest.mark.req("DAT-2")
 def test_a_day_of_hours_leaves_no_hole(open_store: Open) -> None:
-    """An hourly schedule whose service was away for a day, with the defaults: each hour is asked for, once."""
+    """An hourly schedule whose service was away for a day, by default: each hour is asked for, once."""
     world = World(open_store(), Schedule(id="h", source="s", cron="5 * * * *"), HOURLY)
     world.at(0.01)
     asked = world.at(1.01)
