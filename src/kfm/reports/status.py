@@ -55,7 +55,7 @@ def read_status(app: Any, schedules: Any = None) -> tuple[dict[str, Any], dict[s
         "incidents": _incidents(ledger),
         "pending_projections": pending,
         "stale": _stale(ledger, settings),
-        "not_taken": not_taken(settings, heads, projected),
+        "not_taken": not_taken(settings, ledger),
         "lineage": _lineage(ledger),
         "units": _units(ledger),
         "requests": _requests(ledger),
@@ -325,17 +325,22 @@ def _pending(app: Any, heads: dict[str, Any], known: dict[tuple[str, str], int])
     return pending
 
 
-def not_taken(
-    settings: Any, heads: dict[str, Any], known: dict[tuple[str, str], int]
-) -> list[dict[str, Any]]:
+def not_taken(settings: Any, ledger: Any) -> list[dict[str, Any]]:
     """What targets show and do not take, or do not take any more: nothing updates it, and nothing removes it
     but a withdrawal."""
-    found = []
+    found: list[dict[str, Any]] = []
+    known = {place: shown for place, shown in ledger.projected().items() if shown}
+    if not known:
+        return found
+    for one in ledger.change_reader().target_withdrawals():
+        place = (one.dataset_id, one.target)
+        if one.is_active and known.get(place, 0) >= one.since_sequence:
+            del known[place]  # it shows a tombstone
     for target in settings.publish:
         for dataset in settings.datasets:
             name = target_name(target)
             shown, why = known.get((dataset.id, name)), taking(target, dataset)
-            if not shown or dataset.id not in heads or target.kind == "noop" or why == "taken":
+            if not shown or target.kind == "noop" or why == "taken":
                 continue
             found.append(
                 {
