@@ -81,3 +81,11 @@ def test_taken(tmp_path: Path) -> None:
 def test_a_word_is_no_problem_beside_another(tmp_path: Path) -> None:
     """Of a file with one mistake only that one is told."""
     assert "not_yet" not in (problem(tmp_path, "not_yet: [empty]\n    retry: 5") or "")
+
+
+@pytest.mark.parametrize("rule", ["not_yet: [empty]", 'expect: {by: "08:00"}', "expect: {within: P1D}"])
+def test_a_snapshot_is_never_late(tmp_path: Path, rule: str) -> None:
+    """Without windows there is no end that a time could be counted from."""
+    kind = "kind: files\n    folder: incoming\n    window: none"
+    assert "`window` is `none`" in (problem(tmp_path, rule, kind) or "")
+    assert problem(tmp_path, "expect: {rows_min: 3}", kind) is None
