@@ -429,17 +429,6 @@ class Projection(Protocol):
 
 
 @runtime_checkable
-class RemovingProjection(Protocol):
-    """A projection that can take a dataset down as a whole, from this target alone."""
-
-    name: str
-
-    def remove(self, dataset_id: str, tombstone: dict[str, Any]) -> int:
-        """Remove everything of the dataset, what readers begin at first, and leave the tombstone. Called
-        again until it has succeeded: what is gone already is fine. Returns how much was removed."""
-
-
-@runtime_checkable
 class PurgingProjection(Protocol):
     """A projection that can remove old versions for good. Of one that can't a receipt says so."""
 

@@ -109,7 +109,6 @@ export class FolderTarget {
       this.#killOthers(folder, ticket);
       files.symlink(`versions/${versionName(promotion)}`, `${ticket}/current`);
       files.rename(`${ticket}/current`, `${folder}/current`);
-      if (shown === null) files.unlessGone(() => files.unlink(`${folder}/withdrawn.json`)); // it may have been removed from here once
     } catch (error) {
       if (isCode(error, "ENOENT")) throw new Fenced();
       if (error instanceof StoreCorrupt && head()?.[0].sequence !== promotion.sequence) throw new Fenced(); // its objects were collected

@@ -501,7 +501,7 @@ def _refusals(
 def apply(
     kernel: Kernel, prepared: PreparedChange, by: Justification, scopes: tuple[str, ...]
 ) -> DatasetChange:
-    """All of the plan in one transaction, or nothing. Targets are brought up to date by whoever calls."""
+    """All of the plan in one transaction, or nothing. Targets are brought up to date by the caller."""
     plan, store = prepared.plan, kernel.store
     if needs_approval(kernel, prepared, by):
         raise NotApproved("A second person has to approve this change first.")

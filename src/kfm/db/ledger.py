@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from kfm.db.branches import EmbeddedBranches
     from kfm.db.catalogue import Replicas
     from kfm.db.dataset_changes import DatasetChanges
+    from kfm.db.derived import DerivedSources
     from kfm.db.replays import Replays
     from kfm.db.requests import Bursts, Requests
     from kfm.db.schedules import ScheduleStates
@@ -163,7 +164,7 @@ class Ledger(LedgerReader):
                 self._journal.end(session, request.closes, request.retries, rows.run_from(row), now_ms)
                 quarantine.ended(session, request.retry, request.held, now_ms)
                 if request.cancels is not None:
-                    requests.cancel(session, *request.cancels)
+                    requests.cancel(session, *request.cancels, self._journal.watch)
                 requests.settle_run(session, request.run_id, request.settle, now_ms)
                 if request.pause is not None:
                     governance.set_switch(session, request.pause)
@@ -428,6 +429,11 @@ class Ledger(LedgerReader):
 
         return Replicas(self._database)
 
+    def derived(self) -> DerivedSources:
+        from kfm.db.derived import DerivedSources
+
+        return DerivedSources(self._database)
+
     def bursts(self) -> Bursts:
         from kfm.db.requests import Bursts
 
@@ -456,16 +462,6 @@ class Ledger(LedgerReader):
         return DatasetChanges(self._database, self._journal)
 
     # --- projections and collection ---------------------------------------------------
-
-    def forget_projected(self, dataset_id: str, target: str, sequence: int, entry: GovernanceEntry) -> bool:
-        """A target shows nothing of a dataset any more; False if it shows a newer version by now."""
-
-        def change(session: Session) -> bool:
-            gone = session.all("projections.forget", dataset_id=dataset_id, target=target, sequence=sequence)
-            governance.append(session, [entry] if gone else [])
-            return bool(gone)
-
-        return self._database.write(change)
 
     def raise_projected(self, dataset_id: str, target: str, sequence: int) -> None:
         def change(session: Session) -> None:

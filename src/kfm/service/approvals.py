@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec.structs import replace
 
 from kfm.model.errors import LockHeld, NotApproved, UsageError
@@ -692,7 +693,7 @@ def targets_of(settings: Settings, approval: Approval, plan: RunPlan | None) -> 
 
     found: Iterable[ReachedTarget] = ()
     dataset = settings.declared(approval.dataset_id)
-    if plan is not None and plan.header.targets is not None:
+    if plan is not None and not isinstance(plan.header.targets, msgspec.UnsetType):
         found = plan.header.targets
     elif dataset is not None:
         found = reached(settings, settings, dataset)

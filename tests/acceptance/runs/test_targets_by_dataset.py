@@ -202,7 +202,7 @@ def test_an_approval_shows_and_binds_the_targets(desk: Desk) -> None:
     assert desk.as_("bob", "approvals", "approve", request, "--rationale", "council").code == 0
     desk.targets("open: care: [public, restricted]", "vault: datasets: [nests]")
     stopped = desk.as_("ann", "run", *WINDOW, "--json")
-    assert stopped.result["error"]["code"] == "KFM301", stopped
+    assert stopped.result["error"]["code"] == "KFM311", stopped  # another request waits
     assert desk.wire.tells(*SECRETS) == []
     desk.targets("open", "vault: datasets: [nests]")
     assert desk.as_("ann", "run", *WINDOW, "--json").result["word"] == "published"
@@ -259,40 +259,21 @@ def test_what_a_target_shows_and_does_not_take_stays_and_is_named(
     ]
 
 
-def test_what_a_target_does_not_take_is_removed_from_it_alone(
-    desk: Desk, valid: Callable[[str, Any], None]
-) -> None:
-    """Previewed with a digest, on record, a tombstone in its place; taken again, it is shown again."""
+def test_what_a_target_does_not_take_is_withdrawn_from_it_alone(desk: Desk) -> None:
+    """A bucket that takes it no more keeps a tombstone and no byte of it; other targets show it as before."""
     desk.targets("open: care: [public, restricted]", "vault: datasets: [nests]")
     desk.published_run()
     assert desk.kfm("run", "--source", "notes").code == 0
-    taken = desk.kfm("withdraw", "nests", "--target", "open", "--json")
-    assert (taken.code, "takes the dataset nests" in taken.err) == (2, True), taken
+    withdraw = ("withdraw", "nests", "--target", "open", "--purge", "--rationale", "not for everybody")
+    assert desk.kfm(*withdraw, "--yes").code == 2, "it takes the dataset"
     desk.targets("open", "vault: datasets: [nests]")
-    planned = desk.kfm("withdraw", "nests", "--target", "open", "--json")
-    valid("cli-withdraw-target", planned.document)
-    assert desk.shown("open", "nests") == 1
-    plan = planned.document["removal"]["digest"]
-    withdraw = ("withdraw", "nests", "--target", "open", "--rationale", "not for everybody")
-    assert desk.kfm(*withdraw, "--plan", "sha256:0").code == 3
-    assert desk.kfm("withdraw", "nests", "--target", "open", "--yes").code == 3
-    done = desk.kfm(*withdraw, "--plan", plan, "--json")
-    valid("cli-withdraw-target", done.document)
-    assert (desk.shown("open", "nests"), desk.shown("vault", "nests"), desk.shown("open", "levels")) == (
-        None,
-        1,
-        1,
-    )
-    assert desk.keys("open/nests/") == ["open/nests/withdrawn.json"]
-    assert [entry["subject"] for entry in desk.governance("target-removal")] == ["nests"]
+    assert desk.kfm(*withdraw).code == 0
+    assert any("blobs" in key for key in desk.keys("open/nests/")), "without --yes it is only shown"
+    assert desk.kfm(*withdraw, "--yes").code == 0
+    assert not [key for key in desk.keys("open/nests/") if "blobs" in key]
+    assert (desk.shown("vault", "nests"), desk.shown("open", "levels")) == (1, 1)
     assert desk.kfm("status", "--json").document["not_taken"] == []
-    assert desk.kfm(*withdraw, "--yes").code == 2  # it is not shown any more
     assert desk.kfm("audit", "verify").code == 0
-    desk.targets("open: care: [public, restricted]", "vault: datasets: [nests]")
-    desk.write("sites/more.csv", table("more", 1))
-    desk.published_run()
-    assert desk.shown("open", "nests") == 2
-    assert "open/nests/withdrawn.json" not in desk.keys("open/nests/")
 
 
 def test_config_check_names_what_a_target_leaves_out(desk: Desk) -> None:

@@ -173,18 +173,6 @@ def test_projections_only_rise(desk: Desk) -> None:
     assert desk.store.projected()[("d", "local")] == 4
 
 
-@pytest.mark.req("DAT-6")
-def test_what_a_target_showed_is_forgotten_once_and_with_its_entry(desk: Desk) -> None:
-    """The row and the entry of the audit log together; a version that was shown meanwhile stays."""
-    desk.store.raise_projected("d", "local", 3)
-    desk.store.raise_projected("d", "s3", 1)
-    assert not desk.store.forget_projected("d", "local", 2, entry("early"))
-    assert desk.store.forget_projected("d", "local", 3, entry("gone"))
-    assert not desk.store.forget_projected("d", "local", 3, entry("again"))
-    assert desk.store.projected() == {("d", "s3"): 1}
-    assert [one.kind for one in desk.store.governance()] == ["gone"]
-
-
 def test_governance_keeps_its_order(desk: Desk) -> None:
     """Newest first, in the order in which they were written, whatever their times say."""
     entries = [entry(f"k{number}", recorded_at_ms=START_MS - number, ticket="T-1") for number in range(4)]

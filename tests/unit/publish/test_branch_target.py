@@ -118,16 +118,3 @@ def test_a_missing_object_is_named() -> None:
     with pytest.raises(StoreCorrupt):
         shelf.project()
     assert shelf.tree() == {}
-
-
-@pytest.mark.req("DAT-6")
-def test_a_removed_dataset_is_one_commit_with_its_tombstone() -> None:
-    """The branch has the tombstone alone, and the head again once it is shown again."""
-    shelf = Shelf()
-    shelf.database.promote()
-    shelf.project()
-    assert shelf.target().remove(DATASET.id, {"state": "withdrawn"}) > 0
-    assert list(shelf.tree()) == [f"{FOLDER}withdrawn.json"]
-    assert shelf.project() == 1
-    assert f"{FOLDER}withdrawn.json" not in shelf.tree()
-    assert shelf.tree()[f"{FOLDER}data/now.txt"] == b"version 1"

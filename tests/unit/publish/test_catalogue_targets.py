@@ -261,22 +261,3 @@ def test_a_catalogue_needs_to_know_where_files_are_read() -> None:
     """Without `assets` no address of a file can be told: that is said when the target is made."""
     with pytest.raises(ConfigError, match="assets"):
         build([Target(kind="stac", url="https://stac.example")], None)  # type: ignore[arg-type]
-
-
-@pytest.mark.req("DAT-6")
-@pytest.mark.parametrize("kind", ["stac", "dcat"])
-def test_a_removed_dataset_leaves_a_record_without_a_version(
-    catalogue: Catalogue, database: Database, kind: str
-) -> None:
-    """No item and no file of it is named, the tombstone is there; shown again, it is the head."""
-    made = target(kind, catalogue)
-    assert made.remove(DATASET.id, {"state": "withdrawn"}) == 0
-    database.promote()
-    made.project(DATASET.id, database.head, database.known)
-    assert made.remove(DATASET.id, {"state": "withdrawn"}) == 1
-    assert catalogue.items == {}
-    text = json.dumps([*catalogue.collections.values(), *map(json.loads, catalogue.records.values())])
-    assert ("withdrawn" in text, "now.txt" in text) == (True, False)
-    assert not made.stands(DATASET.id, database.history[-1][0])
-    assert made.project(DATASET.id, database.head, database.known) == 1
-    assert shown(catalogue, kind) == expected(1)

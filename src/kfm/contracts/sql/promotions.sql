@@ -36,10 +36,6 @@ WHERE dataset_id = :dataset_id ORDER BY sequence DESC LIMIT :row_limit
 -- name: projections.list
 SELECT dataset_id, target, sequence FROM projections
 
--- name: projections.forget
-DELETE FROM projections WHERE dataset_id = :dataset_id AND target = :target AND sequence <= :sequence
-RETURNING sequence
-
 -- name: projections.raise
 INSERT INTO projections (dataset_id, target, sequence) VALUES (:dataset_id, :target, :sequence)
 ON CONFLICT (dataset_id, target) DO UPDATE SET sequence = excluded.sequence

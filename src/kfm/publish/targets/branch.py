@@ -11,14 +11,13 @@ is refused if the branch has moved since.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from kfm.model.branches import Branch, Moved, NewCommit, TreeEntry
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import RefExists, StoreCorrupt, TargetUnavailable
 from kfm.model.records import Manifest, Promotion
 from kfm.ports import BranchWriter, Objects
-from kfm.publish.catalogue import WITHDRAWN, documents, encode, in_data_folder, tombstone_of
+from kfm.publish.catalogue import documents, in_data_folder, tombstone_of
 from kfm.publish.targets.folder import HeadReader, History, is_head, lost, require_folder_name, version_name
 from kfm.publish.targets.shown import ShownVersion, is_done
 
@@ -58,27 +57,6 @@ class BranchTree:
             changes |= {path: entry for path, entry in wanted.items() if there.get(path) != entry}
             if not isinstance(branches.commit(self._commit(promotion, changes, seen)), Moved):
                 return promotion.sequence
-        raise TargetUnavailable(f"{self.name}: `{self._branch}` moved {ATTEMPTS_MAX} times meanwhile.")
-
-    def remove(self, dataset_id: str, tombstone: dict[str, Any]) -> int:
-        """One commit without the dataset, with the tombstone in its place. Earlier commits stay."""
-        folder = require_folder_name(dataset_id)
-        branches = self._open()
-        for _ in range(ATTEMPTS_MAX):
-            seen = self._seen(branches)
-            there = dict(branches.entries(seen.head, f"{folder}/"))
-            changes: dict[str, TreeEntry | None] = dict.fromkeys(there)
-            changes[f"{folder}/{WITHDRAWN}"] = self._stored(encode(tombstone))
-            commit = NewCommit(
-                self._branch,
-                changes,
-                message=f"{dataset_id}: removed",
-                author=AUTHOR,
-                expected=seen.head,
-                meta={"dataset_id": dataset_id, "removed": True},
-            )
-            if not isinstance(branches.commit(commit), Moved):
-                return len(there)
         raise TargetUnavailable(f"{self.name}: `{self._branch}` moved {ATTEMPTS_MAX} times meanwhile.")
 
     def _seen(self, branches: BranchWriter) -> Branch:

@@ -70,19 +70,6 @@ class CataloguePush:
         del dataset_id, gone, blobs, check
         return 0
 
-    def remove(self, dataset_id: str, tombstone: dict[str, Any]) -> int:
-        """Take the record down, and leave one that names no version."""
-        require_folder_name(dataset_id)
-        try:
-            return self._clear(dataset_id, tombstone)
-        except CircuitOpen:
-            raise
-        except (BackendUnavailable, CollectorRefused) as error:
-            raise TargetUnavailable(f"{self.name}: {error}") from error
-
-    def _clear(self, dataset_id: str, tombstone: dict[str, Any]) -> int:
-        raise NotImplementedError
-
     def _shown(self, dataset_id: str) -> ShownVersion | None:
         raise NotImplementedError
 
@@ -155,20 +142,6 @@ class StacCatalogue(CataloguePush):
             last[WITHDRAWN] = tombstone
         self._call(lambda: api.ensure_collection(last))
 
-    def _clear(self, dataset_id: str, tombstone: dict[str, Any]) -> int:
-        api = self._api
-        there = self._call(lambda: api.collection(dataset_id))
-        if not there:
-            return 0
-        self._version(there, SEQUENCE, VERSION)  # what is not kfm's is left as it is
-        items = self._there(dataset_id)
-        for name in items:
-            self._call(partial(api.delete_item, dataset_id, name))
-        links = _absolute(there.get("links") or [])
-        last = {**there, "links": links, SEQUENCE: 0, VERSION: "", WITHDRAWN: tombstone}
-        self._call(lambda: api.ensure_collection(last))
-        return len(items)
-
     def _collection(self, manifest: Manifest, sequence: int, version_id: str) -> dict[str, Any]:
         document = stac_collection.collection(manifest)
         return {**document, "links": _absolute(document["links"]), SEQUENCE: sequence, VERSION: version_id}
@@ -207,17 +180,6 @@ class DcatRecord(CataloguePush):
             body = encode(self._record(promotion, manifest))
             address = self._address(manifest.dataset_id)
             self._call(lambda: self._documents.put(address, body, etag=etag, is_new=not there))
-
-    def _clear(self, dataset_id: str, tombstone: dict[str, Any]) -> int:
-        there, etag = self._read(dataset_id)
-        if not there:
-            return 0
-        self._version(there, "dcat:version", "kfm:versionId")  # what is not kfm's is left as it is
-        document = {"@context": {"kfm": "urn:kfm:terms:"}, "dcat:version": 0, "kfm:withdrawn": tombstone}
-        address = self._address(dataset_id)
-        if not self._call(lambda: self._documents.put(address, encode(document), etag=etag, is_new=False)):
-            raise TargetUnavailable(f"{self.name}: {dataset_id} was changed meanwhile; try again.")
-        return 1
 
     def _read(self, dataset_id: str) -> tuple[dict[str, Any], str | None]:
         found: tuple[dict[str, Any], str | None] = self._call(

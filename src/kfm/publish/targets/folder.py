@@ -6,16 +6,17 @@ import contextlib
 import errno
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from kfm.model.errors import StoreCorrupt, TargetUnavailable
+from kfm.model.gates import force_command
+from kfm.model.next_steps import run_command
 from kfm.model.records import Asset, Item, Manifest, Promotion
 from kfm.model.templates import safe_path
-from kfm.model.times import rfc3339
 from kfm.ports import Files, Ids, Objects
-from kfm.publish.catalogue import WITHDRAWN, Tombstone, documents, encode, in_data_folder, tombstone_of
+from kfm.publish.catalogue import Tombstone, documents, in_data_folder, tombstone_of
 from kfm.system import os_trouble
 
 Linking = Literal["versions", "objects", "never"]
@@ -192,12 +193,11 @@ def file_sha256(files: Files, path: str) -> str | None:
 
 def lost(manifest: Manifest, item: Item, error: StoreCorrupt) -> StoreCorrupt:
     """An object of a promoted version is missing or damaged: whose it is, and how it comes back."""
-    window = f"{rfc3339(item.window_start_ms)}/{rfc3339(item.window_end_ms)}"
     return StoreCorrupt(
         f"{manifest.dataset_id}, item {item.id}: {error.detail}",
         remedy="Bring the object back from a copy of the objects folder and run `kfm project`; or "
         "fetch its window again: "
-        f"`kfm run --source {item.source_id} --window {window} --force --rationale TEXT --ticket ID`.",
+        f"`{force_command(run_command(item.source_id, item.window_start_ms, item.window_end_ms))}`.",
     )
 
 
@@ -349,9 +349,6 @@ class LocalTree:
             self._build(folder, building, promotion, manifest, shown)
             self._kill_others(folder, ticket)
             self._point(folder, ticket, version_name(promotion))
-            if shown is None:  # it may have been removed from here once
-                with contextlib.suppress(FileNotFoundError):
-                    self._files.unlink(f"{folder}/{WITHDRAWN}")
         except FileNotFoundError as error:
             raise _Fenced from error
         except StoreCorrupt as error:
@@ -510,37 +507,6 @@ class LocalTree:
             error.filename = error.filename or folder
             trouble = os_trouble(error)
             raise TargetUnavailable(f"{self.name}: {trouble.text}", remedy=trouble.remedy) from error
-
-    def remove(self, dataset_id: str, tombstone: dict[str, Any]) -> int:
-        """Remove `current`, then every version; the tombstone stays beside where `current` was."""
-        folder = self._folder(dataset_id)
-        try:
-            if not self._files.exists(folder):
-                return 0
-            self._kill_others(folder, "")
-            self._leave(folder, encode(tombstone))
-            with contextlib.suppress(FileNotFoundError):
-                self._files.unlink(f"{folder}/current")
-            self._files.fsync_dir(folder)
-            names = self._files.listdir(f"{folder}/versions")
-            return sum(self._trash(folder, name) for name in names)
-        except FileNotFoundError:
-            return 0
-        except OSError as error:
-            error.filename = error.filename or folder
-            trouble = os_trouble(error)
-            raise TargetUnavailable(f"{self.name}: {trouble.text}", remedy=trouble.remedy) from error
-
-    def _leave(self, folder: str, data: bytes) -> None:
-        """Write the tombstone: temp, fsync, rename."""
-        made = f"{folder}/.tombstone-{self._ids.new()}"
-        writer = self._files.create(made)
-        try:
-            writer.write(data)
-            writer.fsync()
-        finally:
-            writer.close()
-        self._files.rename(made, f"{folder}/{WITHDRAWN}")
 
     def purge(
         self,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
 
 from kfm.model.errors import TargetUnavailable
 from kfm.model.quantities import readable_size
@@ -90,14 +89,6 @@ class GithubActions:
             self._append(self._summary_path, summary(promotion, manifest).encode())
         self._files.create(f"{folder}/{_REPORTED}{version_name(promotion)}").close()
         return promotion.sequence
-
-    def remove(self, dataset_id: str, tombstone: dict[str, Any]) -> int:
-        """Remove its versions from this machine. What a job has uploaded is GitHub's, and out of reach."""
-        del tombstone
-        folder = f"{self._folder}/{require_folder_name(dataset_id)}"
-        there = self._files.exists(folder)
-        remove_tree(self._files, folder)
-        return int(there)
 
     def purge(
         self,

@@ -13,7 +13,7 @@ the pointer since. So what is replaced is what was read, and what was read had a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -21,7 +21,7 @@ from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import BackendUnavailable, CircuitOpen, StoreCorrupt, TargetUnavailable
 from kfm.model.records import Asset, Manifest, Promotion, Record
 from kfm.ports import Bucket, Objects
-from kfm.publish.catalogue import WITHDRAWN, documents, encode, tombstone_of
+from kfm.publish.catalogue import WITHDRAWN, documents, tombstone_of
 from kfm.publish.targets.folder import COPY_BYTES, is_head, lost, require_folder_name, version_name
 from kfm.publish.targets.shown import ShownVersion, is_done
 
@@ -67,8 +67,6 @@ class BucketTree:
                 ):
                     return shown.sequence
                 if self._uploaded(root, found, head) and self._point(root, found[0], etag):
-                    if etag is None and self._bucket.head(root + WITHDRAWN) is not None:
-                        self._bucket.delete(root + WITHDRAWN)  # it was removed from here once
                     return found[0].sequence
         except (StoreCorrupt, TargetUnavailable, CircuitOpen):
             raise
@@ -113,21 +111,6 @@ class BucketTree:
         made = documents(manifest, lambda asset: "../../" + blob_key(asset), tombstone_of(promotion))
         for name, data in made.items():
             self._bucket.put(folder + name, data, if_none_match=True)
-
-    def remove(self, dataset_id: str, tombstone: dict[str, Any]) -> int:
-        """Remove the pointer, then every version and blob; the tombstone stays where the pointer was."""
-        root = f"{self._prefix}{require_folder_name(dataset_id)}/"
-        try:
-            self._bucket.put(root + WITHDRAWN, encode(tombstone))
-            keys = [stat.key for stat in self._bucket.list(root) if stat.key != root + WITHDRAWN]
-            keys.sort(key=lambda key: (key != f"{root}current.json", *_manifest_first(key)))
-            for key in keys:
-                self._bucket.delete(key)
-        except CircuitOpen:
-            raise
-        except (BackendUnavailable, OSError) as error:
-            raise TargetUnavailable(f"{self.name}: {error}") from error
-        return len(keys)
 
     def purge(
         self,

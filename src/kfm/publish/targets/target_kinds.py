@@ -214,10 +214,6 @@ class Noop:
         found = head()
         return found[0].sequence if found else None
 
-    def remove(self, dataset_id: str, tombstone: dict[str, Any]) -> int:
-        del dataset_id, tombstone
-        return 0
-
     def purge(
         self,
         dataset_id: str,
