@@ -229,8 +229,8 @@ def test_a_refused_invocation_is_a_blocker(reader: Reader) -> None:
     assert "no approval of this attempt is recorded (care.restricted-needs-approval)." in table
     assert "one person requests it, another approves kfm approvals request --source mound --window" in table
     assert "5 blockers" in page.text  # a switch, a freeze, two providers, and this
-    datasets = page.text[page.text.index("The published version of") :]
-    assert "burials – refused" in datasets
+    datasets = page.text[page.text.index("How each dataset is by all its windows") :]
+    assert "burials ! failing – refused" in datasets
     assert "blocked by" in datasets
 
 
