@@ -190,16 +190,8 @@ def _headline(
         return _line("failing", shown["sentence"], OPERATOR, shown["command"])
     for last in document["needs_attention"]:
         return _line("waiting", f"waiting for a retry: {_ended(last)}", OPERATOR, last["command"])
-    for pending in document["pending_projections"]:
-        sentence = (
-            f"behind: target {pending['target']} does not show version {pending['promoted']} "
-            f"of dataset {pending['dataset_id']}"
-        )
-        return _line("behind", sentence, OPERATOR, "kfm project")
-    for stale in document["stale"]:
-        windows = f"{stale['windows']} window{'s' if stale['windows'] > 1 else ''}"
-        sentence = f"behind: inputs of {windows} of dataset {stale['dataset_id']} have changed"
-        return _line("behind", sentence, OPERATOR, "kfm schedule run-due")
+    if (behind := _behind(document)) is not None:
+        return behind
     if (unwell := worst(healths, ("late", "incomplete", "paused"))) is not None:
         return _unwell(unwell)
     announced = settings.ingest.queues and not settings.sources  # nothing that `kfm run` could do
@@ -214,6 +206,21 @@ def _unwell(health: Any) -> dict[str, Any]:
     """A dataset that is not fresh, by its first cause."""
     sentence = f"{health.state}: dataset {health.dataset_id}: {cause_text(health.causes[0])}"
     return _line(health.state, sentence, OPERATOR, health_command(health))
+
+
+def _behind(document: dict[str, Any]) -> dict[str, Any] | None:
+    """A target that does not show its head, or a derived dataset whose inputs have changed."""
+    for pending in document["pending_projections"]:
+        sentence = (
+            f"behind: target {pending['target']} does not show version {pending['promoted']} "
+            f"of dataset {pending['dataset_id']}"
+        )
+        return _line("behind", sentence, OPERATOR, "kfm project")
+    for stale in document["stale"]:
+        windows = f"{stale['windows']} window{'s' if stale['windows'] > 1 else ''}"
+        sentence = f"behind: inputs of {windows} of dataset {stale['dataset_id']} have changed"
+        return _line("behind", sentence, OPERATOR, "kfm schedule run-due")
+    return None
 
 
 def _ended(last: dict[str, Any]) -> str:
