@@ -246,6 +246,23 @@ def test_what_it_does_not_do_is_refused_with_the_command_that_does(
     assert told.returncode == 2, told.stderr
     assert said in told.stderr
     assert "fix: Run it with Python: `kfm run --window P1D`." in told.stderr
+
+
+@pytest.mark.req("DAT-2")
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"not_yet": ["empty"]}, "waits for data (`not_yet`)"), ({"expect": {"rows_min": 3}}, "expects rows")],
+)
+def test_a_source_that_waits_or_counts_is_refused(
+    run: Run, tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    """The twin would take for data what is not yet there, or publish too few rows: it says so instead."""
+    document = project(tmp_path)
+    document["sources"] = [{**one, **change} for one in document["sources"]]
+    (tmp_path / "kfm.yml").write_text(json.dumps(document), "utf-8")
+    told = run("run", "--window", "P1D")
+    assert told.returncode == 2, told.stderr
+    assert said in told.stderr
     assert not (tmp_path / ".kfm").exists()
 
 

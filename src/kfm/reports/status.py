@@ -54,6 +54,7 @@ def read_status(app: Any, schedules: Any = None) -> tuple[dict[str, Any], dict[s
         "breakers": _breakers(settings, ledger),
         "incidents": _incidents(ledger),
         "pending_projections": pending,
+        "stale": _stale(ledger, settings),
         "not_taken": not_taken(settings, ledger),
         "lineage": _lineage(ledger),
         "units": _units(ledger),
@@ -100,6 +101,15 @@ def _incidents(ledger: Any) -> list[dict[str, Any]]:
 
     silences = ledger.silences()
     return [incident_document(incident, silences) for incident in found]
+
+
+def _stale(ledger: Any, settings: Any) -> list[dict[str, Any]]:
+    """Derived datasets whose inputs have changed since."""
+    if not any(source.datasets for source in settings.sources):
+        return []
+    from kfm.reports.derived import stale_documents
+
+    return stale_documents(ledger, settings)
 
 
 def _lineage(ledger: Any) -> dict[str, Any]:
@@ -186,6 +196,10 @@ def _headline(
             f"of dataset {pending['dataset_id']}"
         )
         return _line("behind", sentence, OPERATOR, "kfm project")
+    for stale in document["stale"]:
+        windows = f"{stale['windows']} window{'s' if stale['windows'] > 1 else ''}"
+        sentence = f"behind: inputs of {windows} of dataset {stale['dataset_id']} have changed"
+        return _line("behind", sentence, OPERATOR, "kfm schedule run-due")
     if (unwell := worst(healths, ("late", "incomplete", "paused"))) is not None:
         return _unwell(unwell)
     announced = settings.ingest.queues and not settings.sources  # nothing that `kfm run` could do

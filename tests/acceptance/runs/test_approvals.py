@@ -41,8 +41,10 @@ def fire(office: Office, back_ms: int = 2 * HOUR_MS) -> Ended:
 
 
 def configure(office: Office, *, people: str = PEOPLE, rights: str = RESTRICTED, extra: str = "") -> None:
-    """The target takes the dataset by its name, also where it is restricted."""
+    """The target takes the dataset by its name, also where it is restricted; what is blocked goes nowhere."""
     office.configure(more=people, rights=rights, extra=extra)
+    if "blocked" in rights:
+        return
     config = office.folder / "kfm.yml"
     config.write_text(config.read_text().replace("path: published}", "path: published, datasets: [levels]}"))
 
@@ -368,7 +370,7 @@ def test_who_may_give_it(scheduled: Callable[..., Office]) -> None:
     late = stands(office, until="2027-04-30")
     assert (late.code, late.document["code"]) == (2, "KFM200"), late
     assert stands(office, until="2027-03-31").code == 0
-    office.configure(rights=RESTRICTED)  # no people: then nobody is declared
+    office.configure(rights=RESTRICTED)  # no people: none is declared
     refused(
         office.as_(
             "bob-os", "approvals", "stand", "notes", "--until", "2027-01-01", "--rationale", "x", "--json"
