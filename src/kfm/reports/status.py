@@ -190,6 +190,18 @@ def _headline(
         return _line("failing", shown["sentence"], OPERATOR, shown["command"])
     for last in document["needs_attention"]:
         return _line("waiting", f"waiting for a retry: {_ended(last)}", OPERATOR, last["command"])
+    if (behind := _behind(document, healths)) is not None:
+        return behind
+    announced = settings.ingest.queues and not settings.sources  # nothing that `kfm run` could do
+    if announced and document["units"] is None:
+        return _line("empty", "nothing was taken in yet", "anyone who may operate", "kfm worker")
+    if not announced and not any(dataset["last_run"] for dataset in document["datasets"]):
+        return _line("empty", "nothing has run yet", "anyone who may run it", "kfm run")
+    return _line("clear", "all clear", None, None)
+
+
+def _behind(document: dict[str, Any], healths: list[Any]) -> dict[str, Any] | None:
+    """What is not up to date although nothing failed."""
     for pending in document["pending_projections"]:
         sentence = (
             f"behind: target {pending['target']} does not show version {pending['promoted']} "
@@ -202,12 +214,7 @@ def _headline(
         return _line("behind", sentence, OPERATOR, "kfm schedule run-due")
     if (unwell := worst(healths, ("late", "incomplete", "paused"))) is not None:
         return _unwell(unwell)
-    announced = settings.ingest.queues and not settings.sources  # nothing that `kfm run` could do
-    if announced and document["units"] is None:
-        return _line("empty", "nothing was taken in yet", "anyone who may operate", "kfm worker")
-    if not announced and not any(dataset["last_run"] for dataset in document["datasets"]):
-        return _line("empty", "nothing has run yet", "anyone who may run it", "kfm run")
-    return _line("clear", "all clear", None, None)
+    return None
 
 
 def _unwell(health: Any) -> dict[str, Any]:
