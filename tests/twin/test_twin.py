@@ -234,6 +234,10 @@ def test_help_is_the_same(run: Run) -> None:
         ({"telemetry": {"otlp": "http://127.0.0.1:4318"}}, "OpenTelemetry"),
         ({"publish": [{"kind": "s3", "url": "s3://b/p"}]}, "bucket"),
         ({"people": [{"subject": "ada", "roles": ["operate"], "accounts": ["ada"]}]}, "roles"),
+        (
+            {"sources": [{"id": "s1", "formerly": ["s0"], "dataset": "d1", "kind": "files", "folder": "in"}]},
+            "was renamed",
+        ),
         ({"licences": {"LicenseRef-city": {"name": "City", "terms": "open"}}}, "declares licences"),
     ],
 )

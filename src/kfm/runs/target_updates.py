@@ -53,14 +53,14 @@ def project(
         refused = problem or (_refusal(kernel, head, dataset) if behind else None)
         for target in kernel.projections if len(targets) < len(kernel.projections) else ():
             before = shown.get((head.dataset_id, target.name), 0)
-            if target not in targets and before < head.sequence and _only_removes(kernel, head, before):
+            if target not in targets and _only_removes(kernel, head, target, before):
                 # It took the dataset once. It gets nothing new, but what is taken down goes there, too.
                 reports.append(_project_one(kernel, head.dataset_id, target, pinned=(head, NOT_TAKEN)))
         for target in behind:
             before = shown.get((head.dataset_id, target.name), 0)
             if refused is None:
                 reports.append(_project_one(kernel, head.dataset_id, target))
-            elif _only_removes(kernel, head, before):
+            elif _only_removes(kernel, head, target, before):
                 reports.append(_project_one(kernel, head.dataset_id, target, pinned=(head, refused)))
             else:
                 reports.append(_failed(head.dataset_id, target, refused))
@@ -83,15 +83,15 @@ def _taking(
     return [target for target in kernel.projections if target.name in names], dataset, None
 
 
-def _only_removes(kernel: Kernel, head: Promotion, shown: int) -> bool:
-    """What stops publishing does not stop removing. Where nothing was shown there is nothing to remove."""
+def _only_removes(kernel: Kernel, head: Promotion, target: Projection, shown: int) -> bool:
+    """What stops publishing does not stop removing. Where nothing was shown, or is there any more, there is
+    nothing to remove: what the head still holds would be shown anew."""
     ledger = kernel.ledger
-    before = ledger.promotion(head.dataset_id, shown) if shown else None
-    if before is None:
-        return False
+    before = ledger.promotion(head.dataset_id, shown) if 0 < shown < head.sequence else None
     manifest = ledger.manifest(head.version_id)
-    known = ledger.manifest(before.version_id)
-    return manifest is not None and only_removes(known, manifest)
+    if before is None or manifest is None or (manifest.items and fell(target, before)):
+        return False
+    return only_removes(ledger.manifest(before.version_id), manifest)
 
 
 def fell(target: Projection, head: Promotion) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -88,6 +89,18 @@ def test_target_shows_nothing_that_is_blocked_by_now(changing: Inside) -> None:
         (report,) = app.project(everything=True)
         assert report.error is not None
         assert report.error["code"] == "KFM301"
+
+
+@pytest.mark.req("UPD-9", "DAT-6")
+def test_blocked_data_does_not_come_back_to_an_emptied_target(changing: Inside) -> None:
+    """What only removes passes a block; showing the same version once more removes nothing."""
+    with opened(changing) as app:
+        assert app.run(REQUEST).outcome == "success"
+        shutil.rmtree(changing.published / "levels")
+        configure(changing, BLOCKED)
+        (report,) = app.project(everything=True)
+        assert report.error is not None
+    assert not (changing.published / "levels").exists()
 
 
 @pytest.mark.req("UPD-9")

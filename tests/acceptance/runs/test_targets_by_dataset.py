@@ -271,7 +271,8 @@ def test_what_a_target_does_not_take_is_withdrawn_from_it_alone(desk: Desk) -> N
     assert any("blobs" in key for key in desk.keys("open/nests/")), "without --yes it is only shown"
     assert desk.kfm(*withdraw, "--yes").code == 0
     assert not [key for key in desk.keys("open/nests/") if "blobs" in key]
-    assert (desk.shown("vault", "nests"), desk.shown("open", "levels")) == (1, 1)
+    assert (desk.shown("vault", "nests"), desk.shown("open", "levels")) == (2, 1)  # 2: the content of 1
+    assert [key for key in desk.keys("vault/nests/") if "blobs" in key]
     assert desk.kfm("status", "--json").document["not_taken"] == []
     assert desk.kfm("audit", "verify").code == 0
 
