@@ -136,6 +136,10 @@ function* providerName(name, path) {
 
 /** @param {any} source @param {string} path @returns {Generator<Problem>} */
 function* kindOf(source, path) {
+  if (source.kind === "dataset") {
+    yield [`${path}.kind`, `source \`${source.id}\` is made of other datasets, which only Python's kfm runs; give such sources a configuration of their own`];
+    return;
+  }
   const needed = NEEDS[source.kind];
   if (!needed) {
     yield [`${path}.kind`, `there is no kind of source \`${head(source.kind, 40)}\`${nearest(source.kind, sortedByPoints(Object.keys(NEEDS)))}`];
@@ -161,6 +165,10 @@ function* address(text, field, path) {
 function* time(source, path) {
   if (!zoneExists(source.time_zone)) {
     yield [`${path}.time_zone`, `there is no time zone \`${head(source.time_zone, 40)}\`${nearest(source.time_zone, sortedByPoints(zoneNames()))}`];
+    return;
+  }
+  if (source.window === "none") {
+    yield [`${path}.window`, `source \`${source.id}\` has no windows, which only Python's kfm runs; give such sources a configuration of their own`];
     return;
   }
   try {

@@ -69,7 +69,8 @@ class Walker {
       const options = kind.anyOf.map((/** @type {any} */ one) => this.#resolved(one));
       const others = options.filter((/** @type {any} */ one) => one.type !== "null");
       if (value === null && others.length < options.length) return null;
-      return this.walk(value, others[0], path);
+      const words = others.find((/** @type {any} */ one) => one.enum);
+      return this.walk(value, words && typeof value === "string" ? words : others[0], path);
     }
     if (kind.enum) return this.#literal(value, kind.enum, path);
     if (kind.type === "object") return kind.properties ? this.#struct(value, kind, path) : this.#table(value, kind, path);

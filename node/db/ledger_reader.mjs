@@ -51,6 +51,16 @@ export class LedgerReader {
     return this.#one("promotions.head_with_manifest", { dataset_id }, (row) => [rows.promotionFrom(row.slice(0, -1)), rows.valueOf(row.at(-1))]);
   }
 
+  /** Successful runs of a source for windows that end later, the newest window first. @param {string} source_id @param {number} after_ms @param {number} row_limit */
+  newerSuccesses(source_id, after_ms, row_limit) {
+    return this.session.all("runs.newer_successes", { source_id, after_ms, row_limit }).map(rows.runFrom);
+  }
+
+  /** @param {string} version_id */
+  manifest(version_id) {
+    return this.#one("versions.get", { version_id }, (row) => rows.valueOf(row[0]));
+  }
+
   heads() {
     return this.session.all("promotions.heads").map(rows.promotionFrom);
   }

@@ -5,14 +5,14 @@ import { active, covers, liftCommand, spanWords } from "./withdrawals.mjs";
 import { BudgetSpent, ConfigError, ContractViolated, DataWithdrawn, GateDenied, Halted, RationaleRequired, RightsMissing, SwitchThrown, codeOf, remedyOf } from "./errors.mjs";
 import { matchesName } from "./patterns.mjs";
 import { calendarMs } from "./times.mjs";
-import { counted, head, length, partition, repr, utcText, words } from "./wording.mjs";
+import { counted, head, length, partition, repr, span, utcText, words } from "./wording.mjs";
 
 /** @typedef {import("../types.js").GateResult} GateResult */
 /** @typedef {import("../types.js").GateDecision} GateDecision */
 /** @typedef {{scope: string, position: "running" | "paused" | "stopped", rationale: string, actor: string, set_at_ms: number}} Switch */
 /** @typedef {{actor: string, rationale?: string | null, ticket?: string | null}} ForceRequest */
 
-const OVERRIDABLE_GATES = new Set(["duplicate-key", "budget", "freeze"]);
+const OVERRIDABLE_GATES = new Set(["duplicate-key", "budget", "freeze", "window"]);
 export const HALTING_GATES = new Set(["care", "sovereignty"]);
 const STRICTNESS = { running: 0, paused: 1, stopped: 2 };
 const TEXT_MAX = 200;
@@ -105,6 +105,15 @@ export function freezeGate(freezes, datasetId, domain, nowMs, work = ANY_WORK) {
     }
   }
   return gateResult("freeze", true, "No freeze window covers this moment.");
+}
+
+/** @typedef {{start_ms: number, end_ms: number}} Span */
+
+/** May this window take the place of what the dataset shows of a source whose windows replace each other? @param {string} datasetId @param {Span} window @param {Span | null} newest @param {string} [work] */
+export function windowGate(datasetId, window, newest, work = ANY_WORK) {
+  if (newest === null || window.end_ms >= newest.end_ms) return gateResult("window", true, "The dataset shows no newer window.");
+  const cause = `The dataset ${datasetId} shows ${span(newest.start_ms, newest.end_ms)}, which is newer than ${span(window.start_ms, window.end_ms)} and would be replaced by it (\`mode: replace\`).`;
+  return denied("window", "older-window", cause, { remedy: `An operator passes it with \`${forceCommand(work)}\`.`, command: forceCommand(work), overridable: true });
 }
 
 /** @param {{start: string, end: string}} freeze @returns {[number, number]} */

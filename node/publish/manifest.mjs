@@ -37,7 +37,7 @@ export const versionId = (manifest) => `sha256:${sha256Hex(manifestText(manifest
 export function mergeItems(head, dataset, items, mode) {
   const rights = requireRights(dataset.id, dataset.rights);
   const old = new Map((head?.items ?? []).map((item) => [item.id, item]));
-  const fresh = items.map((item) => asItStands(old, normal(item, dataset)));
+  const fresh = items.map((item) => asItStands(old, normal(item, dataset), mode));
   const slots = new Set(fresh.map(slot));
   const sources = new Set(mode === "replace" ? fresh.map((item) => item.source_id) : []);
   const kept = (head?.items ?? []).filter((item) => !slots.has(slot(item)) && !sources.has(item.source_id));
@@ -63,10 +63,24 @@ export function requireRights(datasetId, rights) {
   return rights;
 }
 
-/** Work done again with the same outcome changes nothing. @param {Map<string, Item>} old @param {Item} item */
-function asItStands(old, item) {
+/** Work done again with the same outcome changes nothing; where one window takes the place of another, the label alone makes no version. @param {Map<string, Item>} old @param {Item} item @param {string} mode */
+function asItStands(old, item, mode) {
   const known = old.get(item.id);
-  return known && unsigned(known) === unsigned(item) ? known : item;
+  if (known && unsigned(known) === unsigned(item)) return known;
+  const [only, ...others] = mode === "replace" ? [...old.values()].filter((one) => one.source_id === item.source_id) : [];
+  return only && !others.length && sameContent(only, item) ? only : item;
+}
+
+/** @param {Item} item */
+const files = ({ partition, bbox, assets }) => canonicalText({ partition, bbox, assets: assets.map(({ path, sha256, media_type, roles }) => ({ path, sha256, media_type, roles })) });
+
+/** Do two items hold the same files, whatever window they are labelled with? @param {Item} one @param {Item} other */
+const sameContent = (one, other) => files(one) === files(other);
+
+/** Do two versions show the same files of a source? @param {Manifest} one @param {Manifest} other @param {string} sourceId */
+export function shows(one, other, sourceId) {
+  const [mine, its] = [one, other].map(({ items }) => items.filter((item) => item.source_id === sourceId).map(files));
+  return JSON.stringify(mine) === JSON.stringify(its);
 }
 
 /** @param {Item} item */

@@ -1,10 +1,11 @@
 /** The gates of a run, asked at admission and again at promotion. */
 
 import { approvalSeen, attemptDigest, usableApproval } from "../model/approvals.mjs";
-import { combine, contractGate, freezeGate, rightsGate, switchGate, withdrawalGates } from "../model/gates.mjs";
+import { combine, contractGate, freezeGate, rightsGate, switchGate, windowGate, withdrawalGates } from "../model/gates.mjs";
 import { runCommand } from "../model/next_steps.mjs";
 import { reached } from "../model/targets.mjs";
 import { rfc3339 } from "../model/times.mjs";
+import { newestShown } from "./staleness.mjs";
 
 /** @typedef {import("./subject.mjs").Subject} Subject */
 /** @typedef {import("../types.js").GateDecision} GateDecision */
@@ -52,6 +53,12 @@ const switches = (kernel, dataset, inFlight) => switchGate(kernel.ledger.switche
 /** @param {any} kernel @param {Subject} subject */
 const freezes = (kernel, { dataset, source, window }) => freezeGate(kernel.settings.freezes, dataset.id, dataset.domain, kernel.ledger.nowMs(), runCommand(source.id, window.start_ms, window.end_ms));
 
+/** Where windows replace each other, an older one never takes the place of a newer one by itself. @param {any} kernel @param {Subject} subject */
+function windows(kernel, subject) {
+  const { source, dataset, window } = subject;
+  return source.mode === "replace" ? [windowGate(dataset.id, window, newestShown(kernel.ledger, subject), runCommand(source.id, window.start_ms, window.end_ms))] : [];
+}
+
 /** A gate that is there only where it refuses. @param {any} kernel @param {Subject} subject */
 const withdrawn = (kernel, { dataset, source, window }) => withdrawalGates(kernel.ledger.withdrawals(dataset.id), source.id, window.start_ms, window.end_ms);
 
@@ -59,7 +66,7 @@ const withdrawn = (kernel, { dataset, source, window }) => withdrawalGates(kerne
 export function atAdmission(kernel, subject, dryRun = false) {
   const { dataset } = subject;
   const approval = usable(kernel, subject);
-  const results = [switches(kernel, dataset, false), freezes(kernel, subject), rightsGate(dataset), ...policies(kernel, subject, "run", approval, dryRun), ...withdrawn(kernel, subject)];
+  const results = [switches(kernel, dataset, false), freezes(kernel, subject), ...windows(kernel, subject), rightsGate(dataset), ...policies(kernel, subject, "run", approval, dryRun), ...withdrawn(kernel, subject)];
   const decision = combine(results, forceRequest(subject));
   return approval ? { ...decision, approval: [approval.request_id, approval.digest] } : decision;
 }
@@ -72,6 +79,7 @@ export function atPromotion(kernel, subject, report, { run, dryRun = false } = {
     contractGate(report),
     switches(kernel, dataset, true),
     freezes(kernel, subject),
+    ...windows(kernel, subject),
     rightsGate(dataset),
     ...policies(kernel, subject, "publish", approval, dryRun),
     ...withdrawn(kernel, subject),

@@ -177,12 +177,12 @@ class App:
     def subject(self, request: RunRequest) -> RunSubject:
         """What a request is about, by the configuration of now."""
         from kfm.model.keys import make_trigger
-        from kfm.model.windows import resolve_window
+        from kfm.model.windows import asked_window
         from kfm.runs.admission import describe
         from kfm.runs.transform import output_version
 
         source = self.settings.source(request.source_id)
-        window = resolve_window(request.window_spec or source.window, source.time_zone, self.clock.now_ms())
+        window = asked_window(request.window_spec, source.window, source.time_zone, self.clock.now_ms())
         members = [self.settings.source(member) for member in source.members]
         trigger = make_trigger(
             source,
@@ -435,8 +435,8 @@ class App:
         from kfm.sources.source_kinds import make_source
 
         made = make_source(source, self.settings, self._source_tools)
-        if not self.loaded.discretion.redactor.secrets:
-            return made
+        if not self.loaded.discretion.redactor.secrets or source.kind == "dataset":
+            return made  # names in our own versions were redacted when they were published
         from kfm.sources.source_kinds import RedactedSource
 
         return RedactedSource(made, self.loaded.discretion.hide)
@@ -460,6 +460,9 @@ class App:
             resolve_secret=self.loaded.secret,
             resolve_path=self.loaded.resolve,
             limits=self.settings.limits,
+            head=self.ledger.head,
+            objects=lambda: self.objects,
+            public_name=lambda dataset_id: self.public_name(dataset_id),
             circuit_guard=lambda source, tools: guard_tools(source, tools, self.breakers, self.clock),
         )
 

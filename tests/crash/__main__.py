@@ -27,6 +27,8 @@ WORKERS_MINUTES_MAX = 20
 EFFECT_KILLS = 500
 EFFECT_KILLS_EACH = 25  # in one project
 EFFECTS_MINUTES_MAX = 20
+DERIVED_KILLS = 200
+DERIVED_KILLS_EACH = 25  # in one project
 STARTS = 100
 STARTS_MINUTES_MAX = 40
 REMOVALS = 200
@@ -50,6 +52,12 @@ def main() -> int:
     parser.add_argument("--serves", action="store_true", help="instead: only the services")
     parser.add_argument("--effects", type=int, metavar="KILLS", help="instead: only work that acts outside")
     parser.add_argument(
+        "--derived",
+        type=int,
+        metavar="KILLS",
+        help="instead: only changes of datasets that others are made of",
+    )
+    parser.add_argument(
         "--starts", type=int, metavar="N", help="instead: only N starts of services, and of workers"
     )
     parser.add_argument(
@@ -63,6 +71,8 @@ def main() -> int:
         return _serves(options)
     if options.effects is not None:
         return _effects(options, options.effects)
+    if options.derived is not None:
+        return _derived(options, options.derived)
     if options.starts is not None:
         return _starts(options, options.starts)
     if options.removals is not None:
@@ -87,9 +97,42 @@ def main() -> int:
         _workers(options),
         _serves(options),
         _effects(options, EFFECT_KILLS),
+        _derived(options, DERIVED_KILLS),
         _starts(options, STARTS),
         _removals(options, REMOVALS),
     )
+
+
+def _derived(options: argparse.Namespace, kills: int) -> int:
+    """Changes of datasets that others are made of, in several projects side by side."""
+    print(flush=True)
+    until = time.monotonic() + EFFECTS_MINUTES_MAX * 60
+    count = -(-kills // DERIVED_KILLS_EACH)
+    scratch = options.scratch or memory_disk()
+
+    def world(number: int) -> dict[str, Any]:
+        seed, each = options.seed * 1000 + number, kills // count + (number < kills % count)
+        with tempfile.TemporaryDirectory(dir=scratch) as folder:
+            command = [sys.executable, "-m", "tests.crash.derived", folder, "--kills", str(each)]
+            command += ["--seed", str(seed), "--seconds", str(max(1.0, until - time.monotonic()))]
+            ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=environment())
+        told: dict[str, Any] = json.loads(ended.stdout or "{}")
+        for problem in told.setdefault("problems", ["it ended without a word"])[:PROBLEMS_TOLD_MAX]:
+            print(f"derived, seed {seed}: {problem}", file=sys.stderr, flush=True)
+        return told
+
+    with ThreadPoolExecutor(options.workers) as pool:
+        done = list(pool.map(world, range(count)))
+    sums: Counter[str] = Counter()
+    for told in done:
+        sums.update({name: value for name, value in told.items() if isinstance(value, int)})
+    print(
+        f"derived: {sums['kills']} kills, {sums['inside']} of them inside a run; {sums['changes']} changes, "
+        f"{sums['rebuilt']} windows made, {sum(len(told['problems']) for told in done)} violations"
+    )
+    if sums["kills"] < kills:
+        print(f"not proven: {kills - sums['kills']} kills around changes were not made: the time was up")
+    return 1 if sums["kills"] < kills or any(told["problems"] for told in done) else 0
 
 
 def _removals(options: argparse.Namespace, trials: int) -> int:

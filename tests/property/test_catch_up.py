@@ -59,7 +59,7 @@ class Service:
             late_ms=LATE_MS,
             actor="serve",
             is_touched=lambda _source, start_ms, end_ms: (start_ms, end_ms) in self.done,
-            grounds=lambda _source: str(self.epoch),
+            grounds=lambda: lambda _source: str(self.epoch),
         )
         return self._scheduler
 

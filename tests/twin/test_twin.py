@@ -234,6 +234,7 @@ def test_help_is_the_same(run: Run) -> None:
         ({"telemetry": {"otlp": "http://127.0.0.1:4318"}}, "OpenTelemetry"),
         ({"publish": [{"kind": "s3", "url": "s3://b/p"}]}, "bucket"),
         ({"people": [{"subject": "ada", "roles": ["operate"], "accounts": ["ada"]}]}, "roles"),
+        ({"licences": {"LicenseRef-city": {"name": "City", "terms": "open"}}}, "declares licences"),
     ],
 )
 def test_what_it_does_not_do_is_refused_with_the_command_that_does(
@@ -245,6 +246,44 @@ def test_what_it_does_not_do_is_refused_with_the_command_that_does(
     assert told.returncode == 2, told.stderr
     assert said in told.stderr
     assert "fix: Run it with Python: `kfm run --window P1D`." in told.stderr
+
+
+@pytest.mark.req("DAT-2")
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"not_yet": ["empty"]}, "waits for data (`not_yet`)"), ({"expect": {"rows_min": 3}}, "expects rows")],
+)
+def test_a_source_that_waits_or_counts_is_refused(
+    run: Run, tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    """The twin would take for data what is not yet there, or publish too few rows: it says so instead."""
+    document = project(tmp_path)
+    document["sources"] = [{**one, **change} for one in document["sources"]]
+    (tmp_path / "kfm.yml").write_text(json.dumps(document), "utf-8")
+    told = run("run", "--window", "P1D")
+    assert told.returncode == 2, told.stderr
+    assert said in told.stderr
+    assert not (tmp_path / ".kfm").exists()
+
+
+@pytest.mark.req("DAT-9")
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"approval": "required"}, "needs an approval of each preview"),
+        ({"approvals": {"standing": {"until": "2027-01-31"}}}, "has rules for standing approvals"),
+    ],
+)
+def test_a_source_that_needs_approvals_is_left_to_python(
+    run: Run, tmp_path: Path, more: dict[str, Any], said: str
+) -> None:
+    """The twin never publishes what a second person has to see first."""
+    made = project(tmp_path)
+    made["sources"] = [{**one, **more} for one in made["sources"]]
+    (tmp_path / "kfm.yml").write_text(json.dumps(made), "utf-8")
+    told = run("run", "--window", "P1D")
+    assert told.returncode == 2, told.stderr
+    assert said in told.stderr
     assert not (tmp_path / ".kfm").exists()
 
 

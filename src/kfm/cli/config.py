@@ -88,8 +88,7 @@ def _notes(loaded: Any) -> list[dict[str, Any]]:
         from kfm.app import open_app
 
         with open_app(loaded, read_only=True) as app:
-            heads = {head.dataset_id: head for head in app.ledger.heads()}
-            shown = not_taken(loaded.settings, heads, app.ledger.projected())
+            shown = not_taken(loaded.settings, app.ledger)
     except KfmError:
         pass  # a configuration is right or wrong whether its ledger answers or not
     told = {(one["dataset_id"], one["target"]) for one in shown}

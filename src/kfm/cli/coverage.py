@@ -12,7 +12,8 @@ from kfm.cli.output import clipped, duration, short_id, table
 from kfm.cli.session import CommandSession
 from kfm.model.completeness import WINDOW_STATES, WindowVerdict
 from kfm.model.errors import Busy, Halted, RationaleRequired, UsageError, WindowError
-from kfm.model.quantities import counted, did_you_mean, moment
+from kfm.model.quantities import NO_WINDOW_TEXT, counted, did_you_mean, moment
+from kfm.model.times import is_all_time
 
 LINES_MAX = 200  # windows that are listed one by one, the newest; JSON has all
 
@@ -116,7 +117,7 @@ def _lines(found: Any, windows: Sequence[WindowVerdict]) -> list[str]:
         header = ("WINDOW (UTC)", "STATE", "DUE (UTC)", "SOURCE", "RUN OR REQUEST", "WHY")
         rows = [
             (
-                f"{moment(one.start_ms)[:16]} … {moment(one.end_ms)[:16]}",
+                _span(one).removesuffix(" UTC"),
                 one.state,
                 moment(one.due_ms)[:16],
                 one.source_id,
@@ -242,6 +243,8 @@ def _dismissal(one: WindowVerdict, dataset: str, by: Any) -> Any:
 
 
 def _span(one: Any) -> str:
+    if is_all_time(one.start_ms, one.end_ms):
+        return NO_WINDOW_TEXT
     return f"{moment(one.start_ms)[:16]} … {moment(one.end_ms)[:16]} UTC"
 
 

@@ -456,9 +456,7 @@ def _taken(application: Application, settings: Any) -> Iterator[DoctorFinding]:
             f"({', '.join(others)}): its readers see both",
             "Give restricted data a target of its own, with `datasets` and `care`.",
         )
-    ledger = application().ledger
-    heads = {head.dataset_id: head for head in ledger.heads()}
-    for shown in not_taken(settings, heads, ledger.projected()):
+    for shown in not_taken(settings, application().ledger):
         yield DoctorFinding("targets", "warn", shown["sentence"], shown["command"])
 
 

@@ -59,6 +59,8 @@ def encode(document: Any, output: str) -> str:
 
 def between(start: str, end: str) -> str:
     """Two times of a document as a span; the seconds only where they matter."""
+    if start.startswith("0001-01-01T00:00:00") and end.startswith("9999-12-31T23:59:59"):
+        return quantities.NO_WINDOW_TEXT
     cut = 16 if start[16:19] == end[16:19] == ":00" else 19
     return f"{utc(start)[:cut]} … {utc(end)[:cut]} UTC"
 

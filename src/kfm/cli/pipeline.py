@@ -453,7 +453,8 @@ def pass_document(
 
 
 @click.command()
-@click.argument("run")
+@click.argument("run", required=False)
+@click.option("--datasets", "of_datasets", is_flag=True, help="Draw datasets and sources, instead of a run.")
 @click.option("--svg", metavar="FILE", help="Draw it into this file, as SVG.")
 @click.option(
     "--direction",
@@ -465,14 +466,28 @@ def pass_document(
 @directory_option
 @session_options
 def graph_command(
-    session: CommandSession, directory: str | None, run: str, svg: str | None, direction: str
+    session: CommandSession,
+    directory: str | None,
+    run: str | None,
+    of_datasets: bool,
+    svg: str | None,
+    direction: str,
 ) -> None:
-    """Draw a pipeline run: its nodes and their results.
+    """Draw a pipeline run: its nodes and their results; or the datasets of a configuration.
 
     RUN is its id, the beginning of it, or `last`. As text: layer by layer, each node after what it
     reads from (←), with a sign (+ ran, = unchanged, ! failed, - blocked, ~ partial); of more than 300 nodes
     a summary by layer and the nodes at which something happened.
+
+    With --datasets: sources, datasets and what is made of what (* source, # dataset, > derived, ! stale).
     """
+    if of_datasets == (run is not None):
+        raise UsageError(
+            "Name a pipeline run, or use --datasets.", remedy="`kfm graph last`, `kfm graph --datasets`."
+        )
+    if run is None:
+        _dataset_graph(session, svg, direction)
+        return
     with opened(session, directory) as place:
         found = find_pass(place.tables, run)
         records = {each.dataset_id: each for each in place.tables.of_run(found.run_id)}
@@ -517,3 +532,30 @@ def _write(path: str, text: str) -> None:
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)
+
+
+def _dataset_graph(session: CommandSession, svg: str | None, direction: str) -> None:
+    """The datasets of a configuration, their sources, and what is made of what."""
+    from kfm.pipelines.draw import picture, sketch
+    from kfm.reports.derived import dataset_graph, dataset_graph_document
+
+    with session.app(read_only=True) as app:
+        cells, reads = dataset_graph(app.ledger, app.settings)
+        title = f"datasets of environment {app.settings.environment}"
+    words = _counted(cells)
+    summary = ", ".join(
+        counted(count, word) if word in ("source", "dataset") else f"{count} {word}"
+        for word, count in words.items()
+    )
+    if svg is not None:
+        direct: Any = direction
+        _write(svg, picture(cells, reads, title=title, description=summary, direction=direct))
+    document = dataset_graph_document(cells, reads, svg)
+    lines = [one_line(title), one_line(summary), "", *(coloured(*each) for each in sketch(cells, reads))]
+    session.emit(document, [f"{svg}: {summary}"] if svg is not None else lines, rows=document["nodes"])
+
+
+def _counted(cells: list[NodeCell]) -> dict[str, int]:
+    from collections import Counter
+
+    return dict(sorted(Counter(cell.word for cell in cells).items()))

@@ -11,7 +11,7 @@ from kfm.cli.options import StateChoice, session_options
 from kfm.cli.output import PAGE, between, instant, matching, one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
-from kfm.model.requests import RequestKind, UpdateRequest
+from kfm.model.requests import CHANGES, RequestKind, UpdateRequest
 from kfm.reports.lookup import only, requests_in, runs_in
 from kfm.reports.requests import named, request_document, shown_request
 from kfm.reports.runs import word_of_request, word_of_run
@@ -150,7 +150,9 @@ def _facts(document: dict[str, Any], word: str) -> dict[str, str]:
         if name == "members":
             continue
         label = _DETAILS.get(name, name.replace("_", " "))
-        if name == "sent_at_ms":
+        if name == CHANGES:
+            facts["changed"] = ", ".join(f"{dataset} (version {number})" for dataset, number in value.items())
+        elif name == "sent_at_ms":
             facts[label] = utc(instant(value) or "")
         else:
             facts[label] = ", ".join(map(str, value)) if isinstance(value, list) else str(value)

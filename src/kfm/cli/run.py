@@ -304,7 +304,12 @@ def choose(settings: Any, wanted: Sequence[str]) -> list[str]:
                 remedy=f"Run the sync: `kfm run --source {sync}`.",
             )
     members = {member for source in settings.sources for member in source.members}
-    return list(dict.fromkeys(wanted)) or [source_id for source_id in known if source_id not in members]
+    chosen = list(dict.fromkeys(wanted)) or [source_id for source_id in known if source_id not in members]
+    if not any(settings.source(source_id).datasets for source_id in chosen):
+        return chosen
+    from kfm.model.derived import made_in_order
+
+    return made_in_order(settings, chosen)
 
 
 def planned(path: str, sources: Sequence[str], window: str | None) -> tuple[tuple[str, ...], str]:
@@ -329,13 +334,13 @@ def planned(path: str, sources: Sequence[str], window: str | None) -> tuple[tupl
 def require_window(spec: str, sources: Sequence[Any], now_ms: int) -> None:
     """Refuse a window that no source could be run for, before any is."""
     from kfm.model.quantities import moment
-    from kfm.model.windows import resolve_window
+    from kfm.model.windows import asked_window
 
     for source in sources:
         try:
-            window = resolve_window(spec, source.time_zone, now_ms)
+            window = asked_window(spec, source.window, source.time_zone, now_ms)
         except WindowError as error:
-            raise WindowError(error.detail, remedy=_meant(spec, now_ms)) from None
+            raise WindowError(error.detail, remedy=_meant(spec, now_ms) or error.own_remedy) from None
         if window.start_ms > now_ms:
             raise WindowError(
                 f"{spec} begins in the future, at {moment(window.start_ms)}: nothing is there yet.",

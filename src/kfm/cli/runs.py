@@ -12,7 +12,7 @@ from kfm.cli.output import PAGE, between, duration, matching, one_line, short_id
 from kfm.cli.session import CommandSession
 from kfm.model.errors import UsageError
 from kfm.model.quantities import counted, moment, span
-from kfm.model.requests import ADOPTED, SYNCHRONOUS
+from kfm.model.requests import ADOPTED, CHANGES, SYNCHRONOUS
 from kfm.reports.explain.invocations import refused
 from kfm.reports.lookup import is_wal_id
 from kfm.reports.requests import named
@@ -179,6 +179,11 @@ def render(document: dict[str, Any], word: str) -> list[str]:
         lines.append(
             f"{'promoted'.ljust(width)}  version {promotion['version']} at {utc(promotion['promoted_at'])}"
         )
+    for pin in document["datasets_read"]:
+        version = f"version {pin['version']}" if pin["version"] else "no version"
+        lines.append(
+            f"{'made of'.ljust(width)}  {one_line(pin['dataset_id'])} {version}, read as {pin['read_as']}"
+        )
     if document["next_step"] is not None:
         lines.append(f"{'next'.ljust(width)}  {one_line(document['next_step'].line)}")
     lines += _request_lines(document)
@@ -204,6 +209,10 @@ def _request_lines(document: dict[str, Any]) -> list[str]:
         word = of_request(one["state"], one["outcome"], one["blocked_by"])
         what = "its promised attempt" if ADOPTED in one["details"] else one["kind"]
         by = counted(one["members"], "announced object") if one["members"] else f"by {one['actor']}"
+        if changes := one["details"].get(CHANGES):
+            by = "changed dataset " + ", ".join(
+                f"{name} (version {number})" for name, number in changes.items()
+            )
         lines.append(f"  {utc(one['accepted_at'])}  {word}  {what}, {one_line(by)}: {one['request_id']}")
         objects = [each for each in document["objects"] if each.request_id == one["request_id"]]
         lines += [f"    {one_line(named(objects, one['members']))}"] if objects else []

@@ -69,6 +69,7 @@ def render(document: dict[str, Any], words: dict[str, str]) -> list[str]:
         ("incidents", _incident_rows(document)),
         ("quarantine and retries", _ahead_rows(document)),
         ("requests", _request_rows(document)),
+        ("stale", _stale_rows(document)),
         ("not shown", _pending_rows(document)),
         ("shown by a target that does not take it", _not_taken_rows(document)),
         ("not delivered yet", _lineage_rows(document)),
@@ -191,6 +192,14 @@ def _lineage_rows(document: dict[str, Any]) -> list[str]:
         return []
     events = f"{waiting} lineage event{'s' if waiting != 1 else ''}"
     return [f"  {events} since {utc(oldest)}; send with `kfm lineage deliver`"]
+
+
+def _stale_rows(document: dict[str, Any]) -> list[str]:
+    if not document["stale"]:
+        return []
+    from kfm.reports.derived import stale_line
+
+    return [f"  {one_line(stale_line(each))}" for each in document["stale"]]
 
 
 def _pending_rows(document: dict[str, Any]) -> list[str]:

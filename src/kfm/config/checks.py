@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+from kfm.config.derived_checks import derived_problems
 from kfm.config.document import (
     ID,
     NAME,
@@ -47,20 +48,21 @@ from kfm.model.settings import (
     own_places,
     takes_in,
 )
-from kfm.model.windows import parse_duration
+from kfm.model.windows import NO_WINDOW, parse_duration
 
 BAD_CHARACTERS = f"has characters that are not allowed: {NAME_RULE}"
 _PIPELINE = re.compile(r"[^:]+\.(?:py|mjs):[A-Za-z_]\w*")  # .mjs: run by the Node.js twin
 
 # What each kind of source and target needs, and what only it understands.
-NEEDS = {"files": "folder", "http": "url", "bucket": "bucket", "sync": "members"}
+NEEDS = {"files": "folder", "http": "url", "bucket": "bucket", "dataset": "datasets", "sync": "members"}
 OWN = {
     "files": {"folder", "pattern"},
     "http": {"url", "params", "headers", "pagination", "allow"},
     "bucket": {"bucket", "prefix", "pattern", "bucket_options"},
+    "dataset": {"datasets", "lowers_care"},
     "sync": {"members"},
 }
-WITHOUT_PROVIDER = ("files", "sync")  # kinds of sources that call nothing outside by themselves
+WITHOUT_PROVIDER = ("files", "dataset", "sync")  # kinds of sources that call nothing outside by themselves
 TARGET_NEEDS = {
     "branch": None,
     "dcat": "url",
@@ -83,6 +85,7 @@ def check(document: Document, settings: Settings) -> None:
         *_datasets(settings),
         *_sources(settings),
         *_sync(settings),
+        *derived_problems(settings),
         *_own_output(document, settings),
         *_targets(settings),
         *_bucket_options(settings),
@@ -200,7 +203,7 @@ def _provider(source: SourceSettings, path: str) -> Iterator[Problem]:
     if source.provider is None:
         return
     if source.kind in WITHOUT_PROVIDER:
-        why = "nothing outside is called" if source.kind == "files" else "its members call; give it to them"
+        why = "nothing outside is called" if source.kind != "sync" else "its members call; give it to them"
         yield f"{path}.provider", f"`provider` does not apply to a source of kind `{source.kind}`: {why}"
     else:
         yield from _provider_name(source.provider, path)
@@ -266,14 +269,18 @@ def _time(source: SourceSettings, path: str) -> Iterator[Problem]:
 
 def _templates(source: SourceSettings, path: str) -> Iterator[Problem]:
     """Fields in braces that nothing fills in."""
-    from kfm.model.templates import PATH_FIELDS, PLACE_FIELDS, template_problem
+    from kfm.model.templates import PATH_FIELDS, PLACE_FIELDS, WINDOW_FIELDS, template_problem
 
+    windowless = WINDOW_FIELDS if source.window == NO_WINDOW else ()
     places = {"url": source.url, "prefix": source.prefix, "pattern": source.pattern}
     places |= {f"params.{name}": value for name, value in source.params.items()}
     written = [(field, text, PLACE_FIELDS) for field, text in places.items()]
     for field, text, allowed in [*written, ("path", source.path, PATH_FIELDS)]:
         problem = template_problem(text, allowed=allowed) if text else None
-        if problem:
+        used = next((name for name in windowless if f"{{{name}" in (text or "")), None)
+        if used is not None:
+            yield f"{path}.{field}", f"`{{{used}}}` in `{field}` has no value: `window` is `{NO_WINDOW}`"
+        elif problem:
             yield f"{path}.{field}", f"`{field}` can't be used: {clause(problem)}"
 
 
@@ -293,6 +300,9 @@ def expectation_problems(source: SourceSettings, path: str) -> Iterator[Problem]
     """What is expected of a source, and which answers it waits through."""
     if source.expect is not None and _zone_exists(source.time_zone):
         yield from _expect(source, source.expect, f"{path}.expect")
+    if source.not_yet and source.window == NO_WINDOW:
+        yield f"{path}.not_yet", f"`not_yet` waits for a window's data: `window` is `{NO_WINDOW}`"
+        return
     for position, answer in enumerate(source.not_yet):
         here = f"{path}.not_yet[{position}]"
         if answer in source.not_yet[:position]:
@@ -309,7 +319,7 @@ def expectation_problems(source: SourceSettings, path: str) -> Iterator[Problem]
 
 
 def _not_yet_status(source: SourceSettings, status: int, here: str) -> Iterator[Problem]:
-    if source.kind in ("files", "bucket"):
+    if source.kind in ("files", "bucket", "dataset"):
         yield here, f"a source of kind `{source.kind}` has no HTTP status; use `empty` or `unchanged`"
     elif not 400 <= status <= 499 or status in RETRIED_STATUSES:
         yield (
@@ -335,6 +345,14 @@ def _expect(source: SourceSettings, rule: Expect, path: str) -> Iterator[Problem
 
     zone = source.time_zone
     by, within, every, since = rule.by, rule.within, rule.every, rule.since
+    if source.window == NO_WINDOW:
+        for field, value in (("by", by), ("within", within), ("every", every)):
+            if value is not None:
+                yield (
+                    f"{path}.{field}",
+                    f"`{field}` counts from the end of a window: `window` is `{NO_WINDOW}`",
+                )
+        return
     if by is not None:
         way_out = 'write it as `"08:00"`, in quotes'
         yield from tried("by", way_out, lambda: time_of_day(by, zone, SOME_TIME_MS))
@@ -371,6 +389,11 @@ def _member(sync: SourceSettings, member: SourceSettings) -> str | None:
         return (
             f"sync `{sync.id}` has the sync `{member.id}` among its members; name the members of "
             f"`{member.id}` instead"
+        )
+    if member.kind == "dataset":
+        return (
+            f"sync `{sync.id}` has `{member.id}` among its members, which reads other datasets; give it a "
+            "schedule of its own, or none: a change of its inputs starts it"
         )
     if member.dataset != sync.dataset:
         return (

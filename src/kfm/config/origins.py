@@ -42,9 +42,10 @@ def _walk(value: Any, path: str, found: list[tuple[str, Any]]) -> None:
 
 
 def _named(value: msgspec.Struct) -> Iterator[tuple[str, Any]]:
-    """Every field under the name that it has in a file."""
+    """Every field that is set, under the name that it has in a file."""
     for field, name in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
-        yield name, getattr(value, field)
+        if (found := getattr(value, field)) is not msgspec.UNSET:
+            yield name, found
 
 
 def _plain(value: tuple[Any, ...]) -> bool:

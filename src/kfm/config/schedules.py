@@ -20,7 +20,7 @@ from kfm.model.errors import ConfigError, WindowError
 from kfm.model.quantities import did_you_mean
 from kfm.model.schedules import MissedPolicy, Overlap, Paused, Schedule, Which, expression_problem
 from kfm.model.settings import Settings, SourceSettings, Strict
-from kfm.model.windows import DAY_MS, parse_duration, parse_instant, resolve_window
+from kfm.model.windows import DAY_MS, asked_window, parse_duration, parse_instant
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
@@ -142,7 +142,7 @@ def _entries(entries: tuple[ScheduleEntry, ...], settings: Settings) -> Iterator
             try:
                 if "/" in entry.window:
                     raise WindowError("a schedule needs a length, such as P1D, not a span")
-                resolve_window(entry.window, source.time_zone, SOME_TIME_MS)
+                asked_window(entry.window, source.window, source.time_zone, SOME_TIME_MS)
             except WindowError as error:
                 yield f"{path}.window", f"`window` can't be used: {clause(error.detail)}"
 

@@ -291,8 +291,8 @@ def licence_problems(settings: Settings) -> Iterator[Problem]:
         if not _OWN_LICENCE.fullmatch(name):
             yield (
                 path,
-                f"`{name[:40]}` is no name for a licence of one's own: write `LicenseRef-` and letters, "
-                "digits, `.` or `-`; one of the SPDX list needs no declaration",
+                f"`{name[:40]}` is no name for a licence of one's own: write `LicenseRef-` and characters "
+                "a-z, digits, `.` or `-`; one of the SPDX list needs no declaration",
             )
         if not declared.name.strip():
             yield f"{path}.name", "`name` must not be empty"

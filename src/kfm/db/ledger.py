@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from kfm.db.branches import EmbeddedBranches
     from kfm.db.catalogue import Replicas
     from kfm.db.dataset_changes import DatasetChanges
+    from kfm.db.derived import DerivedSources
     from kfm.db.replays import Replays
     from kfm.db.requests import Bursts, Requests
     from kfm.db.schedules import ScheduleStates
@@ -427,6 +428,11 @@ class Ledger(LedgerReader):
         from kfm.db.catalogue import Replicas
 
         return Replicas(self._database)
+
+    def derived(self) -> DerivedSources:
+        from kfm.db.derived import DerivedSources
+
+        return DerivedSources(self._database)
 
     def bursts(self) -> Bursts:
         from kfm.db.requests import Bursts

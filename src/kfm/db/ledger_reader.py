@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kfm.db.branches import EmbeddedBranchReader
     from kfm.db.catalogue import CatalogueReader
     from kfm.db.dataset_changes import DatasetChangeReader
+    from kfm.db.derived import DerivedReader
     from kfm.db.replays import ReplayReader
     from kfm.db.requests import RequestReader
     from kfm.db.schedules import ScheduleReader
@@ -182,6 +183,13 @@ class LedgerReader:
     def invocations(self, *, run_id: str | None = None, limit: int = 50) -> list[Invocation]:
         found = self._session.all("invocations.list", run_id=run_id or "", row_limit=limit)
         return [rows.invocation_from(row) for row in found]
+
+    def newer_successes(self, source_id: str, after_ms: int, limit: int) -> list[Run]:
+        """Successful runs of a source for windows that end later, the newest window first."""
+        found = self._session.all(
+            "runs.newer_successes", source_id=source_id, after_ms=after_ms, row_limit=limit
+        )
+        return [rows.run_from(row) for row in found]
 
     def head(self, dataset_id: str) -> tuple[Promotion, Manifest] | None:
         row = self._session.one("promotions.head_with_manifest", dataset_id=dataset_id)
@@ -502,6 +510,12 @@ class LedgerReader:
         return [incidents.notification_from(row) for row in found]
 
     # --- branches ----------------------------------------------------------------------
+
+    def derived_reader(self) -> DerivedReader:
+        """What derived sources have read and asked for."""
+        from kfm.db.derived import DerivedReader
+
+        return DerivedReader(self._database)
 
     def branch_reader(self) -> EmbeddedBranchReader:
         """The branches that are tables here."""

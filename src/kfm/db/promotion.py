@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kfm.db import dataset_changes, governance, node_branches, quarantine, requests, rows
+from kfm.db import dataset_changes, derived, governance, node_branches, quarantine, requests, rows
 from kfm.db.outbox import Journal
 from kfm.db.session import Session
 from kfm.db.versions import MadeVersion, insert_version, placed
@@ -81,6 +81,7 @@ def promote(session: Session, request: Promote, journal: Journal) -> PromoteResu
     row = session.one("runs.by_id", run_id=request.run_id)
     assert row is not None
     run = rows.run_from(row)
+    derived.pin(session, run, request.inputs)
     journal.end(session, request.closes, request.retries, run, now_ms)
     quarantine.succeeded(session, request.run_id, now_ms)
     journal.watch.succeeded(session, run, now_ms, is_there=request.outcome != "absent")

@@ -15,6 +15,7 @@ from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import BY_KFM, GovernanceEntry, Window, governance_entry
 from kfm.model.requests import (
     ABSENT,
+    CHANGES,
     AnnouncedObject,
     Burst,
     Member,
@@ -628,6 +629,16 @@ class Bursts:
         return self._database.write(change)
 
 
+def _gathered_details(burst: Burst) -> dict[str, Any]:
+    """Announced objects are counted, changed datasets named with their newest sequence."""
+    details: dict[str, Any] = {"datasets": sorted({one.dataset for one in burst.members})}
+    objects = sum(one.change is None for one in burst.members)
+    if objects:
+        details["members"] = objects
+    changes = sorted(one.change for one in burst.members if one.change is not None)
+    return {**details, CHANGES: dict(changes)} if changes else details
+
+
 def _request_of(burst: Burst, source_id: str, dataset_id: str, actor: str, now_ms: int) -> UpdateRequest:
     return UpdateRequest(
         request_id=request_id_of(burst.key),
@@ -639,8 +650,5 @@ def _request_of(burst: Burst, source_id: str, dataset_id: str, actor: str, now_m
         window_end_ms=burst.window.end_ms,
         actor=actor,
         accepted_at_ms=now_ms,
-        details={
-            "members": len(burst.members),
-            "datasets": sorted({one.dataset for one in burst.members}),
-        },
+        details=_gathered_details(burst),
     )

@@ -10,7 +10,7 @@ from kfm.model import keys
 from kfm.model.canonical import canonical_bytes
 from kfm.model.records import Run
 from kfm.model.settings import LicenceTerms, Rights
-from kfm.model.times import rfc3339
+from kfm.model.times import is_all_time, rfc3339
 
 CONTEXT = "https://w3id.org/ro/crate/1.3/context"
 PROFILE = "https://w3id.org/ro/crate/1.3"
@@ -212,7 +212,9 @@ def readme(subject: CrateSubject, paths: Sequence[str], missing: Sequence[str]) 
         "",
         f"- pipeline {run.pipeline_id}, version {run.pipeline_version}",
         f"- dataset {run.dataset_id}",
-        f"- window {rfc3339(run.window_start_ms)} to {rfc3339(run.window_end_ms)}",
+        "- no window"
+        if is_all_time(run.window_start_ms, run.window_end_ms)
+        else f"- window {rfc3339(run.window_start_ms)} to {rfc3339(run.window_end_ms)}",
         f"- {run.status}" + (f" with {run.error_code}" if run.error_code else ""),
         f"- licence {rights.license}; CARE label {rights.care.label} ({rights.care.level})",
     ]

@@ -12,9 +12,11 @@ from kfm.lineage.masking import Mask, masked_attempt, masked_circumstances, mask
 from kfm.model.canonical import INT_MAX, canonical_bytes
 from kfm.model.dataset_changes import DatasetChange
 from kfm.model.errors import UnhashableInput
-from kfm.model.keys import attempt_id, refused_call_id, uuid5
+from kfm.model.keys import attempt_id, file_of_urn, refused_call_id, uuid5
 from kfm.model.records import Invocation, Run
+from kfm.model.redaction import PREFIX as MASK_PREFIX
 from kfm.model.runs import Attempt, Circumstances, Ending, LineageEvent
+from kfm.model.times import is_all_time
 
 if TYPE_CHECKING:
     from kfm.lineage.pipeline_emitter import PipelineEmitter
@@ -46,7 +48,11 @@ class LineageEmitter:
         process is gone."""
         self.passes = passes
         self._builder = RunEventBuilder(
-            namespace, Facets(f"urn:kfm:producer:{producer_version}", producer_version), outputs, folder
+            namespace,
+            Facets(f"urn:kfm:producer:{producer_version}", producer_version),
+            outputs,
+            folder,
+            lambda dataset_id: self._mask(dataset_id) if masked(dataset_id) else None,
         )
         self._masked = masked
         self._mask: Mask = lambda text: mask(writable(text))
@@ -164,9 +170,16 @@ class RunEventBuilder:
     """Writes events for the jobs of one namespace."""
 
     def __init__(
-        self, namespace: str, facets: Facets, outputs: Callable[[str], Sequence[Name]], folder: str
+        self,
+        namespace: str,
+        facets: Facets,
+        outputs: Callable[[str], Sequence[Name]],
+        folder: str,
+        masked: Callable[[str], str | None] = lambda _dataset_id: None,
     ) -> None:
-        """Files of the project that are named by relative paths are seen from `folder`."""
+        """Files of the project that are named by relative paths are seen from `folder`; `masked` is the
+        mask of a dataset that must not be named."""
+        self._mask_of = masked
         self._namespace = namespace
         self._folder = folder
         self._facets = facets
@@ -189,7 +202,8 @@ class RunEventBuilder:
             "kfmRunState": facets.run_state(attempt, run, at, known.version_id),
         }
         if not attempt.node:  # facts of the whole run are not repeated for each of its nodes
-            run_facets["nominalTime"] = facets.nominal_time(run)
+            if not is_all_time(run.window_start_ms, run.window_end_ms):
+                run_facets["nominalTime"] = facets.nominal_time(run)
             run_facets["processing_engine"] = facets.engine()
             run_facets["tags"] = facets.tags(trigger=run.trigger_type)
             run_facets["kfmIdempotency"] = facets.idempotency(
@@ -288,11 +302,11 @@ class RunEventBuilder:
         if mask is not None:
             return self._masked(dataset_id, known, mask)
         facets = self._facets
-        inputs, named = [], known.inputs[:NAMED_MAX]
+        inputs, named = self._pinned(known), known.inputs[:NAMED_MAX]
         for found in named:
-            inputs.append(
-                self._dataset(dataset_name(found.uri, self._folder), {"kfmContent": facets.content(found)})
-            )
+            name = self._input_name(found.uri)
+            if name is not None:
+                inputs.append(self._dataset(name, {"kfmContent": facets.content(found)}))
         more = {"inputs": len(known.inputs) - len(named)}
         written = bool(known.outputs) or known.version_id is not None
         homes = self._homes(dataset_id) if written or known.report is not None else []
@@ -309,6 +323,25 @@ class RunEventBuilder:
                 inputs.append({**judged, "inputFacets": assertions})
         more["columns"] = max(0, len(known.columns) - NAMED_MAX)
         return Datasets(inputs, outputs, {kind: count for kind, count in more.items() if count})
+
+    def _pinned(self, known: Circumstances) -> list[dict[str, Any]]:
+        """The versions of other datasets that are read, named as by the runs that made them."""
+        found = []
+        for pin in known.pins[:NAMED_MAX]:
+            hidden = self._mask_of(pin.dataset_id)
+            name = self._homes(pin.dataset_id)[0] if hidden is None else (MASKED_NAMESPACE, hidden)
+            version = {"version": self._facets.version(pin.version_id)} if pin.version_id else {}
+            found.append(self._dataset(name, version))
+        return found
+
+    def _input_name(self, uri: str) -> Name | None:
+        """The name of an input; None: it is a file of a dataset that must not be named."""
+        file = file_of_urn(uri)
+        if file is None:
+            return dataset_name(uri, self._folder)
+        if self._mask_of(file[0]) is not None or file[0].startswith(MASK_PREFIX):
+            return None
+        return below(self._homes(file[0])[0], file[1])
 
     def _homes(self, dataset_id: str) -> list[Name]:
         """Where a dataset is published; by its own id where it is published nowhere."""
@@ -341,7 +374,8 @@ class RunEventBuilder:
     def _masked(self, dataset_id: str, known: Circumstances, mask: Mask) -> Datasets:
         """Masked inputs still differ from each other, and are recognized as the same next time."""
         named = known.inputs[:NAMED_MAX]
-        inputs = [self._dataset((MASKED_NAMESPACE, mask(found.uri))) for found in named]
+        joined = [one for one in self._pinned(known) if one["namespace"] == MASKED_NAMESPACE]
+        inputs = joined + [self._dataset((MASKED_NAMESPACE, mask(found.uri))) for found in named]
         outputs = []
         if known.outputs or known.version_id is not None:
             version = {} if known.version_id is None else {"version": self._facets.version(known.version_id)}

@@ -55,6 +55,7 @@ def masked_circumstances(known: Circumstances, mask: Mask) -> Circumstances:
         inputs=known.inputs,
         outputs=known.outputs,
         version_id=known.version_id,
+        pins=known.pins,
     )
 
 

@@ -14,6 +14,7 @@ from kfm.lineage.masking import Mask, masked_invocation, masked_run
 from kfm.lineage.run_facts import AttemptEvents, CallEvidence, RunEvidence, gather, gather_call
 from kfm.model import keys
 from kfm.model.canonical import canonical_bytes
+from kfm.model.derived import InputPin
 from kfm.model.energy import Energy
 from kfm.model.errors import UnhashableInput
 from kfm.model.keys import TERMS, bare_hex, refused_call_id
@@ -332,7 +333,20 @@ class Entities:
     def used(self) -> list[Thing]:
         if not self._evidence.inputs_known:
             return []
-        return [ref(self._collection()), *refs(self._input_name(found) for found in self._evidence.inputs)]
+        files = refs(self._input_name(found) for found in self._evidence.inputs)
+        return [ref(self._collection()), *refs(self._read_versions()), *files]
+
+    def _read_versions(self) -> dict[str, InputPin]:
+        """The versions of other datasets that were read, named as by the runs that made them."""
+        # Files of a dataset that must not be named have a name that does not tell it.
+        named = {file[0] for one in self._evidence.inputs if (file := keys.file_of_urn(one.uri))}
+        if self._mask is not None:
+            return {}
+        return {
+            keys.version_urn(pin.version_id): pin
+            for pin in self._evidence.pins
+            if pin.version_id and pin.dataset_id in named
+        }
 
     def _collection(self) -> str:
         evidence = self._evidence
@@ -349,7 +363,20 @@ class Entities:
             "kfm:members": whole(len(found)),
             **known(prov_hadMember=refs(found)),
         }
-        return [collection, *(self._input(name, found[name]) for name in sorted(found))]
+        versions: list[Thing] = []
+        for name, pin in sorted(self._read_versions().items()):
+            versions += [
+                dataset(pin.dataset_id, masked=False),
+                {
+                    "@id": name,
+                    "@type": ["prov:Entity", "prov:Collection", "kfm:DatasetVersion"],
+                    "dcterms:identifier": pin.version_id,
+                    "prov:specializationOf": ref(keys.dataset_urn(pin.dataset_id)),
+                    "spdx:checksum": checksum(pin.version_id or ""),
+                    "kfm:sequence": whole(pin.sequence),
+                },
+            ]
+        return [collection, *versions, *(self._input(name, found[name]) for name in sorted(found))]
 
     def _input(self, name: str, found: Found) -> Thing:
         thing: Thing = {"@id": name, "@type": ["prov:Entity", "kfm:Input"]}

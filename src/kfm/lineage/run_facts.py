@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kfm.lineage.facets import dataset_name
+from kfm.model.derived import InputPin
 from kfm.model.errors import UsageError
 from kfm.model.keys import refused_call_id
 from kfm.model.records import Found, GovernanceEntry, Invocation, Item, Manifest, Promotion, Record, Run
@@ -49,6 +50,7 @@ class RunEvidence(Record, frozen=True):
     promotion: Promotion | None = None  # by this run
     before: Promotion | None = None  # the one that it followed
     approvals: tuple[GovernanceEntry, ...] = ()
+    pins: tuple[InputPin, ...] = ()  # versions of other datasets that it read
 
     @property
     def made_by(self) -> str | None:
@@ -108,6 +110,7 @@ def gather(
         policies={bundle: ledger.policy_texts(bundle) for bundle in sorted(bundles)},
         inputs=inputs,
         inputs_known=known,
+        pins=ledger.derived_reader().pins(run_id),
         manifest=manifest,
         item=_item(manifest, run),
         promotion=promotion,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from kfm.model.records import Record, RunOutcome, Window
 from kfm.model.settings import Expect, Settings, SourceSettings
+from kfm.model.times import is_all_time
 
 # Calendars are imported where windows are counted: `kfm status` of a project without schedules needs none.
 if TYPE_CHECKING:
@@ -179,8 +180,13 @@ def _scheduled(
     """The windows that one schedule asks for. Its times before the next window is complete ask for the same
     one again, and are passed over."""
     from kfm.model.schedules import instants, next_instant, period_of
-    from kfm.model.windows import next_window
+    from kfm.model.windows import NO_WINDOW, SNAPSHOT, next_window
 
+    if source.window == NO_WINDOW:  # all its times ask for the same
+        at_ms = next(instants(schedule, first_ms, now_ms + 1), None)
+        if at_ms is not None:
+            yield SNAPSHOT, at_ms, next_instant(schedule, at_ms)
+        return
     length_ms = _length_ms(period_of(schedule, source, now_ms))
     times = instants(schedule, max(first_ms, now_ms - WINDOWS_MAX * length_ms), now_ms + 1)
     at_ms = next(times, None)
@@ -198,9 +204,11 @@ def _scheduled(
 
 def _tiles(expectation: Expectation, first_ms: int, now_ms: int, end_ms: int | None) -> Iterator[Asking]:
     """Every aligned window that is over, where no schedule asks."""
-    from kfm.model.windows import next_window, window_of
+    from kfm.model.windows import NO_WINDOW, next_window, window_of
 
     source, spec = expectation.source, expectation.rule.every or expectation.source.window
+    if spec == NO_WINDOW:
+        return  # nothing says when it should have changed
     length_ms = _length_ms(window_of(spec, source.time_zone, now_ms))
     window = window_of(spec, source.time_zone, max(first_ms, now_ms - WINDOWS_MAX * length_ms))
     for _ in range(WINDOWS_MAX + 1):
@@ -221,6 +229,8 @@ def _due_ms(expectation: Expectation, window: Window, asked_ms: int, next_ms: in
     from kfm.model.windows import parse_duration, shifted, time_of_day
 
     rule, zone = expectation.rule, expectation.source.time_zone
+    if is_all_time(window.start_ms, window.end_ms):
+        return max(asked_ms, next_ms or 0)
     if rule.by is not None:
         return time_of_day(rule.by, zone, window.end_ms)
     if rule.within is not None:
@@ -232,7 +242,7 @@ def _due_ms(expectation: Expectation, window: Window, asked_ms: int, next_ms: in
 
 def _until_ms(expectation: Expectation, window: Window) -> int:
     within = expectation.rule.within
-    if within is None:
+    if within is None or is_all_time(window.start_ms, window.end_ms):
         return 0
     from kfm.model.windows import parse_duration, shifted
 
@@ -326,6 +336,11 @@ class WindowVerdict(Record, frozen=True):
     run_id: str | None = None
     request_id: str | None = None
     code: str | None = None  # the error or the gate
+
+    @property
+    def is_all_time(self) -> bool:
+        """Is it the one window of a source without windows?"""
+        return is_all_time(self.start_ms, self.end_ms)
 
     @property
     def is_settled(self) -> bool:
@@ -461,7 +476,9 @@ def health(
     counts: dict[str, int] = {}
     for one in listed:
         counts[one.state] = counts.get(one.state, 0) + 1
-    newest_ms = max((one.end_ms for one in listed if one.state in THERE), default=None)
+    newest_ms = max(
+        (one.end_ms for one in listed if one.state in THERE and not one.is_all_time), default=None
+    )
     causes = [*_window_causes(listed, newest_ms), *_pause_causes(pauses)]
     if not is_published and not any(one.health == "failing" for one in causes):
         causes.append(HealthCause(health="never", state=None, code=None, windows=0))
@@ -521,6 +538,8 @@ def _pause_causes(pauses: Sequence[Pause]) -> Iterator[HealthCause]:
 def _watermark_ms(listed: Sequence[WindowVerdict]) -> int | None:
     reached: int | None = None
     for one in listed:
+        if one.is_all_time:
+            continue  # of a source without windows: nothing is reached by it
         if not one.is_settled:
             return reached
         reached = one.end_ms

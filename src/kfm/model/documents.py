@@ -426,8 +426,10 @@ class _Walker:
 
     def union(self, value: Any, kind: Any, path: str) -> None:
         options = [option for option in kind.types if type(option).__name__ != "NoneType"]
-        if value is not None or len(options) == len(kind.types):
-            self.walk(value, options[0], path)
+        if value is None and len(options) < len(kind.types):
+            return
+        words = [option for option in options if type(option).__name__ == "LiteralType"]
+        self.walk(value, words[0] if words and isinstance(value, str) else options[0], path)
 
     def struct(self, value: Any, kind: Any, path: str) -> None:
         if not isinstance(value, dict):

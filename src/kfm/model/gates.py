@@ -26,13 +26,13 @@ from kfm.model.errors import (
     RightsMissing,
     SwitchThrown,
 )
-from kfm.model.quantities import counted
-from kfm.model.records import Check, GateCode, GateResult, Record, Switch, ValidationReport
+from kfm.model.quantities import counted, span
+from kfm.model.records import Check, GateCode, GateResult, Record, Switch, ValidationReport, Window
 from kfm.model.settings import DatasetSettings, Freeze
 
 # The only gates a force may pass. A result that calls itself overridable is
 # believed only if its gate stands here: a plugin can't open a CARE gate.
-OVERRIDABLE_GATES = frozenset({"duplicate-key", "budget", "freeze"})
+OVERRIDABLE_GATES = frozenset({"duplicate-key", "budget", "freeze", "window"})
 
 # A violation found by one of these halts the run and pauses the dataset.
 HALTING_GATES = frozenset({"care", "sovereignty"})
@@ -263,6 +263,28 @@ def rights_gate(dataset: DatasetSettings) -> GateResult:
         f"The dataset {dataset.id} declares no {' and no '.join(missing)}.",
         remedy=f"Whoever keeps the configuration adds it; `{ORIGIN_COMMAND}` names the file.",
         command=ORIGIN_COMMAND,
+    )
+
+
+def window_gate(
+    dataset_id: str, window: Window, newest: Window | None, *, work: str | None = ANY_WORK
+) -> GateResult:
+    """May this window take the place of what the dataset shows? `newest`: the newest that it shows of a
+    source whose windows replace each other; None: none.
+
+    `work`: the command that asks for what it would refuse. A force passes it.
+    """
+    if newest is None or window.end_ms >= newest.end_ms:
+        return GateResult(gate="window", allowed=True, reason="The dataset shows no newer window.")
+    command = force_command(work) if work else None
+    return denied(
+        "window",
+        "older-window",
+        f"The dataset {dataset_id} shows {span(newest.start_ms, newest.end_ms)}, which is newer than "
+        f"{span(window.start_ms, window.end_ms)} and would be replaced by it (`mode: replace`).",
+        remedy=f"An operator passes it with `{command}`." if command else None,
+        command=command,
+        overridable=True,
     )
 
 

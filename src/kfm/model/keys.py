@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import sha1, sha256
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from kfm.model.canonical import canonical_bytes, utf16_order
 from kfm.model.errors import UsageError
@@ -334,6 +334,12 @@ def version_urn(version_id: str) -> str:
 def file_urn(dataset_id: str, path: str, sha256: str) -> str:
     """A published file: the same bytes in the same place are the same thing, in every version."""
     return _urn("file", dataset_id, bare_hex(sha256), path)
+
+
+def file_of_urn(urn: str) -> tuple[str, str, str] | None:
+    """Dataset, path and SHA-256 of a published file by its name; None: it is the name of something else."""
+    parts = urn.removeprefix(f"{NAMESPACE}file:").split(":", 2) if urn.startswith(f"{NAMESPACE}file:") else []
+    return (parts[0], unquote(parts[2]), parts[1]) if len(parts) == 3 else None
 
 
 def input_urn(sign: str) -> str:

@@ -21,7 +21,7 @@ from kfm.model.retry_budgets import (
     is_spent,
     may_be_granted,
 )
-from kfm.model.times import rfc3339
+from kfm.model.times import is_all_time, rfc3339
 from kfm.model.units import replay_command
 
 StepCode = Literal[
@@ -56,6 +56,8 @@ class NextStep(Record, frozen=True):
 
 def run_command(source_id: str, start_ms: int, end_ms: int) -> str:
     """The command that asks for one window of a source."""
+    if is_all_time(start_ms, end_ms):
+        return f"kfm run --source {source_id}"
     return f"kfm run --source {source_id} --window {rfc3339(start_ms)}/{rfc3339(end_ms)}"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from kfm.model.times import is_all_time
+
 SHORT_ID_CHARS = 13
 SIMILAR_MIN = 0.6  # difflib's ratio from which a word counts as a slip of another
 KNOWN_SHOWN_MAX = 8
@@ -64,8 +66,13 @@ def moment(at_ms: int) -> str:
         return f"{at_ms} ms after 1970-01-01 00:00:00 UTC"
 
 
+NO_WINDOW_TEXT = "no window"
+
+
 def span(start_ms: int, end_ms: int) -> str:
     """`2026-03-14 05:00 … 2026-03-15 05:00 UTC`; the seconds only where they matter."""
+    if is_all_time(start_ms, end_ms):
+        return NO_WINDOW_TEXT
     start, end = (moment(at_ms).removesuffix(" UTC") for at_ms in (start_ms, end_ms))
     if start.endswith(":00") and end.endswith(":00"):
         start, end = start[:-3], end[:-3]

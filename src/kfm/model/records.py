@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from kfm.model.settings import Rights
+from kfm.model.times import is_all_time
 
 TriggerType = Literal["cron", "webhook", "upstream-event", "manual", "retry"]
 RunStatus = Literal["running", "success", "failed"]
@@ -25,6 +26,7 @@ GATE_CODES: dict[GateCode, str] = {
     "approval-required": "The source needs an approval, and none was given.",
     "policies-failed": "The policies could not be evaluated.",
     "dataset-unknown": "This worker knows no such dataset.",
+    "older-window": "The dataset shows a newer window, which this one would replace.",
     "withdrawn": "The data was withdrawn.",
 }
 # Each as the second half of a sentence: it ran because …
@@ -50,6 +52,7 @@ REASON_CODES: dict[ReasonCode, str] = {
     "other-pipeline-published": "another pipeline version had published this window since",
     "not-published": "nothing of its dataset was published",
     "description-changed": "the dataset's description or rights had changed",
+    "not-shown": "its dataset showed another window",
 }
 
 
@@ -283,6 +286,20 @@ class Item(Record, frozen=True):
     bbox: tuple[str, str, str, str] | None = None  # decimal text: hashed documents hold no floats
     # Unset in what was published before it was kept: those bytes, and so their versions' ids, stay the same.
     run_state: PublishedRun | msgspec.UnsetType = msgspec.UNSET
+    # Of a source without windows: the oldest and the newest time of what it was made from.
+    as_of: tuple[int, int] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Is it the one item of a source without windows?"""
+        return is_all_time(self.window_start_ms, self.window_end_ms)
+
+    @property
+    def interval_ms(self) -> tuple[int, int]:
+        """The first and the last instant that it tells of: windows are half open."""
+        if self.is_snapshot and not isinstance(self.as_of, msgspec.UnsetType):
+            return self.as_of
+        return self.window_start_ms, max(self.window_start_ms, self.window_end_ms - 1)
 
 
 class Manifest(Record, frozen=True):
@@ -445,6 +462,7 @@ GateCode = Literal[
     "approval-required",
     "policies-failed",
     "dataset-unknown",
+    "older-window",
     "withdrawn",
 ]
 
@@ -470,6 +488,7 @@ ReasonCode = Literal[
     "other-pipeline-published",
     "not-published",
     "description-changed",
+    "not-shown",
 ]
 
 

@@ -15,6 +15,7 @@ RequestKind = Literal["cron", "webhook", "manual", "upstream-event"]
 # done: it has its outcome · cancelled: it will not run
 RequestState = Literal["open", "running", "awaiting-approval", "done", "cancelled"]
 RequestPart = Literal["all", "retries", "bursts"]  # that a dispatcher works off
+CHANGES = "changes"  # in the details of a request that datasets have made by changing
 ABSENT = "absent"  # the outcome of a request whose data did not come in time
 NOT_YET = "not-yet"  # what a request waits for whose data has not come
 UNSETTLED: tuple[RequestState, ...] = ("open", "running", "awaiting-approval")
@@ -69,6 +70,11 @@ class UpdateRequest(Record, frozen=True):
         return self.state not in UNSETTLED
 
     @property
+    def changes(self) -> dict[str, int]:
+        """The datasets whose change it gathers, with their sequences."""
+        return dict(self.details.get(CHANGES, {})) if self.kind == "upstream-event" else {}
+
+    @property
     def members(self) -> int:
         """How many announced objects it gathers."""
         return int(self.details.get("members", 0)) if self.kind == "upstream-event" else 0
@@ -100,6 +106,7 @@ class PutOff(Record, frozen=True):
 Settlement = RequestOutcome | PutOff
 
 
+CHANGE = "change:"  # begins the name of a member that is a changed dataset, not an object
 BURST_TAG = "burst/1"
 SYNCHRONOUS_TAG = "synchronous/1"
 ADOPTED_TAG = "adopted/1"
@@ -118,6 +125,14 @@ class Member(Record, frozen=True):
     at_ms: int
 
     @property
+    def change(self) -> tuple[str, int] | None:
+        """The dataset that has changed, and its sequence; None: it is an announced object."""
+        if not self.member.startswith(CHANGE):
+            return None
+        dataset_id, _, sequence = self.member.removeprefix(CHANGE).partition("/")[0].rpartition("@")
+        return dataset_id, int(sequence)
+
+    @property
     def unit(self) -> str:
         return self.member.rpartition("/")[0]
 
@@ -129,6 +144,11 @@ class Member(Record, frozen=True):
 def member_of(wal_id: str, content_version: int) -> str:
     """The name of a unit's content among the members of a request."""
     return f"{wal_id}/{content_version}"
+
+
+def change_member(dataset_id: str, sequence: int, window: tuple[int, int], asks: int) -> str:
+    """The name of a changed dataset among the members of a request: for this window, for the n-th time."""
+    return f"{CHANGE}{dataset_id}@{sequence}/{window[0]}/{window[1]}/{asks}"
 
 
 class AnnouncedObject(Record, frozen=True):
@@ -158,7 +178,11 @@ def gathered(source_id: str, members: Iterable[Member], period: Callable[[int], 
     periods: dict[tuple[int, int], list[Member]] = {}
     windows: dict[tuple[int, int], Window] = {}
     for member in members:
-        window = period(member.start_ms if member.start_ms is not None else member.at_ms)
+        if member.change is not None and member.start_ms is not None and member.end_ms is not None:
+            # A window of its source already, also one that a person has chosen.
+            window = Window(start_ms=member.start_ms, end_ms=member.end_ms, spec="")
+        else:
+            window = period(member.start_ms if member.start_ms is not None else member.at_ms)
         span = (window.start_ms, window.end_ms)
         windows[span] = window
         periods.setdefault(span, []).append(member)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec.structs import replace
 
 from kfm.model.contracts import check_transition
+from kfm.model.derived import InputPin
 from kfm.model.energy import Energy
 from kfm.model.errors import IllegalTransition, SchemaViolation
 from kfm.model.quarantine import QuarantineEntry, RetryState
@@ -214,6 +215,7 @@ class Circumstances(Record, frozen=True):
     report: ValidationReport | None = None
     columns: tuple[DataColumn, ...] = ()
     code: Code | None = None
+    pins: tuple[InputPin, ...] = ()  # versions of other datasets that it reads
 
 
 class AttemptRecord(Record, frozen=True):
@@ -301,6 +303,13 @@ class Step(Record, frozen=True):
     act: str | None = None  # what the node that begins does outside, and must not be repeated
 
 
+class PinnedInputs(Record, frozen=True):
+    """What a run has read of other datasets."""
+
+    pins: tuple[InputPin, ...]
+    published: bool  # False: an input held nothing, so nothing was made
+
+
 class Promote(Record, frozen=True):
     """The version, the pointer, the run's success and the lock's release, together or not at all."""
 
@@ -324,6 +333,7 @@ class Promote(Record, frozen=True):
     retries: tuple[CallRetry, ...] = ()
     branch: str | None = None  # where a pipeline's nodes worked: merged with the promotion
     request_id: str | None = None  # the request that the attempt is for: not if it is cancelled
+    inputs: PinnedInputs | None = None  # of a derived dataset
     found: Literal["data", "empty", "absent"] = "data"  # at upstream, for the window
 
     @property

@@ -14,7 +14,7 @@ from kfm.model.errors import ConfigError, WindowError
 from kfm.model.records import Record, Window
 from kfm.model.requests import UpdateRequest
 from kfm.model.times import MS_MAX, MS_MIN, rfc3339, stretches
-from kfm.model.windows import DAY_MS, next_window, resolve_window
+from kfm.model.windows import DAY_MS, asked_window, next_window
 
 if TYPE_CHECKING:
     from kfm.model.settings import SourceSettings
@@ -195,7 +195,7 @@ def period_of(schedule: Schedule, source: SourceSettings, instant_ms: int) -> Wi
 
     Counted from the instant itself, never from when its run begins: neither jitter nor a late start moves it.
     """
-    return resolve_window(schedule.window or source.window, source.time_zone, instant_ms)
+    return asked_window(schedule.window, source.window, source.time_zone, instant_ms)
 
 
 def due_ms(schedule: Schedule, instant_ms: int) -> int:

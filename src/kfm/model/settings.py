@@ -12,9 +12,13 @@ class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """A value whose unknown fields are errors."""
 
 
+CareLevel = Literal["public", "review", "restricted", "blocked"]  # the most open first
+ReadAs = Literal["window", "current"]  # what lies in the run's window, or all
+
+
 class Care(Strict, frozen=True):
     label: str
-    level: Literal["public", "review", "restricted", "blocked"] = "public"
+    level: CareLevel = "public"
 
 
 class Sovereignty(Strict, frozen=True):
@@ -165,8 +169,8 @@ class SourceSettings(Strict, frozen=True):
 
     id: str
     dataset: str
-    kind: str  # files | http | bucket | sync, or the name of a kfm.sources entry point
-    window: str = "P1D"
+    kind: str  # files | http | bucket | dataset | sync, or the name of a kfm.sources entry point
+    window: str = "P1D"  # none: it has no windows, content alone says whether there is something new
     time_zone: str = "UTC"
     partition: str | None = None
     output_version: str | None = None  # pinned; None: a hash of the pipeline's own files
@@ -193,6 +197,9 @@ class SourceSettings(Strict, frozen=True):
     bucket: str | None = None  # s3://name, gs://name, az://name, file:///path
     prefix: str = ""
     bucket_options: dict[str, str] = {}
+    # dataset
+    datasets: dict[str, ReadAs] = {}  # what it is made of, and how much of each is read
+    lowers_care: str | None = None  # why its dataset may be less restricted than one that it is made of
     # sync
     members: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()  # datasets of announced objects whose arrival starts it

@@ -25,9 +25,9 @@ PATH_BYTES_MAX = 1024
 SEGMENT_BYTES_MAX = 255
 TEMPLATE_CHARS_MAX = 4096
 
+WINDOW_FIELDS = ("window.start", "window.end")
 PLACE_FIELDS = (
-    "window.start",
-    "window.end",
+    *WINDOW_FIELDS,
     "source",
     "dataset",
     "partition",

@@ -12,6 +12,13 @@ from kfm.model.errors import UsageError
 
 MS_MIN = -62_135_596_800_000  # 0001-01-01T00:00:00Z
 MS_MAX = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
+
+
+def is_all_time(start_ms: int, end_ms: int) -> bool:
+    """Is it the window of a source without windows, which stands for all of time?"""
+    return (start_ms, end_ms) == (MS_MIN, MS_MAX)
+
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _RFC3339 = re.compile(

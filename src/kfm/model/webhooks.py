@@ -31,7 +31,7 @@ from kfm.model.webhook_signatures import (
     verify_kfm,
     verify_standard,
 )
-from kfm.model.windows import resolve_window
+from kfm.model.windows import asked_window
 
 BODY_BYTES_MAX = 262_144
 RATIONALE_CHARS_MAX = 4000  # as on the command line
@@ -351,7 +351,7 @@ def _own(
         envelope_hash=envelope_hash,
         request_uuid=_named(payload.request_uuid) or f"{to.source.id}/body/{envelope_hash}",
         known_by="body" if payload.request_uuid is None else "request_uuid",
-        window=_window(said.window or to.source.window, to.source.time_zone, now_ms),
+        window=_window(said.window, to.source, now_ms),
         dry_run=payload.dry_run,
         event_type=payload.event_type,
         sent_at_ms=sent_at_ms,
@@ -409,7 +409,7 @@ def _foreign(
         envelope_hash=envelope_hash,
         request_uuid=request_uuid,
         known_by=known_by,
-        window=_window(to.source.window, to.source.time_zone, now_ms),
+        window=_window(None, to.source, now_ms),
         dry_run=dry_run,
         is_ping=scheme == "github" and plain.keys() >= {"zen", "hook_id", "hook"},
         event_type=kind if isinstance(kind, str) and _EVENT_TYPE.match(kind) else None,
@@ -443,17 +443,17 @@ def _named(uuid: str | None) -> str | None:
     return uuid
 
 
-def _window(spec: str, zone: str, now_ms: int) -> Window:
-    window = _resolved(spec, zone, now_ms // 1000)
+def _window(spec: str | None, source: SourceSettings, now_ms: int) -> Window:
+    window = _resolved(spec, source.window, source.time_zone, now_ms // 1000)
     if window.start_ms > now_ms:
         raise WindowError("It begins in the future.")
     return window
 
 
 @lru_cache(256)
-def _resolved(spec: str, zone: str, second: int) -> Window:
+def _resolved(spec: str | None, own: str, zone: str, second: int) -> Window:
     """Windows begin and end at whole seconds, so all requests of one second mean the same."""
-    return resolve_window(spec, zone, second * 1000)
+    return asked_window(spec, own, zone, second * 1000)
 
 
 def _hash(data: bytes) -> str:

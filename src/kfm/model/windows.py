@@ -11,6 +11,9 @@ of the clocks. How they are aligned, always in the source's zone:
   length must divide 24 hours. On a day when the clocks change the last window
   of the day ends at midnight, so it may be shorter: `PT6H` on a day of 25 hours
   is four windows of six hours and one of one hour, `PT1H` is 25 windows.
+
+`none` is for a source that has no windows: what it gives is one thing, whatever
+the day. Its runs all have the window `SNAPSHOT`, which stands for all of time.
 """
 
 from __future__ import annotations
@@ -24,12 +27,14 @@ import msgspec
 
 from kfm.model.errors import UsageError, WindowError
 from kfm.model.records import Window
-from kfm.model.times import MS_MAX, MS_MIN, parse_rfc3339, rfc3339
+from kfm.model.times import MS_MAX, MS_MIN, is_all_time, parse_rfc3339, rfc3339
 
 if TYPE_CHECKING:
     from whenever import ZonedDateTime
 
 DAY_MS = 86_400_000
+NO_WINDOW = "none"  # of a source whose content alone says whether there is something new
+SNAPSHOT = Window(start_ms=MS_MIN, end_ms=MS_MAX, spec=NO_WINDOW)
 _DURATION = re.compile(
     r"P(?:(\d{1,7})Y)?(?:(\d{1,7})M)?(?:(\d{1,7})W)?(?:(\d{1,7})D)?"
     r"(?:T(?:(\d{1,7})H)?(?:(\d{1,7})M)?(?:(\d{1,7})S)?)?\Z",
@@ -67,8 +72,11 @@ def parse_duration(text: str) -> Duration:
 
 def resolve_window(spec: str, zone: str, now_ms: int) -> Window:
     """The absolute window that a person's words mean at this moment."""
+    if spec == NO_WINDOW:
+        return SNAPSHOT
     if "/" in spec:
-        return _explicit(spec, zone)
+        window = _explicit(spec, zone)
+        return SNAPSHOT if is_all_time(window.start_ms, window.end_ms) else window
     duration = _alignable(spec)
     start_ms, end_ms = _containing(duration, zone, now_ms)
     if end_ms > now_ms:  # always, unless the calendar ends here
@@ -76,10 +84,41 @@ def resolve_window(spec: str, zone: str, now_ms: int) -> Window:
     return Window(start_ms=start_ms, end_ms=end_ms, spec=spec)
 
 
+def asked_window(spec: str | None, own: str, zone: str, now_ms: int) -> Window:
+    """The window that is asked for, of a source whose own window is `own`; None asks for that."""
+    window = resolve_window(spec or own, zone, now_ms)
+    if own == NO_WINDOW and window != SNAPSHOT:
+        raise WindowError(
+            f"{(spec or '')[:128]!r} is asked of a source without windows.", remedy="Leave the window out."
+        )
+    if own != NO_WINDOW and window == SNAPSHOT:
+        raise WindowError(
+            "Its source has windows, so one of them has to be asked for.",
+            remedy=f"Leave the window out for the last one of {own}, or name one, such as 2026-01-31/P1D.",
+        )
+    return window
+
+
 def window_of(spec: str, zone: str, at_ms: int) -> Window:
     """The window of this length that an instant lies in, whether it is over or not."""
+    if spec == NO_WINDOW:
+        return SNAPSHOT
     start_ms, end_ms = _containing(_alignable(spec), zone, at_ms)
     return Window(spec=spec, start_ms=start_ms, end_ms=end_ms)
+
+
+def fits_into(inner: str, outer: str) -> bool:
+    """Does every window of the one length lie in one window of the other, in the same zone?"""
+    if inner == outer or NO_WINDOW in (inner, outer) or "/" in inner + outer:
+        return inner == outer or NO_WINDOW not in (inner, outer)  # a named start fits or does not, by itself
+    small, large = _alignable(inner), _alignable(outer)
+    if small.time_ms:
+        return not large.time_ms or large.time_ms % small.time_ms == 0
+    small_days, large_days = small.weeks * 7 or small.days, large.weeks * 7 or large.days
+    if small_days:
+        return large_days % small_days == 0 if large_days else not large.time_ms and small_days == 1
+    small_months, large_months = (one.years * 12 or one.months for one in (small, large))
+    return bool(large_months) and large_months % small_months == 0
 
 
 def next_window(window: Window, zone: str) -> Window:
@@ -93,6 +132,8 @@ def previous_window(window: Window, zone: str) -> Window:
 
 
 def _neighbour(window: Window, zone: str, *, forward: bool) -> Window:
+    if window == SNAPSHOT:
+        raise WindowError("A source without windows has no window before or after.")
     left, _, right = window.spec.partition("/")
     if not right:
         start_ms, end_ms = _containing(

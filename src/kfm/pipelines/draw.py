@@ -149,7 +149,10 @@ NAMED_MAX = 50  # of those at which something happened
 READS_SHOWN_MAX = 6
 REASON_CHARS_MAX = 48
 QUIET = ("unchanged", "done")
-SIGNS = {"ran": "+", "unchanged": "=", "done": "=", "failed": "!", "blocked": "-", "partial": "~"}
+SIGNS = {
+    "ran": "+", "unchanged": "=", "done": "=", "failed": "!", "blocked": "-", "partial": "~",
+    "source": "*", "dataset": "#", "derived": ">", "stale": "!",
+}  # fmt: skip
 
 
 def sketch(cells: Sequence[NodeCell], reads: Reads, nodes_max: int = TEXT_NODES_MAX) -> list[tuple[str, str]]:
@@ -425,6 +428,10 @@ LOOKS: dict[str, tuple[str, str, str, str]] = {
     "done": ("#d8e6fb", "#1f4f99", "1.5", ""),
     "unchanged": ("#eceef0", "#5b6166", "1", ""),
     "running": ("#ffffff", "#1f4f99", "1.5", "6 3"),
+    "source": ("#ffffff", "#5b6166", "1", ""),
+    "dataset": ("#d8e6fb", "#1f4f99", "1.5", ""),
+    "derived": ("#d5f0dc", "#1b6b34", "1.5", ""),
+    "stale": ("#fdead0", "#8a5200", "1.5", "3 3"),
 }
 _OTHER = ("#ffffff", "#5b6166", "1", "")
 

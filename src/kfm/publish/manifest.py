@@ -14,7 +14,7 @@ from kfm.model import settings
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import PathConflict, RightsMissing
 from kfm.model.records import Asset, Item, Manifest, Record, Window
-from kfm.model.times import rfc3339
+from kfm.model.times import is_all_time, rfc3339
 
 Mode = Literal["merge", "replace"]
 
@@ -53,7 +53,9 @@ class ChangeTally(Record, frozen=True):
 
 def item_id(source_id: str, window: Window, partition: str | None) -> str:
     """The id of a slot: readable, safe in a URL and as a file name, one for each slot."""
-    name = f"{_part(source_id)}_{_instant(window.start_ms)}_{_instant(window.end_ms)}"
+    name = _part(source_id)
+    if not is_all_time(window.start_ms, window.end_ms):
+        name += f"_{_instant(window.start_ms)}_{_instant(window.end_ms)}"
     return name if partition is None else f"{name}~{_part(partition)}"
 
 
@@ -111,7 +113,7 @@ def merge_items(
     of sources, and the ids that they stand for."""
     rights = require_rights(dataset.id, dataset.rights)
     old = {item.id: item for item in (head.items if head else ())}
-    new = [_as_it_stands(old, _normal(item, dataset)) for item in items]
+    new = [_as_it_stands(old, _normal(item, dataset), mode) for item in items]
     slots = {_slot(item) for item in new}
     sources = {item.source_id for item in new} if mode == "replace" else set()
     kept = [
@@ -143,14 +145,50 @@ def require_rights(dataset_id: str, rights: settings.Rights | None) -> settings.
     return rights
 
 
-def _as_it_stands(old: dict[str, Item], item: Item) -> Item:
-    """Work done again with the same outcome changes nothing: the item keeps naming the run that made it."""
+def _as_it_stands(old: dict[str, Item], item: Item, mode: Mode) -> Item:
+    """Work done again with the same outcome changes nothing: the item keeps naming the run that made it.
+
+    Where one window takes the place of another, the same files are the same outcome: the label alone makes
+    no version.
+    """
     known = old.get(item.id)
-    return known if known is not None and _unsigned(known) == _unsigned(item) else item
+    if known is not None and _unsigned(known) == _unsigned(item):
+        return known
+    if mode == "replace":
+        of_source = [one for one in old.values() if one.source_id == item.source_id]
+        if len(of_source) == 1 and same_content(of_source[0], item):
+            return of_source[0]
+    return item
 
 
 def _unsigned(item: Item) -> Item:
-    return msgspec.structs.replace(item, run_state=msgspec.UNSET)
+    """Without what differs from run to run."""
+    plain = msgspec.structs.replace(item, run_state=msgspec.UNSET)
+    return _undated(plain) if item.is_snapshot else plain
+
+
+def _undated(item: Item) -> Item:
+    assets = tuple(msgspec.structs.replace(asset, modified_ms=None) for asset in item.assets)
+    return msgspec.structs.replace(item, assets=assets, as_of=msgspec.UNSET)
+
+
+def same_content(one: Item, other: Item) -> bool:
+    """Do two items hold the same files, whatever window they are labelled with?"""
+
+    def files(item: Item) -> tuple[Any, ...]:
+        return (
+            item.partition,
+            item.bbox,
+            [(asset.path, asset.sha256, asset.media_type, asset.roles) for asset in item.assets],
+        )
+
+    return files(one) == files(other)
+
+
+def shows(head: Manifest, other: Manifest, source_id: str) -> bool:
+    """Do two versions show the same files of a source?"""
+    mine, its = ([one for one in each.items if one.source_id == source_id] for each in (head, other))
+    return len(mine) == len(its) and all(map(same_content, mine, its))
 
 
 def _slot(item: Item, same: Mapping[str, str] = {}) -> tuple[str, int, int, str | None]:

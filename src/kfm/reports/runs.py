@@ -62,6 +62,7 @@ def run_document(run: Any) -> dict[str, Any]:
 
 
 def shown_run(ledger: Any, wanted: str, settings: Any = None) -> dict[str, Any]:
+    from kfm.reports.derived import pin_document
     from kfm.reports.next_steps import step_of_run
     from kfm.reports.requests import OBJECTS_MAX, request_document
 
@@ -86,6 +87,7 @@ def shown_run(ledger: Any, wanted: str, settings: Any = None) -> dict[str, Any]:
         ],
         "requests": [request_document(one) for one in requests],
         "objects": reader.announced(requests, OBJECTS_MAX),
+        "datasets_read": [pin_document(pin) for pin in ledger.derived_reader().pins(run.run_id)],
         "next_step": step_of_run(ledger, run, ledger.now_ms(), settings),
     }
 

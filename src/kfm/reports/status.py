@@ -54,7 +54,8 @@ def read_status(app: Any, schedules: Any = None) -> tuple[dict[str, Any], dict[s
         "breakers": _breakers(settings, ledger),
         "incidents": _incidents(ledger),
         "pending_projections": pending,
-        "not_taken": not_taken(settings, heads, projected),
+        "stale": _stale(ledger, settings),
+        "not_taken": not_taken(settings, ledger),
         "lineage": _lineage(ledger),
         "units": _units(ledger),
         "requests": _requests(ledger),
@@ -100,6 +101,15 @@ def _incidents(ledger: Any) -> list[dict[str, Any]]:
 
     silences = ledger.silences()
     return [incident_document(incident, silences) for incident in found]
+
+
+def _stale(ledger: Any, settings: Any) -> list[dict[str, Any]]:
+    """Derived datasets whose inputs have changed since."""
+    if not any(source.datasets for source in settings.sources):
+        return []
+    from kfm.reports.derived import stale_documents
+
+    return stale_documents(ledger, settings)
 
 
 def _lineage(ledger: Any) -> dict[str, Any]:
@@ -180,20 +190,31 @@ def _headline(
         return _line("failing", shown["sentence"], OPERATOR, shown["command"])
     for last in document["needs_attention"]:
         return _line("waiting", f"waiting for a retry: {_ended(last)}", OPERATOR, last["command"])
-    for pending in document["pending_projections"]:
-        sentence = (
-            f"behind: target {pending['target']} does not show version {pending['promoted']} "
-            f"of dataset {pending['dataset_id']}"
-        )
-        return _line("behind", sentence, OPERATOR, "kfm project")
-    if (unwell := worst(healths, ("late", "incomplete", "paused"))) is not None:
-        return _unwell(unwell)
+    if (behind := _behind(document, healths)) is not None:
+        return behind
     announced = settings.ingest.queues and not settings.sources  # nothing that `kfm run` could do
     if announced and document["units"] is None:
         return _line("empty", "nothing was taken in yet", "anyone who may operate", "kfm worker")
     if not announced and not any(dataset["last_run"] for dataset in document["datasets"]):
         return _line("empty", "nothing has run yet", "anyone who may run it", "kfm run")
     return _line("clear", "all clear", None, None)
+
+
+def _behind(document: dict[str, Any], healths: list[Any]) -> dict[str, Any] | None:
+    """What is not up to date although nothing failed."""
+    for pending in document["pending_projections"]:
+        sentence = (
+            f"behind: target {pending['target']} does not show version {pending['promoted']} "
+            f"of dataset {pending['dataset_id']}"
+        )
+        return _line("behind", sentence, OPERATOR, "kfm project")
+    for stale in document["stale"]:
+        windows = f"{stale['windows']} window{'s' if stale['windows'] > 1 else ''}"
+        sentence = f"behind: inputs of {windows} of dataset {stale['dataset_id']} have changed"
+        return _line("behind", sentence, OPERATOR, "kfm schedule run-due")
+    if (unwell := worst(healths, ("late", "incomplete", "paused"))) is not None:
+        return _unwell(unwell)
+    return None
 
 
 def _unwell(health: Any) -> dict[str, Any]:
@@ -311,17 +332,22 @@ def _pending(app: Any, heads: dict[str, Any], known: dict[tuple[str, str], int])
     return pending
 
 
-def not_taken(
-    settings: Any, heads: dict[str, Any], known: dict[tuple[str, str], int]
-) -> list[dict[str, Any]]:
+def not_taken(settings: Any, ledger: Any) -> list[dict[str, Any]]:
     """What targets show and do not take, or do not take any more: nothing updates it, and nothing removes it
     but a withdrawal."""
-    found = []
+    found: list[dict[str, Any]] = []
+    known = {place: shown for place, shown in ledger.projected().items() if shown}
+    if not known:
+        return found
+    for one in ledger.change_reader().target_withdrawals():
+        place = (one.dataset_id, one.target)
+        if one.is_active and known.get(place, 0) >= one.since_sequence:
+            del known[place]  # it shows a tombstone
     for target in settings.publish:
         for dataset in settings.datasets:
             name = target_name(target)
             shown, why = known.get((dataset.id, name)), taking(target, dataset)
-            if not shown or dataset.id not in heads or target.kind == "noop" or why == "taken":
+            if not shown or target.kind == "noop" or why == "taken":
                 continue
             found.append(
                 {

@@ -49,6 +49,7 @@ from kfm.model.gates import (
     rights_gate,
     switch_gate,
     undeclared_gate,
+    window_gate,
     withdrawal_gates,
 )
 from kfm.model.input_hash import fingerprint as fingerprint_of
@@ -77,8 +78,9 @@ from kfm.model.retry_budgets import granted, limits_of
 from kfm.model.runs import Admit, Circumstances, retried, started, taken_over
 from kfm.model.settings import DatasetSettings, NotYet, SourceSettings
 from kfm.model.times import rfc3339
+from kfm.model.windows import SNAPSHOT
 from kfm.ports import PolicyEngine
-from kfm.publish.manifest import merge_items
+from kfm.publish.manifest import merge_items, shows
 from kfm.runs import plan as plans
 from kfm.runs.kernel import Kernel
 from kfm.runs.plan import RunPlan
@@ -87,6 +89,7 @@ if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
 
 APPROVALS_MAX = 1000  # of one piece of work
+NEWER_MAX = 20  # successful runs for newer windows that are looked at, the newest first
 CIRCUIT_MS = 2_000  # a circuit that opens again at once is not asked at once
 ROUNDS_MAX = 10  # how often the ledger may change between a decision and its commit
 
@@ -258,6 +261,8 @@ def unsettled(ledger: LedgerReader, subject: RunSubject, run: Run) -> ReopenReas
     if head is None:
         missing = ReopenReason(code="not-published", text="Nothing of this dataset is published.")
         return missing if run.version_id else None
+    if subject.source.mode == "replace" and run.version_id and not is_shown(ledger, head, run):
+        return ReopenReason(code="not-shown", text="The dataset shows another window.")
     if _was_removed(ledger, head[1], subject, run):
         return ReopenReason(code="not-published", text="A rollback or withdrawal has removed it since.")
     described = merge_items(head[1], subject.dataset, (), "merge")
@@ -307,6 +312,7 @@ def at_admission(
     results = [
         switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=False),
         _freezes(kernel, subject),
+        *_windows(kernel, subject),
         rights_gate(dataset),
         *_policies(kernel, subject, "run", approval, dry_run, request),
         *_withdrawn(kernel, subject),
@@ -346,6 +352,7 @@ def at_promotion(
         contract_gate(report),
         switch_gate(kernel.ledger.switches(), dataset.id, dataset.domain, in_flight=True),
         _freezes(kernel, subject),
+        *_windows(kernel, subject),
         rights_gate(dataset),
         *_policies(kernel, subject, "publish", approval, dry_run, request),
         *_withdrawn(kernel, subject),
@@ -365,6 +372,46 @@ def _freezes(kernel: Kernel, subject: RunSubject) -> GateResult:
     work = run_command(subject.source.id, window.start_ms, window.end_ms)
     now_ms = kernel.ledger.now_ms()
     return freeze_gate(kernel.settings.freezes, dataset.id, dataset.domain, now_ms, work=work)
+
+
+def _windows(kernel: Kernel, subject: RunSubject) -> list[GateResult]:
+    """Where windows replace each other, an older one never takes the place of a newer one by itself."""
+    source, window = subject.source, subject.window
+    if source.mode != "replace" or window == SNAPSHOT:
+        return []
+    newest = newest_shown(kernel.ledger, subject)
+    work = run_command(source.id, window.start_ms, window.end_ms)
+    return [window_gate(subject.dataset.id, window, newest, work=work)]
+
+
+def newest_shown(ledger: LedgerReader, subject: RunSubject) -> Window | None:
+    """The newest window whose content the dataset shows of this source.
+
+    A newer window with the same files makes no version: its run says that it is shown, too.
+    """
+    head, source_id = ledger.head(subject.dataset.id), subject.source.id
+    if head is None:
+        return None
+    shown = [
+        Window(start_ms=one.window_start_ms, end_ms=one.window_end_ms, spec="")
+        for one in head[1].items
+        if one.source_id == source_id
+    ]
+    if not shown:
+        return None
+    newest = max(shown, key=lambda one: one.end_ms)
+    for run in ledger.newer_successes(source_id, newest.end_ms, NEWER_MAX):
+        if is_shown(ledger, head, run):
+            return Window(start_ms=run.window_start_ms, end_ms=run.window_end_ms, spec="")
+    return newest
+
+
+def is_shown(ledger: LedgerReader, head: tuple[Promotion, Manifest], run: Run) -> bool:
+    """Does the head show what this run published, or found published?"""
+    if run.version_id == head[0].version_id:
+        return True
+    published = ledger.manifest(run.version_id) if run.version_id else None
+    return published is not None and shows(head[1], published, run.source_id)
 
 
 def at_projection(kernel: Kernel, dataset: DatasetSettings, head: Promotion) -> GateDecision:

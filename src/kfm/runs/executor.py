@@ -8,12 +8,14 @@ from typing import Literal
 from msgspec.structs import replace
 
 from kfm.calls.runtime import HERE
+from kfm.model.derived import missing_of, not_there_yet
 from kfm.model.errors import Busy, Cancelled, DataWithdrawn, KfmError, LostLease, PlanDrifted
-from kfm.model.records import GateResult, GovernanceEntry
+from kfm.model.records import GateResult, GovernanceEntry, Run
 from kfm.model.retry_budgets import budget_ends_ms, limits_of
 from kfm.model.run_state import Fence
-from kfm.model.runs import Promote
+from kfm.model.runs import PinnedInputs, Promote
 from kfm.model.settings import NotYet
+from kfm.model.times import parse_rfc3339
 from kfm.ports import Source as Upstream
 from kfm.publish.manifest import diff
 from kfm.publish.publisher import StagingPublisher, Trace
@@ -271,6 +273,7 @@ class RunExecutor:
                     lease.check,
                     nodes,
                     run_id=run.run_id,
+                    arrived_ms=self._arrived_ms(run),
                     fence=Fence(subject.scope, run.fence),
                 )
                 nodes.begin("publish", prepared.fingerprint)
@@ -283,6 +286,10 @@ class RunExecutor:
         report = self._end.projected(report)
         self._trace_targets(report)
         return report
+
+    def _arrived_ms(self, run: Run) -> int:
+        """When upstream was seen first: by the plan that binds this run, or by its first attempt."""
+        return run.start_time_ms if self._plan is None else parse_rfc3339(self._plan.header.made_at)
 
     def _trace_promotion(self, report: RunReport) -> None:
         if self._trace is not None:
@@ -336,6 +343,7 @@ class RunExecutor:
                     events=tuple((event.event_type, event.payload) for event in prepared.staged.events),
                     branch=prepared.branch,
                     request_id=entered.request_id,
+                    inputs=_inputs_of(prepared),
                     found=prepared.found,
                     **nodes.ending("complete"),
                 )
@@ -348,7 +356,7 @@ class RunExecutor:
                 raise LostLease(f"{subject.scope} has passed to another run.")
             if answer.answer in ("promoted", "unchanged"):
                 changed = answer.answer == "promoted"
-                reason = NOTHING.get(prepared.found, entered.reason)
+                reason = self._nothing(prepared) or entered.reason
                 if prepared.found == "data" and not changed:
                     reason += " The outcome is what is published already."
                 return self._end.report(
@@ -363,6 +371,12 @@ class RunExecutor:
                     sequence=answer.sequence or None,
                 )
         raise Busy("Policies or the head kept changing while this run was being promoted.")
+
+    def _nothing(self, prepared: preparation.PreparedVersion) -> str | None:
+        """Why nothing was published, if so."""
+        if missing_of(prepared.pins):
+            return not_there_yet(prepared.pins, (self._subject.window.start_ms, self._subject.window.end_ms))
+        return NOTHING.get(prepared.found)
 
     def _require_plan(
         self,
@@ -392,3 +406,7 @@ class RunExecutor:
             "policies": self._kernel.policies.bundle_id,
         }
         return self._end.entry("promotion", entered.run.run_id, facts)
+
+
+def _inputs_of(prepared: preparation.PreparedVersion) -> PinnedInputs | None:
+    return PinnedInputs(pins=prepared.pins, published=prepared.item is not None) if prepared.pins else None

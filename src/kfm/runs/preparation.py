@@ -7,10 +7,12 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from kfm.calls.guard import retry_text
 from kfm.model.arrival import asked_until_ms, not_yet_answer
+from kfm.model.derived import InputPin, missing_of
 from kfm.model.errors import KfmError, PathConflict, StoreCorrupt
 from kfm.model.input_hash import fingerprint as fingerprint_of
 from kfm.model.records import (
@@ -28,6 +30,7 @@ from kfm.model.records import Check as CheckResult
 from kfm.model.run_state import MAIN, Fence
 from kfm.model.runs import Code, DataColumn
 from kfm.model.settings import NotYet
+from kfm.model.windows import SNAPSHOT
 from kfm.pipelines.declaration import Pipeline
 from kfm.ports import Objects, Retrying
 from kfm.ports import Source as Upstream
@@ -40,6 +43,7 @@ from kfm.runs.fetch import fetch_all
 from kfm.runs.kernel import Kernel
 from kfm.runs.nodes import TRANSFORM, Nodes
 from kfm.runs.transform import Context, Input, conduct, own_branch, publish_as_fetched, run_pipeline
+from kfm.sources.dataset import DatasetSource
 from kfm.sources.source_kinds import answers_empty
 
 if TYPE_CHECKING:
@@ -52,6 +56,7 @@ Head = tuple[Promotion, Manifest] | None
 class Discovered(Record, frozen=True):
     found: tuple[Found, ...]
     fingerprint: str
+    pins: tuple[InputPin, ...] = ()  # of a derived dataset: the versions that it is made of
     answers_empty: bool = False  # upstream itself says so where there is nothing
 
 
@@ -63,6 +68,8 @@ class PreparedVersion(Record, frozen=True):
     report: ValidationReport | None  # None: no contract was declared
     staged: Staged
     branch: str | None = None  # where the nodes of its pipeline worked
+    pins: tuple[InputPin, ...] = ()
+    arrived_ms: int = 0  # when what it is made from was seen first
     found: Literal["data", "empty", "absent"] = "data"  # at upstream
 
 
@@ -72,7 +79,12 @@ def discover(upstream: Upstream, subject: RunSubject) -> Discovered:
     for each in found:
         if by_path.setdefault(each.path, each.uri) != each.uri:
             raise PathConflict(f"{each.path} would hold {by_path[each.path]} and {each.uri}.")
-    return Discovered(found=found, fingerprint=fingerprint_of(found), answers_empty=answers_empty(upstream))
+    return Discovered(
+        found=found,
+        fingerprint=fingerprint_of(found),
+        pins=upstream.pins if isinstance(upstream, DatasetSource) else (),
+        answers_empty=answers_empty(upstream),
+    )
 
 
 def not_yet_of(error: KfmError, subject: RunSubject) -> NotYet | None:
@@ -111,15 +123,18 @@ def prepare(
     nodes: Nodes,
     *,
     run_id: str,
+    arrived_ms: int,
     fence: Fence | None = None,
 ) -> PreparedVersion:
+    """`arrived_ms`: what a snapshot is dated by, where its inputs have no times of their own."""
     fetched = _fetch(kernel, upstream, discovered.found, objects, log, check, nodes)
     seen = tuple(replace(each.found, checksum=f"sha256:{each.sha256}", size=each.size) for each in fetched)
-    nodes.learn(inputs=seen)
+    nodes.learn(inputs=seen, pins=discovered.pins)
 
     nodes.begin(TRANSFORM, discovered.fingerprint)
-    nodes.learn(inputs=seen)
-    pipeline = subject.source.pipeline
+    nodes.learn(inputs=seen, pins=discovered.pins)
+    # A derived dataset is made of all its inputs, or not at all.
+    pipeline = subject.source.pipeline if not missing_of(discovered.pins) else None
     function = kernel.load_pipeline(pipeline) if pipeline else publish_as_fetched
     log.step("pipeline", pipeline or "publish as fetched")
     context = Context(
@@ -162,9 +177,13 @@ def prepare(
     state = _run_state(subject, run_id, discovered.fingerprint, report)
     return PreparedVersion(
         fingerprint=discovered.fingerprint,
-        item=_item(subject, staged.assets, objects, state) if staged.assets else None,
+        item=_item(subject, staged.assets, objects, state, _as_of(seen, arrived_ms))
+        if staged.assets
+        else None,
         report=report,
         staged=staged,
+        pins=discovered.pins,
+        arrived_ms=arrived_ms,
         branch=own_branch(run_id) if isinstance(function, Pipeline) else None,
         found=_found(discovered, fetched, staged),
     )
@@ -234,7 +253,19 @@ def _run_state(
     )
 
 
-def _item(subject: RunSubject, assets: tuple[Asset, ...], objects: Objects, run_state: PublishedRun) -> Item:
+def _as_of(seen: Sequence[Found], arrived_ms: int) -> tuple[int, int]:
+    """The oldest and the newest time of the inputs; where one has none, when they arrived."""
+    times = [one.modified_ms for one in seen if one.modified_ms is not None]
+    return (min(times), max(times)) if times and len(times) == len(seen) else (arrived_ms, arrived_ms)
+
+
+def _item(
+    subject: RunSubject,
+    assets: tuple[Asset, ...],
+    objects: Objects,
+    run_state: PublishedRun,
+    as_of: tuple[int, int],
+) -> Item:
     return Item(
         id=item_id(subject.source.id, subject.window, subject.work.partition),
         source_id=subject.source.id,
@@ -244,6 +275,7 @@ def _item(subject: RunSubject, assets: tuple[Asset, ...], objects: Objects, run_
         assets=assets,
         bbox=bbox_of(assets, objects.open),
         run_state=run_state,
+        as_of=as_of if subject.window == SNAPSHOT else UNSET,
     )
 
 
@@ -268,7 +300,7 @@ def _validate(
             mine,
             objects.open,
             now_ms=kernel.clock.now_ms(),
-            window=subject.window,
+            window=None if subject.window == SNAPSHOT else subject.window,
             show_values=public,
         )
         checks += report.checks

@@ -8,6 +8,7 @@ from kfm.model.arrival import not_yet_error
 from kfm.model.errors import KfmError
 from kfm.model.gates import GateDecision, refusal
 from kfm.model.records import GateResult, Manifest, Promotion, Run, ValidationReport
+from kfm.model.windows import SNAPSHOT
 from kfm.ports import Source as Upstream
 from kfm.publish.manifest import merge
 from kfm.publish.publisher import NoopPublisher, Trace
@@ -159,6 +160,7 @@ def _plan(
             Unrecorded(kernel.guard),
             # The run that would do it: what is published names it.
             run_id=subject.new_run(revision, run.start_time_ms).run_id,
+            arrived_ms=run.start_time_ms,
         )
         publisher.noop_guard()
     finally:
@@ -193,7 +195,8 @@ def make_plan(
         gates=gates,
         targets=kernel.reached(subject.dataset),
         kfm_version=__version__,
-        made_at_ms=kernel.clock.now_ms(),
+        # What is bound by the plan is dated by it.
+        made_at_ms=prepared.arrived_ms if subject.window == SNAPSHOT else kernel.clock.now_ms(),
     )
 
 

@@ -161,7 +161,10 @@ def output_version(
 
 def _definition(source: SourceSettings) -> dict[str, Any]:
     plain = msgspec.to_builtins(source)
-    return {name: plain[name] for name in _DECISIVE}
+    made_of = (
+        {"datasets": plain["datasets"]} if source.datasets else {}
+    )  # versions of before have no such field
+    return {name: plain[name] for name in _DECISIVE} | made_of
 
 
 def _digest(data: bytes) -> str:

@@ -693,7 +693,7 @@ def targets_of(settings: Settings, approval: Approval, plan: RunPlan | None) -> 
 
     found: Iterable[ReachedTarget] = ()
     dataset = settings.declared(approval.dataset_id)
-    if plan is not None and plan.header.targets is not msgspec.UNSET:
+    if plan is not None and not isinstance(plan.header.targets, msgspec.UnsetType):
         found = plan.header.targets
     elif dataset is not None:
         found = reached(settings, settings, dataset)

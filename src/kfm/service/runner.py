@@ -19,6 +19,7 @@ from kfm.config.live import LiveConfig
 from kfm.db.connection import place_of
 from kfm.decoders import prepare_decoders
 from kfm.lineage.collectors import deliver
+from kfm.model.derived import derived_sources
 from kfm.model.errors import LEDGER, BackendUnavailable, KfmError, outage_of
 from kfm.model.quantities import counted
 from kfm.model.records import Record, Run
@@ -29,6 +30,7 @@ from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.periodic import PeriodicTask, run_due
 from kfm.runs import plan as plans
 from kfm.runs.artifacts import leave_provenance
+from kfm.runs.derived_changes import follow_changes
 from kfm.runs.kernel import RunReport
 from kfm.service.dispatcher import CLAIM_MS, Dispatcher, run_request_of
 from kfm.service.incidents import deliver_incidents
@@ -44,6 +46,7 @@ IDLE_MS_MAX = 1_000
 TROUBLE_MS = 1_000
 TROUBLE_MS_MAX = 30_000
 RECOVER_MS = 2_000
+FOLLOW_MS = 1_000
 DELIVER_MS = 5_000
 OVERDUE_MS = 60_000
 SEAL_MS = 60_000
@@ -59,6 +62,7 @@ class ServiceOptions(Record, frozen=True):
     schedules: bool = True
     runs: bool = True
     worker: bool = True
+    changes: bool = True  # of datasets, that others are made of
     part: RequestPart = "all"  # of the requests, that its runners work off
 
 
@@ -232,6 +236,8 @@ class ServiceThreads:
             self._thread("claims", self._keeper)
             self._thread("recovery", self._recovery)
             self._thread("evidence", self._maintenance)
+            if self._options.changes and derived_sources(self._loaded.settings):
+                self._thread("changes", self._follower)
         if self._options.schedules:
             self._thread("schedules", self._scheduler)
         if self._options.worker and self._loaded.settings.ingest.queues:
@@ -344,6 +350,14 @@ class ServiceThreads:
             recover(app)
             self._well()
             self._stop.wait(RECOVER_MS / 1000)
+
+    def _follower(self, app: App) -> None:
+        """Asks for derived windows whose inputs have changed."""
+        while not self._stop.is_set():
+            if follow_changes(app):
+                self.wake()
+            self._well()
+            self._stop.wait(FOLLOW_MS / 1000)
 
     def _scheduler(self, app: App) -> None:
         from kfm.service.scheduler import make_scheduler

@@ -64,12 +64,13 @@ class Scheduler:
         late_ms: int,
         actor: str,
         is_touched: Callable[[str, int, int], bool] | None = None,
-        grounds: Callable[[str], str] | None = None,
+        grounds: Callable[[], Callable[[str], str]] | None = None,
     ) -> None:
         """`is_touched`: has any run looked at this window of a source? None: windows are left as they are.
-        `grounds`: what the gates of a source decide by, as a digest; None: it never changes."""
+        `grounds`: what the gates of each source decide by now, as a digest; None: it never changes."""
         self._is_touched = is_touched
-        self._grounds = grounds
+        self._read_grounds = grounds
+        self._grounds: Callable[[str], str] | None = None  # as they were when the step began
         self._grounds_seen: dict[str, str] = {}  # of each schedule, when we looked at it last
         self._states = states
         self._requests = requests
@@ -87,6 +88,7 @@ class Scheduler:
     def step(self) -> int:
         """Account for what has come; how many requests were opened. Trouble with one stops no other."""
         now_ms = self._now_ms()  # once: a ledger's clock may be far away
+        self._grounds = self._read_grounds() if self._read_grounds is not None else None
         states, opened = self._states.states(), 0
         for schedule in self._schedules:
             try:
@@ -127,6 +129,8 @@ class Scheduler:
                     break
                 if not _is_catching_up(unsettled):  # no more than are worked off
                     step = self._with_left(schedule, source, step)
+                if step.requests and self._grounds is not None:
+                    step = replace(step, state=replace(step.state, grounds=self._grounds(schedule.source)))
                 if not self._states.account(step):
                     # Another process was faster: the next step sees its decision.
                     self._due_ms.pop(schedule.id, None)
@@ -299,22 +303,32 @@ def make_scheduler(app: App, schedules: Sequence[Schedule]) -> Scheduler:
     )
 
 
-def _grounds_of(app: App) -> Callable[[str], str]:
-    """What the gates of a source decide by: switches, policies, and its dataset as it is declared."""
-    kernel, declared = app.kernel, {one.id: one for one in app.settings.sources}
+def _grounds_of(app: App) -> Callable[[], Callable[[str], str]]:
+    """What the gates of each source decide by: switches, policies, its dataset as it is declared. Read once
+    for a step; a digest is made when something has changed."""
+    kernel, declared = app.kernel, {one.id: one.dataset for one in app.settings.sources}
+    known: dict[str, tuple[object, str]] = {}
 
-    def grounds(source_id: str) -> str:
-        source = declared.get(source_id)
-        dataset = kernel.dataset_now(source.dataset) if source is not None else None
-        document = {
-            "kfm": GROUNDS_TAG,
-            "policy_epoch": kernel.store.policy_epoch(),
-            "policies": kernel.policies.bundle_id,
-            "dataset": to_builtins(dataset) if dataset is not None else None,
-        }
-        return key_of(document)
+    def now() -> Callable[[str], str]:
+        epoch = kernel.store.policy_epoch()
 
-    return grounds
+        def grounds(source_id: str) -> str:
+            dataset_id = declared.get(source_id)
+            dataset = kernel.dataset_now(dataset_id) if dataset_id is not None else None
+            facts = (epoch, kernel.policies.bundle_id, dataset)
+            if source_id not in known or known[source_id][0] != facts:
+                document = {
+                    "kfm": GROUNDS_TAG,
+                    "policy_epoch": epoch,
+                    "policies": kernel.policies.bundle_id,
+                    "dataset": to_builtins(dataset) if dataset is not None else None,
+                }
+                known[source_id] = (facts, key_of(document))
+            return known[source_id][1]
+
+        return grounds
+
+    return now
 
 
 class Timetable:
@@ -380,10 +394,12 @@ def run_due(
     """Account for the scheduled times that have come, work off the requests that are due, promised attempts
     included, and return when each of these has ended or was put off. `on_ended` gets each as it ends, and
     whether an attempt was made in vain."""
+    from kfm.runs.derived_changes import follow_changes
     from kfm.service.overdue import mark_overdue
     from kfm.service.runner import recover
 
     make_scheduler(app, schedules).step()
+    follow_changes(app)
     recover(app)
     due = _due(app)
     ended = work_off(app, due, on_ended) if due else []
@@ -408,7 +424,9 @@ def work_off(
     """Run what is due until each of these requests has ended or was put off; those that ended."""
     from kfm.service.runner import ServiceOptions, ServiceThreads
 
-    service = ServiceThreads(app.loaded, ServiceOptions(schedules=False, worker=False), app.another)
+    service = ServiceThreads(
+        app.loaded, ServiceOptions(schedules=False, worker=False, changes=False), app.another
+    )
     reader, ended = app.ledger.request_reader(), []
     waiting = {one.request_id: one for one in due}
     service.start()

@@ -18,6 +18,7 @@ from kfm.model.errors import LimitExceeded, UpstreamUnavailable
 from kfm.model.records import Found, Window
 from kfm.model.settings import Limits, SourceSettings
 from kfm.model.templates import render
+from kfm.model.windows import SNAPSHOT
 from kfm.sources.placement import (
     PathPattern,
     StreamDownload,
@@ -96,6 +97,8 @@ class FilesSource:
             media_type=media_type(relpath),
             size=read,
             checksum=f"sha256:{digest.hexdigest()}",
+            # Without windows nothing else says what time the content is of. It decides nothing.
+            modified_ms=status.st_mtime_ns // 1_000_000 if window == SNAPSHOT else None,
         )
 
     def _opened(self, relpath: str, *, judged: bool = False) -> tuple[int, os.stat_result]:

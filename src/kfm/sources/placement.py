@@ -11,7 +11,7 @@ from kfm.model.errors import ConfigError, LimitExceeded, PathConflict
 from kfm.model.records import Found, Window
 from kfm.model.settings import Limits, SourceSettings
 from kfm.model.templates import Fields, render, safe_path
-from kfm.model.times import rfc3339
+from kfm.model.times import is_all_time, rfc3339
 
 SHORTEST_DAY_MS = 23 * 3_600_000
 
@@ -31,14 +31,14 @@ def published_path(source: SourceSettings, window: Window, relpath: str, default
     """The path by the source's template; without one, as it stands upstream.
 
     Where windows add up (`mode: merge`), each gets a folder of its own, or tomorrow's file would
-    meet today's at the same path.
+    meet today's at the same path. A source without windows has one place for all that it gives.
     """
     name = relpath.rpartition("/")[2]
     fields = msgspec.structs.replace(place_fields(source, window), name=name, relpath=relpath)
     if source.path is not None:
         return safe_path(render(source.path, fields))
     place = default or relpath
-    if source.mode == "replace":
+    if source.mode == "replace" or is_all_time(window.start_ms, window.end_ms):
         return safe_path(place)
     whole_days = window.end_ms - window.start_ms >= SHORTEST_DAY_MS
     folder = (

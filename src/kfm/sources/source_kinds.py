@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PATH_MASK = "redacted"  # some readers of published paths take stars for patterns
 GROUP = "kfm.sources"
-KINDS = ("files", "http", "bucket", "sync")
+KINDS = ("files", "http", "bucket", "dataset", "sync")
 
 
 def answers_empty(source: ports.Source) -> bool:
@@ -123,13 +123,16 @@ class Tools(msgspec.Struct, frozen=True, kw_only=True):
     resolve_secret: Callable[[str], str]
     resolve_path: Callable[[str], str]
     limits: Limits = Limits()
+    head: Any = None  # Callable[[str], tuple[Promotion, Manifest] | None]: the version that a dataset shows
+    objects: Any = None  # Callable[[], ports.Objects]: where the bytes of versions are
+    public_name: Any = None  # Callable[[str], str]: of a dataset; a masked one by its mask
     circuit_guard: Any = None  # Callable[[SourceSettings, Tools], Tools]: tools behind its circuit
 
 
 def make_source(source: SourceSettings, settings: Settings, tools: Tools) -> ports.Source:
     """The source behind the settings. A plugin is called as factory(source, tools)."""
     limits = tools.limits
-    if tools.circuit_guard is not None and source.kind not in ("files", "sync"):
+    if tools.circuit_guard is not None and source.kind not in ("files", "dataset", "sync"):
         tools = tools.circuit_guard(source, tools)
     if source.kind == "files":
         from kfm.sources.files import FilesSource
@@ -150,6 +153,10 @@ def make_source(source: SourceSettings, settings: Settings, tools: Tools) -> por
             return bucket
 
         return BucketSource(source, connect, tools.guard, limits)
+    if source.kind == "dataset":
+        from kfm.sources.dataset import DatasetSource
+
+        return DatasetSource(source, tools.head, tools.objects(), limits, tools.public_name or str)
     if source.kind == "sync":
         direct = [settings.source(member) for member in source.members]
         if any(member.kind == "sync" for member in direct):

@@ -202,6 +202,18 @@ class FakeLedger:
             )
         return found
 
+    def change_reader(self) -> Any:
+        """Nothing was withdrawn, rolled back or renamed."""
+        return SimpleNamespace(
+            newest=lambda *_: None,
+            withdrawals=lambda *_: [],
+            target_withdrawals=lambda *_: [],
+            changes=lambda *_, **__: [],
+        )
+
+    def silences(self) -> list[Any]:
+        return []
+
     def schedule_reader(self) -> Any:
         return SimpleNamespace(states=dict)
 

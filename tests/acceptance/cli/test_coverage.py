@@ -21,7 +21,7 @@ environment: test
 datasets:
   - id: levels
     domain: hydrology
-    rights: {license: LICENSE, care: {label: Public}}
+    rights: {license: CC0-1.0, care: {label: Public}}
   - id: other
     rights: {license: CC0-1.0, care: {label: Public}}
 sources:
@@ -34,8 +34,8 @@ EXPECTED = ", expect: {from: '2026-01-01', within: P1D}"
 DAYS = ("2026-01-01", "2026-01-02", "2026-01-03")
 
 
-def configured(project: Path, licence: str = "CC0-1.0", expect: str = "") -> None:
-    (project / "kfm.yml").write_text(CONFIG.replace("LICENSE", licence).replace("EXPECT", expect))
+def configured(project: Path, expect: str = "") -> None:
+    (project / "kfm.yml").write_text(CONFIG.replace("EXPECT", expect))
     (project / "elsewhere").mkdir(exist_ok=True)
 
 
@@ -52,13 +52,14 @@ def health(kfm: Kfm) -> dict[str, Any]:
 
 @pytest.mark.req("DAT-1")
 def test_refused_windows_are_never_all_clear(kfm: Kfm, project: Path) -> None:
-    """A licence refuses three windows; once it is put right, each is still missed by name."""
-    configured(project, "CC-BY-NC-4.0")
+    """A switch refuses three windows; once it is lifted, each is still missed by name."""
+    configured(project)
+    kfm("switch", "set", "paused", "--dataset", "levels", "--rationale", "repairs")
     for day in DAYS:
         assert kfm("run", "--source", "daily", "--window", f"{day}/P1D").code == 3
-    configured(project)
+    kfm("switch", "set", "running", "--dataset", "levels", "--rationale", "done")
     first = kfm("status").out.splitlines()[0]
-    assert first.startswith("failing: dataset levels: 3 windows refused (licence)")
+    assert first.startswith("failing: dataset levels: 3 windows refused (switch)")
     assert health(kfm)["windows"] == {"refused": 3}
     deliver(project, *DAYS)
     assert kfm("run", "--missing", "levels", "--yes").code == 0
@@ -103,7 +104,8 @@ def test_a_hole_under_newer_data_keeps_the_dataset_incomplete(kfm: Kfm, project:
 @pytest.mark.req("DAT-1")
 def test_ten_thousand_newer_no_ops_change_nothing_about_another(kfm: Kfm, project: Path) -> None:
     """Neither its last run nor its blockers nor its health are lost below what another source did."""
-    configured(project, "CC-BY-NC-4.0")
+    configured(project)
+    kfm("switch", "set", "paused", "--dataset", "levels", "--rationale", "repairs")
     kfm("run", "--source", "daily", "--window", "2026-01-01/P1D")
     before = kfm("status", "--json").document
     explained = kfm("explain", "levels").out
@@ -136,7 +138,7 @@ def test_ten_thousand_newer_no_ops_change_nothing_about_another(kfm: Kfm, projec
         document["datasets"][0]["health"]["lag_ms"] = 0
     assert after["datasets"][0] == before["datasets"][0]
     assert kfm("explain", "levels").out == explained
-    assert "licence" in explained
+    assert "1 window refused (switch)" in explained
 
 
 def _opened(project: Path) -> Any:

@@ -62,6 +62,18 @@ def test_one_incident_window_by_window(expecting: Inside) -> None:
     assert look(expecting) == 0
 
 
+def test_a_window_that_is_expected_again_is_told_again(expecting: Inside) -> None:
+    """Dismissed by mistake: once that is undone, it is overdue as before."""
+    look(expecting)
+    window = f"{day(3)}/P1D"
+    expecting.kfm("dismiss", "levels", window, "--rationale", "the gauge was away", "--yes")
+    assert day(3) not in subjects(expecting)
+    undone = expecting.kfm("dismiss", "levels", window, "--undo", "--rationale", "it was not", "--yes")
+    assert undone.code == 0, undone.err
+    look(expecting)
+    assert day(3) in subjects(expecting)
+
+
 def test_without_a_service(expecting: Inside) -> None:
     """`kfm schedule run-due` looks, too."""
     expecting.write("cron.yml", "version: 1\nschedules: []\n")

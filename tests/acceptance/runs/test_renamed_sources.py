@@ -121,8 +121,7 @@ def test_schedules_and_syncs_name_it_by_any_name(moved: Inside) -> None:
     )
     more += "dataset: levels, kind: files, folder: other}"
     moved.configure(
-        source="{id: city, formerly: [city-api], dataset: levels, kind: files, folder: incoming}"
-        + more
+        source="{id: city, formerly: [city-api], dataset: levels, kind: files, folder: incoming}" + more
     )
     for name in ("city", "city-api"):
         moved.write("cron.yml", f"schedules:\n  - {{id: daily, source: {name}, cron: '0 3 * * *'}}\n")

@@ -202,7 +202,7 @@ def test_an_approval_shows_and_binds_the_targets(desk: Desk) -> None:
     assert desk.as_("bob", "approvals", "approve", request, "--rationale", "council").code == 0
     desk.targets("open: care: [public, restricted]", "vault: datasets: [nests]")
     stopped = desk.as_("ann", "run", *WINDOW, "--json")
-    assert stopped.result["error"]["code"] == "KFM301", stopped
+    assert stopped.result["error"]["code"] == "KFM311", stopped  # another request waits
     assert desk.wire.tells(*SECRETS) == []
     desk.targets("open", "vault: datasets: [nests]")
     assert desk.as_("ann", "run", *WINDOW, "--json").result["word"] == "published"

@@ -31,6 +31,7 @@ people:
   - {subject: rea, roles: [read], tokens: ["sha256:%s"]}
   - {subject: bob, roles: [approve], tokens: ["sha256:%s"]}
 """
+TARGET = "publish:\n  - {kind: local, name: council, path: shown, datasets: [barrows]}\n"
 DATASET = """\
   - {id: barrows, rights: {license: CC0-1.0, care: {label: Restricted, level: restricted}}}
 sources:
@@ -43,7 +44,11 @@ def project(tmp_path: Path) -> Path:
     make(folder)
     hashes = [sha256(token.encode()).hexdigest() for token in (OPERATOR, READER, APPROVER)]
     text = (folder / "kfm.yml").read_text().replace("sources:\n", DATASET, 1)
-    (folder / "kfm.yml").write_text(text + SOURCE % (getpass.getuser(), *hashes))
+    sources, publish, rest = text.partition("publish:\n")
+    if publish:
+        text = sources + TARGET + rest
+    people = SOURCE % (getpass.getuser(), *hashes)
+    (folder / "kfm.yml").write_text(text + people + ("" if publish else TARGET))
     (folder / "cron.yml").write_text(CRON)
     return folder
 
@@ -83,11 +88,13 @@ def test_a_schedule_waits_for_a_person(project: Path) -> None:
         one = f"/api/v1/approvals/{asked['request_id']}"
         shown = served.get(one, headers=bearer(APPROVER)).json()
         assert shown["request"]["dataset_id"] == "barrows"
-        assert shown["request"]["targets"]
+        assert shown["request"]["targets"] == ["council shown"]
         assert any("barrows from barrow" in line for line in shown["preview"])
         hidden = served.get(one, headers=bearer(READER))
         assert "barrow" not in hidden.text
-        page = served.get(f"/console/requests/{asked['subject']}", headers=bearer(APPROVER))
+        with httpx.Client(base_url=f"{served.url}/console/", timeout=20) as browser:
+            assert browser.post("sign-in", data={"token": APPROVER}).status_code == 303
+            page = browser.get(f"requests/{asked['subject']}")
         assert page.status_code == 200, page.text
         assert "barrows" in page.text
         assert f"kfm approvals approve {asked['request_id']}" in page.text

@@ -43,7 +43,7 @@ class World:
             late_ms=60_000,
             actor="serve",
             is_touched=lambda _source, start_ms, _end_ms: self._day(start_ms) in self.touched,
-            grounds=lambda _source: self.grounds,
+            grounds=lambda: lambda _source: self.grounds,
         )
         self._scheduler.step()
 
@@ -117,7 +117,7 @@ def test_what_is_too_old_is_let_go_once(open_store: Open) -> None:
 
 @pytest.mark.req("DAT-2")
 def test_a_day_of_hours_leaves_no_hole(open_store: Open) -> None:
-    """An hourly schedule whose service was away for a day, with the defaults: each hour is asked for, once."""
+    """An hourly schedule, its service away for a day, with the defaults: each hour is asked for, once."""
     world = World(open_store(), Schedule(id="h", source="s", cron="5 * * * *"), HOURLY)
     world.at(0.01)
     asked = world.at(1.01)
@@ -173,6 +173,19 @@ def test_what_a_gate_refused_comes_when_its_grounds_change(open_store: Open) -> 
     assert world.at(2.34) == [-1, 0, 1]
     world.grounds = "a switch"
     assert world.at(2.35) == []
+
+
+@pytest.mark.req("DAT-2")
+def test_what_a_person_rejected_does_not_come_back(open_store: Open) -> None:
+    """A window whose approval a person rejected is not asked for by itself, whatever was refused since."""
+    world = World(open_store(), Schedule(id="r", source="s", cron="0 6,12 * * *"))
+    world.outcome = "rejected"
+    assert world.at(0.2502) == [-1]
+    world.touched.clear()
+    world.outcome = "refused"
+    assert world.at(0.5002) == [-1]
+    world.grounds, world.outcome = "other rights", "success"
+    assert world.at(0.6) == []
 
 
 @pytest.mark.req("DAT-2")

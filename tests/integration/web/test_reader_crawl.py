@@ -54,6 +54,7 @@ def subjects(world: HiddenWorld) -> dict[str, list[str]]:
         "incident_id": world.lists("/incidents?all=true", "incidents", "incident_id"),
         "wal_id": world.lists("/units", "units", "wal_id"),
         "schedule_id": [*masks, "burial-weekly", "relic-nightly"],
+        "dataset_id": [*masks, *GUESSES],
         "invocation_id": calls,
         "request_id": [
             *world.lists("/requests", "requests", "request_id"),

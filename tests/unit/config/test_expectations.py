@@ -45,7 +45,9 @@ def problem(tmp_path: Path, rule: str, kind: str = "kind: files\n    folder: inc
         ("expect: {rows_min: 0}", "`rows_min` must be at least 1"),
         ("not_yet: [404]", "a source of kind `files` has no HTTP status"),
         ("not_yet: [empty, empty]", "names `empty` twice"),
-        ("not_yet: [gone]", "not_yet"),
+        ("not_yet: [gone]", "`not_yet[0]` must be `empty` or `unchanged`, not `gone`"),
+        ("not_yet: [emty]", "did you mean `empty`?"),
+        ("not_yet: [1.5]", "must be a whole number"),
     ],
 )
 def test_refused(tmp_path: Path, rule: str, told: str) -> None:
@@ -74,3 +76,8 @@ def test_taken(tmp_path: Path) -> None:
     """The forms that the reference shows are taken."""
     rule = 'expect: {by: "08:00", within: P2D, every: P1D, rows_min: 10, from: 2026-01-31}'
     assert problem(tmp_path, rule) is None
+
+
+def test_a_word_is_no_problem_beside_another(tmp_path: Path) -> None:
+    """Of a file with one mistake only that one is told."""
+    assert "not_yet" not in (problem(tmp_path, "not_yet: [empty]\n    retry: 5") or "")

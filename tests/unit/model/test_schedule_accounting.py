@@ -181,6 +181,21 @@ def test_while_each_waits_for_a_retry(overlap: Overlap) -> None:
     assert [one.cancel for one in book.requests.values()] == [None] * 4
 
 
+@pytest.mark.req("DAT-2")
+@pytest.mark.parametrize("overlap", ["skip", "queue-one", "cancel-older"])
+def test_while_data_has_not_come(overlap: Overlap) -> None:
+    """A window that is waited for is not asked for twice by its own schedule, and keeps no other waiting."""
+    schedule = every(HOUR_MS, overlap=overlap)
+    book = seen(schedule)  # at 20 h: windows are days
+    for hour in range(1, 7):
+        book.look(schedule, NOW_MS + hour * HOUR_MS)
+        for request_id, request in book.requests.items():
+            book.requests[request_id] = replace(request, blocked_by="not-yet")
+    became = book.became(schedule, NOW_MS + 1, NOW_MS + 6 * HOUR_MS + 1)
+    assert became == ["request", "skipped", "skipped", "request", "skipped", "skipped"]
+    assert [one.cancel for one in book.requests.values()] == [None, None]
+
+
 def test_several_on_time_at_once() -> None:
     """After a hiccup of some seconds, overlap holds among what comes together, too."""
     for overlap, expected in [

@@ -106,7 +106,7 @@ def test_an_attempt_is_bound_to_its_targets() -> None:
 
 def test_an_address_is_named_without_its_secrets() -> None:
     """Plans and approvals are read by others."""
-    target = Target(kind="stac", url="https://ann:hush@stac.example/api?token=hush")
+    target = Target(kind="stac", url="https://ann:s3cr3t@stac.example/api?token=s3cr3t")
     dataset = DatasetSettings(id="levels", rights=Rights(license="CC0-1.0", care=Care(label="L")))
     chosen = Settings(datasets=(dataset,), publish=(target,))
-    assert "hush" not in reached_text(reached(chosen, chosen, dataset))
+    assert "s3cr3t" not in reached_text(reached(chosen, chosen, dataset))

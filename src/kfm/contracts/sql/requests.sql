@@ -88,7 +88,7 @@ WHERE r.schedule_id = :schedule_id
     WHERE q.source_id = r.source_id AND q.window_start_ms = r.window_start_ms AND q.window_end_ms = r.window_end_ms
       AND q.request_id <> r.request_id
       AND (q.accepted_at_ms > r.accepted_at_ms OR (q.accepted_at_ms = r.accepted_at_ms AND q.request_id > r.request_id)
-        OR q.state IN ('open', 'running', 'awaiting-approval'))
+        OR q.state IN ('open', 'running', 'awaiting-approval') OR q.outcome = 'rejected')
   )
   AND NOT EXISTS (
     SELECT 1 FROM runs t

@@ -40,6 +40,16 @@ FROM runs WHERE source_id = :source_id AND window_start_ms = :window_start_ms AN
   AND COALESCE(partition_key, '') = :partition_key AND status = 'success'
 ORDER BY end_time_ms DESC, start_time_ms DESC LIMIT 1
 
+-- name: runs.newer_successes
+-- Of a source, for windows that end later, the newest first.
+SELECT
+  run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
+  trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
+  status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code,
+  error_message, force, correction, outcome
+FROM runs WHERE source_id = :source_id AND window_end_ms > :after_ms AND status = 'success'
+ORDER BY window_end_ms DESC, end_time_ms DESC, start_time_ms DESC LIMIT :row_limit
+
 -- name: runs.touched
 SELECT 1 FROM runs
 WHERE source_id = :source_id AND window_start_ms = :window_start_ms AND window_end_ms = :window_end_ms

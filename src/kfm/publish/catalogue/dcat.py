@@ -11,7 +11,7 @@ from kfm.model.keys import run_urn
 from kfm.model.records import Asset, Item, Manifest
 from kfm.model.settings import LicenceTerms, Rights
 from kfm.model.times import rfc3339
-from kfm.publish.catalogue.stac_collection import last_ms, license_url, processing_lineage, stac_license
+from kfm.publish.catalogue.stac_collection import license_url, processing_lineage, stac_license
 from kfm.publish.manifest import require_rights
 
 CONTEXT = {
@@ -61,7 +61,8 @@ def dataset(manifest: Manifest, locate: Callable[[Asset], str]) -> dict[str, Any
         document["dcterms:relation"] = {"@id": rights.local_contexts}
     if manifest.items:
         document["dcterms:temporal"] = _period(
-            min(one.window_start_ms for one in manifest.items), max(last_ms(one) for one in manifest.items)
+            min(one.interval_ms[0] for one in manifest.items),
+            max(one.interval_ms[1] for one in manifest.items),
         )
         if rhythm := _rhythm(manifest):
             document["dcat:temporalResolution"] = {"@type": "xsd:duration", "@value": rhythm[0]}
@@ -100,7 +101,7 @@ def _distribution(one: Item, asset: Asset, rights: Rights, locate: Callable[[Ass
         "dcat:mediaType": {"@id": _MEDIA_TYPES + asset.media_type.partition(";")[0].strip()},
         "dcat:byteSize": {"@type": "xsd:nonNegativeInteger", "@value": str(asset.size)},
         "dcterms:license": license_node(rights),
-        "dcterms:temporal": _period(one.window_start_ms, last_ms(one)),
+        "dcterms:temporal": _period(*one.interval_ms),
         "spdx:checksum": {
             "@type": "spdx:Checksum",
             "spdx:algorithm": {"@id": "spdx:checksumAlgorithm_sha256"},

@@ -67,9 +67,10 @@ def item(manifest: Manifest, one: Item, locate: Callable[[Asset], str]) -> dict[
         "collection": manifest.dataset_id,
         "geometry": _polygon(box) if box else None,
         "properties": {
-            "datetime": None,
-            "start_datetime": rfc3339(one.window_start_ms),
-            "end_datetime": rfc3339(last_ms(one)),
+            # A snapshot is true as of its newest part; a window is a span.
+            "datetime": rfc3339(one.interval_ms[1]) if one.is_snapshot else None,
+            "start_datetime": rfc3339(one.interval_ms[0]),
+            "end_datetime": rfc3339(one.interval_ms[1]),
             "license": stac_license(rights),
             "kfm:source_id": one.source_id,
             **rights_fields(rights),
@@ -177,11 +178,6 @@ def license_url(rights: Rights) -> str | None:
     return rights.license if urlsplit(rights.license).scheme in ("http", "https") else None
 
 
-def last_ms(one: Item) -> int:
-    """Windows are half open, STAC's end is part of the range: the last millisecond that belongs."""
-    return max(one.window_start_ms, one.window_end_ms - 1)
-
-
 def _license_links(rights: Rights) -> list[dict[str, str]]:
     links = []
     if url := license_url(rights):
@@ -194,7 +190,7 @@ def _license_links(rights: Rights) -> list[dict[str, str]]:
 
 def _extent(manifest: Manifest) -> dict[str, Any]:
     boxes = [box for one in manifest.items if (box := _box(one, manifest.rights))]
-    spans = [(one.window_start_ms, last_ms(one)) for one in manifest.items]
+    spans = [one.interval_ms for one in manifest.items]
     interval: list[str | None] = [None, None]
     if spans:
         interval = [rfc3339(min(start for start, _ in spans)), rfc3339(max(end for _, end in spans))]

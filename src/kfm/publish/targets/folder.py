@@ -11,9 +11,10 @@ from typing import Literal
 import msgspec
 
 from kfm.model.errors import StoreCorrupt, TargetUnavailable
+from kfm.model.gates import force_command
+from kfm.model.next_steps import run_command
 from kfm.model.records import Asset, Item, Manifest, Promotion
 from kfm.model.templates import safe_path
-from kfm.model.times import rfc3339
 from kfm.ports import Files, Ids, Objects
 from kfm.publish.catalogue import Tombstone, documents, in_data_folder, tombstone_of
 from kfm.system import os_trouble
@@ -192,12 +193,11 @@ def file_sha256(files: Files, path: str) -> str | None:
 
 def lost(manifest: Manifest, item: Item, error: StoreCorrupt) -> StoreCorrupt:
     """An object of a promoted version is missing or damaged: whose it is, and how it comes back."""
-    window = f"{rfc3339(item.window_start_ms)}/{rfc3339(item.window_end_ms)}"
     return StoreCorrupt(
         f"{manifest.dataset_id}, item {item.id}: {error.detail}",
         remedy="Bring the object back from a copy of the objects folder and run `kfm project`; or "
         "fetch its window again: "
-        f"`kfm run --source {item.source_id} --window {window} --force --rationale TEXT --ticket ID`.",
+        f"`{force_command(run_command(item.source_id, item.window_start_ms, item.window_end_ms))}`.",
     )
 
 

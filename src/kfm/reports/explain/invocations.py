@@ -342,7 +342,10 @@ def _asked(request: UpdateRequest) -> Sentence:
         made = f"Request {request.request_id} was made at {moment(request.accepted_at_ms)}"
         return of_request(f"{made} for its promised attempt, for {window}.", request)
     by = request.actor
-    if request.members:
+    if request.changes:
+        named_ = ", ".join(f"{name} (version {number})" for name, number in request.changes.items())
+        by = f"a change of {'dataset' if len(request.changes) == 1 else 'datasets'} {named_}"
+    elif request.members:
         by = counted(request.members, "announced object")
     elif request.kind == "cron" and request.instant_ms is not None:
         by = f"the scheduled time {moment(request.instant_ms)} of schedule {request.schedule_id}"

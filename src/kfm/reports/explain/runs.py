@@ -72,6 +72,7 @@ def explain_run(ledger: LedgerReader, run: Run, now_ms: int, settings: Settings 
         reason=run_reason(ledger, known, because),
         chain=(
             *_doing(run, now_ms),
+            *_made_of(ledger, run),
             *why,
             *tried(run, known.attempts),
             *approved(ledger, run),
@@ -174,6 +175,14 @@ def _doing(run: Run, now_ms: int) -> list[Sentence]:
             run,
         ),
     ]
+
+
+def _made_of(ledger: LedgerReader, run: Run) -> list[Sentence]:
+    """The versions of other datasets that it read."""
+    from kfm.reports.derived import pin_text
+
+    pins = ledger.derived_reader().pins(run.run_id)
+    return [of_run(f"It read {'; '.join(map(pin_text, pins))}.", run)] if pins else []
 
 
 def why_it_ran(ledger: LedgerReader, known: RunFacts) -> tuple[str | None, list[Sentence]]:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 
 _PLACE = re.compile(r"(?P<run>[0-9A-Za-z-]+)(?:#(?P<attempt>[0-9]{1,6}))?(?:/(?P<node>[a-z_-]+))?")
+STALE_MAX = 10  # windows that are named
 SCHEDULE, PROVIDER = "schedule:", "provider:"  # say what a name is of
 _SCHEDULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _CODE = re.compile(r"(?i)kfm\d{3}", re.ASCII)
@@ -215,7 +216,7 @@ def _now(
         )
     dataset_id = wanted if of_dataset else calls[0].dataset_id if calls else run.dataset_id if run else wanted
     blocked = _blocked(ledger, ref, dataset_id, settings, now_ms)
-    first, *others = [*blocked, newest_one.reason]
+    first, *others = [*blocked, *_stale(ledger, ref, settings), newest_one.reason]
     return Explanation(
         kind=ref.type,  # type: ignore[arg-type]
         id=wanted,
@@ -250,6 +251,25 @@ def change_words(change: DatasetChange) -> str:
     what = {"rollback": f"a rollback to version {change.to_sequence}", "withdraw": "a withdrawal"}
     made = what.get(change.kind, "its retirement")
     return f"{made} by {change.actor}, because: {change.rationale.rstrip('.')}"
+
+
+def _stale(ledger: LedgerReader, ref: Ref, settings: Settings | None) -> list[Sentence]:
+    """The windows of a derived dataset or source whose inputs have changed since, the oldest first."""
+    if settings is None:
+        return []
+    from kfm.model.derived import derived_sources
+    from kfm.reports.derived import stale_of, stale_sentence
+
+    found = [
+        one
+        for source in derived_sources(settings)
+        if ref.id in (source.id, source.dataset)
+        for one in stale_of(ledger, source)
+    ]
+    sentences = [Sentence(text=stale_sentence(one), record=ref) for one in found[:STALE_MAX]]
+    if len(found) > STALE_MAX:
+        sentences.append(Sentence(text=f"And {len(found) - STALE_MAX} more windows are stale.", record=ref))
+    return sentences
 
 
 def _blocked(

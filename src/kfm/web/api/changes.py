@@ -37,12 +37,12 @@ MEANING = {
 
 def start(call: ApiCall) -> Any:
     """Accept a request for an update; a runner starts it."""
-    from kfm.model.windows import resolve_window
+    from kfm.model.windows import asked_window
 
     body, app = call.body, call.app
     source = _source(call, body.source)
     now_ms = app.store.now_ms()
-    window = resolve_window(body.window or source.window, source.time_zone, now_ms)
+    window = asked_window(body.window, source.window, source.time_zone, now_ms)
     if window.start_ms > now_ms:
         raise WindowError(f"{window.spec} begins in the future.")
     return _accepted(call, source, window, correction=body.correction, about={})

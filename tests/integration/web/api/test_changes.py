@@ -58,7 +58,7 @@ def test_each_role_and_no_other(tmp_path: Path) -> None:
     entries = world.entries("role-refused")
     assert len(entries) == min(refused, 50)
     assert {one["actor"] for one in entries} <= {"ann", "bob", "cy"}
-    assert entries[0]["subject"] == "POST /approvals/{request_id}/reject"
+    assert entries[0]["subject"] == "POST /sources/{source_id}/standing-approval"
     assert entries[0]["details"]["role"] == "approve"
 
 
