@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfm.model.branches import Swept
+from kfm.model.dataset_changes import Withdrawal
 from kfm.model.errors import LostLease, StoreCorrupt
 from kfm.model.records import Manifest, Promotion, Run
 from kfm.objects.local import LocalObjects
@@ -42,6 +43,7 @@ class Ledger:
         self.history: list[tuple[Promotion, Manifest]] = []
         self.running: list[Run] = []
         self.lost: set[str] = set()
+        self.withdrawn: list[Withdrawal] = []
 
     def promote(self, *data: bytes) -> None:
         assets = [asset(f"{number}.bin", one) for number, one in enumerate(data)]
@@ -72,6 +74,12 @@ class Ledger:
 
     def runs(self, *, status: str | None = None, limit: int = 50, **rest: Any) -> list[Run]:
         return self.running
+
+    def change_reader(self) -> Any:
+        return self
+
+    def withdrawals(self, dataset_id: str) -> list[Withdrawal]:
+        return [one for one in self.withdrawn if one.dataset_id == dataset_id]
 
 
 class Place:
