@@ -21,7 +21,12 @@ IMPORTED = {
         "reports/blockers.py",
         "reports/explain/units.py",
     },
-    "freeze_gate": {"runs/admission.py", "nodd/ingest.py", "reports/blockers.py"},
+    "freeze_gate": {
+        "runs/admission.py",
+        "nodd/ingest.py",
+        "reports/blockers.py",
+        "datasets/completeness.py",  # tells that a dataset is paused
+    },
 }
 # Facts that only a decision compares: with a time, a number, a word.
 COMPARED = {"fate", "attempts_max", "grants_max", "day_grants"}

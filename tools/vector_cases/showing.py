@@ -18,7 +18,7 @@ def _taken(given: dict[str, Any]) -> dict[str, Any]:
     dataset = msgspec.convert(given["dataset"], DatasetSettings)
     found = reached(settings, settings, dataset)
     return {
-        "targets": msgspec.to_builtins(found),
+        "targets": list(msgspec.to_builtins(found)),
         "text": reached_text(found),
         "attempt": attempt_digest(dataset, "sha256:1", found),
     }

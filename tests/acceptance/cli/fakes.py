@@ -209,7 +209,12 @@ class FakeLedger:
             withdrawals=lambda *_: [],
             target_withdrawals=lambda *_: [],
             changes=lambda *_, **__: [],
+            change=lambda *_: None,
         )
+
+    def derived_reader(self) -> Any:
+        """Nothing is made from other datasets."""
+        return SimpleNamespace(pins=lambda *_: (), windows=lambda *_: [])
 
     def silences(self) -> list[Any]:
         return []

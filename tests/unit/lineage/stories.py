@@ -246,6 +246,9 @@ class PaperLedger:
     def request_reader(self) -> Any:
         return SimpleNamespace(of_run=lambda *_: self.requests, announced=lambda *_: self.objects)
 
+    def derived_reader(self) -> Any:
+        return SimpleNamespace(pins=lambda *_: ())
+
     def run(self, run_id: str) -> Run | None:
         return self.the_run if self.the_run and self.the_run.run_id == run_id else None
 

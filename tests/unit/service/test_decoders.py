@@ -175,6 +175,7 @@ def test_a_service_prepares_decoders_before_its_threads(monkeypatch: pytest.Monk
 
     class Settings:
         serve = Serve
+        sources = ()
 
     class Loaded:
         settings = Settings
