@@ -252,6 +252,7 @@ def _apply(
     digest: str | None,
     said: tuple[str | None, str, str | None],
 ) -> int:
+    from kfm.cli.run import hand_over
     from kfm.datasets import changes
     from kfm.model.records import justified
     from kfm.runs.outcome import sweep
@@ -270,7 +271,9 @@ def _apply(
     if changes.needs_approval(app.kernel, prepared, by):
         return _ask(session, app, plan, by)
     change = changes.apply(app.kernel, prepared, by, scopes_of(app.kernel, plan.dataset_id))
-    return _receipt(session, app, plan, change)
+    code = _receipt(session, app, plan, change)
+    hand_over(session, app, ())
+    return code
 
 
 def _ask(session: CommandSession, app: Any, plan: ChangePlan, by: Any) -> int:

@@ -496,8 +496,8 @@ def run_due(session: CommandSession) -> int:
 
     Accounts for the scheduled times of all schedules until now and works off every request that is due: of
     schedules and their backfills, webhooks, announced objects and people, and the next attempts of runs that
-    failed. Ends when each of them has ended or waits for later. Where no service can stay, let the system
-    start it every minute:
+    failed. Ends when each of them has ended or waits for later, and notifications and lineage that wait were
+    sent. Where no service can stay, let the system start it every minute:
 
     \b
     * * * * * cd /srv/project && kfm schedule run-due
@@ -508,7 +508,7 @@ def run_due(session: CommandSession) -> int:
     Exit codes: 0 all went well, or nothing was due · 1 an attempt failed, also if another one is promised ·
     3 one was refused.
     """
-    from kfm.cli.run import worst
+    from kfm.cli.run import hand_over, worst
     from kfm.reports.requests import request_document
     from kfm.service.scheduler import run_due as work_off
 
@@ -528,6 +528,7 @@ def run_due(session: CommandSession) -> int:
     with session.app() as app:
         session.inform()
         work_off(app, list(known.values()), told)
+        hand_over(session, app, ())
     if session.output == "json":
         session.emit({"requests": documents}, ())
     elif not documents:

@@ -63,6 +63,7 @@ def test_refused_windows_are_never_all_clear(kfm: Kfm, project: Path) -> None:
     assert health(kfm)["windows"] == {"refused": 3}
     deliver(project, *DAYS)
     assert kfm("run", "--missing", "levels", "--yes").code == 0
+    assert kfm("status", "--json").document["lineage"]["waiting"] == 0
     assert health(kfm)["windows"] == {"published": 3}
     assert health(kfm)["state"] == "fresh"
 

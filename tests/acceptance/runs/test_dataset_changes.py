@@ -255,6 +255,13 @@ def test_versions_tell_what_made_them(filled: Inside, valid: Valid) -> None:
     assert "--lift" in said
 
 
+def test_lineage_of_a_change_does_not_wait(filled: Inside) -> None:
+    """A change sends what it tells of itself, as a run does: nothing is left for another command."""
+    assert filled.kfm("rollback", "levels", "--to", "2", "--yes", *WHY).code == 0
+    assert filled.kfm("withdraw", "levels", "--window", "2026-01-01/P1D", "--yes", *WHY).code == 0
+    assert json.loads(filled.kfm("status", "--json").out)["lineage"]["waiting"] == 0
+
+
 def test_lineage_tells_of_a_change(filled: Inside, valid: Valid) -> None:
     """OpenLineage has a start and an end of it, with the version that it made."""
     done = filled.kfm("rollback", "levels", "--to", "1", "--yes", "--json", *WHY).document

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -79,6 +80,17 @@ def test_without_a_service(expecting: Inside) -> None:
     expecting.write("cron.yml", "version: 1\nschedules: []\n")
     assert expecting.kfm("schedule", "run-due").code == 0
     assert len(subjects(expecting)) == 4
+
+
+def test_hooks_without_a_service(expecting: Inside) -> None:
+    """Where nothing but `kfm schedule run-due` is called, hooks get the incident from it, once."""
+    expecting.write("cron.yml", "version: 1\nschedules: []\n")
+    config = expecting.folder / "kfm.yml"
+    config.write_text(config.read_text() + "incidents:\n  - {kind: file, path: log/incidents.jsonl}\n")
+    for _ in range(2):
+        assert expecting.kfm("schedule", "run-due").code == 0
+    sent = (expecting.folder / "log" / "incidents.jsonl").read_text().splitlines()
+    assert [json.loads(line)["type"] for line in sent] == ["incident.opened"]
 
 
 def test_nothing_found_is_not_there(expecting: Inside) -> None:
