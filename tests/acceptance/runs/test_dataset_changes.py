@@ -235,6 +235,22 @@ def test_a_retired_dataset_ends(filled: Inside, valid: Valid) -> None:
     assert [(one["dataset_id"], one["state"]) for one in listed["datasets"]] == [("levels", "retired")]
 
 
+def test_a_person_reads_what_is_withdrawn(filled: Inside) -> None:
+    """The preview names the part, the list of versions says what each holds, lifting says how it comes back."""
+    window = ("withdraw", "levels", "--window", "2026-01-02/P1D")
+    preview = filled.kfm(*window).out
+    assert "version 3 → 4, without 2026-01-02 00:00 … 2026-01-03 00:00 UTC\n" in preview
+    assert "  out of reach  ledger: It keeps" in preview
+    assert filled.kfm(*window, "--yes", *WHY).code == 0
+    listed = filled.kfm("dataset", "show", "levels").out.splitlines()
+    assert "withdrawal by" in listed[3]
+    assert listed[4].endswith("holds withdrawn data")
+    assert listed[6].endswith("can be put back")
+    assert "kfm run --missing levels" in filled.kfm(*window, "--lift", "--yes", *WHY).err
+    assert filled.kfm("run", "--missing", "levels", "--yes").code == 0
+    assert shown(filled) == list(DAYS)
+
+
 def test_versions_tell_what_made_them(filled: Inside, valid: Valid) -> None:
     """A person who chooses a version sees which can be put back; the explanation tells of each change."""
     filled.kfm("rollback", "levels", "--to", "2", "--yes", "--json", *WHY)

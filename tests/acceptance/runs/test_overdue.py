@@ -93,6 +93,19 @@ def test_hooks_without_a_service(expecting: Inside) -> None:
     assert [json.loads(line)["type"] for line in sent] == ["incident.opened"]
 
 
+def test_a_scheduled_run_that_finds_nothing_is_not_called_published(project: Inside) -> None:
+    """What `kfm schedule run-due` says of a request is the word of its run."""
+    for path in (project.folder / "incoming").iterdir():
+        path.unlink()
+    project.write(
+        "cron.yml", 'version: 1\nschedules: [{id: daily, source: notes, cron: "0 6 * * *", time_zone: UTC}]\n'
+    )
+    span = ("--from", day(3), "--to", day(2), "--yes", "--rationale", "the gauge is back")
+    asked = project.kfm("schedule", "backfill", "daily", *span)
+    assert asked.code == 0, asked.err
+    assert project.kfm("schedule", "run-due").out.startswith("unchanged  notes")
+
+
 def test_nothing_found_is_not_there(expecting: Inside) -> None:
     """A run that found nothing is no data: its window stays overdue."""
     look(expecting)
