@@ -99,6 +99,7 @@ def _worked_off(
     session: CommandSession, app: Any, plan: Any, asked: Sequence[Any], approvals: Sequence[Any]
 ) -> int:
     from kfm.cli.run import hand_over, worst
+    from kfm.service.overdue import mark_overdue
     from kfm.service.scheduler import work_off
 
     codes: list[int] = []
@@ -127,6 +128,7 @@ def _worked_off(
     now = [ended.get(one.request_id, one) for one in asked]
     _tell_states(session, app, asked)
     code = _ended(session, plan, now, approvals, worst(codes))
+    mark_overdue(app)
     hand_over(session, app, ())
     return code
 

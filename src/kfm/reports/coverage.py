@@ -127,6 +127,8 @@ def why(one: WindowVerdict) -> str:
         return "no data came, and nothing asks for it by itself"
     if one.state == "overdue":
         return f"not there since {moment(one.due_ms)[:16]}"
+    if one.state == "refused" and one.code:
+        return f"by gate {one.code}"
     return one.code or ""
 
 

@@ -236,7 +236,7 @@ def test_a_retired_dataset_ends(filled: Inside, valid: Valid) -> None:
 
 
 def test_a_person_reads_what_is_withdrawn(filled: Inside) -> None:
-    """The preview names the part, the list of versions says what each holds, lifting says how it comes back."""
+    """The preview names the span, versions say what they hold, and lifting says how it comes back."""
     window = ("withdraw", "levels", "--window", "2026-01-02/P1D")
     preview = filled.kfm(*window).out
     assert "version 3 → 4, without 2026-01-02 00:00 … 2026-01-03 00:00 UTC\n" in preview

@@ -93,6 +93,30 @@ def test_hooks_without_a_service(expecting: Inside) -> None:
     assert [json.loads(line)["type"] for line in sent] == ["incident.opened"]
 
 
+SLOW = """\
+import time
+
+def publish(context):
+    time.sleep(1.5)
+    for entry in context.inputs:
+        context.publisher.write_file(entry.path, entry.fetched)
+"""
+
+
+def test_what_is_asked_for_is_not_overdue_meanwhile(project: Inside) -> None:
+    """`kfm run --missing` looks at its end: no hook gets what it fills, and each window that it does not is
+    overdue."""
+    project.write("slow.py", SLOW)
+    project.configure(extra=f'pipeline: "slow.py:publish", expect: {{within: PT1M, from: {day(2)}}}')
+    assert project.kfm("run", "--missing", "--yes").code == 0
+    assert (subjects(project), told(project)) == ([], 0)
+    for path in (project.folder / "incoming").iterdir():
+        path.unlink()
+    project.configure(extra=f"expect: {{within: PT1M, from: {day(4)}}}")
+    assert project.kfm("run", "--missing", "--yes").code == 0
+    assert (subjects(project), told(project)) == ([day(4), day(3)], 1)
+
+
 def test_a_scheduled_run_that_finds_nothing_is_not_called_published(project: Inside) -> None:
     """What `kfm schedule run-due` says of a request is the word of its run."""
     for path in (project.folder / "incoming").iterdir():
