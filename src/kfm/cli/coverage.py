@@ -192,6 +192,7 @@ def dismiss_command(
     """
     if not (options["rationale"] or "").strip():
         raise RationaleRequired("A window is dismissed with --rationale TEXT.")
+    from kfm.cli.run import notify_hooks
     from kfm.datasets.completeness import completeness_of
     from kfm.model.records import governance_entry, justified
     from kfm.reports.coverage import window_document
@@ -216,6 +217,7 @@ def dismiss_command(
         answer = store.undismiss(wanted, entry) if undo else store.dismiss(wanted, entry)
         _require_done(answer)
         now = completeness_of(app).coverage(dataset)
+        notify_hooks(session, app)
     chosen = {(one.source_id, one.start_ms, one.end_ms) for one in meant}
     left = [one for one in now.windows if (one.source_id, one.start_ms, one.end_ms) in chosen]
     word = "expected again" if undo else "dismissed"

@@ -12,7 +12,7 @@ from kfm.cli.options import session_options
 from kfm.cli.output import one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
 from kfm.model.errors import PlanDrifted, RationaleRequired, UsageError
-from kfm.model.quantities import counted, did_you_mean, readable_size
+from kfm.model.quantities import counted, did_you_mean, moment, readable_size
 from kfm.reports.datasets import (
     VERSIONS_MAX,
     change_document,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 NEEDS_APPROVAL, TARGET_FAILED = 3, 4
 SHOWN_MAX = 20
+_NOUNS = {"withdraw": "withdrawal", "retire": "retirement"}
 NUMBER_MAX = 10_000
 
 
@@ -55,7 +56,7 @@ def list_datasets(session: CommandSession) -> None:
     session.emit({"datasets": documents}, table(header, rows) if rows else ["no dataset"], rows=documents)
 
 
-@command.command(name="show")
+@command.command(name="show", short_help="Show a dataset's versions, newest first.")
 @click.argument("dataset_id", metavar="ID")
 @click.option("--limit", type=click.IntRange(1, NUMBER_MAX), default=VERSIONS_MAX, help="So many versions.")
 @session_options
@@ -73,10 +74,15 @@ def _dataset_lines(document: dict[str, Any]) -> list[str]:
     lines = [f"{document['dataset_id']}: {document['state']}"]
     rows: list[tuple[str, ...]] = []
     for one in document["versions"]:
-        by = short_id(one["run_id"]) if one["run_id"] else f"{one['by']} by {one_line(one['actor'] or '')}"
+        by = (
+            short_id(one["run_id"])
+            if one["run_id"]
+            else f"{_NOUNS.get(one['by'], one['by'])} by {one_line(one['actor'] or '')}"
+        )
         if one["to_version"] is not None:
             by = f"rollback to {one['to_version']} by {one_line(one['actor'] or '')}"
         note = "the head" if not rows else "can be put back" if one["can_roll_back"] else one["held_back"]
+        note = "holds withdrawn data" if note == "withdrawn" else note
         size = f"{counted(one['files'], 'file')}, {readable_size(one['bytes'])}"
         rows.append((str(one["version"]), utc(one["promoted_at"]), by, size, note or ""))
     if rows:
@@ -190,7 +196,7 @@ def withdraw_command(
     return _change(session, plan, **options)
 
 
-@command.command(name="retire")
+@command.command(name="retire", short_help="End a dataset, with a tombstone for readers.")
 @click.argument("dataset_id", metavar="ID")
 @click.option("--purge", is_flag=True, help="Also remove old versions and their bytes, for good.")
 @_change_options
@@ -252,6 +258,7 @@ def _apply(
     digest: str | None,
     said: tuple[str | None, str, str | None],
 ) -> int:
+    from kfm.cli.run import hand_over
     from kfm.datasets import changes
     from kfm.model.records import justified
     from kfm.runs.outcome import sweep
@@ -270,7 +277,9 @@ def _apply(
     if changes.needs_approval(app.kernel, prepared, by):
         return _ask(session, app, plan, by)
     change = changes.apply(app.kernel, prepared, by, scopes_of(app.kernel, plan.dataset_id))
-    return _receipt(session, app, plan, change)
+    code = _receipt(session, app, plan, change)
+    hand_over(session, app, ())
+    return code
 
 
 def _ask(session: CommandSession, app: Any, plan: ChangePlan, by: Any) -> int:
@@ -323,8 +332,12 @@ def _receipt(session: CommandSession, app: Any, plan: ChangePlan, change: Any) -
         f"  purge {one.state}  {one.place}  {counted(one.removed, 'removal')}  {one.detail}".rstrip()
         for one in purges
     ]
-    lines += [f"  out of reach  {one.what}: {one.name}: {one.detail}" for one in plan.out_of_reach]
+    lines += _out_of_reach(plan)
     session.emit({"applied": True, "plan": plan, "receipt": receipt, "exit_code": code}, lines)
+    if plan.kind == "lift":
+        session.note(
+            f"nothing comes back by itself; ask for what is missing: kfm run --missing {plan.dataset_id}"
+        )
     if plan.pauses is not None:
         session.note(
             f"paused; resume it with: kfm switch set running --dataset {plan.dataset_id} --rationale TEXT"
@@ -334,10 +347,25 @@ def _receipt(session: CommandSession, app: Any, plan: ChangePlan, change: Any) -
     return code
 
 
+def _out_of_reach(plan: ChangePlan) -> list[str]:
+    return [
+        f"  out of reach  {one.what}{f' ({one.name})' if one.name != one.what else ''}: {one.detail}"
+        for one in plan.out_of_reach
+    ]
+
+
 def _word(plan: ChangePlan) -> str:
     return {"rollback": "rolled back", "withdraw": "withdrawn", "retire": "retired", "lift": "lifted"}[
         plan.kind
     ]
+
+
+def _without(plan: ChangePlan) -> str:
+    """The part of the dataset that a withdrawal is about; nothing where it is all of it."""
+    start_ms, end_ms = plan.window_start_ms, plan.window_end_ms
+    span = f" {moment(start_ms)[:16]} … {moment(end_ms)[:16]} UTC" if start_ms is not None and end_ms else ""
+    source = f" of source {plan.source_id}" if plan.source_id else ""
+    return f", without{span or ' all'}{source}" if span or source else ""
 
 
 def plan_lines(plan: ChangePlan) -> list[str]:
@@ -349,6 +377,8 @@ def plan_lines(plan: ChangePlan) -> list[str]:
     )
     if plan.to_sequence is not None:
         made += f", with the content of version {plan.to_sequence}"
+    if plan.kind == "withdraw":
+        made += _without(plan)
     tally = plan.tally
     lines = [
         f"{plan.kind}  {plan.dataset_id}: {made}",
@@ -374,5 +404,5 @@ def plan_lines(plan: ChangePlan) -> list[str]:
             f"  purges {counted(len(purge.versions), 'version')}, {counted(purge.blobs, 'object')}, "
             f"{readable_size(purge.bytes)}, for good; {counted(purge.shared, 'object')} shared, kept"
         )
-    lines += [f"  out of reach  {one.what}: {one.name}: {one.detail}" for one in plan.out_of_reach]
+    lines += _out_of_reach(plan)
     return [*lines, f"  digest {plan.digest}"]

@@ -99,7 +99,7 @@ def asks_in_person(session: CommandSession, now: bool, rationale: str | None) ->
 )
 @click.argument("dataset", metavar="[DATASET]", required=False)
 @click.option(
-    "--missing", is_flag=True, help="Ask for all windows past their time that have no data; see below."
+    "--missing", is_flag=True, help="Ask for all windows past their time that have no data; see above."
 )
 @click.option("--from", "start", metavar="TIME", help="With --missing: only windows that end after it.")
 @click.option("--to", "end", metavar="TIME", help="With --missing: only windows that begin before it.")

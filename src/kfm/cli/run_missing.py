@@ -98,7 +98,8 @@ def _show(session: CommandSession, plan: Any) -> None:
 def _worked_off(
     session: CommandSession, app: Any, plan: Any, asked: Sequence[Any], approvals: Sequence[Any]
 ) -> int:
-    from kfm.cli.run import worst
+    from kfm.cli.run import hand_over, worst
+    from kfm.service.overdue import mark_overdue
     from kfm.service.scheduler import work_off
 
     codes: list[int] = []
@@ -126,7 +127,10 @@ def _worked_off(
         session.note(f"requested  {one.request_id}: another person has to approve it")
     now = [ended.get(one.request_id, one) for one in asked]
     _tell_states(session, app, asked)
-    return _ended(session, plan, now, approvals, worst(codes))
+    code = _ended(session, plan, now, approvals, worst(codes))
+    mark_overdue(app)
+    hand_over(session, app, ())
+    return code
 
 
 def _tell_states(session: CommandSession, app: Any, asked: Sequence[Any]) -> None:

@@ -13,7 +13,7 @@ from kfm.cli.output import between, clipped, instant, one_line, short_id, table,
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
 from kfm.model.quantities import counted, duration, moment
-from kfm.reports.state_words import of_request, of_scheduled_time
+from kfm.reports.state_words import of_scheduled_time
 
 DAY_MS = 86_400_000
 HISTORY_MAX = 1_000
@@ -496,8 +496,8 @@ def run_due(session: CommandSession) -> int:
 
     Accounts for the scheduled times of all schedules until now and works off every request that is due: of
     schedules and their backfills, webhooks, announced objects and people, and the next attempts of runs that
-    failed. Ends when each of them has ended or waits for later. Where no service can stay, let the system
-    start it every minute:
+    failed. Ends when each of them has ended or waits for later, and notifications and lineage that wait were
+    sent. Where no service can stay, let the system start it every minute:
 
     \b
     * * * * * cd /srv/project && kfm schedule run-due
@@ -508,8 +508,9 @@ def run_due(session: CommandSession) -> int:
     Exit codes: 0 all went well, or nothing was due · 1 an attempt failed, also if another one is promised ·
     3 one was refused.
     """
-    from kfm.cli.run import worst
+    from kfm.cli.run import hand_over, worst
     from kfm.reports.requests import request_document
+    from kfm.reports.runs import word_of_request
     from kfm.service.scheduler import run_due as work_off
 
     documents: list[dict[str, Any]] = []
@@ -518,7 +519,7 @@ def run_due(session: CommandSession) -> int:
     def told(request: Any, in_vain: bool) -> None:
         documents.append(request_document(request))
         codes.append(1 if in_vain else _EXIT.get(request.outcome, 0))
-        word = of_request(request.state, request.outcome, request.blocked_by)
+        word = word_of_request(app.ledger, request)
         covers = between(documents[-1]["window_start"], documents[-1]["window_end"])
         line = f"{word.ljust(9)}  {request.source_id}  {covers}  {clipped(request.reason or '')}".rstrip()
         if session.output != "json":
@@ -528,6 +529,7 @@ def run_due(session: CommandSession) -> int:
     with session.app() as app:
         session.inform()
         work_off(app, list(known.values()), told)
+        hand_over(session, app, ())
     if session.output == "json":
         session.emit({"requests": documents}, ())
     elif not documents:

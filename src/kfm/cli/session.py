@@ -115,6 +115,7 @@ class CommandSession(NamedTuple):
             )
         import click
 
+        process.data().flush()  # what it is about comes before the question, also through a pipe
         return click.confirm(question, err=True)
 
 

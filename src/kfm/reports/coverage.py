@@ -99,7 +99,8 @@ def cause_text(cause: HealthCause) -> str:
         since = f" since {moment(cause.since_ms)}" if cause.since_ms is not None else ""
         return f"paused by {cause.code}{since}" if cause.health == "paused" else "never published"
     code = f" ({cause.code})" if cause.code else ""
-    first = f", the first of {moment(cause.first_ms)[:16]}" if cause.first_ms is not None else ""
+    first = ", the first of" if cause.windows > 1 else ", of"
+    first = f"{first} {moment(cause.first_ms)[:16]}" if cause.first_ms is not None else ""
     return f"{counted(cause.windows, 'window')} {cause.state}{code}{first}"
 
 
@@ -123,9 +124,11 @@ def why(one: WindowVerdict) -> str:
             text += f", at {moment(one.at_ms)[:16]}"
         return text if not one.code else f"{text} after {one.code}"
     if one.state == "missing":
-        return "no data came, and none is asked for by itself"
+        return "no data came, and nothing asks for it by itself"
     if one.state == "overdue":
         return f"not there since {moment(one.due_ms)[:16]}"
+    if one.state == "refused" and one.code:
+        return f"by gate {one.code}"
     return one.code or ""
 
 

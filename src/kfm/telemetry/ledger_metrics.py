@@ -93,9 +93,11 @@ class Folding:
         self.tallies.forget_gauges()
         self._passes.levels(self.tallies)
         fold_units(ledger.unit_figures(), self.tallies, units)
-        self._levels(ledger, now_ms, list(datasets), version)
+        retired = {one.dataset_id for one in active(ledger.change_reader().withdrawals()) if one.retires}
+        self._levels(ledger, now_ms, [one for one in datasets if one not in retired], retired, version)
         for each in healths:
-            self._completeness(each)
+            if each.dataset_id not in retired:  # nothing is expected of it any more
+                self._completeness(each)
         return self.tallies
 
     # --- what has happened -----------------------------------------------------------
@@ -176,15 +178,14 @@ class Folding:
 
     # --- how things stand ------------------------------------------------------------
 
-    def _levels(self, ledger: LedgerReader, now_ms: int, datasets: list[str], version: str) -> None:
+    def _levels(
+        self, ledger: LedgerReader, now_ms: int, datasets: list[str], retired: set[str], version: str
+    ) -> None:
         put = self.tallies.put
         put("kfm.build.info", 1, version=version)
         open_runs: dict[str, int] = {}
         changes = ledger.change_reader()
-        retired = {one.dataset_id for one in active(changes.withdrawals()) if one.retires}
         for dataset_id in datasets:
-            if dataset_id in retired:
-                continue
             put("kfm.dataset.info", 1, dataset=self._public(dataset_id))
             open_runs[self._public(dataset_id)] = 0
         for (_, _, node), run in self._open.items():
@@ -196,7 +197,7 @@ class Folding:
         for head in ledger.heads():
             name = self._public(head.dataset_id)
             if head.dataset_id in retired:
-                self._succeeded_ms.pop(name, None)  # nothing is expected of it any more
+                self._succeeded_ms.pop(name, None)
                 continue
             if changes.change(head.run_id) is None:  # a rollback is no fresh data
                 self._succeed(name, head.promoted_at_ms)

@@ -63,6 +63,7 @@ def test_refused_windows_are_never_all_clear(kfm: Kfm, project: Path) -> None:
     assert health(kfm)["windows"] == {"refused": 3}
     deliver(project, *DAYS)
     assert kfm("run", "--missing", "levels", "--yes").code == 0
+    assert kfm("status", "--json").document["lineage"]["waiting"] == 0
     assert health(kfm)["windows"] == {"published": 3}
     assert health(kfm)["state"] == "fresh"
 
@@ -75,7 +76,9 @@ def test_an_empty_folder_is_no_data(kfm: Kfm, project: Path) -> None:
     assert kfm("run", "--source", "daily", "--window", "2026-01-01/P1D").code == 0
     assert kfm("run", "--source", "daily", "--window", "2026-01-02/P1D").code == 0
     first = kfm("status").out.splitlines()[0]
-    assert first.startswith("late: dataset levels: 1 window missing, the first of 2026-01-02 00:00")
+    assert first.startswith("late: dataset levels: 1 window missing, of 2026-01-02 00:00")
+    said = kfm("explain", "levels").out
+    assert "asked for it, and it was unchanged: Upstream has no data for this window" in said
     deliver(project, "2026-01-02")
     kfm("run", "--missing", "--yes")
     assert kfm("status").out.splitlines()[0] == "all clear"

@@ -235,6 +235,22 @@ def test_a_retired_dataset_ends(filled: Inside, valid: Valid) -> None:
     assert [(one["dataset_id"], one["state"]) for one in listed["datasets"]] == [("levels", "retired")]
 
 
+def test_a_person_reads_what_is_withdrawn(filled: Inside) -> None:
+    """The preview names the span, versions say what they hold, and lifting says how it comes back."""
+    window = ("withdraw", "levels", "--window", "2026-01-02/P1D")
+    preview = filled.kfm(*window).out
+    assert "version 3 → 4, without 2026-01-02 00:00 … 2026-01-03 00:00 UTC\n" in preview
+    assert "  out of reach  ledger: It keeps" in preview
+    assert filled.kfm(*window, "--yes", *WHY).code == 0
+    listed = filled.kfm("dataset", "show", "levels").out.splitlines()
+    assert "withdrawal by" in listed[3]
+    assert listed[4].endswith("holds withdrawn data")
+    assert listed[6].endswith("can be put back")
+    assert "kfm run --missing levels" in filled.kfm(*window, "--lift", "--yes", *WHY).err
+    assert filled.kfm("run", "--missing", "levels", "--yes").code == 0
+    assert shown(filled) == list(DAYS)
+
+
 def test_versions_tell_what_made_them(filled: Inside, valid: Valid) -> None:
     """A person who chooses a version sees which can be put back; the explanation tells of each change."""
     filled.kfm("rollback", "levels", "--to", "2", "--yes", "--json", *WHY)
@@ -253,6 +269,13 @@ def test_versions_tell_what_made_them(filled: Inside, valid: Valid) -> None:
     assert "Readers see version 5" in said
     assert "a withdrawal by" in said
     assert "--lift" in said
+
+
+def test_lineage_of_a_change_does_not_wait(filled: Inside) -> None:
+    """A change sends what it tells of itself, as a run does: nothing is left for another command."""
+    assert filled.kfm("rollback", "levels", "--to", "2", "--yes", *WHY).code == 0
+    assert filled.kfm("withdraw", "levels", "--window", "2026-01-01/P1D", "--yes", *WHY).code == 0
+    assert json.loads(filled.kfm("status", "--json").out)["lineage"]["waiting"] == 0
 
 
 def test_lineage_tells_of_a_change(filled: Inside, valid: Valid) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -79,6 +80,54 @@ def test_without_a_service(expecting: Inside) -> None:
     expecting.write("cron.yml", "version: 1\nschedules: []\n")
     assert expecting.kfm("schedule", "run-due").code == 0
     assert len(subjects(expecting)) == 4
+
+
+def test_hooks_without_a_service(expecting: Inside) -> None:
+    """Where nothing but `kfm schedule run-due` is called, hooks get the incident from it, once."""
+    expecting.write("cron.yml", "version: 1\nschedules: []\n")
+    config = expecting.folder / "kfm.yml"
+    config.write_text(config.read_text() + "incidents:\n  - {kind: file, path: log/incidents.jsonl}\n")
+    for _ in range(2):
+        assert expecting.kfm("schedule", "run-due").code == 0
+    sent = (expecting.folder / "log" / "incidents.jsonl").read_text().splitlines()
+    assert [json.loads(line)["type"] for line in sent] == ["incident.opened"]
+
+
+SLOW = """\
+import time
+
+def publish(context):
+    time.sleep(1.5)
+    for entry in context.inputs:
+        context.publisher.write_file(entry.path, entry.fetched)
+"""
+
+
+def test_what_is_asked_for_is_not_overdue_meanwhile(project: Inside) -> None:
+    """`kfm run --missing` looks at its end: no hook gets what it fills, and each window that it does not is
+    overdue."""
+    project.write("slow.py", SLOW)
+    project.configure(extra=f'pipeline: "slow.py:publish", expect: {{within: PT1M, from: {day(2)}}}')
+    assert project.kfm("run", "--missing", "--yes").code == 0
+    assert (subjects(project), told(project)) == ([], 0)
+    for path in (project.folder / "incoming").iterdir():
+        path.unlink()
+    project.configure(extra=f"expect: {{within: PT1M, from: {day(4)}}}")
+    assert project.kfm("run", "--missing", "--yes").code == 0
+    assert (subjects(project), told(project)) == ([day(4), day(3)], 1)
+
+
+def test_a_scheduled_run_that_finds_nothing_is_not_called_published(project: Inside) -> None:
+    """What `kfm schedule run-due` says of a request is the word of its run."""
+    for path in (project.folder / "incoming").iterdir():
+        path.unlink()
+    project.write(
+        "cron.yml", 'version: 1\nschedules: [{id: daily, source: notes, cron: "0 6 * * *", time_zone: UTC}]\n'
+    )
+    span = ("--from", day(3), "--to", day(2), "--yes", "--rationale", "the gauge is back")
+    asked = project.kfm("schedule", "backfill", "daily", *span)
+    assert asked.code == 0, asked.err
+    assert project.kfm("schedule", "run-due").out.startswith("unchanged  notes")
 
 
 def test_nothing_found_is_not_there(expecting: Inside) -> None:

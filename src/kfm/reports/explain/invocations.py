@@ -24,7 +24,7 @@ from kfm.reports.explain.sentences import (
     of_run,
 )
 from kfm.reports.requests import NAMED_MAX, named
-from kfm.reports.runs import word_of_run
+from kfm.reports.runs import has_promoted, word_of_run
 from kfm.reports.state_words import of_waiting
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def is_unchanged(call: Invocation) -> bool:
 def call_chain(
     ledger: LedgerReader, call: Invocation, run: Run | None, links: Sequence[ChainLink]
 ) -> list[Sentence]:
-    sentences = [asked(call)]
+    sentences = [asked(call, promoted=run is None or has_promoted(ledger, run.run_id))]
     sentences.append(
         of_call(f"It came as trigger {call.trigger_type}, with key {call.idempotency_key}.", call)
     )
@@ -121,22 +121,23 @@ def call_chain(
     return sentences + governed(links)
 
 
-def asked(call: Invocation) -> Sentence:
-    """Who, when, why, and how that ended."""
+def asked(call: Invocation, *, promoted: bool) -> Sentence:
+    """Who, when, why, and how that ended. A run that succeeded without a version has published nothing."""
     claimed = f", for {call.claimed_actor}" if call.claimed_actor else ""
     ticket = f", ticket {call.ticket}" if call.ticket else ""
     why = f" (rationale: {call.rationale}{ticket})" if call.rationale else ""
-    end = _ANSWERS.get(call.outcome or "", "and how that ended is not recorded")
+    outcome = "noop" if call.outcome == "success" and not promoted else call.outcome
+    end = _ANSWERS.get(outcome or "", "and how that ended is not recorded")
     if call.reason_code == WaitsUntil.code:
         end = "and it waits"
     reason = f": {call.reason}" if call.reason else ""
-    if call.outcome in ("success", None) and call.reason:
+    if outcome in ("success", None) and call.reason:
         reason = f". Why it ran: {call.reason}"
     who = f"At {moment(call.requested_at_ms)} {call.actor}{claimed}{why} asked for it"
     return of_call(stopped(f"{who}, {end}{reason}"), call)
 
 
-def all_asked(run: Run, calls: Sequence[Invocation]) -> list[Sentence]:
+def all_asked(run: Run, calls: Sequence[Invocation], *, promoted: bool) -> list[Sentence]:
     """The invocations of a run in order; neighbours that ended alike are one sentence."""
     if not calls:
         return [of_run("No evidence of an invocation that asked for it.", run)]
@@ -147,7 +148,7 @@ def all_asked(run: Run, calls: Sequence[Invocation]) -> list[Sentence]:
     groups = [list(group) for _, group in groupby(calls, key=alike)]
     sentences: list[Sentence] = []
     for group in groups[:SHOWN_MAX]:
-        sentences.append(asked(group[0]))
+        sentences.append(asked(group[0], promoted=promoted))
         if len(group) > 1:
             often = "Once more" if len(group) == 2 else f"{len(group) - 1} more times"
             sentences.append(

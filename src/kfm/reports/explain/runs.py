@@ -30,6 +30,7 @@ from kfm.reports.explain.sentences import (
     of_run,
 )
 from kfm.reports.next_steps import step_of_run
+from kfm.reports.runs import has_promoted
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
@@ -80,7 +81,7 @@ def explain_run(ledger: LedgerReader, run: Run, now_ms: int, settings: Settings 
             *ahead(ledger, run, now_ms, settings),
             *_refusals(ledger, known),
             *_promoted(known),
-            *all_asked(run, known.calls),
+            *all_asked(run, known.calls, promoted=has_promoted(ledger, run.run_id)),
             *requested(ledger, run),
             repeated(run, known.calls),
             *governed(known.links),
