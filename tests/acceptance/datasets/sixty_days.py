@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -33,6 +34,7 @@ HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
 START_MS = 1_772_323_200_000  # 2026-03-01T00:00:00Z
 DAYS = 60
+TURN_MS = 50
 BEGIN_MS = START_MS + 12 * HOUR_MS  # the first scheduled time asks for the first of the days
 END_MS = START_MS + DAYS * DAY_MS + 9 * HOUR_MS
 
@@ -254,6 +256,8 @@ class StoryClock:
             return self._now_ms
 
     def sleep_ms(self, delay_ms: int) -> None:
+        """Other threads of a command get their turn."""
+        time.sleep(min(max(0, delay_ms), TURN_MS) / 1000)
         with self._lock:
             self._now_ms += max(0, delay_ms)
 
@@ -357,7 +361,8 @@ class World(Inside):
         self._done("run", "--missing", "levels", "--yes", codes=(0, 1, 3, 4, 5))
 
     def _ask(self, day: int) -> None:
-        self._done("run", "--missing", "levels", "--yes", "--from", name_of(day), "--to", name_of(day + 1))
+        """What was quarantined runs again, since upstream has other data."""
+        self._done("run", "--source", "gauges", "--window", f"{name_of(day)}/P1D")
 
     def _dismiss(self, day: int) -> None:
         self._done("dismiss", "levels", f"{name_of(day)}/P1D", "--yes", "--rationale", "the gauge was away")
@@ -421,6 +426,10 @@ class World(Inside):
     @property
     def now(self) -> str:
         return datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC).isoformat()
+
+    @staticmethod
+    def start_ms(text: str) -> int:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
 
     def told_of(self) -> dict[tuple[str, int], set[str]]:
         """The windows that open incidents are about, and of which kinds."""

@@ -140,3 +140,8 @@ RETURNING source_id
 -- name: overdue_marks.lower
 -- Windows from here on are looked at again.
 UPDATE overdue_marks SET mark_ms = :mark_ms WHERE source_id = :source_id AND mark_ms > :mark_ms
+
+-- name: overdue_marks.lower_dataset
+-- Windows of a dataset from here on are looked at again, of whichever source.
+UPDATE overdue_marks SET mark_ms = :mark_ms
+WHERE mark_ms > :mark_ms AND source_id IN (SELECT source_id FROM runs WHERE dataset_id = :dataset_id)
