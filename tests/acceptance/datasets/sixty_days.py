@@ -40,7 +40,7 @@ END_MS = START_MS + DAYS * DAY_MS + 9 * HOUR_MS
 
 # When the service looks, in minutes of each day. The schedules fire at 06:00 and 07:00; data is due at 08:00
 # (levels) and 12:00 (notes), and comes at 10:00 or 15:00 where it is late.
-LOOKS = (5, 360, 420, 482, 545, 610, 665, 722, 910, 1200)
+LOOKS = (360, 420, 482, 610, 722, 910)
 
 CONFIG = """\
 version: 1

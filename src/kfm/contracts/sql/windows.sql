@@ -57,6 +57,13 @@ FROM (
 ) newest
 WHERE place = 1
 
+-- name: windows.absent
+-- When a request for each window last ended because its data did not come in time.
+SELECT window_start_ms, window_end_ms, MAX(ended_at_ms) FROM requests
+WHERE source_id = :source_id AND window_start_ms < :end_ms AND window_end_ms > :start_ms
+  AND state = 'done' AND outcome = 'absent'
+GROUP BY window_start_ms, window_end_ms
+
 -- name: windows.settled
 SELECT window_start_ms, window_end_ms, kind, settled_at_ms, actor, rationale, ticket, dataset_id FROM settled_windows
 WHERE source_id = :source_id AND window_start_ms < :end_ms AND window_end_ms > :start_ms
