@@ -208,8 +208,7 @@ def _apply(session: Session, request: ApplyChange, dead: leases.Dead, journal: J
         journal.watch.withdrawn(
             session, change.dataset_id, change.change_id, request.targets, request.withdrawal.reason, now_ms
         )
-        if not request.withdrawal.target:
-            journal.watch.no_more_expected(session, request.withdrawal, now_ms)
+        journal.watch.no_more_expected(session, request.withdrawal, now_ms)
     if request.manifest is not None:
         journal.dataset_changed(
             session, replace(change, changed_at_ms=now_ms), request.version_id or "", now_ms
@@ -243,8 +242,8 @@ def _epoch(session: Session, request: ApplyChange, now_ms: int) -> int:
 
 
 def _expect_again(session: Session, request: ApplyChange) -> None:
-    """Windows that lose their data and are not withdrawn, or whose withdrawal is lifted, have to have data: they
-    are looked at for being overdue, though their time was before."""
+    """Windows that lose their data and are not withdrawn, or whose withdrawal is lifted, are looked at for
+    being overdue, though their time was before."""
     dataset_id, starts = request.change.dataset_id, list[int]()
     if request.manifest is not None and request.withdrawal is None:
         head = session.one("promotions.head_with_manifest", dataset_id=dataset_id)

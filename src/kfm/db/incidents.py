@@ -112,7 +112,10 @@ class IncidentKeeper:
             self.withdrawal_shown(session, dataset_id, withdrawal_id, dataset_id, now_ms)
 
     def no_more_expected(self, session: Session, withdrawal: Withdrawal, now_ms: int) -> None:
-        """Windows that are withdrawn are overdue no more. What is quarantined of them stays for a person."""
+        """Windows that are withdrawn are overdue no more; those that one target shows no longer are still
+        expected. What is quarantined of them stays for a person."""
+        if withdrawal.target:
+            return
         cause = incidents.overdue_cause(withdrawal.dataset_id)
         listed = session.all("incident_subjects.windows", cause=cause)
         gone = [subject for subject, *window in listed if withdrawal.covers(*window)]

@@ -410,7 +410,8 @@ def _state(expected: ExpectedWindow, facts: WindowFacts, now_ms: int) -> Stated:
 def _broken(facts: WindowFacts) -> Stated | None:
     """The newest end without data that nothing mends by itself; None: the newest is an absence, or none."""
     ends: list[tuple[int, int, Stated]] = []
-    if facts.refused_ms is not None and facts.refused_ms >= (facts.absent_ms or 0):  # else it has passed since
+    # What did not come when it was asked for after a refusal had passed the gates.
+    if facts.refused_ms is not None and facts.refused_ms >= (facts.absent_ms or 0):
         ends.append((facts.refused_ms, 2, ("refused", None, facts.refused_ms, facts.refused_by)))
     if facts.failed_ms is not None:
         ends.append((facts.failed_ms, 1, ("failed", None, facts.failed_ms, facts.failed_by)))

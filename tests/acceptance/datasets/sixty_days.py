@@ -232,7 +232,7 @@ class Script:
     def notes_at_the_end(self) -> dict[str, str]:
         """`never` is asked for three days long, then missing; the last day has until noon."""
         found = {}
-        for day, kind in enumerate(self.notes):
+        for day in range(DAYS):
             there = day in self.drops and self.drops[day] < END_MS
             waits = "waiting" if day == DAYS - 1 else "overdue" if day >= DAYS - 3 else "missing"
             found[name_of(day)] = "published" if there else waits
@@ -401,7 +401,7 @@ class World(Inside):
     # --- what is seen meanwhile ---
 
     def observe(self, app: App) -> None:
-        """No hole is silent at any moment; what is overdue is remembered, and so how often it has to be told."""
+        """No hole is silent at any moment. What is overdue is remembered: so often it has to be told."""
         completeness = completeness_of(app)
         told = self.told_of()
         for dataset_id, before in self.overdue.items():

@@ -76,7 +76,7 @@ def test_a_window_that_is_expected_again_is_told_again(expecting: Inside) -> Non
 
 @pytest.mark.req("DAT-4", "DAT-5")
 def test_a_window_that_loses_its_data_is_told(expecting: Inside) -> None:
-    """A rollback takes a window from readers, or a withdrawal is lifted: it is overdue as one that never came."""
+    """A rollback takes a window from readers, or a withdrawal is lifted: it is overdue, and told."""
     window, why = f"{day(2)}/P1D", ("--yes", "--rationale", "it was wrong")
     for ago in (4, 3, 2, 1):
         assert expecting.kfm("run", "--window", f"{day(ago)}/P1D").code == 0
@@ -103,7 +103,9 @@ def test_a_withdrawn_window_is_overdue_no_more(expecting: Inside) -> None:
     for ago in (4, 3, 1):
         assert expecting.kfm("run", "--window", f"{day(ago)}/P1D").code == 0
     assert subjects(expecting) == [day(2)]
-    ended = expecting.kfm("withdraw", "levels", "--window", window, "--yes", "--rationale", "must not be shown")
+    ended = expecting.kfm(
+        "withdraw", "levels", "--window", window, "--yes", "--rationale", "must not be shown"
+    )
     assert ended.code == 0, ended
     assert expecting.rows("SELECT state FROM incidents WHERE kind = 'overdue'") == [("resolved",)]
 
