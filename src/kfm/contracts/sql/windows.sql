@@ -152,3 +152,12 @@ UPDATE overdue_marks SET mark_ms = :mark_ms WHERE source_id = :source_id AND mar
 -- Windows of a dataset from here on are looked at again, of whichever source.
 UPDATE overdue_marks SET mark_ms = :mark_ms
 WHERE mark_ms > :mark_ms AND source_id IN (SELECT source_id FROM runs WHERE dataset_id = :dataset_id)
+
+-- name: overdue_marks.lower_request
+-- The window of a request, and those after it, are looked at again.
+UPDATE overdue_marks SET mark_ms = (SELECT r.window_start_ms FROM requests r WHERE r.request_id = :request_id)
+WHERE EXISTS (
+  SELECT 1 FROM requests r
+  WHERE r.request_id = :request_id AND r.source_id = overdue_marks.source_id
+    AND r.window_start_ms < overdue_marks.mark_ms
+)
