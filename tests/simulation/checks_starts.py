@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.simulation.asking import Asking
     from tests.simulation.scheduler import Process
 
-ENDS = ("success", "noop", "failed", "refused", "cancelled")
+ENDS = ("success", "noop", "failed", "refused", "cancelled", "rejected", "superseded")
 WAITS = ("open", "running", "awaiting-approval")
 COLUMNS = (
     "request_id, run_id, state, outcome, cancel, not_before_ms, blocked_by, claimed_by, claim_until_ms,"

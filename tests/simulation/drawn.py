@@ -27,6 +27,9 @@ ZONES = ("UTC", "America/Chicago", "Asia/Kathmandu")
 LICENCES = ("CC0-1.0", "https://example.org/licence", "For study only")
 
 
+EVERY_LEVEL = ("public", "review", "restricted")
+
+
 def settings_of(rng: random.Random, now_ms: int, *, slow: bool) -> Settings:
     lock = rng.choice(("dataset", "domain"))
     datasets = [_flow(rng, lock), _counties(rng, lock)]
@@ -132,13 +135,15 @@ def _no_rights(rng: random.Random) -> Rights | None:
 
 
 def _targets(rng: random.Random) -> tuple[Target, ...]:
+    """The folder takes everything; the bucket takes restricted data where its prefix is named."""
     link = rng.choice((None, "versions", "objects", "never"))
+    url = rng.choice(("s3://shelf", "s3://shelf/some/prefix"))
     targets = [
-        Target(kind="local", path="published", options={"link": link} if link else {}),
-        Target(kind="s3", url=rng.choice(("s3://shelf", "s3://shelf/some/prefix"))),
+        Target(kind="local", path="published", care=EVERY_LEVEL, options={"link": link} if link else {}),
+        Target(kind="s3", url=url, care=EVERY_LEVEL if url.endswith("prefix") else None),
     ]
     if rng.random() < 0.2:
-        targets.append(Target(kind="github-actions", name="job"))
+        targets.append(Target(kind="github-actions", name="job", care=EVERY_LEVEL))
     if rng.random() < 0.2:
         targets.append(Target(kind="noop", name="nowhere"))
     return tuple(targets)

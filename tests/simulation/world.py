@@ -290,9 +290,12 @@ class World:
                     )
                     if isinstance(report.error, BudgetSpent):  # granted as often as anything is
                         report = self.actions.update(kernel, process, source, window, force=True)
+                    if report.outcome == "refused" and window not in self._lasting(source):
+                        continue  # a newer one is shown
                     assert report.outcome in ("success", "noop"), (report.outcome, report.reason)
             for source in sources:
-                again = self.actions.update(kernel, process, source, self.rng.choice(WINDOWS))
+                window = self.rng.choice(self._lasting(source))
+                again = self.actions.update(kernel, process, source, window)
                 assert again.outcome == "noop", (again.outcome, again.reason)
             project(kernel)
             if self.rng.random() < 0.35:
@@ -310,6 +313,12 @@ class World:
         self.scheduler.run()
         self.checks.at_the_end()
         self.mail.at_the_end()
+
+    def _lasting(self, source: str) -> tuple[int, ...]:
+        """The windows that stay published; of a source that replaces, the newest."""
+        if self.settings.source(source).mode == "merge":
+            return WINDOWS
+        return (max(WINDOWS, key=lambda one: self.provider.windows[source][one].start_ms),)
 
     def _drain(self) -> None:
         """Nothing is asked for any more: dispatchers alone bring every request to its end."""
