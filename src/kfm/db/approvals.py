@@ -138,6 +138,8 @@ def reject(session: Session, request: Reject, watch: IncidentKeeper) -> bool:
             reason=rows.storable(f"Rejected by {by}: {request.rationale}"),
             ended_at_ms=now_ms,
         )
+        # Its approval was told of until now; from now on it is a window without data.
+        session.all("overdue_marks.lower_request", request_id=request.update)
     from kfm.db import governance  # late: readers do not need it
 
     governance.append(session, request.entries)

@@ -185,6 +185,7 @@ def _apply(session: Session, request: ApplyChange, dead: leases.Dead, journal: J
             leases.evict(session, lock, now_ms, journal)
             leases.free(session, lock, now_ms)
     epoch = _epoch(session, request, now_ms)
+    _expect_again(session, request)
     sequence = change.sequence
     if request.manifest is not None:
         assert request.version_id is not None
@@ -207,6 +208,7 @@ def _apply(session: Session, request: ApplyChange, dead: leases.Dead, journal: J
         journal.watch.withdrawn(
             session, change.dataset_id, change.change_id, request.targets, request.withdrawal.reason, now_ms
         )
+        journal.watch.no_more_expected(session, request.withdrawal, now_ms)
     if request.manifest is not None:
         journal.dataset_changed(
             session, replace(change, changed_at_ms=now_ms), request.version_id or "", now_ms
@@ -237,6 +239,22 @@ def _epoch(session: Session, request: ApplyChange, now_ms: int) -> int:
     if request.pause is None:
         return governance.held_epoch(session)
     return governance.set_switch(session, replace(request.pause, set_at_ms=now_ms))
+
+
+def _expect_again(session: Session, request: ApplyChange) -> None:
+    """Windows that lose their data and are not withdrawn, or whose withdrawal is lifted, are looked at for
+    being overdue, though their time was before."""
+    dataset_id, starts = request.change.dataset_id, list[int]()
+    if request.manifest is not None and request.withdrawal is None:
+        head = session.one("promotions.head_with_manifest", dataset_id=dataset_id)
+        shown = rows.manifest_from(head[-1]).items if head is not None else ()
+        kept = {one.id for one in request.manifest.items}
+        starts += [one.window_start_ms for one in shown if one.id not in kept]
+    if request.lifts:
+        known = withdrawals(session, dataset_id)
+        starts += [one.start_ms or 0 for one in known if one.change_id in request.lifts]
+    if starts:
+        session.all("overdue_marks.lower_dataset", dataset_id=dataset_id, mark_ms=min(starts))
 
 
 def _store(session: Session, request: ApplyChange, now_ms: int) -> None:

@@ -12,6 +12,7 @@ from kfm.db import rows
 from kfm.db.session import Row, Session
 from kfm.model import incidents
 from kfm.model.breaker import Breaker
+from kfm.model.dataset_changes import Withdrawal
 from kfm.model.incidents import (
     TOPIC,
     About,
@@ -109,6 +110,17 @@ class IncidentKeeper:
             self._struck_once(session, trouble, now_ms)
         if not targets:
             self.withdrawal_shown(session, dataset_id, withdrawal_id, dataset_id, now_ms)
+
+    def no_more_expected(self, session: Session, withdrawal: Withdrawal, now_ms: int) -> None:
+        """Windows that are withdrawn are overdue no more; those that one target shows no longer are still
+        expected. What is quarantined of them stays for a person."""
+        if withdrawal.target:
+            return
+        cause = incidents.overdue_cause(withdrawal.dataset_id)
+        listed = session.all("incident_subjects.windows", cause=cause)
+        gone = [subject for subject, *window in listed if withdrawal.covers(*window)]
+        if gone:
+            self._ended(session, cause, now_ms, gone)
 
     # --- what goes -----------------------------------------------------------------------
 

@@ -46,6 +46,9 @@ class WindowReader:
         for row in session.all("windows.requests", **asked):
             span = (row[0], row[1])
             found[span] = _with_request(found.get(span, NOTHING), row)
+        for row in session.all("windows.absent", **asked):
+            span = (row[0], row[1])
+            found[span] = replace(found.get(span, NOTHING), absent_ms=row[2])
         for row in session.all("windows.settled", **asked):
             span = (row[0], row[1])
             found[span] = replace(found.get(span, NOTHING), settled=row[2], settled_ms=row[3])

@@ -276,6 +276,7 @@ class WindowFacts(Record, frozen=True):
     refused_by: str | None = None  # the gate
     failed_ms: int | None = None
     failed_by: str | None = None  # the error
+    absent_ms: int | None = None  # when it was last asked for until its time was over, in vain
     # What a person settled, and when.
     settled: Literal["dismissed", "withdrawn"] | None = None
     settled_ms: int | None = None
@@ -283,7 +284,13 @@ class WindowFacts(Record, frozen=True):
     @property
     def asked_ms(self) -> int | None:
         """When the window was asked for, as far as these facts tell."""
-        known = (self.run_started_ms, self.requested_ms, self.refused_ms, self.failed_ms)
+        known = (
+            self.run_started_ms,
+            self.requested_ms,
+            self.refused_ms,
+            self.failed_ms,
+            self.absent_ms,
+        )
         return min((at_ms for at_ms in known if at_ms is not None), default=None)
 
 
@@ -403,7 +410,8 @@ def _state(expected: ExpectedWindow, facts: WindowFacts, now_ms: int) -> Stated:
 def _broken(facts: WindowFacts) -> Stated | None:
     """The newest end without data that nothing mends by itself; None: the newest is an absence, or none."""
     ends: list[tuple[int, int, Stated]] = []
-    if facts.refused_ms is not None:
+    # What did not come when it was asked for after a refusal had passed the gates.
+    if facts.refused_ms is not None and facts.refused_ms >= (facts.absent_ms or 0):
         ends.append((facts.refused_ms, 2, ("refused", None, facts.refused_ms, facts.refused_by)))
     if facts.failed_ms is not None:
         ends.append((facts.failed_ms, 1, ("failed", None, facts.failed_ms, facts.failed_by)))

@@ -27,6 +27,7 @@ Change = Literal["open", "worse", "resolved", "reminded", "escalated", "test"]
 Severity = Literal["warning", "error", "critical"]
 
 CAUSE_TAG = "incident/1"
+OVERDUE = "overdue"  # the class of what has not come; errors have classes of their own
 MESSAGE_CHARS_MAX = 1_000
 CIRCUIT_CLASS, CIRCUIT_CODE = "circuit-open", CircuitOpen.code
 
@@ -140,6 +141,11 @@ def held_cause(dataset_id: str, error_classes: Sequence[str], error_code: str) -
     return _cause("dataset", dataset_id, error_classes[-1] if error_classes else "unknown", error_code)
 
 
+def overdue_cause(dataset_id: str) -> str:
+    """Of the windows of a dataset that are past their time."""
+    return _cause("dataset", dataset_id, OVERDUE, DataOverdue.code)
+
+
 def held_trouble(held: QuarantineEntry, state: RetryState | None, *, halted: bool = False) -> IncidentCause:
     """Something was given up."""
     last = held.error_classes[-1] if held.error_classes else "unknown"
@@ -200,7 +206,7 @@ def overdue_trouble(dataset_id: str, source_id: str, window: tuple[int, int], du
         about="dataset",
         name=dataset_id,
         kind="overdue",
-        error_class="overdue",
+        error_class=OVERDUE,
         error_code=DataOverdue.code,
         message=f"{window_subject(source_id, window)} was expected by {rfc3339(due_ms)}.",
         subject=window_subject(source_id, window),

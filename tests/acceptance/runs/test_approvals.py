@@ -103,6 +103,22 @@ def test_a_schedule_asks_and_waits(
     assert office.as_(SERVICE, "project").code == 0
 
 
+@pytest.mark.req("DAT-2")
+def test_a_rejected_window_past_its_time_is_overdue(scheduled: Callable[..., Office]) -> None:
+    """While it waits its approval is told of; rejected, it has no data, and that is told."""
+    office = scheduled(extra="expect: {within: PT1M}")
+    fire(office)
+    change(office, f"UPDATE expectations SET since_ms = since_ms - {2 * DAY_MS}")
+    overdue = "SELECT COUNT(*) FROM incident_subjects WHERE source_id = 'notes' AND subject LIKE 'notes %'"
+    assert office.as_(SERVICE, "schedule", "run-due").code == 0
+    (before,) = office.rows(overdue)
+    (asked,) = waiting(office)
+    ended = office.as_(BOB, "approvals", "reject", asked["request_id"], "--rationale", "not this one")
+    assert ended.code == 0, ended
+    assert office.as_(SERVICE, "schedule", "run-due").code == 0
+    assert office.rows(overdue) == [(before[0] + 1,)]
+
+
 def test_what_a_schedule_gives_satisfies_the_policies(scheduled: Callable[..., Office]) -> None:
     """A rationale and a ticket in cron.yml are those of each run: nothing waits."""
     office = scheduled(REVIEW, schedule=", rationale: agreed in May, ticket: T-7")

@@ -75,6 +75,42 @@ def test_a_window_that_is_expected_again_is_told_again(expecting: Inside) -> Non
     assert day(3) in subjects(expecting)
 
 
+@pytest.mark.req("DAT-4", "DAT-5")
+def test_a_window_that_loses_its_data_is_told(expecting: Inside) -> None:
+    """A rollback takes a window from readers, or a withdrawal is lifted: it is overdue, and told."""
+    window, why = f"{day(2)}/P1D", ("--yes", "--rationale", "it was wrong")
+    for ago in (4, 3, 2, 1):
+        assert expecting.kfm("run", "--window", f"{day(ago)}/P1D").code == 0
+    assert look(expecting) == 0
+    assert expecting.kfm("rollback", "levels", "--to", "2", *why).code == 0
+    assert look(expecting) == 2
+    assert subjects(expecting) == [day(2), day(1)]
+    assert expecting.kfm("switch", "set", "running", "--dataset", "levels", *why[1:]).code == 0
+    for ago in (2, 1):
+        assert expecting.kfm("run", "--window", f"{day(ago)}/P1D").code == 0
+    assert subjects(expecting) == []
+    assert expecting.kfm("withdraw", "levels", "--window", window, *why).code == 0
+    assert look(expecting) == 0
+    assert expecting.kfm("withdraw", "levels", "--window", window, "--lift", *why).code == 0
+    assert look(expecting) == 1
+    assert subjects(expecting) == [day(2)]
+
+
+@pytest.mark.req("DAT-5")
+def test_a_withdrawn_window_is_overdue_no_more(expecting: Inside) -> None:
+    """What must not come is not waited for: its part of the incident ends with the withdrawal."""
+    look(expecting)
+    window = f"{day(2)}/P1D"
+    for ago in (4, 3, 1):
+        assert expecting.kfm("run", "--window", f"{day(ago)}/P1D").code == 0
+    assert subjects(expecting) == [day(2)]
+    ended = expecting.kfm(
+        "withdraw", "levels", "--window", window, "--yes", "--rationale", "must not be shown"
+    )
+    assert ended.code == 0, ended
+    assert expecting.rows("SELECT state FROM incidents WHERE kind = 'overdue'") == [("resolved",)]
+
+
 def test_without_a_service(expecting: Inside) -> None:
     """`kfm schedule run-due` looks, too."""
     expecting.write("cron.yml", "version: 1\nschedules: []\n")

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from kfm.db.ledger import Ledger
-from kfm.model.completeness import Dismissal, WindowFacts
+from kfm.model.completeness import Dismissal, WindowFacts, asked_window, verdict
 from kfm.model.quarantine import QuarantineEntry, RetryState
 from kfm.model.records import GateResult
-from kfm.model.requests import UpdateRequest
+from kfm.model.requests import ABSENT, RequestOutcome, UpdateRequest
 from tests.conformance.db.ledgers import START_MS, Desk, digest, entry, invocation, new_run
 
 DAY_MS = 86_400_000
@@ -117,6 +117,27 @@ def test_a_refusal_is_found_by_its_window(desk: Desk) -> None:
     assert facts(desk.store, start_ms=SPAN[1]) == {}
     newest = desk.store.newest_invocation("ks-streamflow")
     assert newest is not None
+
+
+@pytest.mark.req("DAT-1", "DAT-2")
+def test_what_did_not_come_after_a_refusal_is_missing(desk: Desk) -> None:
+    """The gate lets it pass by now, and upstream has nothing: the refusal is over; a newer one is not."""
+    store = desk.store
+    window = {"window_start_ms": SPAN[0], "window_end_ms": SPAN[1]}
+    store.record_invocation(invocation(1, None, outcome="refused", gates=(REFUSAL,), **window))
+    store.requests().accept([request(1)])
+    claimed = store.requests().claim("worker", 60_000, lambda _: False)
+    assert claimed is not None
+    ending = RequestOutcome(state="done", outcome=ABSENT, reason="It did not come.")
+    assert store.requests().settle(claimed, ending)
+    known = facts(store)[SPAN]
+    assert known.absent_ms is not None
+    assert known.refused_ms is not None
+    expected = asked_window(SOURCE, *SPAN, START_MS)
+    now_ms = known.absent_ms + DAY_MS
+    assert verdict(expected, known, now_ms).state == "missing"
+    newer = replace(known, refused_ms=known.absent_ms + 1)
+    assert verdict(expected, newer, now_ms).state == "refused"
 
 
 @pytest.mark.req("DAT-1")

@@ -72,6 +72,11 @@ WHERE source_id = :source_id AND window_start_ms = :window_start_ms AND window_e
   AND (:partition_key = '*' OR partition_key IS NULL OR partition_key = :partition_key)
 ORDER BY cause, subject
 
+-- name: incident_subjects.windows
+SELECT subject, source_id, window_start_ms, window_end_ms FROM incident_subjects
+WHERE cause = :cause AND window_start_ms IS NOT NULL AND window_end_ms IS NOT NULL
+ORDER BY subject
+
 -- name: incident_subjects.of_subject
 SELECT cause FROM incident_subjects WHERE subject = :subject ORDER BY cause
 

@@ -57,6 +57,13 @@ FROM (
 ) newest
 WHERE place = 1
 
+-- name: windows.absent
+-- When a request for each window last ended because its data did not come in time.
+SELECT window_start_ms, window_end_ms, MAX(ended_at_ms) FROM requests
+WHERE source_id = :source_id AND window_start_ms < :end_ms AND window_end_ms > :start_ms
+  AND state = 'done' AND outcome = 'absent'
+GROUP BY window_start_ms, window_end_ms
+
 -- name: windows.settled
 SELECT window_start_ms, window_end_ms, kind, settled_at_ms, actor, rationale, ticket, dataset_id FROM settled_windows
 WHERE source_id = :source_id AND window_start_ms < :end_ms AND window_end_ms > :start_ms
@@ -140,3 +147,17 @@ RETURNING source_id
 -- name: overdue_marks.lower
 -- Windows from here on are looked at again.
 UPDATE overdue_marks SET mark_ms = :mark_ms WHERE source_id = :source_id AND mark_ms > :mark_ms
+
+-- name: overdue_marks.lower_dataset
+-- Windows of a dataset from here on are looked at again, of whichever source.
+UPDATE overdue_marks SET mark_ms = :mark_ms
+WHERE mark_ms > :mark_ms AND source_id IN (SELECT source_id FROM runs WHERE dataset_id = :dataset_id)
+
+-- name: overdue_marks.lower_request
+-- The window of a request, and those after it, are looked at again.
+UPDATE overdue_marks SET mark_ms = (SELECT r.window_start_ms FROM requests r WHERE r.request_id = :request_id)
+WHERE EXISTS (
+  SELECT 1 FROM requests r
+  WHERE r.request_id = :request_id AND r.source_id = overdue_marks.source_id
+    AND r.window_start_ms < overdue_marks.mark_ms
+)
