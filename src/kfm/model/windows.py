@@ -86,7 +86,7 @@ def resolve_window(spec: str, zone: str, now_ms: int) -> Window:
 
 def asked_window(spec: str | None, own: str, zone: str, now_ms: int) -> Window:
     """The window that is asked for, of a source whose own window is `own`; None asks for that."""
-    window = resolve_window(spec or own, zone, now_ms)
+    window = resolve_window(own if spec is None else spec, zone, now_ms)
     if own == NO_WINDOW and window != SNAPSHOT:
         raise WindowError(
             f"{(spec or '')[:128]!r} is asked of a source without windows.", remedy="Leave the window out."

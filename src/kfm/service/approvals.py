@@ -188,9 +188,9 @@ def ask_instead(app: App, asked: RunRequest, refused: RunReport) -> RunReport:
     from kfm.runs.admission import asks_approval
 
     may_ask = asked.by_person and not (asked.dry_run or asked.force or asked.plan_path is not None)
-    subject = app.subject(asked)
     if not may_ask or not isinstance(refused.error, GateDenied):
         return refused
+    subject = app.subject(asked)
     if not asks_approval(app.kernel, subject, None):
         return refused
     trigger, key = subject.trigger, synchronous_key(app.ids.new())

@@ -264,7 +264,12 @@ class FakeLedger:
 
     def request_reader(self) -> Any:
         """Nothing came by a service."""
-        return SimpleNamespace(of_run=lambda *_: [], find=lambda *_: [], announced=lambda *_: [])
+        return SimpleNamespace(
+            of_run=lambda *_: [],
+            find=lambda *_: [],
+            announced=lambda *_: [],
+            approved_same=lambda *_: None,
+        )
 
     def unit_reader(self) -> Any:
         return SimpleNamespace(attempts=list)
@@ -336,6 +341,9 @@ class FakeApp:
 
     def deliver_incidents(self) -> list[Any]:
         return []
+
+    def subject(self, _request: RunRequest) -> Any:
+        return SimpleNamespace(window=None)
 
     def __init__(self, **lists: Any) -> None:
         self.ledger = FakeLedger(**lists)

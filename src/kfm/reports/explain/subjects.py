@@ -95,6 +95,8 @@ def explain_subject(
 
 def _health_sentences(health: DatasetHealth) -> Iterator[Sentence]:
     """How the dataset is, by all its windows: the same verdict as in every report."""
+    if health.state == "paused":
+        return  # its explanation begins with that
     ref = Ref(type="dataset", id=health.dataset_id)
     causes = "; ".join(map(cause_text, health.causes))
     text = f"Dataset {health.dataset_id} is {health.state}{f': {causes}' if causes else ''}."
