@@ -31,7 +31,7 @@ COMMANDS = {
     "breaker": ("kfm.cli.breaker", "List and reset circuit breakers of providers."),
     "incident": (
         "kfm.cli.incident",
-        "List, show, acknowledge, silence and close incidents; notify hooks.",
+        "List, show, silence and close incidents.",
     ),
     "quarantine": ("kfm.cli.quarantine", "List, show and resume quarantined work."),
     "approvals": (

@@ -29,7 +29,7 @@ SUBJECT_WORDS = {"overdue": "window", "approval-waiting": "request", "withdrawn"
 
 @click.group(name="incident")
 def command() -> None:
-    """List, show, acknowledge, silence and close incidents; notify hooks."""
+    """List, show, silence and close incidents."""
 
 
 @command.command(name="list")

@@ -321,7 +321,8 @@ def _grounds_of(app: App) -> Callable[[], Callable[[str], str]]:
                     "kfm": GROUNDS_TAG,
                     "policy_epoch": epoch,
                     "policies": kernel.policies.bundle_id,
-                    "dataset": to_builtins(dataset) if dataset is not None else None,
+                    # No gate asks for an extent, and hashed documents hold no floats.
+                    "dataset": to_builtins(replace(dataset, bbox=None)) if dataset is not None else None,
                 }
                 known[source_id] = (facts, key_of(document))
             return known[source_id][1]
