@@ -70,7 +70,7 @@ PATCHES = (
     Patch(
         "the contract is not checked",
         "kfm.runs.preparation",
-        (("if not contracts:", "if True:"),),
+        (("if not contracts and rows_min is None:", "if True:"),),
         first=3,
     ),
     Patch(
@@ -117,8 +117,10 @@ PATCHES = (
         "kfm.publish.targets.folder",
         (
             (
-                "self._objects, building, earlier, self._linking).build(manifest)",
-                "self._objects, final, earlier, self._linking).build(manifest); return",
+                "self._objects, building, earlier, self._linking)\n            "
+                "builder.build(manifest, tombstone_of(promotion))\n",
+                "self._objects, final, earlier, self._linking)\n            "
+                "builder.build(manifest, tombstone_of(promotion)); return\n",
             ),
         ),
         chances=CRASHES,

@@ -9,13 +9,13 @@ INCIDENTS = (
     Patch(
         "every run is an incident of its own",
         "kfm.model.incidents",
-        (("trouble.error_class, trouble.error_code)", "trouble.error_class, trouble.subject)"),),
+        (("trouble.error_code, trouble.key)", "trouble.subject, trouble.key)"),),
         chances=TROUBLED,
     ),
     Patch(
         "a success resolves nothing",
         "kfm.db.promotion",
-        (("    journal.watch.succeeded(session, run, now_ms)\n", ""),),
+        (('    journal.watch.succeeded(session, run, now_ms, is_there=request.outcome != "absent")\n', ""),),
     ),
     Patch(
         "an open circuit is no incident",

@@ -27,7 +27,7 @@ NODES = (
         sql=(("passes.end", "AND fence = :fence AND state = 'running'", "AND :fence >= 0"),),
         chances=LATE,
         first=8,
-        rule="only the holder of the lock ends a run",
+        rule="what ends was under way",
     ),
     Patch(
         "a takeover does not raise the fence",
@@ -152,7 +152,7 @@ NODES = (
         (("    leases.free(session, lock, now_ms)\n    if run_id", "    if run_id"),),
         chances=LATE,
         first=4,
-        rule="what was given up holds no lock",
+        rule="what ends was under way",
     ),
     Patch(
         "a whole run does not look at lone nodes",

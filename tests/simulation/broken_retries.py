@@ -17,7 +17,7 @@ RETRIES = (
             ("attempts=state.grant_attempts + run.attempts - state.attempt,", "attempts=1,"),
         ),
         chances=TROUBLED,
-        rule="attempts survive",
+        rule="a delay is within its range",
     ),
     Patch(
         "two probe at once",
@@ -25,7 +25,7 @@ RETRIES = (
         (("left_ms, longest_ms = (breaker.probe_until_ms or 0) - now_ms, ASKED_MAX_MS", "return 0"),),
         chances=CROWDED,
         first=158,
-        rule="one probe at a time",
+        rule="every probe has a fence of its own",
     ),
     Patch(
         "quarantined work is retried by itself",

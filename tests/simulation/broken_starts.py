@@ -26,7 +26,7 @@ DECISIONS = (
         _DECISION,
         (
             (
-                "return (asked.by_person and not asked.promised) or bool(facts.gates.approval)",
+                "return (asked.by_person and not asked.promised) or facts.gates.answered",
                 "return True",
             ),
         ),

@@ -390,7 +390,9 @@ class StartChecks:
             if one.outcome in ("success", "noop"):
                 run = self._ledger.run(one.run_id) if one.run_id else None
                 require(run is None or run.status == "success", "an end tells what happened", request=one)
-            if one.state != "cancelled" and not one.is_adopted:
+            # What a person rejected is refused without another look, until something changes.
+            is_rejected = one.outcome == "refused" and one.needs_approval
+            if one.state != "cancelled" and not one.is_adopted and not is_rejected:
                 looked = self._looked_at.get((one.source_id, one.window_start_ms), -1)
                 after = looked >= self._asked_at[one.request_id]
                 require(after, "what is asked for is looked at afterwards", request=one, looked=looked)
