@@ -270,7 +270,7 @@ SETTLEMENTS = (
         "kfm.runs.retry",
         (("is_bound=bound is not None,", "is_bound=False,"),),
         chances=KILLED,
-        first=564,
+        first=29,
         rule="a promised attempt is made",
     ),
     Patch(
