@@ -48,7 +48,7 @@ def quick(context):
 
 def publish(context, seconds):
     for entry in context.inputs:
-        context.publisher.write_file(entry.path, entry.fetched)
+        context.publisher.write_file(f"{context.window.start_ms}/{entry.path}", entry.fetched)
         time.sleep(seconds / len(context.inputs))
 """
 SERVE = ("tests.crash.served", "serve", "--port", "0")
@@ -98,7 +98,7 @@ def configuration(dsn: str | None) -> str:
         "  - {kind: local, path: published}",
         "sources:",
         *(
-            f"  - {{id: {name}, dataset: {name}, kind: files, folder: incoming, window: PT1S, mode: replace"
+            f"  - {{id: {name}, dataset: {name}, kind: files, folder: incoming, window: PT1S"
             f", pipeline: 'pipeline.py:{'quick' if name in HOOKED else 'slow'}', output_version: '1'"
             f"{hook if name in HOOKED else ''}}}"
             for name in names
