@@ -51,3 +51,16 @@ def test_refused_windows_are_asked_for_when_rights_are_there(project: Inside) ->
     assert project.rows("SELECT COUNT(DISTINCT window_start_ms) FROM runs WHERE status = 'success'") == [(3,)]
     shown = project.kfm("schedule", "backfill", "daily", "--from", "2026-01-01", "--missed")
     assert "refused" not in shown.out
+
+
+def test_a_dataset_with_an_extent_is_scheduled(project: Inside) -> None:
+    """What gates decide by is compared as a digest; an extent is no part of it, and stops no schedule."""
+    project.write("cron.yml", DAILY)
+    config = (project.folder / "kfm.yml").read_text()
+    extent = "bbox: [-102.05, 36.99, -94.59, 40.0]"
+    project.write("kfm.yml", config.replace("datasets:\n  - {", f"datasets:\n  - {{{extent}, ", 1))
+    assert extent in (project.folder / "kfm.yml").read_text()
+    assert project.kfm("schedule", "run-due").code == 0
+    away(project, 1)
+    assert project.kfm("schedule", "run-due").code == 0
+    assert ended(project) == ["success"]
