@@ -31,6 +31,7 @@ from kfm.model.quantities import counted, did_you_mean
 from kfm.model.quarantine import Approval
 from kfm.model.records import Justification, Manifest, Promotion, Record, Switch, governance_entry
 from kfm.model.settings import DatasetSettings
+from kfm.model.targets import target_name
 from kfm.ports import PurgingProjection
 from kfm.publish.manifest import ChangeTally, VersionChange, diff, merge_items, tally, version_id
 
@@ -350,7 +351,7 @@ def _digested(plan: ChangePlan) -> ChangePlan:
 def _targets(kernel: Kernel, dataset_id: str) -> tuple[TargetEffect, ...]:
     """The targets that show the dataset, or take it now."""
     shown, declared = kernel.ledger.projected(), kernel.dataset_now(dataset_id)
-    kinds = {target.name or target.kind: target.kind for target in kernel.settings.publish}
+    kinds = {target_name(target): target.kind for target in kernel.settings.publish}
     takes = {one.name for one in kernel.reached(declared)} if declared is not None else set()
     return tuple(
         TargetEffect(target=one.name, kind=kinds.get(one.name, ""), shows=shown.get((dataset_id, one.name)))

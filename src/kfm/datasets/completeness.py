@@ -252,7 +252,6 @@ class CompletenessReader:
         """Why nothing begins, on purpose: switches, freezes, paused schedules."""
         settings, domain = self._settings, self._settings.domain_of(dataset_id)
         scopes = {"all", f"dataset:{dataset_id}", f"domain:{domain}"}
-        scopes |= {f"source:{source.id}" for source in self.sources(dataset_id)}
         for switch in self._ledger.switches():
             if switch.position != "running" and switch.scope in scopes:
                 yield Pause(code=f"{switch.scope.partition(':')[0]} switch", since_ms=switch.set_at_ms)

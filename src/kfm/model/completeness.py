@@ -7,7 +7,7 @@ that exist. A window that no record mentions is as visible as one that was publi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from kfm.model.records import Record, RunOutcome, Window
 from kfm.model.settings import Expect, Settings, SourceSettings
@@ -31,30 +31,16 @@ WindowState = Literal[
     "withdrawn",
     "dismissed",
 ]
-WINDOW_STATES: tuple[WindowState, ...] = (
-    "published",
-    "unchanged",
-    "empty",
-    "running",
-    "waiting",
-    "overdue",
-    "failed",
-    "quarantined",
-    "refused",
-    "missing",
-    "withdrawn",
-    "dismissed",
-)
+WINDOW_STATES: tuple[WindowState, ...] = get_args(WindowState)
 SETTLED = frozenset[WindowState](("published", "unchanged", "empty", "withdrawn", "dismissed"))
 BROKEN = frozenset[WindowState](("failed", "quarantined", "refused"))
-ABSENT = frozenset[WindowState](("overdue", "missing"))
 # What `kfm run --missing` asks for unless states are named: everything past its time that has no end.
 ASKED_FOR: tuple[WindowState, ...] = ("overdue", "failed", "quarantined", "refused", "missing")
 
 THERE = frozenset[WindowState](("published", "unchanged", "empty"))
 
 HealthState = Literal["failing", "late", "incomplete", "paused", "never", "fresh"]
-HEALTH_RANK: tuple[HealthState, ...] = ("failing", "late", "incomplete", "paused", "never", "fresh")
+HEALTH_RANK: tuple[HealthState, ...] = get_args(HealthState)  # the worst first
 
 WINDOWS_MAX = 100_000  # expected windows that one call looks at
 
