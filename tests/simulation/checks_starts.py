@@ -374,6 +374,15 @@ class StartChecks:
         ]
         return min(ahead, default=None)
 
+    def _is_rejected(self, one: Asked) -> bool:
+        """Was the same rejected by a person? Then its inputs are compared with that, and no run looks at it."""
+        if one.outcome != "refused" or one.run_id is not None or not one.needs_approval:
+            return False
+        sql = (
+            "SELECT 1 FROM approvals WHERE dataset_id = ? AND rejected_at_ms IS NOT NULL AND kind = 'update'"
+        )
+        return bool(self._rows(sql, one.dataset_id))
+
     # --- at rest -----------------------------------------------------------------------------
 
     def at_rest(self) -> None:
@@ -390,9 +399,7 @@ class StartChecks:
             if one.outcome in ("success", "noop"):
                 run = self._ledger.run(one.run_id) if one.run_id else None
                 require(run is None or run.status == "success", "an end tells what happened", request=one)
-            # What a person rejected is refused without another look, until something changes.
-            is_rejected = one.outcome == "refused" and one.needs_approval
-            if one.state != "cancelled" and not one.is_adopted and not is_rejected:
+            if one.state != "cancelled" and not one.is_adopted and not self._is_rejected(one):
                 looked = self._looked_at.get((one.source_id, one.window_start_ms), -1)
                 after = looked >= self._asked_at[one.request_id]
                 require(after, "what is asked for is looked at afterwards", request=one, looked=looked)
