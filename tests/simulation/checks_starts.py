@@ -375,7 +375,7 @@ class StartChecks:
         return min(ahead, default=None)
 
     def _is_rejected(self, one: Asked) -> bool:
-        """Was the same rejected by a person? Then its inputs are compared with that, and no run looks at it."""
+        """Was the same rejected? Then its inputs are compared with that, and no run looks at it."""
         if one.outcome != "refused" or one.run_id is not None or not one.needs_approval:
             return False
         sql = (
