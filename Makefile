@@ -16,7 +16,8 @@ CASES ?= 500
 EDITS ?= 1000
 KILLS ?= 200
 WEBHOOKS ?= 1000000
-WORKERS ?= 2
+MINUTES ?= 28
+WORKERS ?= 3
 TESTS ?= tests
 
 BASE := .venv/.kfm-base
@@ -121,17 +122,26 @@ bench: $(TEST) ## measure against a reference in the same run (BENCH=name for on
 	@$(PY) -m compileall -q src
 	@$(PY) -m bench $(BENCH)
 
+.PHONY: bench-growth
+bench-growth: $(TEST) ## what happens now, with a million runs or two million units on record (takes long)
+	@$(PY) -m compileall -q src
+	@$(PY) -m bench growth feed_day
+
 .PHONY: simulate
 simulate: $(TEST) ## whole histories from random seeds (SEEDS=n)
 	@$(PY) -m tests.simulation --seeds $(SEEDS)
+
+.PHONY: hunts
+hunts: $(TEST) ## seeds in which the simulator shows that a guard is gone, written down for the tests
+	@$(PY) -m tests.simulation.hunting
 
 .PHONY: schedules
 schedules: $(TEST) ## every time zone for ten years against a minute-by-minute oracle
 	@$(PY) -m tests.schedules
 
 .PHONY: crash
-crash: $(TEST) ## kill real processes at every step and look at what is left
-	@$(PY) -m tests.crash
+crash: $(TEST) ## kill real processes at every step and look at what is left (MINUTES=0: all of it)
+	@$(PY) -m tests.crash --minutes $(MINUTES)
 
 .PHONY: fuzz
 fuzz: $(TEST) ## hostile input for the readers, led by coverage (SECONDS=n for each), forged webhooks (WEBHOOKS=n)

@@ -151,7 +151,7 @@ def _async(reference: Callable[[Any], Any]) -> dict[str, Any]:
 def benchmarks() -> list[Benchmark]:
     limited = {"timeout": 10, "pass_timeout": False}
     return [
-        Benchmark(name="call_sync_vs_try", kind="cost", goal=1.5, rounds=51, **_sync(_nothing, _bare)),
+        Benchmark(name="call_sync_vs_try", kind="cost", goal=1.4, rounds=51, **_sync(_nothing, _bare)),
         Benchmark(
             name="call_sync_vs_tenacity_pybreaker",
             kind="speedup",

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
+from hashlib import md5
 from pathlib import Path
 
 import orjson
@@ -42,6 +43,7 @@ TOPIC = "arn:aws:sns:us-east-1:123901341784:NewGOES19Object"
 def announcement(number: int) -> bytes:
     """A message of SQS: an S3 event that came by way of SNS."""
     at_ms = start_of(number) + 13_000
+    digest = md5(str(number).encode()).hexdigest()  # of bytes: nothing of it repeats
     record = {
         "eventVersion": "2.1",
         "eventSource": "aws:s3",
@@ -61,9 +63,9 @@ def announcement(number: int) -> bytes:
             },
             "object": {
                 "key": object_key(number),
-                "size": 1_000_000 + number,
-                "eTag": f"{number:032x}",
-                "sequencer": f"{at_ms:012X}{number:08X}",
+                "size": 1_000_000 + int(digest[:6], 16),
+                "eTag": digest,
+                "sequencer": f"00{at_ms:012X}{digest[:4].upper()}",
             },
         },
     }

@@ -54,7 +54,7 @@ def benchmarks() -> list[Benchmark]:
         Benchmark(
             name="startup_version",
             kind="cost",
-            goal=5.0,
+            goal=1.2,
             setup=_empty,
             ours=lambda project: project.call(str(KFM), "--version"),
             reference=_interpreter,
@@ -63,7 +63,7 @@ def benchmarks() -> list[Benchmark]:
         Benchmark(
             name="startup_status",
             kind="cost",
-            goal=7.0,
+            goal=5.0,
             setup=_initialised,
             ours=lambda project: project.call(str(KFM), "status"),
             reference=_interpreter,

@@ -75,7 +75,7 @@ def benchmarks() -> list[Benchmark]:
         Benchmark(
             name="webhook_vs_inline",
             kind="throughput",
-            goal=2.5,
+            goal=3.0,
             unit="requests/s",
             setup=lambda stack: _servers(stack, "group", "inline"),
             ours=lambda servers: servers.per_second("group"),
@@ -85,7 +85,7 @@ def benchmarks() -> list[Benchmark]:
         Benchmark(
             name="webhook_p99_vs_inline",
             kind="cost",
-            goal=0.5,
+            goal=0.4,
             setup=lambda stack: _servers(stack, "group", "inline"),
             ours=lambda servers: servers.p99("group"),
             reference=lambda servers: servers.p99("inline"),

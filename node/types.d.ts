@@ -57,7 +57,7 @@ export type Asset = {
 };
 export type Item = {
   id: string; source_id: string; window_start_ms: number; window_end_ms: number; partition: string | null;
-  assets: Asset[]; bbox: [string, string, string, string] | null; run_state?: any;
+  assets: Asset[]; bbox: [string, string, string, string] | null; run_state?: any; as_of?: [number, number];
 };
 export type Manifest = {
   dataset_id: string; title: string; description: string; domain: string; keywords: string[];
@@ -67,7 +67,9 @@ export type Promotion = {
   dataset_id: string; sequence: number; version_id: string; run_id: string; fence: number;
   policy_epoch: number; promoted_at_ms: number;
 };
-export type Head = [Promotion, Manifest] | null;
+/** How a version was named: by the hash of its whole manifest (1), or by that of its root document. */
+export type Form = 1 | 2;
+export type Head = [Promotion, Manifest, Form] | null;
 export type Check = { name: string; passed: boolean; detail: string; path: string | null; sample: string[] };
 export type Report = { checks: Check[] };
 export type GovernanceEntry = {

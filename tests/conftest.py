@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import hypothesis
 import pytest
 
 from tests import services
+from tests.memory_disk import memory_disk
+
+if (place := memory_disk()) is not None:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", place)  # of `tmp_path`
 
 MISSING = "service unavailable"
 
@@ -106,6 +111,18 @@ def promtool() -> Iterator[str]:
 def systemd_analyze() -> Iterator[str]:
     """The path of systemd's checker of units."""
     yield from _serve("systemd")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each worker has its share of the slow tests first: what is left in the end is short."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    slow = [one for one in items if one.get_closest_marker("slow")]
+    quick = iter([one for one in items if not one.get_closest_marker("slow")])
+    spread: list[pytest.Item] = []
+    for number in range(workers):
+        first = slow[number::workers]
+        spread += [*first, *islice(quick, max(0, len(items) // workers - len(first)))]
+    items[:] = [*spread, *quick]
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -34,6 +34,7 @@ class FileNode:
     synced: bytes = b""
     pending: list[bytes] = field(default_factory=list)
     modified_ms: int = 0
+    changed_ms: int = 0
 
     @property
     def data(self) -> bytes:
@@ -129,7 +130,11 @@ class PowerCutFiles:
         if id(node) in copies:  # hard links share one node
             return copies[id(node)]
         if isinstance(node, FileNode):
-            copies[id(node)] = FileNode(synced=self._surviving_bytes(node), modified_ms=node.modified_ms)
+            copies[id(node)] = FileNode(
+                synced=self._surviving_bytes(node),
+                modified_ms=node.modified_ms,
+                changed_ms=node.changed_ms,
+            )
         elif isinstance(node, LinkNode):
             copies[id(node)] = LinkNode(node.target)
         else:
@@ -216,7 +221,7 @@ class PowerCutFiles:
 
     def create(self, path: str) -> PowerCutWriter:
         self._call()
-        node = FileNode(modified_ms=self.now_ms)
+        node = FileNode(modified_ms=self.now_ms, changed_ms=self.now_ms)
         self._add(path, node)
         return PowerCutWriter(self, node)
 
@@ -245,11 +250,17 @@ class PowerCutFiles:
         node = self._get(path)
         return node.modified_ms if isinstance(node, FileNode) else 0
 
+    def times_ns(self, path: str) -> tuple[int, int]:
+        self._call()
+        node = self._get(path)
+        assert isinstance(node, FileNode)
+        return node.modified_ms * 1_000_000, node.changed_ms * 1_000_000
+
     def touch(self, path: str) -> None:
         self._call()
         node = self._get(path)
         if isinstance(node, FileNode):
-            node.modified_ms = self.now_ms
+            node.modified_ms = node.changed_ms = self.now_ms
 
     def listdir(self, path: str) -> list[str]:
         self._call()
@@ -297,6 +308,8 @@ class PowerCutFiles:
         if isinstance(node, FolderNode):
             raise os_error(errno.EPERM, old)
         self._add(new, node)
+        if isinstance(node, FileNode):
+            node.changed_ms = self.now_ms
 
     def symlink(self, target: str, path: str) -> None:
         self._call()
@@ -317,6 +330,8 @@ class PowerCutFiles:
         if isinstance(node, FolderNode):
             raise os_error(errno.EISDIR, path)
         folder.pending.append(Change({name: None}))
+        if isinstance(node, FileNode):
+            node.changed_ms = self.now_ms
 
     def rmdir(self, path: str) -> None:
         self._call()

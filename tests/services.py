@@ -157,8 +157,11 @@ def postgres_server(
     """The server that `find_install` finds, given a scratch folder and who will run it."""
     if importlib.util.find_spec("psycopg") is None:
         raise ServiceUnavailable("psycopg is not installed (the extra `postgres`)")
+    from tests.memory_disk import memory_disk  # not above: the S3 emulator starts this file by itself
+
     who = _unprivileged_user()
-    with tempfile.TemporaryDirectory(prefix="kfm-pg-", dir="/tmp", ignore_cleanup_errors=True) as name:
+    place = memory_disk() or "/tmp"
+    with tempfile.TemporaryDirectory(prefix="kfm-pg-", dir=place, ignore_cleanup_errors=True) as name:
         scratch = Path(name)
         if who:
             os.chown(scratch, who["user"], who["group"])

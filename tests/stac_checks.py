@@ -35,9 +35,14 @@ def extension(name: str) -> Any:
     return jsonschema_rs.validator_for(json.loads(path.read_text())) if path.exists() else None
 
 
+def public_problems(document: dict[str, Any]) -> list[str]:
+    """What the public schemas say of an item, a collection or a catalog."""
+    return [error.message for error in _public(_KINDS[document["type"]]).iter_errors(document)]
+
+
 def problems(document: dict[str, Any]) -> list[str]:
     """All that is wrong with an item, a collection or a catalog."""
-    found = [error.message for error in _public(_KINDS[document["type"]]).iter_errors(document)]
+    found = public_problems(document)
     if document["type"] == "Feature":
         found += (f"{error.instance_path}: {error.message}" for error in _own().iter_errors(document))
     for name in ("file", "forecast", "processing"):

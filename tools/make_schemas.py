@@ -13,7 +13,7 @@ import msgspec
 from kfm.audit import export_documents
 from kfm.cli.lint import LintReport
 from kfm.cli.logs import LogLine
-from kfm.config.schedules import ScheduleFile
+from kfm.config.schedule_file import ScheduleFile
 from kfm.model import audit, incidents, records, replays, runs
 from kfm.model.run_state import RunStateDocument
 from kfm.model.settings import Settings

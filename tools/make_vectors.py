@@ -32,6 +32,7 @@ from tools.vector_cases import (  # noqa: E402
     starting,
     times,
     units,
+    versions,
 )
 from tools.vector_cases.shape import Case, Family  # noqa: E402
 
@@ -52,6 +53,7 @@ FAMILIES: list[Family] = [
         auditing,
         expressions,
         showing,
+        versions,
     )
     for family in module.FAMILIES
 ]

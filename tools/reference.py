@@ -246,6 +246,16 @@ def metrics_page() -> str:
 # --- announced datasets --------------------------------------------------------------
 
 
+def _cadence(one: Any) -> str:
+    """What a feed expects of these products."""
+    from kfm.model.quantities import duration
+
+    products = ", ".join(f"`{name}`" for name in one.products)
+    of = f" of {', '.join(one.platforms)}" if one.platforms else ""
+    at = f" of {', '.join(f'{hour:02d}' for hour in one.hours)} UTC" if len(one.hours) < 24 else ""
+    return f"- expected: {products}{of}, {one.per_hour} an hour{at}, {duration(one.latency_ms)} after its end"
+
+
 def nodd_page() -> str:
     from kfm.model.units import scheme_of
     from kfm.nodd.dataset_registry import built_in
@@ -268,6 +278,9 @@ def nodd_page() -> str:
             )
         rows += [f"- `{topic}`" for topic in dataset.topics] or ["- no topic is published"]
         rows += [f"- `…{suffix}` is the {role} of a file" for suffix, role in dataset.sidecars.items()]
+        rows += [_cadence(one) for one in dataset.cadences]
+        if not dataset.cadences:
+            rows.append("- no cadence is declared")
         rows += ["\n```text", *(rule.pattern.text for rule in dataset.rules), "```\n"]
         parts.append("\n".join(rows))
     tables = (

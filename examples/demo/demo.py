@@ -280,7 +280,7 @@ def what_next(project: Project, teller: Teller, address: str) -> None:
         ("files", "data/"),
         ("STAC collection", "collection.json"),
         ("DCAT record", "dcat.jsonld"),
-        ("hash of every file", "manifest.json"),
+        ("root of the version", "manifest.json"),
     ):
         teller.output(f"{what:20}{readers}/{where}")
     teller.section("What to try next")

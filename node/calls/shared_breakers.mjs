@@ -27,10 +27,7 @@ export class SharedCircuit {
   before() {
     const fence = this.reserved;
     this.reserved = null;
-    if (fence !== null) {
-      this.#change((breaker, now) => probeRenewed(breaker, now, fence));
-      if (this.state.state === "half-open" && this.state.fence === fence) return fence;
-    }
+    if (fence !== null && this.#isStillOurs(fence)) return fence;
     this.#look();
     return this.state.state === "closed" ? null : this.#probe();
   }
@@ -63,6 +60,13 @@ export class SharedCircuit {
 
   waitMs() {
     return waitMs(this.state, this.clock.nowMs());
+  }
+
+  /** Has a reserved probe not passed to another? While the ledger is away, the lease that was written last decides. @param {number} fence */
+  #isStillOurs(fence) {
+    const known = this.state;
+    if (!this.#change((breaker, now) => probeRenewed(breaker, now, fence))) this.state = known;
+    return this.state.state === "half-open" && this.state.fence === fence && this.waitMs() > 0;
   }
 
   #quiet() {
@@ -101,14 +105,16 @@ export class SharedCircuit {
     this.seenMs = this.clock.monotonicMs();
   }
 
-  /** @param {(breaker: Breaker, nowMs: number) => Breaker} decide */
+  /** False where it could not be written. @param {(breaker: Breaker, nowMs: number) => Breaker} decide */
   #change(decide) {
-    if (!this.store) return; // a dry-run leaves no trace, not here either
+    if (!this.store) return false; // a dry-run leaves no trace, not here either
     try {
       this.#keep(this.store.changeBreaker(this.provider, decide)[1]);
+      return true;
     } catch (error) {
       if (!(error instanceof KfmError)) throw error;
       this.state = decide(this.state, this.clock.nowMs());
+      return false;
     }
   }
 }

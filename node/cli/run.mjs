@@ -39,7 +39,7 @@ export async function run(options, around) {
   const { note } = around;
   if (options.missing) throw outOfScope("`--missing` asks for windows by what became of them");
   if (options.start || options.end || options.states.length || options.digest)
-    throw new UsageError("DATASET, --from, --to, --state and --digest go with --missing.", { remedy: "Name sources with --source, and a window with --window." });
+    throw new UsageError("--from, --to, --state and --digest go with --missing.", { remedy: "Name sources with --source, and a window with --window." });
   if (options.force) requireReasons(options);
   if (options.correction && !options.dry_run && !(options.rationale ?? "").trim()) throw new RationaleRequired("A correction needs --rationale.");
   const byPerson = asksInPerson(options, around.hasPerson);

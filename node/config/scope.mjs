@@ -36,6 +36,7 @@ export function requireInScope(loaded, sourceIds) {
   if (collector && environ.OTEL_SDK_DISABLED?.toLowerCase() !== "true") throw outOfScope("Spans and metrics go to an OpenTelemetry collector");
   const foreign = /** @type {Record<string, string>} */ ({ branch: "a branch", dcat: "a catalogue", s3: "a bucket", stac: "a catalogue" });
   for (const target of settings.publish) if (target.kind in foreign) throw outOfScope(`The target ${target.name || target.kind} is ${foreign[target.kind]}`);
+  for (const dataset of settings.datasets) if (dataset.formerly.length) throw outOfScope(`The dataset ${dataset.id} was renamed (\`formerly\`)`);
   for (const id of sourceIds) {
     const source = loaded.source(id);
     for (const each of [source, ...source.members.map((/** @type {string} */ member) => loaded.source(member))]) {

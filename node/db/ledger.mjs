@@ -6,6 +6,7 @@
 
 import { isWithdrawn } from "../model/withdrawals.mjs";
 import { checkTransition } from "../model/states.mjs";
+import { itemFrom } from "../model/version_trees.mjs";
 import { sortedByPoints } from "../model/wording.mjs";
 import * as governance from "./governance.mjs";
 import * as leases from "./leases.mjs";
@@ -13,6 +14,7 @@ import { LedgerReader } from "./ledger_reader.mjs";
 import { Journal } from "./outbox.mjs";
 import * as requests from "./requests.mjs";
 import * as rows from "./rows.mjs";
+import { putVersion } from "./versions.mjs";
 
 /** @typedef {import("../types.js").Run} Run */
 /** @typedef {import("./sqlite.mjs").Session} Session */
@@ -50,6 +52,7 @@ export class Ledger extends LedgerReader {
     for (const held of [lock, collecting]) if (held.holder !== null && !leases.isGone(held, nowMs, dead)) return { answer: "locked", lock: held };
     if (collecting.holder !== null) leases.free(session, collecting, nowMs);
     if (!isUsable(session, request.approval, nowMs)) return { answer: "moved" };
+    if (isJudgedAnew(session, request)) return { answer: "moved" };
     // Above the run's own fence, too: its scope may have been another one last time.
     const fence = Math.max(lock.fence, request.seen?.fence ?? 0) + 1;
     const stored = storeRun(session, { ...request.run, fence }, request.seen);
@@ -73,8 +76,17 @@ export class Ledger extends LedgerReader {
     this.database.write((/** @type {Session} */ session) => {
       session.all("invocations.insert", rows.invocationParameters(invocation));
       if (known) this.journal.notAdmitted(session, invocation, known, session.nowMs());
+      if (invocation.outcome === "noop" && invocation.run_id) this.#foundDone(session, invocation.run_id);
       governance.append(session, entries);
     });
+  }
+
+  /** The work was asked for again and is done: requests for its window that are held are settled. @param {Session} session @param {string} run_id */
+  #foundDone(session, run_id) {
+    const nowMs = session.nowMs();
+    if (!session.all("held.resolve_requests", { run_id, released_at_ms: nowMs }).length) return;
+    const run = rows.runFrom(/** @type {any[]} */ (session.one("runs.by_id", { run_id })));
+    this.journal.incidents.succeeded(session, run, nowMs, run.outcome !== "absent");
   }
 
   /** The policy epoch, and why its request is cancelled if it is; null if the lease is not ours. The claims of the requests that the run works for are renewed with it. @param {string} scope @param {number} fence @param {number} leaseMs @returns {[number, string | null] | null} */
@@ -97,16 +109,17 @@ export class Ledger extends LedgerReader {
 
   /** The version, the pointer, the run's success and the lock's release in one transaction. @param {any} request @returns {{answer: string, sequence: number}} */
   promote(request) {
+    const staged = request.manifest ? this.versions.stage(request.dataset_id, request.manifest) : null;
     try {
-      return this.database.write((/** @type {Session} */ session) => this.#promote(session, request));
+      return this.database.write((/** @type {Session} */ session) => this.#promote(session, request, staged));
     } catch (error) {
       if (error instanceof Undo) return error.answer;
       throw error;
     }
   }
 
-  /** @param {Session} session @param {any} request */
-  #promote(session, request) {
+  /** @param {Session} session @param {any} request @param {import("./versions.mjs").Staged | null} staged on top of the head that the request names */
+  #promote(session, request, staged) {
     const { run_id, dataset_id, scope, fence, version_id } = request;
     const row = session.one("locks.get_for_update", { scope });
     const lock = row ? rows.lockFrom(row) : null;
@@ -115,15 +128,16 @@ export class Ledger extends LedgerReader {
     const head = session.one("promotions.head", { dataset_id });
     let sequence = head ? rows.promotionFrom(head).sequence : 0;
     if (sequence !== request.base_sequence) return { answer: "head-moved", sequence };
-    if (request.manifest && isWithdrawn(session.all("withdrawals.list", { dataset_id }).map(rows.withdrawalFrom), request.manifest.items)) return { answer: "withdrawn", sequence };
+    if (staged && bringsWithdrawn(session, dataset_id, staged)) return { answer: "withdrawn", sequence };
+    if (request.window_length && !keepLength(session, request.window_length)) return { answer: "rewindowed", sequence };
     const nowMs = session.nowMs();
     const succeeded = session.one("runs.succeed", { run_id, fence, end_time_ms: nowMs, fingerprint: request.fingerprint, version_id, outcome: outcomeOf(request) });
     if (succeeded === null) return { answer: "lost", sequence: 0 }; // taken over under another scope
     const answered = requests.endWithRun(session, run_id, "success", request.reason, nowMs);
     if (!answered.includes(request.request_id) && requests.isCancelled(session, request.request_id)) throw new Undo({ answer: "cancelled", sequence: 0 });
-    if (request.manifest) {
+    if (staged) {
       sequence += 1;
-      session.all("versions.insert", { version_id, dataset_id, manifest: rows.textOf(request.manifest) });
+      putVersion(session, version_id, dataset_id, staged);
       const landed = session.one("promotions.insert", { dataset_id, sequence, version_id, run_id, fence, policy_epoch: request.policy_epoch, promoted_at_ms: nowMs });
       // A run with a lock of another scope promoted between our look and our row.
       if (landed === null) throw new Undo({ answer: "head-moved", sequence: 0 });
@@ -270,6 +284,12 @@ export class Ledger extends LedgerReader {
   }
 }
 
+/** Would this version bring anything that may not be published? Its head holds nothing such. @param {Session} session @param {string} dataset_id @param {import("./versions.mjs").Staged} staged */
+function bringsWithdrawn(session, dataset_id, { items }) {
+  const withdrawals = session.all("withdrawals.list", { dataset_id }).map(rows.withdrawalFrom);
+  return withdrawals.length > 0 && isWithdrawn(withdrawals, items.map(([digest, document]) => itemFrom(digest, document)));
+}
+
 /** What a successful run came to. @param {any} request */
 function outcomeOf({ found, manifest }) {
   if (found !== "data") return found;
@@ -301,4 +321,19 @@ function storeRun(session, run, seen) {
   checkTransition("run", seen.status, run.status, seen.status === "failed" ? "retried" : "taken_over");
   const { run_id, attempts, fence } = run;
   return session.one("runs.restart", { run_id, attempts, fence, seen_fence: seen.fence, seen_attempts: seen.attempts }) ? run : null;
+}
+
+/** The length of a source's windows is on record with its first version; false: it is another one by now. @param {Session} session @param {[string, string]} length */
+function keepLength(session, [source_id, window_length]) {
+  session.all("window_rules.ensure", { source_id, window_length });
+  return session.one("window_rules.get", { source_id })?.[0] === window_length;
+}
+
+/** Has the last attempt ended, or was something else decided about it, meanwhile? Then nothing begins before its time. Locks the run's row, as who decides does. @param {Session} session @param {any} request */
+function isJudgedAnew(session, { seen, judged }) {
+  if (!seen) return false;
+  const hasFailed = session.one("runs.ended", { run_id: seen.run_id, attempts: seen.attempts }) !== null;
+  if (!hasFailed || seen.status !== "failed") return hasFailed !== (seen.status === "failed");
+  const row = session.one("retry_states.get", { run_id: seen.run_id });
+  return JSON.stringify(row ? rows.retryStateFrom(row) : null) !== JSON.stringify(judged ?? null);
 }

@@ -2,6 +2,7 @@
 
 import { closedBreaker } from "../model/breaker.mjs";
 import * as rows from "./rows.mjs";
+import { VersionReader } from "./versions.mjs";
 
 /** @typedef {import("./sqlite.mjs").Session} Session */
 
@@ -12,6 +13,7 @@ export class LedgerReader {
     this.database = database;
     /** @type {Session} */
     this.session = database.session;
+    this.versions = new VersionReader(this.session);
   }
 
   /** @template T @param {string} name @param {Record<string, any>} parameters @param {(row: any[]) => T} from @returns {T | null} */
@@ -48,7 +50,7 @@ export class LedgerReader {
 
   /** @param {string} dataset_id @returns {import("../types.js").Head} */
   head(dataset_id) {
-    return this.#one("promotions.head_with_manifest", { dataset_id }, (row) => [rows.promotionFrom(row.slice(0, -1)), rows.valueOf(row.at(-1))]);
+    return this.#one("promotions.head_with_manifest", { dataset_id }, (row) => [rows.promotionFrom(row.slice(0, -3)), ...this.versions.version(row.at(-3), row.at(-2))]);
   }
 
   /** Successful runs of a source for windows that end later, the newest window first. @param {string} source_id @param {number} after_ms @param {number} row_limit */
@@ -58,7 +60,7 @@ export class LedgerReader {
 
   /** @param {string} version_id */
   manifest(version_id) {
-    return this.#one("versions.get", { version_id }, (row) => rows.valueOf(row[0]));
+    return this.#one("versions.get", { version_id }, (row) => this.versions.version(row[0], row[1])[0]);
   }
 
   heads() {
@@ -84,6 +86,21 @@ export class LedgerReader {
     return this.session.all("withdrawals.list", { dataset_id }).map(rows.withdrawalFrom);
   }
 
+  /** What is withdrawn from one target alone, also what was lifted. @param {string} dataset_id @returns {any[]} */
+  targetWithdrawals(dataset_id) {
+    return this.session.all("withdrawals.of_targets", { dataset_id }).map(rows.withdrawalFrom);
+  }
+
+  /** Does any renaming have this id or name? @param {string} dataset_id @returns {boolean} */
+  isRenamed(dataset_id) {
+    return this.session.all("dataset_changes.renames").some((/** @type {any[]} */ row) => row[1] === dataset_id || JSON.parse(row[11]).rename.new === dataset_id);
+  }
+
+  /** The window length on record of a source, and the change that made it so; null: none is. @param {string} source_id @returns {any[] | null} */
+  windowRule(source_id) {
+    return this.session.one("window_rules.get", { source_id });
+  }
+
   /** The number of the last version that a person's change made, and when; null: runs made all of them. @param {string} dataset_id @returns {any[] | null} */
   newestChange(dataset_id) {
     return this.session.one("dataset_changes.newest", { dataset_id });
@@ -104,7 +121,7 @@ export class LedgerReader {
 
   /** @param {string} kind @param {string} subject */
   newestEntry(kind, subject) {
-    return this.#one("governance.list", { kind, subject, row_limit: 1 }, rows.entryFrom);
+    return this.#one("governance.about", { kind, subject, row_limit: 1 }, rows.entryFrom);
   }
 
   /** What each target shows, by dataset and target. @returns {Map<string, number>} */
@@ -159,7 +176,7 @@ export class LedgerReader {
 
   /** The newest invocations of a run, the newest first. @param {string} run_id @param {number} row_limit */
   invocations(run_id, row_limit) {
-    return this.session.all("invocations.list", { run_id, row_limit }).map(rows.invocationFrom);
+    return this.session.all("invocations.of_run", { run_id, row_limit }).map(rows.invocationFrom);
   }
 
   /** @param {string} dataset_id */
@@ -169,22 +186,22 @@ export class LedgerReader {
 
   /** What of this run is held, if it is. @param {string} run_id */
   heldOf(run_id) {
-    return this.#one("held.list", { state: "held", kind: "", dataset_id: "", subject: run_id, row_limit: 1 }, rows.heldFrom);
+    return this.#one("held.of_subject", { state: "held", kind: "", dataset_id: "", subject: run_id, row_limit: 1 }, rows.heldFrom);
   }
 
   /** The request for a release that waits for an approval. @param {string} held_id */
   waitingRelease(held_id) {
-    return this.#one("approvals.list", { state: "requested", subject: held_id, row_limit: 1 }, rows.approvalFrom);
+    return this.#one("approvals.of_subject", { state: "requested", subject: held_id, row_limit: 1 }, rows.approvalFrom);
   }
 
   /** Requests about one piece of work, the newest first. @param {string} subject @returns {any[]} */
   requests(subject) {
-    return this.session.all("approvals.list", { state: "", subject, row_limit: 20 }).map(rows.approvalFrom);
+    return this.session.all("approvals.of_subject", { state: "", subject, row_limit: 20 }).map(rows.approvalFrom);
   }
 
   /** Approved requests about one piece of work. @param {string} subject */
   approvals(subject) {
-    return this.session.all("approvals.list", { state: "approved", subject, row_limit: 1000 }).map(rows.approvalFrom);
+    return this.session.all("approvals.of_subject", { state: "approved", subject, row_limit: 1000 }).map(rows.approvalFrom);
   }
 
   /** @param {string} provider */

@@ -1,10 +1,14 @@
 /** Bringing a database to the schema of the contracts, one migration and its record at a time. */
 
 import { sha256Text } from "../model/canonical.mjs";
-import { StoreCorrupt, StoreTooNew } from "../model/errors.mjs";
+import { LedgerMoved, StoreCorrupt, StoreTooNew } from "../model/errors.mjs";
 import { inSqlite, migrationFiles } from "./queries.mjs";
 
 /** @typedef {import("./sqlite.mjs").Session} Session */
+
+/** Marks beside the migrations, with an address in place of a checksum. */
+const MOVED = 900_001;
+const ARRIVING = 900_002;
 
 /** What the database says it has: version → checksum. @param {Pick<Session, "all" | "one">} session @returns {Map<number, string>} */
 export function applied(session) {
@@ -16,6 +20,11 @@ export function applied(session) {
 export function check(done) {
   const known = migrationFiles();
   const newest = /** @type {{version: number}} */ (known.at(-1)).version;
+  if (done.has(MOVED)) throw new LedgerMoved(`This ledger has moved to ${done.get(MOVED)}.`);
+  if (done.has(ARRIVING))
+    throw new LedgerMoved(`This ledger is being filled from ${done.get(ARRIVING)}, and is not in use yet.`, {
+      remedy: "The command that fills it (`kfm store copy`, `kfm restore`) goes on where it ended when it is run again.",
+    });
   const highest = Math.max(0, ...done.keys());
   if (highest > newest) throw new StoreTooNew(`It is at migration ${highest}; this kfm knows up to ${newest}.`);
   for (const { version, name, text } of known)

@@ -3,7 +3,7 @@
 import { closeSync, constants, existsSync, fsyncSync, openSync, readFileSync, realpathSync, statSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import { BackendUnavailable, KfmError, SchemaViolation, StoreBusy, StoreCorrupt, StoreUnsafe } from "../model/errors.mjs";
+import { BackendUnavailable, KfmError, LedgerMoved, SchemaViolation, StoreBusy, StoreCorrupt, StoreUnsafe } from "../model/errors.mjs";
 import { queries } from "./queries.mjs";
 import { WAIT_MAX_MS, WriteLock, isBusy, retryWhileBusy } from "./write_lock.mjs";
 
@@ -66,6 +66,7 @@ const CHECKPOINT_PAGES = 4_000; // 16 MB
 const CHECKPOINT_WAIT_MS = 200;
 const APPLICATION_ID = 0x4b464d31; // "KFM1"
 const FULL = 2;
+const FENCED = "kfm-moved:"; // how the triggers of a ledger that moves begin what they say
 
 /** Named statements on one connection. */
 export class Session {
@@ -262,6 +263,7 @@ export function translated(error, path) {
   if (found?.code !== "ERR_SQLITE_ERROR") return error;
   const message = found.message;
   const kind = found.errcode & 0xff;
+  if (message.includes(FENCED)) return LedgerMoved.because(message.slice(message.indexOf(FENCED) + FENCED.length).trim(), {}, error);
   if ([5, 6].includes(kind)) return StoreBusy.because(`${path}: another process holds it.`, {}, error);
   if (kind === 13) return BackendUnavailable.because(`${path}: the disk is full.`, { remedy: "Free some space and run again." }, error);
   if ([11, 26].includes(kind)) return StoreCorrupt.because(`${path}: ${message}.`, {}, error);

@@ -148,6 +148,7 @@ export const RightsMissing = classOf("RightsMissing");
 export const SecretInData = classOf("SecretInData");
 export const RoleMissing = classOf("RoleMissing");
 export const BackendUnavailable = classOf("BackendUnavailable");
+export const LedgerMoved = classOf("LedgerMoved");
 export const StoreTooNew = classOf("StoreTooNew");
 export const StoreUnsafe = classOf("StoreUnsafe");
 export const StoreBusy = classOf("StoreBusy");

@@ -45,6 +45,22 @@ export function withdrawalGates(withdrawals, sourceId, startMs, endMs) {
   return [denied("withdrawal", "withdrawn", cause, { remedy: `An operator allows it again with \`${command}\`.`, command })];
 }
 
+/** The refusal of a dataset that was renamed: what is published has another name than the configuration's. @param {string} datasetId */
+export const renamedGate = (datasetId) =>
+  denied("policy", "name-taken", `The dataset ${datasetId} was renamed, or another was renamed to it, and the Node.js runner knows first names only.`, { remedy: "Run the same command with Python." });
+
+/** The refusal of another window length than the one on record, or of a source that got another one. @param {any} source @param {any[] | null} recorded length, and the change that made it so @returns {GateResult[]} */
+export function lengthGates(source, recorded) {
+  if (!recorded) return [];
+  const [length, changedBy] = recorded;
+  if (source.window !== length) {
+    const command = `kfm source rewindow ${source.id} --window ${source.window} --rationale TEXT`;
+    const cause = `Windows of ${source.id} are ${length} long on record, and ${source.window} in the configuration.`;
+    return [denied("window", "window-length", cause, { remedy: `\`${command}\` shows what becomes of each window, and applies it; or write \`window: ${length}\`.`, command })];
+  }
+  return changedBy === null ? [] : [denied("window", "window-length", `The windows of ${source.id} got another length, and the Node.js runner knows one only.`, { remedy: "Run the same command with Python." })];
+}
+
 /** @param {Switch[]} switches @param {string} datasetId @param {string} domain @param {boolean} inFlight */
 export function switchGate(switches, datasetId, domain, inFlight) {
   const scopes = ["all", `domain:${domain}`, `dataset:${datasetId}`];

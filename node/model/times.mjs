@@ -5,6 +5,9 @@ import { head, repr } from "./wording.mjs";
 
 export const MS_MIN = -62_135_596_800_000;
 export const MS_MAX = 253_402_300_799_999;
+
+/** Is it the window of a source without windows, which stands for all of time? @param {number} startMs @param {number} endMs */
+export const isAllTime = (startMs, endMs) => startMs === MS_MIN && endMs === MS_MAX;
 const RFC3339 = /^(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:([Zz])|([+-])(\d\d):(\d\d))$/;
 
 /** @param {number} ms */

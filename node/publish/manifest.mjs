@@ -1,8 +1,9 @@
-/** A manifest is one whole version of a dataset; here it is merged, named and compared. No side effects. */
+/** A manifest is one whole version of a dataset; here it is merged and compared. No side effects. */
 
 import { canonicalText, pythonFloat, sha256Hex } from "../model/canonical.mjs";
 import { PathConflict, RightsMissing } from "../model/errors.mjs";
-import { rfc3339 } from "../model/times.mjs";
+import { isAllTime, rfc3339 } from "../model/times.mjs";
+import { factsOf, folded } from "../model/version_trees.mjs";
 import { byPoints, head as firstChars, sortedByPoints } from "../model/wording.mjs";
 
 /** @typedef {import("../types.js").Manifest} Manifest */
@@ -16,20 +17,16 @@ const PART_CHARS_MAX = 80;
 /** The id of a slot: readable, safe in a URL and as a file name. @param {string} sourceId @param {{start_ms: number, end_ms: number}} window @param {string | null} partition */
 export function itemId(sourceId, window, partition) {
   const instant = (/** @type {number} */ at) => rfc3339(at).replace(/[-:]/g, "");
-  const name = `${part(sourceId)}_${instant(window.start_ms)}_${instant(window.end_ms)}`;
-  return partition === null ? name : `${name}~${part(partition)}`;
+  const span = isAllTime(window.start_ms, window.end_ms) ? "" : `_${instant(window.start_ms)}_${instant(window.end_ms)}`;
+  const name = `${sourcePart(sourceId)}${span}`;
+  return partition === null ? name : `${name}~${sourcePart(partition)}`;
 }
 
-/** @param {string} text */
-function part(text) {
+/** Text as it may stand in an id; where something had to go, a hash keeps it unique. @param {string} text */
+export function sourcePart(text) {
   const plain = firstChars(text.replace(/[^A-Za-z0-9._-]+/gu, "-"), PART_CHARS_MAX);
   return plain === text && text ? text : `${plain}~${sha256Hex(text).slice(0, 12)}`;
 }
-
-/** What is hashed is what is published. @param {Manifest} manifest */
-export const manifestText = (manifest) => canonicalText(manifest);
-/** @param {Manifest} manifest */
-export const versionId = (manifest) => `sha256:${sha256Hex(manifestText(manifest))}`;
 
 // --- merging -------------------------------------------------------------------------
 
@@ -41,8 +38,8 @@ export function mergeItems(head, dataset, items, mode) {
   const slots = new Set(fresh.map(slot));
   const sources = new Set(mode === "replace" ? fresh.map((item) => item.source_id) : []);
   const kept = (head?.items ?? []).filter((item) => !slots.has(slot(item)) && !sources.has(item.source_id));
-  const merged = [...kept, ...fresh].sort((a, b) => byPoints(a.id, b.id));
-  requireUnique(merged);
+  requireUnique([...kept, ...fresh]);
+  requirePaths(kept, fresh);
   const { license, care, sovereignty, local_contexts, attribution } = rights;
   return {
     dataset_id: dataset.id,
@@ -51,7 +48,7 @@ export function mergeItems(head, dataset, items, mode) {
     domain: dataset.domain,
     keywords: dataset.keywords,
     rights: { license, care, sovereignty, local_contexts, attribution },
-    items: merged,
+    items: [...kept, ...fresh].sort((a, b) => byPoints(a.id, b.id)),
   };
 }
 
@@ -76,6 +73,11 @@ const files = ({ partition, bbox, assets }) => canonicalText({ partition, bbox, 
 
 /** Do two items hold the same files, whatever window they are labelled with? @param {Item} one @param {Item} other */
 const sameContent = (one, other) => files(one) === files(other);
+
+/** The files that a version has of one window of a source, item by item. @param {Manifest} manifest @param {string} sourceId @param {{start_ms: number, end_ms: number}} window */
+export function filesOfWindow({ items }, sourceId, { start_ms, end_ms }) {
+  return items.filter((item) => item.source_id === sourceId && item.window_start_ms === start_ms && item.window_end_ms === end_ms).map(files);
+}
 
 /** Do two versions show the same files of a source? @param {Manifest} one @param {Manifest} other @param {string} sourceId */
 export function shows(one, other, sourceId) {
@@ -126,19 +128,29 @@ function requireUnique(items) {
     if (slots.has(item.id)) throw new PathConflict(`${slotText(slots.get(item.id))} and ${slotText(item)} are both called ${item.id}.`);
     slots.set(item.id, item);
   }
-  /** @type {Map<string, string>} */
-  const paths = new Map();
-  for (const item of items)
-    for (const { path } of item.assets) {
-      if (paths.has(path)) throw new PathConflict(`${path} belongs to ${paths.get(path)} and to ${item.id}.`);
-      paths.set(path, item.id);
-    }
-  for (const [path, owner] of paths)
-    for (let folder = path; folder.includes("/"); ) {
-      folder = folder.slice(0, folder.lastIndexOf("/"));
-      if (paths.has(folder)) throw new PathConflict(`${folder} of ${paths.get(folder)} is a folder of ${owner} (${path}).`);
-    }
 }
+
+/** A path has one owner, and is no folder of another one. @param {Item[]} kept @param {Item[]} fresh */
+function requirePaths(kept, fresh) {
+  const old = new Map(kept.flatMap((item) => item.assets.map(({ path }) => [path, item.id])));
+  /** @type {Map<string, string>} */
+  const owners = new Map();
+  for (const item of fresh)
+    for (const { path } of item.assets) {
+      if (owners.has(path)) throw new PathConflict(`${path} belongs to ${owners.get(path)} and to ${item.id}.`);
+      owners.set(path, item.id);
+    }
+  const [taken] = sortedByPoints([...owners.keys()].filter((path) => old.has(path)));
+  if (taken !== undefined) throw new PathConflict(`${taken} belongs to ${old.get(taken)} and to ${owners.get(taken)}.`);
+  const all = new Map([...old, ...owners]);
+  const [folder] = sortedByPoints([...all.keys()].flatMap(foldersOf).filter((one) => all.has(one)));
+  if (folder === undefined) return;
+  const [path = ""] = sortedByPoints([...all.keys()].filter((one) => one.startsWith(`${folder}/`)));
+  throw new PathConflict(`${folder} of ${all.get(folder)} is a folder of ${all.get(path)} (${path}).`);
+}
+
+/** @param {string} path */
+const foldersOf = (path) => [...path.matchAll(/\//g)].map(({ index }) => path.slice(0, index));
 
 /** @param {Item} item */
 const slotText = (item) => `('${item.source_id}', ${item.window_start_ms}, ${item.window_end_ms}, ${item.partition === null ? "None" : `'${item.partition}'`})`;
@@ -194,7 +206,7 @@ function* itemChanges(old, fresh) {
 
 /** @param {Manifest | null} old @param {Manifest} fresh */
 function* assetChanges(old, fresh) {
-  const [before, after] = [byPath(old), byPath(fresh)];
+  const [before, after] = changedSides(old, fresh);
   for (const name of sortedByPoints(new Set([...before.keys(), ...after.keys()]))) {
     const [was, now] = [before.get(name), after.get(name)];
     if (was && now && sameFile(was, now)) continue;
@@ -230,25 +242,34 @@ function detail(one, other) {
   return parts.join("; ") || null;
 }
 
-/** @param {Manifest | null} manifest @returns {Map<string, Placed>} */
-function byPath(manifest) {
-  return new Map((manifest?.items ?? []).flatMap((item) => item.assets.map((asset) => [asset.path, { owner: item.id, asset }])));
+/** @param {Item[]} items @returns {Map<string, Placed>} */
+function byPath(items) {
+  return new Map(items.flatMap((item) => item.assets.map((asset) => [asset.path, { owner: item.id, asset }])));
 }
 
-/** The counts of files behind `diff`. @param {Manifest | null} old @param {Manifest} fresh */
+/** The counts of files behind `diff`. Bytes that a file of another path had already are not new, as far as that one changed, too. @param {Manifest | null} old @param {Manifest} fresh */
 export function tally(old, fresh) {
-  const [before, after] = [byPath(old), byPath(fresh)];
+  const [before, after] = changedSides(old, fresh);
   const known = new Set([...before.values()].map(({ asset }) => asset.sha256));
   const fetched = new Map([...after.values()].filter(({ asset }) => !known.has(asset.sha256)).map(({ asset }) => [asset.sha256, asset.size]));
   const both = [...before.keys()].filter((path) => after.has(path));
   const changed = both.filter((path) => !sameFile(/** @type {Placed} */ (before.get(path)), /** @type {Placed} */ (after.get(path)))).length;
-  const sum = (/** @type {Iterable<number>} */ sizes) => [...sizes].reduce((total, size) => total + size, 0);
+  const added = after.size - both.length;
+  const [files, bytes] = folded(fresh.items.map(factsOf));
   return {
-    added: after.size - both.length,
+    added,
     changed,
     removed: before.size - both.length,
-    unchanged: both.length - changed,
-    bytes_new: sum(fetched.values()),
-    bytes_total: sum([...after.values()].map(({ asset }) => asset.size)),
+    unchanged: files - added - changed,
+    bytes_new: [...fetched.values()].reduce((total, size) => total + size, 0),
+    bytes_total: bytes,
   };
+}
+
+/** The files of the items that differ, before and after, by path. @param {Manifest | null} old @param {Manifest} fresh @returns {[Map<string, Placed>, Map<string, Placed>]} */
+function changedSides(old, fresh) {
+  const texts = (/** @type {Manifest | null} */ one) => new Map((one?.items ?? []).map((item) => [item.id, canonicalText(item)]));
+  const [was, now] = [texts(old), texts(fresh)];
+  const differs = (/** @type {Item} */ item) => was.get(item.id) !== now.get(item.id);
+  return [byPath((old?.items ?? []).filter(differs)), byPath(fresh.items.filter(differs))];
 }

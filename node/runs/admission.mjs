@@ -123,13 +123,13 @@ export class Admission {
     const subject = start.force ? forced(given, store.forces(given.workBase) + 1) : given;
     const epoch = store.policyEpoch();
     const gates = runGates.atAdmission(kernel, subject);
-    const decision = await this.#decided(subject, gates);
+    const { decision, judged } = await this.#decided(subject, gates);
     if (decision.kind === "duplicate") return this.#alreadyDone(subject, decision, gates);
     if (decision.kind !== "admitted") this.#refused(subject, decision, gates);
-    return this.#commit(subject, decision, gates, epoch);
+    return this.#commit(subject, decision, gates, epoch, judged);
   }
 
-  /** @param {Subject} subject @param {GateDecision} gates */
+  /** The decision, and what was decided before about the run's last attempt. @param {Subject} subject @param {GateDecision} gates */
   async #decided(subject, gates) {
     const { store, kernel } = this;
     const asked = askedFor(subject, this.start);
@@ -137,8 +137,10 @@ export class Admission {
     const facts = factsOfRun(kernel, subject, run, gates);
     const decision = mayStart(asked, run, facts, store.nowMs());
     if (["admitted", "compare"].includes(decision.kind)) this.#requireProviders(subject, decision);
-    if (decision.kind !== "compare") return decision;
-    return mayStart(asked, run, compared(kernel.ledger, subject, run, facts, await this.#compared(subject, run)), store.nowMs());
+    const judged = facts.state ?? null;
+    if (decision.kind !== "compare") return { decision, judged };
+    const seen = compared(kernel.ledger, subject, run, facts, await this.#compared(subject, run));
+    return { decision: mayStart(asked, run, seen, store.nowMs()), judged };
   }
 
   /** Nothing begins while a provider's circuit is open: no run, no key, no attempt. @param {Subject} subject @param {StartDecision} decision */
@@ -148,7 +150,7 @@ export class Admission {
       providers.reserve(providersOf(subject.source, (id) => loaded.source(id)));
     } catch (error) {
       if (!(error instanceof CircuitOpen)) throw error;
-      this.#notAdmitted(subject, "failed", error, { run: run?.revision === revision ? run : null });
+      this.#notAdmitted(subject, "failed", error, { run: run?.revision === revision ? concerned(run) : null });
     }
   }
 
@@ -157,7 +159,7 @@ export class Admission {
     try {
       return await this.fingerprint();
     } catch (error) {
-      if (error instanceof KfmError) this.#notAdmitted(subject, "failed", error, { run });
+      if (error instanceof KfmError) this.#notAdmitted(subject, "failed", error, { run: concerned(run) });
       throw error;
     }
   }
@@ -172,8 +174,8 @@ export class Admission {
     return this.#notAdmitted(subject, decision.kind === "refused" ? "refused" : "busy", error, { run: decision.run, gates: results, halts: gates.halts && results.length > 0 });
   }
 
-  /** @param {Subject} subject @param {StartDecision} decision @param {GateDecision} gates @param {number} epoch */
-  async #commit(subject, decision, gates, epoch) {
+  /** @param {Subject} subject @param {StartDecision} decision @param {GateDecision} gates @param {number} epoch @param {any} judged */
+  async #commit(subject, decision, gates, epoch, judged) {
     const { store, kernel, start } = this;
     const nowMs = store.nowMs();
     const seen = decision.how === "restart" ? decision.run : null;
@@ -192,6 +194,7 @@ export class Admission {
         policy_epoch: epoch,
         entries: this.#entries(subject, run, decision, gates),
         known,
+        judged,
         grant: await this.#grant(decision, seen, nowMs),
         approval: gates.approval ?? null,
         asked,
@@ -332,4 +335,9 @@ export class Admission {
       details: { invocation_id: this.invocationId, dataset_id: dataset.id, ...details },
     };
   }
+}
+
+/** The run that a failure before the next attempt belongs to: not one that has succeeded before. @param {any} run */
+function concerned(run) {
+  return run?.status === "success" ? null : run;
 }

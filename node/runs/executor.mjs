@@ -238,7 +238,7 @@ export class RunExecutor {
       const gates = [...invocation.gates, ...decision.results];
       this.#requirePlan(admitted, described, prepared, head, gates);
       const [manifest, version] = preparation.merged(prepared, head, described);
-      if (manifest) preparation.requireObjects(manifest, kernel.objects);
+      if (manifest) preparation.requireObjects(manifest, head, kernel.objects);
       nodes.decided(gates);
       nodes.learn({ outputs: prepared.staged.assets, version_id: version || null });
       const facts = { dataset_id: run.dataset_id, version_id: version, policies: kernel.policies.bundleId };
@@ -261,9 +261,11 @@ export class RunExecutor {
         events: prepared.staged.events,
         request_id: admitted.requestId,
         found: prepared.found,
+        window_length: manifest && subject.source.mode === "merge" ? [subject.source.id, subject.source.window] : null,
         ...nodes.ending("complete"),
       });
       if (answer.answer === "cancelled") throw new Cancelled(kernel.store.cancelled(run.run_id) ?? "Its request was cancelled.");
+      if (answer.answer === "rewindowed") throw new Busy(`The windows of ${subject.source.id} got another length meanwhile.`);
       if (answer.answer === "withdrawn") throw new DataWithdrawn(`${subject.dataset.id}: what this run would publish was withdrawn.`);
       if (answer.answer === "lost") throw new LostLease(`${subject.scope} has passed to another run.`);
       if (!["promoted", "unchanged"].includes(answer.answer)) continue;

@@ -1,7 +1,7 @@
 /** The gates of a run, asked at admission and again at promotion. */
 
 import { approvalSeen, attemptDigest, usableApproval } from "../model/approvals.mjs";
-import { combine, contractGate, freezeGate, rightsGate, switchGate, windowGate, withdrawalGates } from "../model/gates.mjs";
+import { combine, contractGate, freezeGate, lengthGates, renamedGate, rightsGate, switchGate, windowGate, withdrawalGates } from "../model/gates.mjs";
 import { runCommand } from "../model/next_steps.mjs";
 import { reached } from "../model/targets.mjs";
 import { rfc3339 } from "../model/times.mjs";
@@ -56,11 +56,15 @@ const freezes = (kernel, { dataset, source, window }) => freezeGate(kernel.setti
 /** Where windows replace each other, an older one never takes the place of a newer one by itself. @param {any} kernel @param {Subject} subject */
 function windows(kernel, subject) {
   const { source, dataset, window } = subject;
+  if (source.mode === "merge") return lengthGates(source, kernel.ledger.windowRule(source.id));
   return source.mode === "replace" ? [windowGate(dataset.id, window, newestShown(kernel.ledger, subject), runCommand(source.id, window.start_ms, window.end_ms))] : [];
 }
 
 /** A gate that is there only where it refuses. @param {any} kernel @param {Subject} subject */
-const withdrawn = (kernel, { dataset, source, window }) => withdrawalGates(kernel.ledger.withdrawals(dataset.id), source.id, window.start_ms, window.end_ms);
+const withdrawn = (kernel, { dataset, source, window }) => [
+  ...withdrawalGates(kernel.ledger.withdrawals(dataset.id), source.id, window.start_ms, window.end_ms),
+  ...(kernel.ledger.isRenamed(dataset.id) ? [renamedGate(dataset.id)] : []),
+];
 
 /** @param {any} kernel @param {Subject} subject @param {boolean} [dryRun] @returns {GateDecision} */
 export function atAdmission(kernel, subject, dryRun = false) {

@@ -5,8 +5,9 @@ import { KfmError, PlanError } from "../model/errors.mjs";
 import { requireValid } from "../model/schemas.mjs";
 import { reachedText } from "../model/targets.mjs";
 import { rfc3339 } from "../model/times.mjs";
+import { isSame, versionOf } from "../model/versions.mjs";
 import { byPoints, counted, readableSize, sortedByPoints, span } from "../model/wording.mjs";
-import { diff, tally, versionId } from "../publish/manifest.mjs";
+import { diff, tally } from "../publish/manifest.mjs";
 
 /** @typedef {{header: any, changes: any[]}} Plan */
 
@@ -28,7 +29,7 @@ export function makePlan({ base, manifest, made_at_ms, ...fields }) {
     ...fields,
     base_sequence: promotion?.sequence ?? 0,
     base_version_id: promotion?.version_id ?? null,
-    version_id: versionId(manifest),
+    version_id: old && isSame(old, manifest) ? promotion.version_id : versionOf(manifest).versionId,
     tally: tally(old, manifest),
   };
   const digest = sha256Text(canonicalText({ header, changes }));

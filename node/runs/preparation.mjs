@@ -4,7 +4,8 @@ import { retryText } from "../calls/guard.mjs";
 import { KfmError, PathConflict, PipelineFailed, StoreCorrupt } from "../model/errors.mjs";
 import { fingerprint as fingerprintOf } from "../model/input_hash.mjs";
 import { shapeless } from "../model/redaction.mjs";
-import { itemId, mergeItems, versionId } from "../publish/manifest.mjs";
+import { isSame, versionOf } from "../model/versions.mjs";
+import { itemId, mergeItems } from "../publish/manifest.mjs";
 import { fetchAll } from "./fetch.mjs";
 import { TRANSFORM } from "./nodes.mjs";
 import { inputOf, loadPipeline } from "./transform.mjs";
@@ -171,9 +172,10 @@ async function contractsOf(kernel, { source }) {
   return Promise.all(named.map(async ([path, prefix]) => /** @type {[any, string]} */ ([await loadContract(kernel.readProject(path), path), prefix])));
 }
 
-/** Nothing is promoted that can't be shown. @param {import("../types.js").Manifest} manifest @param {any} objects */
-export function requireObjects(manifest, objects) {
-  for (const item of manifest.items)
+/** Nothing is promoted that can't be shown: every object that the head does not have must be at hand. @param {import("../types.js").Manifest} manifest @param {Head} head @param {any} objects */
+export function requireObjects(manifest, head, objects) {
+  const shown = new Set(head?.[1].items); // a merge leaves them as they are
+  for (const item of manifest.items.filter((one) => !shown.has(one)))
     for (const asset of item.assets) {
       const size = objects.sizeOf(asset.sha256);
       if (size !== asset.size)
@@ -188,6 +190,5 @@ export function merged(prepared, head, subject) {
   // Upstream has nothing for this window. What was published stays published.
   if (!prepared.item) return [null, head ? head[0].version_id : ""];
   const manifest = mergeItems(head ? head[1] : null, subject.dataset, [prepared.item], subject.source.mode);
-  const version = versionId(manifest);
-  return head && head[0].version_id === version ? [null, version] : [manifest, version];
+  return head && isSame(head[1], manifest) ? [null, head[0].version_id] : [manifest, versionOf(manifest).versionId];
 }

@@ -1,7 +1,7 @@
 /** Staleness: is a successful run still the published one? Reads only. */
 
-import { canonicalText } from "../model/canonical.mjs";
-import { mergeItems, shows } from "../publish/manifest.mjs";
+import { isSame } from "../model/versions.mjs";
+import { filesOfWindow, mergeItems, shows } from "../publish/manifest.mjs";
 
 const NEWER_MAX = 20; // successful runs for newer windows that are looked at, the newest first
 
@@ -30,14 +30,19 @@ export function staleReason(ledger, subject, run) {
   const head = ledger.head(subject.dataset.id);
   if (!head) return run.version_id ? { code: "not-published", text: "Nothing of this dataset is published." } : null;
   if (subject.source.mode === "replace" && run.version_id && !isShown(ledger, head, run)) return { code: "not-shown", text: "The dataset shows another window." };
-  if (wasRemoved(ledger, head[1], subject, run)) return { code: "not-published", text: "A rollback or withdrawal has removed it since." };
+  const changed = changedByPerson(ledger, head[1], subject, run);
+  if (changed) return { code: "not-published", text: changed };
   const described = mergeItems(head[1], subject.dataset, [], "merge");
-  return canonicalText(described) === canonicalText(head[1]) ? null : { code: "description-changed", text: "The dataset's description or rights have changed." };
+  return isSame(described, head[1]) ? null : { code: "description-changed", text: "The dataset's description or rights have changed." };
 }
 
-/** Did a person's change take from the head what this run had published? @param {any} ledger @param {any} head @param {import("./subject.mjs").Subject} subject @param {import("../types.js").Run} run */
-function wasRemoved(ledger, head, { dataset, source, window }, run) {
+/** Does a person's change show something else, or nothing, in the place of what this run published? @param {any} ledger @param {any} head @param {import("./subject.mjs").Subject} subject @param {import("../types.js").Run} run @returns {string | null} */
+function changedByPerson(ledger, head, { dataset, source, window }, run) {
   const changed = run.version_id ? ledger.newestChange(dataset.id) : null;
-  if (changed === null || source.mode === "replace" || (run.end_time_ms ?? 0) > changed[1]) return false;
-  return !head.items.some((/** @type {any} */ item) => item.source_id === source.id && item.window_start_ms === window.start_ms && item.window_end_ms === window.end_ms);
+  if (changed === null || source.mode === "replace" || (run.end_time_ms ?? 0) > changed[1]) return null;
+  const published = ledger.manifest(run.version_id);
+  const shown = filesOfWindow(head, source.id, window);
+  const was = published ? filesOfWindow(published, source.id, window) : [];
+  if (was.length && !shown.length) return "A rollback or withdrawal has removed it since.";
+  return JSON.stringify(shown) === JSON.stringify(was) ? null : "Since a rollback the dataset shows something else.";
 }

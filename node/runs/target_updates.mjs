@@ -18,7 +18,12 @@ export async function updateTargets(kernel, datasetId) {
   const targets = kernel.targets.filter((/** @type {any} */ target) => names?.includes(target.name) ?? true);
   const behind = targets.filter((/** @type {any} */ target) => (shown.get(`${datasetId}\n${target.name}`) ?? 0) < head.sequence || (looks && isGone(target, head)));
   const refused = problem ?? (behind.length ? refusalOf(kernel, head, dataset) : null);
-  return behind.map((/** @type {any} */ target) => (refused ? failed(datasetId, target, refused) : updateTarget(kernel, datasetId, target)));
+  const withdrawn = behind.length ? kernel.ledger.targetWithdrawals(datasetId) : [];
+  return behind.map((/** @type {any} */ target) => {
+    const here = withdrawn.filter((/** @type {any} */ one) => one.target === target.name);
+    const problem = refused ?? (hasTombstone(here, head.sequence) ? tombstoned(`${datasetId} is withdrawn from target ${target.name}`) : null);
+    return problem ? failed(datasetId, target, problem) : updateTarget(kernel, datasetId, target);
+  });
 }
 
 /** The names of the targets that take this dataset as it is declared now; null where none may: what is declared no more, can't be read, is blocked or has no rights is refused by name, not left out. @param {any} kernel @param {string} datasetId @returns {Promise<{names: string[] | null, dataset: any, problem: KfmError | null}>} */
@@ -49,8 +54,9 @@ function refusalOf(kernel, head, dataset) {
     return new ConfigError(`The dataset ${head.dataset_id} is promoted but not configured any more, so it is not projected.`, {
       remedy: "Configure the dataset again, and its targets are brought up to date.",
     });
-  if (hasTombstone(kernel.ledger.withdrawals(head.dataset_id), head.sequence))
-    return new TargetUnavailable(`Something of ${head.dataset_id} is withdrawn, and tombstones are written by Python alone.`, { remedy: "`kfm project` of the Python package brings its targets up to date." });
+  if (hasTombstone(kernel.ledger.withdrawals(head.dataset_id), head.sequence)) return tombstoned(`Something of ${head.dataset_id} is withdrawn`);
+  if (kernel.ledger.isRenamed(head.dataset_id))
+    return new TargetUnavailable(`${head.dataset_id} was renamed, and pointers are written by Python alone.`, { remedy: "`kfm project` of the Python package brings its targets up to date." });
   try {
     const decision = runGates.atProjection(kernel, dataset, head);
     if (!decision.allowed) return refusal(decision);
@@ -60,6 +66,9 @@ function refusalOf(kernel, head, dataset) {
     throw error;
   }
 }
+
+/** @param {string} what */
+const tombstoned = (what) => new TargetUnavailable(`${what}, and tombstones are written by Python alone.`, { remedy: "`kfm project` of the Python package brings its targets up to date." });
 
 /** @param {any} kernel @param {string} datasetId @param {any} target @returns {TargetReport} */
 function updateTarget(kernel, datasetId, target) {

@@ -9,8 +9,11 @@ import { Ledger } from "../db/ledger.mjs";
 import { migrate } from "../db/migrations.mjs";
 import { SqliteDatabase } from "../db/sqlite.mjs";
 import { SqliteReader } from "../db/sqlite_readonly.mjs";
+import { putVersion } from "../db/versions.mjs";
 import { circumstances } from "../model/attempts.mjs";
+import { canonicalText } from "../model/canonical.mjs";
 import { IncidentRenderer } from "../model/incidents.mjs";
+import { isSame } from "../model/versions.mjs";
 import { describe, newRun } from "../runs/subject.mjs";
 
 const folder = mkdtempSync(join(tmpdir(), "kfm-ledger-"));
@@ -105,4 +108,35 @@ test("a database of another text of a migration is refused", () => {
   ledger.database.connection.exec("UPDATE migrations SET checksum = 'sha256:00' WHERE version = 1");
   ledger.close();
   assert.throws(() => open("edited.db"), /applied with another text/);
+});
+
+test("versions are read in the form in which they were named, and only what is new is stored", () => {
+  const ledger = open("versions.db");
+  const rights = { license: "CC0-1.0", care: { label: "Public", level: "public" }, sovereignty: null, local_contexts: null, attribution: null };
+  const item = (/** @type {number} */ at) => ({ id: `s_${1000 + at}`, source_id: "s", window_start_ms: at, window_end_ms: at + 1, partition: null, assets: [{ path: `${at}.csv`, sha256: "ab".repeat(32), size: at, media_type: "text/csv", source_uri: null, modified_ms: null, roles: ["data"] }], bbox: null });
+  const of = (/** @type {number} */ count) => ({ dataset_id: "d", title: "D", description: "D", domain: "general", keywords: [], rights, items: Array.from({ length: count }, (_, at) => item(at)) });
+  const whole = of(200);
+  const { session } = ledger;
+  const promote = (/** @type {number} */ sequence, /** @type {string} */ version_id) =>
+    session.all("promotions.insert", { dataset_id: "d", sequence, version_id, run_id: `r${sequence}`, fence: 1, policy_epoch: 1, promoted_at_ms: 0 });
+  const put = (/** @type {string} */ version_id, /** @type {any} */ staged) => ledger.database.write((/** @type {any} */ inside) => putVersion(inside, version_id, "d", staged));
+  // As it was kept before there were trees; as one of those is kept since; and as versions are named now.
+  session.all("versions.insert", { version_id: "whole", dataset_id: "d", manifest: canonicalText(whole), tree_id: null, files_id: null });
+  const staged = ledger.versions.stage("d", whole);
+  put("form-1", { ...staged, root: canonicalText({ ...whole, items: [] }) });
+  put("form-2", staged);
+  for (const [sequence, [version_id, form]] of /** @type {[string, number][]} */ ([["whole", 1], ["form-1", 1], ["form-2", 2]]).entries()) {
+    promote(sequence + 1, version_id);
+    const head = ledger.head("d");
+    assert.deepEqual([head?.[0].version_id, head?.[2]], [version_id, form]);
+    assert.ok(head && isSame(head[1], whole));
+  }
+  const next = ledger.versions.stage("d", of(201));
+  assert.equal(next.items.length, 1);
+  assert.ok(next.pages.length < 10, `${next.pages.length} pages`);
+  put("next", next);
+  promote(4, "next");
+  const last = ledger.head("d");
+  assert.ok(last && isSame(last[1], of(201)));
+  ledger.close();
 });

@@ -57,6 +57,14 @@ test("the summary of a restricted dataset names nothing", () => {
   assert.ok(!summary(promotion, manifest).includes("Secret"));
 });
 
+test("the summary lists files by their paths, whichever item has them", () => {
+  const asset = (/** @type {string} */ path) => ({ path, sha256: "ab".repeat(32), size: 1, media_type: "text/csv", source_uri: null, modified_ms: null, roles: ["data"] });
+  const item = (/** @type {string} */ id, /** @type {string[]} */ paths) => ({ id, source_id: "s", window_start_ms: 0, window_end_ms: 1, partition: null, assets: paths.map(asset), bbox: null });
+  const manifest = { dataset_id: "d", title: "Open", description: "", domain: "g", keywords: [], rights: { license: "CC0-1.0", care: { label: "L", level: "public" } }, items: [item("a", ["c", "a"]), item("b", ["b"])] };
+  const promotion = { dataset_id: "d", sequence: 1, version_id: "sha256:0", run_id: RUN, fence: 1, policy_epoch: 1, promoted_at_ms: 0 };
+  assert.deepEqual(summary(promotion, manifest).match(/^\| [a-c] /gm), ["| a ", "| b ", "| c "]);
+});
+
 test("a webhook is taken only if it is signed, whole and fresh", () => {
   const body = Buffer.from(JSON.stringify({ source_id: "s", trigger: "webhook", event_type: "e", sent_at: "2026-01-01T00:00:00Z" }));
   const [now, secret] = [Date.UTC(2026, 0, 1), "0123456789abcdef"];

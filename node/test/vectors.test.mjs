@@ -22,10 +22,15 @@ import { allows } from "../model/states.mjs";
 import { reached, reachedText } from "../model/targets.mjs";
 import { parseRfc3339, rfc3339 } from "../model/times.mjs";
 import { canonicalObjectUri, walId } from "../model/units.mjs";
+import { decodePage, factsOf, folded, itemRow, treeOf } from "../model/version_trees.mjs";
+import { manifestText, versionOf } from "../model/versions.mjs";
+import { byPoints, sortedByPoints } from "../model/wording.mjs";
 import * as signatures from "../model/webhook_signatures.mjs";
 import { nextWindow, parseDuration, previousWindow, resolveWindow } from "../model/windows.mjs";
 import { safePath } from "../model/templates.mjs";
+import { documents } from "../publish/catalogue/documents.mjs";
 import { Expression, ExpressionError } from "../publish/contract/expressions.mjs";
+import { itemId } from "../publish/manifest.mjs";
 
 const FOLDER = new URL("../../vectors/", import.meta.url);
 
@@ -58,6 +63,20 @@ const FAMILIES = {
     if (given.tag === "trigger/1") return keyed(keys.formerWebhookDocument(given.trigger));
     if ("code_sha" in given) return keyed(keys.upstreamEventDocument(given.trigger, given.code_sha));
     return keyed(keys.triggerDocument(given.trigger, given.work, given.revision ?? 0));
+  },
+  version_trees: (given) => {
+    if (given.item) {
+      const { row, document } = itemRow(given.item);
+      return { document, sha256: row[1], size: row[2], facts: factsOf(given.item) };
+    }
+    if (given.facts) return folded(given.facts);
+    if (given.items) return versionAnswer(given);
+    const names = sortedByPoints(Array.from({ length: given.beyond - given.first }, (_, index) => `${given.begins}${given.first + index}`));
+    const number = (/** @type {string} */ name) => Number(name.slice(given.begins.length));
+    const facts = (/** @type {string} */ name) => [number(name), 1, number(name), -number(name), 1, number(name), null, null];
+    const { treeId, pages } = treeOf(names.map((name) => /** @type {any} */ ([name, hexOf(name), Buffer.byteLength(name), ...(given.with_facts ? [facts(name)] : [])])));
+    const root = pages.get(treeId);
+    return { tree_id: treeId, level: root ? decodePage(treeId, root).level : 0, pages: pages.size };
   },
   targets: ({ settings, dataset }) => {
     const targets = reached(settings, dataset);
@@ -158,6 +177,49 @@ const FAMILIES = {
     return rest;
   },
 };
+
+/** @param {string} text */
+const hexOf = (text) => sha256Text(text).slice("sha256:".length);
+
+/** What versions of the vectors say unless a case says otherwise. */
+const HEADER = {
+  dataset_id: "levels",
+  title: "Levels",
+  description: "Levels of rivers",
+  domain: "water",
+  keywords: ["river", "level"],
+  rights: { license: "CC0-1.0", care: { label: "Public", level: "public" }, sovereignty: null, local_contexts: null, attribution: null },
+};
+
+/** `count` windows of a source, one after the other, each with one file; or the item itself. @param {any} given @returns {import("../types.js").Item[]} */
+function itemsOf(given) {
+  const { source_id, count, start_ms, step_ms } = given;
+  if (count === undefined) return [given];
+  return Array.from({ length: count }, (_, number) => {
+    const [begin, name] = [start_ms + number * step_ms, String(number).padStart(5, "0")];
+    const path = `${source_id}/${name}.csv`;
+    const asset = { path, sha256: hexOf(path), size: number, media_type: "text/csv", source_uri: null, modified_ms: number % 3 ? null : begin, roles: ["data"] };
+    const bbox = number % 4 ? null : /** @type {[string, string, string, string]} */ ([`${number % 170}`, "-10", `${number % 170}.5`, "10.5"]);
+    return { id: itemId(source_id, { start_ms: begin, end_ms: begin + step_ms }, null), source_id, window_start_ms: begin, window_end_ms: begin + step_ms, partition: null, assets: [asset], bbox };
+  });
+}
+
+/** @param {any} given */
+function versionAnswer({ items, header, texts = false }) {
+  const manifest = { ...HEADER, ...header, items: items.flatMap(itemsOf).sort((/** @type {any} */ a, /** @type {any} */ b) => byPoints(a.id, b.id)) };
+  const { root, versionId } = versionOf(manifest);
+  return { root, version_id: versionId, whole_id: sha256Text(manifestText(manifest, 1)), facts: folded(manifest.items.map(factsOf)), documents: documentsAnswer(manifest, texts) };
+}
+
+/** Each document by its path: its text, or its hash, those of many items in one. @param {import("../types.js").Manifest} manifest @param {boolean} texts */
+function documentsAnswer(manifest, texts) {
+  const made = [...documents(manifest, 2)];
+  if (texts) return Object.fromEntries(made);
+  const isItem = (/** @type {[string, string]} */ [name]) => name.startsWith("items/");
+  const items = made.filter(isItem).sort(([a], [b]) => byPoints(a, b));
+  const lines = items.map(([name, text]) => `${name} ${hexOf(text)}\n`).join("");
+  return { ...Object.fromEntries(made.filter((one) => !isItem(one)).map(([name, text]) => [name, hexOf(text)])), [`${items.length} items`]: hexOf(lines) };
+}
 
 /** @param {any} given */
 function gateAnswer(given) {

@@ -8,9 +8,10 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from kfm.config.loader import require_role
-from kfm.config.state_folder import StateFolder
+from kfm.config.state_folder import StateFolder, open_bucket
 from kfm.model.completeness import expectation_rules
-from kfm.model.errors import PlanError, UsageError
+from kfm.model.errors import PlanError
+from kfm.model.feeds import ShippedFeed, feed_rules
 from kfm.model.records import Window
 from kfm.model.roles import Identity, Role
 from kfm.model.settings import SourceSettings
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from kfm.model.records import Run, Switch
     from kfm.model.requests import RequestPart
     from kfm.objects.http_client import HttpxClient
-    from kfm.objects.local import LocalObjects
     from kfm.pipelines.declaration import Pipeline
     from kfm.pipelines.inputs import RemoteInputVersions
     from kfm.pipelines.options import PipelineKernel
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         Branches,
         Bucket,
         Clock,
+        CollectableObjects,
         Emitter,
         Guard,
         Objects,
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from kfm.service.incidents import HookPass
     from kfm.service.scheduler import Timetable
     from kfm.sources.source_kinds import Tools
+    from kfm.storage.artifacts import ArtifactFolders
+    from kfm.storage.retention import RetentionPass
 
 
 class App:
@@ -94,7 +97,7 @@ class App:
         self._renderer = make_incident_renderer(self.loaded, key.mask)
         store = self.state_folder.open_ledger(self._emitter, self._renderer)
         key.take(store, self.settings, lambda: self.ids.new() + self.ids.new())
-        store.windows().expect(expectation_rules(self.settings))
+        store.windows().expect([*expectation_rules(self.settings), *feed_rules(self.settings)])
         return store
 
     def close(self) -> None:
@@ -114,6 +117,12 @@ class App:
         """The ledger, for changes."""
         assert self.store is not None, "a dry-run was about to write"
         return self.store
+
+    def shipped_feed(self, name: str) -> ShippedFeed:
+        """What comes with an announced dataset: its cadence, its buckets."""
+        from kfm.nodd.dataset_registry import shipped_feed  # here: projects without feeds load no grammars
+
+        return shipped_feed(name)
 
     @cached_property
     def worker_id(self) -> str:
@@ -276,6 +285,12 @@ class App:
 
         return deliver_incidents(self)
 
+    def mark_overdue(self) -> int:
+        """Look for expected data that has not come; here for workers, which are below the service."""
+        from kfm.service.overdue import mark_overdue
+
+        return mark_overdue(self)
+
     def dispatch_due(self, part: RequestPart, **more: Any) -> int:
         """Work off the requests that are due; here for workers, which are below the service."""
         from kfm.service.runner import dispatch_due
@@ -291,24 +306,31 @@ class App:
         return CedarPolicies(self.settings.policies, self.loaded.folder)
 
     @cached_property
-    def objects(self) -> Objects:
-        if self.settings.objects is not None:
-            from kfm.objects.remote import RemoteObjects
-
-            return RemoteObjects(self._bucket(self.settings.objects, self.settings.objects_options))
-        return self.state_folder.local_objects()
+    def objects(self) -> CollectableObjects:
+        return self.state_folder.objects(self.loaded)
 
     @property
-    def local_objects(self) -> LocalObjects:
-        """The object store, if it is one that `kfm gc` can collect."""
-        from kfm.objects.local import LocalObjects
+    def artifact_folders(self) -> ArtifactFolders:
+        from kfm.storage.artifacts import ArtifactFolders
 
-        if not isinstance(self.objects, LocalObjects):
-            raise UsageError(
-                "Objects in a bucket are not collected.",
-                remedy="Remove what is old with the bucket's own rules.",
-            )
-        return self.objects
+        return ArtifactFolders(f"{self.state}/runs", self.ledger)
+
+    def retention_pass(self, rationale: str | None = None, *, again: bool = False) -> RetentionPass:
+        """One pass over old rows of the ledger, by a person with a rationale, or by kfm itself."""
+        from kfm.model.records import Justification
+        from kfm.storage.retention import RetentionPass
+
+        assert self.store is not None
+        self.liveness.claim(self.worker_id)
+        return RetentionPass(
+            self.store,
+            self.settings.retention,
+            worker_id=self.worker_id,
+            is_dead=self.liveness.is_dead,
+            by=Justification(actor=self.actor, rationale=rationale),
+            folders=self.artifact_folders,
+            again=again,
+        )
 
     @cached_property
     def breakers(self) -> SharedBreakers:
@@ -329,15 +351,7 @@ class App:
         next(iter(self._bucket(address, options, timeout_ms).list("")), None)
 
     def _bucket(self, address: str, options: Mapping[str, str], timeout_ms: int | None = None) -> Bucket:
-        from kfm.objects.bucket_client import open_bucket
-
-        resolved = {name: self.loaded.secret(value) for name, value in options.items()}
-        return open_bucket(
-            address,
-            resolved,
-            timeout_ms=timeout_ms or self.settings.limits.call_timeout_ms,
-            discreet=self.loaded.discretion,
-        )
+        return open_bucket(self.loaded, address, options, timeout_ms)
 
     @cached_property
     def projections(self) -> list[Projection]:
@@ -361,6 +375,7 @@ class App:
                 branches=self._branches,
                 secret=self.loaded.secret,
                 clock=self.clock,
+                progress=self.progress,
                 call=lambda target, work: call_target(target, work, self.breakers, self.clock),
             ),
         )

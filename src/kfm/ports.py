@@ -27,11 +27,11 @@ if TYPE_CHECKING:
         GateResult,
         Invocation,
         Justification,
-        Manifest,
         Node,
         ObjectStat,
         Promotion,
         Run,
+        StoredObject,
         Window,
     )
     from kfm.model.run_state import (
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from kfm.model.runs import Attempt, Circumstances, LineageEvent, OutboxMessage
     from kfm.model.settings import DatasetSettings
+    from kfm.model.versions import Version
 
 
 # --- the system ----------------------------------------------------------------------
@@ -204,6 +205,9 @@ class Files(Protocol):
     def modified_ms(self, path: str) -> int:
         """When it was last written or touched."""
 
+    def times_ns(self, path: str) -> tuple[int, int]:
+        """When it was last written or touched; when anything of it was last changed, its links included."""
+
     def touch(self, path: str) -> None:
         """It counts as written now; FileNotFoundError if it is not there."""
 
@@ -259,16 +263,73 @@ class Objects(Protocol):
     def all(self) -> Iterator[str]: ...
 
 
+class ObjectAttributes(Record, frozen=True):
+    """What a bucket tells readers with an object's bytes."""
+
+    content_type: str | None = None
+    cache_control: str | None = None
+    content_disposition: str | None = None
+
+
+NewObject = tuple[str, bytes, ObjectAttributes | None]  # key, bytes
+
+
+class CollectorLease(Protocol):
+    """The right to take objects away: while it is held no run begins."""
+
+    fence: int
+
+    def check(self) -> None:
+        """Called between any two steps; raises once it has passed on."""
+
+    def confirm(self) -> None:
+        """The same, asked of the ledger now."""
+
+
+class CollectableObjects(Objects, Protocol):
+    """A store that tells how old objects are, and takes away what is old and was not staged again."""
+
+    def stored(self) -> Iterator[StoredObject]: ...
+    def delete_old(
+        self, names: Sequence[str], before_ms: int, lease: CollectorLease
+    ) -> Iterator[dict[str, bool]]:
+        """In their order, some at once: each with whether it went."""
+
+    def leftovers(self, before_ms: int) -> list[tuple[str, int]]:
+        """What ended processes have left since before then, with sizes."""
+
+    def tidy(self, before_ms: int) -> int:
+        """Remove those; how many there were."""
+
+
+@runtime_checkable
+class ManyPuts(Protocol):
+    """A bucket that takes many small objects at once."""
+
+    def put_many(self, objects: Sequence[NewObject], *, if_none_match: bool = False) -> None:
+        """Returns once all are there; what raises leaves some of them."""
+
+
 class Bucket(Protocol):
     """A few operations on S3, GCS, Azure or a stand-in. Only the conditional put decides races."""
 
     def get(self, key: str) -> tuple[bytes, str] | None:
         """A small object and its ETag."""
 
-    def put(self, key: str, data: bytes, *, if_match: str | None = None, if_none_match: bool = False) -> bool:
+    def put(
+        self,
+        key: str,
+        data: bytes,
+        *,
+        if_match: str | None = None,
+        if_none_match: bool = False,
+        attributes: ObjectAttributes | None = None,
+    ) -> bool:
         """False if the condition did not hold: nothing was written."""
 
-    def put_stream(self, key: str, chunks: Iterable[bytes]) -> None:
+    def put_stream(
+        self, key: str, chunks: Iterable[bytes], *, attributes: ObjectAttributes | None = None
+    ) -> None:
         """A large object, visible only once it is whole. Unconditional: for content-addressed keys."""
 
     def head(self, key: str) -> ObjectStat | None: ...
@@ -277,6 +338,9 @@ class Bucket(Protocol):
 
     def delete(self, key: str) -> None:
         """A key that is not there is fine."""
+
+    def copy(self, key: str, to: str) -> bool:
+        """Within the bucket, by the server; replaces what is there. False if there is no such key."""
 
     def read(
         self, key: str, *, offset: int = 0, if_match: str | None = None
@@ -419,13 +483,22 @@ class Projection(Protocol):
     def project(
         self,
         dataset_id: str,
-        head: Callable[[], tuple[Promotion, Manifest] | None],
+        head: Callable[[], tuple[Promotion, Version] | None],
         known: Callable[[int], str | None] | None = None,
     ) -> int | None:
         """Make the target show the head. `head` reads the database's current head and must be
         called after the projection's own fence is in place. `known` tells the version that this
         database promoted with a sequence: what a target shows is replaced only if it came from here.
         Returns the sequence now shown."""
+
+
+@runtime_checkable
+class PublishedVersions(Protocol):
+    """What this database promoted, by sequence: as `known` is given to a projection by kfm itself."""
+
+    def __call__(self, sequence: int, /) -> str | None: ...
+    def version(self, sequence: int) -> Version | None:
+        """The version that the target was given with this sequence; None: it was none, or emptied."""
 
 
 @runtime_checkable

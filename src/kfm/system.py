@@ -6,7 +6,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import re
 import resource
 import stat
 import threading
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kfm.model.energy import counter_growth
+from kfm.model.patterns import late
 
 _RANDOM_BITS = 74  # what UUIDv7 leaves beside the time, the version and the variant
 _FILE_MODE = 0o644
@@ -69,7 +69,7 @@ class SystemIds:
 # --- what work costs -----------------------------------------------------------------
 
 _POWERCAP = "/sys/class/powercap"
-_PACKAGE_ZONE = re.compile(r"intel-rapl:\d+")  # AMD's counters have this name, too
+_PACKAGE_ZONE = late(r"intel-rapl:\d+")  # AMD's counters have this name, too
 
 
 class ProcessMeter:
@@ -335,6 +335,10 @@ class PosixFiles:
     def modified_ms(self, path: str) -> int:
         return self._stat(path).st_mtime_ns // 1_000_000
 
+    def times_ns(self, path: str) -> tuple[int, int]:
+        found = self._stat(path)
+        return found.st_mtime_ns, found.st_ctime_ns
+
     def touch(self, path: str) -> None:
         with self._at(path) as (folder, name):
             os.utime(name, dir_fd=folder, follow_symlinks=folder is None)
@@ -469,7 +473,7 @@ def _is_link(name: str, folder: int) -> bool:
 
 # --- liveness ------------------------------------------------------------------------
 
-_WORKER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_WORKER_ID = late(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 def _boot_id() -> str:

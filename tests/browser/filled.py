@@ -10,19 +10,25 @@ from msgspec.structs import replace
 import kfm
 from kfm.app import App
 from kfm.config.loader import Loaded, load
+from kfm.datasets import changes
 from kfm.model import breaker as breakers
+from kfm.model.completeness import Dismissal
 from kfm.model.keys import request_id, webhook_key
-from kfm.model.records import GovernanceEntry, Trigger, Unit
+from kfm.model.records import GovernanceEntry, Justification, Trigger, Unit, governance_entry
 from kfm.model.requests import RequestOutcome, UpdateRequest
 from kfm.model.scheduled_times import account, definition_of, request_for
 from kfm.model.schedules import Accounting, Instant, ScheduleState, instants
+from kfm.model.times import rfc3339
 from kfm.model.units import Content, IntakeBatch, IntakeUnit, RejectedRecord, wal_id
 from kfm.pipelines.project import run_pipeline
 from kfm.runs.kernel import RunRequest
 from kfm.service.approvals import request_release
+from kfm.service.dataset_changes import make_change, span_of
+from kfm.system import SystemClock
 from kfm.web.request_context import WebContext
 
 DAY_MS = 86_400_000
+LAKE_DAYS = 12
 TOKENS = {who: f"kfm-{who}-0123456789abcdef0123456789abcdef" for who in ("ann", "cy")}
 # Markup, a template's braces, a control sequence of terminals, text that turns round, and a line's end.
 HOSTILE = (
@@ -52,7 +58,16 @@ datasets:
     rights: {license: CC0-1.0, care: {label: Public}}
   - id: burials
     rights: {license: CC0-1.0, care: {label: Restricted, level: restricted}}
+  - id: lakes
+    rights: {license: CC0-1.0, care: {label: Public}}
 sources:
+  - id: lake
+    dataset: lakes
+    kind: files
+    folder: lakes
+    pattern: "{window.start:%Y-%m-%d}.csv"
+    window: P1D
+    expect: {from: LAKES_FROM, within: P3D}
   - {id: river, dataset: rivers, kind: files, folder: incoming, window: P1D}
   - {id: well, dataset: wells, kind: files, folder: wells, window: P1D}
   - {id: mound, dataset: burials, kind: files, folder: incoming, window: P1D}
@@ -79,7 +94,9 @@ class Filled:
         (folder / "wells" / "w.csv").write_text("well,depth\n1,2\n")
         (folder / "broken.py").write_text(f"def publish(context):\n    raise ValueError({HOSTILE!r})\n")
         (folder / "cron.yml").write_text(CRON)
-        (folder / "kfm.yml").write_text(CONFIG + (_people() if people else ""))
+        self.first_ms = (SystemClock().now_ms() // DAY_MS - LAKE_DAYS) * DAY_MS
+        config = CONFIG.replace("LAKES_FROM", day_of(self.first_ms + DAY_MS))
+        (folder / "kfm.yml").write_text(config + (_people() if people else ""))
         self.folder = folder
         self.loaded: Loaded = load(str(folder / "kfm.yml"))
         self.context = WebContext(self.loaded)
@@ -89,6 +106,7 @@ class Filled:
         app = App(self.loaded, read_only=False, progress=None)
         try:
             self._runs(app)
+            self._lakes(app)
             self._trouble(app)
             self._units(app)
             self._requests(app)
@@ -111,6 +129,34 @@ class Filled:
         refused = app.run(RunRequest(source_id="mound", actor="ann"))
         assert refused.invocation_id is not None
         self.call_id = refused.invocation_id
+
+    def _lakes(self, app: App) -> None:
+        """Days that came, never came, failed, will not come, and were taken down."""
+        (self.folder / "lakes").mkdir()
+        days = [self.first_ms + number * DAY_MS for number in range(LAKE_DAYS)]
+        for number, at_ms in enumerate(days[:-2]):
+            if number in (3, 4):  # they do not come
+                continue
+            place = self.folder / "lakes" / f"{day_of(at_ms)}.csv"
+            if number == 6:
+                place.mkdir()  # what can't be read
+            else:
+                place.write_text(f"day,depth\n{number},2\n")
+            app.run(RunRequest(source_id="lake", actor="ann", window_spec=f"{day_of(at_ms)}/P1D"))
+        by = Justification(actor="ann", rationale=HOSTILE)
+        window = span_of(app.settings, "lakes", None, f"{day_of(days[5])}/P1D")
+        taken = make_change(app, lambda kernel: changes.plan_withdrawal(kernel, "lakes", window), by, None)
+        assert taken.change is not None
+        settled = Dismissal(
+            source_id="lake",
+            dataset_id="lakes",
+            start_ms=days[4],
+            end_ms=days[4] + DAY_MS,
+            actor="ann",
+            rationale=HOSTILE,
+        )
+        entry = governance_entry("window-dismissed", "lakes", app.ledger.now_ms(), by)
+        assert app.writer.windows().dismiss([settled], entry).answer == "dismissed"
 
     def _trouble(self, app: App) -> None:
         store = app.kernel.store
@@ -271,6 +317,10 @@ class Filled:
             f"runs/{self.run_id}",
             f"runs/{self.failed_id}",
             f"calls/{self.call_id}",
+            "datasets",
+            "datasets/rivers",
+            "datasets/lakes",
+            "datasets/lakes?state=missing",
             "pipelines",
             f"pipelines/{self.pass_id}",
             "schedules",
@@ -287,6 +337,10 @@ class Filled:
             "no-such-page",
             "runs?status=odd",
         )
+
+
+def day_of(at_ms: int) -> str:
+    return rfc3339(at_ms)[:10]
 
 
 def _people() -> str:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.browser.conftest import Watched
-from tests.browser.filled import TOKENS, Filled
+from tests.browser.filled import LAKE_DAYS, TOKENS, Filled
 
 Tab = Callable[..., Watched]
 NARROW = {"width": 320, "height": 640}  # 1280 pixels at 400 %
@@ -110,7 +110,9 @@ def test_filters_and_paging_work_without_scripts(site: str, tab: Tab) -> None:
 
 
 @pytest.mark.req("REL-4")
-@pytest.mark.parametrize("what", ["", "run", "schedules/river-daily", "held", "audit?kind=switch"])
+@pytest.mark.parametrize(
+    "what", ["", "run", "schedules/river-daily", "datasets/lakes", "held", "audit?kind=switch"]
+)
 def test_the_keyboard_reaches_everything_in_order(site: str, filled: Filled, tab: Tab, what: str) -> None:
     """Tab comes to each link, field and region once, in order, and each shows that it has it."""
     page = tab().page
@@ -179,6 +181,26 @@ def test_pictures_say_in_words_what_they_show(site: str, filled: Filled, tab: Ta
     assert page.locator("details.table tbody tr").count() == 4
     page.goto(f"{site}schedules/river-daily")
     assert page.locator("svg .cell").count() == page.locator("table tbody tr").count()
+
+
+@pytest.mark.req("DAT-1", "REL-4")
+def test_a_dataset_is_followed_from_the_first_page(site: str, filled: Filled, tab: Tab) -> None:
+    """Without a script: from its row to its windows, as many cells as rows; a count leads to its windows, and
+    each that is missing has the command that asks for it."""
+    page = tab(java_script_enabled=False).page
+    page.goto(site)
+    page.click("main >> text=lakes")
+    page.wait_for_url("**/datasets/lakes")
+    assert page.locator("svg .cell").count() == LAKE_DAYS
+    assert page.locator("#windows ~ .scroll tbody tr").count() == LAKE_DAYS
+    title = page.locator("svg > title").first.text_content()
+    assert title == "Windows of lake"
+    page.click("text=2 missing")
+    page.wait_for_url("**state=missing**")
+    asked = page.locator("#windows ~ .scroll tbody tr .command").all_inner_texts()
+    assert len([text for text in asked if text.startswith("kfm run --source lake --window ")]) == 2
+    page.click("text=← Earlier")
+    assert "from=" in page.url
 
 
 @pytest.mark.req("GOV-3")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
@@ -18,6 +17,7 @@ from tests.crash.child import PHASES
 from tests.crash.scenarios import Scenario
 from tests.crash.trial import INSIDE, Outcome, Plan, conduct
 from tests.crash.upstream import serving
+from tests.memory_disk import memory_disk
 
 CHUNK_DELAY_SECONDS = 0.002
 
@@ -34,10 +34,6 @@ def worlds(names: tuple[str, ...] = scenarios.NAMES, scratch: str | None = None)
             yield Campaign(built, Path(folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def memory_disk() -> str | None:
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 class Campaign:

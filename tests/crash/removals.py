@@ -1,8 +1,9 @@
-"""Rollbacks, withdrawals and purges, killed or stalled anywhere, while a folder and a bucket are read.
+"""Rollbacks, withdrawals, purges and renamings, killed or stalled anywhere, while a folder and a bucket are
+read.
 
 Readers see whole versions only, never an older one after a newer one, and never withdrawn content after its
-tombstone. In the end every target shows the change, a purge has left none of its bytes anywhere, and the
-audit log tells of one change.
+tombstone; a pointer at an earlier name leads to what is there. In the end every target shows the change, a
+purge has left none of its bytes anywhere, and the audit log tells of one change.
 """
 
 from __future__ import annotations
@@ -26,13 +27,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from kfm.db.ledger_reader import LedgerReader
+from kfm.db.sqlite import SqliteReader
+from kfm.publish.targets.bucket_layout import hash_in
+from kfm.system import SystemClock
 from tests import services
 from tests.crash.campaign import memory_disk
 from tests.crash.project import RIGHTS, Ended, Project, finish, table
+from tests.published import files_in
+from tests.published_bucket import BucketReader
 
 CHILD = Path(__file__).with_name("removing.py")
 KILL, STOP = signal.SIGKILL, signal.SIGSTOP
-DATASET = "levels"
+DATASET, RENAMED = "levels", "gauges"
 LEASE_SECONDS = 1.0
 STRIKE_SECONDS_MAX = 60.0
 ENDS_MAX = 6  # how often `kfm project` may be needed
@@ -44,6 +51,7 @@ CHANGES: dict[str, tuple[str, ...]] = {
     "window-purge": ("withdraw", DATASET, "--window", "2026-01-02/P1D", "--purge"),
     "whole-purge": ("withdraw", DATASET, "--purge"),
     "retire": ("dataset", "retire", DATASET),
+    "rename": ("dataset", "rename", DATASET, RENAMED),
 }
 Kind = Literal["kill", "stall-change", "stall-run"]
 
@@ -52,13 +60,13 @@ version: 1
 environment: crash
 lease: {{seconds: {lease}}}
 datasets:
-  - {{id: levels, rights: {rights}}}
+  - {{id: gauges, formerly: [levels], rights: {rights}}}
   - {{id: twin, rights: {rights}}}
 publish:
   - {{kind: local, path: published}}
   - {{kind: s3, url: "s3://{bucket}/{prefix}", options: {options}}}
 sources:
-  - {{id: notes, dataset: levels, kind: files, folder: incoming, pattern: "{{window.start:%Y-%m-%d}}.csv"}}
+  - {{id: notes, dataset: gauges, kind: files, folder: incoming, pattern: "{{window.start:%Y-%m-%d}}.csv"}}
   - {{id: copies, dataset: twin, kind: files, folder: incoming, pattern: "2026-01-01.csv"}}
 """
 
@@ -200,23 +208,28 @@ class Reader(threading.Thread):
         self.join()
 
 
-def local_reader(folder: Path) -> Callable[[], tuple[int, dict[str, str], bool] | None]:
-    pointer = folder / "published" / DATASET / "current"
+def local_reader(folder: Path, dataset: str) -> Callable[[], tuple[int, dict[str, str], bool] | None]:
+    pointer = folder / "published" / dataset / "current"
 
-    def read() -> tuple[int, dict[str, str], bool]:
+    def read() -> tuple[int, dict[str, str], bool] | None:
+        if dataset == RENAMED and not pointer.is_symlink():
+            return None
         for _ in range(50):
             name = os.readlink(pointer)
             root = pointer.parent / name
             try:
-                manifest = json.loads((root / "manifest.json").read_bytes())
                 files = {}
-                for item in manifest["items"]:
-                    for asset in item["assets"]:
-                        data = (root / "data" / asset["path"]).read_bytes()
-                        files[asset["path"]] = hashlib.sha256(data).hexdigest()
-                        if files[asset["path"]] != asset["sha256"]:
-                            raise Torn(f"{name}: {asset['path']} holds other bytes")
-                return int(name.split("/")[1][:8]), files, (root / "withdrawn.json").exists()
+                for path, sha256 in files_in(root).items():
+                    files[path] = hashlib.sha256((root / "data" / path).read_bytes()).hexdigest()
+                    if files[path] != sha256:
+                        raise Torn(f"{name}: {path} holds other bytes")
+                tombstone = root / "withdrawn.json"
+                if dataset == DATASET and tombstone.exists():
+                    told = json.loads(tombstone.read_bytes())
+                    there = pointer.parents[1] / told.get("renamed_to", DATASET) / "current/manifest.json"
+                    if not there.exists():
+                        raise Torn(f"{name}: it points to {told['renamed_to']}, where nothing is")
+                return int(name.split("/")[1][:8]), files, tombstone.exists()
             except FileNotFoundError as error:
                 if os.readlink(pointer) == name:
                     raise Torn(f"{name}: {error}") from None
@@ -225,31 +238,39 @@ def local_reader(folder: Path) -> Callable[[], tuple[int, dict[str, str], bool] 
     return read
 
 
-def bucket_reader(world: World, prefix: str) -> Callable[[], tuple[int, dict[str, str], bool] | None]:
+def bucket_reader(
+    world: World, prefix: str, dataset: str
+) -> Callable[[], tuple[int, dict[str, str], bool] | None]:
     client = services.s3_client(world.endpoint)
-    root = f"{prefix}/{DATASET}/"
+    root = f"{prefix}/{dataset}/"
 
     def get(key: str) -> bytes:
         data: bytes = client.get_object(Bucket=world.bucket, Key=root + key)["Body"].read()
         return data
 
-    def read() -> tuple[int, dict[str, str], bool]:
+    def read() -> tuple[int, dict[str, str], bool] | None:
         for _ in range(50):
-            pointer = json.loads(get("current.json"))
             try:
-                manifest = json.loads(get(pointer["manifest"]))
-                files = {}
-                for item in manifest["items"]:
-                    for asset in item["assets"]:
-                        sha256 = asset["sha256"]
-                        data = get(f"blobs/sha256/{sha256[:2]}/{sha256[2:]}")
-                        files[asset["path"]] = hashlib.sha256(data).hexdigest()
-                        if files[asset["path"]] != sha256:
-                            raise Torn(f"{pointer['sequence']}: {asset['path']} holds other bytes")
+                pointer = json.loads(get("current.json"))
+            except client.exceptions.NoSuchKey:
+                if dataset == RENAMED:
+                    return None
+                raise
+            try:
+                get(pointer["manifest"])
+                found = BucketReader(lambda key: get(key.removeprefix(root)), root).files(
+                    pointer["collection"]
+                )
+                files = {path: hashlib.sha256(data).hexdigest() for path, data in found.items()}
                 tombstone = "withdrawn" in pointer
                 if tombstone:
-                    get(pointer["withdrawn"])
+                    told = json.loads(get(pointer["withdrawn"]))
+                    if "renamed_to" in told:
+                        there = f"{prefix}/{told['renamed_to']}/current.json"
+                        client.get_object(Bucket=world.bucket, Key=there)
                 return pointer["sequence"], files, tombstone
+            except AssertionError:
+                raise Torn(f"{pointer['sequence']}: an object holds other bytes") from None
             except client.exceptions.NoSuchKey as error:
                 if json.loads(get("current.json")) == pointer:
                     raise Torn(f"{pointer['sequence']}: {error}") from None
@@ -265,14 +286,20 @@ def conduct(world: World, number: int, seed: int) -> Outcome:
     rng = random.Random(f"{seed}/{number}")
     kind: Kind = ("kill", "kill", "stall-change", "stall-run")[number % 4]  # type: ignore[assignment]
     names = list(CHANGES)
-    change = names[number % len(names)]  # five changes and four kinds: all pairs come round
+    # Six changes and four kinds: all pairs come round.
+    change = names[(number + number // 12) % len(names)]
     outcome = Outcome(number, kind, change)
     name = f"trial-{number}"
     project = world.copy(name)
     readers = [
-        Reader("local", local_reader(project.folder)),
-        Reader("s3", bucket_reader(world, name)),
+        Reader("local", local_reader(project.folder, DATASET)),
+        Reader("s3", bucket_reader(world, name, DATASET)),
     ]
+    renamed = [
+        Reader("local, renamed", local_reader(project.folder, RENAMED)),
+        Reader("s3, renamed", bucket_reader(world, name, RENAMED)),
+    ]
+    readers += renamed if change == "rename" else []
     for reader in readers:
         reader.start()
     try:
@@ -385,6 +412,10 @@ def _inspect(world: World, project: Project, outcome: Outcome, readers: list[Rea
     for reader in readers:
         if not reader.seen or reader.seen[-1][0] < made:
             problems.append(f"{reader.place}: it does not show version {made}")
+        if reader.place.endswith("renamed"):
+            if any(not files or tombstone for _, files, tombstone in reader.seen):
+                problems.append(f"{reader.place}: a version without its files")
+            continue
         for sequence, files, tombstone in reader.seen:
             if sequence < made:
                 continue
@@ -407,15 +438,14 @@ def _inspect(world: World, project: Project, outcome: Outcome, readers: list[Rea
 
 def _withdrawn(project: Project, change: str, made: int) -> frozenset[str]:
     """The hashes of what readers may not see from the version `made` on."""
-    found: set[str] = set()
-    for (text,) in project.rows(
-        "SELECT v.manifest FROM promotions p JOIN versions v ON v.version_id = p.version_id "
-        "WHERE p.dataset_id = 'levels' AND p.sequence < ?",
-        made,
-    ):
-        for item in json.loads(text)["items"]:
-            if not change.startswith("window") or "20260102T" in item["id"].split("_")[1]:
-                found |= {asset["sha256"] for asset in item["assets"]}
+    database = SqliteReader(str(project.state / "kfm.db"), SystemClock())
+    ledger, found = LedgerReader(database), set[str]()
+    for promotion in ledger.promotions(DATASET, limit=1000, before=made):
+        version = ledger.version(promotion.version_id)
+        for item in version.items() if version is not None else ():
+            if not change.startswith("window") or "20260102T" in item.id.split("_")[1]:
+                found |= {asset.sha256 for asset in item.assets}
+    database.close()
     return frozenset(found)
 
 
@@ -428,8 +458,7 @@ def _left(world: World, project: Project, gone: frozenset[str]) -> Iterator[str]
             if digest in gone:
                 yield f"left in the folder: {path.relative_to(project.folder)}"
     for key in world.keys(f"{project.folder.name}/{DATASET}"):
-        name = key.rpartition("/blobs/sha256/")[2].replace("/", "")
-        if name in gone:
+        if hash_in(key.removeprefix(f"{project.folder.name}/{DATASET}/")) in gone:
             yield f"left in the bucket: {key}"
     objects = {path.parent.name + path.name for path in (project.state / "objects/sha256").rglob("*")}
     for sha256 in gone - {shared}:
@@ -442,7 +471,19 @@ def _left(world: World, project: Project, gone: frozenset[str]) -> Iterator[str]
 # --- the campaign ------------------------------------------------------------------------
 
 
-def campaign(trials: int, *, seed: int = 1, workers: int = 2, scratch: str | None = None) -> list[Outcome]:
+def campaign(
+    trials: int,
+    *,
+    seed: int = 1,
+    workers: int = 2,
+    scratch: str | None = None,
+    deadline: float | None = None,
+) -> list[Outcome]:
+    """Trials side by side; after the deadline none begins."""
+
+    def in_time(number: int) -> Outcome | None:
+        return conduct(world, number, seed) if deadline is None or time.monotonic() < deadline else None
+
     with (
         tempfile.TemporaryDirectory(dir=scratch or memory_disk()) as folder,
         services.s3() as endpoint,
@@ -452,7 +493,9 @@ def campaign(trials: int, *, seed: int = 1, workers: int = 2, scratch: str | Non
         world.measure(tuple(CHANGES))
         with ThreadPoolExecutor(workers) as pool:
             outcomes = []
-            for outcome in pool.map(lambda number: conduct(world, number, seed), range(trials)):
+            for outcome in pool.map(in_time, range(trials)):
+                if outcome is None:
+                    break
                 outcomes.append(outcome)
                 print(
                     f"trial {outcome.number}: {outcome.kind}, {outcome.change}, {outcome.where}; "

@@ -250,5 +250,5 @@ def _again_unchanged(scenario: Scenario, project: Project, outcome: Outcome) -> 
 
 def _compare_trees(scenario: Scenario, project: Project, outcome: Outcome, when: str) -> None:
     for line in differences(scenario.tree, project.tree()):
-        left_behind = "/versions/." in line or "/.tickets/" in line
+        left_behind = "/.versions/." in line or "/.tickets/" in line
         (outcome.litter if left_behind else outcome.problems).append(when + line)

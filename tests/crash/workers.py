@@ -21,6 +21,7 @@ from collections import Counter
 from contextlib import closing, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from kfm.app import open_app
 from kfm.config.loader import load
 from kfm.model.units import TOPIC
 from kfm.nodd.worker_loop import WorkerOptions, run_worker
+from tests import unit_pages
 
 CONFIG = """\
 version: 1
@@ -260,7 +262,7 @@ def _check(config: Path, feed: Feed, told: Told) -> list[str]:
         database: Any = app.kernel.store.database  # type: ignore[attr-defined]
         told.lapsed = sum(
             member[3].get("error_code") == "LEASE_EXPIRED"
-            for (text,) in _rows(database, "SELECT members FROM unit_pages WHERE event = 'failed'")
+            for text in unit_pages.members(partial(_rows, database), "event = 'failed'")
             for member in json.loads(text)
         )
         return [
@@ -275,9 +277,10 @@ def _check(config: Path, feed: Feed, told: Told) -> list[str]:
 def _check_units(database: Any, feed: Feed) -> list[str]:
     problems = []
     rows = _rows(
-        database, "SELECT object_uri, status, etag, last_error_code, done_version, content_version FROM units"
+        database, "SELECT wal_id, status, etag, last_error_code, done_version, content_version FROM units"
     )
-    units = {row[0]: row for row in rows}
+    objects = unit_pages.objects(partial(_rows, database))
+    units = {objects[row[0]]: row for row in rows}
     if len(units) != len(rows):
         problems.append("an object has two units")
     for uri, (_, etag) in feed.newest.items():
@@ -296,7 +299,7 @@ def _check_units(database: Any, feed: Feed) -> list[str]:
 def _check_items(database: Any, feed: Feed) -> list[str]:
     problems = []
     seen: Counter[str] = Counter()
-    for number, data in _rows(database, "SELECT number, data FROM items"):
+    for number, data in unit_pages.data_files(partial(_rows, database)):
         if data is None:
             problems.append(f"item {number} has no data")
             continue
@@ -320,7 +323,7 @@ def _check_items(database: Any, feed: Feed) -> list[str]:
 def _check_lineage(database: Any) -> list[str]:
     """One success for each version of an object that was entered, and none for another."""
     edges: Counter[tuple[str, int]] = Counter()
-    for (body,) in _rows(database, f"SELECT body FROM outbox WHERE topic = '{TOPIC}'"):
+    for body in unit_pages.bodies(partial(_rows, database), f"topic = '{TOPIC}'"):
         for ended in json.loads(body):
             if ended.get("error_code") is None:
                 edges[ended["wal_id"], ended.get("content_version", 1)] += 1

@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 
 from kfm.cli.command_line import kfm
 from kfm.config.document import read_document
-from kfm.config.schedules import ScheduleFile
+from kfm.config.schedule_file import ScheduleFile
 from kfm.config.source_defaults import apply_source_defaults
 from kfm.model.settings import Settings
 from kfm.policy.cedar import CedarPolicies

@@ -83,7 +83,7 @@ def config(data: bytes) -> None:
 
 def schedules(data: bytes) -> None:
     """What is accepted has a next instant, a time to begin and a decision on what was missed."""
-    from kfm.config.schedules import read_schedules
+    from kfm.config.schedule_file import read_schedules
     from kfm.model.schedules import due_ms, missed_instants, next_instant
 
     known = Settings(sources=(SourceSettings(id="s", dataset="a", kind="files", folder="."),))

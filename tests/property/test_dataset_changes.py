@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kfm.model.dataset_changes import (
     Withdrawal,
     against_rollback,
     at_version,
     blobs_of,
+    gone_from,
     only_removes,
     purgeable,
     purged,
@@ -20,6 +22,7 @@ from kfm.model.dataset_changes import (
 )
 from kfm.model.records import Asset, Item, Manifest
 from kfm.model.settings import Care, Rights
+from kfm.model.versions import Version, version_of
 
 pytestmark = pytest.mark.req("DAT-4", "DAT-5")
 
@@ -44,15 +47,17 @@ def items(draw: st.DrawFn) -> Item:
     )
 
 
-manifests = st.lists(items(), max_size=6, unique_by=lambda one: one.id).map(
-    lambda found: Manifest(
-        dataset_id="d",
-        title="d",
-        description="d",
-        domain="g",
-        keywords=(),
-        rights=RIGHTS,
-        items=tuple(sorted(found, key=lambda one: one.id)),
+versions = st.lists(items(), max_size=6, unique_by=lambda one: one.id).map(
+    lambda found: version_of(
+        Manifest(
+            dataset_id="d",
+            title="d",
+            description="d",
+            domain="g",
+            keywords=(),
+            rights=RIGHTS,
+            items=tuple(sorted(found, key=lambda one: one.id)),
+        )
     )
 )
 
@@ -92,42 +97,58 @@ def forbidden(item: Item, one: Withdrawal) -> bool:
     return bool(hours_of(item) & set(range(one.start_ms, one.end_ms)))
 
 
-@given(manifests, withdrawals())
-def test_a_withdrawal_takes_exactly_the_overlapping_items(manifest: Manifest, one: Withdrawal) -> None:
+@given(versions, withdrawals())
+def test_a_withdrawal_takes_exactly_the_overlapping_items(version: Version, one: Withdrawal) -> None:
     """What is left overlaps nowhere, what is gone overlaps somewhere, and nothing else changes."""
-    left = without(manifest, one)
-    assert left.items == tuple(item for item in manifest.items if not forbidden(item, one))
-    assert not withdrawn_items(left.items, (one,))
-    assert only_removes(manifest, left)
+    left = without(version, one)
+    assert left.items() == [item for item in version.items() if not forbidden(item, one)]
+    assert not withdrawn_items(left.items(), (one,))
+    assert only_removes(version, left)
     assert without(left, one) == left
 
 
-@given(manifests, manifests)
-def test_only_what_adds_nothing_may_always_be_shown(shown: Manifest, head: Manifest) -> None:
+@given(versions, versions)
+def test_only_what_adds_nothing_may_always_be_shown(shown: Version, head: Version) -> None:
     """A version passes the gates unasked only if readers have each of its items already."""
-    assert only_removes(shown, head) == (set(head.items) <= set(shown.items))
-    assert only_removes(None, head) == (not head.items)
+    assert only_removes(shown, head) == (set(head.items()) <= set(shown.items()))
+    assert only_removes(None, head) == (not head.items())
 
 
-@given(st.integers(1, 9), manifests, st.lists(withdrawals(), max_size=4))
+@given(st.integers(1, 9), versions, st.lists(withdrawals(), max_size=4))
 def test_no_rollback_brings_back_what_may_not_be_seen(
-    sequence: int, manifest: Manifest, known: list[Withdrawal]
+    sequence: int, version: Version, known: list[Withdrawal]
 ) -> None:
-    """A version is refused exactly if it holds what is withdrawn now, or what was purged after it."""
-    now = any(one.lifted_by is None and forbidden(item, one) for one in known for item in manifest.items)
+    """A version is refused exactly if it holds what is withdrawn now, or what was purged after it; of a
+    dataset that is withdrawn as a whole each is, also an empty one."""
+    now = any(one.lifted_by is None and forbidden(item, one) for one in known for item in version.items())
+    now = now or any(one.lifted_by is None and one.start_ms is None and not one.source_id for one in known)
     gone = any(
         one.purge and sequence < one.since_sequence and forbidden(item, one)
         for one in known
-        for item in manifest.items
+        for item in version.items()
     )
-    answer = against_rollback(sequence, manifest, known)
+    answer = against_rollback(sequence, version, known)
     assert (answer is not None) == (now or gone)
     assert (answer is not None and answer[1] == "purged") == gone
 
 
-@given(st.lists(manifests, max_size=5), st.lists(manifests, max_size=3), withdrawals())
+@given(st.integers(1, 9), versions, st.lists(withdrawals(), max_size=4))
+def test_readers_are_refused_exactly_what_is_gone(
+    sequence: int, version: Version, known: list[Withdrawal]
+) -> None:
+    """A version is gone if all of the dataset is withdrawn now, or if it could not be put back; each reason
+    is told once, and lifting ends all but a purge."""
+    all_of_it = any(one.lifted_by is None and one.is_whole and not one.target for one in known)
+    found = gone_from(sequence, version, known)
+    assert bool(found) == (all_of_it or against_rollback(sequence, version, known) is not None)
+    assert len({one.change_id for one in found}) == len(found)
+    lifted = [replace(one, lifted_by="l") for one in known]
+    assert all(one.purge for one in gone_from(sequence, version, lifted))
+
+
+@given(st.lists(versions, max_size=5), st.lists(versions, max_size=3), withdrawals())
 def test_a_purge_never_takes_a_blob_that_is_needed(
-    history: list[Manifest], others: list[Manifest], one: Withdrawal
+    history: list[Version], others: list[Version], one: Withdrawal
 ) -> None:
     """What goes was only in versions that go; what another dataset or a kept version has stays."""
     gone = [m for number, m in enumerate(history, 1) if purged(number, m, (one,))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ from kfm.model.derived import (
 )
 from kfm.model.records import Asset, Item, Manifest
 from kfm.model.settings import Care, Rights, SourceSettings
+from kfm.model.versions import Version, version_of
 from kfm.model.windows import SNAPSHOT, window_of
 from tests.stand_ins import FakeClock
 
@@ -72,19 +73,32 @@ def slot(dataset: str, hour: int) -> tuple[str, int]:
     return (dataset, hour - hour % LENGTHS[dataset]) if dataset in LENGTHS else (dataset, -1)
 
 
-def manifest(dataset: str, content: Content) -> Manifest | None:
-    items = tuple(
-        item(name, hour, held) for (name, hour), held in sorted(content.items()) if name == dataset and held
+def version(dataset: str, items: Iterable[Item]) -> Version:
+    in_order = tuple(sorted(items, key=lambda one: one.id))
+    return version_of(
+        Manifest(
+            dataset_id=dataset,
+            title="",
+            description="",
+            domain="",
+            keywords=(),
+            rights=RIGHTS,
+            items=in_order,
+        )
     )
+
+
+def head_of(dataset: str, content: Content) -> Version | None:
     if not any(name == dataset for name, _ in content):
         return None
-    return Manifest(
-        dataset_id=dataset, title="", description="", domain="", keywords=(), rights=RIGHTS, items=items
+    return version(
+        dataset,
+        (item(name, hour, held) for (name, hour), held in content.items() if name == dataset and held),
     )
 
 
-def heads(content: Content) -> dict[str, Manifest | None]:
-    return {name: manifest(name, content) for name in SOURCE.datasets}
+def heads(content: Content) -> dict[str, Version | None]:
+    return {name: head_of(name, content) for name in SOURCE.datasets}
 
 
 def read(content: Content, day: int) -> frozenset[tuple[tuple[str, int], str]]:
@@ -184,14 +198,9 @@ def _compare(
     wanted = wanted_windows(SOURCE, heads(content), known)
     found = affected(wanted, known.values())
     assert set(found) == {span(day) for day in (0, 1) if read(content, day) != made.get(day, frozenset())}
-    shown = Manifest(
-        dataset_id="made",
-        title="",
-        description="",
-        domain="",
-        keywords=(),
-        rights=RIGHTS,
-        items=tuple(
+    shown = version(
+        "made",
+        (
             Item(
                 id=str(day),
                 source_id="made",

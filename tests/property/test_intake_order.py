@@ -22,6 +22,7 @@ from kfm.nodd.intake import KeyCache
 from kfm.nodd.poller import intake_builder
 from kfm.nodd.worker import IngestContext, StepReport, Worker
 from kfm.ports import QueueMessage
+from tests import unit_pages
 from tests.conformance.db.ledgers import memory_store
 from tests.stand_ins import START_MS, FakeClock, FixedRng
 
@@ -256,13 +257,14 @@ def final_states(store: Ledger) -> dict[str, dict[str, Any]]:
     """Key → what its unit and the catalogue say at the end."""
     execute = store._database._connection.execute  # type: ignore[attr-defined]
     shown = {}
-    for (text,) in execute("SELECT data FROM items WHERE data IS NOT NULL"):
+    rows = lambda sql: execute(sql).fetchall()  # noqa: E731
+    for text in filter(None, (data for _, data in unit_pages.data_files(rows))):
         asset = json.loads(text)
         shown[asset["href"].rpartition("/")[2]] = asset.get("etag")
-    columns = "object_uri, status, removed, sequencer, removal_sequencer"
-    found = {}
-    for uri, status, removed, sequencer, removal in execute(f"SELECT {columns} FROM units"):
-        key = uri.rpartition("/")[2]
+    columns = "wal_id, status, removed, sequencer, removal_sequencer"
+    found, objects = {}, unit_pages.objects(rows)
+    for wal_id, status, removed, sequencer, removal in execute(f"SELECT {columns} FROM units"):
+        key = objects[wal_id].rpartition("/")[2]
         found[key] = {
             "status": status,
             "shown": key in shown,

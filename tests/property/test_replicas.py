@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kfm.db.catalogue import register, want, withdraw
+from kfm.db.catalogue import want, withdraw
 from kfm.db.ledger import Ledger
 from kfm.model.catalogue import AssetFacts, CatalogueEntry
 from kfm.model.errors import CollectorRefused, UpstreamUnavailable
@@ -19,6 +19,7 @@ from kfm.nodd.catalogue.stac_items import render_collection, render_item
 from kfm.nodd.replicas import CLAIM_MS, COLLECTION_MS, ITEM_MS, PARKED_MS, Replicator
 from tests.conformance.db import ledgers
 from tests.stand_ins import FakeClock
+from tests.unit_pages import register
 
 NAME = "far"
 ITEMS = 12

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kfm.model.input_hash import dependencies_bytes, dependency_text, inputs_bytes
-from kfm.model.run_state import outputs_of
+from kfm.model.records import Asset, Output
+from kfm.model.run_state import is_sole_object, outputs_hash, outputs_of, outputs_text
 from kfm.pipelines.declaration import Pipeline
 from kfm.pipelines.options import PipelineReport
 from tests.workshop import Workshop, ran
@@ -170,3 +171,24 @@ def test_the_short_way_to_a_hash_and_the_long_way_agree(hashes: dict[str, str], 
     if all(said):
         rows = [{"id": name, "checksum": checksum} for name, checksum in hashes.items()]
         assert dependencies_bytes(said, params) == inputs_bytes(rows, params)
+
+
+digests = st.binary(min_size=1, max_size=1).map(lambda b: "sha256:" + b.hex() * 32)
+outputs = st.builds(
+    Output,
+    name=st.text(max_size=8) | st.just('","checksum":"sha256:' + "0" * 64 + '","size":3}]'),
+    checksum=digests,
+    size=st.integers(0, 3),
+    kind=st.sampled_from(("object", "file")),
+    asset=st.none() | st.just(Asset(path="a", sha256="0" * 64, size=1, media_type="text/csv")),
+)
+
+
+@pytest.mark.req("RS-6")
+@given(st.lists(outputs, max_size=3), st.none() | st.integers(0, 3))
+def test_what_the_text_of_outputs_shows_is_what_reading_them_shows(
+    made: list[Output], size: int | None
+) -> None:
+    """A node whose one object is there is seen as such without reading its outputs; no other one is."""
+    alone = len(made) == 1 and made[0].kind == "object" and made[0].asset is None and made[0].size == size
+    assert is_sole_object(outputs_text(made), outputs_hash(made), size) == alone

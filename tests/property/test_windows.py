@@ -6,9 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kfm.model.errors import WindowError
 from kfm.model.records import Window
-from kfm.model.times import MS_MAX, MS_MIN, parse_rfc3339, rfc3339
-from kfm.model.windows import DAY_MS, next_window, parse_instant, previous_window, resolve_window
+from kfm.model.times import MS_MAX, MS_MIN, offset_ms, parse_rfc3339, rfc3339, stretches
+from kfm.model.windows import (
+    DAY_MS,
+    next_window,
+    parse_instant,
+    previous_window,
+    resolve_window,
+    window_of,
+)
 
 ZONES = (
     "UTC",
@@ -94,3 +102,29 @@ def test_times_come_back(ms: int) -> None:
     assert parse_rfc3339(text) == ms
     assert text.endswith("Z")
     assert ("." in text) == bool(ms % 1000)
+
+
+@pytest.mark.req("UPD-3")
+@settings(max_examples=300, deadline=None)
+@given(
+    at_ms=st.one_of(
+        st.integers(MS_MIN, MS_MAX),
+        st.integers(MS_MIN // DAY_MS, MS_MAX // DAY_MS).map(lambda day: day * DAY_MS),
+        st.sampled_from([MS_MIN, MS_MAX]),
+    ),
+    spec=st.sampled_from(["P1Y", "P3M", "P1W", "P10D", "P1D", "PT6H", "PT1M"]),
+)
+def test_utc_is_cut_as_the_library_of_zones_cuts_it(at_ms: int, spec: str) -> None:
+    """Windows, days and offsets in UTC need no library; another name of the same zone asks it, and agrees."""
+
+    def told(zone: str) -> object:
+        try:
+            found = window_of(spec, zone, at_ms)
+        except WindowError:
+            return "no window"
+        return found.start_ms, found.end_ms
+
+    assert told("UTC") == told("Etc/UTC")
+    assert offset_ms("UTC", at_ms) == offset_ms("Etc/UTC", at_ms) == 0
+    end_ms = min(at_ms + 400 * DAY_MS, MS_MAX)
+    assert [*stretches("UTC", at_ms, end_ms)] == [*stretches("Etc/UTC", at_ms, end_ms)]

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from tests.simulation.measure import measure
+from tests.simulation.processor import settle_down
 
 if TYPE_CHECKING:
     from tests.simulation.seeds import Verdict
@@ -68,14 +69,6 @@ def _one(seed: int) -> Verdict:
     return verdict
 
 
-def _settle_down() -> None:
-    """The threads of a world run in turn: handing over to one on another processor costs more than work."""
-    if hasattr(os, "sched_setaffinity"):
-        places = sorted(os.sched_getaffinity(0))
-        number = multiprocessing.current_process()._identity[0]  # type: ignore[attr-defined]
-        os.sched_setaffinity(0, {places[number % len(places)]})
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="simulate", description=__doc__)
     parser.add_argument("--seeds", type=int, help="how many")
@@ -85,7 +78,7 @@ def main() -> int:
     parser.add_argument("--only", choices=[*KINDS, "updates"], help="only worlds of this kind")
     parser.add_argument("--show", type=int, metavar="SEED", help="run one seed and raise what it breaks")
     parser.add_argument(
-        "--coverage", action="store_true", help="tell how much of the kernel the seeds reach; 1 below 83 %%"
+        "--coverage", action="store_true", help="tell how much of the kernel the seeds reach; 1 below 82 %%"
     )
     options = parser.parse_args()
     logging.getLogger("kfm").addHandler(logging.NullHandler())  # what worlds go through is not for stderr
@@ -115,7 +108,7 @@ def _campaign(seeds: Iterable[int], minutes: float, jobs: int) -> int:
     broken: list[Verdict] = []
     kinds: Counter[str] = Counter()
     done = steps = 0
-    with multiprocessing.Pool(jobs, _settle_down) as pool:
+    with multiprocessing.Pool(jobs, settle_down) as pool:
         for verdict in pool.imap_unordered(_one, seeds, chunksize=20):
             done += 1
             steps += verdict.steps

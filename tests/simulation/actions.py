@@ -10,7 +10,7 @@ from kfm.model.keys import make_trigger
 from kfm.model.records import Justification, Switch, TriggerType, governance_entry
 from kfm.model.times import rfc3339
 from kfm.model.windows import resolve_window
-from kfm.publish.targets.folder import read_file
+from kfm.publish.targets.folder_builder import read_file
 from kfm.runs import gc
 from kfm.runs import plan as plans
 from kfm.runs.admission import RunSubject, Start, describe

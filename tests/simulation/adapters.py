@@ -394,7 +394,16 @@ class SimBucket:
         found = self._objects.get(key)
         return None if found is None else _stat(key, found)
 
-    def put(self, key: str, data: bytes, *, if_match: str | None = None, if_none_match: bool = False) -> bool:
+    def put(
+        self,
+        key: str,
+        data: bytes,
+        *,
+        if_match: str | None = None,
+        if_none_match: bool = False,
+        attributes: Any = None,
+    ) -> bool:
+        del attributes
         self._point("bucket.put")
         held = self._objects.get(key)
         if if_none_match and held is not None:
@@ -407,8 +416,8 @@ class SimBucket:
             raise BackendUnavailable("simulated: the bucket's answer was lost")
         return True
 
-    def put_stream(self, key: str, chunks: Any) -> None:
-        self.put(key, b"".join(chunks))
+    def put_stream(self, key: str, chunks: Any, *, attributes: Any = None) -> None:
+        self.put(key, b"".join(chunks), attributes=attributes)
 
     def list(self, prefix: str) -> Iterator[ObjectStat]:
         self._point("bucket.list")

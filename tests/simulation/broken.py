@@ -31,7 +31,6 @@ PATCHES = (
             ),
         ),
         chances=STALLS,
-        first=302,
     ),
     Patch(
         "a takeover does not raise the fence",
@@ -49,7 +48,6 @@ PATCHES = (
         "kfm.db.promotion",
         (("if governance.held_epoch(session) != request.policy_epoch:", "if False:"),),
         chances=STALLS,
-        first=260,
     ),
     Patch(
         "a promotion leaves its run running",
@@ -71,7 +69,6 @@ PATCHES = (
         "the contract is not checked",
         "kfm.runs.preparation",
         (("if not contracts and rows_min is None:", "if True:"),),
-        first=3,
     ),
     Patch(
         "bytes are staged before the key is stored",
@@ -100,48 +97,45 @@ PATCHES = (
                 "        held = head()\n        self._files.mkdir(ticket)\n",
             ),
             ("            found = head()  # only now", "            found = held  # only now"),
-            ("if shown is not None and sequence_of(shown) >= promotion.sequence:", "if False:"),
+            ("if shown is not None and shown.sequence >= promotion.sequence:", "if False:"),
         ),
         chances=SHOWN,
-        first=1006,
     ),
     Patch(
         "a projector does not remove the tickets of others",
         "kfm.publish.targets.folder",
         (("            self._kill_others(folder, ticket)\n", "            pass\n"),),
         chances=STALLS,
-        first=229,
     ),
     Patch(
         "a version is built where readers look",
         "kfm.publish.targets.folder",
         (
-            (
-                "self._objects, building, earlier, self._linking)\n            "
-                "builder.build(manifest, tombstone_of(promotion))\n",
-                "self._objects, final, earlier, self._linking)\n            "
-                "builder.build(manifest, tombstone_of(promotion)); return\n",
-            ),
+            ("self._objects, building, linking=", "self._objects, final, linking="),
+            ("builder.build(plan)\n", "builder.build(plan); return\n"),
         ),
         chances=CRASHES,
-        first=25,
     ),
     Patch(
         "a bucket's pointer is put without a condition",
-        "kfm.publish.targets.s3",
-        (("return self._bucket.put(key, body, if_match=etag)", "return self._bucket.put(key, body)"),),
+        "kfm.publish.targets.bucket_objects",
+        (
+            (
+                "return self._bucket.put(self._root + key, data, if_match=etag, attributes=attributes)",
+                "return self._bucket.put(self._root + key, data, attributes=attributes)",
+            ),
+        ),
         chances=SHOWN,
-        first=241,
     ),
     Patch(
         "a target is recorded as up to date before it is",
         "kfm.runs.target_updates",
         (
             (
-                "        sequence = target.project(",
-                "        newest = kernel.ledger.head(dataset_id)[0].sequence\n"
-                "        kernel.store.raise_projected(dataset_id, target.name, newest)\n"
-                "        sequence = target.project(",
+                "            sequence = self._target.project(name,",
+                "            store, mine = self._kernel.store, self._dataset_id\n"
+                "            store.raise_projected(mine, self._target.name, store.head(mine)[0].sequence)\n"
+                "            sequence = self._target.project(name,",
             ),
         ),
         chances=CRASHES,
@@ -170,14 +164,12 @@ PATCHES = (
         "kfm.runs.gc",
         (("limit=min(keep, PROMOTIONS_MAX)", "limit=1"),),
         chances=QUIET,
-        first=13,
     ),
     Patch(
         "a plan that drifted is applied",
         "kfm.runs.executor",
         (("        if drift:\n", "        if False:\n"),),
         chances=QUIET,
-        first=112,
     ),
     Patch(
         "a force passes every gate",
@@ -189,14 +181,12 @@ PATCHES = (
             ),
         ),
         chances=QUIET,
-        first=21,
     ),
     Patch(
         "freezes are not asked",
         "kfm.runs.admission",
         (("freeze_gate(kernel.settings.freezes,", "freeze_gate((),"),),
         chances=QUIET,
-        first=9,
     ),
     Patch(
         "a dry-run stages where runs do",
@@ -213,7 +203,7 @@ PATCHES = (
     Patch(
         "a job's summary names what is restricted",
         "kfm.publish.targets.github_actions",
-        (("hidden = manifest.rights.care.level in", "hidden = manifest.rights.care.level not in"),),
+        (("hidden = header.rights.care.level in", "hidden = header.rights.care.level not in"),),
         chances=QUIET,
     ),
     Patch(
@@ -232,7 +222,6 @@ PATCHES = (
         "kfm.model.webhook_signatures",
         (("return found if fresh.ok else fresh", "return found"),),
         chances=QUIET,
-        first=17,
     ),
     Patch(
         "a retry goes past its budget",
@@ -256,7 +245,6 @@ PATCHES = (
             ),
         ),
         chances=QUIET,
-        first=18,
     ),
     Patch(
         "values are read but not compared",

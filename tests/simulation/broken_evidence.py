@@ -32,10 +32,11 @@ EVIDENCE = (
         also=(
             (
                 "kfm.db.ledger",
-                "            return self._database.write("
-                "lambda session: promotion.promote(session, request, self._journal))\n",
+                "            return self._database.write(\n"
+                "                lambda session: promotion.promote(session, request, staged, self._journal)\n"
+                "            )\n",
                 "            answer = self._database.write("
-                "lambda session: promotion.promote(session, request, self._journal))\n"
+                "lambda session: promotion.promote(session, request, staged, self._journal))\n"
                 '            if answer.answer in ("promoted", "unchanged"):\n'
                 "                self._database.write(lambda session: self._journal.end("
                 "session, request.closes, request.retries, self.run(request.run_id), session.now_ms()))\n"

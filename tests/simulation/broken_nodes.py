@@ -26,8 +26,7 @@ NODES = (
         (("if not holds(session, Fence(request.scope, request.fence)):", "if False:"),),
         sql=(("passes.end", "AND fence = :fence AND state = 'running'", "AND :fence >= 0"),),
         chances=LATE,
-        first=8,
-        rule="what ends was under way",
+        rule="only the holder of the lock ends a run",
     ),
     Patch(
         "a takeover does not raise the fence",
@@ -41,7 +40,6 @@ NODES = (
         _TABLES,
         (("if fence is not None and not holds(session, Fence(request.scope, fence)):", "if False:"),),
         chances=LATE,
-        first=40,
         rule="every attempt has an end",
     ),
     Patch(
@@ -62,7 +60,6 @@ NODES = (
         _TABLES,
         (("request.policy_epoch not in (None, governance.held_epoch(session))", "False"),),
         chances=QUIET,
-        first=2,
         rule="nothing is committed while everything is stopped",
     ),
     Patch(
@@ -103,7 +100,6 @@ NODES = (
             ),
         ),
         chances=QUIET,
-        first=29,
         rule="a branch shows what its nodes made",
     ),
     Patch(
@@ -116,7 +112,6 @@ NODES = (
             ),
         ),
         chances=QUIET,
-        first=68,
         rule="a branch shows what its nodes made",
     ),
     Patch(
@@ -129,7 +124,6 @@ NODES = (
             ),
         ),
         chances=QUIET,
-        first=7,
         rule="a run leaves nodes that were made of each other",
     ),
     Patch(
@@ -143,7 +137,6 @@ NODES = (
         _RUNS,
         (("    for each in locks:\n", "    for each in locks[2:]:\n"),),
         chances=QUIET,
-        first=1,
         rule="a lease is taken only from what is gone",
     ),
     Patch(
@@ -151,7 +144,6 @@ NODES = (
         _RUNS,
         (("    leases.free(session, lock, now_ms)\n    if run_id", "    if run_id"),),
         chances=LATE,
-        first=4,
         rule="what ends was under way",
     ),
     Patch(
@@ -159,21 +151,13 @@ NODES = (
         _TABLES,
         (("        for each in others:\n", "        for each in ():\n"),),
         chances=QUIET,
-        first=13,
         rule="a lease is taken only from what is gone",
     ),
     Patch(
         "what is gone is taken for there",
         "kfm.pipelines.planner",
-        (
-            ("        if outputs == NO_OUTPUTS:\n            return None\n", "        return None\n"),
-            (
-                '                if each.kind == "file" or size_of(each.checksum[7:]) != each.size:\n',
-                "                if False:\n",
-            ),
-        ),
+        (("        if outputs == NO_OUTPUTS:\n            return None\n", "        return None\n"),),
         chances=QUIET,
-        first=28,
         rule="what is recorded lies in the store",
     ),
 )

@@ -37,7 +37,6 @@ REQUESTS = (
         (),
         sql=(("requests.release", "AND claim_until_ms = :until_ms", "AND :until_ms >= 0"),),
         chances=OVERSLEPT,
-        first=13,
         rule="a claim is taken only from who is lost",
     ),
     Patch(
@@ -51,8 +50,10 @@ REQUESTS = (
         _STORE,
         (),
         sql=(
-            ("requests.claim", "WHERE due.state = 'open' AND", "WHERE due.state IN ('open', 'running') AND"),
-            ("requests.claim", "WHERE state = 'running')", "WHERE 1 = 0)"),
+            ("requests.claim", "WHERE d.state = 'open' AND", "WHERE d.state IN ('open', 'running') AND"),
+            ("requests.claim", "WHERE f.state = 'open'", "WHERE f.state IN ('open', 'running')"),
+            ("requests.claim", "WHERE n.state = 'open' AND", "WHERE n.state IN ('open', 'running') AND"),
+            ("requests.claim", "WHERE b.state = 'running')", "WHERE 1 = 0)"),
         ),
         rule="a claim is taken only from who is lost",
     ),
@@ -61,7 +62,6 @@ REQUESTS = (
         _STORE,
         (("if not claim_holds(until_ms, now_ms) or dead(by)", "if False"),),
         chances=CRASHES,
-        first=2,
         rule="every request has an end",
     ),
     Patch(
@@ -69,7 +69,6 @@ REQUESTS = (
         _STORE,
         (),
         sql=(("requests.accept", "DO NOTHING", "DO UPDATE SET state = 'open', run_id = NULL"),),
-        first=4,
         rule="an end is final",
     ),
     Patch(
@@ -90,7 +89,6 @@ REQUESTS = (
         "who is busy is done",
         _ENGINE,
         (("        if isinstance(error, Busy):\n", "        if False:\n"),),
-        first=3,
         rule="an end is one of a few",
     ),
     Patch(
@@ -98,7 +96,6 @@ REQUESTS = (
         _ENGINE,
         (("        if request.tries >= TRIES_MAX:\n", "        if True:\n"),),
         chances=AWAY,
-        first=3,
         rule="what failed without a run is held",
     ),
     Patch(
@@ -106,7 +103,6 @@ REQUESTS = (
         "kfm.db.schedules",
         (),
         sql=(("schedules.move", "AND version = :seen_version", "AND :seen_version > 0"),),
-        first=5,
     ),
     Patch(
         "requests are opened by the process that comes second",
@@ -121,7 +117,6 @@ REQUESTS = (
                 "                return False\n",
             ),
         ),
-        first=69,
         rule="a scheduled request has its instant",
     ),
     Patch(

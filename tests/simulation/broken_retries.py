@@ -24,8 +24,7 @@ RETRIES = (
         "kfm.model.breaker",
         (("left_ms, longest_ms = (breaker.probe_until_ms or 0) - now_ms, ASKED_MAX_MS", "return 0"),),
         chances=CROWDED,
-        first=158,
-        rule="every probe has a fence of its own",
+        rule="one probe at a time",
     ),
     Patch(
         "quarantined work is retried by itself",
@@ -42,7 +41,6 @@ RETRIES = (
             ),
         ),
         chances=TROUBLED,
-        first=4,
         rule="is not retried by itself",
     ),
     Patch(

@@ -17,7 +17,6 @@ SCHEDULES = (
         (),
         sql=(("schedules.move", "AND version = :seen_version", "AND :seen_version > 0"),),
         chances=STALLS,
-        first=3,
     ),
     Patch(
         "an instant's request is not written with it",
@@ -43,7 +42,6 @@ SCHEDULES = (
             ),
         ),
         chances=QUIET,
-        first=5,
         rule="what is held is not decided",
     ),
     Patch(
@@ -51,7 +49,6 @@ SCHEDULES = (
         _CORE,
         (('places = 1 if overlap == "skip" else 2', "places = 99"),),
         chances=QUIET,
-        first=19,
         rule="overlap is limited",
     ),
     Patch(
@@ -64,7 +61,6 @@ SCHEDULES = (
             ),
         ),
         chances=QUIET,
-        first=11,
         rule="every instant is accounted for",
     ),
     Patch(
@@ -73,7 +69,6 @@ SCHEDULES = (
         (),
         sql=(("requests.release", "AND state = 'running'", "AND state = 'lost'"),),
         chances=CRASHES,
-        first=1,
         rule="every request ends",
     ),
     Patch(
@@ -88,7 +83,6 @@ SCHEDULES = (
             ),
         ),
         chances=LATE,
-        first=9,
         rule="an end is the end",
     ),
 )

@@ -18,7 +18,6 @@ DECISIONS = (
         _DECISION,
         (("    if due_ms > now_ms and not is_answered(asked, facts):\n", "    if False:\n"),),
         chances=CRASHES,
-        first=5,
         rule="a machine begins nothing before its time",
     ),
     Patch(
@@ -31,7 +30,6 @@ DECISIONS = (
             ),
         ),
         chances=CRASHES,
-        first=2,
     ),
     Patch(
         "quarantined work is tried at the same inputs",
@@ -45,14 +43,12 @@ DECISIONS = (
         _DECISION,
         (("    if facts.acts and not (", "    if False and not ("),),
         chances=KILLED,
-        first=2,
     ),
     Patch(
         "an act is not durable before it is made",
         "kfm.db.ledger",
         (("            outbox.intend(session, run, name)\n", "            pass\n"),),
         chances=KILLED,
-        first=2,
         rule="nothing acts twice without a person",
     ),
     Patch(
@@ -68,7 +64,6 @@ DECISIONS = (
         (("    if not facts.idempotent and not (", "    if False and not ("),),
         also=(("kfm.model.retry_budgets", "    elif not idempotent:\n", "    elif False:\n"),),
         chances=KILLED,
-        first=10,
         rule="what is not idempotent is begun again by a person",
     ),
     Patch(
@@ -76,7 +71,6 @@ DECISIONS = (
         _DECISION,
         (("facts.bound is not None and facts.bound != asked.plan", "False"),),
         chances=KILLED,
-        first=8,
         rule="bound",
     ),
     Patch(
@@ -87,7 +81,6 @@ DECISIONS = (
             ("    if not facts.idempotent and not (", "    if not (facts.idempotent or elsewhere) and not ("),
         ),
         chances=KILLED,
-        first=182,
         rule="nothing acts twice without a person",
     ),
     Patch(
@@ -102,7 +95,6 @@ DECISIONS = (
             ),
         ),
         chances=QUIET,
-        first=17,
         rule="a switch is no end",
     ),
     Patch(
@@ -110,7 +102,6 @@ DECISIONS = (
         _FACTS,
         (("        if providers is None:\n            return None\n", "        return None\n"),),
         chances=QUIET,
-        first=3,
         rule="a circuit is asked first",
     ),
     Patch(
@@ -122,7 +113,6 @@ DECISIONS = (
                 "    if False:\n",
             ),
         ),
-        first=23,
         rule="nothing begins while its circuit is open",
     ),
     Patch(
@@ -130,7 +120,6 @@ DECISIONS = (
         _DECISION,
         (("    if not may_be_granted_today(state, now_ms, facts.limits):\n", "    if False:\n"),),
         chances=QUIET,
-        first=119,
         rule="grants of a day are bounded",
     ),
     Patch(
@@ -143,7 +132,6 @@ DECISIONS = (
             ),
         ),
         chances=QUIET,
-        first=46,
         rule="grants of a day are bounded",
     ),
     Patch(
@@ -156,7 +144,6 @@ DECISIONS = (
             ),
         ),
         chances=CRASHES,
-        first=24,
         rule="a promised attempt is made, also late",
     ),
     Patch(
@@ -164,7 +151,6 @@ DECISIONS = (
         "kfm.runs.retry",
         (("            fingerprint=_inputs_of(kernel, run),\n", ""),),
         chances=KILLED,
-        first=58,
         rule="a machine tries what was given up at other inputs only",
     ),
 )
@@ -183,7 +169,6 @@ RENEWALS = (
             ),
         ),
         chances=STEADY,
-        first=41,
         rule="who works for a request keeps it",
     ),
     Patch(
@@ -191,7 +176,6 @@ RENEWALS = (
         "kfm.db.ledger",
         (('                session.all("requests.renew_of_run", run_id=row[1], until_ms=until)\n', ""),),
         chances=STEADY,
-        first=41,
         rule="who works for a request keeps it",
     ),
     Patch(
@@ -200,7 +184,6 @@ RENEWALS = (
         (("return int(epoch[0]), cancel[0] if cancel else None", "return int(epoch[0]), None"),),
         also=(("kfm.db.promotion", "requests.is_cancelled(session, request.request_id)", "False"),),
         chances=STEADY,
-        first=15,
         rule="what is published is still asked for",
     ),
 )
@@ -229,7 +212,6 @@ SETTLEMENTS = (
         "kfm.db.promotion",
         (("requests.is_cancelled(session, request.request_id)", "False"),),
         chances=STEADY,
-        first=15,
         rule="what is",
     ),
     Patch(
@@ -262,7 +244,6 @@ SETTLEMENTS = (
         "kfm.runs.retry",
         (("    return requests.adopt(BATCH_MAX, make)\n", "    return 0\n"),),
         chances=QUIET,
-        first=10,
         rule="no promise is without a request",
     ),
     Patch(
@@ -270,7 +251,6 @@ SETTLEMENTS = (
         "kfm.runs.retry",
         (("is_bound=bound is not None,", "is_bound=False,"),),
         chances=KILLED,
-        first=29,
         rule="a promised attempt is made",
     ),
     Patch(
@@ -283,22 +263,7 @@ SETTLEMENTS = (
             ),
         ),
         chances=CRASHES,
-        first=31,
         rule="no promise outlives its last request",
-    ),
-    Patch(
-        "a promise outlives the cancel of what runs",
-        _STORE,
-        (('        session.all("retry_states.unwanted", run_id=run_id, now_ms=now_ms)\n', "        pass\n"),),
-        first=23,
-        rule="no promise outlives its last request",
-    ),
-    Patch(
-        "a switch in the middle of a preview keeps the claim",
-        "kfm.service.dispatcher",
-        (('            self._put_off(request, SWITCH_MS, "switch", report.reason)\n', "            pass\n"),),
-        first=240,
-        rule="who is done with a request has given it back",
     ),
     Patch(
         "members are lost",
@@ -341,7 +306,8 @@ SETTLEMENTS = (
         sql=(
             (
                 "requests.claim",
-                "AND due.dataset_id NOT IN (SELECT dataset_id FROM requests WHERE state = 'running')",
+                "AND waiting.dataset_id NOT IN "
+                "(SELECT b.dataset_id FROM requests b WHERE b.state = 'running')",
                 "",
             ),
         ),
@@ -350,7 +316,7 @@ SETTLEMENTS = (
     ),
 )
 
-# Too rare for seeds: a scene of its own shows it.
+# Too rare for seeds: scenes of their own show them.
 TAKEN_FOR_LOST = Patch(
     "what was taken for lost and cancelled is published",
     "kfm.db.promotion",
@@ -361,4 +327,16 @@ TAKEN_FOR_LOST = Patch(
         ),
     ),
     sql=(("requests.cancelled", "state = 'cancelled' AND", "FALSE AND"),),
+)
+CANCELLED_TOO_LATE = Patch(
+    "a promise outlives the cancel of what runs",
+    _STORE,
+    (('        session.all("retry_states.unwanted", run_id=run_id, now_ms=now_ms)\n', "        pass\n"),),
+    rule="no promise outlives its last request",
+)
+STOPPED_PREVIEW = Patch(
+    "a switch in the middle of a preview keeps the claim",
+    "kfm.service.dispatcher",
+    (('            self._put_off(request, SWITCH_MS, "switch", report.reason)\n', "            pass\n"),),
+    rule="who is done with a request has given it back",
 )

@@ -30,9 +30,11 @@ UNITS = (
         "a unit is ended without looking at its fence",
         "kfm.db.units",
         (),
-        sql=(("units.succeed", "AND version = :version", "AND :version > 0"),),
+        sql=tuple(
+            (name, "AND version = :version", "AND :version > 0")
+            for name in ("units.succeed", "units.succeed_corrected")
+        ),
         chances=LATE,
-        first=230,
     ),
     Patch(
         "effects of what was lost are kept",
@@ -169,7 +171,7 @@ UNITS = (
                 "entry.asset).decode()",
             ),
             ("    if entry.asset.role != DATA:\n        facts", "    if False:\n        facts"),
-            ("            if entry.asset.role != DATA:\n", "            if False:\n"),
+            ("        if entry.asset.role != DATA:\n            _put", "        if False:\n            _put"),
         ),
     ),
     Patch(
@@ -192,7 +194,13 @@ UNITS = (
                 "        if False and holds_lease(seen.lease_until_ms,",
             ),
         ),
-        also=(("kfm.db.units", "if worker_id in gone or not holds_lease(", "if True or not holds_lease("),),
+        also=(
+            (
+                "kfm.db.units",
+                "if workers.get(worker_id) in gone or not holds_lease(",
+                "if True or not holds_lease(",
+            ),
+        ),
         rule="a lease holds until it lapses",
     ),
     Patch(
@@ -205,7 +213,10 @@ UNITS = (
         "a removal in between is overlooked",
         "kfm.db.units",
         (),
-        sql=(("units.succeed", "AND (removed < 2 OR removed = :removed)", "AND :removed >= 0"),),
+        sql=tuple(
+            (name, "AND (removed < 2 OR removed = :removed)", "AND :removed >= 0")
+            for name in ("units.succeed", "units.succeed_corrected")
+        ),
         chances=STALLS,
     ),
     Patch(
@@ -254,7 +265,6 @@ UNITS = (
         (),
         sql=(("replica_items.outrun", "SET wanted = wanted + 1", "SET wanted = wanted"),),
         chances=OVERSLEPT,
-        first=963,
         rule="a replica shows what we do",
     ),
     Patch(

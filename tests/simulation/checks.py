@@ -13,6 +13,7 @@ from kfm.model.gates import freeze_span_ms
 from kfm.model.records import Run
 from kfm.model.targets import takes
 from tests.power import PowerCutFiles
+from tests.published import items_of
 from tests.simulation.checks_chain import ChainChecks
 from tests.simulation.checks_circuits import CircuitChecks
 from tests.simulation.checks_evidence import EvidenceChecks
@@ -173,10 +174,10 @@ class Checks:
         self._not_frozen(
             head, process, overridden="freeze" in {g.gate for g in invocation.gates if g.overridden}
         )
-        manifest = self._ledger.manifest(head.version_id)
-        assert manifest is not None
+        version = self._ledger.version(head.version_id)
+        assert version is not None
         files = PowerCutFiles(self._world.rng, self._world.root)
-        for item in manifest.items:
+        for item in version.items():
             broken = self._world.provider.breaks_contract(item)
             require(not broken, "data that breaks its contract is not promoted", item=item.id)
             for asset in item.assets:
@@ -231,17 +232,16 @@ class Checks:
         """A version stands there complete, and is the one that was promoted."""
         sequence = int(name.split("-")[0])
         promotion = next(p for p in self._ledger.promotions(dataset, limit=10_000) if p.sequence == sequence)
-        self.whole_folder(files, f"/published/{dataset}/versions/{name}", promotion.version_id)
+        self.whole_folder(files, f"/published/{dataset}/.versions/{name}", promotion.version_id)
 
     def whole_folder(self, files: PowerCutFiles, folder: str, version_id: str) -> None:
         manifest = read(files, f"{folder}/manifest.json")
         digest = "sha256:" + hashlib.sha256(manifest).hexdigest()
         require(digest == version_id, "the manifest shown is the one promoted", folder=folder)
-        for item in json.loads(manifest)["items"]:
-            for asset in item["assets"]:
-                data = read(files, f"{folder}/data/{asset['path']}")
-                same = hashlib.sha256(data).hexdigest() == asset["sha256"]
-                require(same, "a version is shown whole", folder=folder, path=asset["path"])
+        for item in items_of(lambda name: read(files, f"{folder}/{name}")):
+            for one in item.files:
+                same = hashlib.sha256(read(files, f"{folder}/data/{one.path}")).hexdigest() == one.sha256
+                require(same, "a version is shown whole", folder=folder, path=one.path)
 
     def after_power_cut(self) -> None:
         """The pointer may be lost with the power, but not go back behind what had been reported as shown."""
@@ -264,7 +264,7 @@ class Checks:
                 self._forward(self._shown, dataset, shown, "local")
                 self.whole(files, dataset, name)
             head = self._ledger.head(dataset)
-            for item in head[1].items if head else ():
+            for item in head[1].items() if head else ():
                 for asset in item.assets:
                     place = f"/state/objects/sha256/{asset.sha256[:2]}/{asset.sha256[2:]}"
                     intact = files.exists(place) and _sha256(files, place) == asset.sha256
@@ -333,14 +333,14 @@ class Checks:
         assert head is not None
         published = {
             asset.path: asset.sha256
-            for item in head[1].items
+            for item in head[1].items()
             for asset in item.assets
             if item.source_id == source
         }
         mode = self._world.settings.source(source).mode
         for window in WINDOWS:
             start_ms = self._world.provider.windows[source][window].start_ms
-            shown = any(i.source_id == source and i.window_start_ms == start_ms for i in head[1].items)
+            shown = any(i.source_id == source and i.window_start_ms == start_ms for i in head[1].items())
             if mode == "replace" and not shown:
                 continue  # only the window that was promoted last is kept
             for path, data in self._world.provider.held(source, window).items():

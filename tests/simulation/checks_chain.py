@@ -167,5 +167,5 @@ class _Forged:
     def events_between(self, first: int, last: int, limit: int = 1000) -> list[Any]:
         return [one for one in self._messages if first <= one.number <= last][:limit]
 
-    def events_posted(self, after: int = 0) -> int:
+    def events_posted(self, after: int = 0, limit: int = 2**62) -> int:
         return sum(one.number > after for one in self._messages)

@@ -94,11 +94,13 @@ class CircuitChecks:
         require(view != (), "no call before the circuit was looked at", provider=provider)
         breaker, at_ms = view
         facts = {"breaker": breaker, "at_ms": at_ms, "now_ms": self._world.scheduler.now_ms}
-        require(facts["now_ms"] - at_ms <= FRESH_MS, "what is known of a circuit is fresh", **facts)
-        if breaker.state == "closed":
-            return
         mine = self.is_prober(breaker, process)
-        require(breaker.state == "half-open" and mine, "no call but the probe while it is open", **facts)
+        if mine and breaker.state == "half-open":  # while the ledger is away, its lease is what it goes by
+            until_ms = max(breaker.probe_until_ms or 0, at_ms + FRESH_MS)
+            require(facts["now_ms"] <= until_ms, "a probe is made within its lease", **facts)
+            return
+        require(facts["now_ms"] - at_ms <= FRESH_MS, "what is known of a circuit is fresh", **facts)
+        require(breaker.state == "closed", "no call but the probe while it is open", **facts)
 
     def is_prober(self, breaker: Breaker, process: Process) -> bool:
         return self._probers.get((breaker.provider, breaker.fence)) is process

@@ -134,11 +134,9 @@ class StartChecks:
                 self._arrived_at.setdefault(key, self._commits)
         for name, values, _ in told:
             if name == "invocations.insert":
-                run = self._ledger.run(values["run_id"]) if values["run_id"] else None
-                if run is not None:
-                    self._looked_at[run.source_id, run.window_start_ms] = self._commits
-                else:
-                    self.looked(process.facts["asking"].request_id)
+                if values["window_start_ms"] is not None:
+                    self._looked_at[values["source_id"], values["window_start_ms"]] = self._commits
+                self.looked(process.facts["asking"].request_id)
 
     def looked(self, request_id: str | None) -> None:
         """Upstream was looked at for a request: by a preview, or by an invocation that became no run."""
@@ -376,7 +374,7 @@ class StartChecks:
 
     def _is_rejected(self, one: Asked) -> bool:
         """Was the same rejected? Then its inputs are compared with that, and no run looks at it."""
-        if one.outcome != "refused" or one.run_id is not None or not one.needs_approval:
+        if one.outcome not in ("refused", "failed") or one.run_id is not None or not one.needs_approval:
             return False
         sql = (
             "SELECT 1 FROM approvals WHERE dataset_id = ? AND rejected_at_ms IS NOT NULL AND kind = 'update'"

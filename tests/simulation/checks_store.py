@@ -50,9 +50,9 @@ class StoreChecks:
         found: set[str] = set()
         for promotions in self.kept().values():
             for promotion in promotions:
-                manifest = self._ledger.manifest(promotion.version_id)
-                assert manifest is not None
-                found |= blobs(manifest)
+                version = self._ledger.version(promotion.version_id)
+                assert version is not None
+                found |= blobs(version.items())
         return found
 
     def may_go(self, collection: Collection) -> None:
@@ -120,10 +120,10 @@ class StoreChecks:
             plan=header,
             head=head,
         )
-        manifest = self._ledger.manifest(head.version_id)
-        base = self._ledger.manifest(header.base_version_id) if header.base_version_id else None
-        assert manifest is not None
-        changes = {change.name: change for change in diff(base, manifest)}
+        version = self._ledger.version(head.version_id)
+        base = self._ledger.version(header.base_version_id) if header.base_version_id else None
+        assert version is not None
+        changes = {change.name: change for change in diff(base, version)}
         said = {change.name: change for change in plan.changes}
         require(changes == said, "the changes are the ones that were planned")
 
@@ -168,7 +168,7 @@ class StoreChecks:
     def nothing_torn(self) -> None:
         """At rest no file is half written under a name that readers use."""
         for path, node in _below(self._world.root, ""):
-            if path.startswith("/published/") and "/versions/0" in path:
+            if path.startswith("/published/") and "/.versions/0" in path:
                 require(not node.pending, "what is shown is on the disk", path=path)
 
 

@@ -14,7 +14,6 @@ class Patch:
     changes: tuple[tuple[str, str], ...]
     last: bool = False  # change the last place where the text stands, not the first
     chances: Chances | None = None  # the weather in which it shows soonest
-    first: int = 0  # where the hunt begins: the seed at which it ended last time
     rule: str = ""  # what the violation says, where another one would prove nothing
     also: tuple[tuple[str, str, str], ...] = ()  # module, old, new: a second guard that would still hold
     sql: tuple[tuple[str, str, str], ...] = ()  # statement, old, new

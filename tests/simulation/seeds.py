@@ -11,6 +11,7 @@ from typing import Any
 
 from kfm.db.queries import migrate
 from kfm.db.sqlite import SqliteDatabase
+from tests.memory_disk import memory_disk
 from tests.simulation import shortcuts
 from tests.simulation.checks import Violation
 from tests.simulation.outbox import State
@@ -54,7 +55,7 @@ def live(
     digest: bool = True,
 ) -> Verdict:
     """Run one seed to its end. A broken promise is in the verdict, not raised."""
-    folder = tempfile.mkdtemp(prefix="kfm-sim-", dir=_memory_disk()) if real_sqlite else None
+    folder = tempfile.mkdtemp(prefix="kfm-sim-", dir=memory_disk()) if real_sqlite else None
     database: Any
     if folder:
         database = SqliteDatabase(f"{folder}/kfm.db", FixedClock())
@@ -105,9 +106,3 @@ def _ledger(database: Any) -> str:
         for row in execute(f"SELECT {shown} FROM {table} ORDER BY {shown}"):
             digest.update(f"{table} {row!r}\n".encode())
     return digest.hexdigest()
-
-
-def _memory_disk() -> str | None:
-    import os
-
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

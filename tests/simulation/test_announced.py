@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.announced.seeds import live_announced
-from tests.simulation.broken import applied
 from tests.simulation.broken_units import UNITS
 from tests.simulation.conditions import Patch
+from tests.simulation.hunting import hunt, named
 
 SEEDS_PER_TEST = 50
-HUNT_SEEDS_MAX = 1_000
 
 
 @pytest.mark.req("WAL-3", "WAL-5", "WAL-8", "WAL-10", "WAL-11", "WAL-14", "WAL-20")
@@ -62,16 +61,10 @@ def test_announced_worlds_are_rough() -> None:
 
 
 @pytest.mark.req("WAL-5", "WAL-8", "WAL-14", "WAL-20")
-@pytest.mark.parametrize("patch", UNITS, ids=lambda patch: patch.name.replace(" ", "-"))
+@pytest.mark.parametrize("patch", UNITS, ids=named)
 def test_a_broken_ledger_of_units_is_caught(patch: Patch) -> None:
     """Each patch that removes a guard leads to a broken promise in some seed."""
-    with applied(patch):
-        for seed in range(patch.first, patch.first + HUNT_SEEDS_MAX):
-            violation = live_announced(seed, chances=patch.chances).violation
-            if violation is not None:
-                assert patch.rule in str(violation)
-                return
-    pytest.fail(f"{HUNT_SEEDS_MAX} seeds passed although {patch.name}")
+    hunt("announced", patch)
 
 
 def test_the_hunt_for_units_is_fair() -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.broken import applied
 from tests.simulation.broken_nodes import NODES
 from tests.simulation.conditions import Patch
+from tests.simulation.hunting import hunt, named
 from tests.simulation.nodes.seeds import live_nodes
 
 SEEDS_PER_TEST = 40
-HUNT_SEEDS_MAX = 200
 
 
 @pytest.mark.req("RS-3", "RS-4", "RS-9", "RS-10")
@@ -62,16 +61,10 @@ def test_worlds_of_pipelines_are_rough() -> None:
 
 
 @pytest.mark.req("RS-3", "RS-4", "RS-9", "RS-10")
-@pytest.mark.parametrize("patch", NODES, ids=lambda patch: patch.name.replace(" ", "-"))
+@pytest.mark.parametrize("patch", NODES, ids=named)
 def test_a_broken_pipeline_run_is_caught(patch: Patch) -> None:
     """Each patch that removes a guard leads to a broken promise in some seed."""
-    with applied(patch):
-        for seed in range(patch.first, patch.first + HUNT_SEEDS_MAX):
-            violation = live_nodes(seed, chances=patch.chances).violation
-            if violation is not None:
-                assert patch.rule in str(violation)
-                return
-    pytest.fail(f"{HUNT_SEEDS_MAX} seeds passed although {patch.name}")
+    hunt("nodes", patch)
 
 
 def test_the_hunt_for_pipelines_is_fair() -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.broken import applied
 from tests.simulation.broken_schedules import SCHEDULES
 from tests.simulation.conditions import Patch
+from tests.simulation.hunting import hunt, named
 from tests.simulation.served.seeds import live_served
 
 SEEDS_PER_TEST = 20
-HUNT_SEEDS_MAX = 300
 
 
 @pytest.mark.req("UPD-13", "TRG-2")
@@ -57,16 +56,10 @@ def test_worlds_of_services_are_rough() -> None:
 
 
 @pytest.mark.req("UPD-13", "TRG-2")
-@pytest.mark.parametrize("patch", SCHEDULES, ids=lambda patch: patch.name.replace(" ", "-"))
+@pytest.mark.parametrize("patch", SCHEDULES, ids=named)
 def test_a_broken_scheduler_is_caught(patch: Patch) -> None:
     """Each patch that removes a guard leads to a broken promise in some seed."""
-    with applied(patch):
-        for seed in range(patch.first, patch.first + HUNT_SEEDS_MAX):
-            violation = live_served(seed, chances=patch.chances).violation
-            if violation is not None:
-                assert patch.rule in str(violation)
-                return
-    pytest.fail(f"{HUNT_SEEDS_MAX} seeds passed although {patch.name}")
+    hunt("served", patch)
 
 
 def test_the_hunt_is_fair() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -17,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.memory_disk import memory_disk
 from tests.twin.comparing import differences, snapshot
 from tests.twin.drawing import draw_case
 from tests.twin.injected import play_case
@@ -73,11 +73,6 @@ def _told_apart(one: dict[str, Any] | None, other: dict[str, Any] | None) -> lis
     return said
 
 
-def _memory() -> str | None:
-    """A folder in memory, where the machine has one: each case is synced to its disk."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-
-
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.twin.differential", description=__doc__)
     parser.add_argument("--cases", type=int, default=500)
@@ -89,7 +84,7 @@ def main(arguments: list[str]) -> int:
         return 4
     differing = 0
     for begin in range(options.first, options.first + options.cases, BATCH):
-        with tempfile.TemporaryDirectory(prefix="kfm-twin-", dir=_memory()) as folder:
+        with tempfile.TemporaryDirectory(prefix="kfm-twin-", dir=memory_disk()) as folder:
             seeds = range(begin, min(begin + BATCH, options.first + options.cases))
             cases = [draw_case(seed, f"{folder}/work/{seed}") for seed in seeds]
             for place, said in compare(cases, node, Path(folder)).items():

@@ -8,9 +8,8 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from kfm import __version__
 from kfm.cli import main
 from kfm.model.webhook_signatures import sign_kfm, sign_standard
 from kfm.system import FlockLiveness
+from tests import moving
 from tests.twin.differential import compare
 from tests.twin.drawing import NOW_MS, draw_case
 from tests.twin.fleet import campaign
@@ -58,17 +58,6 @@ pytestmark = pytest.mark.req("UPD-14")
 @pytest.fixture
 def node(node_path: str) -> str:
     return node_path
-
-
-@pytest.fixture
-def quick(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory, where the machine has one: cases are many, and each is synced to its disk."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(prefix="kfm-twin-", dir=memory) as folder:
-        yield Path(folder)
 
 
 @pytest.fixture
@@ -118,7 +107,7 @@ def _linked_hard(folder: Path) -> None:
 def _linked_tree(folder: Path) -> None:
     (folder / "pub/d1").mkdir(parents=True)
     (folder / "elsewhere").mkdir()
-    (folder / "pub/d1/versions").symlink_to("../../elsewhere")
+    (folder / "pub/d1/.versions").symlink_to("../../elsewhere")
 
 
 def _directive(folder: Path) -> None:
@@ -129,7 +118,7 @@ def _directive(folder: Path) -> None:
 TROUBLES = {
     "in/b.csv leads out of": (_linked_out, "b.csv leads out of the folder in."),
     "a hard link": (_linked_hard, "b.csv is also a file outside of in."),
-    "a link in the tree": (_linked_tree, "versions is a link, and is not followed"),
+    "a link in the tree": (_linked_tree, ".versions is a link, and is not followed"),
     "zero width": (lambda folder: (folder / "in/a\u200b.csv").write_text("x"), "character U+200B"),
     "a directive": (_directive, "kfm.yml:1: not YAML: a directive other than `%YAML 1.2` is not supported"),
     "brackets": (lambda folder: (folder / "kfm.yml").write_text("a: " + "[" * 9_000), "nested more than 64"),
@@ -238,6 +227,10 @@ def test_help_is_the_same(run: Run) -> None:
             {"sources": [{"id": "s1", "formerly": ["s0"], "dataset": "d1", "kind": "files", "folder": "in"}]},
             "was renamed",
         ),
+        (
+            {"datasets": [{"id": "d1", "formerly": ["d0"], "rights": RIGHTS}]},
+            "was renamed",
+        ),
         ({"licences": {"LicenseRef-city": {"name": "City", "terms": "open"}}}, "declares licences"),
     ],
 )
@@ -291,17 +284,17 @@ def test_a_source_that_needs_approvals_is_left_to_python(
     assert not (tmp_path / ".kfm").exists()
 
 
-def test_random_work_leaves_the_same_bytes_in_both_languages(node: str, quick: Path) -> None:
+def test_random_work_leaves_the_same_bytes_in_both_languages(node: str, tmp_path: Path) -> None:
     """Artifacts, plans, rows, outbox, published trees, messages and exit codes are equal, byte by byte."""
-    cases = [draw_case(seed, str(quick / "work" / str(seed))) for seed in range(CASES)]
-    assert compare(cases, node, quick) == {}
+    cases = [draw_case(seed, str(tmp_path / "work" / str(seed))) for seed in range(CASES)]
+    assert compare(cases, node, tmp_path) == {}
 
 
-def test_work_over_http_leaves_the_same_bytes_in_both_languages(node: str, quick: Path) -> None:
+def test_work_over_http_leaves_the_same_bytes_in_both_languages(node: str, tmp_path: Path) -> None:
     """Validators, bodies without one, encodings, redirects, pages, secrets and refusals are met alike."""
     with upstream() as address:
         cases = [
-            _http_case(quick, number, address, **source)
+            _http_case(tmp_path, number, address, **source)
             for number, source in enumerate(
                 (
                     {"url": "/etag.csv"},
@@ -323,7 +316,7 @@ def test_work_over_http_leaves_the_same_bytes_in_both_languages(node: str, quick
                 )
             )
         ]
-        assert compare(cases, node, quick) == {}
+        assert compare(cases, node, tmp_path) == {}
 
 
 def _http_case(folder: Path, number: int, address: str, **source: Any) -> dict[str, Any]:
@@ -477,6 +470,31 @@ def test_python_reads_and_carries_on_what_node_has_done(run: Run, tmp_path: Path
     assert kinds.count("START") == kinds.count("COMPLETE") == 5
     assert "unchanged" in kfm("run", "--window", "2026-01-01/P1D")
     assert "all clear" in kfm("status")
+
+
+@pytest.mark.req("GRO-4")
+def test_a_ledger_that_moves_is_refused_by_both(run: Run, tmp_path: Path) -> None:
+    """Behind the fence by its triggers, afterwards by its mark, while it is being filled by that: KFM412."""
+    project(tmp_path)
+    words = ("run", "--window", "2026-01-01/P1D")
+    assert run(*words).returncode == 0
+    ledger, fenced = str(tmp_path / ".kfm" / "kfm.db"), []
+
+    def act(_: int, name: str) -> None:
+        if name.startswith("checking"):
+            fenced.append(run("run", "--window", "2026-01-02/P1D"))
+
+    moving.copy(ledger, str(tmp_path / "other.db"), moving.Steps(act))
+    for refused in (*fenced, run(*words)):
+        assert refused.returncode == 4
+        assert "KFM412" in refused.stderr
+        assert "other.db" in refused.stderr
+    moving.killed_copy(str(tmp_path / "other.db"), str(tmp_path / "third.db"), "copying units")
+    document = json.loads((tmp_path / "kfm.yml").read_text())
+    (tmp_path / "kfm.yml").write_text(json.dumps({**document, "store": "sqlite:third.db"}))
+    filling = run(*words)
+    assert filling.returncode == 4
+    assert "is being filled" in filling.stderr
 
 
 @pytest.mark.req("DAT-6")

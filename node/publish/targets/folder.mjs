@@ -1,23 +1,30 @@
 /**
  * The folder target: the published tree on a local disk.
  *
- *     <dataset>/current -> versions/00000012-0123456789ab
- *     <dataset>/versions/00000012-0123456789ab/…
+ *     <dataset>/current -> .versions/00000012-0123456789ab
+ *     <dataset>/.versions/00000012-0123456789ab/…
  *     <dataset>/.tickets/<id>/
+ *
+ * Large versions of Python's kfm share folders, which lie in `.versions/.shared`; here each version has folders of its
+ * own. Versions of before are in `versions`, and are shown from there until the next one is made.
  *
  * There is no lock, so no dead or stalled writer can hold one, in whichever language it was written. A projector makes a
  * ticket before it reads the head, and removes all other tickets before it moves the pointer out of its own.
  */
 
 import { StoreCorrupt, TargetUnavailable, KfmError, isCode, isSystemError, strerror } from "../../model/errors.mjs";
-import { withoutPrefix } from "../../model/wording.mjs";
+import { partition, withoutPrefix } from "../../model/wording.mjs";
 import * as files from "../../objects/files.mjs";
-import { VersionBuilder, fileSha256, isKnown, requireFolderName, sequenceOf, versionName } from "./tree.mjs";
+import { Earlier, VersionBuilder, fileSha256, isKnown, requireFolderName, sequenceOf, versionName } from "./tree.mjs";
 
 /** @typedef {import("../../types.js").Promotion} Promotion */
 /** @typedef {() => import("../../types.js").Head} HeadReader */
 /** @typedef {(sequence: number) => string | null} History */
 
+/** @typedef {{place: string, name: string}} Shown the version that `current` shows, and the folder that it is in */
+
+const VERSIONS = ".versions";
+const PLACES = [VERSIONS, "versions"]; // the second: of before
 const ATTEMPTS_MAX = 50;
 const TICKET_KILL_TRIES_MAX = 10;
 
@@ -39,7 +46,7 @@ export class FolderTarget {
   project(datasetId, head, known) {
     const folder = this.#folder(datasetId);
     try {
-      this.#requireNoLinks([folder, `${folder}/versions`, `${folder}/.tickets`]);
+      this.#requireNoLinks([folder, ...PLACES.map((place) => `${folder}/${place}`), `${folder}/.tickets`]);
       const shown = this.#shownAlready(folder, head);
       if (shown !== null) return shown || null;
       for (let round = 0; round < ATTEMPTS_MAX; round += 1) {
@@ -79,10 +86,10 @@ export class FolderTarget {
 
   /** @param {string} folder @param {HeadReader} head @param {History} known */
   #attempt(folder, head, known) {
-    files.makeDirs(`${folder}/versions`);
+    files.makeDirs(`${folder}/${VERSIONS}`);
     files.makeDirs(`${folder}/.tickets`);
     const mine = this.ids.new();
-    const [ticket, building] = [`${folder}/.tickets/${mine}`, `${folder}/versions/.building-${mine}`];
+    const [ticket, building] = [`${folder}/.tickets/${mine}`, `${folder}/${VERSIONS}/.building-${mine}`];
     files.mkdir(ticket);
     try {
       const found = head(); // only now: whatever is promoted from here on removes our ticket
@@ -93,21 +100,22 @@ export class FolderTarget {
     }
   }
 
-  /** @param {string} folder @param {string} ticket @param {string} building @param {[Promotion, any]} found @param {HeadReader} head @param {History} known */
+  /** @param {string} folder @param {string} ticket @param {string} building @param {NonNullable<import("../../types.js").Head>} found @param {HeadReader} head @param {History} known */
   #show(folder, ticket, building, found, head, known) {
-    const [promotion, manifest] = found;
+    const [promotion] = found;
     let shown = this.#shown(folder);
-    if (shown !== null && !isKnown(shown, known)) throw this.#foreign(shown, promotion.sequence);
-    if (shown === versionName(promotion) && !this.#isShown(folder, promotion)) shown = null; // it is gone, or was altered
-    if (shown !== null && /** @type {number} */ (sequenceOf(shown)) >= promotion.sequence) {
-      this.#requireSameHistory(shown, head);
+    if (shown !== null && !isKnown(shown.name, known)) throw this.#foreign(shown.name, promotion.sequence);
+    if (shown?.name === versionName(promotion) && !this.#isShown(folder, promotion)) shown = null; // it is gone, or was altered
+    const sequence = shown && sequenceOf(shown.name);
+    if (shown !== null && sequence !== null && sequence >= promotion.sequence) {
+      this.#requireSameHistory(shown.name, head);
       files.fsyncDir(folder);
-      return /** @type {number} */ (sequenceOf(shown));
+      return sequence;
     }
     try {
-      this.#build(folder, building, promotion, manifest, shown);
+      this.#build(folder, building, found, shown);
       this.#killOthers(folder, ticket);
-      files.symlink(`versions/${versionName(promotion)}`, `${ticket}/current`);
+      files.symlink(`${VERSIONS}/${versionName(promotion)}`, `${ticket}/current`);
       files.rename(`${ticket}/current`, `${folder}/current`);
     } catch (error) {
       if (isCode(error, "ENOENT")) throw new Fenced();
@@ -118,25 +126,25 @@ export class FolderTarget {
     return promotion.sequence;
   }
 
-  /** @param {string} folder @param {string} building @param {Promotion} promotion @param {any} manifest @param {string | null} shown */
-  #build(folder, building, promotion, manifest, shown) {
-    const final = `${folder}/versions/${versionName(promotion)}`;
-    if (!this.#holds(final, promotion)) {
-      new VersionBuilder(this.objects, building, shown ? `${folder}/versions/${shown}` : null, this.linking, this.tick).build(manifest);
+  /** @param {string} folder @param {string} building @param {NonNullable<import("../../types.js").Head>} found @param {Shown | null} shown */
+  #build(folder, building, [promotion, manifest, form], shown) {
+    if (!this.#holds(folder, VERSIONS, promotion)) {
+      const earlier = shown && new Earlier(`${folder}/${shown.place}`, shown.name);
+      new VersionBuilder(this.objects, building, earlier, this.linking, this.tick).build(manifest, form);
       this.#settle(folder, building, promotion);
     }
-    files.fsyncDir(`${folder}/versions`); // also when another process made it
+    files.fsyncDir(`${folder}/${VERSIONS}`); // also when another process made it
   }
 
   /** Give a version its name, unless another writer was quicker: versions are immutable. @param {string} folder @param {string} building @param {Promotion} promotion */
   #settle(folder, building, promotion) {
-    const final = `${folder}/versions/${versionName(promotion)}`;
+    const final = `${folder}/${VERSIONS}/${versionName(promotion)}`;
     for (const isLast of [false, true]) {
       try {
         files.rename(building, final);
         return;
       } catch (error) {
-        if (this.#holds(final, promotion)) return;
+        if (this.#holds(folder, VERSIONS, promotion)) return;
         if (!files.exists(building)) throw new Fenced();
         if (isLast) throw error;
       }
@@ -155,8 +163,8 @@ export class FolderTarget {
 
   /** Renamed before it is emptied: a version is whole or gone. @param {string} folder @param {string} name */
   #trash(folder, name) {
-    const trash = `${folder}/versions/.trash-${this.ids.new()}`;
-    if (!files.unlessGone(() => files.rename(`${folder}/versions/${name}`, trash))) return;
+    const trash = `${folder}/${VERSIONS}/.trash-${this.ids.new()}`;
+    if (!files.unlessGone(() => files.rename(`${folder}/${VERSIONS}/${name}`, trash))) return;
     try {
       files.removeTree(trash);
     } catch (error) {
@@ -186,16 +194,17 @@ export class FolderTarget {
 
   /** @param {string} folder @param {Promotion} promotion */
   #isShown(folder, promotion) {
-    const name = versionName(promotion);
-    return this.#shown(folder) === name && this.#holds(`${folder}/versions/${name}`, promotion);
+    const shown = this.#shown(folder);
+    return shown?.name === versionName(promotion) && this.#holds(folder, shown.place, promotion);
   }
 
-  /** Is the version in this folder? Its manifest is looked at, not each of its files. @param {string} version @param {Promotion} promotion */
-  #holds(version, promotion) {
-    return fileSha256(`${version}/manifest.json`) === withoutPrefix(promotion.version_id, "sha256:");
+  /** Is the version in this folder? Its manifest is looked at, and shared folders at its top, not each of its files. @param {string} folder @param {string} place @param {Promotion} promotion */
+  #holds(folder, place, promotion) {
+    const [versions, name] = [`${folder}/${place}`, versionName(promotion)];
+    return fileSha256(`${versions}/${name}/manifest.json`) === withoutPrefix(promotion.version_id, "sha256:") && new Earlier(versions, name).isWhole();
   }
 
-  /** The name of the version that `current` shows. @param {string} folder @returns {string | null} */
+  /** The version that `current` shows. @param {string} folder @returns {Shown | null} */
   #shown(folder) {
     let target;
     try {
@@ -204,9 +213,9 @@ export class FolderTarget {
       if (isCode(error, "ENOENT", "ENOTDIR")) return null;
       throw new TargetUnavailable(`${this.name}: ${folder}/current is not ours; move it away.`);
     }
-    const name = withoutPrefix(target, "versions/");
-    if (sequenceOf(name) === null) throw new TargetUnavailable(`${this.name}: ${folder}/current points to ${target}; move it away.`);
-    return name;
+    const [place, , name] = partition(target, "/");
+    if (!PLACES.includes(place) || sequenceOf(name) === null) throw new TargetUnavailable(`${this.name}: ${folder}/current points to ${target}; move it away.`);
+    return { place, name };
   }
 
   /** A target that is ahead of its database belongs to another one, or to a lost past. @param {string} shown @param {HeadReader} head */

@@ -7,6 +7,7 @@
 
 import { appendFileSync } from "node:fs";
 import { TargetUnavailable, isSystemError, strerror } from "../../model/errors.mjs";
+import { fileRows } from "../../model/version_trees.mjs";
 import { readableSize, words } from "../../model/wording.mjs";
 import * as files from "../../objects/files.mjs";
 import { MASKED } from "../publisher_trace.mjs";
@@ -43,25 +44,25 @@ export class GithubActions {
     }
   }
 
-  /** @param {string} folder @param {Promotion} promotion @param {Manifest} manifest */
-  #show(folder, promotion, manifest) {
+  /** @param {string} folder @param {Promotion} promotion @param {Manifest} manifest @param {import("../../types.js").Form} form */
+  #show(folder, promotion, manifest, form) {
     files.makeDirs(folder);
     const sequences = files.list(folder).filter((name) => name.startsWith(REPORTED)).map((name) => sequenceOf(name.slice(REPORTED.length)) ?? 0);
     const reported = sequences.length ? Math.max(...sequences) : null;
     if (reported !== null && reported >= promotion.sequence) return reported;
     const final = `${folder}/${versionName(promotion)}`;
-    if (!files.exists(final)) this.#build(folder, final, manifest);
+    if (!files.exists(final)) this.#build(folder, final, manifest, form);
     if (this.job.output) appendFileSync(this.job.output, outputs(outputValues(promotion, final), this.ids));
     if (this.job.summary) appendFileSync(this.job.summary, summary(promotion, manifest));
     files.create(`${folder}/${REPORTED}${versionName(promotion)}`).close();
     return promotion.sequence;
   }
 
-  /** @param {string} folder @param {string} final @param {Manifest} manifest */
-  #build(folder, final, manifest) {
+  /** @param {string} folder @param {string} final @param {Manifest} manifest @param {import("../../types.js").Form} form */
+  #build(folder, final, manifest, form) {
     const building = `${folder}/.building-${this.ids.new()}`;
     try {
-      new VersionBuilder(this.objects, building, null, "never").build(manifest);
+      new VersionBuilder(this.objects, building, null, "never").build(manifest, form);
       files.rename(building, final);
       files.fsyncDir(folder);
     } finally {
@@ -99,18 +100,18 @@ function delimiterFor(value, ids) {
 /** A few lines of Markdown. The summary of a public repository is public: restricted ids stay hidden. @param {Promotion} promotion @param {Manifest} manifest */
 export function summary(promotion, manifest) {
   const hidden = ["restricted", "blocked"].includes(manifest.rights.care.level);
-  const assets = manifest.items.flatMap((item) => item.assets);
-  const total = readableSize(assets.reduce((sum, asset) => sum + asset.size, 0));
+  const shown = fileRows(manifest.items);
+  const total = readableSize(shown.reduce((sum, [, , size]) => sum + size, 0));
   const lines = [
     `### ${escaped(hidden ? MASKED : manifest.title)}: version ${promotion.sequence}`,
     "",
-    `${assets.length} files, ${total} · licence ${escaped(manifest.rights.license)} · ${escaped(manifest.rights.care.label)} · \`${promotion.version_id}\``,
+    `${shown.length} files, ${total} · licence ${escaped(manifest.rights.license)} · ${escaped(manifest.rights.care.label)} · \`${promotion.version_id}\``,
     "",
   ];
-  if (!hidden && assets.length) {
+  if (!hidden && shown.length) {
     lines.push("| file | size |", "| --- | ---: |");
-    lines.push(...assets.slice(0, ROWS_MAX).map((asset) => `| ${escaped(asset.path)} | ${readableSize(asset.size)} |`));
-    if (assets.length > ROWS_MAX) lines.push(`| … and ${assets.length - ROWS_MAX} more | |`);
+    lines.push(...shown.slice(0, ROWS_MAX).map(([path, , size]) => `| ${escaped(path)} | ${readableSize(size)} |`));
+    if (shown.length > ROWS_MAX) lines.push(`| … and ${shown.length - ROWS_MAX} more | |`);
     lines.push("");
   }
   return `${lines.join("\n")}\n`;

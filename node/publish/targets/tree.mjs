@@ -4,15 +4,18 @@ import { createHash } from "node:crypto";
 import { StoreCorrupt, TargetUnavailable, isCode } from "../../model/errors.mjs";
 import { safePath } from "../../model/templates.mjs";
 import { rfc3339 } from "../../model/times.mjs";
-import { partition, repr, withoutPrefix } from "../../model/wording.mjs";
+import { byPoints, partition, repr, rpartition, withoutPrefix } from "../../model/wording.mjs";
 import * as files from "../../objects/files.mjs";
-import { documents } from "../catalogue/stac.mjs";
+import { documents } from "../catalogue/documents.mjs";
 
 /** @typedef {import("../../types.js").Promotion} Promotion */
 /** @typedef {import("../../types.js").Manifest} Manifest */
 /** @typedef {import("../../types.js").Asset} Asset */
 /** @typedef {"versions" | "objects" | "never"} Linking */
 
+const SHARED = ".shared"; // beside the versions: folders that several of them have
+const OWN_NAME = /^[0-9]{8,}-[0-9A-Za-z-]+-[0-9]+$/; // of one of these
+const TOP = ["data", "items", "catalogue"]; // folders of a version
 const COPY_BYTES = 1024 * 1024;
 const DOCUMENT_BYTES_MAX = 256 * 1024 * 1024;
 const UNLINKABLE = ["EXDEV", "EMLINK", "EPERM", "EACCES", "ENOTSUP", "EOPNOTSUPP", "ENOENT"];
@@ -36,9 +39,54 @@ export function isKnown(name, known) {
   return versionId !== null && nameOf(sequence, versionId) === name;
 }
 
+/** A version that stands already: what did not change is linked from it. */
+export class Earlier {
+  /** @param {string} versions the folder of all versions @param {string} name */
+  constructor(versions, name) {
+    this.versions = versions;
+    this.name = name;
+    /** Folders of the version, and where they are. @type {Map<string, string | null>} */
+    this.found = new Map();
+  }
+
+  /** Where a file of the version is, by its name in the version; null if no way of ours leads to it. @param {string} name @returns {string | null} */
+  path(name) {
+    const [folder, , file] = rpartition(name, "/");
+    const inside = this.#folder(folder);
+    return inside && !files.isLink(`${inside}/${file}`) ? `${inside}/${file}` : null;
+  }
+
+  /** A folder that versions share is a link to it. No other link is followed. @param {string} name @returns {string | null} */
+  #folder(name) {
+    if (!name) return `${this.versions}/${this.name}`;
+    const known = this.found.get(name);
+    if (known !== undefined) return known;
+    const [above, , last] = rpartition(name, "/");
+    const inside = this.#folder(above);
+    const found = inside && this.#followed(inside, last);
+    this.found.set(name, found);
+    return found;
+  }
+
+  /** @param {string} inside @param {string} name @returns {string | null} */
+  #followed(inside, name) {
+    const [path, shared] = [`${inside}/${name}`, `${this.versions}/${SHARED}`];
+    if (!files.isLink(path)) return path;
+    const [way, target] = [inside.startsWith(`${shared}/`) ? "../" : `../${SHARED}/`, files.readlink(path)];
+    const found = `${shared}/${withoutPrefix(target, way)}`;
+    const ours = target.startsWith(way) && OWN_NAME.test(withoutPrefix(target, way));
+    return ours && ![shared, found].some(files.isLink) && files.exists(found) ? found : null;
+  }
+
+  /** Do the links at its top lead to what they should? */
+  isWhole() {
+    return TOP.every((name) => this.#folder(name) !== null);
+  }
+}
+
 /** Writes one version's files into a folder that is not visible yet. */
 export class VersionBuilder {
-  /** @param {any} objects @param {string} into @param {string | null} earlier @param {Linking} linking @param {() => void} [tick] */
+  /** @param {any} objects @param {string} into @param {Earlier | null} earlier @param {Linking} linking @param {() => void} [tick] */
   constructor(objects, into, earlier, linking, tick = () => {}) {
     this.objects = objects;
     this.into = into;
@@ -49,21 +97,20 @@ export class VersionBuilder {
     this.folders = new Set();
   }
 
-  /** Everything of this version, durable when this returns (but for the folder's own name). @param {Manifest} manifest */
-  build(manifest) {
+  /** Everything of this version, durable when this returns (but for the folder's own name). Its manifest is written last. @param {Manifest} manifest @param {import("../../types.js").Form} form */
+  build(manifest, form) {
     files.mkdir(this.into);
     this.folders = new Set([this.into]);
-    const known = this.#earlierAssets();
-    for (const [name, text] of documents(manifest)) this.#placeDocument(name, Buffer.from(text));
-    for (const item of manifest.items)
-      for (const asset of item.assets) {
-        try {
-          this.#placeAsset(asset, known);
-        } catch (error) {
-          if (error instanceof StoreCorrupt) throw lost(manifest, item, error);
-          throw error;
-        }
+    const placed = manifest.items.flatMap((item) => item.assets.map((asset) => ({ item, asset })));
+    for (const { item, asset } of placed.sort((a, b) => byFolders(a.asset.path, b.asset.path))) {
+      try {
+        this.#placeAsset(asset);
+      } catch (error) {
+        if (error instanceof StoreCorrupt) throw lost(manifest, item, error);
+        throw error;
       }
+    }
+    for (const [name, text] of documents(manifest, form)) this.#placeDocument(name, Buffer.from(text));
     for (const folder of [...this.folders].reverse()) files.fsyncDir(folder);
   }
 
@@ -83,7 +130,8 @@ export class VersionBuilder {
   /** @param {string} name @param {Buffer} data */
   #placeDocument(name, data) {
     const path = this.#path(name);
-    if (this.earlier && readFile(`${this.earlier}/${name}`, data.length)?.equals(data) && this.#linked(`${this.earlier}/${name}`, path)) return;
+    const earlier = this.earlier?.path(name);
+    if (earlier && readFile(earlier, data.length)?.equals(data) && this.#linked(earlier, path)) return;
     const writer = files.create(path);
     try {
       writer.write(data);
@@ -93,27 +141,14 @@ export class VersionBuilder {
     }
   }
 
-  /** @param {Asset} asset @param {Map<string, string>} known */
-  #placeAsset(asset, known) {
-    const path = this.#path(`data/${asset.path}`);
-    const candidates = [];
-    const stored = this.linking === "objects" ? this.objects.localPath(asset.sha256) : null;
-    if (stored) candidates.push(stored);
-    if (known.has(asset.sha256)) candidates.push(`${this.earlier}/data/${known.get(asset.sha256)}`);
+  /** @param {Asset} asset */
+  #placeAsset(asset) {
+    const name = `data/${asset.path}`;
+    const path = this.#path(name);
+    const candidates = [this.linking === "objects" ? this.objects.localPath(asset.sha256) : null, this.earlier?.path(name)];
     // It may have been edited in place: a link would carry that on.
-    for (const candidate of candidates) if (fileSha256(candidate) === asset.sha256 && this.#linked(candidate, path)) return;
+    for (const candidate of candidates) if (candidate && fileSha256(candidate) === asset.sha256 && this.#linked(candidate, path)) return;
     this.#copy(asset, path);
-  }
-
-  #earlierAssets() {
-    const data = this.earlier ? readFile(`${this.earlier}/manifest.json`) : null;
-    try {
-      /** @type {Manifest} */
-      const manifest = JSON.parse(String(data ?? ""));
-      return new Map(manifest.items.flatMap((item) => item.assets.map((asset) => [asset.sha256, asset.path])));
-    } catch {
-      return new Map();
-    }
   }
 
   /** @param {string} old @param {string} fresh */
@@ -149,6 +184,16 @@ export class VersionBuilder {
       reader.close();
     }
     if (digest.digest("hex") !== asset.sha256 || size !== asset.size) throw new StoreCorrupt(`Object sha256:${asset.sha256} of ${asset.path} holds other bytes.`);
+  }
+}
+
+/** Folder by folder, the files of each before its folders. @param {string} one @param {string} other */
+function byFolders(one, other) {
+  for (let [a, b] = [one, other]; ; ) {
+    const [[first, isFolder, inside], [second, isOther, beside]] = [partition(a, "/"), partition(b, "/")];
+    if (!isFolder !== !isOther) return isFolder ? 1 : -1;
+    if (first !== second || !isFolder) return byPoints(first + isFolder, second + isOther);
+    [a, b] = [inside, beside];
   }
 }
 

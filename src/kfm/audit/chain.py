@@ -10,6 +10,8 @@ from kfm.model import audit
 from kfm.model.audit import EVENTS, UNITS, Row, Seal, from_details, leaf
 from kfm.model.errors import StoreCorrupt
 from kfm.model.records import Record
+from kfm.model.retention import ENTRY as RETENTION
+from kfm.model.retention import RetiredSpan, is_as_sealed, retired_from, subject_of
 from kfm.model.runs import ChainLink
 from kfm.ports import Progress
 
@@ -21,6 +23,7 @@ PAGE_ROWS = 1000
 PHASE = "checking the chain"
 KIND = "seal"
 STREAMS = {EVENTS: "Events", UNITS: "Pages of units"}
+RETIRED = {EVENTS: "outbox", UNITS: "unit_history"}  # what retention calls them
 SEAL_PAGE_ROWS = 500
 
 
@@ -85,6 +88,7 @@ class SealsVerdict(Record, frozen=True):
 
     seals: int = 0
     sealed: int = 0  # rows that a seal vouches for
+    retired: int = 0  # sealed rows that have gone by retention; the seals stay
     unsealed: int = 0  # rows that no seal covers yet
     unsealed_since: int | None = None  # the first of them after the last seal
     broken_seal: int | None = None  # number of the entry in the chain
@@ -99,7 +103,7 @@ def seal_all(store: Ledger, actor: str, minimum: int = 1, stream: str = EVENTS) 
     """Seal what no seal covers yet, if it is that much."""
     newest = next(iter(store.governance(kind=KIND, subject=stream, limit=1)), None)
     high = from_details(stream, newest.details).high if newest else 0
-    if _count(store, stream, high) < minimum:
+    if _count(store, stream, high, minimum) < minimum:
         return []
     made = []
     while (one := store.seal(actor, stream=stream)) is not None:
@@ -108,47 +112,58 @@ def seal_all(store: Ledger, actor: str, minimum: int = 1, stream: str = EVENTS) 
 
 
 def verify_seals(ledger: LedgerReader, links: Iterable[ChainLink], stream: str = EVENTS) -> SealsVerdict:
-    """Every seal of the chain against the rows that it names. The chain itself is checked elsewhere."""
-    seals = sealed = high = 0
+    """Every seal of the chain against the rows that it names. The chain itself is checked elsewhere.
+
+    What the chain tells to have gone by retention need not be there, and may not come back."""
+    made: list[tuple[int, Seal]] = []
+    gone: dict[int, list[RetiredSpan]] = {}
     for one in links:
-        if one.entry.kind != KIND or one.entry.subject != stream:
-            continue
-        seal = from_details(stream, one.entry.details)
-        wrong = _wrong(ledger, seal)
+        entry = one.entry
+        if (entry.kind, entry.subject) == (KIND, stream):
+            made.append((one.number, from_details(stream, entry.details)))
+        elif (entry.kind, entry.subject) == (RETENTION, subject_of(RETIRED[stream])):
+            span = retired_from(entry.details)
+            gone.setdefault(span.seal, []).append(span)
+    sealed = retired = high = 0
+    for place, (number, seal) in enumerate(made):
+        present = _present(ledger, seal)
+        wrong = is_as_sealed(seal, present, gone.get(number, ()))
         if wrong:
             return SealsVerdict(
-                seals=seals,
+                seals=place,
                 sealed=sealed,
-                broken_seal=one.number,
+                retired=retired,
+                broken_seal=number,
                 detail=f"{STREAMS[stream]} {_named(seal)}: {wrong}.",
             )
-        seals, sealed, high = seals + 1, sealed + seal.count, max(high, seal.high)
+        sealed, retired = sealed + len(present), retired + seal.count - len(present)
+        high = max(high, seal.high)
     total = _count(ledger, stream)
     tail = _between(ledger, stream, high + 1, 2**62, 1)
     return SealsVerdict(
-        seals=seals,
+        seals=len(made),
         sealed=sealed,
+        retired=retired,
         unsealed=max(0, total - sealed),
         unsealed_since=tail[0].number if tail else None,
     )
 
 
-def _wrong(ledger: LedgerReader, seal: Seal) -> str | None:
-    leaves: list[bytes] = []
+def _present(ledger: LedgerReader, seal: Seal) -> dict[int, bytes]:
+    """The leaves of the rows of a seal that are there, by their numbers."""
+    leaves: dict[int, bytes] = {}
     for first, last in seal.members:
         at = first
         while at <= last and (page := _between(ledger, seal.stream, at, last, SEAL_PAGE_ROWS)):
-            leaves += [leaf(row) for row in page]
+            leaves.update((row.number, leaf(row)) for row in page)
             at = page[-1].number + 1
-    if len(leaves) != seal.count:
-        return f"{seal.count} were sealed, {len(leaves)} are there"
-    if audit.root(leaves).hex() != seal.root:
-        return "one of them is not what was sealed"
-    return None
+    return leaves
 
 
-def _count(ledger: LedgerReader, stream: str, after: int = 0) -> int:
-    return ledger.unit_reader().pages_written(after) if stream == UNITS else ledger.events_posted(after)
+def _count(ledger: LedgerReader, stream: str, after: int = 0, limit: int = 2**62) -> int:
+    if stream == UNITS:
+        return ledger.unit_reader().pages_written(after, limit)
+    return ledger.events_posted(after, limit)
 
 
 def _between(ledger: LedgerReader, stream: str, first: int, last: int, limit: int) -> Sequence[Row]:

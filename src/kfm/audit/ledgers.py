@@ -271,7 +271,7 @@ class Curtain:
         if dataset_id in self._datasets:
             return self._datasets[dataset_id].rights
         head = self._ledger.head(dataset_id)
-        return head[1].rights if head else None
+        return head[1].header.rights if head else None
 
     def hides(self, dataset_id: str) -> bool:
         return not self._internal and self._names.hides(dataset_id)

@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from kfm.audit.chain import links
 from kfm.db.ledger_reader import every, every_from
 from kfm.model.records import GovernanceEntry, Invocation, Record
+from kfm.model.retention import ENTRY as RETENTION
+from kfm.model.retention import retired_ids, short_hash, subject_of
 from kfm.model.runs import ChainLink
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ class _Told:
         self.switches: dict[str, tuple[int, GovernanceEntry]] = {}
         self.deciders: dict[str, set[str]] = {}  # request for an approval → all who had a part in it
         self.invocations: dict[str, tuple[int, GovernanceEntry]] = {}
+        self._retired: set[bytes] = set()  # invocations that have gone by retention
         for link in chain:
             self._note(link.number, link.entry)
 
@@ -96,6 +99,11 @@ class _Told:
             self.deciders.setdefault(request_id, set()).add(entry.actor)
         if isinstance(invocation_id := details.get("invocation_id"), str):
             self.invocations[invocation_id] = (row, entry)
+        if (entry.kind, entry.subject) == (RETENTION, subject_of("invocations")):
+            self._retired |= retired_ids(details)
+
+    def is_retired(self, invocation_id: str) -> bool:
+        return short_hash(invocation_id) in self._retired
 
 
 def _promotions(ledger: LedgerReader, told: _Told) -> Iterator[RecordFinding | None]:
@@ -157,6 +165,8 @@ def _invocations(ledger: LedgerReader, told: _Told) -> Iterator[RecordFinding | 
     known = {each.invocation_id: each for _, each in every(ledger.invocations_since)}
     for invocation_id, (row, entry) in told.invocations.items():
         one = known.get(invocation_id)
+        if one is None and told.is_retired(invocation_id):
+            continue
         problem = "it is not there"
         if one is not None:
             same = (one.actor, one.rationale, one.ticket) == (entry.actor, entry.rationale, entry.ticket)
@@ -168,6 +178,8 @@ def _invocations(ledger: LedgerReader, told: _Told) -> Iterator[RecordFinding | 
         if state.get("kind") not in ("run", "call") or state.get("invocation_id") is None:
             continue
         one = known.get(state["invocation_id"])
+        if one is None and told.is_retired(state["invocation_id"]):
+            continue
         if (
             one is None or state.get("dataset_id") == one.dataset_id
         ):  # a hidden dataset has another name there

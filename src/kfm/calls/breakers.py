@@ -234,10 +234,8 @@ class SharedCircuit:
         """Permission for one try; a probe gets its fence. Raises CircuitOpen instead of waiting."""
         with self._guard:
             fence, self._reserved = self._reserved, None
-            if fence is not None:
-                self.renew(fence)
-                if self._state.state == "half-open" and self._state.fence == fence:
-                    return fence
+            if fence is not None and self._is_still_ours(fence):
+                return fence
             self._look()
             if self._state.state == "closed":
                 return None
@@ -282,7 +280,18 @@ class SharedCircuit:
     def renew(self, fence: int) -> None:
         """The probe takes its time, and is still under way."""
         with self._guard:
-            self._change(lambda breaker, now_ms: probe_renewed(breaker, now_ms, fence, self._lease_ms))
+            known = self._state
+            if not self._change(
+                lambda breaker, now_ms: probe_renewed(breaker, now_ms, fence, self._lease_ms)
+            ):
+                self._state = known  # a lease that was not written is none
+
+    def _is_still_ours(self, fence: int) -> bool:
+        """Has a probe that was reserved not passed to another? While the ledger is away, the lease that was
+        written last decides: once it has lapsed, another process may probe."""
+        self.renew(fence)
+        held = self._state.state == "half-open" and self._state.fence == fence
+        return held and wait_ms(self._state, self._now_ms(), self._limits) > 0
 
     def due_ms(self, due_ms: int, name: str) -> int:
         """When a piece of waiting work may begin; see `kfm.model.breaker.release_at_ms`."""
@@ -344,15 +353,18 @@ class SharedCircuit:
         self._ahead_ms = ledger.now_ms() - self._clock.now_ms()
         self._seen_ms = self._clock.monotonic_ms()
 
-    def _change(self, decide: Callable[[Breaker, int], Breaker]) -> None:
+    def _change(self, decide: Callable[[Breaker, int], Breaker]) -> bool:
+        """False where it could not be written: then this process goes by what it would have become."""
         if not self._access.can_write:  # a dry-run leaves no trace, here neither
-            return
+            return False
         try:
             with self._access.writing() as store:
                 _, kept = store.change_breaker(self._provider, decide)
                 self._keep(kept, store)
         except KfmError:
             self._state = decide(self._state, self._now_ms())
+            return False
+        return True
 
 
 def _claimed(breaker: Breaker, now_ms: int, lease_ms: int, limits: BreakerLimits) -> Breaker:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Literal, TypeVar
 
@@ -12,7 +12,7 @@ from kfm.model.breaker import PROBE_LEASE_MS
 from kfm.model.errors import BackendUnavailable, ChecksumMismatch, KfmError, UpstreamUnavailable
 from kfm.model.records import ObjectStat
 from kfm.model.units import provider_of
-from kfm.ports import Bucket, Clock, Http, Response, Upstream
+from kfm.ports import Bucket, Clock, Http, ManyPuts, NewObject, ObjectAttributes, Response, Upstream
 
 RENEW_MS = PROBE_LEASE_MS // 3
 _OURS = ("contention", "circuit-open")  # passing trouble of this machine, or none at all
@@ -176,20 +176,48 @@ class GuardedBucket:
     def get(self, key: str) -> tuple[bytes, str] | None:
         return self._circuit_guard.call(lambda: self._bucket.get(key))
 
-    def put(self, key: str, data: bytes, *, if_match: str | None = None, if_none_match: bool = False) -> bool:
+    def put(
+        self,
+        key: str,
+        data: bytes,
+        *,
+        if_match: str | None = None,
+        if_none_match: bool = False,
+        attributes: ObjectAttributes | None = None,
+    ) -> bool:
         return self._circuit_guard.call(
-            lambda: self._bucket.put(key, data, if_match=if_match, if_none_match=if_none_match)
+            lambda: self._bucket.put(
+                key, data, if_match=if_match, if_none_match=if_none_match, attributes=attributes
+            )
         )
 
-    def put_stream(self, key: str, chunks: Iterable[bytes]) -> None:
+    def put_many(self, objects: Sequence[NewObject], *, if_none_match: bool = False) -> None:
+        """One request to the circuit: what is in flight at once succeeds or fails together."""
+        bucket = self._bucket
+
+        def put() -> None:
+            if isinstance(bucket, ManyPuts):
+                bucket.put_many(objects, if_none_match=if_none_match)
+                return
+            for key, data, attributes in objects:
+                bucket.put(key, data, if_none_match=if_none_match, attributes=attributes)
+
+        self._circuit_guard.call(put)
+
+    def put_stream(
+        self, key: str, chunks: Iterable[bytes], *, attributes: ObjectAttributes | None = None
+    ) -> None:
         with self._circuit_guard.request() as request, request.theirs():
-            self._bucket.put_stream(key, request.sent(chunks))
+            self._bucket.put_stream(key, request.sent(chunks), attributes=attributes)
 
     def head(self, key: str) -> ObjectStat | None:
         return self._circuit_guard.call(lambda: self._bucket.head(key))
 
     def delete(self, key: str) -> None:
         self._circuit_guard.call(lambda: self._bucket.delete(key))
+
+    def copy(self, key: str, to: str) -> bool:
+        return self._circuit_guard.call(lambda: self._bucket.copy(key, to))
 
     def list(self, prefix: str) -> Iterator[ObjectStat]:
         with self._circuit_guard.request() as request:

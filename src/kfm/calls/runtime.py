@@ -149,6 +149,7 @@ class CallRuntime:
     clock: Clock
     rng: Rng
     breakers: Breakers
+    _own: Breakers  # of this process, while an application shares its own
     pause: Callable[[int], Awaitable[None]]
     observer: Callable[[FailedTry], None] | None  # of every failed try and every recovery
 
@@ -156,6 +157,7 @@ class CallRuntime:
         self._lines: dict[str | None, Line] = {}
         self.runs: list[Check] = []  # those at work in this process
         self._watches: list[CallWatch] = []  # of their pipelines
+        self._shared: list[Breakers] = []  # of applications, the newest last: calls pass its circuits
 
     def equip(self, clock: Clock, rng: Rng) -> None:
         """Real time and chance, unless others have been set before."""
@@ -173,6 +175,23 @@ class CallRuntime:
             circuit = NoCircuit() if provider is None else self.breakers.circuit(provider)
             found = self._lines.setdefault(provider, Line(provider, circuit))
         return found
+
+    def share(self, breakers: Breakers) -> Callable[[], None]:
+        """Let calls pass these circuits until the returned function is called.
+
+        Applications of one process end in any order: then holds the newest left, or the process's own.
+        """
+        if not self._shared:
+            self._own = self.breakers
+        self._shared.append(breakers)
+        self.replace(breakers=breakers)
+
+        def leave() -> None:
+            self._shared = [one for one in self._shared if one is not breakers]
+            if self.breakers is breakers:
+                self.replace(breakers=self._shared[-1] if self._shared else self._own)
+
+        return leave
 
     @contextmanager
     def watched_by(self, watch: CallWatch) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from gc import set_threshold  # not the module: a command of this package has its name
+from gc import freeze, set_threshold  # not the module: a command of this package has its name
 
 from kfm import __version__
 
@@ -29,6 +29,18 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code)
 
 
+def _load_msgspec() -> None:
+    """Without `typing_extensions`, which it takes where that is installed: `typing` has the same names on
+    every Python that is supported, and the other loads as much again as msgspec itself."""
+    if "typing_extensions" in sys.modules or "msgspec" in sys.modules:
+        return
+    sys.modules["typing_extensions"] = None  # type: ignore[assignment]
+    try:
+        import msgspec  # noqa: F401
+    finally:
+        del sys.modules["typing_extensions"]
+
+
 def _print_version() -> bool:
     """The quick way; where it fails, the long way knows what to do about it."""
     try:
@@ -40,11 +52,13 @@ def _print_version() -> bool:
 
 
 def _run(arguments: list[str]) -> int:
+    _load_msgspec()
     if arguments[:1] == ["status"]:
         from kfm.cli.status_fast import quick_status
 
         code = quick_status(arguments[1:])
         if code is not None:
+            freeze()  # it only reads: all that is left goes with the process, unseen
             return code
     from kfm.cli.command_line import run_command_line
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kfm.cli.options import StateChoice, session_options
+from kfm.cli.options import CommandGroup, StateChoice, session_options
 from kfm.cli.output import clipped, one_line, short_id, table
 from kfm.cli.quarantine import NEEDS_APPROVAL, note_earlier
 from kfm.cli.run import choose, require_window
@@ -19,7 +19,7 @@ from kfm.model import next_steps
 from kfm.model.errors import RationaleRequired, UsageError
 from kfm.model.quantities import counted, moment
 from kfm.model.quarantine import Approval
-from kfm.reports.lookup import SHOWN_CHARS_MAX, Sought, find_run, only
+from kfm.reports.lookup import SHOWN_CHARS_MAX, Sought, approvals_in, find_run, only
 from kfm.reports.quarantine import approval_document, held_document, is_open
 from kfm.reports.state_words import APPROVALS, of_approval
 
@@ -31,7 +31,7 @@ REMEDY = "`kfm approvals list` lists those that are open."
 BEGINNING_MIN = 8  # characters: a mistyped beginning approves nothing
 
 
-@click.group(name="approvals")
+@click.group(name="approvals", cls=CommandGroup)
 def command() -> None:
     """Request, list, show, give, reject and revoke approvals."""
 
@@ -158,27 +158,21 @@ def _list(session: CommandSession, state: str) -> int:
 def show(session: CommandSession, wanted: str) -> None:
     """Show one request for an approval, its preview, the targets that it would reach, and its outcome.
 
-    The beginning of its id is enough. Of an update the preview is shown as `kfm diff` prints it: exactly this
-    is approved, or rejected. What excludes it is named: another approval of the same dataset that was given,
-    or a version that was published since.
+    The beginning of its id is enough. Of an update the preview is shown as `kfm diff` prints it, of a change
+    of a dataset its plan with every file, the versions that are purged and what readers are told: exactly
+    this is approved, or rejected. What excludes it is named: another approval of the same dataset that was
+    given, or a version that was published since.
     """
     with session.app(read_only=True) as app:
         ledger = app.ledger
-        sought = Sought(
-            "request for an approval",
-            "requests for approvals",
-            lambda _start: ledger.approvals(limit=OPEN_MAX),
-            lambda one: one.request_id,
-        )
         found = ledger.approval(wanted) or only(
-            wanted, [sought], "`kfm approvals list` lists those that wait."
+            wanted, [approvals_in(ledger)], "`kfm approvals list` lists those that wait."
         )
-        from kfm.runs import plan as plans
-        from kfm.service.approvals import plan_of, shown_approval
+        from kfm.service.approval_previews import plan_of, preview_lines, shown_approval
 
         plan = plan_of(ledger, found)
         document = shown_approval(ledger, app.settings, found, plan)
-    preview = plans.render_text(plan).splitlines() if plan is not None else []
+    preview = preview_lines(found, plan)
     session.emit({"request": document, "preview": preview}, [*_lines(found, document), *preview])
 
 
@@ -252,11 +246,11 @@ def stand(session: CommandSession, source: str, until: str, **reason: Any) -> in
     """
     if not (reason["rationale"] or "").strip():
         raise RationaleRequired("A standing approval is given with --rationale TEXT.")
-    from kfm.service import approvals
+    from kfm.service.standing_approvals import stand
 
     with session.app(role="approve") as app:
         (chosen,) = choose(app.settings, (source,))
-        approval = approvals.stand(
+        approval = stand(
             app,
             chosen,
             identity=app.identity,
@@ -285,14 +279,12 @@ def revoke(session: CommandSession, request_id: str, actor: str | None, rational
     """
     if not (rationale or "").strip():
         raise RationaleRequired("An approval is revoked with --rationale TEXT.")
-    from kfm.service import approvals
+    from kfm.service.standing_approvals import revoke
 
     with session.app(role="approve") as app:
-        approval = app.ledger.approval(request_id)
-        if approval is None:
-            raise UsageError(f"There is no approval `{request_id[:SHOWN_CHARS_MAX]}`.", remedy=REMEDY)
-        approvals.revoke(app, approval, actor=app.actor, rationale=rationale or "", claimed_actor=actor)
-        approval = app.ledger.approval(request_id) or approval
+        approval = _meant(app.ledger, request_id, "approved")
+        revoke(app, approval, actor=app.actor, rationale=rationale or "", claimed_actor=actor)
+        approval = app.ledger.approval(approval.request_id) or approval
     session.emit(
         {"request": approval_document(approval)}, [f"revoked  {approval.request_id}  {approval.about}"]
     )
@@ -400,8 +392,9 @@ def reject(session: CommandSession, request_id: str, actor: str | None, rational
     return 0
 
 
-def _meant(ledger: LedgerReader, wanted: str) -> Approval:
-    """The one that has this id, or is about a request that has it; of open ones a beginning is enough."""
+def _meant(ledger: LedgerReader, wanted: str, state: str = "requested") -> Approval:
+    """The one that has this id, or is about a request that has it. A beginning is enough: of those in the
+    state first, then of any, which is told what became of it."""
     exact = ledger.approval(wanted)
     if exact is not None:
         return exact
@@ -411,16 +404,22 @@ def _meant(ledger: LedgerReader, wanted: str) -> Approval:
             f"`{wanted}` is too short: give at least {BEGINNING_MIN} characters of the id.",
             remedy=REMEDY,
         )
-    waiting = ledger.approvals(state="requested", limit=OPEN_MAX)
-    requests = [one for one in waiting if one.kind == "update"]
+
+    def begun(one: Approval) -> bool:
+        return one.request_id.startswith(start) or (one.kind == "update" and one.subject.startswith(start))
+
+    known = ledger.approvals(state=state, limit=OPEN_MAX)
+    if not any(begun(one) for one in known):
+        known = ledger.approvals(limit=OPEN_MAX)
+    requests = [one for one in known if one.kind == "update"]
     found: Approval = only(
         wanted,
         [
-            Sought("open request", "open requests", lambda _start: waiting, lambda one: one.request_id),
-            Sought("open request", "open requests", lambda _start: requests, lambda one: one.subject),
+            Sought("approval", "approvals", lambda _start: known, lambda one: one.request_id),
+            Sought("approval", "approvals", lambda _start: requests, lambda one: one.subject),
         ],
         REMEDY,
-        none=f"No open request begins with `{wanted[:SHOWN_CHARS_MAX]}`.",
+        none=f"No approval begins with `{wanted[:SHOWN_CHARS_MAX]}`.",
     )
     return found
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from kfm.cli.options import session_options
+from kfm.cli.options import CommandGroup, session_options
 from kfm.cli.output import one_line, table
 from kfm.cli.session import CommandSession
 from kfm.model.errors import ChainBroken, UsageError
@@ -22,7 +22,7 @@ CHECK = "python3 -I verify_audit.py"
 UNSEEN = "from there on, a cut end or a chain that was written anew would not be seen"
 
 
-@click.group(name="audit")
+@click.group(name="audit", cls=CommandGroup)
 def command() -> None:
     """Verify, seal, anchor, list and export the audit log."""
 
@@ -148,6 +148,8 @@ def _seal_lines(seals: Any, what: str) -> list[str]:
     lines = []
     if seals.seals:
         lines.append(f"sealed: {counted(seals.sealed, what)}{of} by {counted(seals.seals, 'seal')}")
+    if seals.retired:
+        lines.append(f"retired: {counted(seals.retired, what)}{of} by retention; their seals stay")
     if seals.unsealed:
         since = f" since {what} {seals.unsealed_since}" if seals.unsealed_since else ""
         lines.append(f"unsealed: {counted(seals.unsealed, what)}{of}{since}; `kfm audit seal` seals them")

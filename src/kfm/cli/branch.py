@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kfm.cli.errors import error_lines
-from kfm.cli.options import session_options
+from kfm.cli.options import CommandGroup, session_options
 from kfm.cli.output import instant, one_line, table
 from kfm.cli.session import CommandSession
 from kfm.model.branches import Branch
@@ -30,7 +30,7 @@ _prefer = click.option(
 _message = click.option("-m", "--message", metavar="TEXT", help="What the commit says.")
 
 
-@click.group(name="branch")
+@click.group(name="branch", cls=CommandGroup)
 def command() -> None:
     """List, compare, merge and revert branches of data.
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from kfm.cli.options import session_options
+from kfm.cli.options import CommandGroup, session_options
 from kfm.cli.output import table, utc
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
 from kfm.reports.breakers import breaker_document, breaker_text
 
 
-@click.group(name="breaker")
+@click.group(name="breaker", cls=CommandGroup)
 def command() -> None:
     """List and reset the circuit breakers of providers."""
 

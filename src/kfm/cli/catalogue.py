@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from kfm.cli.options import session_options
+from kfm.cli.options import CommandGroup, session_options
 from kfm.cli.output import one_line, table
 from kfm.cli.progress import watched
 from kfm.cli.reading_server import serve_readers
@@ -27,7 +27,7 @@ FOUND_MAX = 100_000
 _PAGE = 500
 
 
-@click.group(name="catalogue")
+@click.group(name="catalogue", cls=CommandGroup)
 def command() -> None:
     """Search, show, serve and export the catalogue: one STAC item for each announced object."""
 
@@ -310,10 +310,18 @@ def run_server(
         reader.collections()
 
     def app() -> Any:
+        from kfm.config.live import LiveConfig
+        from kfm.web.gone import gone_for_readers
         from kfm.web.readers import ForReaders
         from kfm.web.stac import stac_app
 
-        stac = stac_app(opened, datasets, hosts=(*LOOPBACK, shown_host(host)))
+        live = LiveConfig(loaded)  # names of schedules may give a masked dataset away
+
+        def gone(collection_id: str, item_id: str | None) -> Any:
+            with open_app(loaded, read_only=True, what="kfm catalogue serve") as app:
+                return gone_for_readers(app, live.schedules, collection_id, item_id)
+
+        stac = stac_app(opened, datasets, hosts=(*LOOPBACK, shown_host(host)), gone=gone)
         people = loaded.people()
         return ForReaders(stac, lambda: people)
 

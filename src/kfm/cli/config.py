@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from kfm.cli.options import session_options
+from kfm.cli.options import CommandGroup, session_options
 from kfm.cli.output import one_line, table
 from kfm.cli.session import CommandSession
 from kfm.model.quantities import counted
 
 
-@click.group(name="config")
+@click.group(name="config", cls=CommandGroup)
 def command() -> None:
     """Show or check the configuration."""
 
@@ -42,7 +42,7 @@ def check(session: CommandSession) -> None:
     """Check the configuration; every problem names its file and line.
 
     Schedules, the names of announced datasets, and the functions of pipelines are looked for, too. Code is
-    read, never run.
+    read, never run. A window length that differs from the one on record is refused.
     """
     from kfm.config.pipeline_functions import require_pipeline_functions
     from kfm.config.schedules import load_schedules
@@ -76,21 +76,24 @@ def check(session: CommandSession) -> None:
 
 
 def _notes(loaded: Any) -> list[dict[str, Any]]:
-    """Restricted datasets that a target leaves out by default, and what targets show and do not take."""
+    """Restricted datasets that a target leaves out by default, what targets show and do not take, and names
+    and window lengths that differ from those on record."""
     from kfm.model.errors import KfmError
     from kfm.model.targets import withheld
+    from kfm.reports.datasets import earlier_names_used, require_recorded_lengths, unlike_record
     from kfm.reports.status import not_taken
 
-    if not loaded.settings.publish:
-        return []
-    shown = []
+    shown, others = [], earlier_names_used(loaded.written)
     try:
         from kfm.app import open_app
 
         with open_app(loaded, read_only=True) as app:
-            shown = not_taken(loaded.settings, app.ledger)
+            shown = not_taken(loaded.settings, app.ledger) if loaded.settings.publish else []
+            others += unlike_record(loaded.settings, app.ledger)
+            recorded = app.ledger.change_reader().window_rules()
     except KfmError:
-        pass  # a configuration is right or wrong whether its ledger answers or not
+        recorded = {}  # a configuration is right or wrong whether its ledger answers or not
+    require_recorded_lengths(loaded.settings, recorded)
     told = {(one["dataset_id"], one["target"]) for one in shown}
     notes = [
         {
@@ -109,7 +112,7 @@ def _notes(loaded: Any) -> list[dict[str, Any]]:
             )
             facts = {"dataset_id": dataset_id, "target": target, "shown": None, "sentence": sentence}
             notes.append(facts)
-    return notes
+    return [*notes, *others]
 
 
 def _text(value: Any) -> str:

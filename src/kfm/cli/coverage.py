@@ -12,6 +12,7 @@ from kfm.cli.output import clipped, duration, short_id, table
 from kfm.cli.session import CommandSession
 from kfm.model.completeness import WINDOW_STATES, WindowVerdict
 from kfm.model.errors import Busy, Halted, RationaleRequired, UsageError, WindowError
+from kfm.model.feeds import feed_names
 from kfm.model.quantities import NO_WINDOW_TEXT, counted, did_you_mean, moment
 from kfm.model.times import is_all_time
 
@@ -29,6 +30,7 @@ LINES_MAX = 200  # windows that are listed one by one, the newest; JSON has all
     multiple=True,
     help="Only windows in this state; may be repeated.",
 )
+@click.option("--product", metavar="NAME", help="Of a feed, only this product.")
 @session_options
 def command(
     session: CommandSession,
@@ -36,6 +38,7 @@ def command(
     start: str | None,
     end: str | None,
     states: tuple[str, ...],
+    product: str | None,
 ) -> None:
     """Show the state of every expected window of a dataset; without DATASET, how each dataset is.
 
@@ -47,30 +50,39 @@ def command(
     The dataset is failing, late, incomplete (older windows are missing under newer data), paused, never
     (nothing is published) or fresh, by all its windows, whatever --from, --to and --state choose. The
     watermark is the end of the last window up to which none is open.
+
+    DATASET may be an announced dataset that `ingest.feeds` names: then each hour of each product is a window,
+    published once as many objects are there as are expected. The last 48 hours are shown, and older ones that
+    are open; --from and --to show others. Beside them the newest data of each product, how old it is, and how
+    long objects took to get here.
     """
     if dataset is None:
-        if start or end or states:
-            raise UsageError("--from, --to and --state are about one dataset: name it.")
+        if start or end or states or product:
+            raise UsageError("--from, --to, --state and --product are about one dataset: name it.")
         _summary(session)
         return
     from kfm.datasets.completeness import completeness_of
     from kfm.reports.coverage import coverage_document
 
     with session.app(read_only=True) as app:
-        require_dataset(app.settings, dataset)
+        dataset = require_dataset(app.settings, dataset)
         now_ms = app.ledger.now_ms()
-        found = completeness_of(app, now_ms).coverage(dataset)
         start_ms, end_ms = span_of(app, dataset, start, end)
+        completeness = completeness_of(app, now_ms)
+        rows = _rows(completeness, dataset, product)
+        found = completeness.coverage(dataset, start_ms, end_ms)
     windows = [
         one
         for one in found.windows
         if (start_ms is None or one.end_ms > start_ms)
         and (end_ms is None or one.start_ms < end_ms)
         and (not states or one.state in states)
+        and (product is None or one.source_id in rows)
     ]
-    document = coverage_document(found.health, windows, dict(found.objectives), now_ms)
-    session.emit(document, _lines(found, windows), rows=document["windows"])
-    if len(windows) > LINES_MAX and session.output == "text":
+    document = coverage_document(found, windows, now_ms, product)
+    shown = windows if states else [one for one in windows if one.objects is None or one.state != "published"]
+    session.emit(document, _lines(found, windows, shown, product), rows=document["windows"])
+    if len(shown) > LINES_MAX and session.output == "text":
         session.note(f"the last {LINES_MAX} windows are listed; --from, --to, --state and --json show others")
 
 
@@ -80,11 +92,12 @@ def _summary(session: CommandSession) -> None:
 
     with session.app(read_only=True) as app:
         completeness = completeness_of(app)
-        found = [completeness.health(one.id) for one in app.settings.datasets]
+        found = [completeness.health(name) for name in completeness.names()]
+        called = app.settings.called_dataset
     documents = [{"dataset_id": one.dataset_id, **health_document(one)} for one in found]
     rows = [
         (
-            one.dataset_id,
+            called(one.dataset_id),
             one.state,
             str(one.expected),
             moment(one.watermark_ms)[:16] if one.watermark_ms is not None else "-",
@@ -98,8 +111,25 @@ def _summary(session: CommandSession) -> None:
     session.emit({"datasets": documents}, lines, rows=documents)
 
 
-def _lines(found: Any, windows: Sequence[WindowVerdict]) -> list[str]:
-    from kfm.reports.coverage import calendar, cause_text, why
+def _rows(completeness: Any, dataset: str, product: str | None, platform: str | None = None) -> set[str]:
+    """The rows of a feed that are meant; an error where a product or a platform is named that none has."""
+    known = completeness.products(dataset)
+    rows = {one.id for one in known if product in (None, one.product) and platform in (None, one.platform)}
+    if (product is not None or platform is not None) and not rows:
+        names = sorted({one.product for one in known})
+        what = " of ".join(part for part in (product, platform) if part)
+        hint = did_you_mean(product, names) if product is not None else ""
+        raise UsageError(
+            f"No product `{what[:80]}` is expected of {dataset}{hint}",
+            remedy=f"`kfm coverage {dataset}` lists them; `ingest.feeds` names them.",
+        )
+    return rows
+
+
+def _lines(
+    found: Any, windows: Sequence[WindowVerdict], shown: Sequence[WindowVerdict], product: str | None
+) -> list[str]:
+    from kfm.reports.coverage import calendar, cause_text, feed_picture, why
 
     health = found.health
     counts = ", ".join(f"{health.counts[state]} {state}" for state in WINDOW_STATES if state in health.counts)
@@ -111,9 +141,13 @@ def _lines(found: Any, windows: Sequence[WindowVerdict]) -> list[str]:
     if health.lag_ms:
         lines.append(f"lag        {duration(health.lag_ms)} past its time")
     lines += [f"due        {name}: {text}" for name, text in found.objectives.items()]
-    for source_id in dict.fromkeys(one.source_id for one in windows):
+    lines += _product_lines([one for one in found.products if product in (None, one.product)])
+    hours = [one for one in windows if one.objects is not None]
+    if hours:
+        lines += ["", *feed_picture(hours, health.dataset_id)]
+    for source_id in dict.fromkeys(one.source_id for one in windows if one.objects is None):
         lines += ["", f"{source_id}:", *calendar([one for one in windows if one.source_id == source_id])]
-    if windows:
+    if shown:
         header = ("WINDOW (UTC)", "STATE", "DUE (UTC)", "SOURCE", "RUN OR REQUEST", "WHY")
         rows = [
             (
@@ -124,22 +158,45 @@ def _lines(found: Any, windows: Sequence[WindowVerdict]) -> list[str]:
                 short_id(one.run_id or one.request_id or "-"),
                 clipped(why(one)),
             )
-            for one in windows[-LINES_MAX:]
+            for one in shown[-LINES_MAX:]
         ]
         lines += ["", *table(header, rows)]
+    if found.reconcile:
+        lines += ["", "what was not announced may be there; a listing shows it, and --open takes it in:"]
+        lines += [f"  {one.command}" for one in found.reconcile]
     return lines
+
+
+def _product_lines(products: Sequence[Any]) -> list[str]:
+    if not products:
+        return []
+    rows = [
+        (
+            one.product,
+            one.platform or "-",
+            moment(one.newest_ms)[:16] if one.newest_ms is not None else "none within a day",
+            duration(one.lag_ms) if one.lag_ms is not None else "-",
+            duration(one.latency_ms) if one.latency_ms is not None else "-",
+        )
+        for one in products
+    ]
+    return ["", *table(("PRODUCT", "PLATFORM", "NEWEST (UTC)", "LAG", "ARRIVES AFTER"), rows)]
 
 
 # --- selection -------------------------------------------------------------------------
 
 
-def require_dataset(settings: Any, dataset: str) -> None:
-    if settings.declared(dataset) is None:
-        known = [one.id for one in settings.datasets]
+def require_dataset(settings: Any, name: str) -> str:
+    """The id of the dataset that goes or went by this name, or of a feed."""
+    feeds = feed_names(settings)
+    dataset = str(settings.dataset_id(name))
+    if settings.declared(dataset) is None and dataset not in feeds:
+        known = [*(each for one in settings.datasets for each in one.names), *feeds]
         raise UsageError(
-            f"There is no dataset `{dataset}`{did_you_mean(dataset, known)}",
+            f"There is no dataset `{dataset[:80]}`{did_you_mean(dataset[:80], known)}",
             remedy="`kfm coverage` lists the datasets.",
         )
+    return dataset
 
 
 def sources_of(settings: Any, dataset: str) -> list[Any]:
@@ -171,6 +228,8 @@ def span_of(
 @click.argument("dataset", metavar="DATASET")
 @click.argument("windows", metavar="WINDOW...", nargs=-1, required=True)
 @click.option("--source", metavar="ID", help="Only of this source, where the dataset has several.")
+@click.option("--product", metavar="NAME", help="Of a feed: only this product.")
+@click.option("--platform", metavar="NAME", help="Of a feed: only this satellite, site or region.")
 @click.option("--undo", is_flag=True, help="Expect these windows again.")
 @click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
 @click.option("--rationale", metavar="TEXT", help="Why no data will come. Required.")
@@ -188,6 +247,9 @@ def dismiss_command(
 
     A window that is running, halted for review, or has data is not dismissed: then nothing is.
 
+    DATASET may be a feed: its windows are the hours of its products, all of them unless --product or
+    --platform is given. Units in quarantine stay there.
+
     Exit code 5: one of them is running. 3: one of them is halted.
     """
     if not (options["rationale"] or "").strip():
@@ -199,10 +261,12 @@ def dismiss_command(
     from kfm.runs.outcome import sweep
 
     with session.app() as app:
-        require_dataset(app.settings, dataset)
+        dataset = require_dataset(app.settings, dataset)
         sweep(app.writer, app.liveness)
-        coverage = completeness_of(app).coverage(dataset)
-        meant = _meant(app, dataset, options["source"], windows, coverage.windows, undo=undo)
+        completeness = completeness_of(app)
+        rows = _rows(completeness, dataset, options["product"], options["platform"])
+        coverage = completeness.coverage(dataset)
+        meant = _meant(app, dataset, options["source"], rows, windows, coverage.windows, undo=undo)
         said = app.loaded.discretion.said
         by = justified(said, app.actor, options["rationale"], options["ticket"], options["actor"])
         entry = governance_entry(
@@ -254,6 +318,7 @@ def _meant(
     app: Any,
     dataset: str,
     source_id: str | None,
+    rows: set[str],
     specs: Sequence[str],
     known: Sequence[WindowVerdict],
     *,
@@ -263,7 +328,10 @@ def _meant(
     from kfm.model.windows import resolve_window
 
     sources = [one for one in sources_of(app.settings, dataset) if source_id in (None, *one.names)]
-    if not sources:
+    zones = {one.id: one.time_zone for one in sources}
+    if source_id is None:
+        zones |= dict.fromkeys(rows, "UTC")
+    if not zones:
         raise UsageError(
             f"The dataset {dataset} has no source {source_id or 'of its own'}.",
             remedy=f"`kfm coverage {dataset}` shows its sources.",
@@ -271,14 +339,12 @@ def _meant(
     chosen: dict[tuple[str, int, int], WindowVerdict] = {}
     for spec in specs:
         inside = []
-        for source in sources:
-            window = resolve_window(spec, source.time_zone, app.ledger.now_ms())
+        for name, zone in zones.items():
+            window = resolve_window(spec, zone, app.ledger.now_ms())
             inside += [
                 one
                 for one in known
-                if one.source_id == source.id
-                and window.start_ms <= one.start_ms
-                and one.end_ms <= window.end_ms
+                if one.source_id == name and window.start_ms <= one.start_ms and one.end_ms <= window.end_ms
             ]
         fitting = [
             one for one in inside if (one.state == "dismissed") == undo and (undo or not one.is_settled)

@@ -8,32 +8,31 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from kfm.cli.options import session_options
+from kfm.cli.options import CommandGroup, session_options
 from kfm.cli.output import one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
-from kfm.model.errors import PlanDrifted, RationaleRequired, UsageError
-from kfm.model.quantities import counted, did_you_mean, moment, readable_size
-from kfm.reports.datasets import (
-    VERSIONS_MAX,
-    change_document,
-    dataset_document,
-    dataset_documents,
-    purge_document,
-)
+from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.quantities import counted, did_you_mean, readable_size
+from kfm.reports.dataset_plans import out_of_reach_lines, plan_lines
+from kfm.reports.datasets import VERSIONS_MAX, dataset_document, dataset_documents
 
 if TYPE_CHECKING:
     from kfm.datasets.changes import ChangePlan, PreparedChange
-    from kfm.model.records import Window
+    from kfm.service.dataset_changes import MadeChange
 
 NEEDS_APPROVAL, TARGET_FAILED = 3, 4
-SHOWN_MAX = 20
-_NOUNS = {"withdraw": "withdrawal", "retire": "retirement"}
+_NOUNS = {
+    "withdraw": "withdrawal",
+    "retire": "retirement",
+    "lift": "lifted withdrawal",
+    "rename": "renaming",
+}
 NUMBER_MAX = 10_000
 
 
-@click.group(name="dataset")
+@click.group(name="dataset", cls=CommandGroup)
 def command() -> None:
-    """List datasets and their versions; retire one."""
+    """List datasets and their versions; rename or retire one."""
 
 
 @command.command(name="list")
@@ -44,16 +43,30 @@ def list_datasets(session: CommandSession) -> None:
         documents = dataset_documents(app.settings, app.ledger)
     rows = [
         (
-            one["dataset_id"],
+            one["name"],
             one["state"],
             str(one["version"] or "-"),
             utc(one["promoted_at"]) if one["promoted_at"] else "-",
-            "" if one["declared"] else "not in the configuration",
+            _remark(one),
         )
         for one in documents
     ]
     header = ("DATASET", "STATE", "VERSION", "PROMOTED", "")
     session.emit({"datasets": documents}, table(header, rows) if rows else ["no dataset"], rows=documents)
+
+
+def _remark(one: dict[str, Any]) -> str:
+    parts = [] if one["declared"] else ["not in the configuration"]
+    if one["formerly"]:
+        parts.append(f"formerly {', '.join(one['formerly'])}")
+    return "; ".join(parts)
+
+
+def _identity(app: Any, name: str) -> str:
+    """The id behind any name that a dataset goes or went by."""
+    from kfm.model.dataset_names import identity_of
+
+    return identity_of(name, app.settings, app.ledger.change_reader().renames())
 
 
 @command.command(name="show", short_help="Show a dataset's versions, newest first.")
@@ -63,15 +76,19 @@ def list_datasets(session: CommandSession) -> None:
 def show_dataset(session: CommandSession, dataset_id: str, limit: int) -> None:
     """Show a dataset's versions, newest first: what made each, and whether it can be put back."""
     with session.app(read_only=True) as app:
-        document = dataset_document(app.settings, app.ledger, dataset_id, limit)
+        document = dataset_document(app.settings, app.ledger, _identity(app, dataset_id), limit)
+        if document.get("name", dataset_id) != dataset_id:
+            document["renamed_to"] = document["name"]
         if "dataset_id" not in document:
             known = [one["dataset_id"] for one in dataset_documents(app.settings, app.ledger)]
-            raise UsageError(f"There is no dataset `{dataset_id}`{did_you_mean(dataset_id, known)}")
+            raise UsageError(f"There is no dataset `{dataset_id[:80]}`{did_you_mean(dataset_id[:80], known)}")
     session.emit({"dataset": document}, _dataset_lines(document))
 
 
 def _dataset_lines(document: dict[str, Any]) -> list[str]:
-    lines = [f"{document['dataset_id']}: {document['state']}"]
+    lines = [f"{document['name']}: {document['state']}"]
+    if document["formerly"]:
+        lines.append(f"formerly {', '.join(document['formerly'])}, where readers find a pointer")
     rows: list[tuple[str, ...]] = []
     for one in document["versions"]:
         by = (
@@ -82,11 +99,15 @@ def _dataset_lines(document: dict[str, Any]) -> list[str]:
         if one["to_version"] is not None:
             by = f"rollback to {one['to_version']} by {one_line(one['actor'] or '')}"
         note = "the head" if not rows else "can be put back" if one["can_roll_back"] else one["held_back"]
-        note = "holds withdrawn data" if note == "withdrawn" else note
+        if note == "withdrawn":
+            note = "holds withdrawn data" if one["files"] else ""
         size = f"{counted(one['files'], 'file')}, {readable_size(one['bytes'])}"
         rows.append((str(one["version"]), utc(one["promoted_at"]), by, size, note or ""))
     if rows:
         lines += ["", *table(("VERSION", "PROMOTED", "MADE BY", "HOLDS", ""), rows)]
+        earlier = document["versions"][-1]["version"] - 1  # they are numbered from 1
+        if earlier:
+            lines.append(f"… and {counted(earlier, 'earlier version')}: --limit shows more")
     for one in document["withdrawn"]:
         if one["lifted_by"] is None:
             word = "retired" if one["retires"] else "withdrawn"
@@ -104,13 +125,13 @@ def _dataset_lines(document: dict[str, Any]) -> list[str]:
 # --- changes -------------------------------------------------------------------------
 
 
-def _change_options(function: Callable[..., Any]) -> Callable[..., Any]:
+def change_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--ticket", metavar="ID", help="The ticket that this belongs to."),
         click.option("--rationale", metavar="TEXT", help="Why. Required to apply it."),
         click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside who runs this."),
         click.option("--dry-run", is_flag=True, help="Only show the change: the default."),
-        click.option("--plan", "digest", metavar="DIGEST", help="Apply it if it is still this one."),
+        click.option("--digest", metavar="DIGEST", help="Apply it if it is still this one."),
     ):
         function = option(function)
     return function
@@ -121,7 +142,7 @@ def _change_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--to", "to_version", type=click.IntRange(1), required=True, metavar="VERSION", help="Which one."
 )
-@_change_options
+@change_options
 @session_options
 def rollback_command(session: CommandSession, dataset_id: str, to_version: int, **options: Any) -> int:
     """Put the content of an earlier VERSION back, as a new version.
@@ -130,7 +151,7 @@ def rollback_command(session: CommandSession, dataset_id: str, to_version: int, 
     run does not bring the bad data back; `kfm switch set running --dataset ID --rationale TEXT` resumes it. A
     version that holds withdrawn or purged content is refused.
 
-    Without --yes or --plan DIGEST the change is only shown, with its digest.
+    Without --yes or --digest DIGEST the change is only shown, with its digest.
 
     \b
     Examples:
@@ -139,22 +160,32 @@ def rollback_command(session: CommandSession, dataset_id: str, to_version: int, 
     """
     from kfm.datasets import changes
 
-    return _change(session, lambda kernel: changes.plan_rollback(kernel, dataset_id, to_version), **options)
+    return carry_out(
+        session,
+        lambda kernel: changes.plan_rollback(kernel, _identity(kernel, dataset_id), to_version),
+        **options,
+    )
 
 
 @click.command()
 @click.argument("dataset_id", metavar="DATASET")
-@click.option("--window", metavar="W", help="Only this span, as 2026-01-01/P1D; else all of it.")
+@click.option(
+    "--window",
+    "windows",
+    multiple=True,
+    metavar="W",
+    help="Only this span, as 2026-01-01/P1D, in the time zone of the sources; else all of it.",
+)
 @click.option("--source", "source_id", metavar="ID", help="Only what came from this source.")
 @click.option("--target", metavar="NAME", help="Only from this target, which does not take it any more.")
 @click.option("--purge", is_flag=True, help="Also remove old versions and their bytes, for good.")
 @click.option("--lift", is_flag=True, help="Let it be published again. Nothing comes back by itself.")
-@_change_options
+@change_options
 @session_options
 def withdraw_command(
     session: CommandSession,
     dataset_id: str,
-    window: str | None,
+    windows: tuple[str, ...],
     source_id: str | None,
     target: str | None,
     purge: bool,
@@ -171,10 +202,11 @@ def withdraw_command(
     store; what another dataset or a kept version needs stays. That can't be undone. Copies out of reach are
     listed. A purge that can't be finished now is finished by `kfm project` or `kfm gc`.
 
-    With --target everything of the dataset is removed from one target that shows it and does not take it:
-    no new version is made, and other targets stay as they are.
+    With --target everything of the dataset is removed from one target that shows it and does not take it.
+    The dataset gets a new version with the same content, so that every target has the same number: that
+    target shows a tombstone, and the others go on showing the data.
 
-    Without --yes or --plan DIGEST the change is only shown, with its digest.
+    Without --yes or --digest DIGEST the change is only shown, with its digest.
 
     \b
     Examples:
@@ -183,51 +215,70 @@ def withdraw_command(
     """
     if lift and purge:
         raise UsageError("--lift and --purge exclude each other.")
-    if target is not None and (window or source_id):
-        raise UsageError("From one target a dataset is withdrawn whole: --target without --window, --source.")
+    if len(windows) > 1:
+        raise UsageError(
+            "One withdrawal is of one span: --window was given several times.",
+            remedy="Write one span that holds all of it, as 2026-01-01/P3D, or withdraw one after the other.",
+        )
     from kfm.datasets import changes
+    from kfm.service.dataset_changes import span_of
 
     def plan(kernel: Any) -> PreparedChange:
-        span, of = _window(window), kernel.settings.source_id(source_id)
+        of, wanted = kernel.settings.source_id(source_id), _identity(kernel, dataset_id)
+        span = span_of(kernel.settings, wanted, of, windows[0] if windows else None)
         if lift:
-            return changes.plan_lift(kernel, dataset_id, span, of, target)
-        return changes.plan_withdrawal(kernel, dataset_id, span, of, purge=purge, target=target)
+            return changes.plan_lift(kernel, wanted, span, of, target)
+        return changes.plan_withdrawal(kernel, wanted, span, of, purge=purge, target=target)
 
-    return _change(session, plan, **options)
+    return carry_out(session, plan, **options)
 
 
 @command.command(name="retire", short_help="End a dataset, with a tombstone for readers.")
 @click.argument("dataset_id", metavar="ID")
 @click.option("--purge", is_flag=True, help="Also remove old versions and their bytes, for good.")
-@_change_options
+@change_options
 @session_options
 def retire_command(session: CommandSession, dataset_id: str, purge: bool, **options: Any) -> int:
     """End a dataset: an empty version with a tombstone at every target, and no run any more.
 
-    Without --yes or --plan DIGEST the change is only shown, with its digest.
+    Without --yes or --digest DIGEST the change is only shown, with its digest.
     """
     from kfm.datasets import changes
 
-    return _change(
+    return carry_out(
         session,
-        lambda kernel: changes.plan_withdrawal(kernel, dataset_id, purge=purge, retires=True),
+        lambda kernel: changes.plan_withdrawal(
+            kernel, _identity(kernel, dataset_id), purge=purge, retires=True
+        ),
         **options,
     )
 
 
-def _window(text: str | None) -> Window | None:
-    if text is None:
-        return None
-    if "/" not in text:
-        raise UsageError(
-            f"--window takes a span of time, not `{text[:40]}`.", remedy="Write it as 2026-10-27/P1D."
-        )
-    from kfm.model.windows import resolve_window
+@command.command(name="rename", short_help="Give a dataset another name, with a pointer for readers.")
+@click.argument("old", metavar="OLD")
+@click.argument("new", metavar="NEW")
+@change_options
+@session_options
+def rename_command(session: CommandSession, old: str, new: str, **options: Any) -> int:
+    """Give a dataset another name: a version under it at every target, and a pointer at the earlier one.
 
-    return resolve_window(text, "UTC", 0)
+    The configuration names it first: `{id: NEW, formerly: [OLD]}`. Versions, withdrawals, dismissals, runs,
+    approvals and incidents stay the dataset's own, and every command takes each of its names. Readers find it
+    as before until this is applied.
+
+    Without --yes or --digest DIGEST the change is only shown, with its digest.
+
+    \b
+    Examples:
+      kfm dataset rename air air-quality
+      kfm dataset rename air air-quality --yes --rationale "the name of the catalogue"
+    """
+    from kfm.datasets import changes
+
+    return carry_out(session, lambda kernel: changes.plan_rename(kernel, old, new), **options)
 
 
-def _change(
+def carry_out(
     session: CommandSession,
     make: Callable[[Any], PreparedChange],
     *,
@@ -242,8 +293,10 @@ def _change(
     if not applies:
         with session.app(read_only=True) as app:
             plan = make(app.kernel).plan
-        session.emit({"applied": False, "plan": plan, "receipt": None, "exit_code": 0}, plan_lines(plan))
-        session.note(f"apply it with the same command and: --plan {plan.digest} --rationale TEXT")
+        from kfm.service.dataset_changes import preview_document
+
+        session.emit({**preview_document(plan), "exit_code": 0}, plan_lines(plan))
+        session.note(f"apply it with the same command and: --digest {plan.digest} --rationale TEXT")
         return 0
     if not (rationale or "").strip():
         raise RationaleRequired("A change of what is published needs --rationale TEXT.")
@@ -259,150 +312,77 @@ def _apply(
     said: tuple[str | None, str, str | None],
 ) -> int:
     from kfm.cli.run import hand_over
-    from kfm.datasets import changes
     from kfm.model.records import justified
-    from kfm.runs.outcome import sweep
-    from kfm.runs.purges import scopes_of
+    from kfm.service.dataset_changes import made_document, make_change
 
     claimed, rationale, ticket = said
     by = justified(app.loaded.discretion.said, app.actor, rationale, ticket, claimed)
-    sweep(app.writer, app.liveness)  # a process that died works on nothing
-    prepared = make(app.kernel)
-    plan = prepared.plan
-    if digest is not None and digest != plan.digest:
-        raise PlanDrifted(
-            f"The change is another one by now: its digest is {plan.digest}.",
-            remedy="Look at it again: the same command without --yes and --plan shows it.",
-        )
-    if changes.needs_approval(app.kernel, prepared, by):
-        return _ask(session, app, plan, by)
-    change = changes.apply(app.kernel, prepared, by, scopes_of(app.kernel, plan.dataset_id))
-    code = _receipt(session, app, plan, change)
+    made = make_change(app, make, by, digest)
+    code = NEEDS_APPROVAL if made.change is None else TARGET_FAILED if made.is_outstanding else 0
+    document = {**made_document(made), "exit_code": code}
+    if made.change is None:
+        _asked(session, made, document)
+        return code
+    _applied(session, made, document)
+    if made.change.rationale != by.rationale:
+        session.note(f"the rationale that was approved is used: {made.change.rationale}")
     hand_over(session, app, ())
     return code
 
 
-def _ask(session: CommandSession, app: Any, plan: ChangePlan, by: Any) -> int:
+def _asked(session: CommandSession, made: MadeChange, document: dict[str, Any]) -> None:
     from kfm.model.next_steps import approve_command
-    from kfm.service.approvals import request_change
 
-    approval = request_change(app, plan, by)
-    from kfm.reports.quarantine import approval_document
-
-    document = {
-        "applied": False,
-        "plan": plan,
-        "receipt": None,
-        "request": approval_document(approval),
-        "exit_code": NEEDS_APPROVAL,
-    }
+    plan, approval = made.plan, made.approval
+    assert approval is not None
     session.emit(document, [*plan_lines(plan), "", f"requested  {approval.request_id}  {approval.about}"])
     session.note(f"another person has to agree: {approve_command(approval.request_id)}")
-    session.note(f"then run the same command with: --plan {plan.digest} --rationale TEXT")
-    return NEEDS_APPROVAL
+    session.note(f"then run the same command with: --digest {plan.digest} --rationale TEXT")
 
 
-def _receipt(session: CommandSession, app: Any, plan: ChangePlan, change: Any) -> int:
+def _applied(session: CommandSession, made: MadeChange, document: dict[str, Any]) -> None:
     """What is done at each target, and what is outstanding."""
-    from kfm.runs.target_updates import project
-
-    reports = project(app.kernel, plan.dataset_id) if change.sequence is not None else []
-    purges = app.ledger.change_reader().purges(change.change_id)
-    failed = any(one.error for one in reports) or any(one.state == "outstanding" for one in purges)
-    code = TARGET_FAILED if failed else 0
-    shown = [
-        {"dataset_id": r.dataset_id, "target": r.target, "version": r.sequence, "error": r.error}
-        for r in reports
-    ]
-    receipt = {
-        "change": change_document(change),
-        "projections": shown,
-        "purges": [purge_document(one) for one in purges],
-        "out_of_reach": msgspec.to_builtins(plan.out_of_reach),
-    }
-    lines = [
-        f"{_word(plan)}  {plan.dataset_id}" + (f"  version {change.sequence}" if change.sequence else "")
-    ]
-    for one in reports:
+    plan, change = made.plan, made.change
+    assert change is not None
+    lines = [f"{_word(plan)}  {plan.dataset_id}  version {change.sequence}"]
+    for one in made.projections:
         state = "failed " if one.error else "shown  "
         lines.append(f"  {state} {one.target}" + (f"  version {one.sequence}" if one.sequence else ""))
         if one.error:
             session.fail(f"error {one.error['code']}: {one.error['message']}")
     lines += [
         f"  purge {one.state}  {one.place}  {counted(one.removed, 'removal')}  {one.detail}".rstrip()
-        for one in purges
+        for one in made.purges
     ]
-    lines += _out_of_reach(plan)
-    session.emit({"applied": True, "plan": plan, "receipt": receipt, "exit_code": code}, lines)
+    lines += out_of_reach_lines(plan)
+    session.emit(document, lines)
     if plan.kind == "lift":
         session.note(
             f"nothing comes back by itself; ask for what is missing: kfm run --missing {plan.dataset_id}"
         )
+    if plan.kind == "retire":
+        session.note(
+            f"{plan.dataset_id} and its sources can be taken out of the configuration now; "
+            "its versions and the tombstone stay"
+        )
+    if plan.rewindow is not msgspec.UNSET:
+        session.note(f"write `window: {plan.rewindow.new}` in the configuration, where it has another one")
+        if plan.rewindow.asked_again:
+            session.note(f"ask for what is missing: kfm run --missing --source {plan.source_id}")
     if plan.pauses is not None:
         session.note(
             f"paused; resume it with: kfm switch set running --dataset {plan.dataset_id} --rationale TEXT"
         )
-    if code:
+    if made.is_outstanding:
         session.note("finish what is outstanding with: kfm project")
-    return code
-
-
-def _out_of_reach(plan: ChangePlan) -> list[str]:
-    return [
-        f"  out of reach  {one.what}{f' ({one.name})' if one.name != one.what else ''}: {one.detail}"
-        for one in plan.out_of_reach
-    ]
 
 
 def _word(plan: ChangePlan) -> str:
-    return {"rollback": "rolled back", "withdraw": "withdrawn", "retire": "retired", "lift": "lifted"}[
-        plan.kind
-    ]
-
-
-def _without(plan: ChangePlan) -> str:
-    """The part of the dataset that a withdrawal is about; nothing where it is all of it."""
-    start_ms, end_ms = plan.window_start_ms, plan.window_end_ms
-    span = f" {moment(start_ms)[:16]} … {moment(end_ms)[:16]} UTC" if start_ms is not None and end_ms else ""
-    source = f" of source {plan.source_id}" if plan.source_id else ""
-    return f", without{span or ' all'}{source}" if span or source else ""
-
-
-def plan_lines(plan: ChangePlan) -> list[str]:
-    """The change for people: what becomes of readers first."""
-    made = (
-        f"version {plan.base_sequence} → {plan.sequence}"
-        if plan.sequence
-        else f"version {plan.base_sequence} stays"
-    )
-    if plan.to_sequence is not None:
-        made += f", with the content of version {plan.to_sequence}"
-    if plan.kind == "withdraw":
-        made += _without(plan)
-    tally = plan.tally
-    lines = [
-        f"{plan.kind}  {plan.dataset_id}: {made}",
-        f"  {counted(tally.removed, 'file')} removed, {tally.changed} changed, {tally.added} added, "
-        f"{tally.unchanged} unchanged",
-    ]
-    for one in [each for each in plan.changes if each.what == "asset"][:SHOWN_MAX]:
-        lines.append(f"    {one.kind:8} {one.name}")
-    more = sum(each.what == "asset" for each in plan.changes) - SHOWN_MAX
-    if more > 0:
-        lines.append(f"    … and {more} more")
-    if plan.pauses is not None:
-        lines.append(f"  pauses {plan.pauses}")
-    if plan.target is not None:
-        lines.append(
-            f"  only target {plan.target}: it shows a tombstone in its place; others stay as they are"
-        )
-    for target in plan.targets:
-        lines.append(f"  target {target.target}: shows {target.shows or 'nothing'} now")
-    if plan.purge is not None:
-        purge = plan.purge
-        lines.append(
-            f"  purges {counted(len(purge.versions), 'version')}, {counted(purge.blobs, 'object')}, "
-            f"{readable_size(purge.bytes)}, for good; {counted(purge.shared, 'object')} shared, kept"
-        )
-    lines += _out_of_reach(plan)
-    return [*lines, f"  digest {plan.digest}"]
+    return {
+        "rollback": "rolled back",
+        "withdraw": "withdrawn",
+        "retire": "retired",
+        "lift": "lifted",
+        "rename": "renamed",
+        "rewindow": "rewindowed",
+    }[plan.kind]

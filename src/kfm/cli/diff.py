@@ -18,6 +18,7 @@ from kfm.cli.run import (
     remark,
     report_document,
     selection_options,
+    without_retired,
 )
 from kfm.cli.session import CommandSession
 from kfm.model.errors import UsageError
@@ -40,6 +41,7 @@ def command(session: CommandSession, plan_path: str | None, **options: Any) -> i
     progress = watched(session)
     with session.app(read_only=True, progress=progress) as app:
         requests = make_requests(app, dry_run=True, **options)
+        requests = without_retired(session, app, requests, options)
         if plan_path and len(requests) > 1:
             raise UsageError("A plan is about one source.", remedy="Choose one with --source ID.")
         lineup = Lineup(app.settings, [request.source_id for request in requests])

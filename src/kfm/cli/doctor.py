@@ -17,6 +17,7 @@ import click
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line
 from kfm.cli.session import CommandSession
+from kfm.model.bucket_options import client_options
 from kfm.model.dataset_changes import purged
 from kfm.model.errors import AddressRefused, BackendUnavailable, KfmError, UpstreamUnavailable
 from kfm.model.quantities import counted, readable_size
@@ -339,7 +340,7 @@ def _objects(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
     """Every stored object against its name, and what kept versions need and is not there."""
     from kfm.model.errors import StoreCorrupt
     from kfm.objects.local import missing, verify_object
-    from kfm.publish.targets.folder import lost
+    from kfm.publish.targets.folder_builder import lost
 
     app = application()
     owners = _owners(app, loaded.settings.limits.versions_kept)
@@ -354,8 +355,8 @@ def _objects(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
             damaged += 1
             problem = error if isinstance(error, StoreCorrupt) else StoreCorrupt(f"{sha256}: {error}")
             if sha256 in owners:
-                manifest, item = owners.pop(sha256)
-                problem = lost(manifest, item, problem)
+                dataset_id, item = owners.pop(sha256)
+                problem = lost(dataset_id, item, problem)
                 fix = problem.way_out
             else:
                 place = app.objects.local_path(sha256) or f"sha256:{sha256} from the bucket"
@@ -363,25 +364,25 @@ def _objects(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
                 if sha256 in pinned:
                     fix = "`kfm pipeline run NAME --verify` makes it again, with the pipeline that made it."
             yield DoctorFinding("objects", "fail", problem.detail, fix, backend=True)
-    for sha256, (manifest, item) in owners.items():
-        problem = lost(manifest, item, missing(sha256))
+    for sha256, (dataset_id, item) in owners.items():
+        problem = lost(dataset_id, item, missing(sha256))
         yield DoctorFinding("objects", "fail", problem.detail, problem.way_out, backend=True)
     state, read = "warn" if damaged else "ok", f"{counted(count, 'object')}, {readable_size(size)}"
     yield DoctorFinding("objects", state, f"{read} were read; {damaged} damaged, {len(owners)} missing")
 
 
 def _owners(app: Any, keep: int) -> dict[str, Any]:
-    """Of each object that a kept version has: a manifest and the item in it."""
+    """Of each object that a kept version has: the dataset and the item in it."""
     found: dict[str, Any] = {}
     for head in app.ledger.heads():
         withdrawals = app.ledger.change_reader().withdrawals(head.dataset_id)
         for promotion in app.ledger.promotions(head.dataset_id, limit=max(1, keep)):
-            manifest = app.ledger.manifest(promotion.version_id)
-            if manifest is None or purged(promotion.sequence, manifest, withdrawals):
+            version = app.ledger.version(promotion.version_id)
+            if version is None or purged(promotion.sequence, version, withdrawals):
                 continue
-            for item in manifest.items:
+            for item in version.items():
                 for asset in item.assets:
-                    found.setdefault(asset.sha256, (manifest, item))
+                    found.setdefault(asset.sha256, (version.dataset_id, item))
     return found
 
 
@@ -429,6 +430,7 @@ def _targets(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
                 yield from fallen
                 if not fallen:
                     yield DoctorFinding("targets", "ok", f"{name}: {path} can be written")
+                yield from _crowded(application(), name)
             else:
                 yield DoctorFinding(
                     "targets", "fail", f"{name}: {place} is not writable", "Change its owner or mode.", True
@@ -460,13 +462,31 @@ def _taken(application: Application, settings: Any) -> Iterator[DoctorFinding]:
         yield DoctorFinding("targets", "warn", shown["sentence"], shown["command"])
 
 
+def _crowded(app: Any, name: str) -> Iterator[DoctorFinding]:
+    """Folders that cost too much to make anew with every version."""
+    from kfm.publish.targets.folder import crowded
+
+    for dataset_id, target in sorted(app.ledger.projected()):
+        head = app.ledger.head(dataset_id) if target == name else None
+        for folder, entries in crowded(head[1]) if head is not None else ():
+            yield DoctorFinding(
+                "targets",
+                "warn",
+                f"{name}: {dataset_id} has {entries:,} entries in {folder or 'one folder'}, which every "
+                "version with a change in it makes anew",
+                "Give its source a `path` with date folders, such as "
+                '"{window.start:%Y/%m/%d}/{name}"; new windows are placed by it.',
+            )
+
+
 def _fallen(app: Any, name: str) -> list[DoctorFinding]:
     """What this target was known to show, and does not show any more."""
+    from kfm.model.dataset_names import of_dataset
     from kfm.model.targets import takes, target_name
-    from kfm.runs.target_updates import fell
+    from kfm.runs.target_updates import has_fallen
 
     (target,) = (each for each in app.projections if each.name == name)
-    known = app.ledger.projected()
+    known, renames = app.ledger.projected(), app.ledger.change_reader().renames()
     (chosen,) = (each for each in app.settings.publish if target_name(each) == name)
     taken = {dataset.id for dataset in app.settings.datasets if takes(chosen, dataset)}
     heads = (head for head in app.ledger.heads() if (head.dataset_id, name) in known)
@@ -478,14 +498,15 @@ def _fallen(app: Any, name: str) -> list[DoctorFinding]:
             "kfm project",
         )
         for head in heads
-        if head.dataset_id in taken and fell(target, head)
+        if head.dataset_id in taken
+        and has_fallen(app.kernel, target, head, of_dataset(head.dataset_id, renames))
     ]
 
 
 def _buckets(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
     settings = loaded.settings
     asked = [
-        (target.name or target.kind, target.url or "", target.options)
+        (target.name or target.kind, target.url or "", client_options(target.options))
         for target in settings.publish
         if target.kind == "s3"
     ]

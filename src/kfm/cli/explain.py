@@ -66,9 +66,14 @@ def command(session: CommandSession, directory: str | None, what: str) -> None:
 
 def _health(place: Any, dataset_id: str) -> Any:
     from kfm.datasets.completeness import completeness_in
+    from kfm.nodd.dataset_registry import shipped_feed
 
     return completeness_in(
-        place.loaded, place.store, place.liveness.is_dead, schedules=partial(_schedules, place.loaded)
+        place.loaded,
+        place.store,
+        place.liveness.is_dead,
+        schedules=partial(_schedules, place.loaded),
+        shipped=shipped_feed,
     ).health(dataset_id)
 
 

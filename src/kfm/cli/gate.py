@@ -6,7 +6,7 @@ import os
 
 import click
 
-from kfm.cli.options import session_options
+from kfm.cli.options import CommandGroup, session_options
 from kfm.cli.output import one_line
 from kfm.cli.session import CommandSession
 from kfm.model.errors import UsageError
@@ -14,7 +14,7 @@ from kfm.model.errors import UsageError
 FIXTURES = "policies/fixtures.yaml"
 
 
-@click.group(name="gate")
+@click.group(name="gate", cls=CommandGroup)
 def command() -> None:
     """Test policies against fixtures."""
 

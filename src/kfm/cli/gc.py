@@ -1,9 +1,9 @@
-"""`kfm gc`: remove what no kept version needs."""
+"""`kfm gc`: remove what no kept version needs, and old rows of the ledger that no promise needs."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,12 @@ from kfm.cli.progress import Silent, watcher
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
 from kfm.model.quantities import counted, readable_size
+from kfm.model.records import Record
+from kfm.model.times import rfc3339
+
+if TYPE_CHECKING:
+    from kfm.model.retention import RetentionPlan
+    from kfm.runs.gc import Collection
 
 SHOWN_MAX = 20
 
@@ -23,60 +29,190 @@ SHOWN_MAX = 20
     "--grace", metavar="HOURS", type=click.FloatRange(0), help="Spare what is younger (default: 1)."
 )
 @click.option("--rationale", metavar="TEXT", help="Why; kept in the audit log. Required to remove.")
+@click.option(
+    "--digest", metavar="DIGEST", help="Refuse if the plan for old rows is not the one of this digest."
+)
+@click.option("--again", is_flag=True, help="Look again at old rows that an earlier pass has kept.")
 @session_options
 def command(
-    session: CommandSession, apply: bool, dry_run: bool, grace: float | None, rationale: str | None
+    session: CommandSession,
+    apply: bool,
+    dry_run: bool,
+    grace: float | None,
+    rationale: str | None,
+    digest: str | None,
+    again: bool,
 ) -> None:
-    """Show, or remove, stored bytes that no kept version needs.
+    """Show, or remove, what is not needed any more: stored bytes, published versions, old rows of the ledger.
 
     Kept are the last versions of each dataset (limits.versions_kept), everything staged since the oldest run
     in progress began, everything younger than the grace time, and everything that a commit of a branch or tag
     names. Commits that no branch or tag reaches go after seven days, or after --grace. Without --apply (or
-    --yes) nothing is removed: what would go is listed.
+    --yes) nothing is removed: what would go is listed. With it, versions that the ledger still keeps whole
+    are given trees first, while everything goes on; `kfm serve` does that, too. Then objects go, from a
+    folder or a bucket, in slices of half a minute for which runs wait; a run in progress comes first.
+
+    Rows of the ledger go where `retention.enabled` is set, once they are as old as `retention` says and no
+    promise needs them: keys, digests, the verdicts of windows and the audit log stay for ever. Histories are
+    sealed in the audit log before, so `kfm audit verify` stays sound. `kfm serve` does the same each hour.
     """
     apply = apply or session.yes
     if apply and dry_run:
         raise UsageError("Either --apply or --dry-run.")
     if apply and not (rationale or "").strip():
         raise RationaleRequired("Removing needs --rationale TEXT; without --apply it is only listed.")
-    grace_ms = None if grace is None else round(grace * 3_600_000)
+    if apply:
+        _convert(session)
+    found = _look(session, None if grace is None else round(grace * 3_600_000), again=again)
+    if digest is not None:
+        from kfm.model.retention import require_same
+
+        require_same(found.plan, digest)
+    removed = gone = None
+    if apply and found.is_garbage:
+        removed = _carry_out(session, found, rationale or "")
+    if apply and found.retires:
+        gone = _retire(session, rationale or "", again=again)
+    lines = [_told(removed)] if removed else listing(found.collection)
+    session.emit(
+        _document(found, removed, gone, apply=apply),
+        [*lines, *_retention_lines(found.plan, gone, enabled=found.enabled)],
+    )
+    _note(session, found, grace, apply=apply)
+
+
+class Findings(Record, frozen=True):
+    """What would go: files, and old rows."""
+
+    grace_ms: int | None
+    collection: Collection
+    plan: RetentionPlan
+    enabled: bool  # `retention.enabled`
+
+    @property
+    def is_garbage(self) -> bool:
+        return bool(_amounts(self.collection))
+
+    @property
+    def retires(self) -> bool:
+        return self.enabled and bool(self.plan.rows)
+
+
+def _look(session: CommandSession, grace_ms: int | None, *, again: bool) -> Findings:
     from kfm.runs import gc
+    from kfm.storage.retention import preview
 
     with session.app(read_only=True, bare=True) as app:
-        collection = gc.plan(app.kernel, app.local_objects, grace_ms)
-    found = bool(_amounts(collection))
-    removed = _carry_out(session, grace_ms, rationale or "") if apply and found else None
-    document = {
+        return Findings(
+            grace_ms=grace_ms,
+            collection=gc.plan(app.kernel, app.objects, grace_ms),
+            plan=preview(app.ledger, app.settings.retention, app.artifact_folders, again=again),
+            enabled=app.settings.retention.enabled,
+        )
+
+
+def _document(found: Findings, removed: Any, gone: Any, *, apply: bool) -> dict[str, Any]:
+    collection, plan = found.collection, found.plan
+    return {
         "dry_run": not apply,
         "objects": [{"sha256": one.sha256, "size": one.size} for one in collection.objects],
+        "has_more": collection.has_more,
         "leftovers": [{"name": one.name, "size": one.size} for one in collection.leftovers],
         "versions": list(collection.versions),
+        "shared": list(collection.shared),
+        "unreached": list(collection.unreached),
         "commits": collection.commits,
         "trees": collection.trees,
         "kept": collection.objects_kept,
         "size": collection.size,
         "removed": removed,
+        "retention": {
+            "enabled": found.enabled,
+            "digest": plan.digest,
+            "rows": plan.rows,
+            "bytes": plan.size,
+            "kinds": [_kind_document(one) for one in plan.kinds],
+            "gone": None if gone is None else [*gone.values()],
+        },
     }
-    session.emit(document, [_told(removed)] if removed else listing(collection))
-    if found and not apply:
+
+
+def _note(session: CommandSession, found: Findings, grace: float | None, *, apply: bool) -> None:
+    """What stays, why, and what to do next."""
+    for one in found.collection.unreached:
+        session.note(f"warning: {one.target} could not be looked at, so what is there stays: {one.reason}")
+    if found.collection.has_more:
+        session.note("there are more objects that can go: run it again after this")
+    if (found.is_garbage or found.retires) and not apply:
         spared = "" if grace is None else f" --grace {grace:g}"
         session.note(f"remove it with: kfm gc --apply{spared} --rationale TEXT")
+    if found.plan.rows and not found.enabled:
+        session.note("old rows stay: `retention.enabled` is not set")
 
 
-def _carry_out(session: CommandSession, grace_ms: int | None, rationale: str) -> Any:
+def _convert(session: CommandSession) -> None:
+    """Versions that are kept whole, from before they were trees."""
+    progress = watcher(is_tty=sys.stderr.isatty()) if session.output == "text" else Silent()
+    from kfm.runs.version_conversion import VersionConversion
+
+    with session.app(progress=progress, bare=True) as app:
+        VersionConversion(app.kernel).finish()
+
+
+def _carry_out(session: CommandSession, found: Findings, rationale: str) -> Any:
     progress = watcher(is_tty=sys.stderr.isatty()) if session.output == "text" else Silent()
     from kfm.runs import gc, purges
 
     with session.app(progress=progress, bare=True) as app:
         _, removed = gc.carry_out(
             app.kernel,
-            app.local_objects,
+            app.objects,
             actor=app.actor,
             rationale=app.loaded.discretion.said(rationale),
-            grace_ms=grace_ms,
+            grace_ms=found.grace_ms,
+            collection=found.collection,
         )
         purges.finish(app.kernel, again=True)
     return removed
+
+
+def _retire(session: CommandSession, rationale: str, *, again: bool) -> Any:
+    from kfm.model.errors import LockHeld
+    from kfm.runs.admission import held_by
+    from kfm.storage.retention import carry_out
+
+    with session.app(bare=True) as app:
+        made = app.retention_pass(app.loaded.discretion.said(rationale), again=again)
+        gone = carry_out(made)
+        if made.blocked_by is not None:
+            raise LockHeld(held_by(made.blocked_by))
+    return gone
+
+
+def _kind_document(one: Any) -> dict[str, Any]:
+    before = None if one.before_ms is None else rfc3339(one.before_ms)
+    return {"kind": one.kind, "before": before, "rows": one.rows, "bytes": one.bytes, "kept": one.kept}
+
+
+def _retention_lines(plan: Any, gone: Any, *, enabled: bool) -> list[str]:
+    """Old rows by kind, the largest first."""
+    if gone is not None:
+        parts = [f"{counted(one.rows, 'row')} of {one.kind}" for one in gone.values()]
+        size = readable_size(sum(one.bytes for one in gone.values()))
+        return [f"retired {', '.join(parts)}: {size}" if parts else "no old row of the ledger went"]
+    if not plan.rows:
+        return []
+    would = "would retire" if enabled else "would retire, if `retention.enabled` were set:"
+    lines = [
+        f"{would} {counted(plan.rows, 'row')} of the ledger: {readable_size(plan.size)}; plan {plan.digest}"
+    ]
+    for one in sorted(plan.kinds, key=lambda kind: -kind.bytes):
+        if one.rows:
+            before = rfc3339(one.before_ms)
+            lines.append(
+                f"  {one.kind}: {counted(one.rows, 'row')} from before {before}, {readable_size(one.bytes)}"
+            )
+    return lines
 
 
 def listing(collection: Any) -> list[str]:
@@ -92,12 +228,19 @@ def listing(collection: Any) -> list[str]:
     if len(largest) > SHOWN_MAX:
         lines.append(f"  … and {len(largest) - SHOWN_MAX} more")
     lines += [f"  {one.target}: {one.dataset_id} {one.name}" for one in collection.versions[:SHOWN_MAX]]
+    lines += [
+        f"  {one.target}: {one.dataset_id} {counted(one.count, 'object')} of old versions, "
+        f"{readable_size(one.size)}"
+        for one in collection.shared[:SHOWN_MAX]
+    ]
     return lines
 
 
 def _told(removed: Any) -> str:
     spared = f"; {counted(removed.spared, 'object')} needed again meanwhile" if removed.spared else ""
-    what = _sum(removed.objects, removed.leftovers, removed.versions, removed.commits, removed.trees)
+    what = _sum(
+        removed.objects, removed.leftovers, removed.versions, removed.commits, removed.trees, removed.shared
+    )
     return f"removed {what}: {readable_size(removed.size)}{spared}"
 
 
@@ -108,16 +251,18 @@ def _amounts(collection: Any) -> str:
         len(collection.versions),
         collection.commits,
         collection.trees,
+        sum(one.count for one in collection.shared),
     )
 
 
-def _sum(objects: int, leftovers: int, versions: int, commits: int, trees: int) -> str:
+def _sum(objects: int, leftovers: int, versions: int, commits: int, trees: int, shared: int) -> str:
     """Whatever there is of each; nothing, if there is nothing of any."""
-    if not (objects or leftovers or versions or commits or trees):
+    if not (objects or leftovers or versions or commits or trees or shared):
         return ""
+    theirs = f" with {counted(shared, 'object')} of theirs" if shared else ""
     summary = (
         f"{counted(objects, 'object')}, {counted(leftovers, 'leftover')} "
-        f"and {counted(versions, 'old version')} at targets"
+        f"and {counted(versions, 'old version')}{theirs} at targets"
     )
     if commits or trees:
         summary += (

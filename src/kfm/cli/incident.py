@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kfm.cli.options import session_options
+from kfm.cli.options import CommandGroup, session_options
 from kfm.cli.output import one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
@@ -18,8 +18,9 @@ from kfm.reports.incidents import (
     incident_care,
     incident_document,
     incident_next_step,
-    notification_document,
+    present_document,
     silence_document,
+    told_documents,
 )
 
 LIMIT_MAX = 10_000
@@ -27,7 +28,7 @@ SUBJECTS_SHOWN_MAX = 100
 SUBJECT_WORDS = {"overdue": "window", "approval-waiting": "request", "withdrawn": "target"}
 
 
-@click.group(name="incident")
+@click.group(name="incident", cls=CommandGroup)
 def command() -> None:
     """List, show, silence and close incidents."""
 
@@ -48,8 +49,8 @@ def list_incidents(session: CommandSession, everything: bool, limit: int) -> Non
     with session.app(read_only=True) as app:
         found = app.ledger.incidents(state=None if everything else "open", limit=limit + 1)
         silences = app.ledger.silences()
+        documents = [present_document(app.ledger, incident, silences) for incident in found[:limit]]
     more = len(found) > limit
-    documents = [incident_document(incident, silences) for incident in found[:limit]]
     rows = [
         (
             utc(each["opened_at"]).removesuffix(" UTC"),
@@ -81,13 +82,13 @@ def show_incident(session: CommandSession, wanted: str) -> None:
     with session.app(read_only=True) as app:
         incident = find_incident(app.ledger, wanted)
         subjects = app.ledger.incident_subjects(incident.cause, SUBJECTS_SHOWN_MAX)
-        told = app.ledger.hook_deliveries(incident.cause)
+        told = told_documents(app.ledger, incident)
         step = incident_next_step(app.ledger, incident)
-        silences = app.ledger.silences()
+        shown = present_document(app.ledger, incident, app.ledger.silences())
     document = {
-        "incident": incident_document(incident, silences),
+        "incident": shown,
         "subjects": subjects,
-        "told": [notification_document(one) for one in told],
+        "told": told,
         "next_step": step,
     }
     session.emit(document, _lines(document))

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import click
 
-from kfm.cli.options import directory_option, opened, session_options
+from kfm.cli.options import CommandGroup, directory_option, opened, session_options
 from kfm.cli.output import instant, one_line, table
 from kfm.cli.process import data
 from kfm.cli.session import CommandSession
 from kfm.model.errors import UsageError
 from kfm.model.quantities import counted, moment, visible_json
 from kfm.reports.lineage import event_document
-from kfm.reports.lookup import ACTIVITY, find_run_or_call, find_unit, is_wal_id, unit_of_activity
+from kfm.reports.lookup import (
+    ACTIVITY,
+    changes_in,
+    find_run_or_call,
+    find_unit,
+    is_wal_id,
+    only,
+    unit_of_activity,
+)
 from kfm.reports.pipeline_runs import find_pass
 
 PASS_MS = 60_000
 WAIT_STEP_MS = 1_000
 
 
-@click.group(name="lineage")
+@click.group(name="lineage", cls=CommandGroup)
 def command() -> None:
     """Show, deliver and count OpenLineage events; print provenance."""
 
@@ -38,8 +47,9 @@ def command() -> None:
 def show(session: CommandSession, run: str, raw: bool, directory: str | None) -> None:
     """Show the OpenLineage events of one run: each attempt of it and of its nodes.
 
-    RUN is the id of a run, of a pipeline run, or of a refused invocation, or the
-    beginning of one; or the id of a unit (wal_id) or of an attempt at one, whole. With --events the events
+    RUN is the id of a run, of a pipeline run, of a refused invocation, or of a change of a dataset (a
+    rollback, a withdrawal, a retirement, a lift), or the beginning of one; or the id of a unit (wal_id) or
+    of an attempt at one, whole. With --events the events
     themselves are printed, one on each line; with --json as one array.
     """
     unit = _unit(session, run, directory)
@@ -53,12 +63,13 @@ def show(session: CommandSession, run: str, raw: bool, directory: str | None) ->
     with opened(session, directory) as place:
         ledger = place.store
         about = _find(place, run)
-        call_id = getattr(about, "invocation_id", None)
-        messages = ledger.outbox_messages(call_id) if call_id else []
-        if not messages and about.run_id is not None:  # an invocation that was answered with a run
-            messages = ledger.outbox_messages(about.run_id)
+        own_id = getattr(about, "invocation_id", None) or getattr(about, "change_id", None)
+        run_id = getattr(about, "run_id", None)
+        messages = ledger.outbox_messages(own_id) if own_id else []
+        if not messages and run_id is not None:  # an invocation that was answered with a run
+            messages = ledger.outbox_messages(run_id)
         now_ms = ledger.now_ms()
-    subject = messages[0].subject if messages else about.run_id or call_id
+    subject = messages[0].subject if messages else run_id or own_id
     _show(session, str(subject), messages, now_ms, raw)
 
 
@@ -81,8 +92,9 @@ def _show(session: CommandSession, subject: str, messages: list[Any], now_ms: in
 def prov(session: CommandSession, run: str, internal: bool, directory: str | None) -> None:
     """Print the provenance of one run: PROV-O as JSON-LD, one document.
 
-    RUN is the id of a run, of a pipeline run, or of a refused invocation, or the
-    beginning of one; or the id of a unit (wal_id) or of an attempt at one, whole. The SHACL shapes that it
+    RUN is the id of a run, of a pipeline run, of a refused invocation, or of a change of a dataset (a
+    rollback, a withdrawal, a retirement, a lift), or the beginning of one; or the id of a unit (wal_id) or
+    of an attempt at one, whole. The SHACL shapes that it
     keeps to are in kfm/contracts/shapes/prov.ttl.
     """
     unit = _unit(session, run, directory)
@@ -104,7 +116,7 @@ def prov(session: CommandSession, run: str, internal: bool, directory: str | Non
     from kfm.runs.artifacts import provenance
 
     with session.app(read_only=True) as app:
-        wanted = getattr(about, "invocation_id", None) or about.run_id
+        wanted = getattr(about, "invocation_id", None) or getattr(about, "change_id", None) or about.run_id
         document = provenance(app, wanted, internal=internal)
     data().write(visible_json(document.decode()))
 
@@ -122,14 +134,17 @@ def _unit(session: CommandSession, wanted: str, directory: str | None) -> str | 
 
 
 def _find(place: Any, wanted: str) -> Any:
-    """A run, an invocation, or a pipeline run outside of a run."""
+    """A run, an invocation, a pipeline run outside of a run, or a change of a dataset."""
     try:
         return find_run_or_call(place.store, wanted)
     except UsageError as error:
-        try:
-            return find_pass(place.tables, wanted)
-        except UsageError:
-            raise error from None
+        for find in (
+            lambda: find_pass(place.tables, wanted),
+            lambda: only(wanted, [changes_in(place.store)], "`kfm dataset show ID` names them."),
+        ):
+            with suppress(UsageError):
+                return find()
+        raise error from None
 
 
 def _print_stored(bodies: list[str], output: str) -> None:
@@ -153,7 +168,7 @@ def _attempt_row(events: list[dict[str, Any]]) -> tuple[str, ...]:
     end = next((event for event in events if event["event_type"] != "START"), None)
     waiting = sum(event["delivered_at"] is None for event in events)
     what = {"call": "refused invocation", "run": "run", "pass": "pipeline run", "unit": "unit"}.get(
-        first["kind"], one_line(first["node"])
+        first["kind"], one_line(first["job"] if first["kind"] == "change" else first["node"])
     )
     return (
         str(first["attempt"]) if first["attempt"] else "-",

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from kfm.cli.options import log_option, session_options
+from kfm.cli.options import CommandGroup, log_option, session_options
 from kfm.cli.output import table
 from kfm.cli.reading_server import serve_readers
 from kfm.cli.session import CommandSession
@@ -22,7 +22,7 @@ from kfm.web.metrics import Scrape
 LISTEN = "127.0.0.1:9464"
 
 
-@click.group(name="metrics", invoke_without_command=True)
+@click.group(name="metrics", cls=CommandGroup, invoke_without_command=True)
 @click.option(
     "--listen",
     metavar="[HOST:PORT]",

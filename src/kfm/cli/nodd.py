@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 import msgspec
 
-from kfm.cli.options import StateChoice, past_ms, session_options
+from kfm.cli.options import CommandGroup, StateChoice, past_ms, session_options
 from kfm.cli.output import clipped, encode, instant, one_line, table, utc
 from kfm.cli.process import data
 from kfm.cli.progress import watched
@@ -34,7 +34,7 @@ SHOWN_MAX = 20
 UNITS_SHOWN_MAX = 100_000
 
 
-@click.group(name="nodd")
+@click.group(name="nodd", cls=CommandGroup)
 def command() -> None:
     """Read announcements of NOAA's open data; list their units."""
 
@@ -377,7 +377,7 @@ def _lines(row: dict[str, Any]) -> list[str]:
 # --- dead --------------------------------------------------------------------------
 
 
-@command.group(name="dead")
+@command.group(name="dead", cls=CommandGroup)
 def dead() -> None:
     """List, show and release messages that could not be taken in.
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from kfm.cli.output import FORMATS
 from kfm.cli.process import keep_data_apart, name_config
@@ -23,6 +24,19 @@ if TYPE_CHECKING:
 
 # What people say is kept for good, in every copy of the ledger: a reason is not the place for a log.
 _SAID_CHARS_MAX = {"rationale": 4000, "ticket": 200, "actor": 200}
+
+
+class CommandGroup(click.Group):
+    """A group whose help has the whole first sentence of each command: half of one teaches nothing."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [
+            (name, each.get_short_help_str(limit=1000)) for name, each in found if each and not each.hidden
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
 
 log_option = click.option(  # read by `kfm.cli.process` before the parser sees it
     "--log-format",
@@ -82,6 +96,7 @@ def session_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def wrapper(**options: Any) -> Any:
         _require_brief(options)
+        _require_values()
         output = "json" if options.pop("as_json") else options.pop("output", "text")
         options.pop("output", None)
         common = {name: options.pop(name) for name in CommandSession._fields if name in options}
@@ -110,6 +125,26 @@ def _require_brief(options: dict[str, Any]) -> None:
                 f"--{name} has {chars:,} characters; {limit:,} are kept.",
                 remedy="Say it in short, and name the place where the rest is.",
             )
+
+
+_NUMBER_MAX = 2**53 - 1  # what JSON, SQLite and PostgreSQL all hold
+
+
+def _require_values() -> None:
+    """Refuse an empty text where a name is meant: an unset variable of the shell must not mean everything.
+    And a number that no ledger can hold."""
+    context = click.get_current_context()
+    for each in context.command.params:
+        name = each.name or ""
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        given = context.params.get(name)
+        empty = given == "" or (isinstance(given, tuple) and "" in given)
+        called = each.opts[0] if isinstance(each, click.Option) else each.human_readable_name.strip("[]")
+        if empty and name not in _SAID_CHARS_MAX and each.default != "":
+            raise UsageError(f"{called} is empty.", remedy="Give it a value, or leave it out.")
+        if isinstance(given, int) and abs(given) > _NUMBER_MAX:
+            raise UsageError(f"{called} is too great a number.", remedy=f"At most {_NUMBER_MAX:,} is one.")
 
 
 _SPANS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -166,10 +201,7 @@ def _loaded(session: CommandSession, directory: str | None) -> Loaded | None:
     if directory is not None:
         if session.config is not None:
             raise UsageError("--directory and --config exclude each other.")
-        from kfm.config.loader import NAMES
-
-        paths = [os.path.join(directory, name) for name in NAMES]
-        found = next((path for path in paths if os.path.exists(path)), None)
+        found = config_in(directory)
         if found is None:
             return None
         session = session._replace(config=found)
@@ -179,3 +211,11 @@ def _loaded(session: CommandSession, directory: str | None) -> Loaded | None:
         if session.config is not None:
             raise
         return None
+
+
+def config_in(directory: str) -> str | None:
+    """The configuration of a folder, if it has one."""
+    from kfm.config.loader import NAMES
+
+    paths = [os.path.join(directory, name) for name in NAMES]
+    return next((path for path in paths if os.path.exists(path)), None)

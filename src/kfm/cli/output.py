@@ -18,6 +18,7 @@ instant = quantities.instant
 one_line = quantities.one_line
 short_id = quantities.short_id
 utc = quantities.utc
+between = quantities.between
 
 
 def message(text: str, level: Level = "info") -> None:
@@ -55,14 +56,6 @@ def encode(document: Any, output: str) -> str:
     data = msgspec.json.encode(document)
     text = (msgspec.json.format(data, indent=2) if output == "json" else data).decode()
     return quantities.visible_json(text) + "\n"
-
-
-def between(start: str, end: str) -> str:
-    """Two times of a document as a span; the seconds only where they matter."""
-    if start.startswith("0001-01-01T00:00:00") and end.startswith("9999-12-31T23:59:59"):
-        return quantities.NO_WINDOW_TEXT
-    cut = 16 if start[16:19] == end[16:19] == ":00" else 19
-    return f"{utc(start)[:cut]} … {utc(end)[:cut]} UTC"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from kfm.cli.errors import annotate
-from kfm.cli.options import directory_option, opened, session_options
+from kfm.cli.options import CommandGroup, config_in, directory_option, opened, session_options
 from kfm.cli.output import Level, clipped, duration, message, one_line, short_id
 from kfm.cli.process import data, keep_data_apart
 from kfm.cli.session import CommandSession
@@ -57,7 +57,7 @@ COLOURS = {"ran": 32, "partial": 33, "failed": 31, "blocked": 33, "would run": 3
 file_argument = click.argument("file", metavar="FILE[:NAME]")
 
 
-@click.group(name="pipeline")
+@click.group(name="pipeline", cls=CommandGroup)
 def command() -> None:
     """Run pipelines of plain functions: only what must run does.
 
@@ -455,7 +455,7 @@ def pass_document(
 @click.command()
 @click.argument("run", required=False)
 @click.option("--datasets", "of_datasets", is_flag=True, help="Draw datasets and sources, instead of a run.")
-@click.option("--svg", metavar="FILE", help="Draw it into this file, as SVG.")
+@click.option("--svg", metavar="FILE", help="Draw it into this file, as SVG; - is standard output.")
 @click.option(
     "--direction",
     type=click.Choice(("right", "down")),
@@ -479,15 +479,26 @@ def graph_command(
     reads from (←), with a sign (+ ran, = unchanged, ! failed, - blocked, ~ partial); of more than 300 nodes
     a summary by layer and the nodes at which something happened.
 
-    With --datasets: sources, datasets and what is made of what (* source, # dataset, > derived, ! stale).
+    With --datasets: sources, datasets and what is made of what (* source, # dataset, > derived, ! stale,
+    ‖ paused, † withdrawn or retired).
     """
-    if of_datasets == (run is not None):
+    if of_datasets and run is not None:
+        raise UsageError(
+            f"--datasets draws a configuration, and `{run[:40]}` names a pipeline run.",
+            remedy="Use one of them: `kfm graph last`, `kfm graph --datasets`.",
+        )
+    if svg == "-" and session.output != "text":
+        raise UsageError(
+            "A picture and JSON can't both be printed.",
+            remedy="Name a file with --svg FILE, or leave it out.",
+        )
+    if of_datasets:
+        _dataset_graph(session, directory, svg, direction)
+        return
+    if run is None:
         raise UsageError(
             "Name a pipeline run, or use --datasets.", remedy="`kfm graph last`, `kfm graph --datasets`."
         )
-    if run is None:
-        _dataset_graph(session, svg, direction)
-        return
     with opened(session, directory) as place:
         found = find_pass(place.tables, run)
         records = {each.dataset_id: each for each in place.tables.of_run(found.run_id)}
@@ -502,10 +513,21 @@ def graph_command(
         from kfm.pipelines.draw import picture
 
         direct: Any = direction
-        _write(svg, picture(cells, reads, title=title, description=summary, direction=direct))
+        drawn = picture(cells, reads, title=title, description=summary, direction=direct)
+        if _is_printed(session, svg, drawn):
+            return
     document = graph_document(found, cells, svg)
     lines = [one_line(title), one_line(summary), "", *(coloured(*each) for each in sketch(cells, reads))]
     session.emit(document, [f"{svg}: {summary}"] if svg is not None else lines, rows=document["nodes"])
+
+
+def _is_printed(session: CommandSession, svg: str, drawn: str) -> bool:
+    """Write a picture to its file, or to standard output."""
+    if svg == "-":
+        session.emit(None, drawn.splitlines())
+        return True
+    _write(svg, drawn)
+    return False
 
 
 def _summary(found: Any, cells: list[NodeCell]) -> str:
@@ -534,22 +556,28 @@ def _write(path: str, text: str) -> None:
             os.unlink(temporary)
 
 
-def _dataset_graph(session: CommandSession, svg: str | None, direction: str) -> None:
+def _dataset_graph(session: CommandSession, directory: str | None, svg: str | None, direction: str) -> None:
     """The datasets of a configuration, their sources, and what is made of what."""
-    from kfm.pipelines.draw import picture, sketch
+    if directory is not None:
+        if session.config is not None:
+            raise UsageError("--directory and --config exclude each other.")
+        found = config_in(directory)
+        if found is None:
+            raise UsageError(f"{directory} has no configuration.", remedy="Name a folder with a kfm.yml.")
+        session = session._replace(config=found)
+    from kfm.pipelines.draw import counted_word, picture, sketch
     from kfm.reports.derived import dataset_graph, dataset_graph_document
 
     with session.app(read_only=True) as app:
         cells, reads = dataset_graph(app.ledger, app.settings)
         title = f"datasets of environment {app.settings.environment}"
     words = _counted(cells)
-    summary = ", ".join(
-        counted(count, word) if word in ("source", "dataset") else f"{count} {word}"
-        for word, count in words.items()
-    )
+    summary = ", ".join(counted_word(word, count) for word, count in words.items())
     if svg is not None:
         direct: Any = direction
-        _write(svg, picture(cells, reads, title=title, description=summary, direction=direct))
+        drawn = picture(cells, reads, title=title, description=summary, direction=direct)
+        if _is_printed(session, svg, drawn):
+            return
     document = dataset_graph_document(cells, reads, svg)
     lines = [one_line(title), one_line(summary), "", *(coloured(*each) for each in sketch(cells, reads))]
     session.emit(document, [f"{svg}: {summary}"] if svg is not None else lines, rows=document["nodes"])

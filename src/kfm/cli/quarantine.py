@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kfm.cli.options import StateChoice, session_options
+from kfm.cli.options import CommandGroup, StateChoice, session_options
 from kfm.cli.output import one_line, short_id, table
 from kfm.cli.session import CommandSession
 from kfm.model.errors import Busy, KfmError, RationaleRequired, UsageError
@@ -24,7 +24,7 @@ LIMIT_MAX = 10_000
 NEEDS_APPROVAL = 3
 
 
-@click.group(name="quarantine")
+@click.group(name="quarantine", cls=CommandGroup)
 def command() -> None:
     """List, show and resume quarantined work; quarantine a unit."""
 
@@ -51,7 +51,10 @@ def list_held(
     """
     with session.app(read_only=True) as app:
         found = app.ledger.held(
-            state=None if everything else "held", kind=kind, dataset_id=dataset, limit=limit + 1
+            state=None if everything else "held",
+            kind=kind,
+            dataset_id=app.settings.dataset_id(dataset),
+            limit=limit + 1,
         )
         steps = [step_of_held(app.ledger, one, app.clock.now_ms(), app.settings) for one in found[:limit]]
     more = len(found) > limit

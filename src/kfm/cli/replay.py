@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from kfm.cli.options import session_options
+from kfm.cli.options import CommandGroup, session_options
 from kfm.cli.output import table
 from kfm.cli.replay_options import (
     names_units,
@@ -31,7 +31,7 @@ SELECTED_MAX = 100
 RECEIPTS_SHOWN = 50
 
 
-@click.group(name="replay")
+@click.group(name="replay", cls=CommandGroup)
 def command() -> None:
     """Replay units that failed, were quarantined, or have to be made anew.
 

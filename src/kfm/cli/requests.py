@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import click
 
-from kfm.cli.options import StateChoice, session_options
+from kfm.cli.options import CommandGroup, StateChoice, session_options
 from kfm.cli.output import PAGE, between, instant, matching, one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
@@ -25,7 +25,7 @@ _DETAILS = {"reason": "event", "sent_at_ms": "sent at"}
 _NOT_TOLD = ("window_end", "details", "outcome", "objects")  # or in a line of their own
 
 
-@click.group(name="requests")
+@click.group(name="requests", cls=CommandGroup)
 def command() -> None:
     """List, show and cancel requests of every trigger.
 

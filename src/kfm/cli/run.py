@@ -115,9 +115,9 @@ def asks_in_person(session: CommandSession, now: bool, rationale: str | None) ->
 def command(session: CommandSession, force: bool, missing: bool, **options: Any) -> int:
     """Bring sources up to date and publish what changed.
 
-    Without --source: every source that is not a member of a sync. One line is printed for each source:
-    published, unchanged, planned, refused, waiting, busy or failed. With several, the exit code is that of
-    the worst: 2, 4, 3, 1, 5, then 0.
+    Those that feed DATASET, or those of --source; without either every source that is not a member of a
+    sync. One line is printed for each source: published, unchanged, planned, refused, waiting, busy or
+    failed. With several, the exit code is that of the worst: 2, 4, 3, 1, 5, then 0.
 
     A failed run is tried again by itself. Asked for before that time, a person at a terminal starts it at
     once; a machine (cron, CI, no terminal) waits: exit 5, unless --now --rationale TEXT says that a person
@@ -134,10 +134,10 @@ def command(session: CommandSession, force: bool, missing: bool, **options: Any)
 
         by_person = asks_in_person(session, options.pop("now"), options["rationale"])
         return run_missing(session, options, by_person=by_person)
-    selecting = {name: options.pop(name) for name in ("dataset", "start", "end", "states", "digest")}
+    selecting = {name: options.pop(name) for name in ("start", "end", "states", "digest")}
     if any(selecting.values()):
         raise UsageError(
-            "DATASET, --from, --to, --state and --digest go with --missing.",
+            "--from, --to, --state and --digest go with --missing.",
             remedy="Name sources with --source, and a window with --window.",
         )
     if force:
@@ -148,6 +148,7 @@ def command(session: CommandSession, force: bool, missing: bool, **options: Any)
     progress = watched(session)
     with session.app(read_only=options["dry_run"], progress=progress) as app:
         requests = make_requests(app, force=force, by_person=by_person, **options)
+        requests = without_retired(session, app, requests, options)
         lineup = Lineup(app.settings, [request.source_id for request in requests])
         reports, code = attempt_all(
             session, app, requests, progress, lambda report: show_report(session, lineup, report)
@@ -254,6 +255,8 @@ def make_requests(app: Any, **options: Any) -> list[Any]:
     from kfm.runs.kernel import RunRequest
 
     settings, sources, window = app.settings, options["sources"], options["window"]
+    if options.get("dataset"):
+        sources = sources_feeding(settings, options["dataset"], sources)
     if options.get("plan"):
         sources, window = planned(options["plan"], sources, window)
     chosen = choose(settings, sources)
@@ -278,6 +281,51 @@ def make_requests(app: Any, **options: Any) -> list[Any]:
         )
         for source_id in chosen
     ]
+
+
+def without_retired(
+    session: CommandSession, app: Any, requests: list[Any], options: dict[str, Any]
+) -> list[Any]:
+    """Who names no source means those that can run: a retired dataset is passed over, with a word."""
+    if options["sources"] or options.get("dataset") or options.get("plan"):
+        return requests
+    from kfm.model.dataset_changes import active
+
+    retired = {one.dataset_id for one in active(app.ledger.change_reader().withdrawals()) if one.retires}
+    over = [one for one in requests if app.settings.source(one.source_id).dataset in retired]
+    for one in over:
+        name = app.settings.source(one.source_id).dataset
+        session.note(
+            f"source {one.source_id} is passed over: dataset {name} is retired; both can be taken out of the "
+            "configuration"
+        )
+    return [one for one in requests if one not in over]
+
+
+def sources_feeding(settings: Any, dataset: str, sources: Sequence[str]) -> tuple[str, ...]:
+    """The sources of a dataset, members of a sync left out."""
+    from kfm.cli.coverage import require_dataset, sources_of
+
+    if sources:
+        raise UsageError("Name a dataset, or sources with --source, not both.")
+    known = settings.declared(settings.dataset_id(dataset)) is not None
+    if not known and settings.source_named(dataset) is not None:
+        raise UsageError(
+            f"`{dataset[:64]}` is a source, and no dataset.", remedy=f"`kfm run --source {dataset}`."
+        )
+    dataset = require_dataset(settings, dataset)
+    if not known:
+        raise UsageError(
+            f"{dataset} is a feed: its objects are announced, nothing can be asked for.",
+            remedy=f"`kfm coverage {dataset}` ends with the `kfm nodd reconcile` that lists what was not "
+            "announced; with --open it is taken in.",
+        )
+    found = tuple(one.id for one in sources_of(settings, dataset))
+    if not found:
+        raise UsageError(
+            f"The dataset {dataset} has no source.", remedy="Add one under `sources:`, or name another."
+        )
+    return found
 
 
 def choose(settings: Any, wanted: Sequence[str]) -> list[str]:
@@ -340,7 +388,11 @@ def require_window(spec: str, sources: Sequence[Any], now_ms: int) -> None:
         try:
             window = asked_window(spec, source.window, source.time_zone, now_ms)
         except WindowError as error:
-            raise WindowError(error.detail, remedy=_meant(spec, now_ms) or error.own_remedy) from None
+            # A window that is well written can't be what was meant to be written otherwise.
+            remedy = (
+                error.own_remedy if _is_window(spec, now_ms) else _meant(spec, now_ms) or error.own_remedy
+            )
+            raise WindowError(error.detail, remedy=remedy) from None
         if window.start_ms > now_ms:
             raise WindowError(
                 f"{spec} begins in the future, at {moment(window.start_ms)}: nothing is there yet.",
@@ -366,11 +418,11 @@ def _meant(spec: str, now_ms: int) -> str | None:
     if length:
         time = "T" if length[2] in "hHmM" else ""
         written = f"P{time}{length[1]}{length[2].upper()}"
-        return f"A length is written as --window {written}." if _is_length(written, now_ms) else LENGTHS
+        return f"A length is written as --window {written}." if _is_window(written, now_ms) else LENGTHS
     return None
 
 
-def _is_length(spec: str, now_ms: int) -> bool:
+def _is_window(spec: str, now_ms: int) -> bool:
     from kfm.model.windows import resolve_window
 
     try:

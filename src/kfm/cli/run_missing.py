@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from kfm.cli.coverage import require_dataset, sources_of, span_of
-from kfm.cli.output import clipped, instant, one_line, table
+from kfm.cli.coverage import span_of
+from kfm.cli.output import clipped, instant, table
 from kfm.cli.session import CommandSession
 from kfm.model.completeness import ASKED_FOR
 from kfm.model.errors import UsageError
-from kfm.model.quantities import counted, moment
+from kfm.model.quantities import counted, span
 from kfm.reports.runs import word_of_request
 
 STATES = (*ASKED_FOR, "empty")
-NEEDS_APPROVAL = 3
 LISTED_MAX = 200
 
 
@@ -23,40 +22,41 @@ def run_missing(session: CommandSession, options: dict[str, Any], *, by_person: 
     for name, option in (("window", "--window"), ("plan", "--plan"), ("correction", "--correction")):
         if options.get(name):
             raise UsageError(f"--missing chooses windows by itself: leave {option} out.")
-    from kfm.service.missing_windows import ask_for_missing, plan_missing, require_same
+    from kfm.service.missing_windows import ask_for_missing, plan_missing, require_same, take_up
 
     with session.app(read_only=bool(options["dry_run"])) as app:
         chosen = _chosen(app, options["dataset"], options["sources"])
-        span = span_of(app, options["dataset"], options["start"], options["end"])
+        bounds = span_of(app, options["dataset"], options["start"], options["end"])
         states = options["states"] or ASKED_FOR
-        plan = plan_missing(app, chosen, states, *span)
+        plan = plan_missing(app, chosen, states, *bounds)
         if options["digest"]:
             require_same(plan, options["digest"])
         _show(session, plan)
         if options["dry_run"] or not plan.windows or not _wanted(session, plan, options["digest"]):
             return _ended(session, plan, [], [], 0)
-        require_same(plan_missing(app, chosen, states, *span), plan.digest)
-        asked, approvals = ask_for_missing(
-            app,
-            plan,
-            rationale=options["rationale"],
-            ticket=options["ticket"],
-            claimed_actor=options["actor"],
-            by_person=by_person or session.yes,
-        )
-        session.note(f"{counted(len(asked), 'window')} asked for; the requests are kept: `kfm requests list`")
-        return _worked_off(session, app, plan, asked, approvals)
+        require_same(plan_missing(app, chosen, states, *bounds), plan.digest)
+        said = {
+            "rationale": options["rationale"],
+            "ticket": options["ticket"],
+            "claimed_actor": options["actor"],
+        }
+        asked = ask_for_missing(app, plan, **said, by_person=by_person or session.yes)
+        if asked:
+            session.note(
+                f"{counted(len(asked), 'window')} asked for; the requests are kept: `kfm requests list`"
+            )
+        taken = take_up(app, plan)
+        if taken:
+            session.note(f"{counted(len(taken), 'request')} that waited taken up")
+        return _worked_off(session, app, plan, [*asked, *taken], said)
 
 
 def _chosen(app: Any, dataset: str | None, sources: Sequence[str]) -> list[str]:
-    from kfm.cli.run import choose
+    from kfm.cli.run import choose, sources_feeding
 
     if dataset is None:
         return choose(app.settings, sources)
-    if sources:
-        raise UsageError("Name a dataset, or sources with --source, not both.")
-    require_dataset(app.settings, dataset)
-    return [source.id for source in sources_of(app.settings, dataset)]
+    return list(sources_feeding(app.settings, dataset, sources))
 
 
 def _wanted(session: CommandSession, plan: Any, digest: str | None) -> bool:
@@ -74,29 +74,34 @@ def _show(session: CommandSession, plan: Any) -> None:
         return
     rows = [
         (
-            f"{moment(one.start_ms)[:16]} … {moment(one.end_ms)[:16]}",
+            span(one.start_ms, one.end_ms).removesuffix(" UTC"),
             one.source_id,
             one.state,
             clipped(one.reason or one.why),
         )
         for one in plan.windows[:LISTED_MAX]
     ]
-    lines = table(("WINDOW (UTC)", "SOURCE", "STATE", "WHY"), rows) if rows else ["no window is missing"]
+    lines = table(("WINDOW (UTC)", "SOURCE", "STATE", "WHY"), rows) if rows else [_none(plan)]
     if len(plan.windows) > LISTED_MAX:
         lines.append(f"… and {len(plan.windows) - LISTED_MAX} more")
     lines += [
-        f"skipped  {one.source_id}  {moment(one.start_ms)[:16]} … {moment(one.end_ms)[:16]}: {one.reason}"
+        f"skipped  {one.source_id}  {span(one.start_ms, one.end_ms)}: {one.reason}"
         for one in plan.skipped[:LISTED_MAX]
     ]
+    lines += [f"blocked  {one.sentence}: `{one.command}`" for one in plan.blockers]
     if plan.windows:
-        approve = sum(one.action == "approve" for one in plan.windows)
-        needs = f", {approve} of them with another person's approval" if approve else ""
+        held = sum(one.held_id is not None for one in plan.windows)
+        needs = f", {held} of them with a second person unless upstream has changed" if held else ""
         lines += ["", f"{counted(len(plan.windows), 'window')}{needs}; list {plan.digest}"]
     session.emit(None, lines)
 
 
+def _none(plan: Any) -> str:
+    return "no window is missing" if not plan.skipped else "nothing to ask for: what is open is under way"
+
+
 def _worked_off(
-    session: CommandSession, app: Any, plan: Any, asked: Sequence[Any], approvals: Sequence[Any]
+    session: CommandSession, app: Any, plan: Any, asked: Sequence[Any], said: dict[str, Any]
 ) -> int:
     from kfm.cli.run import hand_over, worst
     from kfm.service.overdue import mark_overdue
@@ -109,28 +114,46 @@ def _worked_off(
         ended[request.request_id] = request
         codes.append(1 if in_vain else {"failed": 1, "refused": 3}.get(request.outcome or "", 0))
         word = word_of_request(app.ledger, request)
-        span = f"{moment(request.window_start_ms)[:16]} … {moment(request.window_end_ms)[:16]}"
+        window = span(request.window_start_ms, request.window_end_ms)
         place = f"{len(ended)}/{len(asked)}"
         session.note(
-            f"{place}  {word}  {request.source_id}  {span}  {clipped(request.reason or '')}".rstrip()
+            f"{place}  {word}  {request.source_id}  {window}  {clipped(request.reason or '')}".rstrip()
         )
 
     if asked:
         work_off(app, list(asked), told)
-    for one in plan.windows:
-        if one.action == "approve":
-            codes.append(NEEDS_APPROVAL)
-            session.note(
-                f"needs a second person  {one.source_id}  {moment(one.start_ms)[:16]}: {one_line(one.reason)}"
-            )
-    for one in approvals:
-        session.note(f"requested  {one.request_id}: another person has to approve it")
+    approvals = _released(session, app, plan, ended.values(), said)
     now = [ended.get(one.request_id, one) for one in asked]
     _tell_states(session, app, asked)
     code = _ended(session, plan, now, approvals, worst(codes))
     mark_overdue(app)
     hand_over(session, app, ())
     return code
+
+
+def _released(
+    session: CommandSession, app: Any, plan: Any, ended: Iterable[Any], said: dict[str, Any]
+) -> list[Any]:
+    """Ask a second person about what is still quarantined: upstream was found unchanged."""
+    from kfm.service.missing_windows import ask_for_releases
+
+    refused = {
+        (one.source_id, one.window_start_ms, one.window_end_ms) for one in ended if one.outcome == "refused"
+    }
+    held = [
+        one
+        for one in plan.windows
+        if one.held_id is not None and (one.source_id, one.start_ms, one.end_ms) in refused
+    ]
+    for one in held:
+        window = span(one.start_ms, one.end_ms)
+        session.note(f"needs a second person  {one.source_id}  {window}: {one.reason}")
+    approvals = ask_for_releases(app, held, **said)
+    for one in approvals:
+        session.note(f"requested  {one.request_id}: another person has to approve it")
+    if held and not said["rationale"]:
+        session.note("with --rationale TEXT their releases are requested")
+    return approvals
 
 
 def _tell_states(session: CommandSession, app: Any, asked: Sequence[Any]) -> None:
@@ -178,7 +201,8 @@ def _ended(
                 "made_at": instant(plan.made_at_ms),
                 "windows": documents,
                 "skipped": [document(one) for one in plan.skipped],
-                "asked_for": len(asked),
+                "blocked_by": [{"sentence": one.sentence, "command": one.command} for one in plan.blockers],
+                "asked_for": sum(one.action == "ask" for one in plan.windows) if asked else 0,
                 "approvals": [one.request_id for one in approvals],
                 "exit_code": code,
             },

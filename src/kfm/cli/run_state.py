@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from kfm.cli.options import StateChoice, directory_option, opened, session_options
+from kfm.cli.options import CommandGroup, StateChoice, directory_option, opened, session_options
 from kfm.cli.output import duration, one_line, short_id, table
 from kfm.cli.pipeline import counted_words
 from kfm.cli.session import CommandSession
@@ -22,7 +22,7 @@ LIMIT_MAX = 10_000
 NAMED_MAX = 5
 
 
-@click.group(name="run-state")
+@click.group(name="run-state", cls=CommandGroup)
 def command() -> None:
     """Show the records of pipelines: pipeline runs, their nodes, and a node's history.
 

@@ -60,7 +60,7 @@ def command(
     if invocations and (to is None or status is not None):
         raise UsageError("--invocations goes with --export FILE, and without --status.")
     with session.app(read_only=True) as app:
-        source = app.settings.source_id(source)
+        source, dataset = app.settings.source_id(source), app.settings.dataset_id(dataset)
         if to is not None and invocations:
             from kfm.pipelines.record_export import export_invocations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from kfm.cli.options import session_options
+from kfm.cli.options import CommandGroup, session_options
 from kfm.cli.output import between, clipped, instant, one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
@@ -39,7 +39,7 @@ def _who(function: Any) -> Any:
     return function
 
 
-@click.group(name="schedule")
+@click.group(name="schedule", cls=CommandGroup)
 def command() -> None:
     """Show, pause and backfill schedules; export them for other schedulers.
 

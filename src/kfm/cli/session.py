@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,12 +11,13 @@ from kfm.cli import process
 from kfm.cli.output import Level, encode, message
 from kfm.cli.signals import masked
 from kfm.model.errors import UsageError
+from kfm.model.patterns import late
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
 
 
-_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+_STYLE = late(r"\x1b\[[0-9;]*m")
 
 
 class CommandSession(NamedTuple):

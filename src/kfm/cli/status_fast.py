@@ -61,6 +61,7 @@ def render(document: dict[str, Any], words: dict[str, str]) -> list[str]:
         lines += ["", *table(("DATASET", "HEALTH", "VERSION", "PROMOTED", "LAST RUN", "RUN ID"), datasets)]
     for title, rows in (
         ("to be withdrawn", _withdraw_rows(document)),
+        ("withdrawn, and not gone yet", _still_shown_rows(document)),
         ("needs attention", _attention_rows(document)),
         ("running", _running_rows(document)),
         ("locks", _lock_rows(document)),
@@ -86,7 +87,7 @@ def _dataset_rows(document: dict[str, Any], words: dict[str, str]) -> list[tuple
         last = dataset["last_run"]
         rows.append(
             (
-                dataset["dataset_id"],
+                dataset["name"],
                 dataset["health"]["state"],
                 str(dataset["version"] or "-"),
                 utc(dataset["promoted_at"]) if dataset["promoted_at"] else "-",
@@ -99,6 +100,10 @@ def _dataset_rows(document: dict[str, Any], words: dict[str, str]) -> list[tuple
 
 def _withdraw_rows(document: dict[str, Any]) -> list[str]:
     return [f"  {one['dataset_id']}: {one['why']}: `{one['command']}`" for one in document["to_withdraw"]]
+
+
+def _still_shown_rows(document: dict[str, Any]) -> list[str]:
+    return [f"  {one['sentence']}: `{one['command']}`" for one in document["still_shown"]]
 
 
 def _unit_rows(document: dict[str, Any]) -> list[str]:

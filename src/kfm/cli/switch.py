@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kfm.cli.options import session_options
+from kfm.cli.options import CommandGroup, session_options
 from kfm.cli.output import one_line, table
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
@@ -20,7 +20,7 @@ MEANING = {
 }
 
 
-@click.group(name="switch")
+@click.group(name="switch", cls=CommandGroup)
 def command() -> None:
     """Set and list kill switches."""
 
@@ -71,6 +71,7 @@ def _scope(app: Any, options: dict[str, Any]) -> str:
     kind, name = named[0], options[named[0]]
     if kind == "replays" and name == "all":
         return "replays:all"
+    name = name if kind == "domain" else app.settings.dataset_id(name)
     known = sorted({d.domain if kind == "domain" else d.id for d in app.settings.datasets})
     if name not in known and kind != "domain":
         known = sorted({*known, *_announced(app)})

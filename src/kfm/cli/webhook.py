@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from kfm.cli.options import session_options
+from kfm.cli.options import CommandGroup, session_options
 from kfm.cli.session import CommandSession
 from kfm.model.errors import BackendUnavailable, ConfigNotFound, UpstreamUnavailable, UsageError
 from kfm.model.webhooks import SECRET_BYTES, secret_text
@@ -68,7 +68,7 @@ def post(url: str, headers: dict[str, str], body: bytes) -> SentWebhook:
         ) from None
 
 
-@click.group(name="webhook")
+@click.group(name="webhook", cls=CommandGroup)
 def command() -> None:
     """Make secrets for webhooks; sign and send one, as a sender would.
 

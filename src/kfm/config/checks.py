@@ -33,7 +33,7 @@ from kfm.config.section_checks import (
 )
 from kfm.model.addresses import allow_problem
 from kfm.model.breaker import PROVIDER_CHARS_MAX, is_provider_name
-from kfm.model.bucket_options import option_problems
+from kfm.model.bucket_options import client_options, latest_problem, option_problems
 from kfm.model.energy import FIGURE_MIN, FIGURES_MAX
 from kfm.model.errors import ConfigError, WindowError
 from kfm.model.incidents import SEVERITY
@@ -47,9 +47,11 @@ from kfm.model.settings import (
     Target,
     own_places,
     takes_in,
+    with_datasets_identified,
 )
 from kfm.model.windows import NO_WINDOW, parse_duration
 
+DAYS_MAX = 36_500  # of retention: a century
 BAD_CHARACTERS = f"has characters that are not allowed: {NAME_RULE}"
 _PIPELINE = re.compile(r"[^:]+\.(?:py|mjs):[A-Za-z_]\w*")  # .mjs: run by the Node.js twin
 
@@ -85,7 +87,7 @@ def check(document: Document, settings: Settings) -> None:
         *_datasets(settings),
         *_sources(settings),
         *_sync(settings),
-        *derived_problems(settings),
+        *derived_problems(with_datasets_identified(settings)),
         *_own_output(document, settings),
         *_targets(settings),
         *_bucket_options(settings),
@@ -137,18 +139,22 @@ def _names(settings: Settings) -> Iterator[Problem]:
 
 
 def _former_names(settings: Settings) -> Iterator[Problem]:
-    """A name stands for one source, now and before."""
-    owners = {source.id.casefold(): source.id for source in settings.sources}
-    for index, source in enumerate(settings.sources):
-        for position, name in enumerate(source.formerly):
-            path = f"sources[{index}].formerly[{position}]"
-            owner = owners.setdefault(name.casefold(), f"{source.id}, formerly")
-            if not ID.fullmatch(name):
-                yield path, f"the former id `{name[:40]}` {BAD_CHARACTERS}"
-            elif owner == source.id:
-                yield path, f"`{name}` is the id of source `{source.id}` now; leave it out of `formerly`"
-            elif owner != f"{source.id}, formerly" or name in source.formerly[:position]:
-                yield path, f"source `{source.id}` can't have been `{name}`: that name is used twice"
+    """A name stands for one source, and for one dataset, now and before."""
+    groups: dict[str, tuple[Any, ...]] = {"sources": settings.sources, "datasets": settings.datasets}
+    for group, things in groups.items():
+        word, owners = group.removesuffix("s"), {one.id.casefold(): one.id for one in things}
+        for index, one in enumerate(things):
+            for position, name in enumerate(one.formerly):
+                path = f"{group}[{index}].formerly[{position}]"
+                owner = owners.setdefault(name.casefold(), f"{one.id}, formerly")
+                if not ID.fullmatch(name):
+                    yield path, f"the former id `{name[:40]}` {BAD_CHARACTERS}"
+                elif owner == one.id and position == 0 and len(one.formerly) > 1:
+                    continue  # it has its first name again
+                elif owner == one.id:
+                    yield path, f"`{name}` is the id of {word} `{one.id}` now; leave it out of `formerly`"
+                elif owner != f"{one.id}, formerly" or name in one.formerly[:position]:
+                    yield path, f"{word} `{one.id}` can't have been `{name}`: that name is used twice"
 
 
 def _datasets(settings: Settings) -> Iterator[Problem]:
@@ -172,7 +178,7 @@ def _datasets(settings: Settings) -> Iterator[Problem]:
 
 
 def _sources(settings: Settings) -> Iterator[Problem]:
-    datasets = [dataset.id for dataset in settings.datasets]
+    datasets = [name for dataset in settings.datasets for name in dataset.names]
     for index, source in enumerate(settings.sources):
         path = f"sources[{index}]"
         if source.dataset not in datasets:
@@ -465,7 +471,7 @@ def _targets(settings: Settings) -> Iterator[Problem]:
 
 def _taken(settings: Settings, target: Target, path: str) -> Iterator[Problem]:
     """Ids and levels that contradict the datasets that are there."""
-    known = {dataset.id: dataset for dataset in settings.datasets}
+    known = {name: dataset for dataset in settings.datasets for name in dataset.names}
     for field in ("datasets", "care"):
         if getattr(target, field) == ():
             yield (
@@ -505,6 +511,8 @@ def _target(target: Target, path: str) -> Iterator[Problem]:
         yield path, f"a target of kind `{target.kind}` needs `{needed}`"
     if target.kind == "s3" and target.url and not target.url.startswith("s3://"):
         yield f"{path}.url", "`url` must begin with `s3://` and name a place"
+    if target.kind == "s3" and (problem := latest_problem(target.options)):
+        yield f"{path}.options.latest", problem
     if target.kind in CATALOGUES:
         if target.url and not is_web_address(target.url):
             yield f"{path}.url", "`url` must begin with `http://` or `https://` and name a place"
@@ -528,7 +536,11 @@ def _bucket_options(settings: Settings) -> Iterator[Problem]:
         if source.kind == "bucket"
     ]
     given += [
-        (f"publish[{index}].options", target.url, target.options)
+        (
+            f"publish[{index}].options",
+            target.url,
+            client_options(target.options),
+        )
         for index, target in enumerate(settings.publish)
         if target.kind == "s3"
     ]
@@ -546,7 +558,10 @@ def _bucket_options(settings: Settings) -> Iterator[Problem]:
 def _freezes(settings: Settings) -> Iterator[Problem]:
     from kfm.model.gates import freeze_span_ms
 
-    known = {"datasets": [d.id for d in settings.datasets], "domains": [d.domain for d in settings.datasets]}
+    known = {
+        "datasets": [name for d in settings.datasets for name in d.names],
+        "domains": [d.domain for d in settings.datasets],
+    }
     for index, freeze in enumerate(settings.freezes):
         path = f"freezes[{index}]"
         try:
@@ -565,6 +580,10 @@ def _numbers(settings: Settings) -> Iterator[Problem]:
     for field in settings.limits.__struct_fields__:
         if getattr(settings.limits, field) < 1:
             yield f"limits.{field}", f"`{field}` must be at least 1"
+    for field in settings.retention.__struct_fields__:
+        days = getattr(settings.retention, field)
+        if field != "enabled" and days is not None and not 1 <= days <= DAYS_MAX:
+            yield f"retention.{field}", f"`{field}` must be from 1 to {DAYS_MAX}; leave it empty for ever"
     lease = settings.lease
     if not 1 <= lease.seconds <= 86_400:
         yield "lease.seconds", "`seconds` must be from 1 to 86400"
@@ -598,6 +617,9 @@ def _evidence(settings: Settings) -> Iterator[Problem]:
     for path, value in (("lineage.url", settings.lineage.url), ("telemetry.otlp", settings.telemetry.otlp)):
         if value is not None:
             yield from _address(value, "url", path)
+    for field in ("rotate_bytes", "rotate_hours"):
+        if getattr(settings.lineage, field) < 0:
+            yield f"lineage.{field}", f"`{field}` must not be negative; 0 is never"
     for path, value in (("lineage.path", settings.lineage.path), ("audit.anchors", settings.audit.anchors)):
         if value is not None and not value.strip():
             yield path, f"`{path.rpartition('.')[2]}` must not be empty"
@@ -637,7 +659,7 @@ def hook_problems(settings: Settings) -> Iterator[Problem]:
 
 
 def _hook_scope(settings: Settings, hook: Hook, path: str) -> Iterator[Problem]:
-    known = [dataset.id for dataset in settings.datasets]
+    known = [name for dataset in settings.datasets for name in dataset.names]
     for dataset in hook.datasets:
         if dataset not in known and not settings.ingest.queues:  # announced datasets need no declaration
             hint = did_you_mean(dataset, known)

@@ -7,7 +7,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -60,6 +60,7 @@ class Loaded:
         reread: Callable[[bytes], Settings] | None = None,
         *,
         is_file: bool = True,
+        cache: str | None = None,
     ) -> None:
         self.written = settings  # as the file has it
         self.settings = identified(settings)
@@ -68,6 +69,8 @@ class Loaded:
         self.name = name
         self.folder = path.rpartition("/")[0] or "/"
         self.lines = lines
+        self.data = data  # the file's bytes, which the settings were made of
+        self.cache = cache  # the folder of what is remembered of files; None: nothing is
         self._said = said
         self._newest = (data, self.settings)
         self._reread = reread
@@ -191,7 +194,7 @@ def load(
 
     parsed, lines = _parsed(name, absolute, data, folder)
     settings, said = _overridden(parsed, overrides, environ)
-    loaded = Loaded(settings, absolute, name, lines, said, data, reread)
+    loaded = Loaded(settings, absolute, name, lines, said, data, reread, cache=folder)
     _require_files(loaded, lines)
     return loaded
 
@@ -229,7 +232,7 @@ def _read(name: str) -> bytes:
 
 def _parsed(name: str, absolute: str, data: bytes, folder: str | None) -> tuple[Settings, dict[str, int]]:
 
-    entry = recall(folder, absolute, data) if folder else None
+    entry = recall(folder, CachedConfig, absolute, data)
     if entry is not None:
         return entry.settings, entry.lines
     from kfm.config.checks import check
@@ -241,8 +244,7 @@ def _parsed(name: str, absolute: str, data: bytes, folder: str | None) -> tuple[
     settings = to_settings(document)
     check(document, settings)
     settings = with_declared_licences(settings)
-    if folder:
-        remember(folder, absolute, data, settings, document.lines)
+    remember(folder, CachedConfig(__version__, absolute, data, settings, document.lines))
     return settings, document.lines
 
 
@@ -295,10 +297,10 @@ def _override(settings: Settings, field: str, text: str, origin: str) -> Setting
     holder = getattr(settings, group) if group else settings
     kind = type(holder).__annotations__[leaf]
     try:
-        value: Any = msgspec.convert(text, _TYPES[str(kind)], strict=False)
+        value: Any = msgspec.convert(text, _TYPES[kind], strict=False)
         changed: Any = msgspec.structs.replace(holder, **{leaf: value})
     except msgspec.ValidationError:
-        wanted = "a whole number" if kind == "int" else "a number"
+        wanted = "a whole number" if kind is int else "a number"
         raise ConfigError(f"{origin}: `{leaf}` must be {wanted}, not `{text[:40]}`") from None
     settings = msgspec.structs.replace(settings, **{group: changed}) if group else changed
     problem = value_problem(settings, field)
@@ -307,7 +309,7 @@ def _override(settings: Settings, field: str, text: str, origin: str) -> Setting
     return settings
 
 
-_TYPES: dict[str, type] = {"str": str, "str | None": str, "int": int, "float": float, "float | None": float}
+_TYPES: dict[Any, type] = {str: str, str | None: str, int: int, float: float, float | None: float}
 
 
 def _require_files(loaded: Loaded, lines: dict[str, int]) -> None:
@@ -468,25 +470,34 @@ def _why(error: OSError | ValueError) -> str:
 ENTRY_BYTES_MAX = 8 * 1024 * 1024
 
 
-class CachedConfig(msgspec.Struct, frozen=True):
-    """A file that was read, shaped and checked without complaint."""
+class CachedFile(msgspec.Struct, frozen=True):
+    """What was made of a file that was read, shaped and checked without complaint."""
 
     kfm_version: str
     path: str
-    source: bytes
+    source: bytes  # all that it was made of
+
+
+class CachedConfig(CachedFile, frozen=True):
     settings: Settings
     lines: dict[str, int]
 
 
-def _place(folder: str, path: str) -> str:
+Cached = TypeVar("Cached", bound=CachedFile)
+
+
+def _place(folder: str, kind: type[CachedFile], path: str) -> str:
     # One entry a file, so that the cache does not grow with every edit.
-    return f"{folder}/config-{crc32(path.encode('utf-8', 'surrogateescape')):08x}.json"
+    name = kind.__name__.removeprefix("Cached").lower()
+    return f"{folder}/{name}-{crc32(path.encode('utf-8', 'surrogateescape')):08x}.json"
 
 
-def recall(folder: str, path: str, source: bytes) -> CachedConfig | None:
+def recall(folder: str | None, kind: type[Cached], path: str, source: bytes) -> Cached | None:
     """The entry made from exactly these bytes by this release, or None."""
+    if folder is None:
+        return None
     try:
-        handle = os.open(_place(folder, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = os.open(_place(folder, kind, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             facts = os.fstat(handle)
             if not _ours(facts) or facts.st_size > ENTRY_BYTES_MAX:
@@ -494,17 +505,18 @@ def recall(folder: str, path: str, source: bytes) -> CachedConfig | None:
             data = os.read(handle, facts.st_size)
         finally:
             os.close(handle)
-        entry = msgspec.json.decode(data, type=CachedConfig)
+        entry = msgspec.json.decode(data, type=kind)
     except (OSError, msgspec.MsgspecError, ValueError, RecursionError):
         return None
     same = entry.kfm_version == __version__ and entry.source == source and entry.path == path
     return entry if same else None
 
 
-def remember(folder: str, path: str, source: bytes, settings: Settings, lines: dict[str, int]) -> None:
+def remember(folder: str | None, entry: CachedFile) -> None:
     """Keep an entry; no cache is no failure."""
-    entry = CachedConfig(kfm_version=__version__, path=path, source=source, settings=settings, lines=lines)
-    place = _place(folder, path)
+    if folder is None:
+        return
+    place = _place(folder, type(entry), entry.path)
     draft = f"{place}.{os.getpid()}"
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)

@@ -6,10 +6,9 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlsplit
 
 from kfm.model.errors import SecretNotFound
-from kfm.model.redaction import is_secret_name
+from kfm.model.patterns import late
 from kfm.model.settings import Settings
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ _HARMLESS = {
 ENVIRONMENT_SECRET_CHARS_MIN = 8  # not declared as secrets: a short one may be an ordinary word
 # Every name of a secret holds one of these: most variables need no closer look.
 _WORDS = ("token", "secret", "pass", "pwd", "key", "cred", "auth", "sig", "sas")
-_REFERENCE = re.compile(r"(env:[A-Za-z_][A-Za-z0-9_]*|file:.+)", re.DOTALL)
+_REFERENCE = late(r"(env:[A-Za-z_][A-Za-z0-9_]*|file:.+)", re.DOTALL)
 
 
 def is_reference(value: str) -> bool:
@@ -37,6 +36,8 @@ def is_address_name(name: str) -> bool:
 
 
 def names_secret(name: str) -> bool:
+    from kfm.model.redaction import is_secret_name
+
     word = name.casefold()
     return word in ("cookie", "set-cookie") or (word not in _HARMLESS and is_secret_name(name))
 
@@ -97,6 +98,8 @@ def _table(values: Mapping[str, str], path: str) -> Iterator[Problem]:
 def _address(address: str | None, path: str) -> Iterator[Problem]:
     if not address or is_reference(address):
         return
+    from urllib.parse import parse_qsl, urlsplit
+
     field = path.rpartition(".")[2]
     database = path == "store"
     try:
@@ -141,8 +144,8 @@ def environment_secrets(environ: Mapping[str, str]) -> list[str]:
         value
         for name, value in environ.items()
         if any(word in name.lower() for word in _WORDS)
-        and _is_secret_variable(name)
         and name not in ("PWD", "OLDPWD")  # the shell's working directories
+        and _is_secret_variable(name)
         and not (value.startswith("/") and os.path.exists(value))  # it only says where one is kept
     ]
     headers = environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
@@ -151,6 +154,8 @@ def environment_secrets(environ: Mapping[str, str]) -> list[str]:
 
 
 def _is_secret_variable(name: str) -> bool:
+    from kfm.model.redaction import is_secret_name  # late: most environments hold no such name
+
     return is_secret_name(name) or name.startswith("OPENLINEAGE__TRANSPORT__AUTH")
 
 

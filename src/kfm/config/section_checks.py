@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kfm.config.document import NAME, NAME_RULE, Problem, clause, is_web_address
@@ -23,7 +24,7 @@ from kfm.model.settings import (
     SourceSettings,
     TriggerRetrySettings,
 )
-from kfm.model.windows import parse_instant
+from kfm.model.windows import parse_duration, parse_instant
 
 if TYPE_CHECKING:
     from kfm.model.settings import Ingest, IngestQueue
@@ -49,6 +50,7 @@ def ingest_problems(settings: Settings) -> Iterator[Problem]:
     yield from _policies(ingest)
     yield from _ingest_providers(ingest)
     yield from _generic(ingest)
+    yield from _feeds(ingest)
     yield from _places(ingest)
     yield from _replicas(ingest)
     yield from _figures(ingest)
@@ -71,6 +73,9 @@ def dataset_problems(settings: Settings, known: Collection[str]) -> Iterator[Pro
         for index, policy in enumerate(settings.ingest.policies)
         for position, name in enumerate(policy.datasets)
         if name != "*"
+    ]
+    said += [
+        (f"ingest.feeds[{index}].dataset", one.dataset) for index, one in enumerate(settings.ingest.feeds)
     ]
     said += [
         (f"ingest.providers[{index}].buckets.{bucket}", name)
@@ -144,6 +149,54 @@ def _policies(ingest: Ingest) -> Iterator[Problem]:
         for position, code in enumerate(policy.replay_quarantined):
             if code != "*" and not _CODE.fullmatch(code):
                 yield f"{path}.replay_quarantined[{position}]", f"`{code[:64]}` is no error code"
+
+
+def _feeds(ingest: Ingest) -> Iterator[Problem]:
+    rows: set[tuple[str, str, str | None]] = set()
+    plain = {one.dataset for one in ingest.generic}
+    for index, feed in enumerate(ingest.feeds):
+        path = f"ingest.feeds[{index}]"
+        if feed.dataset in plain:
+            yield f"{path}.dataset", f"objects of `{feed.dataset}` have no product and no time: it is generic"
+        for name, listed in (("products", feed.products), ("platforms", feed.platforms)):
+            for position, text in enumerate(listed):
+                if (
+                    not text
+                    or len(text) > 200
+                    or any(char.isspace() or not char.isprintable() for char in text)
+                ):
+                    yield f"{path}.{name}[{position}]", f"`{text[:64]}` can't be a name: no spaces, 1 to 200"
+        alone = [
+            name for name in ("platforms", "per_hour", "hours", "within", "since") if getattr(feed, name)
+        ]
+        if not feed.products and alone:
+            said = "from" if alone[0] == "since" else alone[0]
+            yield f"{path}.{said}", f"`{said}` is about products: name them in `products`"
+        if feed.per_hour is not None and feed.per_hour < 1:
+            yield (
+                f"{path}.per_hour",
+                "`per_hour` is at least 1; leave the product out where nothing is expected",
+            )
+        for position, hour in enumerate(feed.hours):
+            if not 0 <= hour <= 23:
+                yield f"{path}.hours[{position}]", f"{hour} is no hour of the day: 0 to 23"
+        if feed.within is not None:
+            yield from _unreadable(f"{path}.within", partial(parse_duration, feed.within))
+        if feed.since is not None:
+            yield from _unreadable(f"{path}.from", partial(parse_instant, feed.since, "UTC"))
+        platforms: tuple[str | None, ...] = feed.platforms or (None,)
+        for row in ((feed.dataset, product, platform) for product in feed.products for platform in platforms):
+            if row in rows:
+                what = " of ".join(part for part in row[1:] if part)
+                yield f"{path}.products", f"`{what[:80]}` is expected twice: name it once"
+            rows.add(row)
+
+
+def _unreadable(path: str, read: Callable[[], object]) -> Iterator[Problem]:
+    try:
+        read()
+    except WindowError as error:
+        yield path, f"`{path.rpartition('.')[2]}` can't be used: {clause(error.detail)}"
 
 
 def _ingest_providers(ingest: Ingest) -> Iterator[Problem]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kfm.db.connection import make_folder, open_ledger, open_store
+from kfm.db.connection import POSTGRES, make_folder, open_ledger, open_side, open_store, sqlite_path
 from kfm.model.errors import KfmError
 from kfm.system import FlockLiveness, PosixFiles, SystemClock, SystemIds, SystemRng
 
@@ -12,9 +13,10 @@ if TYPE_CHECKING:
     from kfm.config.loader import Loaded
     from kfm.db.ledger import Ledger
     from kfm.db.ledger_reader import LedgerReader
+    from kfm.db.moves import Side
     from kfm.model.incidents import IncidentRenderer
     from kfm.objects.local import LocalObjects
-    from kfm.ports import Clock, Emitter
+    from kfm.ports import Bucket, Clock, CollectableObjects, Emitter
 
 
 class StateFolder:
@@ -42,6 +44,27 @@ class StateFolder:
         make_folder(self.path)
         return open_store(self._store, self.path, self.clock, emitter, renderer)
 
+    @property
+    def ledger_path(self) -> str | None:
+        """Where the ledger's file is; None: it is on a server."""
+        if self._store is not None and self._store.startswith(POSTGRES):
+            return None
+        return sqlite_path(self._store, self.path)
+
+    def open_side(self, *, fill: bool = False) -> Side:
+        """The ledger as one end of a copy."""
+        make_folder(self.path)
+        return open_side(self._store, self.path, self.clock, fill=fill)
+
+    def objects(self, loaded: Loaded) -> CollectableObjects:
+        """The object store that the settings name."""
+        settings = loaded.settings
+        if settings.objects is None:
+            return self.local_objects()
+        from kfm.objects.remote import RemoteObjects
+
+        return RemoteObjects(open_bucket(loaded, settings.objects, settings.objects_options))
+
     def local_objects(self) -> LocalObjects:
         from kfm.objects.local import LocalObjects
 
@@ -58,3 +81,17 @@ class StateFolder:
             return
         if not any(holder is not None and holder.worker_id == worker_id for holder in holders):
             self.liveness.close()
+
+
+def open_bucket(
+    loaded: Loaded, address: str, options: Mapping[str, str], timeout_ms: int | None = None
+) -> Bucket:
+    """A bucket, its options' references resolved."""
+    from kfm.objects import bucket_client
+
+    return bucket_client.open_bucket(
+        address,
+        {name: loaded.secret(value) for name, value in options.items()},
+        timeout_ms=timeout_ms or loaded.settings.limits.call_timeout_ms,
+        discreet=loaded.discretion,
+    )

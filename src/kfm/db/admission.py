@@ -31,6 +31,8 @@ def admit(session: Session, request: Admit, dead: leases.Dead, journal: Journal)
         return AdmitResult(answer="moved")
     if not requests.hold(session, request.claim):
         return AdmitResult(answer="unclaimed")
+    if _is_judged_anew(session, request):
+        return AdmitResult(answer="moved", run=_in_the_way(session, request.run))
     # Above the run's own fence, too: its scope may have been another one last time.
     fence = max(lock.fence, request.seen.fence if request.seen else 0) + 1
     stored = _store_run(session, replace(request.run, fence=fence), request.seen)
@@ -55,6 +57,19 @@ def admit(session: Session, request: Admit, dead: leases.Dead, journal: Journal)
     approvals.use(session, request.approval, stored.run_id, stored.attempts, now_ms)
     governance.append(session, request.entries)
     return AdmitResult(answer="admitted", run=stored)
+
+
+def _is_judged_anew(session: Session, request: Admit) -> bool:
+    """Has the last attempt ended, or was something else decided about it, meanwhile? The next may have been
+    promised for later: then nothing begins before its time. Locks the run's row, as who decides does."""
+    seen = request.seen
+    if seen is None:
+        return False
+    has_failed = session.one("runs.ended", run_id=seen.run_id, attempts=seen.attempts) is not None
+    if not has_failed or seen.status != "failed":
+        return has_failed != (seen.status == "failed")
+    row = session.one("retry_states.get", run_id=seen.run_id)
+    return (quarantine.state_from(row) if row else None) != request.judged
 
 
 def _kept(request: Admit) -> str:

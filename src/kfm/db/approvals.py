@@ -47,7 +47,9 @@ def approval_parameters(approval: Approval) -> dict[str, Any]:
 
 def same_waiting(session: Session, approval: Approval) -> Approval | None:
     """A request for exactly the same that waits for an approval."""
-    found = session.all("approvals.list", state="requested", subject=approval.subject, row_limit=SAME_MAX)
+    found = session.all(
+        "approvals.of_subject", state="requested", subject=approval.subject, row_limit=SAME_MAX
+    )
     same = (
         one
         for one in map(approval_from, found)

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from kfm.db import rows
+from kfm.db import fact_pages, rows
+from kfm.db.fact_pages import FactPage, Name, item_key, known_items
 from kfm.db.session import Database, Row, Session
 from kfm.model.catalogue import (
     AssetFacts,
@@ -23,6 +24,7 @@ from kfm.model.catalogue import (
     Owed,
     Search,
 )
+from kfm.model.errors import SchemaViolation
 from kfm.model.records import Record, Unit
 
 
@@ -115,7 +117,7 @@ _ASSET = msgspec.json.Decoder(AssetFacts).decode
 DATA = "data"
 REPLICAS_MAX = 1000
 _FACTS = ("start_ms", "end_ms", "at_ms", "west", "south", "east", "north", "geometry", "properties")
-NUMBER, GEOMETRY, PROPERTIES, DATA_COLUMN, REVISION = 0, 10, 11, 12, 13
+NUMBER, ITEM_ID, GEOMETRY, PROPERTIES, DATA_COLUMN, REVISION = 0, 2, 10, 11, 12, 13
 
 
 class Registered(Record, frozen=True):
@@ -126,9 +128,14 @@ class Registered(Record, frozen=True):
 
 
 def register(
-    session: Session, entries: Sequence[CatalogueEntry], now_ms: int, figures: Figures | None = None
+    session: Session,
+    entries: Sequence[CatalogueEntry],
+    now_ms: int,
+    page: FactPage,
+    figures: Figures | None = None,
 ) -> list[Registered]:
-    """Enter them, each once; answers in the order of the entries. A caller that gives figures writes them."""
+    """Enter them, each once, their facts on this page; answers in the order of the entries. A caller that
+    gives figures writes them."""
     own = figures is None
     figures = Figures() if figures is None else figures
     fresh: dict[tuple[str, str], CatalogueEntry] = {}
@@ -137,18 +144,20 @@ def register(
         # Of a data file and its index in one batch, the data make the item.
         if entry.asset.role == DATA or key not in fresh:
             fresh[key] = entry
-    numbers = _insert(session, fresh, now_ms, figures)
+    numbers = _insert(session, fresh, now_ms, page, figures)
+    if entries:
+        page.write(session)
     answers = []
     for entry in entries:
         key = (entry.collection_id, entry.item_id)
-        if fresh[key] is entry and key in numbers:
-            if entry.asset.role != DATA:
-                _put_sidecar(session, numbers[key] or _number(session, entry), entry.asset)
-            else:
-                _show(figures, entry, now_ms if entry.at_ms is None else entry.at_ms, is_new=True)
-            answers.append(_CREATED)
-        else:
+        if key not in numbers or fresh[key] is not entry:
             answers.append(_merge(session, entry, now_ms, figures))
+            continue
+        if entry.asset.role != DATA:
+            _put_sidecar(session, numbers[key] or _held(session, entry)[NUMBER], entry.asset)
+        else:
+            _show(figures, entry, now_ms if entry.at_ms is None else entry.at_ms, is_new=True)
+        answers.append(_CREATED)
     if own:
         figures.write(session)
     return answers
@@ -166,28 +175,62 @@ _CREATED = Registered(status="created", revision=1)
 
 
 def _insert(
-    session: Session, fresh: dict[tuple[str, str], CatalogueEntry], now_ms: int, figures: Figures
-) -> dict[tuple[str, str], int | None]:
+    session: Session, fresh: dict[Name, CatalogueEntry], now_ms: int, page: FactPage, figures: Figures
+) -> dict[Name, int | None]:
     """Those that were not there before, with their numbers where these are known already."""
-    if not fresh:
+    names = sorted(fresh.keys() - figures.old_items(session, fresh))
+    if not names:
         return {}
     lines = []
-    for key in sorted(fresh):
-        entry = fresh[key]
+    for name in names:
+        entry = fresh[name]
         box = None if entry.bbox is None else figures.box(session, entry.bbox)
-        lines.append((*key, *_columns(entry, now_ms), now_ms, now_ms, box))
+        lines.append(
+            (
+                entry.collection_id,
+                entry.start_ms,
+                entry.end_ms,
+                now_ms if entry.at_ms is None else entry.at_ms,
+                *(entry.bbox or _NOWHERE),
+                _IN_PAGE if entry.asset.role == DATA else None,
+                now_ms,
+                box,
+                page.number,
+                page.add(entry),
+                *item_key(*name),
+            )
+        )
     entered = session.gather("items.insert", lines)
-    return dict.fromkeys(fresh) if entered is None else {row[1:]: row[0] for row in entered}
+    if entered is None:
+        return dict.fromkeys(names)
+    keys = {line[-2:]: name for line, name in zip(lines, names, strict=True)}
+    return {keys[row[1:]]: row[0] for row in entered}
 
 
-def _number(session: Session, entry: CatalogueEntry) -> int:
-    row = session.one("items.get_for_update", collection_id=entry.collection_id, item_id=entry.item_id)
+def _find(session: Session, collection_id: str, item_id: str) -> Row | None:
+    """The item of this name, locked until this transaction ends."""
+    order, digest = item_key(collection_id, item_id)
+    row = session.one("items.get_for_update", name_order=order, name_digest=digest)
+    if row is None:
+        row = session.one("items.get_old_for_update", collection_id=collection_id, item_id=item_id)
+    if row is None:
+        return None
+    (found,) = fact_pages.whole(session, [row])
+    if found[1 : ITEM_ID + 1] != (collection_id, item_id):
+        raise SchemaViolation(
+            f"Items {item_id!r} and {found[ITEM_ID]!r} can't be told apart by their digests."
+        )
+    return found
+
+
+def _held(session: Session, entry: CatalogueEntry) -> Row:
+    row = _find(session, entry.collection_id, entry.item_id)
     assert row is not None, "items are never deleted"
-    return int(row[NUMBER])
+    return row
 
 
 def _columns(entry: CatalogueEntry, now_ms: int) -> tuple[Any, ...]:
-    """From start_ms to data, as `items.insert` names them."""
+    """From start_ms to data, as `items.change` names them."""
     at_ms = entry.at_ms
     return (
         entry.start_ms,
@@ -201,14 +244,14 @@ def _columns(entry: CatalogueEntry, now_ms: int) -> tuple[Any, ...]:
 
 
 _NOWHERE = (None, None, None, None)
+_IN_PAGE = ""
 
 
 # --- what is there already -----------------------------------------------------------
 
 
 def _merge(session: Session, entry: CatalogueEntry, now_ms: int, figures: Figures) -> Registered:
-    row = session.one("items.get_for_update", collection_id=entry.collection_id, item_id=entry.item_id)
-    assert row is not None, "items are never deleted"
+    row = _held(session, entry)
     number, revision = row[NUMBER], row[REVISION]
     if entry.asset.role != DATA:
         facts = _facts(entry.asset)
@@ -245,7 +288,7 @@ def _merge(session: Session, entry: CatalogueEntry, now_ms: int, figures: Figure
 
 def differences(session: Session, entry: CatalogueEntry) -> dict[str, tuple[Any, Any]]:
     """Field by field, where what is registered differs from what would be: (is, would be)."""
-    row = session.one("items.get_for_update", collection_id=entry.collection_id, item_id=entry.item_id)
+    row = _find(session, entry.collection_id, entry.item_id)
     if row is None:
         return {}
     found: dict[str, tuple[Any, Any]] = {}
@@ -284,9 +327,7 @@ def withdraw(session: Session, unit: Unit, now_ms: int) -> tuple[str, str, int] 
     """Its file is gone: an item without data is not shown, a sidecar no longer listed."""
     if unit.stac_collection_id is None or unit.stac_item_id is None:
         return None
-    row = session.one(
-        "items.get_for_update", collection_id=unit.stac_collection_id, item_id=unit.stac_item_id
-    )
+    row = _find(session, unit.stac_collection_id, unit.stac_item_id)
     if row is None:
         return None
     role = str(unit.extra.get("asset", DATA))
@@ -358,12 +399,13 @@ class CatalogueReader:
         """The newest first; those after `search.after` only."""
         collections = search.collections or tuple(self.collection_ids())
         if search.ids:
-            found = [row for row in self._by_ids(collections, search.ids) if _fits(row, search)]
-            found.sort(key=_order)
+            chosen = [row for row in self._by_ids(collections, search.ids) if _fits(row, search)]
+            found = sorted(chosen, key=_order)[: search.limit]
         else:
             pages = [self._page(one, box, search) for one in collections for box in _boxes(search.bbox)]
-            found = list(_distinct(heapq.merge(*pages, key=_order)))
-        return self._items(list(islice(found, search.limit)))
+            newest = _distinct(heapq.merge(*pages, key=_order))
+            found = fact_pages.whole(self._session, list(islice(newest, search.limit)))
+        return self._items(found)
 
     def collection_ids(self) -> list[str]:
         """Also of those that have none any more."""
@@ -402,9 +444,9 @@ class CatalogueReader:
         )
 
     def _by_ids(self, collections: Sequence[str], ids: Sequence[str]) -> list[Row]:
-        pairs = [(collection_id, item_id) for collection_id in collections for item_id in dict.fromkeys(ids)]
-        found = self._session.all("items.known", pairs=_ENCODE(pairs).decode())
-        return [row for row in found if row[12] is not None]
+        names = {(collection_id, item_id) for collection_id in collections for item_id in ids}
+        found = known_items(self._session, names)
+        return [row for row in found if row[DATA_COLUMN] is not None]
 
     def _items(self, found: Sequence[Row]) -> list[CatalogueItem]:
         beside: dict[int, list[AssetFacts]] = {}
@@ -474,7 +516,7 @@ def _touches(row: Row, box: Bbox) -> bool:
     return bool(beside and south <= box[3] and north >= box[1])
 
 
-PREFIX = "catalogue:"
+PREFIX = rows.CATALOGUE
 ITEMS = f"{PREFIX}items"
 START, END = f"{PREFIX}start", f"{PREFIX}end"
 WEST, SOUTH, EAST, NORTH = (f"{PREFIX}{side}" for side in ("west", "south", "east", "north"))
@@ -492,10 +534,12 @@ class KnownFigures:
     def __init__(self) -> None:
         self.highs: Highs = {}
         self.boxes: dict[Bbox, int] = {}
+        self.has_old_items = True  # until looked: of ledgers from before pages of items
 
     def learn(self, figures: Figures) -> None:
         """They are durable now."""
         self.highs |= figures.written
+        self.has_old_items = figures.has_old_items
         if len(self.boxes) > BOXES_KEPT:
             self.boxes.clear()
         self.boxes |= figures.boxes
@@ -507,6 +551,7 @@ class Figures:
     def __init__(self, known: KnownFigures | None = None) -> None:
         self._known = {} if known is None else known.boxes
         self._known_highs = {} if known is None else known.highs
+        self.has_old_items = known is None or known.has_old_items
         self.boxes: dict[Bbox, int] = {}  # new to the process, and their numbers
         self.written: Highs = {}
         self._amounts: Counter[str] = Counter()
@@ -523,6 +568,14 @@ class Figures:
             sides = (west, east) if west <= east else (-180.0, 180.0)
             session.send_all("item_boxes.put", [(number, *sides, south, north)])
         return number
+
+    def old_items(self, session: Session, names: Iterable[Name]) -> set[Name]:
+        """Those of a ledger from before that are found by their whole names. No more are ever added."""
+        if self.has_old_items and session.one("items.any_old") is None:
+            self.has_old_items = False
+        if not self.has_old_items:
+            return set()
+        return {(row[1], row[ITEM_ID]) for row in known_items(session, names)}
 
     def appeared(self, collection_id: str) -> None:
         self._amounts[collection_id] += 1

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING
 
-from kfm.model.errors import BackendUnavailable, ConfigError, StoreUnsafe
+from kfm.model.errors import BackendUnavailable, ConfigError, StoreUnsafe, UsageError
+from kfm.model.patterns import late
 from kfm.system import SystemClock
 
 if TYPE_CHECKING:
     from kfm.db.ledger import Ledger
     from kfm.db.ledger_reader import LedgerReader
+    from kfm.db.moves import Side
     from kfm.model.incidents import IncidentRenderer
     from kfm.ports import Clock, Emitter
 
@@ -21,7 +22,7 @@ _NETWORK_FILE_SYSTEMS = {
     "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.glusterfs", "fuse.rclone", "fuse.blobfuse",
 }  # fmt: skip
 
-_OCTAL = re.compile(r"\\([0-7]{3})")  # how the kernel writes blanks and backslashes in mount points
+_OCTAL = late(r"\\([0-7]{3})")  # how the kernel writes blanks and backslashes in mount points
 
 
 def check_sqlite_library(version: str) -> None:
@@ -178,3 +179,17 @@ def require_local_disk(path: str) -> str | None:
     kind = file_system_type(path)
     check_local_disk(path, kind)
     return kind
+
+
+def open_side(store: str | None, state: str, clock: Clock, *, fill: bool = False) -> Side:
+    """A ledger as one end of a copy; one that is to be filled is made where there is none."""
+    if store is not None and store.startswith(POSTGRES):
+        from kfm.db.postgres_side import PostgresSide
+
+        return PostgresSide(store)
+    from kfm.db.sqlite_side import SqliteSide
+
+    path = sqlite_path(store, state)
+    if not fill and not _is_filled(path):
+        raise UsageError(f"There is no ledger at {path}.", remedy="`kfm run` makes one.")
+    return SqliteSide(path, clock, fill=fill)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from kfm.db import approvals, governance, leases, rows
 from kfm.db.session import Database, Row, Session
-from kfm.db.versions import MadeVersion, insert_version, placed
+from kfm.db.versions import MadeVersion, StagedVersion, VersionReader, insert_version, placed, stage
 from kfm.model.dataset_changes import (
     ApplyChange,
     ApplyResult,
+    ChangeTime,
     DatasetChange,
     Purge,
+    ToldChange,
     TombstonedPromotion,
     Withdrawal,
     active,
@@ -23,13 +25,19 @@ from kfm.model.dataset_changes import (
     tombstone,
     withdrawn_items,
 )
-from kfm.model.records import GovernanceEntry, Lock, Manifest, Promotion
+from kfm.model.dataset_names import Rename, of_dataset
+from kfm.model.records import GovernanceEntry, Lock, Promotion
+from kfm.model.times import MS_MAX
+from kfm.model.version_trees import item_from
+from kfm.model.versions import Version
 
 if TYPE_CHECKING:
     from kfm.db.outbox import Journal
+    from kfm.model.window_rules import Rewindow
 
 CHANGES_MAX = 10_000
 _CHANGE = DatasetChange.__struct_fields__
+_TIME = ChangeTime.__struct_fields__
 _WITHDRAWAL = Withdrawal.__struct_fields__
 _PURGE = Purge.__struct_fields__
 
@@ -54,31 +62,81 @@ def all_withdrawals(session: Session, dataset_id: str) -> list[Withdrawal]:
     return [withdrawal_from(row) for name in names for row in session.all(name, dataset_id=dataset_id)]
 
 
-def is_withdrawn(session: Session, manifest: Manifest) -> bool:
-    """Does this version hold anything that may not be published?"""
-    return bool(withdrawn_items(manifest.items, active(withdrawals(session, manifest.dataset_id))))
+def is_withdrawn(session: Session, dataset_id: str, version: StagedVersion) -> bool:
+    """Would this version bring anything that may not be published? Its head holds nothing such."""
+    known = active(withdrawals(session, dataset_id))
+    new = (item_from(digest, document) for digest, document in version.new.items.items())
+    return bool(known and withdrawn_items(new, known))
 
 
 class DatasetChangeReader:
     """What people have changed."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, versions: VersionReader) -> None:
         self._database = database
         self._session: Session = database.session
+        self._versions = versions
 
     def changes(self, dataset_id: str | None = None, limit: int = CHANGES_MAX) -> list[DatasetChange]:
         """The newest first."""
-        found = self._session.all("dataset_changes.list", dataset_id=dataset_id or "", row_limit=limit)
+        found = (
+            self._session.all("dataset_changes.of_dataset", dataset_id=dataset_id, row_limit=limit)
+            if dataset_id
+            else self._session.all("dataset_changes.list", row_limit=limit)
+        )
+        return [change_from(row) for row in found]
+
+    def page(
+        self,
+        *,
+        dataset_id: str | None = None,
+        kind: str | None = None,
+        before: tuple[int, str] | None = None,
+        limit: int,
+    ) -> list[DatasetChange]:
+        """The newest first; `before`: time and id of the last one of the page before."""
+        before_ms, before_id = before or (MS_MAX, "")
+        found = self._session.all(
+            "dataset_changes.page",
+            dataset_id=dataset_id or "",
+            kind=kind or "",
+            before_ms=before_ms,
+            before_id=before_id,
+            row_limit=limit,
+        )
         return [change_from(row) for row in found]
 
     def change(self, change_id: str) -> DatasetChange | None:
         row = self._session.one("dataset_changes.get", change_id=change_id)
         return change_from(row) if row else None
 
+    def renames(self, dataset_id: str | None = None) -> tuple[Rename, ...]:
+        """Every renaming of a dataset, or of all of them, in order."""
+        found = tuple(
+            renamed
+            for row in self._session.all("dataset_changes.renames")
+            if (renamed := _renamed(change_from(row))) is not None
+        )
+        return found if dataset_id is None else of_dataset(dataset_id, found)
+
+    def window_rules(self) -> dict[str, tuple[str, str | None]]:
+        """The window length on record of each source that merges, and the change that made it so."""
+        return {row[0]: (row[1], row[2]) for row in self._session.all("window_rules.list")}
+
+    def window_rule(self, source_id: str) -> tuple[str, str | None] | None:
+        """The window length on record of one source, and the change that made it so; None: none is."""
+        row = self._session.one("window_rules.get", source_id=source_id)
+        return None if row is None else (row[0], row[1])
+
     def newest(self, dataset_id: str) -> tuple[int, int] | None:
         """The number of the last version that a change made, and when; None: runs made all of them."""
         row = self._session.one("dataset_changes.newest", dataset_id=dataset_id)
         return (int(row[0]), int(row[1])) if row else None
+
+    def times(self, dataset_id: str) -> list[ChangeTime]:
+        """The changes that made versions, in order."""
+        found = self._session.all("dataset_changes.times", dataset_id=dataset_id)
+        return [rows.converted(_TIME, row, ChangeTime) for row in found]
 
     def withdrawals(self, dataset_id: str | None = None) -> list[Withdrawal]:
         """All of them, also those that were lifted."""
@@ -90,35 +148,83 @@ class DatasetChangeReader:
         return [withdrawal_from(row) for row in found]
 
     def purges(self, change_id: str | None = None) -> list[Purge]:
-        found = self._session.all("purges.list", change_id=change_id or "")
+        """All of them, or those of one change."""
+        found = (
+            self._session.all("purges.of_change", change_id=change_id)
+            if change_id
+            else self._session.all("purges.list")
+        )
         return [rows.converted(_PURGE, row, Purge) for row in found]
 
-    def shown_head(self, dataset_id: str) -> tuple[Promotion, Manifest] | None:
+    def purges_of(self, dataset_id: str) -> list[Purge]:
+        found = self._session.all("purges.of_dataset", dataset_id=dataset_id)
+        return [rows.converted(_PURGE, row, Purge) for row in found]
+
+    def unfinished_purges(self) -> list[Purge]:
+        """Those that are outstanding or out of reach."""
+        return [rows.converted(_PURGE, row, Purge) for row in self._session.all("purges.outstanding")]
+
+    def shown_head(self, dataset_id: str) -> tuple[Promotion, Version] | None:
         """The head as a target shows it: with its tombstone."""
-        row = self._session.one("promotions.head_with_manifest", dataset_id=dataset_id)
-        if row is None:
+        found = self._versions.head(dataset_id)
+        if found is None:
             return None
-        promotion, manifest = rows.promotion_from(row[:-1]), rows.manifest_from(row[-1])
+        promotion, version = found
         known = at_version(self.withdrawals(dataset_id), promotion.sequence)
-        stands = tombstone(dataset_id, promotion.sequence, known)
+        stands = tombstone(version.dataset_id, promotion.sequence, known)
         if stands is None:
-            return promotion, manifest
-        return TombstonedPromotion(**msgspec.structs.asdict(promotion), tombstone=stands), manifest
+            return found
+        return TombstonedPromotion(**msgspec.structs.asdict(promotion), tombstone=stands), version
+
+
+class _PlannedNames(msgspec.Struct):
+    old: str
+    new: str
+
+
+class _RenamePlan(msgspec.Struct):
+    """As much of a stored plan as a renaming is known by."""
+
+    rename: _PlannedNames
+
+
+def _renamed(change: DatasetChange) -> Rename | None:
+    if change.sequence is None:
+        return None
+    names = msgspec.json.decode(change.plan, type=_RenamePlan).rename
+    return Rename(
+        dataset_id=change.dataset_id,
+        old=names.old,
+        new=names.new,
+        sequence=change.sequence,
+        renamed_at_ms=change.changed_at_ms,
+        reason=change.rationale,
+    )
 
 
 class DatasetChanges(DatasetChangeReader):
     """Applies changes, and keeps how far purges are."""
 
-    def __init__(self, database: Database, journal: Journal) -> None:
-        super().__init__(database)
+    def __init__(self, database: Database, versions: VersionReader, journal: Journal) -> None:
+        super().__init__(database, versions)
         self._journal = journal
 
     def apply(self, request: ApplyChange, dead: leases.Dead) -> ApplyResult:
         """The version, what is withdrawn, the pause and the audit log, together or not at all."""
+        change = self._staged(request)
         try:
-            return self._database.write(lambda session: _apply(session, request, dead, self._journal))
+            return self._database.write(lambda session: _apply(session, request, change, dead, self._journal))
         except _Moved as moved:
             return moved.answer
+
+    def _staged(self, request: ApplyChange) -> _StagedChange | None:
+        version = request.version
+        if version is None:
+            return None
+        head = self._versions.head(request.change.dataset_id) if request.withdrawal is None else None
+        changed = version.changed_items(head[1]) if head is not None else []
+        starts = tuple(was.window_start_ms for was, now in changed if was is not None and now is None)
+        return _StagedChange(stage(version), starts)
 
     def hold(
         self, scope: str, change_id: str, worker_id: str, lease_ms: int, dead: leases.Dead
@@ -153,6 +259,14 @@ class DatasetChanges(DatasetChangeReader):
         self._database.write(change)
 
 
+class _StagedChange(NamedTuple):
+    """The version on top of the head that the change names, and the beginnings of the windows whose data it
+    does not have any more and that are not withdrawn."""
+
+    version: StagedVersion
+    starts_lost: tuple[int, ...]
+
+
 class _Moved(Exception):
     """Roll back, and answer this."""
 
@@ -161,41 +275,39 @@ class _Moved(Exception):
         self.answer = answer
 
 
-def _apply(session: Session, request: ApplyChange, dead: leases.Dead, journal: Journal) -> ApplyResult:
+def _apply(
+    session: Session,
+    request: ApplyChange,
+    staged: _StagedChange | None,
+    dead: leases.Dead,
+    journal: Journal,
+) -> ApplyResult:
     # In the order of admission: the collector's lock, locks by name, the policy epoch, everything else.
     now_ms, change = session.now_ms(), request.change
     collector = session.one("locks.get_for_share", scope=leases.COLLECTOR)
     assert collector is not None, "the first migration makes it"
     locks = [leases.lock_for_update(session, scope) for scope in sorted(request.scopes)]
-    for lock in (*locks, rows.lock_from(collector)):
-        if lock.holder is None or leases.is_gone(lock, now_ms, dead):
-            continue
-        if _is_ours(session, lock, change.dataset_id):
-            return ApplyResult(answer="busy", lock=lock)
-    if rows.lock_from(collector).fence != request.collections:
-        return ApplyResult(answer="collected")
-    if not _is_approved(session, request.approval, now_ms):
-        return ApplyResult(answer="not-approved")
     head = session.one("promotions.head", dataset_id=change.dataset_id)
     base = rows.promotion_from(head).sequence if head else 0
-    if base != change.base_sequence:
-        return ApplyResult(answer="head-moved", sequence=base)
+    against = _against(session, request, (*locks, rows.lock_from(collector)), base, now_ms, dead)
+    if against is not None:
+        return against
     for lock in locks:
         if lock.holder is not None:  # gone: what it still tries is refused
             leases.evict(session, lock, now_ms, journal)
             leases.free(session, lock, now_ms)
     epoch = _epoch(session, request, now_ms)
-    _expect_again(session, request)
-    sequence = change.sequence
-    if request.manifest is not None:
+    _expect_again(session, request, staged.starts_lost if staged is not None else ())
+    if staged is not None:
         assert request.version_id is not None
-        assert sequence == base + 1
-        made = MadeVersion(
-            change.dataset_id, base + 1, request.version_id, change.change_id, locks[0].fence, epoch
-        )
-        if not insert_version(session, made, request.manifest, now_ms):
+        assert change.sequence == base + 1
+        fence = next((one.fence for one in locks if one.scope == f"dataset:{change.dataset_id}"), 0)
+        made = MadeVersion(change.dataset_id, base + 1, request.version_id, change.change_id, fence, epoch)
+        if not insert_version(session, made, staged.version, now_ms):
             raise _Moved(ApplyResult(answer="head-moved"))
     _store(session, request, now_ms)
+    if request.rewindow is not None:
+        _rewindow(session, request.rewindow, change, journal, now_ms)
     for lifted in request.lifts:
         landed = session.one(
             "withdrawals.lift", change_id=lifted, until_sequence=base + 1, lifted_by=change.change_id
@@ -209,12 +321,89 @@ def _apply(session: Session, request: ApplyChange, dead: leases.Dead, journal: J
             session, change.dataset_id, change.change_id, request.targets, request.withdrawal.reason, now_ms
         )
         journal.watch.no_more_expected(session, request.withdrawal, now_ms)
-    if request.manifest is not None:
-        journal.dataset_changed(
-            session, replace(change, changed_at_ms=now_ms), request.version_id or "", now_ms
-        )
+    if request.version is not None:
+        journal.dataset_changed(session, _told(session, request, head, now_ms), now_ms)
     governance.append(session, [placed(entry, base + 1, epoch, now_ms) for entry in request.entries])
-    return ApplyResult(answer="applied", sequence=sequence)
+    return ApplyResult(answer="applied", sequence=change.sequence)
+
+
+def _told(session: Session, request: ApplyChange, head: Row | None, now_ms: int) -> ToldChange:
+    change = request.change
+    came_from = [rows.promotion_from(head).version_id] if head is not None else []
+    if change.to_sequence is not None:
+        row = session.one("promotions.at", dataset_id=change.dataset_id, sequence=change.to_sequence)
+        came_from += [rows.promotion_from(row).version_id] if row is not None else []
+    return ToldChange(
+        change=replace(change, changed_at_ms=now_ms),
+        version_id=request.version_id or "",
+        came_from=tuple(dict.fromkeys(came_from)),
+        withdrawal=request.withdrawal,
+        lifts=request.lifts,
+    )
+
+
+def _against(
+    session: Session,
+    request: ApplyChange,
+    locks: Sequence[Lock],
+    base: int,
+    now_ms: int,
+    dead: leases.Dead,
+) -> ApplyResult | None:
+    """What has changed since the plan was made; None: nothing. The collector's lock is the last."""
+    change = request.change
+    for lock in locks:
+        if lock.holder is None or leases.is_gone(lock, now_ms, dead):
+            continue
+        if _is_ours(session, lock, change.dataset_id):
+            return ApplyResult(answer="busy", lock=lock)
+    if locks[-1].fence != request.collections:
+        return ApplyResult(answer="collected")
+    if not _is_approved(session, request.approval, now_ms):
+        return ApplyResult(answer="not-approved")
+    if base != change.base_sequence:
+        return ApplyResult(answer="head-moved", sequence=base)
+    if request.new_name is not None and _is_taken(session, request.new_name, change.dataset_id):
+        return ApplyResult(answer="name-taken")
+    return None
+
+
+def _rewindow(
+    session: Session, wanted: Rewindow, change: DatasetChange, journal: Journal, now_ms: int
+) -> None:
+    """The length that counts from now on; what waits for windows of the earlier one ends, and the expectation
+    goes on as far back as it reached."""
+    landed = session.one(
+        "window_rules.replace",
+        source_id=wanted.source_id,
+        window_length=wanted.new,
+        old_length=wanted.old or wanted.new,
+        change_id=change.change_id,
+    )
+    if landed is None:
+        raise _Moved(ApplyResult(answer="rewindowed"))
+    session.all(
+        "expectations.carry",
+        source_id=wanted.source_id,
+        rule=wanted.expected_before,
+        new_rule=wanted.expected_after,
+    )
+    if wanted.look_from_ms is not None:
+        session.all("overdue_marks.lower", source_id=wanted.source_id, mark_ms=wanted.look_from_ms)
+    from kfm.db import requests  # late: readers do not need it
+
+    for request_id in wanted.cancels:
+        requests.cancel(session, request_id, f"Windows are {wanted.new} long now.", journal.watch)
+    journal.watch.rewindowed(session, change.dataset_id, wanted, now_ms)
+
+
+def _is_taken(session: Session, name: str, dataset_id: str) -> bool:
+    """Do readers know another dataset by this name, now or from before?"""
+    if name != dataset_id and session.one("promotions.head", dataset_id=name) is not None:
+        return True
+    changes = [change_from(row) for row in session.all("dataset_changes.renames")]
+    known = (one for one in map(_renamed, changes) if one is not None)
+    return any(name in (one.old, one.new) and one.dataset_id != dataset_id for one in known)
 
 
 def _is_ours(session: Session, lock: Lock, dataset_id: str) -> bool:
@@ -241,15 +430,10 @@ def _epoch(session: Session, request: ApplyChange, now_ms: int) -> int:
     return governance.set_switch(session, replace(request.pause, set_at_ms=now_ms))
 
 
-def _expect_again(session: Session, request: ApplyChange) -> None:
+def _expect_again(session: Session, request: ApplyChange, starts_lost: tuple[int, ...]) -> None:
     """Windows that lose their data and are not withdrawn, or whose withdrawal is lifted, are looked at for
     being overdue, though their time was before."""
-    dataset_id, starts = request.change.dataset_id, list[int]()
-    if request.manifest is not None and request.withdrawal is None:
-        head = session.one("promotions.head_with_manifest", dataset_id=dataset_id)
-        shown = rows.manifest_from(head[-1]).items if head is not None else ()
-        kept = {one.id for one in request.manifest.items}
-        starts += [one.window_start_ms for one in shown if one.id not in kept]
+    dataset_id, starts = request.change.dataset_id, [*starts_lost]
     if request.lifts:
         known = withdrawals(session, dataset_id)
         starts += [one.start_ms or 0 for one in known if one.change_id in request.lifts]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kfm.db import rows
+from kfm.db.packing import joined
 from kfm.db.session import Session
 from kfm.model import audit
 from kfm.model.audit import EVENTS, UNITS, Row, Seal, SealedPage, Span, details, from_details, sealed
@@ -88,7 +89,7 @@ KIND = "seal"
 def seal(session: Session, actor: str, limit: int, stream: str = EVENTS) -> Seal | None:
     """Enter the root of the rows that no seal covers yet; None if there are none."""
     hold(session)
-    newest = session.one("governance.list", kind=KIND, subject=stream, row_limit=1)
+    newest = session.one("governance.about", kind=KIND, subject=stream, row_limit=1)
     before = from_details(stream, rows.entry_from(newest).details) if newest else None
     found = [row for span in (before.holes if before else ()) for row in _rows(session, stream, span, limit)]
     found += _rows(session, stream, ((before.high if before else 0) + 1, 2**62), limit)
@@ -115,4 +116,4 @@ def pages(session: Session, span: Span, limit: int) -> list[SealedPage]:
     """Of the history of units."""
     first, last = span
     found = session.all("unit_pages.between", first_number=first, last_number=last, row_limit=limit)
-    return [SealedPage(*row) for row in found]
+    return [SealedPage(*(*row[:5], joined(row[5], row[6]))) for row in found]

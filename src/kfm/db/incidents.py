@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -29,6 +29,9 @@ from kfm.model.incidents import (
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
 from kfm.model.records import Run
 from kfm.model.runs import Backlog, OutboxMessage
+
+if TYPE_CHECKING:
+    from kfm.model.window_rules import Rewindow
 
 _FIELDS = Incident.__struct_fields__
 _FREE = ("name", "message", "subject", "acknowledged_by")
@@ -119,6 +122,20 @@ class IncidentKeeper:
         cause = incidents.overdue_cause(withdrawal.dataset_id)
         listed = session.all("incident_subjects.windows", cause=cause)
         gone = [subject for subject, *window in listed if withdrawal.covers(*window)]
+        if gone:
+            self._ended(session, cause, now_ms, gone)
+
+    def rewindowed(self, session: Session, dataset_id: str, wanted: Rewindow, now_ms: int) -> None:
+        """Windows of an earlier length are expected no more, so they are not overdue either."""
+        from kfm.model.window_rules import WindowSpan, is_window  # late: few sources get another length
+
+        cause = incidents.overdue_cause(dataset_id)
+        gone = [
+            subject
+            for subject, source_id, start_ms, end_ms in session.all("incident_subjects.windows", cause=cause)
+            if source_id == wanted.source_id
+            and not is_window(WindowSpan(start_ms=start_ms, end_ms=end_ms), wanted.new, wanted.time_zone)
+        ]
         if gone:
             self._ended(session, cause, now_ms, gone)
 

@@ -18,6 +18,7 @@ WORKER_DIED = "WORKER_DIED"
 CANCELLED = "CANCELLED"
 GONE = "The process that ran it is gone."
 COLLECTOR = "gc"  # the lock that garbage collection holds; no run starts while it is held
+RETENTION = "retention"  # the lock of the process that takes old rows away; runs go on beside it
 PIPELINES = ("pipeline:", "node:")  # locks of pipeline runs, which need not be runs of a source
 
 

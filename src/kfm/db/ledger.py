@@ -17,6 +17,7 @@ from kfm.db import (
     quarantine,
     requests,
     rows,
+    versions,
 )
 from kfm.db.ledger_reader import MASKED_NAMES, LedgerReader
 from kfm.db.session import Database, Session
@@ -47,10 +48,13 @@ if TYPE_CHECKING:
     from kfm.db.catalogue import Replicas
     from kfm.db.dataset_changes import DatasetChanges
     from kfm.db.derived import DerivedSources
+    from kfm.db.folds import Fold
     from kfm.db.replays import Replays
     from kfm.db.requests import Bursts, Requests
+    from kfm.db.retention import Retention
     from kfm.db.schedules import ScheduleStates
     from kfm.db.units import Units
+    from kfm.db.version_upkeep import VersionUpkeep
     from kfm.db.window_facts import Windows
     from kfm.ports import Emitter
 
@@ -87,6 +91,8 @@ class Ledger(LedgerReader):
             session.all("invocations.insert", **rows.invocation_parameters(invocation))
             if known is not None:
                 self._journal.refused(session, invocation, known, session.now_ms())
+            if invocation.outcome == "noop" and invocation.run_id is not None:
+                quarantine.found_done(session, invocation.run_id, self._journal.watch, session.now_ms())
             governance.append(session, kept)
 
         self._database.write(change)
@@ -131,8 +137,11 @@ class Ledger(LedgerReader):
     # --- the end of a run ------------------------------------------------------------
 
     def promote(self, request: Promote) -> PromoteResult:
+        staged = versions.stage(request.version) if request.version is not None else None
         try:
-            return self._database.write(lambda session: promotion.promote(session, request, self._journal))
+            return self._database.write(
+                lambda session: promotion.promote(session, request, staged, self._journal)
+            )
         except promotion.Undo as undo:
             return undo.answer
 
@@ -228,14 +237,20 @@ class Ledger(LedgerReader):
         """Decide about a run that has ended already; False if the world has moved."""
         return self._database.write(lambda session: quarantine.judge(session, request, self._journal.watch))
 
-    def request_approval(self, approval: Approval, entry: GovernanceEntry) -> Approval:
-        """The request that waits for an approval now: this one, or the same that was made before."""
+    def request_approval(
+        self, approval: Approval, entry: GovernanceEntry, plan: str | None = None
+    ) -> Approval:
+        """The request that waits for an approval now: this one, or the same that was made before.
+
+        `plan`: what its digest is of, kept for who decides.
+        """
 
         def change(session: Session) -> Approval:
             known = approvals.same_waiting(session, approval)
             if known is not None:
                 return known
             approvals.start_waiting(session, approval, self._journal.watch)
+            requests.keep_preview(session, (approval.digest, plan) if plan is not None else None)
             governance.append(session, [entry])
             return approval
 
@@ -459,7 +474,7 @@ class Ledger(LedgerReader):
     def dataset_changes(self) -> DatasetChanges:
         from kfm.db.dataset_changes import DatasetChanges
 
-        return DatasetChanges(self._database, self._journal)
+        return DatasetChanges(self._database, self._versions, self._journal)
 
     # --- projections and collection ---------------------------------------------------
 
@@ -475,6 +490,11 @@ class Ledger(LedgerReader):
 
         self._database.write(change)
 
+    def version_upkeep(self) -> VersionUpkeep:
+        from kfm.db.version_upkeep import VersionUpkeep  # late: only collection and the service need it
+
+        return VersionUpkeep(self._database, self._versions)
+
     def begin_collection(self, worker_id: str, lease_ms: int, dead: leases.Dead) -> int | Lock:
         """The fence of the collection lock, or the lock that blocks it."""
 
@@ -482,6 +502,7 @@ class Ledger(LedgerReader):
             now_ms = session.now_ms()
             leases.lock_for_update(session, leases.COLLECTOR)  # first: no run is admitted from here on
             _, live = leases.sweep(session, now_ms, dead, self._journal)
+            live = [lock for lock in live if lock.scope != leases.RETENTION]
             if live:
                 return live[0]
             own = leases.lock_for_update(session, leases.COLLECTOR)  # a predecessor may have been swept
@@ -496,6 +517,11 @@ class Ledger(LedgerReader):
             governance.append(session, [entry])
 
         self._database.write(change)
+
+    def retention(self) -> Retention:
+        from kfm.db.retention import Retention
+
+        return Retention(self._database)
 
     # --- governance ------------------------------------------------------------------
 
@@ -560,6 +586,12 @@ class Ledger(LedgerReader):
             return str(row[0])
 
         return self._database.write(change)
+
+    def keep_fold(self, name: str, form: str, seen: Fold, body: str) -> bool:
+        """In place of the one that was read; False: another process has kept one meanwhile."""
+        from kfm.db import folds
+
+        return self._database.write(lambda session: folds.keep(session, name, form, seen, body))
 
     def remember_names(self, names: Mapping[str, Iterable[str]]) -> None:
         """Masked names, by dataset, are kept for good: they stay masked when no configuration has them."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kfm.db import approvals, breakers, quarantine, rows
 from kfm.db.session import Database, Row, Session
@@ -14,7 +15,6 @@ from kfm.model.records import (
     GovernanceEntry,
     Invocation,
     Lock,
-    Manifest,
     Promotion,
     Run,
     Switch,
@@ -28,13 +28,17 @@ if TYPE_CHECKING:
     from kfm.db.catalogue import CatalogueReader
     from kfm.db.dataset_changes import DatasetChangeReader
     from kfm.db.derived import DerivedReader
+    from kfm.db.folds import Fold
     from kfm.db.replays import ReplayReader
     from kfm.db.requests import RequestReader
+    from kfm.db.retention import RetentionReader
     from kfm.db.schedules import ScheduleReader
     from kfm.db.units import UnitReader
+    from kfm.db.versions import VersionReader
     from kfm.db.window_facts import WindowReader
     from kfm.model.incidents import Incident, IncidentSubject, Notification, Silence
     from kfm.model.run_state import PassFigures
+    from kfm.model.versions import Version
 
 
 NumberedRow = TypeVar("NumberedRow", bound=tuple[Any, ...])
@@ -168,20 +172,39 @@ class LedgerReader:
     ) -> list[Run]:
         """Newest first; `before` is (start_time_ms, run_id) of the last one of the page before."""
         before_ms, before_id = before or (_NEVER, "")
+        # The statement whose index leads to the fewest: runs that did not succeed, of a source, of a dataset.
+        asked = {"dataset_id": dataset_id or "", "source_id": source_id or "", "status": status or ""}
+        if status in ("running", "failed"):
+            name = "runs.list_running" if asked.pop("status") == "running" else "runs.list_failed"
+        elif source_id:
+            name = "runs.list_of_source"
+        else:
+            del asked["source_id"]
+            name = "runs.list_of_dataset" if dataset_id else "runs.list"
+            if not dataset_id:
+                del asked["dataset_id"]
         found = self._session.all(
-            "runs.list",
-            dataset_id=dataset_id or "",
-            source_id=source_id or "",
-            status=status or "",
-            since_ms=since_ms,
-            before_ms=before_ms,
-            before_id=before_id,
-            row_limit=limit,
+            name, since_ms=since_ms, before_ms=before_ms, before_id=before_id, row_limit=limit, **asked
         )
         return [rows.run_from(row) for row in found]
 
+    def find_runs(self, start: str, limit: int = 2) -> list[Run]:
+        """Those whose id begins so."""
+        found = self._session.all("runs.find", **rows.beginning(start), row_limit=limit)
+        return [rows.run_from(row) for row in found]
+
     def invocations(self, *, run_id: str | None = None, limit: int = 50) -> list[Invocation]:
-        found = self._session.all("invocations.list", run_id=run_id or "", row_limit=limit)
+        """Newest first."""
+        found = (
+            self._session.all("invocations.of_run", run_id=run_id, row_limit=limit)
+            if run_id
+            else self._session.all("invocations.list", row_limit=limit)
+        )
+        return [rows.invocation_from(row) for row in found]
+
+    def find_invocations(self, start: str, limit: int = 2) -> list[Invocation]:
+        """Those whose id begins so."""
+        found = self._session.all("invocations.find", **rows.beginning(start), row_limit=limit)
         return [rows.invocation_from(row) for row in found]
 
     def newer_successes(self, source_id: str, after_ms: int, limit: int) -> list[Run]:
@@ -191,29 +214,39 @@ class LedgerReader:
         )
         return [rows.run_from(row) for row in found]
 
-    def head(self, dataset_id: str) -> tuple[Promotion, Manifest] | None:
-        row = self._session.one("promotions.head_with_manifest", dataset_id=dataset_id)
-        return (rows.promotion_from(row[:-1]), rows.manifest_from(row[-1])) if row else None
+    def head(self, dataset_id: str) -> tuple[Promotion, Version] | None:
+        return self._versions.head(dataset_id)
 
     def change_reader(self) -> DatasetChangeReader:
         from kfm.db.dataset_changes import DatasetChangeReader
 
-        return DatasetChangeReader(self._database)
+        return DatasetChangeReader(self._database, self._versions)
 
     def heads(self) -> list[Promotion]:
         return [rows.promotion_from(row) for row in self._session.all("promotions.heads")]
 
-    def promotions(self, dataset_id: str, limit: int = 50) -> list[Promotion]:
-        found = self._session.all("promotions.list", dataset_id=dataset_id, row_limit=limit)
+    def promotions(self, dataset_id: str, limit: int = 50, before: int | None = None) -> list[Promotion]:
+        """The newest first; `before`: only versions with a lower number."""
+        if before is None:
+            found = self._session.all("promotions.list", dataset_id=dataset_id, row_limit=limit)
+        else:
+            found = self._session.all(
+                "promotions.page", dataset_id=dataset_id, before=before, row_limit=limit
+            )
         return [rows.promotion_from(row) for row in found]
 
     def promotion(self, dataset_id: str, sequence: int) -> Promotion | None:
         row = self._session.one("promotions.at", dataset_id=dataset_id, sequence=sequence)
         return rows.promotion_from(row) if row else None
 
-    def manifest(self, version_id: str) -> Manifest | None:
-        row = self._session.one("versions.get", version_id=version_id)
-        return rows.manifest_from(row[0]) if row else None
+    def version(self, version_id: str) -> Version | None:
+        return self._versions.version(version_id)
+
+    @cached_property
+    def _versions(self) -> VersionReader:
+        from kfm.db.versions import VersionReader  # late: not every command looks at one
+
+        return VersionReader(self._database)
 
     def lock(self, scope: str) -> Lock | None:
         row = self._session.one("locks.get", scope=scope)
@@ -245,7 +278,13 @@ class LedgerReader:
     def governance(
         self, *, kind: str | None = None, subject: str | None = None, limit: int = 50
     ) -> list[GovernanceEntry]:
-        found = self._session.all("governance.list", kind=kind or "", subject=subject or "", row_limit=limit)
+        """Newest first."""
+        if subject:
+            found = self._session.all("governance.about", subject=subject, kind=kind or "", row_limit=limit)
+        elif kind:
+            found = self._session.all("governance.of_kind", kind=kind, row_limit=limit)
+        else:
+            found = self._session.all("governance.list", row_limit=limit)
         return [rows.entry_from(row) for row in found]
 
     def links(self, subject: str, limit: int = 50) -> list[ChainLink]:
@@ -264,10 +303,6 @@ class LedgerReader:
     def events(self, run_id: str) -> list[tuple[str, Any]]:
         found = self._session.all("events.list", run_id=run_id)
         return [(kind, rows.value_of(payload)) for kind, payload in found]
-
-    def oldest_running_ms(self) -> int | None:
-        row = self._session.one("runs.oldest_running")
-        return row[0] if row else None
 
     # --- evidence ----------------------------------------------------------------------
 
@@ -355,9 +390,9 @@ class LedgerReader:
         found = self._session.all("outbox.between", first_number=first, last_number=last, row_limit=limit)
         return [rows.message_from(row) for row in found]
 
-    def events_posted(self, after: int = 0) -> int:
-        """How many rows the outbox has above that number."""
-        row = self._session.one("outbox.count", after_number=after)
+    def events_posted(self, after: int = 0, limit: int = _NEVER) -> int:
+        """How many rows the outbox has above that number; they are counted up to a limit."""
+        row = self._session.one("outbox.count", after_number=after, row_limit=limit)
         return int(row[0]) if row else 0
 
     # --- retries -----------------------------------------------------------------------
@@ -394,13 +429,8 @@ class LedgerReader:
         limit: int = 50,
     ) -> list[QuarantineEntry]:
         """Newest first."""
-        found = self._session.all(
-            "held.list",
-            state=state or "",
-            kind=kind or "",
-            dataset_id=dataset_id or "",
-            subject=subject or "",
-            row_limit=limit,
+        found = quarantine.listed(
+            self._session, state=state, kind=kind, dataset_id=dataset_id, subject=subject, limit=limit
         )
         return [quarantine.held_from(row) for row in found]
 
@@ -435,7 +465,19 @@ class LedgerReader:
         self, *, state: str | None = None, subject: str | None = None, limit: int = 50
     ) -> list[Approval]:
         """Newest first."""
-        found = self._session.all("approvals.list", state=state or "", subject=subject or "", row_limit=limit)
+        if subject:
+            found = self._session.all(
+                "approvals.of_subject", subject=subject, state=state or "", row_limit=limit
+            )
+        elif state:
+            found = self._session.all("approvals.in_state", state=state, row_limit=limit)
+        else:
+            found = self._session.all("approvals.list", row_limit=limit)
+        return [approvals.approval_from(row) for row in found]
+
+    def find_approvals(self, start: str, limit: int = 2) -> list[Approval]:
+        """Those whose id begins so."""
+        found = self._session.all("approvals.find", **rows.beginning(start), row_limit=limit)
         return [approvals.approval_from(row) for row in found]
 
     def approval_of_attempt(self, run_id: str, attempt: int) -> Approval | None:
@@ -455,13 +497,10 @@ class LedgerReader:
 
     # --- incidents ---------------------------------------------------------------------
 
-    def incidents(self, *, state: str | None = None, limit: int = 50) -> list[Incident]:
-        """Newest first."""
-        if state == "open":
-            found = self._session.all("incidents.list_open", row_limit=limit)
-        else:
-            found = self._session.all("incidents.list", state=state or "", row_limit=limit)
-        return _incidents(found)
+    def incidents(self, *, state: Literal["open"] | None = None, limit: int = 50) -> list[Incident]:
+        """Newest first; all, or those that are open."""
+        name = "incidents.list_open" if state == "open" else "incidents.list"
+        return _incidents(self._session.all(name, row_limit=limit))
 
     def open_incidents(self) -> dict[str, int]:
         """How many are open, by kind."""
@@ -469,12 +508,17 @@ class LedgerReader:
 
     def find_incidents(self, start: str, limit: int = 2) -> list[Incident]:
         """Those whose id, or whose cause, begins so."""
-        return _incidents(self._session.all("incidents.find", start=f"{start}%", row_limit=limit))
+        return _incidents(self._session.all("incidents.find", **rows.beginning(start), row_limit=limit))
 
     def incident_subjects(self, cause: str, limit: int = 100) -> list[str]:
         """What it affects: runs, units, windows, requests, targets."""
         found = self._session.all("incident_subjects.list", cause=cause, row_limit=limit)
         return [str(row[0]) for row in found]
+
+    def incident_affects(self, cause: str) -> int:
+        """How many of them there are now."""
+        row = self._session.one("incident_subjects.count", cause=cause)
+        return int(row[0]) if row else 0
 
     def incident_subject(self, cause: str, subject: str) -> IncidentSubject | None:
         """One of those that it affects, with its window."""
@@ -528,6 +572,11 @@ class LedgerReader:
 
         return UnitReader(self._database)
 
+    def retention_reader(self) -> RetentionReader:
+        from kfm.db.retention import RetentionReader
+
+        return RetentionReader(self._database)
+
     def replay_reader(self) -> ReplayReader:
         from kfm.db.replays import ReplayReader
 
@@ -551,9 +600,8 @@ class LedgerReader:
 
     def unit_figures(self) -> list[tuple[str, str, int, int | None]]:
         """(dataset, name, amount, newest time) of the units' counters, for those who need nothing else."""
-        from kfm.db.catalogue import PREFIX
-
-        return [tuple(row) for row in self._session.all("unit_totals.list") if not row[1].startswith(PREFIX)]
+        found = self._session.all("unit_totals.list")
+        return [tuple(row) for row in found if not row[1].startswith(rows.CATALOGUE)]
 
     def catalogue(self) -> CatalogueReader:
         from kfm.db.catalogue import CatalogueReader
@@ -566,6 +614,12 @@ class LedgerReader:
         """A value that the environment was given once."""
         row = self._session.one("marks.get", name=name)
         return row[0] if row else None
+
+    def fold(self, name: str, form: str) -> Fold:
+        """What was counted of the ledger up to a place."""
+        from kfm.db import folds
+
+        return folds.read(self._session, name, form)
 
     def remembered_names(self) -> dict[str, list[str]]:
         """Every name that was ever masked, by its dataset."""

@@ -201,8 +201,9 @@ def begun(session: Session, branch: str, source: str) -> None:
 
 
 def branched(session: Session, source: str | None, made: Branch) -> None:
-    """A branch that begins where another one is knows what that one knows."""
-    if source is None or source == made.name:
+    """A branch that begins where another one is knows what that one knows; unless a pipeline run is at work
+    under this name already: then it knows what that one makes."""
+    if source is None or source == made.name or any(heads_of(session, made.name)):
         return
     origin = branch_commits.branch_in(session, source)
     if origin is not None and origin.head == made.head:

@@ -30,7 +30,7 @@ from kfm.model.runs import (
 
 if TYPE_CHECKING:
     from kfm.lineage.pipeline_emitter import PipelineEmitter
-    from kfm.model.dataset_changes import DatasetChange
+    from kfm.model.dataset_changes import ToldChange
     from kfm.ports import Emitter
 
 NOTHING_KNOWN = Circumstances()
@@ -67,10 +67,10 @@ class Journal:
             known = replace(request.known, invocation=request.invocation)
         self._open(session, attempt, known, run)
 
-    def dataset_changed(self, session: Session, change: DatasetChange, version_id: str, now_ms: int) -> None:
+    def dataset_changed(self, session: Session, told: ToldChange, now_ms: int) -> None:
         """What a person's change made of a dataset. An emitter that knows of none says nothing."""
         changed = getattr(self._emitter, "changed", None)
-        for event in changed(change, version_id) if changed is not None else ():
+        for event in changed(told) if changed is not None else ():
             self._post(session, event, now_ms)
 
     def step(self, session: Session, request: Step) -> bool:

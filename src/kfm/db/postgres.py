@@ -17,6 +17,7 @@ from kfm.model.errors import (
     BackendUnavailable,
     ExtraMissing,
     KfmError,
+    LedgerMoved,
     SchemaViolation,
     StoreBusy,
     StoreUnsafe,
@@ -34,6 +35,7 @@ COMMIT = "COMMIT"
 WAIT_MAX_MS = 30_000
 MIGRATION_LOCK = 4_900_147  # any number that no other program on the server uses
 _LOST_RACE = {"40001", "40P01"}  # serialization failure, deadlock
+FENCED = "KFM01"  # the state of what the triggers of a ledger that moves raise
 _NOT_IN_TIME = {"55P03", "57014"}  # lock not available, query cancelled
 # What a DSN does not say: every wait has an end, also when the network swallows packets.
 _CONNECTION = {
@@ -133,6 +135,8 @@ class PostgresDatabase:
     def _translated(self, error: Exception) -> KfmError:
         # The headline: libpq explains on further lines what it can only guess.
         text = f"{self._where}: {redact(str(error)).strip().partition(chr(10))[0]}"
+        if getattr(error, "sqlstate", None) == FENCED:
+            return LedgerMoved(redact(str(error)).partition(chr(10))[0], backend=LEDGER)
         if getattr(error, "sqlstate", None) in _NOT_IN_TIME:
             busy = f"{self._where}: other processes have had it for {self._wait_max_ms} ms."
             return StoreBusy(busy, backend=LEDGER)
@@ -267,6 +271,17 @@ class PostgresDatabase:
         self.flush()
         self._land()  # many statements in one text can't travel with others
         self.execute(sql)
+
+    def load(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Rows by COPY; only inside `write`."""
+        self.flush()
+        self._land()
+        try:
+            with self._connection.cursor() as cursor, cursor.copy(sql) as copy:
+                for row in rows:
+                    copy.write_row(row)
+        except (self._psycopg.Error, UnicodeEncodeError) as error:
+            raise self._translated(error) from error
 
     def exclude_others(self) -> None:
         """Two processes that create the same tables at once would both fail."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kfm.db import dataset_changes, derived, governance, node_branches, quarantine, requests, rows
 from kfm.db.outbox import Journal
 from kfm.db.session import Session
-from kfm.db.versions import MadeVersion, insert_version, placed
+from kfm.db.versions import MadeVersion, StagedVersion, insert_version, placed
 from kfm.model.run_state import MAIN
 from kfm.model.runs import Promote, PromoteResult
 
@@ -18,7 +18,10 @@ class Undo(Exception):
         self.answer = answer
 
 
-def promote(session: Session, request: Promote, journal: Journal) -> PromoteResult:
+def promote(
+    session: Session, request: Promote, staged: StagedVersion | None, journal: Journal
+) -> PromoteResult:
+    """`staged`: the version, as it is stored."""
     row = session.one("locks.get_for_update", scope=request.scope)
     lock = rows.lock_from(row) if row else None
     ours = (
@@ -35,8 +38,10 @@ def promote(session: Session, request: Promote, journal: Journal) -> PromoteResu
     sequence = rows.promotion_from(head).sequence if head else 0
     if sequence != request.base_sequence:
         return PromoteResult(answer="head-moved", sequence=sequence)
-    if request.manifest is not None and dataset_changes.is_withdrawn(session, request.manifest):
+    if staged is not None and dataset_changes.is_withdrawn(session, request.dataset_id, staged):
         return PromoteResult(answer="withdrawn", sequence=sequence)
+    if request.window_length is not None and not _keep_length(session, *request.window_length):
+        return PromoteResult(answer="rewindowed", sequence=sequence)
     now_ms = session.now_ms()
     succeeded = session.one(
         "runs.succeed",
@@ -52,7 +57,7 @@ def promote(session: Session, request: Promote, journal: Journal) -> PromoteResu
     answered = requests.end_with_run(session, request.run_id, "success", request.reason, now_ms)
     if request.request_id not in answered and requests.is_cancelled(session, request.request_id):
         raise Undo(PromoteResult(answer="cancelled"))
-    if request.manifest is not None:
+    if staged is not None:
         sequence += 1
         made_by = MadeVersion(
             request.dataset_id,
@@ -62,7 +67,7 @@ def promote(session: Session, request: Promote, journal: Journal) -> PromoteResu
             request.fence,
             request.policy_epoch,
         )
-        if not insert_version(session, made_by, request.manifest, now_ms):
+        if not insert_version(session, made_by, staged, now_ms):
             # A run with a lock of another scope promoted between our look and our row.
             raise Undo(PromoteResult(answer="head-moved"))
     session.all(
@@ -87,9 +92,15 @@ def promote(session: Session, request: Promote, journal: Journal) -> PromoteResu
     journal.watch.succeeded(session, run, now_ms, is_there=request.outcome != "absent")
     entries = [placed(entry, sequence, request.policy_epoch, now_ms) for entry in request.entries]
     governance.append(session, entries)  # last: the head of the chain is one row for all
-    return PromoteResult(
-        answer="promoted" if request.manifest is not None else "unchanged", sequence=sequence
-    )
+    return PromoteResult(answer="promoted" if request.version is not None else "unchanged", sequence=sequence)
+
+
+def _keep_length(session: Session, source_id: str, length: str) -> bool:
+    """The length of a source's windows is on record with its first version; False: it is another one by
+    now."""
+    session.all("window_rules.ensure", source_id=source_id, window_length=length)
+    row = session.one("window_rules.get", source_id=source_id)
+    return row is not None and row[0] == length
 
 
 def _keep_what_it_learned(session: Session, request: Promote, now_ms: int) -> None:

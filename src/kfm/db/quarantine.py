@@ -62,9 +62,19 @@ def ended(session: Session, state: RetryState | None, held: QuarantineEntry | No
 
 
 def succeeded(session: Session, run_id: str, now_ms: int) -> None:
-    """The work is done: nothing is ahead of its run, and what was held of the same work is settled."""
+    """The work is done: nothing is ahead of its run, and what was held of the same work is settled, requests
+    that became no run included."""
     session.all("retry_states.remove", run_id=run_id)
     session.all("held.resolve_work", run_id=run_id, released_at_ms=now_ms)
+
+
+def found_done(session: Session, run_id: str, watch: IncidentKeeper, now_ms: int) -> None:
+    """The work was asked for again and is done: requests for its window that are held are settled."""
+    if session.all("held.resolve_requests", run_id=run_id, released_at_ms=now_ms):
+        row = session.one("runs.by_id", run_id=run_id)
+        assert row is not None, "something was held of its window"
+        run = rows.run_from(row)
+        watch.succeeded(session, run, now_ms, is_there=run.outcome != "absent")
 
 
 _HELD_FIELDS = QuarantineEntry.__struct_fields__
@@ -83,6 +93,28 @@ def held_parameters(held: QuarantineEntry) -> dict[str, Any]:
     for name in ("source_ids", "error_classes"):
         parameters[name] = rows.prose_of(parameters[name])
     return rows.with_storable(parameters, _FREE)
+
+
+def listed(
+    session: Session,
+    *,
+    state: str | None,
+    kind: str | None,
+    dataset_id: str | None,
+    subject: str | None,
+    limit: int,
+) -> list[Row]:
+    """Newest first, by the statement whose index leads to the fewest: little is held beside what was."""
+    asked = {"state": state or "", "kind": kind or "", "dataset_id": dataset_id or ""}
+    if subject:
+        return session.all("held.of_subject", subject=subject, row_limit=limit, **asked)
+    if state == "held" or (state and not dataset_id):
+        return session.all("held.in_state", row_limit=limit, **asked)
+    if dataset_id:
+        return session.all("held.of_dataset", row_limit=limit, **asked)
+    if kind:
+        return session.all("held.of_kind", kind=kind, row_limit=limit)
+    return session.all("held.list", row_limit=limit)
 
 
 def hold(session: Session, held: QuarantineEntry | None) -> None:

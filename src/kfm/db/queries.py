@@ -5,20 +5,21 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Literal, Protocol
 
 from kfm.db.session import Database, Session
-from kfm.model.errors import StoreCorrupt, StoreTooNew
+from kfm.model.errors import LedgerMoved, StoreCorrupt, StoreTooNew
+from kfm.model.patterns import late
 
 Dialect = Literal["sqlite", "postgresql"]
 
 # Not importlib.resources: importing it costs more than reading every query.
 _FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "contracts", "sql")
-_NAME = re.compile(r"^-- name: (\S+)[ \t]*\n", re.MULTILINE)
-_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
-_ONLY = re.compile(r"^@(sqlite|postgresql) (.*)$", re.MULTILINE)
+_NAME = "\n-- name: "  # as text: at every start all statements are read
+_PARAMETER = late(r"(?<![:\w]):([a-z_]+)")
+_ONLY = late(r"^@(sqlite|postgresql) (.*)$", re.MULTILINE)
 _SERIAL_KEY = {
     "sqlite": "INTEGER PRIMARY KEY",
     "postgresql": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
@@ -28,8 +29,8 @@ _CLUSTERED = {"sqlite": ") WITHOUT ROWID;", "postgresql": ");"}
 
 
 def _parse(text: str) -> dict[str, str]:
-    pieces = _NAME.split(text)[1:]
-    return {name: body.strip() for name, body in zip(pieces[::2], pieces[1::2], strict=True)}
+    pieces = (piece.partition("\n") for piece in f"\n{text}".split(_NAME)[1:])
+    return {name.strip(): body.strip() for name, _, body in pieces}
 
 
 def _read(*path: str) -> str:
@@ -92,6 +93,11 @@ def migration_files() -> tuple[tuple[int, str, str], ...]:
 
 Migration = tuple[int, str, str]  # number, name, text
 
+# Marks beside the migrations, with an address in place of a checksum. A kfm that does not know them refuses
+# the database as one from the future.
+MOVED = 900_001
+ARRIVING = 900_002
+
 
 class Migratable(Database, Protocol):
     """A database that can run the statements of a migration."""
@@ -120,6 +126,14 @@ def check(done: dict[int, str], known: Sequence[Migration] | None = None) -> Non
     """Refuse a database that this code does not understand."""
     known = migration_files() if known is None else known
     newest = known[-1][0]
+    if MOVED in done:
+        raise LedgerMoved(f"This ledger has moved to {done[MOVED]}.")
+    if ARRIVING in done:
+        raise LedgerMoved(
+            f"This ledger is being filled from {done[ARRIVING]}, and is not in use yet.",
+            remedy="The command that fills it (`kfm store copy`, `kfm restore`) goes on where it ended "
+            "when it is run again.",
+        )
     if done and max(done) > newest:
         raise StoreTooNew(f"It is at migration {max(done)}; this kfm knows up to {newest}.")
     for version, name, text in known:
@@ -135,32 +149,49 @@ def is_current(session: Session) -> bool:
 
 
 def migrate(
-    database: Migratable, dialect: Dialect, now_ms: int, known: Sequence[Migration] | None = None
+    database: Migratable,
+    dialect: Dialect,
+    now_ms: int,
+    known: Sequence[Migration] | None = None,
+    *,
+    arriving: bool = False,
 ) -> list[int]:
-    """Apply what is missing; returns the versions applied."""
+    """Apply what is missing; returns the versions applied. `arriving`: by the one who fills it."""
     known = migration_files() if known is None else known
-    done = applied(database.session)
-    check(done, known)  # before anything is written
-    return [one[0] for one in known if one[0] not in done and _apply(database, dialect, now_ms, known, one)]
+
+    def looked(session: Session) -> dict[int, str]:
+        done = applied(session)
+        if arriving:
+            done.pop(ARRIVING, None)
+        check(done, known)
+        return done
+
+    done = looked(database.session)  # before anything is written
+    missing = [one for one in known if one[0] not in done]
+    # A new ledger is there as a whole; in one that has data, each migration is as short as it can be.
+    steps = [[one] for one in missing] if done else [missing]
+    return [version for step in steps for version in _apply(database, dialect, now_ms, looked, step)]
 
 
 def _apply(
-    database: Migratable, dialect: Dialect, now_ms: int, known: Sequence[Migration], migration: Migration
-) -> bool:
-    """One migration and its record, together or not at all. False: another process was faster."""
-    version, name, text = migration
+    database: Migratable,
+    dialect: Dialect,
+    now_ms: int,
+    looked: Callable[[Session], dict[int, str]],
+    migrations: Sequence[Migration],
+) -> list[int]:
+    """Migrations with their records, together or not at all; those that no other process was faster with."""
 
-    def change(session: Session) -> bool:
+    def change(session: Session) -> list[int]:
         database.exclude_others()
         session.all("migrations.create")
-        done = applied(session)
-        check(done, known)
-        if version in done:
-            return False
-        database.script(in_dialect(text, dialect))
-        session.all(
-            "migrations.insert", version=version, name=name, checksum=checksum(text), applied_at_ms=now_ms
-        )
-        return True
+        done = looked(session)
+        missing = [one for one in migrations if one[0] not in done]
+        for version, name, text in missing:
+            database.script(in_dialect(text, dialect))
+            session.all(
+                "migrations.insert", version=version, name=name, checksum=checksum(text), applied_at_ms=now_ms
+            )
+        return [version for version, _name, _text in missing]
 
     return database.write(change)

@@ -52,7 +52,9 @@ class ReplayReader:
         if selection.wal_ids:
             name = "replays.select_named"
             parameters["wal_ids"] = _text(selection.wal_ids)
-        return [Chosen(*row) for row in self._database.session.all(name, **parameters)]
+        found = self._database.session.all(name, **parameters)
+        told = unit_rows.addresses(self._database.session, {row[0]: row[-1] for row in found})
+        return [Chosen(*(*row[:-1], told.get(row[0], row[-1]))) for row in found]
 
     def select_all(self, selection: Selection) -> Iterator[Chosen]:
         """All of them, read page by page."""
@@ -71,14 +73,15 @@ class ReplayReader:
 
     def find(self, start: str, limit: int = 2) -> list[str]:
         """Ids that begin so."""
-        found = self._database.session.all("replays.find", start=start, chars=len(start), row_limit=limit)
+        found = self._database.session.all("replays.find", **rows.beginning(start), row_limit=limit)
         return [row[0] for row in found]
 
     def receipts(self, replay_id: str, after: str = "", limit: int = 1000) -> list[Receipt]:
         found = self._database.session.all(
             "replays.receipts", replay_id=replay_id, after=after, row_limit=limit
         )
-        return [Receipt(*row) for row in found]
+        told = unit_rows.addresses(self._database.session, {row[0]: row[5] for row in found})
+        return [Receipt(*(*row[:5], told.get(row[0], row[5]), *row[6:])) for row in found]
 
     def tally(self, replay_id: str) -> dict[str, int]:
         """Receipt → how many; '' are those that wait."""

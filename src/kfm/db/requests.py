@@ -16,6 +16,7 @@ from kfm.model.records import BY_KFM, GovernanceEntry, Window, governance_entry
 from kfm.model.requests import (
     ABSENT,
     CHANGES,
+    UNSETTLED,
     AnnouncedObject,
     Burst,
     Member,
@@ -31,7 +32,6 @@ from kfm.model.requests import (
     member_of,
     spread_ms,
 )
-from kfm.model.webhooks import former_request_id
 
 if TYPE_CHECKING:
     from kfm.db.incidents import IncidentKeeper
@@ -40,6 +40,17 @@ _FIELDS = UpdateRequest.__struct_fields__
 _FLAGS = ("needs_approval", "is_bound", "by_person")
 _FREE = ("actor", "claimed_actor", "rationale", "ticket", "correction", "reason", "request_uuid")
 _NEVER = 2**62
+# The part of the requests that a claimer is for → whether one of them is due, and the claim of the next one.
+DUE: dict[RequestPart, str] = {
+    "all": "requests.due",
+    "retries": "requests.due_retry",
+    "bursts": "requests.due_burst",
+}
+CLAIM: dict[RequestPart, str] = {
+    "all": "requests.claim",
+    "retries": "requests.claim_retry",
+    "bursts": "requests.claim_burst",
+}
 SAME_MAX = 100  # requests for the same work that are looked at
 VERSIONS_MAX = 20  # contents of one unit, the newest
 
@@ -64,16 +75,21 @@ def accept(session: Session, wanted: Sequence[UpdateRequest]) -> set[str]:
     """The ids that are new."""
     order = parameters_of("requests.accept")
     lines = [tuple(map(request_parameters(one).__getitem__, order)) for one in wanted]
-    return {row[0] for row in session.gather("requests.accept", lines) or ()}
+    fresh = session.gather("requests.accept", lines)
+    return {one.request_id for one in wanted} if fresh is None else {row[0] for row in fresh}
 
 
 def accepted_formerly(session: Session, wanted: Sequence[UpdateRequest]) -> dict[str, str]:
     """Messages that their source was sent before, under the former key: their id → the id of the first."""
+    if all(one.kind != "webhook" for one in wanted):
+        return {}
+    from kfm.model.webhooks import former_request_id  # late: most commands have nothing to do with webhooks
+
     named = [(former, one) for one in wanted if (former := former_request_id(one)) is not None]
     if not named:
         return {}
-    lines = [(former, one.source_id) for former, one in named]
-    found = {tuple(row) for row in session.gather("requests.formerly", lines) or ()}
+    former_ids = msgspec.json.encode([former for former, _ in named]).decode()
+    found = {tuple(row) for row in session.all("requests.formerly", former_ids=former_ids)}
     return {one.request_id: former for former, one in named if (former, one.source_id) in found}
 
 
@@ -186,21 +202,29 @@ class RequestReader:
     ) -> list[UpdateRequest]:
         """The newest first; `before` is (accepted_at_ms, request_id) of the last one of the page before."""
         before_ms, before_id = before or (_NEVER, "")
+        # The statement whose index leads to the fewest; most requests are done, and most are of schedules.
+        asked = {"state": state, "kind": kind, "source_id": source_id, "schedule_id": schedule_id}
+        if state in UNSETTLED:
+            name = "requests.list_unsettled"
+        elif state == "cancelled":
+            name = "requests.list_cancelled"
+            del asked["state"]
+        elif source_id is not None:
+            name = "requests.list_of_source"
+        elif schedule_id is not None:
+            name = "requests.list_of_schedule"
+            del asked["source_id"]
+        else:
+            name = "requests.list" if kind in (None, "cron") else "requests.list_of_kind"
+            del asked["source_id"], asked["schedule_id"]
         found = self._database.session.all(
-            "requests.list",
-            state=state,
-            kind=kind,
-            source_id=source_id,
-            schedule_id=schedule_id,
-            before_ms=before_ms,
-            before_id=before_id,
-            row_limit=limit,
+            name, before_ms=before_ms, before_id=before_id, row_limit=limit, **asked
         )
         return [request_from(row) for row in found]
 
     def find(self, start: str, limit: int = 2) -> list[UpdateRequest]:
         """Those whose id begins so."""
-        found = self._database.session.all("requests.find", start=start, chars=len(start), row_limit=limit)
+        found = self._database.session.all("requests.find", **rows.beginning(start), row_limit=limit)
         return [request_from(row) for row in found]
 
     def of_run(self, run_id: str, limit: int = 50) -> list[UpdateRequest]:
@@ -273,6 +297,9 @@ class RequestReader:
             return []
         units = msgspec.json.encode([one.unit for _, one in found]).decode()
         addresses: dict[str, str] = dict(self._database.session.all("units.objects", wal_ids=units))
+        from kfm.db import unit_rows  # late: most requests gather no objects
+
+        addresses |= unit_rows.addresses(self._database.session, addresses)
         return [
             AnnouncedObject(
                 request_id=request_id,
@@ -323,6 +350,18 @@ class Requests(RequestReader):
         super().__init__(database)
         self._watch = watch
 
+    def hasten(self, waiting: Sequence[UpdateRequest]) -> None:
+        """What these waited for is gone: they are due now, unless they wait for something else since."""
+
+        def change(session: Session) -> None:
+            now_ms = session.now_ms()
+            for one in waiting:
+                due = {"request_id": one.request_id, "not_before_ms": now_ms}
+                session.all("requests.wake", **due, blocked_by=one.blocked_by)
+                session.all("retry_states.hasten", **due)
+
+        self._database.write(change)
+
     def accept(
         self, wanted: Sequence[UpdateRequest], entry: GovernanceEntry | None = None
     ) -> list[UpdateRequest | None]:
@@ -361,7 +400,7 @@ class Requests(RequestReader):
             for request_id, by, until_ms in session.all("requests.claimed")
             if not claim_holds(until_ms, now_ms) or dead(by)
         ]
-        if not left and session.one("requests.due", now_ms=now_ms, part=part) is None:
+        if not left and session.one(DUE[part], now_ms=now_ms) is None:
             return None
 
         def change(session: Session) -> UpdateRequest | None:
@@ -369,9 +408,7 @@ class Requests(RequestReader):
             now_ms = session.now_ms()
             for request_id, by, until_ms in left:  # as it was seen: a runner that is back has renewed it
                 session.all("requests.release", request_id=request_id, claimed_by=by, until_ms=until_ms)
-            row = session.one(
-                "requests.claim", worker_id=worker_id, now_ms=now_ms, until_ms=now_ms + claim_ms, part=part
-            )
+            row = session.one(CLAIM[part], worker_id=worker_id, now_ms=now_ms, until_ms=now_ms + claim_ms)
             if row is None:
                 return None
             request = request_from(row)
@@ -406,6 +443,10 @@ class Requests(RequestReader):
             if settled and ending.outcome == ABSENT and request.run_id is not None:
                 # What an earlier attempt was promised is not made; nothing failed that a person has to see.
                 session.all("retry_states.unwanted", run_id=request.run_id, now_ms=session.now_ms())
+            if settled and ending.outcome in ("noop", "empty") and ending.run_id is None:
+                # Its preview has seen what is there, and no run will say so.
+                window = (request.window_start_ms, request.window_end_ms)
+                self._watch.settled(session, request.source_id, window, session.now_ms())
             return settled
 
         return self._database.write(change)

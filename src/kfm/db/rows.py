@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from kfm.db.packing import joined
 from kfm.db.session import Row
 from kfm.model.energy import Energy
 from kfm.model.errors import StoreCorrupt, UnhashableInput
@@ -25,7 +26,11 @@ from kfm.model.records import (
 )
 from kfm.model.runs import Attempt, CallRetry, ChainLink, OutboxMessage
 
+if TYPE_CHECKING:
+    from kfm.model.versions import Form
+
 T = TypeVar("T")
+CATALOGUE = "catalogue:"  # how the names of its figures begin, among the counters of units
 
 _RUN_FIELDS = Run.__struct_fields__
 _PROMOTION_FIELDS = Promotion.__struct_fields__
@@ -194,6 +199,16 @@ def manifest_from(text: str) -> Manifest:
     return _decoded(_MANIFEST, text)
 
 
+def header_from(text: str) -> tuple[Manifest, Form]:
+    """What a stored version says beside its items, and the form in which it was named."""
+    from kfm.model import versions  # late: not every command looks at one
+
+    plain = _decoded(_ANY, text)
+    if not isinstance(plain, dict) or plain.get("manifest") != 2:
+        return manifest_from(text), 1
+    return versions.header_from(plain), 2
+
+
 def switch_from(row: Row) -> Switch:
     return converted(_SWITCH_FIELDS, row, Switch)
 
@@ -340,7 +355,11 @@ def retry_from(row: Row) -> CallRetry:
 
 
 def message_from(row: Row) -> OutboxMessage:
-    return OutboxMessage(**dict(zip(_MESSAGE_FIELDS, row, strict=True)))
+    """Of the columns of a message; and, where units may be what it is about, of its packed body."""
+    values = dict(zip(_MESSAGE_FIELDS, row, strict=False))
+    if len(row) > len(_MESSAGE_FIELDS):
+        values["body"] = joined(values["body"], row[-1])
+    return OutboxMessage(**values)
 
 
 def found_text(found: Sequence[Found]) -> str:
@@ -357,3 +376,8 @@ def texts_from(text: str) -> dict[str, str]:
 
 def _encoded(value: Any) -> str | None:
     return None if value is None else _COMPACT.encode(value).decode()
+
+
+def beginning(start: str) -> dict[str, str]:
+    """The span of all ids that begin so. Ids are hexadecimal: no collation sorts their signs after `z`."""
+    return {"low": start, "high": f"{start}zz"}

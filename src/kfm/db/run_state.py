@@ -496,9 +496,13 @@ class RunStateTables:
         self, *, pipeline_id: str | None = None, branch: str | None = None, limit: int = 50
     ) -> list[Pass]:
         """Newest first, without their graphs."""
-        found = self._database.session.all(
-            "passes.list", before=2**62, pipeline_id=pipeline_id or "", branch=branch or "", limit=limit
-        )
+        session, asked = self._database.session, {"before": 2**62, "limit": limit}
+        if pipeline_id:
+            found = session.all("passes.of_pipeline", pipeline_id=pipeline_id, branch=branch or "", **asked)
+        elif branch:
+            found = session.all("passes.of_branch", branch=branch, **asked)
+        else:
+            found = session.all("passes.list", **asked)
         return [pass_from(row[1:]) for row in found]
 
     # --- checksums of files --------------------------------------------------------------

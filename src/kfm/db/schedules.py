@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kfm.db import governance, rows
-from kfm.db.requests import accept, cancel
 from kfm.db.session import Database, Row, Session
 from kfm.model.records import GovernanceEntry
 from kfm.model.requests import UpdateRequest
@@ -57,6 +56,7 @@ class ScheduleStates(ScheduleReader):
 
     def account(self, accounting: Accounting) -> bool:
         """All of it, or nothing if the state is not what was seen any more."""
+        from kfm.db.requests import accept, cancel  # late: most commands only look at schedules
 
         def change(session: Session) -> bool:
             if not _moved(session, accounting.seen, accounting.state):
@@ -85,6 +85,7 @@ class ScheduleStates(ScheduleReader):
         self, instants: Sequence[Instant], requests: Sequence[UpdateRequest], entry: GovernanceEntry
     ) -> list[UpdateRequest]:
         """Open requests for instants that became none; those that were new."""
+        from kfm.db.requests import accept
 
         def change(session: Session) -> list[UpdateRequest]:
             fresh = accept(session, requests)

@@ -12,8 +12,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
@@ -25,11 +28,13 @@ from kfm.model.errors import (
     LEDGER,
     BackendUnavailable,
     KfmError,
+    LedgerMoved,
     SchemaViolation,
     StoreBusy,
     StoreCorrupt,
     StoreUnsafe,
 )
+from kfm.model.patterns import late
 from kfm.system import os_trouble, sync_folder
 
 if TYPE_CHECKING:
@@ -49,7 +54,12 @@ FULL = 2
 UNSTORABLE = (UnicodeEncodeError, OverflowError, TypeError)
 # Statements that return nothing, which is faster, and what asks for the rows that they have made: there is
 # one writer, so these are the newest.
-_NEWEST = {"items.insert": "items.inserted"}
+_NEWEST = {"items.insert": "items.inserted", "requests.accept": "requests.accepted"}
+_ONE_ROW = late(
+    r"VALUES\s*(\((?:\s*(?::[a-z_]+|\d+|NULL|'[a-z]*')\s*,?)+\))(.*?)(?:\s*RETURNING\s.*)?\Z", re.DOTALL
+)
+_ROWS_AT_ONCE = (128, 32, 8, 2)  # each number is a statement that is prepared once, and kept
+FENCED = "kfm-moved:"  # how the triggers of a ledger that moves begin what they say
 ROUNDS_MAX = 50  # how often it may be written between two looks
 _BUSY_MS = 5_000
 _COPY_BYTES = 1024 * 1024
@@ -128,7 +138,7 @@ class SqliteDatabase:
         with contextlib.ExitStack() as undo:
             try:
                 for file in (path, f"{path}-gate"):
-                    _make_private(file)
+                    make_private(file)
                 self._write_lock = WriteLock(path, clock, wait_max_ms)
                 undo.callback(self._write_lock.close)
                 self._connection = connect(path)
@@ -226,6 +236,27 @@ class SqliteDatabase:
         """A migration's statements; only inside `write`."""
         self._connection.execute(sql)
 
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """A statement that is made from the schema; errors in our words."""
+        try:
+            return self._connection.execute(sql, tuple(parameters)).fetchall()
+        except (apsw.Error, *UNSTORABLE) as error:
+            raise translated(error, self.path) from error
+
+    def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        try:
+            self._connection.executemany(sql, rows)
+        except (apsw.Error, *UNSTORABLE) as error:
+            raise translated(error, self.path) from error
+
+    def load_only(self) -> None:
+        """This connection takes rows as they are: no triggers, references looked at in the end."""
+        self._connection.pragma("foreign_keys", False)
+        self._connection.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
+
+    def add_function(self, name: str, function: Callable[..., Any]) -> None:
+        self._connection.create_scalar_function(name, function, deterministic=True)
+
     def exclude_others(self) -> None:
         """SQLite has one writer: nothing to do."""
 
@@ -242,7 +273,7 @@ def _identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _make_private(path: str) -> None:
+def make_private(path: str) -> None:
     """An empty file for the owner alone. SQLite gives its other files the mode of this one.
 
     Not opened: closing it would drop the locks that another thread of ours has on it by now.
@@ -257,7 +288,7 @@ class SqliteSession:
     def __init__(self, connection: apsw.Connection, clock: Clock, path: str = ":memory:") -> None:
         self._execute = connection.execute
         self._executemany = connection.executemany
-        self._total_changes = connection.total_changes
+        self._changes = connection.changes
         self._clock = clock
         self._path = path
         self._queries = queries("sqlite")
@@ -280,16 +311,41 @@ class SqliteSession:
         self._each(name, rows)
 
     def bulk(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> int:
-        before = self._total_changes()
-        self._each(name, rows)
-        return self._total_changes() - before
+        # Not SQLite's total of changes: that counts what triggers do, too.
+        if _can_be_widened(self._queries[name]):
+            return self._at_once(name, rows)
+        changed = 0
+
+        def counted() -> Iterator[tuple[Any, ...]]:
+            nonlocal changed
+            for row in rows:
+                yield row
+                changed += self._changes()
+
+        self._each(name, counted())
+        return changed
 
     def gather(self, name: str, rows: Sequence[tuple[Any, ...]], /) -> list[Row] | None:
         newest = _NEWEST.get(name)
         if newest is None:
             return self._each(name, rows)  # the statement returns them itself
-        count = self.bulk(name, rows)
+        count = self._at_once(name, rows)
         return None if count == len(rows) else self.all(newest, row_limit=count)
+
+    def _at_once(self, name: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Many rows a statement: after each, other threads may have the interpreter, and this one waits. How
+        many rows were made."""
+        done = made = 0
+        try:
+            for width in (*_ROWS_AT_ONCE, 1):
+                while len(rows) - done >= width:
+                    values = tuple(chain.from_iterable(rows[done : done + width]))
+                    self._execute(_widened(self._queries[name], width), values)
+                    done += width
+                    made += self._changes()
+        except (apsw.Error, *UNSTORABLE) as error:
+            raise translated(error, self._path) from error
+        return made
 
     def expect(self, *names: str) -> None:
         """Nothing travels."""
@@ -310,11 +366,27 @@ class SqliteSession:
         return self._clock.now_ms()
 
 
+@cache
+def _can_be_widened(sql: str) -> bool:
+    return sql.startswith("INSERT") and _ONE_ROW.search(sql) is not None
+
+
+@cache
+def _widened(insert: str, width: int) -> str:
+    """The statement for so many rows, values by place, returning nothing."""
+    found = _ONE_ROW.search(insert)
+    assert found is not None, "it inserts plain values"
+    row = re.sub(r":[a-z_]+", "?", found[1])
+    return f"{insert[: found.start(1)]}{','.join([row] * width)}{found[2]}"
+
+
 def translated(error: Exception, path: str) -> KfmError:
     if isinstance(error, apsw.BusyError | apsw.LockedError):
         return StoreBusy(f"{path}: another process holds it.", backend=LEDGER)
     if isinstance(error, apsw.CorruptError | apsw.NotADBError):
         return StoreCorrupt(f"{path}: {error}.")
+    if FENCED in str(error):
+        return LedgerMoved(str(error).partition(FENCED)[2].strip(), backend=LEDGER)
     if isinstance(error, (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, *UNSTORABLE)):
         return SchemaViolation(f"{path}: {error}.")
     text, remedy = f"{path}: {error}.", None

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from kfm.db import rows
+from kfm.db.packing import split, unpacked
 from kfm.db.session import Row, Session
 from kfm.model.runs import OutboxMessage
 from kfm.model.units import TOPIC, ClaimedUnit, Ended, HistoryPage, UnitFailure, UnitSuccess, UnitTransition
@@ -45,6 +46,7 @@ def write(
     at_ms: int,
     worker_id: str | None = None,
 ) -> None:
+    text, packed = split(_ENCODE(members))
     session.send(
         "unit_pages.insert",
         number=number,
@@ -52,19 +54,20 @@ def write(
         status=status,
         at_ms=at_ms,
         worker_id=worker_id,
-        members=_ENCODE(members).decode(),
+        members=text,
+        packed=packed,
     )
 
 
 def page_from(row: Row) -> HistoryPage:
-    number, event, status, at_ms, worker_id, members = row
+    number, event, status, at_ms, worker_id, members, packed = row
     return HistoryPage(
         number=number,
         event=event,
         status=status,
         at_ms=at_ms,
         worker_id=worker_id,
-        members=_DECODE.decode(members),
+        members=_DECODE.decode(members if packed is None else unpacked(packed)),
     )
 
 
@@ -74,12 +77,14 @@ def between(session: Session, first: int, last: int, limit: int) -> list[History
 
 
 def history(session: Session, wal_id: str, trail: str) -> list[UnitTransition]:
-    """What one unit went through, in the order of its trail: neither clocks nor page numbers tell it."""
+    """What one unit went through, in the order of its trail: neither clocks nor page numbers tell it.
+
+    Pages that retention took away are left out."""
     numbers = [int(text) for text in trail.split()]
     found = session.all("unit_pages.of", numbers=_ENCODE(numbers).decode())
     pages = {page.number: page for page in map(page_from, found)}
     moves = []
-    for page in (pages[number] for number in numbers):
+    for page in (pages[number] for number in numbers if number in pages):
         for member in page.members:
             if member[0] == wal_id:
                 moves.append(
@@ -175,14 +180,15 @@ def failed(claimed: ClaimedUnit, code: str, message: str) -> Ended:
 
 
 def post(session: Session, ended: Sequence[Ended], now_ms: int) -> None:
-    body = _ENCODE(ended).decode()
-    digest = sha256(body.encode()).hexdigest()
+    data = _ENCODE(ended)
+    text, packed = split(data)
     session.send(
-        "outbox.post",
-        event_id=f"{TOPIC}/{now_ms}/{digest[:32]}",
+        "outbox.post_units",
+        event_id=f"{TOPIC}/{now_ms}/{sha256(data).hexdigest()[:32]}",
         topic=TOPIC,
         subject=f"units/{now_ms}",  # by which a unit's history knows it again
-        body=body,
+        body=text,
+        packed=packed,
         recorded_at_ms=now_ms,
     )
 

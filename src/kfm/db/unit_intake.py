@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kfm.db import catalogue, governance, quarantine, rows, unit_history, unit_rows
+from kfm.db.fact_pages import FactPage
 from kfm.db.incidents import IncidentKeeper
 from kfm.db.session import Session
 from kfm.db.unit_rows import CountChanges
@@ -38,6 +39,7 @@ from kfm.model.units import (
 REISSUE = "reissue"  # the replay reason of new bytes under a known key
 APPROVED_BY_POLICY = "policy:reissue"
 TAKEN_OUT = 2  # removed, and its item with it
+PAGED_MIN = 4  # units that arrive together; the addresses of fewer stand in their rows
 
 
 def take_in(session: Session, intake: IntakeBatch, watch: IncidentKeeper) -> IntakeReport:
@@ -71,6 +73,7 @@ class ClaimableUnits(Record, frozen=True):
     """A claim that takes new units at once: the room it has, and the history pages of creation and claim."""
 
     claim: ClaimRequest
+    worker: str  # as rows name it
     room: int
     created: int
     claimed: int
@@ -110,6 +113,7 @@ def _insert(
     number = unit_history.begin(session) if claimable is None else claimable.created
     # In the order of their ids: neighbours on disk, and two intakes at once never wait in a circle.
     order, waiting = sorted(fresh), (str(number), *_WAITING)
+    paged = len(order) >= PAGED_MIN
     texts: dict[int, str] = {}  # many units share what their keys tell
     claimed: list[ClaimedUnit] = []
     lines = []
@@ -121,9 +125,9 @@ def _insert(
             extra = texts[id(one.unit.extra)] = unit_rows.extra_text(one.unit.extra)
         if len(claimed) < room and lane == (one.unit.dataset, one.unit.provider):
             claimed.append(_claimed(one, extra, now_ms))
-            lines.append(_line(one, extra, now_ms) + claim_columns)
+            lines.append(_line(one, extra, now_ms, paged=paged) + claim_columns)
         else:
-            lines.append(_line(one, extra, now_ms) + waiting)
+            lines.append(_line(one, extra, now_ms, paged=paged) + waiting)
     landed = unit_rows.written(session, "units.insert", lines, order, str(number), f"{number} %")
     if len(landed) < len(order):
         claimed = [one for one in claimed if one.wal_id in landed]
@@ -139,6 +143,9 @@ def _insert(
         tally.moved(dataset, None, "pending", amount)
     if members:
         unit_history.write(session, number, "created", "pending", members, at_ms=now_ms)
+        if paged:
+            objects = [(wal_id, fresh[wal_id].unit.object_uri) for wal_id in order if wal_id in landed]
+            FactPage(number, objects).write(session)
     return landed, claimed
 
 
@@ -152,7 +159,7 @@ def _claim_columns(claimable: ClaimableUnits, now_ms: int) -> tuple[int, tuple[s
     trail, lease_until_ms = f"{claimable.created} {claimable.claimed}", now_ms + claim.lease_ms
     values = (trail, "in_progress", 2, 1, 1, now_ms, now_ms, lease_until_ms)
     room = 0 if lane.alone else claimable.room
-    return room, (lane.dataset, lane.provider), (*values, claim.worker_id, claim.ingest_run_id)
+    return room, (lane.dataset, lane.provider), (*values, claimable.worker, unit_rows.run_text(claim))
 
 
 def _claimed(taken: IntakeUnit, extra: str, now_ms: int) -> ClaimedUnit:
@@ -178,13 +185,13 @@ def _claimed(taken: IntakeUnit, extra: str, now_ms: int) -> ClaimedUnit:
     )
 
 
-def _line(taken: IntakeUnit, extra: str, now_ms: int) -> tuple[object, ...]:
+def _line(taken: IntakeUnit, extra: str, now_ms: int, *, paged: bool) -> tuple[object, ...]:
     """In the order of `units.insert`, up to where it matters who has it."""
     unit, content = taken.unit, taken.content
     return (
         unit.wal_id,
         unit.dataset,
-        unit.object_uri,
+        "" if paged else unit.object_uri,
         unit.provider,
         unit.queue,
         unit.event_time_ms,

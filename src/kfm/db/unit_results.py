@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+import msgspec
 from msgspec.structs import replace
 
 from kfm.db import catalogue, quarantine, rows, unit_history, unit_rows
 from kfm.db.catalogue import Figures
+from kfm.db.fact_pages import FactPage
 from kfm.db.incidents import IncidentKeeper
 from kfm.db.session import Session
 from kfm.db.unit_intake import TAKEN_OUT, reopened
@@ -37,6 +39,7 @@ from kfm.model.units import (
     unit_failed,
 )
 
+_ENCODE = msgspec.json.Encoder().encode
 SUPERSEDED = "SUPERSEDED"
 PROVEN = ("ok", "partial")  # whether partial will do is the policy's to say: the worker has asked it
 
@@ -90,38 +93,68 @@ class UnitResults:
         checked = [one for one in done if not one.claimed.done_version or not self._is_mismatch(one)]
         shown = self._shown(checked)
         number = unit_history.begin(self._session)
-        trail = f" {number}"
-        lines = [self._line(one, trail) for one in checked]
-        ids = [one.claimed.wal_id for one in checked]
-        landed = unit_rows.written(self._session, "units.succeed", lines, ids, f"%{trail}")
+        landed = self._land(checked, f" {number}")
         ours = [one for one in checked if one.claimed.wal_id in landed]
         for one in checked:
             if one.claimed.wal_id not in landed:
                 self._outrun(one)
         if ours:
-            statuses = self._register(ours)
+            statuses = self._register(ours, number)
             self._record(ours, statuses, number)
         for wal_id in shown.keys() & landed:
             catalogue.take_out(self._session, shown[wal_id], self._now_ms)
         return [one.claimed.wal_id for one in ours]
 
-    def _line(self, one: UnitSuccess, trail: str) -> tuple[object, ...]:
-        """In the order of `units.succeed`. Most items are new; the others are corrected after."""
-        claimed, entry, content = one.claimed, one.entry, one.content
+    def _land(self, done: Sequence[UnitSuccess], trail: str) -> set[str]:
+        """Ids of those that were still ours. Those that end alike, which most do, share a statement."""
+        alike: dict[tuple[object, ...], list[str]] = {}
+        corrected: list[UnitSuccess] = []
+        for one in done:
+            if _is_as_announced(one):
+                alike.setdefault(self._end(one), []).append(one.claimed.wal_id)
+            else:
+                corrected.append(one)
+        if len(alike) + bool(corrected) > 1:
+            unit_rows.hold_all(self._session, [*map(_wal_id, done)])
+        landed: set[str] = set()
+        for (*end, version, removed), ids in alike.items():
+            line = (*end, self._now_ms, trail, _ENCODE(ids).decode(), version, removed)
+            landed |= unit_rows.written(self._session, "units.succeed", [line], ids, f"%{trail}")
+        if corrected:
+            lines, ids = [self._corrected_line(one, trail) for one in corrected], [*map(_wal_id, corrected)]
+            landed |= unit_rows.written(self._session, "units.succeed_corrected", lines, ids, f"%{trail}")
+        return landed
+
+    def _end(self, one: UnitSuccess) -> tuple[object, ...]:
+        """As `units.succeed` names it, and by which units share it. Most items are new; the others are
+        corrected after."""
+        claimed, entry = one.claimed, one.entry
         if one.provenance_status not in PROVEN:
             raise IllegalTransition(f"unit {claimed.wal_id}: provenance is {one.provenance_status}.")
-        if one.extra is not None:
-            unit_rows.check_extra(one.extra)
-        collection_id = entry.collection_id if entry else None
-        item_id = entry.item_id if entry else None
         return (
             one.integrity_status,
             one.metadata_status,
             "created" if entry else "no-op",
             one.provenance_status,
-            collection_id,
-            item_id,
-            f"collections/{collection_id}/items/{item_id}" if entry else None,
+            entry.collection_id if entry else None,
+            claimed.content_version,
+            claimed.version,
+            claimed.removed,
+        )
+
+    def _corrected_line(self, one: UnitSuccess, trail: str) -> tuple[object, ...]:
+        """In the order of `units.succeed_corrected`."""
+        claimed, entry, content = one.claimed, one.entry, one.content
+        if one.provenance_status not in PROVEN:
+            raise IllegalTransition(f"unit {claimed.wal_id}: provenance is {one.provenance_status}.")
+        if one.extra is not None:
+            unit_rows.check_extra(one.extra)
+        return (
+            one.integrity_status,
+            one.metadata_status,
+            "created" if entry else "no-op",
+            one.provenance_status,
+            entry.collection_id if entry else None,
             claimed.extra if one.extra is None else one.extra,
             claimed.etag if content is None else content.etag,
             claimed.size if content is None else content.size,
@@ -135,9 +168,10 @@ class UnitResults:
             claimed.removed,
         )
 
-    def _register(self, ours: Sequence[UnitSuccess]) -> list[str]:
+    def _register(self, ours: Sequence[UnitSuccess], number: int) -> list[str]:
         entries = [one.entry for one in ours if one.entry is not None]
-        answers = iter(catalogue.register(self._session, entries, self._now_ms, self._figures))
+        page = FactPage(number, [(one.claimed.wal_id, one.entry.item_id) for one in ours if one.entry])
+        answers = iter(catalogue.register(self._session, entries, self._now_ms, page, self._figures))
         statuses, replicated = [], bool(self._finish.replicas)
         for one in ours:
             entry = one.entry
@@ -412,6 +446,11 @@ class UnitResults:
             worker_id=worker_id,
         )
         return replace(made, trail=f"{made.trail} {number}")
+
+
+def _is_as_announced(one: UnitSuccess) -> bool:
+    """Nothing that an inspection found changes what the announcement said."""
+    return one.extra is None and one.content is None and not one.gone
 
 
 def _wal_id(one: UnitSuccess | UnitFailure) -> str:

@@ -3,38 +3,101 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from kfm.db import rows
+from kfm.db import fact_pages, rows
 from kfm.db.catalogue import PREFIX, Line
 from kfm.db.session import Row, Session
 from kfm.model.errors import IllegalTransition
 from kfm.model.records import Unit
-from kfm.model.units import ClaimedUnit, StoredUnit
+from kfm.model.units import ClaimedUnit, ClaimRequest, StoredUnit
 
 _UNIT_FIELDS = Unit.__struct_fields__
 _BESIDE = StoredUnit.__struct_fields__[1:]
 _EXTRA = len(_UNIT_FIELDS) - 1
+_TRAIL = _EXTRA + 1 + _BESIDE.index("trail")
+_OBJECT, _ITEM, _COLLECTION, _HREF, _RUN, _WORKER = map(
+    _UNIT_FIELDS.index,
+    ("object_uri", "stac_item_id", "stac_collection_id", "stac_item_href", "ingest_run_id", "worker_id"),
+)
 UNCHANGING = ("wal_id", "dataset", "object_uri", "provider", "queue", "created_at_ms")
+AS_WORKER = ""  # instead of a run's id that is its worker's
+NUMBERED = "#"
 
 
-def stored_from(row: Row) -> StoredUnit:
+def stored(session: Session, found: Sequence[Row]) -> list[StoredUnit]:
+    """Units of their rows, and of the pages that tell the rest of them."""
+    afar = {row[0]: row[_TRAIL] for row in found if not row[_OBJECT]}
+    done = {row[0]: row[_TRAIL] for row in found if row[_ITEM] is None and row[_COLLECTION] is not None}
+    objects, items = fact_pages.objects(session, afar), fact_pages.items(session, done)
+    known = workers(session, (row[_WORKER] for row in found))
+    return [_stored(_whole(row, objects, items, known)) for row in found]
+
+
+def _stored(row: Sequence[Any]) -> StoredUnit:
     unit = rows.converted(_UNIT_FIELDS, (*row[:_EXTRA], rows.value_of(row[_EXTRA])), Unit)
     return StoredUnit(unit, *row[_EXTRA + 1 :])
 
 
+def _whole(
+    row: Row, objects: Mapping[str, str], items: Mapping[str, str | None], known: Mapping[str, str]
+) -> Sequence[Any]:
+    values = list(row)
+    values[_WORKER] = known.get(row[_WORKER], row[_WORKER])
+    values[_OBJECT] = row[_OBJECT] or objects[row[0]]
+    values[_ITEM] = items.get(row[0], row[_ITEM])
+    if row[_HREF] is None and values[_ITEM] is not None:
+        values[_HREF] = item_href(row[_COLLECTION], values[_ITEM])
+    if row[_RUN] == AS_WORKER:
+        values[_RUN] = values[_WORKER]
+    return values
+
+
+def worker_text(session: Session, worker_id: str) -> str:
+    """How rows name a worker: by its number, which it gets here if it has none."""
+    row = session.one("unit_workers.enter", worker_id=worker_id)
+    assert row is not None
+    return f"{NUMBERED}{row[0]}"
+
+
+def workers(session: Session, texts: Iterable[str | None]) -> dict[str, str]:
+    """What rows say → the worker's id."""
+    numbers = {int(text[1:]) for text in texts if text is not None and text.startswith(NUMBERED)}
+    if not numbers:
+        return {}
+    found = session.all("unit_workers.of", numbers=msgspec.json.encode(sorted(numbers)).decode())
+    return {f"{NUMBERED}{number}": worker_id for number, worker_id in found}
+
+
+def run_text(claim: ClaimRequest) -> str:
+    return AS_WORKER if claim.ingest_run_id == claim.worker_id else claim.ingest_run_id
+
+
+def item_href(collection_id: str, item_id: str) -> str:
+    return f"collections/{collection_id}/items/{item_id}"
+
+
+def addresses(session: Session, known: Mapping[str, str | None]) -> dict[str, str]:
+    """Unit → its object, where a row does not say it."""
+    wanted = [wal_id for wal_id, object_uri in known.items() if object_uri == ""]
+    if not wanted:
+        return {}
+    trails: dict[str, str] = dict(session.all("units.trails", wal_ids=msgspec.json.encode(wanted).decode()))
+    return fact_pages.objects(session, trails)
+
+
 def get(session: Session, wal_id: str) -> StoredUnit | None:
-    row = session.one("units.get", wal_id=wal_id)
-    return None if row is None else stored_from(row)
+    found = stored(session, session.all("units.get", wal_id=wal_id))
+    return found[0] if found else None
 
 
 def held(session: Session, wal_id: str) -> StoredUnit | None:
     """The unit, locked until this transaction ends."""
-    row = session.one("units.get_for_update", wal_id=wal_id)
-    return None if row is None else stored_from(row)
+    found = stored(session, session.all("units.get_for_update", wal_id=wal_id))
+    return found[0] if found else None
 
 
 def hold_all(session: Session, wal_ids: Sequence[str]) -> None:
@@ -46,6 +109,7 @@ def put(session: Session, seen: StoredUnit, made: StoredUnit) -> None:
     """The unit as it is now. Held before, so it must land."""
     parameters = msgspec.structs.asdict(made.unit)
     parameters["extra"] = extra_text(made.unit.extra)
+    _without_what_follows(parameters)
     for name in UNCHANGING[1:]:
         del parameters[name]
     for name in _BESIDE:
@@ -55,6 +119,15 @@ def put(session: Session, seen: StoredUnit, made: StoredUnit) -> None:
     assert landed is not None, "the unit's row is ours inside this transaction"
 
 
+def _without_what_follows(parameters: dict[str, Any]) -> None:
+    """What follows from the others is not written."""
+    item, collection = parameters["stac_item_id"], parameters["stac_collection_id"]
+    if item is not None and parameters["stac_item_href"] == item_href(collection, item):
+        parameters["stac_item_href"] = None
+    if parameters["ingest_run_id"] is not None and parameters["ingest_run_id"] == parameters["worker_id"]:
+        parameters["ingest_run_id"] = AS_WORKER
+
+
 def written(
     session: Session, name: str, lines: Sequence[tuple[Any, ...]], wal_ids: list[str], *trails: str
 ) -> set[str]:
@@ -62,7 +135,7 @@ def written(
 
     Looked for only where not all did, which is rare: returning an id for each row would cost more.
     """
-    if session.bulk(name, lines) == len(lines):
+    if session.bulk(name, lines) == len(wal_ids):
         return set(wal_ids)
     asked = msgspec.json.encode(wal_ids).decode()
     found = [row for trail in trails for row in session.all("units.of_page", wal_ids=asked, trail=trail)]

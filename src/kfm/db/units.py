@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kfm.db import governance, unit_history, unit_intake, unit_results, unit_rows
+from kfm.db import fact_pages, governance, unit_history, unit_intake, unit_results, unit_rows
 from kfm.db.catalogue import Figures, KnownFigures
 from kfm.db.session import Database, Row, Session
 from kfm.db.unit_intake import ClaimableUnits, insert_new
 from kfm.db.unit_rows import CountChanges
 from kfm.model.audit import SealedPage
+from kfm.model.feeds import HOUR_MS, HourCounts
 from kfm.model.records import GovernanceEntry, Justification, Unit
 from kfm.model.retry import RetryPolicy
 from kfm.model.runs import OutboxMessage
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 _ENCODE = msgspec.json.Encoder().encode
 ATTEMPTS_PAGE = 10_000
+HourKey = tuple[int, str | None, str | None]  # hour, product, platform
 # Each status that few units have is found by an index of its own.
 LISTS = {
     "pending": "units.list_waiting",
@@ -104,7 +106,22 @@ class UnitQueries:
             since_ms=wanted.since_ms,
             row_limit=wanted.limit,
         )
-        return [unit_rows.stored_from(row).unit for row in found]
+        return [one.unit for one in unit_rows.stored(self._database.session, found)]
+
+    def hours(self, dataset: str, hours: Iterable[int]) -> dict[HourKey, HourCounts]:
+        """What became of the objects whose data time is in these hours, by hour, product and platform.
+        Found by the index of data times: the cost follows the hours that are asked for."""
+        found: dict[HourKey, HourCounts] = {}
+        for start_ms, end_ms in _spans(hours):
+            for hour_ms, product, platform, *counts in self._database.session.all(
+                "units.hours", dataset=dataset, start_ms=start_ms, end_ms=end_ms
+            ):
+                known: dict[str, Any] = dict(zip(HourCounts.__struct_fields__, counts, strict=True))
+                for name, value in known.items():
+                    if name != "code" and value is not None:
+                        known[name] = int(value)  # PostgreSQL's sums are decimals
+                found[int(hour_ms), product, platform] = HourCounts(**known)
+        return found
 
     def oldest_open(self, dataset: str) -> StoredUnit | None:
         """The unit that waits or is worked on and is of the earliest time."""
@@ -121,8 +138,9 @@ class UnitQueries:
         """Pages of the history by their numbers, as they are stored."""
         return governance.pages(self._database.session, (first, last), limit)
 
-    def pages_written(self, after: int = 0) -> int:
-        row = self._database.session.one("unit_pages.count", after_number=after)
+    def pages_written(self, after: int = 0, limit: int = 2**62) -> int:
+        """How many pages there are above that number; they are counted up to a limit."""
+        row = self._database.session.one("unit_pages.count", after_number=after, row_limit=limit)
         assert row is not None
         return int(row[0])
 
@@ -138,9 +156,13 @@ class UnitQueries:
 
     def dead_messages(self, state: str = "held", error_code: str = "", limit: int = 100) -> list[DeadMessage]:
         """Without their bodies, the newest first."""
-        found = self._database.session.all(
-            "dead_messages.list", state=state, error_code=error_code, row_limit=limit
-        )
+        session = self._database.session
+        if state:
+            found = session.all("dead_messages.in_state", state=state, error_code=error_code, row_limit=limit)
+        elif error_code:
+            found = session.all("dead_messages.of_error", error_code=error_code, row_limit=limit)
+        else:
+            found = session.all("dead_messages.list", row_limit=limit)
         return [DeadMessage(*row) for row in found]
 
     def dead_message(self, envelope_hash: str) -> list[DeadMessage]:
@@ -150,6 +172,19 @@ class UnitQueries:
         return [DeadMessage(*values) for values in ordered]
 
 
+def _spans(hours: Iterable[int]) -> list[tuple[int, int]]:
+    """Hours that follow each other as one span. A statement for each, by bounds that a planner sees: a list
+    of hours would make PostgreSQL read the whole table."""
+    spans: list[tuple[int, int]] = []
+    for hour_ms in sorted(hours):
+        if spans and spans[-1][1] == hour_ms:
+            spans[-1] = (spans[-1][0], hour_ms + HOUR_MS)
+        else:
+            spans.append((hour_ms, hour_ms + HOUR_MS))
+    return spans
+
+
+_CLAIMED_OBJECT = ClaimedUnit.__struct_fields__.index("object_uri")
 LANES_MAX = 10_000
 REAPED_MAX = 10_000
 TOGETHER_MAX = 200  # lapsed leases in one transaction: SQLite has one writer
@@ -191,6 +226,7 @@ class Units(UnitReader):
         super().__init__(database)
         self._watch = watch
         self._known_figures = KnownFigures()
+        self._workers: dict[str, str] = {}  # that are durable: a worker's id → how rows name it
 
     def take_in(self, intake: IntakeBatch) -> IntakeReport:
         return self._database.write(lambda session: unit_intake.take_in(session, intake, self._watch))
@@ -202,6 +238,8 @@ class Units(UnitReader):
 
         New units are claimed at once as far as the claim has room for them.
         """
+
+        named: dict[str, str] = {}
 
         def change(session: Session) -> tuple[ExchangeReport, Figures]:
             session.expect("policy.epoch_for_share", *_pages_of(results, claim, arrivals))
@@ -215,7 +253,9 @@ class Units(UnitReader):
             # A claim waits for no lock, and new units only for others that are being inserted: so there is no
             # deadlock. Known units would wait for their rows; they are skipped here and taken in later.
             if claim is not None:
-                claimed, skipped, waited = claim_units(session, claim, now_ms, tally, arrivals)
+                worker = self._workers.get(claim.worker_id) or unit_rows.worker_text(session, claim.worker_id)
+                named[claim.worker_id] = worker
+                claimed, skipped, waited = claim_units(session, claim, worker, now_ms, tally, arrivals)
             else:
                 skipped, claimed = unit_intake.insert_new(session, arrivals, now_ms, tally)
             tally.write(session, figures.lines())
@@ -225,6 +265,7 @@ class Units(UnitReader):
 
         exchanged, figures = self._database.write(change)
         self._known_figures.learn(figures)
+        self._workers |= named
         return exchanged
 
     def reap_units(
@@ -242,12 +283,15 @@ class Units(UnitReader):
         session = self._database.session
         found = session.all("units.leased", row_limit=REAPED_MAX)
         now_ms = session.now_ms()
-        workers = {row[1] for row in found if row[1] is not None}
-        gone = {worker_id for worker_id in workers if dead is not None and dead(worker_id)}
+        known = unit_rows.workers(session, (row[1] for row in found))
+        workers: dict[str, str] = {
+            row[1]: str(known.get(row[1], row[1])) for row in found if row[1] is not None
+        }
+        gone = {worker for worker in workers.values() if dead is not None and dead(worker)}
         lapsed = sorted(
             wal_id
             for wal_id, worker_id, until_ms, claimed_at_ms in found
-            if worker_id in gone or not holds_lease(until_ms, claimed_at_ms or 0, now_ms)
+            if workers.get(worker_id) in gone or not holds_lease(until_ms, claimed_at_ms or 0, now_ms)
         )
 
         def change(session: Session, some: Sequence[str]) -> int:
@@ -316,7 +360,12 @@ def _make_due(session: Session, lane: dict[str, object], latest_ms: int) -> int:
 
 
 def claim_units(
-    session: Session, claim: ClaimRequest, now_ms: int, tally: CountChanges, fresh: Sequence[IntakeUnit] = ()
+    session: Session,
+    claim: ClaimRequest,
+    worker: str,
+    now_ms: int,
+    tally: CountChanges,
+    fresh: Sequence[IntakeUnit] = (),
 ) -> tuple[list[ClaimedUnit], list[IntakeUnit], int]:
     """What waits comes first; new units, which are taken in here, have the room that is left.
 
@@ -327,10 +376,12 @@ def claim_units(
     number = unit_history.begin(session)
     limit = 1 if lane.alone else claim.limit
     # No unit is due there before the first, so none is looked for: that saves a round trip to a server.
-    found = _waiting(session, claim, limit, now_ms, number) if lane.due_ms <= now_ms else []
-    claimed = [ClaimedUnit(*row) for row in found]
+    found = _waiting(session, claim, worker, limit, now_ms, number) if lane.due_ms <= now_ms else []
+    afar = {row[0]: row[-1] for row in found if not row[_CLAIMED_OBJECT]}
+    objects = fact_pages.objects(session, afar)
+    claimed = [_claimed(row, objects) for row in found]
     waited = len(claimed)
-    claimable = ClaimableUnits(claim, limit - waited, created, number)
+    claimable = ClaimableUnits(claim, worker, limit - waited, created, number)
     known, ours = insert_new(session, fresh, now_ms, tally, claimable)
     claimed += ours
     if claimed:
@@ -342,15 +393,22 @@ def claim_units(
     return claimed, known, waited
 
 
-def _waiting(session: Session, claim: ClaimRequest, limit: int, now_ms: int, number: int) -> list[Row]:
+def _claimed(row: Row, objects: Mapping[str, str]) -> ClaimedUnit:
+    before, after = row[:_CLAIMED_OBJECT], row[_CLAIMED_OBJECT + 1 : -1]
+    return ClaimedUnit(*(*before, row[_CLAIMED_OBJECT] or objects[row[0]], *after))
+
+
+def _waiting(
+    session: Session, claim: ClaimRequest, worker: str, limit: int, now_ms: int, number: int
+) -> list[Row]:
     lane = claim.lane
     return session.all(
         "units.claim",
         dataset=lane.dataset,
         provider=lane.provider,
         alone=lane.alone,
-        worker_id=claim.worker_id,
-        ingest_run_id=claim.ingest_run_id,
+        worker_id=worker,
+        ingest_run_id=unit_rows.run_text(claim),
         now_ms=now_ms,
         lease_until_ms=now_ms + claim.lease_ms,
         row_limit=limit,

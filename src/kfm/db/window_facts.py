@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from kfm.db import rows
 from kfm.db.session import Database, Row, Session
 from kfm.model.completeness import NOTHING, Dismissal, DismissAnswer, SettledWindow, WindowFacts
-from kfm.model.records import GovernanceEntry
+from kfm.model.feeds import HOUR_MS
+from kfm.model.records import GovernanceEntry, Record
 
 if TYPE_CHECKING:
     from kfm.db.incidents import IncidentKeeper
@@ -20,6 +21,19 @@ if TYPE_CHECKING:
 Span = tuple[int, int]  # of a window: start, end
 FIRST_MS, LAST_MS = -(2**62), 2**62
 HALTED = "KFM302"  # a dataset that waits for a review: two persons end that, and no dismissal
+
+
+class OpenHour(Record, frozen=True):
+    """An hour of a feed's product that was due and not there."""
+
+    dataset: str
+    source_id: str
+    hour_ms: int
+    is_told: bool = False
+
+    @property
+    def key(self) -> dict[str, Any]:
+        return {"dataset": self.dataset, "source_id": self.source_id, "hour_ms": self.hour_ms}
 
 
 class WindowReader:
@@ -31,27 +45,41 @@ class WindowReader:
     def facts(
         self,
         source_id: str,
+        dataset_id: str,
         is_live: Callable[[str], bool],
         start_ms: int = FIRST_MS,
         end_ms: int = LAST_MS,
     ) -> dict[Span, WindowFacts]:
-        """What is on record of each window that touches a span. `is_live`: does a lease of this run hold?"""
+        """What is on record of each window that touches a span, for a dataset: what the source has brought
+        to another one is not there. `is_live`: does a lease of this run hold?"""
         session, found = self._database.session, dict[Span, WindowFacts]()
-        asked = {"source_id": source_id, "start_ms": start_ms, "end_ms": end_ms}
+        touching = {"source_id": source_id, "start_ms": start_ms, "end_ms": end_ms}
+        asked = {**touching, "dataset_id": dataset_id}
         for row in session.all("windows.runs", **asked):
             found[row[1], row[2]] = _of_run(row, is_live)
         for row in session.all("windows.invocations", **asked):
             span = (row[0], row[1])
             found[span] = _with_invocation(found.get(span, NOTHING), row)
+        if any(one.outcome == "absent" for one in found.values()):
+            for run_id, start, end, ended_ms, outcome in session.all("windows.kept", **asked):
+                if found[start, end].outcome == "absent":
+                    kept = {"run_id": run_id, "run_ended_ms": ended_ms, "outcome": outcome}
+                    found[start, end] = replace(found[start, end], **kept)
         for row in session.all("windows.requests", **asked):
             span = (row[0], row[1])
             found[span] = _with_request(found.get(span, NOTHING), row)
+        for row in session.all("windows.seen", **asked):
+            span = (row[0], row[1])
+            found[span] = _with_look(found.get(span, NOTHING), row[2], row[3])
         for row in session.all("windows.absent", **asked):
             span = (row[0], row[1])
             found[span] = replace(found.get(span, NOTHING), absent_ms=row[2])
-        for row in session.all("windows.settled", **asked):
+        for row in session.all("windows.settled", **touching):
+            if row[7] != dataset_id:
+                continue
             span = (row[0], row[1])
-            found[span] = replace(found.get(span, NOTHING), settled=row[2], settled_ms=row[3])
+            settled = {"settled": row[2], "settled_ms": row[3], "settled_why": row[5]}
+            found[span] = replace(found.get(span, NOTHING), **settled)
         return found
 
     def settled(self, source_id: str, start_ms: int = FIRST_MS, end_ms: int = LAST_MS) -> list[SettledWindow]:
@@ -69,6 +97,7 @@ class WindowReader:
                 actor=row[4],
                 rationale=row[5],
                 ticket=row[6],
+                dataset_id=row[7],
             )
             for row in found
         ]
@@ -89,6 +118,14 @@ class WindowReader:
         """How far the windows that are due were looked at, by source and rule."""
         found = self._database.session.all("overdue_marks.list")
         return {(source_id, rule): mark_ms for source_id, rule, mark_ms in found}
+
+    def open_hours(self, dataset: str) -> dict[str, dict[int, bool]]:
+        """The hours of a feed that were found open, by product's row: hour, and whether an incident was
+        opened."""
+        found: dict[str, dict[int, bool]] = {}
+        for source_id, hour_ms, is_told in self._database.session.all("open_hours.list", dataset=dataset):
+            found.setdefault(source_id, {})[hour_ms] = bool(is_told)
+        return found
 
 
 def _of_run(row: Row, is_live: Callable[[str], bool]) -> WindowFacts:
@@ -123,8 +160,9 @@ def _with_invocation(facts: WindowFacts, row: Row) -> WindowFacts:
             run_started_ms=facts.run_started_ms,
             run_ended_ms=ended_ms,
             outcome=came_to,
+            found_ms=at_ms,
         )
-    return facts
+    return replace(facts, found_ms=at_ms) if outcome == "noop" else facts
 
 
 def _gate(text: str) -> str | None:
@@ -156,6 +194,21 @@ def _with_request(facts: WindowFacts, row: Row) -> WindowFacts:
     return facts
 
 
+def _with_look(facts: WindowFacts, outcome: str, ended_ms: int) -> WindowFacts:
+    """A preview that would have changed nothing has seen what is there."""
+    if ended_ms <= (facts.run_ended_ms or 0) or facts.run_status == "running":
+        return facts
+    return replace(
+        facts,
+        run_id=None,
+        run_status="success",
+        run_ended_ms=ended_ms,
+        run_error=None,
+        outcome="empty" if outcome == "empty" else "unchanged",
+        held_code=None,
+    )
+
+
 class Windows(WindowReader):
     """What persons settle, and since when windows are expected. Each method is one transaction."""
 
@@ -178,10 +231,17 @@ class Windows(WindowReader):
         self._database.write(change)
 
     def mark_overdue(
-        self, found: Sequence[OverdueWindow], source_id: str, rule: str, seen_ms: int | None, mark_ms: int
+        self,
+        found: Sequence[OverdueWindow],
+        source_id: str,
+        rule: str,
+        seen_ms: int | None,
+        mark_ms: int,
+        open_hours: Sequence[OpenHour] = (),
     ) -> bool:
         """Open or extend the incidents of these windows, and remember how far was looked; False, and nothing
-        is written, if another process has looked meanwhile."""
+        is written, if another process has looked meanwhile. `open_hours`: those of a feed's product that
+        are not there; all others up to the mark are."""
         parameters = {"source_id": source_id, "rule": rule, "mark_ms": mark_ms}
 
         def change(session: Session) -> bool:
@@ -195,9 +255,32 @@ class Windows(WindowReader):
                 self._watch.overdue(
                     session, one.source_id, one.dataset_id, one.window, one.due_ms, session.now_ms()
                 )
+            for hour in open_hours:
+                session.all("open_hours.put", **hour.key, is_told=int(hour.is_told))
             return True
 
         return self._database.write(change)
+
+    def look_again(self, closed: Sequence[OpenHour], overdue: Sequence[OverdueWindow]) -> None:
+        """Hours of feeds that are there now, or settled, are open no more: incidents about them end. Of
+        others that are overdue an incident is opened or extended, once for each."""
+
+        def change(session: Session) -> None:
+            now_ms = session.now_ms()
+            for hour in closed:
+                if session.one("open_hours.close", **hour.key) is not None:
+                    self._watch.settled(
+                        session, hour.source_id, (hour.hour_ms, hour.hour_ms + HOUR_MS), now_ms
+                    )
+            for one in overdue:
+                key = {"dataset": one.dataset_id, "source_id": one.source_id, "hour_ms": one.window[0]}
+                if session.one("open_hours.told", **key) is not None:
+                    self._watch.overdue(
+                        session, one.source_id, one.dataset_id, one.window, one.due_ms, now_ms
+                    )
+
+        if closed or overdue:
+            self._database.write(change)
 
     def dismiss(self, wanted: Sequence[Dismissal], entry: GovernanceEntry) -> DismissAnswer:
         """Settle windows that will never have data, all or none: what is quarantined of them is resolved,

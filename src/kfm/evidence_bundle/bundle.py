@@ -13,16 +13,18 @@ from kfm.evidence_bundle.package import WrittenBundle, find_artifacts, write_bun
 from kfm.lineage.masking import Mask, masked_run
 from kfm.lineage.provenance import call_document, prov_bytes
 from kfm.lineage.run_facts import RunEvidence, gather, gather_call
-from kfm.model.records import Manifest
+from kfm.model.records import Item
 from kfm.model.redaction import MASK_KEY, is_masked, mask
 from kfm.model.runs import ChainLink
 from kfm.model.settings import DatasetSettings, Rights, Settings
 from kfm.ports import Files
-from kfm.publish.catalogue import documents, in_data_folder
+from kfm.publish.catalogue import NamedDocuments
+from kfm.publish.catalogue.addresses import item_name
 from kfm.publish.manifest import require_rights
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
+    from kfm.model.versions import Version
 
 LINKS_MAX = 100_000
 OBJECTS_MAX = 100_000
@@ -43,7 +45,7 @@ def export_run(
 ) -> WrittenBundle:
     """Write the bundle. Names of a masked dataset are masked, unless it is for internal use."""
     evidence = gather(ledger, run_id)
-    dataset = _dataset(settings, evidence.run.dataset_id, evidence.manifest)
+    dataset = _dataset(settings, evidence.run.dataset_id, evidence.version)
     rights = require_rights(evidence.run.dataset_id, dataset.rights)
     hidden = _mask(ledger) if is_masked(dataset) and not internal else None
     view = View(mask=hidden, hide=hide, environment=settings.environment, rights=rights)
@@ -52,9 +54,7 @@ def export_run(
     reader = ledger.request_reader()
     requests = reader.of_run(run_id, REQUESTS_MAX)
     asked = Asked(requests, reader.announced(requests, OBJECTS_MAX))
-    found = contents(
-        evidence, links, proofs, lambda manifest: documents(manifest, in_data_folder), view, asked
-    )
+    found = contents(evidence, links, proofs, _published, view, asked)
     if cut:
         found.missing.append(f"Only {LINKS_MAX} entries of the audit log are in it.")
     artifacts = []
@@ -94,11 +94,17 @@ def _ordered(found: Contents) -> Contents:
     return found._replace(missing=sorted(set(found.missing)))
 
 
-def _dataset(settings: Settings, dataset_id: str, manifest: Manifest | None = None) -> DatasetSettings:
+def _published(version: Version, item: Item | None) -> dict[str, bytes]:
+    """What is published of a version and of one of its items, by name."""
+    named = NamedDocuments(version)
+    return named.own() | ({item_name(item): named.item(item)} if item is not None else {})
+
+
+def _dataset(settings: Settings, dataset_id: str, version: Version | None = None) -> DatasetSettings:
     """As it is configured now; what was published under stricter rights stays under them."""
     configured = settings.declared(dataset_id)
-    published = DatasetSettings(id=dataset_id, rights=manifest.rights if manifest else None)
-    if configured is None or (manifest is not None and is_masked(published)):
+    published = DatasetSettings(id=dataset_id, rights=version.header.rights if version else None)
+    if configured is None or (version is not None and is_masked(published)):
         return published
     return configured
 

@@ -15,14 +15,18 @@ from kfm.model import audit
 from kfm.model.audit import Seal, copied, from_details, leaf
 from kfm.model.canonical import canonical_bytes
 from kfm.model.quantities import counted
-from kfm.model.records import Invocation, Manifest, Record
+from kfm.model.records import Invocation, Item, Record
 from kfm.model.redaction import redact, redact_url
 from kfm.model.requests import AnnouncedObject, UpdateRequest
 from kfm.model.runs import ChainLink, OutboxMessage
 from kfm.model.settings import Rights
+from kfm.model.version_trees import item_document
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
+    from kfm.model.versions import Version
+
+Render = Callable[["Version", Item | None], dict[str, bytes]]  # what is published of both, by name
 
 
 KIND = "seal"
@@ -132,7 +136,7 @@ def contents(
     evidence: RunEvidence,
     links: Sequence[ChainLink],
     proofs: Sequence[Proof],
-    render: Callable[[Manifest], dict[str, bytes]],
+    render: Render,
     view: View,
     asked: Asked,
 ) -> Contents:
@@ -281,7 +285,10 @@ def _governance(found: Contents, evidence: RunEvidence, links: Sequence[ChainLin
 
 
 def _published(
-    found: Contents, evidence: RunEvidence, render: Callable[[Manifest], dict[str, bytes]], view: View
+    found: Contents,
+    evidence: RunEvidence,
+    render: Render,
+    view: View,
 ) -> None:
     if evidence.run.version_id is None:
         found.missing.append("The run published nothing.")
@@ -289,15 +296,18 @@ def _published(
     if view.mask is not None:
         found.missing.append("The catalogue records of a masked dataset are withheld.")
         return
-    if evidence.manifest is None:
-        found.missing.append("The manifest of the version is not kept any more.")
+    version, item = evidence.version, evidence.item
+    if version is None:
+        found.missing.append("The version is not kept any more.")
         return
-    documents = render(evidence.manifest)
-    wanted = ["manifest.json", "dcat.jsonld", "collection.json"]
-    if evidence.item is not None:
-        wanted.append(f"items/{evidence.item.id}.json")
-    for name in wanted:
-        found.documents[f"published/{name}"] = documents[name]
+    for name, data in render(version, item).items():
+        found.documents[f"published/{name}"] = data
+    if item is not None and version.form == 2:
+        # What binds the item to the version: its record, and the pages on the way to its hash.
+        found.documents["published/record.json"] = item_document(item)
+        found.documents["published/pages.jsonl"] = b"".join(
+            page.encode() + b"\n" for page in version.proof(item.id)
+        )
 
 
 def _policies(found: Contents, evidence: RunEvidence, view: View) -> None:

@@ -34,6 +34,8 @@ ABOUT = {
     "ledger/inputs.jsonl": "What was discovered upstream",
     "governance/links.jsonl": "The audit log since the run's first entry, as a chain of hashes",
     "published/manifest.json": "The version that the run ended with; its SHA-256 is the version's id",
+    "published/record.json": "The item of the run, as the version's tree has it",
+    "published/pages.jsonl": "The pages that lead from the version's root to that item",
     "published/dcat.jsonld": "The DCAT record as published",
     "published/collection.json": "The STAC collection as published",
     METADATA: "This description (RO-Crate)",
@@ -244,6 +246,6 @@ def readme(subject: CrateSubject, paths: Sequence[str], missing: Sequence[str]) 
         "## What is not in it",
         "",
         *([f"- {sentence}" for sentence in missing] or ["- Nothing that is known of is missing."]),
-        "- The data itself: it is published; `published/manifest.json` has its checksums.",
+        "- The data itself: it is published; `published/items/` has its checksums.",
     ]
     return ("\n".join(lines) + "\n").encode()

@@ -44,6 +44,7 @@ PROV_FIELDS = {
 EVENTS, PROOFS, LINKS = "openlineage.jsonl", "openlineage.proofs.jsonl", "governance/links.jsonl"
 LINK_FIELDS = {"number", "previous", "content", "hash"}
 ENTRY_FIELDS = ("kind", "subject", "actor", "recorded_at_ms", "rationale", "ticket", "details")
+PAGES, PAGES_MAX = "published/pages.jsonl", 64
 USUAL = {EVENTS, PROOFS, LINKS, "ledger/requests.jsonl", "ledger/inputs.jsonl", "published/manifest.json",
          "published/dcat.jsonld", "published/collection.json"}  # fmt: skip
 PROOF_FIELDS = {"line", "number", "event_id", "topic", "subject", "recorded_at_ms", "link", "index", "size",
@@ -370,7 +371,7 @@ def check_published(bundle: Bundle, things: dict[str, dict[str, Any]]) -> None:
     digest = hashlib.sha256(bundle.data("published/manifest.json")).hexdigest()
     expect(f"sha256:{digest}" == version, "published/manifest.json is not the run's version")
     manifest = bundle.document("published/manifest.json")
-    items = {str(item.get("id")): item for item in manifest.get("items") or []}
+    items = records(bundle, manifest)
     sums = {asset.get("sha256") for item in items.values() for asset in item.get("assets") or []}
     for name, thing in things.items():
         if "kfm:Output" in (thing.get("@type") or []):
@@ -386,6 +387,35 @@ def check_published(bundle: Bundle, things: dict[str, dict[str, Any]]) -> None:
         expect(item.get("collection") == manifest.get("dataset_id"), f"{name} is of another dataset")
     record = bundle.document("published/dcat.jsonld")
     expect(record.get("dcterms:identifier") == manifest.get("dataset_id"), "dcat.jsonld is about another one")
+
+
+def records(bundle: Bundle, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The items of the version that the bundle tells of. A root document names a page; from it pages lead to
+    the hash of the record that is here."""
+    if manifest.get("manifest") != 2:
+        return {str(item.get("id")): item for item in manifest.get("items") or []}
+    if "published/record.json" not in bundle.names:
+        return {}
+    data = bundle.data("published/record.json")
+    record = bundle.document("published/record.json")
+    name, digest = str(record.get("id")), hashlib.sha256(data).hexdigest()
+    pages = bundle.data("published/pages.jsonl").split(b"\n")[:-1] if PAGES in bundle.names else []
+    wanted = str((manifest.get("items") or {}).get("tree"))
+    for page in pages[:PAGES_MAX]:
+        if hashlib.sha256(page).hexdigest() != wanted:
+            break
+        try:
+            level, rows = json.loads(page)
+            wanted = next((str(row[1]) for row in rows if str(row[0]) >= name), "")
+            if level == 0:
+                row = next((row for row in rows if row[0] == name), None)
+                if row is not None and row[1] == digest:
+                    return {name: record}
+                break
+        except (ValueError, TypeError, LookupError):
+            break
+    bundle.findings.expect(False, "published/record.json is not an item of the version")
+    return {}
 
 
 def check_policies(bundle: Bundle, things: dict[str, dict[str, Any]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 BATCH = 100
 RUN_DELIVERY_MS = 5_000  # after a run has been reported, this long at most
 REQUEST_TIMEOUT_MS = 5_000
+HOUR_MS = 3_600_000
 
 
 class LineageContext(Protocol):
@@ -44,6 +45,7 @@ class MaskKey:
     """The environment's mask key. The store that keeps it is opened after the emitter that uses it."""
 
     value: str | None = None
+    names: Mapping[str, str] = {}  # of datasets that were renamed: what targets show them as
 
     def mask(self, name: str) -> str:
         return mask(name, self.value)
@@ -53,6 +55,7 @@ class MaskKey:
 
         What is masked is remembered: it stays so when the configuration does not have it any more.
         """
+        self.names = {one.dataset_id: one.new for one in store.change_reader().renames()}
         masked = any(is_masked(dataset) for dataset in settings.datasets)
         if settings.incidents or masked:
             self.value = store.mark(MASK_KEY) or store.ensure_mark(MASK_KEY, fresh())
@@ -70,7 +73,9 @@ def make_emitter(loaded: Loaded, key: MaskKey, environment: OpenLineage | None =
     return LineageEmitter(
         namespace=settings.lineage.namespace or f"kfm.{settings.environment}",
         producer_version=__version__,
-        outputs=lambda dataset_id: dataset_homes(loaded, dataset_id),
+        outputs=lambda dataset_id, published=None: dataset_homes(
+            loaded, dataset_id, published or key.names.get(dataset_id)
+        ),
         masked=lambda dataset_id: datasets.get(
             dataset_id, True
         ),  # of what is not configured we know no rights
@@ -106,8 +111,9 @@ def public_names(settings: Settings, mask: Callable[[str], str]) -> Callable[[st
     return lambda name: mask(name) if hidden(name) else name
 
 
-def dataset_homes(loaded: Loaded, dataset_id: str) -> Sequence[tuple[str, str]]:
-    """Where the configured targets show a dataset, by the names of lineage."""
+def dataset_homes(loaded: Loaded, dataset_id: str, published: str | None = None) -> Sequence[tuple[str, str]]:
+    """Where the configured targets show a dataset, by the names of lineage. `published`: what it was renamed
+    to."""
     homes = []
     dataset = loaded.settings.declared(dataset_id)
     for target in loaded.settings.publish:
@@ -115,7 +121,7 @@ def dataset_homes(loaded: Loaded, dataset_id: str) -> Sequence[tuple[str, str]]:
             continue
         place = _place(loaded, target)
         if place is not None:
-            homes.append(below(place, dataset_id))
+            homes.append(below(place, published or dataset_id))
     return homes
 
 
@@ -140,10 +146,11 @@ def make_collector(app: LineageContext, environment: OpenLineage | None = None) 
     if export == "none":
         return None
     if export == "file":
-        from kfm.sinks.event_file import FileCollector
+        from kfm.sinks.event_file import FileCollector, Rotation
 
         path = f"{app.state}/lineage/openlineage.jsonl" if lineage.path is None else lineage.path
-        return FileCollector(app.loaded.resolve(path), app.clock)
+        rotation = Rotation(lineage.rotate_bytes, lineage.rotate_hours * HOUR_MS)
+        return FileCollector(app.loaded.resolve(path), app.clock, rotation=rotation)
     from kfm.sinks.openlineage_http import HttpCollector
 
     transport = dict(given.transport)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from kfm.lineage.facets import NAMED_MAX, Facet, Facets, below, dataset_name, instant, source_uri
 from kfm.lineage.masking import Mask, masked_attempt, masked_circumstances, masked_invocation, masked_run
 from kfm.model.canonical import INT_MAX, canonical_bytes
-from kfm.model.dataset_changes import DatasetChange
+from kfm.model.dataset_changes import ToldChange
 from kfm.model.errors import UnhashableInput
 from kfm.model.keys import attempt_id, file_of_urn, refused_call_id, uuid5
 from kfm.model.records import Invocation, Run
@@ -33,7 +34,7 @@ class LineageEmitter:
         *,
         namespace: str,
         producer_version: str,
-        outputs: Callable[[str], Sequence[Name]] = lambda _dataset_id: (),
+        outputs: Callable[..., Sequence[Name]] = lambda _dataset_id: (),
         masked: Callable[[str], bool] = lambda _dataset_id: False,
         mask: Callable[[str], str] = lambda text: text,
         folder: str = "",
@@ -82,11 +83,12 @@ class LineageEmitter:
             self._sealed(end, lineage_id, subject, over),
         )
 
-    def changed(self, change: DatasetChange, version_id: str) -> tuple[LineageEvent, ...]:
-        """The version that a person's change made, with the version that it came from as its input."""
+    def changed(self, told: ToldChange) -> tuple[LineageEvent, ...]:
+        """The version that a person's change made, with the versions that it came from as its inputs."""
+        change = told.change
         lineage_id, hidden = change.change_id, self._masked(change.dataset_id)
         name = self._mask(change.dataset_id) if hidden else change.dataset_id
-        made = self._builder.change(change, version_id, name, hidden=hidden)
+        made = self._builder.change(told, name, hidden=hidden)
         return tuple(
             self._sealed(kind, lineage_id, change.change_id, {**made, "eventType": kind})
             for kind in ("START", "COMPLETE")
@@ -173,7 +175,7 @@ class RunEventBuilder:
         self,
         namespace: str,
         facets: Facets,
-        outputs: Callable[[str], Sequence[Name]],
+        outputs: Callable[..., Sequence[Name]],
         folder: str,
         masked: Callable[[str], str | None] = lambda _dataset_id: None,
     ) -> None:
@@ -248,17 +250,26 @@ class RunEventBuilder:
             kind, at, lineage_id, run_facets, invocation.source_id, job_facets, Datasets([], [], {})
         )
 
-    def change(self, change: DatasetChange, version_id: str, name: str, *, hidden: bool) -> dict[str, Any]:
-        """A rollback, a withdrawal or a retirement: the dataset is made from itself."""
+    def change(self, told: ToldChange, name: str, *, hidden: bool) -> dict[str, Any]:
+        """A rollback, a withdrawal, a retirement, a lift or a renaming: the dataset is made from itself."""
+        change = told.change
         facets, at = self._facets, instant(change.changed_at_ms)
         homes = [(MASKED_NAMESPACE, name)] if hidden else self._homes(change.dataset_id)
         run_facets: dict[str, Facet] = {
             "processing_engine": facets.engine(),
             "tags": facets.tags(trigger="manual"),
-            "kfmRunState": facets.change_state(change, name, version_id, at),
+            "kfmRunState": facets.change_state(told, name, at),
         }
-        version = {"version": facets.version(version_id)}
-        datasets = Datasets([self._dataset(homes[0])], [self._dataset(home, version) for home in homes], {})
+        inputs = [self._dataset(homes[0], {"version": facets.version(one)}) for one in told.came_from]
+        facts = {
+            "version": facets.version(told.version_id),
+            "lifecycleStateChange": facets.lifecycle(told.lifecycle),
+        }
+        made = homes
+        if change.kind == "rename" and not hidden:
+            renamed = msgspec.json.decode(change.plan)["rename"]["new"]
+            made = list(self._outputs(change.dataset_id, renamed))[:NAMED_MAX] or [(self._namespace, renamed)]
+        datasets = Datasets(inputs, [self._dataset(home, facts) for home in made], {})
         job_facets = {"jobType": facets.job_type("TASK")}
         return self._event(
             "START", at, change.change_id, run_facets, f"{name}.{change.kind}", job_facets, datasets

@@ -8,8 +8,9 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
-from kfm.model.dataset_changes import DatasetChange
+from kfm.model.dataset_changes import ToldChange
 from kfm.model.energy import Energy
+from kfm.model.patterns import late
 from kfm.model.records import Check, Found, GateResult, Invocation, Run
 from kfm.model.runs import Attempt, Code, DataColumn
 from kfm.model.times import MS_MAX, MS_MIN, rfc3339
@@ -29,6 +30,9 @@ PUBLIC_SCHEMAS = {
     "sourceCodeLocation": "1-1-0/SourceCodeLocationJobFacet.json#/$defs/SourceCodeLocationJobFacet",
     "dataSource": "1-0-1/DatasourceDatasetFacet.json#/$defs/DatasourceDatasetFacet",
     "schema": "1-2-0/SchemaDatasetFacet.json#/$defs/SchemaDatasetFacet",
+    "lifecycleStateChange": (
+        "1-0-1/LifecycleStateChangeDatasetFacet.json#/$defs/LifecycleStateChangeDatasetFacet"
+    ),
     "version": "1-0-1/DatasetVersionDatasetFacet.json#/$defs/DatasetVersionDatasetFacet",
     "dataQualityAssertions": (
         "1-1-0/DataQualityAssertionsDatasetFacet.json#/$defs/DataQualityAssertionsDatasetFacet"
@@ -176,8 +180,9 @@ class Facets:
             recorded_at=at,
         )
 
-    def change_state(self, change: DatasetChange, dataset_id: str, version_id: str, at: str) -> Facet:
+    def change_state(self, told: ToldChange, dataset_id: str, at: str) -> Facet:
         """What a person changed. The reason stays at home."""
+        change = told.change
         return self._own(
             "kfmRunState",
             kind="change",
@@ -187,7 +192,9 @@ class Facets:
             base_sequence=change.base_sequence,
             sequence=change.sequence,
             to_sequence=change.to_sequence,
-            output_commit=version_id,
+            output_commit=told.version_id,
+            purge=told.withdrawal is not None and told.withdrawal.purge,
+            lifts=list(told.lifts),
             recorded_at=at,
         )
 
@@ -293,6 +300,9 @@ class Facets:
     def version(self, version_id: str) -> Facet:
         return self._public("version", datasetVersion=version_id)
 
+    def lifecycle(self, change: str) -> Facet:
+        return self._public("lifecycleStateChange", lifecycleStateChange=change)
+
     def assertions(self, checks: Sequence[Check]) -> Facet:
         """Which checks held. What they found stays at home: it may quote the data."""
         return self._public("dataQualityAssertions", assertions=[_assertion(c) for c in checks[:NAMED_MAX]])
@@ -392,7 +402,7 @@ POSTGRES_PORT = 5432
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _BUCKETS = frozenset({"s3", "gs", "az", "abfs", "abfss", "wasb", "wasbs"})
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "postgresql": "postgres"}
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)\Z", re.DOTALL)
+_SCHEME = late(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)\Z", re.DOTALL)
 
 
 def dataset_name(uri: str, folder: str = "") -> tuple[str, str]:

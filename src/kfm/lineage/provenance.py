@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from kfm.model.derived import InputPin
 from kfm.model.energy import Energy
 from kfm.model.errors import UnhashableInput
 from kfm.model.keys import TERMS, bare_hex, refused_call_id
-from kfm.model.records import Asset, Found, GateResult, Invocation, Manifest
+from kfm.model.records import Asset, Found, GateResult, Invocation
 from kfm.model.redaction import redact_url
 from kfm.model.runs import Attempt, CallRetry
 from kfm.model.settings import Rights
@@ -26,11 +26,12 @@ from kfm.model.times import MS_MAX, MS_MIN, rfc3339
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
+    from kfm.model.versions import Version
 
 
 RETRIES_MAX = 1000
 MASKED = "The name stands for a dataset that must not be named."
-NO_MANIFEST = "The manifest of this version is not kept any more."
+VERSION_GONE = "This version is not kept any more."
 NO_BYTES = "Its bytes were not seen by the run: it is known by what discovery told."
 UNKNOWN = "unknown"
 NO_POLICIES = "It is not on record which policies were in force."
@@ -48,15 +49,13 @@ def prov_of(
     policies: str | None = None,
     producer: str | None = None,
     fetched: Sequence[Found] = (),
-    manifest: Manifest | None = None,
+    version: Version | None = None,
 ) -> dict[str, Any]:
     """The document of a run, read from the ledger. For the last four see `gather`.
 
     `rights` are included where the run published nothing that would have them.
     """
-    evidence = gather(
-        ledger, run_id, policies=policies, producer=producer, fetched=fetched, manifest=manifest
-    )
+    evidence = gather(ledger, run_id, policies=policies, producer=producer, fetched=fetched, version=version)
     return prov_document(evidence, mask=mask, environment=environment, rights=rights)
 
 
@@ -317,7 +316,7 @@ class Entities:
     def __init__(self, evidence: RunEvidence, mask: Mask | None, rights: Rights | None) -> None:
         self._evidence = evidence
         self._mask = mask
-        self._rights = evidence.manifest.rights if evidence.manifest else rights
+        self._rights = evidence.version.header.rights if evidence.version else rights
         dataset_id = evidence.run.dataset_id
         self._dataset_id = dataset_id if mask is None else mask(dataset_id)
         self._name = keys.run_urn(evidence.run.run_id)
@@ -410,7 +409,7 @@ class Entities:
             "prov:specializationOf": ref(keys.dataset_urn(self._dataset_id)),
             "spdx:checksum": checksum(run.version_id),
             **known(
-                kfm_noEvidence=None if evidence.manifest else NO_MANIFEST,
+                kfm_noEvidence=None if evidence.version else VERSION_GONE,
                 kfm_files=None if item is None else whole(len(item.assets)),
                 prov_hadMember=refs(files),
             ),
@@ -495,8 +494,17 @@ def association(attempt_events: AttemptEvents, actors: Sequence[str], approvers:
     }
 
 
+class Requester(Protocol):
+    """As much of an invocation as agents are made of."""
+
+    @property
+    def actor(self) -> str: ...
+    @property
+    def claimed_actor(self) -> str | None: ...
+
+
 def agents(
-    calls: Iterable[Invocation], approvers: Iterable[str], producers: Iterable[str | None]
+    calls: Iterable[Requester], approvers: Iterable[str], producers: Iterable[str | None]
 ) -> list[Thing]:
     things: dict[str, Thing] = {}
     for version in [*producers] or [None]:

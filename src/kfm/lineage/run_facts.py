@@ -11,12 +11,14 @@ from msgspec.structs import replace
 from kfm.lineage.facets import dataset_name
 from kfm.model.derived import InputPin
 from kfm.model.errors import UsageError
+from kfm.model.item_ids import item_id
 from kfm.model.keys import refused_call_id
-from kfm.model.records import Found, GovernanceEntry, Invocation, Item, Manifest, Promotion, Record, Run
+from kfm.model.records import Found, GovernanceEntry, Invocation, Item, Promotion, Record, Run, Window
 from kfm.model.runs import Attempt, CallRetry, OutboxMessage
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
+    from kfm.model.versions import Version
 
 INVOCATIONS_MAX = 1000
 ENTRIES_MAX = 1000
@@ -45,7 +47,7 @@ class RunEvidence(Record, frozen=True):
     policies: dict[str, dict[str, str] | None] = {}  # bundle → its texts, where they were kept
     inputs: tuple[Found, ...] = ()
     inputs_known: bool = False
-    manifest: Manifest | None = None  # of the version that the run ended with
+    version: Version | None = None  # that the run ended with
     item: Item | None = None  # what the run contributed, or found as it stood
     promotion: Promotion | None = None  # by this run
     before: Promotion | None = None  # the one that it followed
@@ -69,12 +71,12 @@ def gather(
     policies: str | None = None,
     producer: str | None = None,
     fetched: Sequence[Found] = (),
-    manifest: Manifest | None = None,
+    version: Version | None = None,
 ) -> RunEvidence:
     """Read it all. What the engine knows at the end of an attempt may be given: it fills gaps only.
 
     `policies` and `producer` are those of the last attempt, `fetched` its inputs with their checksums,
-    `manifest` is the version that it ended with: large ones need not be read again.
+    `version` is the one that it ended with, where it is at hand.
     """
     run = ledger.run(run_id)
     if run is None:
@@ -89,8 +91,8 @@ def gather(
         if one.attempt == last:
             of_one = AttemptEvents(policies=of_one.policies or policies, producer=of_one.producer or producer)
         attempt_events[one.lineage_id] = of_one
-    if manifest is None and run.version_id:
-        manifest = ledger.manifest(run.version_id)
+    if version is None and run.version_id:
+        version = ledger.version(run.version_id)
     promotion, before = _promotions(ledger, run) if run.version_id else (None, None)
     inputs, known = _inputs(ledger, run, attempts, events, fetched)
     entries = ledger.governance(subject=run_id, limit=ENTRIES_MAX)
@@ -111,8 +113,8 @@ def gather(
         inputs=inputs,
         inputs_known=known,
         pins=ledger.derived_reader().pins(run_id),
-        manifest=manifest,
-        item=_item(manifest, run),
+        version=version,
+        item=_item(version, run),
         promotion=promotion,
         before=before,
         approvals=tuple(
@@ -247,12 +249,20 @@ def _checksums(events: Iterable[dict[str, Any]]) -> dict[tuple[str, str], str | 
     return checksums
 
 
-def _item(manifest: Manifest | None, run: Run) -> Item | None:
+def _item(version: Version | None, run: Run) -> Item | None:
+    if version is None:
+        return None
+    window = Window(start_ms=run.window_start_ms, end_ms=run.window_end_ms, spec="")
+    found = version.items(item_id(run.source_id, window, None))
     slot = (run.source_id, run.window_start_ms, run.window_end_ms, run.partition)
-    for item in manifest.items if manifest else ():
-        if (item.source_id, item.window_start_ms, item.window_end_ms, item.partition) == slot:
-            return item
-    return None
+    return next(
+        (
+            item
+            for item in found
+            if (item.source_id, item.window_start_ms, item.window_end_ms, item.partition) == slot
+        ),
+        None,
+    )
 
 
 def _promotions(ledger: LedgerReader, run: Run) -> tuple[Promotion | None, Promotion | None]:

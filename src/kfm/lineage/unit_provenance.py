@@ -24,7 +24,7 @@ from kfm.lineage.run_facts import AttemptEvents
 from kfm.lineage.unit_events import ending
 from kfm.model import keys
 from kfm.model.keys import unit_attempt_id
-from kfm.model.units import StoredUnit, UnitAttempt, UnitTransition, Version, tries, versions
+from kfm.model.units import FIRST, StoredUnit, UnitAttempt, UnitTransition, Version, tries, versions
 
 UNKNOWN = AttemptEvents()  # of a worker from before they introduced themselves, or from another ledger
 
@@ -63,8 +63,11 @@ class _Account:
         self._environment = environment
         self._wal_id = self._named(stored.unit.wal_id)
         self._dataset = self._named(stored.unit.dataset)
-        self._tries = tries(history)
-        self._versions = versions(history)
+        # Where retention took the beginning away, only the present content is known.
+        is_whole = len(history) == len(stored.trail.split())
+        first = FIRST if is_whole else Version(stored.content_version, stored.etag, stored.size)
+        self._tries = tries(history, first)
+        self._versions = versions(history, first)
 
     def graph(self) -> list[Thing]:
         by = [self._by(one) for one in self._tries] or [UNKNOWN]

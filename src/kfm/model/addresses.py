@@ -1,7 +1,5 @@
 """Which addresses a request may connect to: public ones, and private ones that the configuration names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network

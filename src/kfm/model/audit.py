@@ -1,7 +1,5 @@
 """The audit log as a hash chain: entries, seals (Merkle roots over history, RFC 6962), proofs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import Any, Literal

@@ -1,15 +1,13 @@
 """Branches, commits and tags of data as values: common ancestors, merges, reverts."""
 
-from __future__ import annotations
-
 import heapq
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import BranchProtected, LimitExceeded, RefNameInvalid, UsageError
+from kfm.model.patterns import late
 from kfm.model.records import Record
 
 COMMIT_TAG = "commit/1"
@@ -26,14 +24,14 @@ ChangeKind = Literal["added", "changed", "removed"]
 Preference = Literal["target", "source"]
 
 _PART = r"[A-Za-z0-9_](?:[A-Za-z0-9._@+=-]*[A-Za-z0-9_@+=-])?"
-_NAME = re.compile(rf"{_PART}(?:/{_PART})*\Z")
-_HEX_ID = re.compile(r"[0-9a-f]{64}\Z")
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]")
+_NAME = late(rf"{_PART}(?:/{_PART})*\Z")
+_HEX_ID = late(r"[0-9a-f]{64}\Z")
+_CONTROL = late(r"[\x00-\x09\x0b-\x1f\x7f\ud800-\udfff]")
 # In paths that stand on lines of their own. Plain searches: a regular expression takes ten times as long.
 _BAD_IN_LINES = tuple(
     "// | \n/ | /\n | \n\n | /./ | /../ | \n./ | \n../ | /.\n | /..\n | \n.\n | \n..\n".split(" | ")
 )
-_HEX = re.compile(r"[0-9a-f]+\Z")
+_HEX = late(r"[0-9a-f]+\Z")
 
 
 class TreeEntry(Record, frozen=True):

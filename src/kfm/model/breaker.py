@@ -1,19 +1,16 @@
 """The circuit breaker of one provider: closed, open, half-open. Pure; the ledger shares its state."""
 
-from __future__ import annotations
-
 import hashlib
 import math
-import re
 from collections.abc import Callable, Mapping
 from typing import Literal
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec.structs import replace
 
 from kfm.model.contracts import check_transition
 from kfm.model.errors import IllegalTransition
+from kfm.model.patterns import late
 from kfm.model.settings import ProviderSettings, SourceSettings, Target
 
 FAILURES_MAX = 3
@@ -202,7 +199,7 @@ def _spread_ms(tripped_ms: int, closed_ms: int) -> int:
 
 
 PROVIDER_CHARS_MAX = 200
-_NAME = re.compile(r"[!-~]+")  # one word of plain characters: it is typed on command lines
+_NAME = late(r"[!-~]+")  # one word of plain characters: it is typed on command lines
 
 
 def is_provider_name(text: str) -> bool:
@@ -254,6 +251,8 @@ def providers_of(source: SourceSettings, find: Callable[[str], SourceSettings]) 
 
 
 def _host(url: str) -> str | None:
+    from urllib.parse import urlsplit  # late: most commands call no provider
+
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -266,6 +265,8 @@ def _host(url: str) -> str | None:
 
 
 def _bucket(address: str) -> str | None:
+    from urllib.parse import urlsplit
+
     parts = urlsplit(address)
     if parts.scheme == "file" or not parts.netloc or "{" in parts.netloc:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from kfm.model.quantities import did_you_mean
@@ -26,8 +27,21 @@ _TEXTS = {
 _ADDRESSES = {"s3": "endpoint endpoint_url", "gs": "base_url", "az": "endpoint"}
 PREFIXES = {"s3": "aws_", "gs": "google_", "az": "azure_"}
 ALLOW_HTTP = "allow_http"  # of the connection, not of the store
+LATEST = "latest"  # an option of a target, not of its client: what it has by name
+LatestContents = Literal["documents", "files", "never"]
 # Of Azure's, those whose longer form has another prefix.
 _STORAGE = frozenset("account_key account_name encryption_key sas_key token use_emulator".split())
+
+
+def client_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Those of a bucket target's options that are its client's."""
+    return {name: value for name, value in options.items() if name != LATEST}
+
+
+def latest_problem(options: Mapping[str, str]) -> str | None:
+    """What is wrong with a bucket target's `latest`."""
+    known = get_args(LatestContents)
+    return None if options.get(LATEST, known[0]) in known else f"`{LATEST}` is one of {', '.join(known)}"
 
 
 def options_of(scheme: str) -> dict[str, str]:

@@ -7,14 +7,15 @@ refused unless they were tagged first, because languages print them differently.
 
 from __future__ import annotations
 
-import json
 import re
 from functools import cache
-from typing import Any, NoReturn
-
-import orjson
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kfm.model.errors import MalformedJson, UnhashableInput
+from kfm.model.patterns import late
+
+if TYPE_CHECKING:
+    import json
 
 FLOAT_TAG = "$float"
 INT_MAX = 2**53 - 1
@@ -24,11 +25,10 @@ JSON_BYTES_MAX = 64 * 1024 * 1024
 
 _SCALARS = frozenset({str, int, bool, type(None)})
 _PLAIN = _SCALARS | {dict, list, tuple}
-_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 # UTF-8 lead bytes of characters beyond the BMP: only there do code point order
 # (orjson) and UTF-16 order (RFC 8785) part ways.
 _BEYOND_BMP = re.compile(rb"[\xf0-\xf4]")
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
+_WORD = late(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 
 
 def canonical_bytes(document: Any) -> bytes:
@@ -40,8 +40,10 @@ def canonical_bytes(document: Any) -> bytes:
 
 def _encode(document: Any) -> bytes:
     """Bytes of a document that is known to be plain: orjson's, wherever they are the reference's too."""
+    import orjson  # late, as `json` below: each loads what a command that only looks needs none of
+
     try:
-        encoded = orjson.dumps(document, option=_OPTIONS)
+        encoded = orjson.dumps(document, option=orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER)
     except TypeError:
         _blame(document)
     if encoded.isascii() or not _BEYOND_BMP.search(encoded):
@@ -95,6 +97,8 @@ def strict_loads(data: bytes, *, bytes_max: int = JSON_BYTES_MAX) -> Any:
     ±(2^53-1), one key twice, lone surrogates, nesting deeper than DEPTH_MAX,
     anything but UTF-8 without a byte order mark.
     """
+    import json
+
     if len(data) > bytes_max:
         raise MalformedJson(f"It has {len(data)} bytes; the limit is {bytes_max}.")
     try:
@@ -118,6 +122,8 @@ def strict_loads(data: bytes, *, bytes_max: int = JSON_BYTES_MAX) -> Any:
 @cache
 def _decoder() -> json.JSONDecoder:
     """Made once: it costs as much as reading a small document."""
+    import json
+
     return json.JSONDecoder(
         object_pairs_hook=_unique_keys,
         parse_constant=_refuse_constant,
@@ -227,6 +233,8 @@ def _path_text(path: tuple[str | int, ...]) -> str:
         elif _WORD.match(step):
             text += f".{step}" if text else step
         else:
+            import json
+
             text += f"[{json.dumps(step)}]"
     return text or "(the whole document)"
 
@@ -240,6 +248,8 @@ def _is_half_pair(text: str) -> bool:
 
 
 def _has_lone_surrogate(document: Any) -> bool:
+    import json
+
     return _is_half_pair(json.dumps(document, ensure_ascii=False))
 
 

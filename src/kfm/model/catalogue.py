@@ -1,7 +1,5 @@
 """The catalogue's own records: facts about items and assets, of which STAC is made on demand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kfm.model.records import Record

@@ -15,6 +15,7 @@ from kfm.model.times import is_all_time
 
 # Calendars are imported where windows are counted: `kfm status` of a project without schedules needs none.
 if TYPE_CHECKING:
+    from kfm.model.feeds import SettledHours
     from kfm.model.schedules import Schedule
 
 WindowState = Literal[
@@ -39,7 +40,10 @@ ASKED_FOR: tuple[WindowState, ...] = ("overdue", "failed", "quarantined", "refus
 
 THERE = frozenset[WindowState](("published", "unchanged", "empty"))
 
-HealthState = Literal["failing", "late", "incomplete", "paused", "never", "fresh"]
+Removal = Literal["rolled-back", "withdrawal-lifted"]
+REMOVALS: Mapping[str, Removal] = {"rollback": "rolled-back", "withdraw": "withdrawal-lifted"}
+
+HealthState = Literal["failing", "late", "incomplete", "retired", "withdrawn", "paused", "never", "fresh"]
 HEALTH_RANK: tuple[HealthState, ...] = get_args(HealthState)  # the worst first
 
 WINDOWS_MAX = 100_000  # expected windows that one call looks at
@@ -262,10 +266,16 @@ class WindowFacts(Record, frozen=True):
     refused_by: str | None = None  # the gate
     failed_ms: int | None = None
     failed_by: str | None = None  # the error
+    found_ms: int | None = None  # when it was last asked for and found done
     absent_ms: int | None = None  # when it was last asked for until its time was over, in vain
     # What a person settled, and when.
     settled: Literal["dismissed", "withdrawn"] | None = None
     settled_ms: int | None = None
+    settled_why: str | None = None
+    # What a change by a person made of its data since.
+    removed: Removal | None = None  # readers saw it once; why they do not, and nothing has come since
+    removed_ms: int | None = None
+    is_older: bool = False  # a rollback shows an earlier revision; its run is named
 
     @property
     def asked_ms(self) -> int | None:
@@ -278,6 +288,16 @@ class WindowFacts(Record, frozen=True):
             self.absent_ms,
         )
         return min((at_ms for at_ms in known if at_ms is not None), default=None)
+
+    @property
+    def has_data(self) -> bool:
+        return self.run_status == "success" and self.outcome not in (None, "absent")
+
+    @property
+    def failed_since(self) -> bool:
+        """Has the newest look at upstream failed, though there is data?"""
+        seen_ms = max(self.run_ended_ms or 0, self.found_ms or 0)
+        return self.has_data and self.failed_ms is not None and self.failed_ms > seen_ms
 
 
 NOTHING = WindowFacts()
@@ -294,6 +314,7 @@ class SettledWindow(Record, frozen=True):
     actor: str
     rationale: str
     ticket: str | None = None
+    dataset_id: str = ""  # that its source fed then
 
 
 class Dismissal(Record, frozen=True):
@@ -328,7 +349,11 @@ class WindowVerdict(Record, frozen=True):
     at_ms: int | None = None  # since when it is so, where that is on record
     run_id: str | None = None
     request_id: str | None = None
-    code: str | None = None  # the error or the gate
+    code: str | None = None  # the error, the gate, or the change that took its data away
+    reason: str | None = None  # of a settled one, as the person who settled it gave it
+    objects: int | None = None  # of a product's hour: how many are there
+    objects_min: int | None = None  # and how many have to be
+    has_data: bool = False  # in whichever state: of one that failed, what was there before
 
     @property
     def is_all_time(self) -> bool:
@@ -337,7 +362,7 @@ class WindowVerdict(Record, frozen=True):
 
     @property
     def is_settled(self) -> bool:
-        return self.state in SETTLED
+        return self.state in SETTLED or self.has_data
 
     @property
     def needs_overdue(self) -> bool:
@@ -360,12 +385,14 @@ def verdict(expected: ExpectedWindow, facts: WindowFacts, now_ms: int) -> Window
         end_ms=expected.end_ms,
         state=state,
         due_ms=expected.due_ms,
-        is_late=state not in SETTLED and not moving and now_ms >= expected.due_ms,
+        is_late=state not in SETTLED and not moving and not facts.has_data and now_ms >= expected.due_ms,
         waiting_for=waiting_for,
         at_ms=at_ms,
-        run_id=facts.run_id,
+        run_id=None if facts.failed_since else facts.run_id,  # that one is not what failed
         request_id=facts.request_id,
         code=code,
+        reason=facts.settled_why if state in ("dismissed", "withdrawn") else None,
+        has_data=facts.has_data and facts.settled != "withdrawn",
     )
 
 
@@ -373,14 +400,14 @@ Stated = tuple[WindowState, str | None, int | None, str | None]  # state, waitin
 
 
 def _state(expected: ExpectedWindow, facts: WindowFacts, now_ms: int) -> Stated:
-    there = facts.outcome if facts.run_status == "success" and facts.outcome != "absent" else None
+    there = facts.outcome if facts.has_data and facts.outcome != "absent" else None
     ended_ms = facts.run_ended_ms or 0
     if facts.settled is not None and not (there and ended_ms > (facts.settled_ms or 0)):
         return facts.settled, None, facts.settled_ms, None
     if (facts.run_status == "running" and facts.is_live) or facts.request_state == "running":
         return "running", None, facts.run_started_ms, None
-    if there is not None:
-        return there, None, facts.run_ended_ms, None
+    if there is not None and not facts.failed_since:
+        return there, None, facts.run_ended_ms, REMOVALS["rollback"] if facts.is_older else None
     if facts.request_state == "awaiting-approval":
         return "waiting", "approval", facts.requested_ms, None
     if facts.held_code is not None:
@@ -415,6 +442,8 @@ def _absent(expected: ExpectedWindow, facts: WindowFacts, now_ms: int, *, is_ask
     if now_ms < expected.due_ms:
         return "waiting", "not-yet", facts.not_before_ms, None
     state: WindowState = "overdue" if is_asked or now_ms < expected.until_ms else "missing"
+    if facts.removed is not None:
+        return state, None, facts.removed_ms, facts.removed
     return state, None, expected.due_ms, None
 
 
@@ -460,20 +489,28 @@ def health(
     *,
     is_published: bool,
     pauses: Sequence[Pause] = (),
+    before: Sequence[SettledHours] = (),
+    gone: HealthCause | None = None,
 ) -> DatasetHealth:
-    """How a dataset is, of all its expected windows. `is_published`: it has a head.
+    """How a dataset is, of all its expected windows. `is_published`: it has a head. `before`: windows that
+    are published, beside those that have a verdict. `gone`: all of it is withdrawn, so that none is open.
 
-    Failing comes before late, late before incomplete (older holes under newer data), and those before a
-    pause that was set on purpose.
+    Failing comes before late, late before incomplete (older holes under newer data), and those before what
+    was done on purpose: a withdrawal of all of it, a pause.
     """
     listed = sorted(verdicts, key=lambda one: (one.end_ms, one.source_id))
     counts: dict[str, int] = {}
     for one in listed:
         counts[one.state] = counts.get(one.state, 0) + 1
-    newest_ms = max(
-        (one.end_ms for one in listed if one.state in THERE and not one.is_all_time), default=None
-    )
+    there = sum(one.count for one in before)
+    if there:
+        counts["published"] = counts.get("published", 0) + there
+    ends = [one.end_ms for one in listed if (one.state in THERE or one.has_data) and not one.is_all_time]
+    ends += [end_ms for one in before if (end_ms := one.last_end_ms()) is not None]
+    newest_ms = max(ends, default=None)
     causes = [*_window_causes(listed, newest_ms), *_pause_causes(pauses)]
+    if gone is not None:
+        causes.append(gone)
     if not is_published and not any(one.health == "failing" for one in causes):
         causes.append(HealthCause(health="never", state=None, code=None, windows=0))
     causes.sort(
@@ -485,10 +522,10 @@ def health(
         state=causes[0].health if causes else "fresh",
         causes=tuple(causes),
         counts=counts,
-        expected=len(listed),
-        watermark_ms=_watermark_ms(listed),
+        expected=len(listed) + there,
+        watermark_ms=_watermark_ms(listed, before),
         newest_ms=newest_ms,
-        lag_ms=None if not listed else max((now_ms - due_ms for due_ms in lagging), default=0),
+        lag_ms=None if not listed and not there else max((now_ms - due_ms for due_ms in lagging), default=0),
     )
 
 
@@ -529,12 +566,22 @@ def _pause_causes(pauses: Sequence[Pause]) -> Iterator[HealthCause]:
         yield HealthCause(health="paused", state=None, code=pause.code, windows=0, since_ms=pause.since_ms)
 
 
-def _watermark_ms(listed: Sequence[WindowVerdict]) -> int | None:
+def _watermark_ms(listed: Sequence[WindowVerdict], before: Sequence[SettledHours]) -> int | None:
+    """Up to the first window that is open, in the order of their ends and sources."""
     reached: int | None = None
+    is_open: WindowVerdict | None = None
     for one in listed:
         if one.is_all_time:
             continue  # of a source without windows: nothing is reached by it
         if not one.is_settled:
-            return reached
+            is_open = one
+            break
         reached = one.end_ms
+    for known in before:
+        limit_ms = None
+        if is_open is not None:
+            limit_ms = is_open.end_ms - (known.source_id > is_open.source_id)
+        end_ms = known.last_end_ms(limit_ms)
+        if end_ms is not None and (reached is None or end_ms > reached):
+            reached = end_ms
     return reached

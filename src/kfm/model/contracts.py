@@ -1,7 +1,5 @@
 """Contracts: files that ship with kfm; JSON schemas and state machines (`states/*.json`) among them."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any, Literal
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec.structs import replace
-
-from kfm.model.records import GovernanceEntry, Item, Lock, Manifest, Promotion, Record, Switch
+from kfm.model.records import GovernanceEntry, Item, Lock, Promotion, Record, Switch
 from kfm.model.times import rfc3339
 
-ChangeKind = Literal["rollback", "withdraw", "retire", "lift"]
+if TYPE_CHECKING:
+    from kfm.model.versions import Version
+    from kfm.model.window_rules import Rewindow
+
+ChangeKind = Literal["rollback", "withdraw", "retire", "lift", "rename", "rewindow"]
 PurgeState = Literal["outstanding", "done", "out-of-reach"]
 OBJECTS = "objects"  # the place of a purge that is no target: the object store
 
@@ -22,7 +24,7 @@ class DatasetChange(Record, frozen=True):
     dataset_id: str
     kind: ChangeKind
     base_sequence: int  # the head that the plan was made for
-    sequence: int | None  # the version that it made; None: a withdrawal was lifted, which makes none
+    sequence: int | None  # the version that it made; None: a lift of before, when lifts made none
     to_sequence: int | None  # of a rollback: the version whose content it put back
     digest: str  # of the plan
     actor: str
@@ -30,6 +32,16 @@ class DatasetChange(Record, frozen=True):
     ticket: str | None
     changed_at_ms: int
     plan: str  # the plan as canonical JSON
+
+
+class ChangeTime(Record, frozen=True):
+    """A change that made a version: when, and of which."""
+
+    change_id: str
+    kind: ChangeKind
+    base_sequence: int
+    sequence: int
+    changed_at_ms: int
 
 
 class Withdrawal(Record, frozen=True):
@@ -94,8 +106,8 @@ class ApplyChange(Record, frozen=True):
     change: DatasetChange
     scopes: tuple[str, ...]  # the locks that a run of the dataset may hold
     collections: int  # the fence of garbage collection when the objects were looked at
-    version_id: str | None = None
-    manifest: Manifest | None = None
+    version_id: str | None  # None, as is the version: none is made
+    version: Version | None
     withdrawal: Withdrawal | None = None
     lifts: tuple[str, ...] = ()
     pause: Switch | None = None
@@ -103,12 +115,36 @@ class ApplyChange(Record, frozen=True):
     places: tuple[str, ...] = ()  # where bytes have to go
     approval: tuple[str, str] | None = None  # request and digest
     entries: tuple[GovernanceEntry, ...] = ()
+    new_name: str | None = None  # what readers find the dataset by from this version on
+    rewindow: Rewindow | None = None
+
+
+class ToldChange(Record, frozen=True):
+    """A change as its lineage events tell of it: the version that it made, and those that it came from."""
+
+    change: DatasetChange
+    version_id: str
+    came_from: tuple[str, ...]  # ids of the version before it; of a rollback also of what it put back
+    withdrawal: Withdrawal | None = None
+    lifts: tuple[str, ...] = ()
+
+    @property
+    def lifecycle(self) -> Literal["ALTER", "DROP", "OVERWRITE", "TRUNCATE"]:
+        """What became of the dataset, in the words of OpenLineage."""
+        one = self.withdrawal
+        if self.change.kind in ("lift", "rename", "rewindow") or (one is not None and one.target):
+            return "ALTER"
+        if one is None or not one.is_whole:
+            return "OVERWRITE"
+        return "DROP" if one.retires else "TRUNCATE"
 
 
 class ApplyResult(Record, frozen=True):
     """Whether a change was applied; if not, what has changed since its plan was made."""
 
-    answer: Literal["applied", "head-moved", "busy", "collected", "not-approved", "lifted"]
+    answer: Literal[
+        "applied", "head-moved", "busy", "collected", "not-approved", "lifted", "name-taken", "rewindowed"
+    ]
     sequence: int | None = None
     lock: Lock | None = None
 
@@ -138,45 +174,68 @@ def withdrawn_items(
     return [(item, one) for item, one in found if one is not None]
 
 
-def without(manifest: Manifest, withdrawal: Withdrawal) -> Manifest:
+def without(version: Version, withdrawal: Withdrawal) -> Version:
     """The version without what is withdrawn."""
-    return replace(manifest, items=tuple(item for item in manifest.items if not withdrawal.holds(item)))
+    from kfm.model.versions import edited  # late: most of what reads withdrawals makes no version
+
+    gone = [item.id for item in version.items() if withdrawal.holds(item)]
+    return edited(version, version.header, dict.fromkeys(gone))
 
 
-def purged(sequence: int, manifest: Manifest, withdrawals: Iterable[Withdrawal]) -> Withdrawal | None:
+def purged(sequence: int, version: Version, withdrawals: Iterable[Withdrawal]) -> Withdrawal | None:
     """The purge that removed the bytes of this version; None if none did. Lifting brings no byte back."""
     for one in withdrawals:
-        if one.purge and sequence < one.since_sequence and any(one.holds(item) for item in manifest.items):
+        if one.purge and sequence < one.since_sequence and any(map(one.holds, version.items())):
             return one
     return None
 
 
 def against_rollback(
-    sequence: int, manifest: Manifest, withdrawals: Sequence[Withdrawal]
+    sequence: int, version: Version, withdrawals: Sequence[Withdrawal]
 ) -> tuple[Withdrawal, Literal["purged", "withdrawn"]] | None:
-    """Why this version may not be put back; None if it may."""
-    gone = purged(sequence, manifest, withdrawals)
+    """Why this version may not be put back; None if it may. Of what is withdrawn as a whole none may, also
+    none that is empty: readers have the tombstone."""
+    gone = purged(sequence, version, withdrawals)
     if gone is not None:
         return gone, "purged"
-    held = withdrawn_items(manifest.items, active(withdrawals))
+    known = active(withdrawals)
+    whole = next((one for one in known if one.is_whole and not one.target), None)
+    if whole is not None:
+        return whole, "withdrawn"
+    held = withdrawn_items(version.items(), known)
     return (held[0][1], "withdrawn") if held else None
 
 
-def blobs_of(manifests: Iterable[Manifest]) -> frozenset[str]:
+def whole(withdrawals: Iterable[Withdrawal]) -> tuple[Withdrawal, ...]:
+    """Those in force that leave nothing of the dataset; none: there is something to be read."""
+    return tuple(one for one in active(withdrawals) if one.is_whole and not one.target)
+
+
+def gone_from(sequence: int, version: Version, withdrawals: Sequence[Withdrawal]) -> tuple[Withdrawal, ...]:
+    """Why readers do not get this version: all of the dataset is withdrawn, or what the version holds was
+    purged or is withdrawn."""
+    lost = purged(sequence, version, withdrawals)
+    held = (one for _, one in withdrawn_items(version.items(), active(withdrawals)))
+    found = (*whole(withdrawals), *((lost,) if lost is not None else ()), *held)
+    return tuple({one.change_id: one for one in found}.values())
+
+
+def blobs_of(versions: Iterable[Version]) -> frozenset[str]:
+    """The objects that these need. What several of them have in common is read once."""
+    seen = set[str]()
     return frozenset(
-        asset.sha256 for manifest in manifests for item in manifest.items for asset in item.assets
+        asset.sha256 for version in versions for item in version.unseen(seen) for asset in item.assets
     )
 
 
-def purgeable(gone: Iterable[Manifest], kept: Iterable[Manifest]) -> frozenset[str]:
+def purgeable(gone: Iterable[Version], kept: Iterable[Version]) -> frozenset[str]:
     """The blobs that may go: of versions that are gone, and of none that is kept."""
     return blobs_of(gone) - blobs_of(kept)
 
 
-def only_removes(shown: Manifest | None, head: Manifest) -> bool:
+def only_removes(shown: Version | None, head: Version) -> bool:
     """Does the head hold nothing that readers do not see already? Such a version may always be shown."""
-    before = {item.id: item for item in shown.items} if shown is not None else {}
-    return all(before.get(item.id) == item for item in head.items)
+    return all(now is None for _, now in head.changed_items(shown))
 
 
 # --- what readers are told ---------------------------------------------------------------
@@ -218,6 +277,21 @@ def span_words(one: Withdrawal) -> str:
         what = f"{rfc3339(one.start_ms)}/{rfc3339(one.end_ms)}"
     what = f"{what} from {one.source_id}" if one.source_id else what
     return f"{what} at target {one.target}" if one.target else what
+
+
+def withdrawn_sentence(one: Withdrawal) -> str:
+    """What is withdrawn of which dataset, and since when, as the beginning of a sentence."""
+    what, since = one.dataset_id, f"since version {one.since_sequence}"
+    if one.retires:
+        return f"{what} is retired {since}"
+    if one.source_id:
+        what = f"What {one.source_id} brought to {what}"
+    if one.start_ms is not None and one.end_ms is not None:
+        span = f"{rfc3339(one.start_ms)}/{rfc3339(one.end_ms)}"
+        what = f"{what} in {span}" if one.source_id else f"{span} of {what}"
+    where = f" from target {one.target}" if one.target else ""
+    whole = " as a whole" if one.is_whole and not one.target else ""
+    return f"{what} is withdrawn{whole}{where} {since}"
 
 
 def lift_command(one: Withdrawal) -> str:

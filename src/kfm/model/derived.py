@@ -4,16 +4,17 @@ A run reads a *part* of each input: the items of its head that lie in the run's 
 digest of that part says whether there is something new; the version that it was read from is pinned with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from kfm.model.keys import key_of
 from kfm.model.quantities import span
-from kfm.model.records import Item, Manifest, Record
+from kfm.model.records import Item, Record
 from kfm.model.settings import CareLevel, ReadAs, Settings, SourceSettings
 from kfm.model.windows import NO_WINDOW, SNAPSHOT, window_of
+
+if TYPE_CHECKING:
+    from kfm.model.versions import Version
 
 KIND = "dataset"
 PART_TAG = "part/1"
@@ -62,13 +63,13 @@ class StaleWindow(Record, frozen=True):
 # --- what a run reads -------------------------------------------------------------------
 
 
-def items_read(manifest: Manifest, window: Span, read_as: ReadAs) -> tuple[Item, ...]:
+def items_read(version: "Version", window: Span, read_as: ReadAs) -> tuple[Item, ...]:
     """The items of a version that a run for this window reads."""
     if read_as == "current":
-        return manifest.items
+        return tuple(version.items())
     return tuple(
         item
-        for item in manifest.items
+        for item in version.items()
         if not item.is_snapshot and window[0] <= item.window_start_ms and item.window_end_ms <= window[1]
     )
 
@@ -113,19 +114,19 @@ def not_there_yet(pins: Sequence[InputPin], window: Span) -> str:
 
 
 def wanted_windows(
-    source: SourceSettings, heads: Mapping[str, Manifest | None], known: Iterable[Span] = ()
+    source: SourceSettings, heads: "Mapping[str, Version | None]", known: Iterable[Span] = ()
 ) -> dict[Span, str]:
     """Each window that could be made now, and each that is known: the digest of what its run would read."""
     by_window: dict[str, dict[Span, list[Item]]] = {}
     fixed: dict[str, str] = {}
     spans: set[Span] = {(SNAPSHOT.start_ms, SNAPSHOT.end_ms)} if source.window == NO_WINDOW else set()
     for dataset_id, read_as in source.datasets.items():
-        manifest = heads.get(dataset_id)
+        version = heads.get(dataset_id)
         if read_as == "current":
-            fixed[dataset_id] = part_of(manifest.items) if manifest else ""
+            fixed[dataset_id] = part_of(version.items()) if version else ""
             continue
         found = by_window.setdefault(dataset_id, {})
-        for item in manifest.items if manifest else ():
+        for item in version.items() if version else ():
             if item.is_snapshot:
                 continue
             around = window_of(source.window, source.time_zone, item.window_start_ms)
@@ -139,7 +140,7 @@ def wanted_windows(
     wanted = {window: inputs_digest(parts(window)) for window in spans}
     for window in set(known) - spans:  # asked for by a person, or its inputs are gone
         pins = {
-            name: part_of(items_read(manifest, window, read_as)) if (manifest := heads.get(name)) else ""
+            name: part_of(items_read(version, window, read_as)) if (version := heads.get(name)) else ""
             for name, read_as in source.datasets.items()
         }
         wanted[window] = inputs_digest(pins)
@@ -160,15 +161,15 @@ def unasked(affected_: Mapping[Span, str], known: Iterable[DerivedWindow]) -> li
 
 def stale_windows(
     source: SourceSettings,
-    heads: Mapping[str, Manifest | None],
-    shown: Manifest | None,
+    heads: "Mapping[str, Version | None]",
+    shown: "Version | None",
     known: Sequence[DerivedWindow],
 ) -> list[StaleWindow]:
     """The windows that the dataset shows of this source and that its inputs would make otherwise now."""
     if shown is None:
         return []
     slots = {
-        (item.window_start_ms, item.window_end_ms) for item in shown.items if item.source_id == source.id
+        (item.window_start_ms, item.window_end_ms) for item in shown.items() if item.source_id == source.id
     }
     mine = [one for one in known if one.span in slots and one.pinned]
     changed = affected(wanted_windows(source, heads, [one.span for one in mine]), mine)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from kfm.model.errors import ConfigError
+from kfm.model.patterns import late
 from kfm.model.quantities import did_you_mean, meant
 
 VALUES_MAX = 100_000  # aliases can multiply; no configuration has this many settings
@@ -252,8 +253,8 @@ def _plain(error: Any) -> str:
     return ", ".join(str(part).strip() for part in parts if part)
 
 
-_SPACE = re.compile(r"[ \t\n\r]*")
-_NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?")
+_SPACE = late(r"[ \t\n\r]*")
+_NUMBER = late(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?")
 _WORDS = {"true": True, "false": False, "null": None}
 
 
@@ -480,7 +481,7 @@ class _Walker:
             self.say(path, f"`{_last(path)}` must be {rights}, not {_describe(value, path)}")
 
 
-_PRIVATE = re.compile(r"headers|params|options|url|bucket|store")
+_PRIVATE = late(r"headers|params|options|url|bucket|store")
 _NAMES = {
     "StrType": "text",
     "IntType": "a whole number",

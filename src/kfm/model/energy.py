@@ -11,8 +11,6 @@ whole-number arithmetic (BigInt in JavaScript), each result rounded once, half u
 and the same result in every language.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Literal
 

@@ -627,6 +627,21 @@ class AddressRefused(UpstreamUnavailable):
     remedy = "If the data really is there, name the host or its range under the source's `allow`."
 
 
+class LedgerMoved(BackendUnavailable):
+    """The ledger is moving, or has moved, to another database.
+
+    Nothing is written here any more: `kfm store copy` has put a fence into this
+    database, for every process and every version of kfm. Work that was under
+    way is tried again on the new ledger once its lease is over.
+    """
+
+    code = "KFM412"
+    remedy = (
+        "Set `store` to the address of the new ledger, and start what works with it again. If the copy was "
+        "interrupted, run the same `kfm store copy` again; `kfm store copy --abandon` gives it up."
+    )
+
+
 class BranchesUnavailable(BackendUnavailable):
     """The branch server is unavailable or refused the request.
 

@@ -5,8 +5,6 @@ A gate answers with a `GateResult`; `combine` turns the answers into one
 that does as fields; the sentence is made of them by `gate_sentence`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, tzinfo
 from fnmatch import fnmatchcase
@@ -28,7 +26,8 @@ from kfm.model.errors import (
 )
 from kfm.model.quantities import counted, span
 from kfm.model.records import Check, GateCode, GateResult, Record, Switch, ValidationReport, Window
-from kfm.model.settings import DatasetSettings, Freeze
+from kfm.model.settings import DatasetSettings, Freeze, SourceSettings
+from kfm.model.window_rules import WindowSpan, across, is_window, merges_windows, replaced, rewindow_command
 
 # The only gates a force may pass. A result that calls itself overridable is
 # believed only if its gate stands here: a plugin can't open a CARE gate.
@@ -288,6 +287,54 @@ def window_gate(
     )
 
 
+def length_gates(
+    source: SourceSettings,
+    window: Window,
+    recorded: tuple[str, str | None] | None,
+    shown: Sequence[WindowSpan],
+) -> list[GateResult]:
+    """The refusal of a window of another length than the one on record, or that would stand beside one that
+    it overlaps; none where it may be published. No force passes it.
+
+    `recorded`: the length, and the change that made it so. `shown`: the windows that the dataset shows of the
+    source. A source whose length was never changed may be asked for any window, as ever.
+    """
+    if recorded is None or not merges_windows(source):
+        return []
+    length, changed_by = recorded
+    if source.window != length:
+        command = rewindow_command(source.names[-1], source.window)
+        return [
+            denied(
+                "window",
+                "window-length",
+                f"Windows of {source.names[-1]} are {length} long on record, and {source.window} in the "
+                "configuration.",
+                remedy=f"`{command}` shows what becomes of each window, and applies it; or write "
+                f"`window: {length}`.",
+                command=command,
+            )
+        ]
+    asked = WindowSpan(start_ms=window.start_ms, end_ms=window.end_ms)
+    if changed_by is None or asked in shown:
+        return []
+    blocking = across(asked, shown)
+    if blocking is None and not is_window(asked, length, source.time_zone):
+        blocking = next(iter(replaced(asked, shown)), None)
+    if blocking is None:
+        return []
+    return [
+        denied(
+            "window",
+            "window-across",
+            f"{span(blocking.start_ms, blocking.end_ms)} is published, and "
+            f"{span(asked.start_ms, asked.end_ms)} can't take its place: readers would lose a part, or see "
+            "it twice.",
+            remedy=f"Ask for a window of {length} that holds it; or withdraw it and lift that first.",
+        )
+    ]
+
+
 def withdrawal_gates(
     withdrawals: Iterable[Withdrawal], source_id: str, start_ms: int, end_ms: int
 ) -> list[GateResult]:
@@ -317,6 +364,21 @@ def undeclared_gate(dataset_id: str) -> GateResult:
         f"The dataset {dataset_id} is not in the configuration any more.",
         remedy="Declare the dataset again, then the same command runs.",
     )
+
+
+def name_gates(dataset_id: str, owner: str | None) -> list[GateResult]:
+    """The refusal of a dataset whose id is the name of another one, which was renamed to it; none where it is
+    its own. No force passes it: readers would find two datasets at one address."""
+    if owner in (None, dataset_id):
+        return []
+    return [
+        denied(
+            "policy",
+            "name-taken",
+            f"`{dataset_id}` is a name of the dataset that was first called `{owner}`.",
+            remedy=f"Declare it as `{{id: {dataset_id}, formerly: [{owner}]}}`, or choose another id.",
+        )
+    ]
 
 
 def contract_gate(report: ValidationReport | None) -> GateResult:

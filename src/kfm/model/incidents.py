@@ -1,7 +1,5 @@
 """Incidents: one per cause, opened, worsened and resolved; rendered for notifications with masked names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -12,11 +10,12 @@ from kfm.model import keys
 from kfm.model.breaker import Breaker
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import CircuitOpen, DataOverdue, NotApproved, TakenDown
+from kfm.model.feeds import is_product
 from kfm.model.input_hash import sha256_text
-from kfm.model.quantities import counted
+from kfm.model.quantities import NO_WINDOW_TEXT, counted
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
 from kfm.model.records import Record
-from kfm.model.times import rfc3339
+from kfm.model.times import is_all_time, rfc3339
 
 About = Literal["dataset", "provider"]
 Kind = Literal[
@@ -197,6 +196,8 @@ def provider_cause(provider: str) -> str:
 
 def window_subject(source_id: str, window: tuple[int, int]) -> str:
     """The subject of what is about a window, not about a run of it."""
+    if is_all_time(*window):
+        return f"{source_id}, {NO_WINDOW_TEXT}"
     return f"{source_id} {rfc3339(window[0])}/{rfc3339(window[1])}"
 
 
@@ -376,7 +377,7 @@ class IncidentData(Record, frozen=True):
     last_at: str
     resolved_at: str | None
     command: str
-    next_step: IncidentStep | None  # None: it is over
+    next_step: "IncidentStep | None"  # None: it is over
     owner: IncidentOwner | None
     escalation: IncidentEscalation | None
     acknowledged_at: str | None
@@ -599,10 +600,15 @@ def _step(
     if kind == "halt":
         sentence = "See which rule was violated, then request the release; another person approves it"
         return "release", sentence, f"kfm explain {about}"
+    if kind == "overdue" and subject is not None and is_product(subject.source_id):
+        sentence = "See which hours are open, and the listing that may fill them"
+        return "show", sentence, f"kfm coverage {incident.name}"
     if kind == "overdue" and subject is not None and subject.window_start_ms is not None:
-        window = f"{rfc3339(subject.window_start_ms)}/{rfc3339(subject.window_end_ms or 0)}"
+        from kfm.model.next_steps import run_command
+
+        window = (subject.window_start_ms, subject.window_end_ms or 0)
         sentence = "See whether upstream has it, then ask for it again"
-        return "run", sentence, f"kfm run --source {subject.source_id} --window {window}"
+        return "run", sentence, run_command(subject.source_id or "", *window)
     if kind == "overdue":
         return "show", "See which windows are overdue", f"kfm incident show {incident.incident_id}"
     return "explain", "See why, and correct the cause", f"kfm explain {about}"

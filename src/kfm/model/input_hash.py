@@ -10,7 +10,6 @@ from operator import eq, itemgetter
 from typing import Any
 
 import msgspec
-import orjson
 
 from kfm.model.canonical import (
     FLOAT_TAG,
@@ -29,7 +28,6 @@ NAME_FIELDS = ("uri", "id")  # where an input is, or what it is called
 CONTENT_FIELDS = ("checksum", "etag", "version", "commit", "md5", "last_modified", "modified_ms")
 
 _WHOLE = {int}
-_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER | orjson.OPT_PASSTHROUGH_SUBCLASS
 
 
 def sha256_text(data: bytes) -> str:
@@ -77,7 +75,7 @@ def dependency_text(name: str, checksum: str) -> str:
     return DEPENDENCY % (checksum, name) if _PLAIN_NAME(name) else ""
 
 
-def dependencies_bytes(rows: Sequence[str], params: Mapping[str, Any]) -> bytes:
+def dependencies_bytes(rows: Iterable[str], params: Mapping[str, Any]) -> bytes:
     """`inputs_bytes` of a node that reads from other nodes only; their rows stand in the order of names."""
     params_text = _params_bytes(dict(params)).decode() if params else "{}"
     return f'{{"inputs":[{",".join(rows)}],"kfm":"{INPUTS_TAG}","params":{params_text}}}'.encode()
@@ -137,9 +135,11 @@ def _uniform_bytes(rows: list[Any], params: bytes) -> bytes | None:
                 has_content = type(column[0]) is int or all(column)
         if not has_content:
             return None
-        encoded = orjson.dumps(
-            {"inputs": ordered, "kfm": INPUTS_TAG, "params": orjson.Fragment(params)}, option=_OPTIONS
-        )
+        import orjson
+
+        options = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER | orjson.OPT_PASSTHROUGH_SUBCLASS
+        document = {"inputs": ordered, "kfm": INPUTS_TAG, "params": orjson.Fragment(params)}
+        encoded = orjson.dumps(document, option=options)
     except (LookupError, TypeError):
         return None
     return None if beyond_bmp(encoded) else encoded

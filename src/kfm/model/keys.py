@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import sha1, sha256
 from typing import Any
-from urllib.parse import quote, unquote
 
 from kfm.model.canonical import canonical_bytes, utf16_order
 from kfm.model.errors import UsageError
@@ -305,6 +304,8 @@ def make_trigger(
 
 
 def _urn(kind: str, *parts: str) -> str:
+    from urllib.parse import quote  # late: most commands name nothing
+
     return NAMESPACE + ":".join(
         (kind, *(quote(part, safe="@+=,;!~*'()/", errors="replace") for part in parts))
     )
@@ -331,6 +332,21 @@ def version_urn(version_id: str) -> str:
     return _urn("version", bare_hex(version_id))
 
 
+def publication_urn(dataset_id: str, sequence: int) -> str:
+    """A dataset as readers saw it under one number: the same content may be published twice."""
+    return _urn("publication", dataset_id, str(sequence))
+
+
+def change_urn(change_id: str) -> str:
+    """A person's change of a dataset."""
+    return _urn("change", change_id)
+
+
+def tombstone_urn(change_id: str) -> str:
+    """What stands in the place of withdrawn data, by the change that withdrew it."""
+    return _urn("tombstone", change_id)
+
+
 def file_urn(dataset_id: str, path: str, sha256: str) -> str:
     """A published file: the same bytes in the same place are the same thing, in every version."""
     return _urn("file", dataset_id, bare_hex(sha256), path)
@@ -338,6 +354,8 @@ def file_urn(dataset_id: str, path: str, sha256: str) -> str:
 
 def file_of_urn(urn: str) -> tuple[str, str, str] | None:
     """Dataset, path and SHA-256 of a published file by its name; None: it is the name of something else."""
+    from urllib.parse import unquote
+
     parts = urn.removeprefix(f"{NAMESPACE}file:").split(":", 2) if urn.startswith(f"{NAMESPACE}file:") else []
     return (parts[0], unquote(parts[2]), parts[1]) if len(parts) == 3 else None
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kfm.model.breaker import Breaker, provider_of_target, providers_of
-from kfm.model.records import Manifest, Promotion
+from kfm.model.patterns import late
+from kfm.model.records import Promotion
 from kfm.model.redaction import MASK_KEY, PREFIX, is_masked, mask
 from kfm.model.settings import DatasetSettings, Settings
+
+if TYPE_CHECKING:
+    from kfm.model.versions import Version
 
 NOTHING = "-"  # no dataset, source or schedule has this name
 _GENERAL = DatasetSettings(id="").domain  # of datasets that name none: it gives nothing away
 # As scopes, actors and sentences name a thing: `dataset:NAME`, `replays of NAME`.
-_OF_KIND = re.compile(
+_OF_KIND = late(
     r"((?:dataset|domain|replays(?: of)?|schedule|source|webhook|circuit|provider)[: ])(\S+)", re.ASCII
 )
-_NEVER = re.compile(r"(?!)")
-_SEPARATORS = re.compile(r"[\W_]+")
+_NEVER = late(r"(?!)")
+_SEPARATORS = late(r"[\W_]+")
 
 
 class Scheduled(Protocol):
@@ -41,7 +45,7 @@ def names_by_dataset(
     found: dict[str, set[str]] = {}
     for dataset in settings.datasets:
         if is_masked(dataset) == masked:
-            found[dataset.id] = {dataset.id, dataset.title or "", dataset.domain} - {"", _GENERAL}
+            found[dataset.id] = {*dataset.names, dataset.title or "", dataset.domain} - {"", _GENERAL}
     for source in settings.sources:
         if source.dataset in found:
             found[source.dataset] |= {*source.names, *providers_of(source, settings.source)}
@@ -54,7 +58,7 @@ class KnownNames(Protocol):
 
     def mark(self, name: str) -> str | None: ...
     def remembered_names(self) -> Mapping[str, Collection[str]]: ...
-    def head(self, dataset_id: str) -> tuple[Promotion, Manifest] | None: ...
+    def head(self, dataset_id: str) -> tuple[Promotion, Version] | None: ...
     def heads(self) -> Sequence[Promotion]: ...
     def breakers(self) -> Sequence[Breaker]: ...
 
@@ -71,6 +75,8 @@ class MaskedNames:
         self._ledger = ledger
         self._schedules = schedules
         self._declared = {dataset.id: dataset for dataset in settings.datasets}
+        # What is announced publicly is no secret.
+        self._feeds = {one.dataset for one in settings.ingest.feeds}
         self._known: dict[str, bool] = {}
 
     @cached_property
@@ -109,8 +115,11 @@ class MaskedNames:
             declared = self._declared.get(dataset_id)
             if declared is None:
                 head = self._ledger.head(dataset_id)
-                declared = DatasetSettings(id=dataset_id, rights=head[1].rights if head else None)
-                self._known[dataset_id] = dataset_id in self._remembered or is_masked(declared)
+                declared = DatasetSettings(id=dataset_id, rights=head[1].header.rights if head else None)
+                is_announced = head is None and dataset_id in self._feeds
+                self._known[dataset_id] = dataset_id in self._remembered or (
+                    is_masked(declared) and not is_announced
+                )
             else:
                 self._known[dataset_id] = is_masked(declared)
         return self._known[dataset_id]

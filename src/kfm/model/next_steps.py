@@ -58,7 +58,12 @@ def run_command(source_id: str, start_ms: int, end_ms: int) -> str:
     """The command that asks for one window of a source."""
     if is_all_time(start_ms, end_ms):
         return f"kfm run --source {source_id}"
-    return f"kfm run --source {source_id} --window {rfc3339(start_ms)}/{rfc3339(end_ms)}"
+    return f"kfm run --source {source_id} --window {window_text(start_ms, end_ms)}"
+
+
+def window_text(start_ms: int, end_ms: int) -> str:
+    """A window as commands take it; of a source without windows `none`."""
+    return "none" if is_all_time(start_ms, end_ms) else f"{rfc3339(start_ms)}/{rfc3339(end_ms)}"
 
 
 def work_command(run: Run) -> str:

@@ -66,7 +66,7 @@ def moment(at_ms: int) -> str:
         return f"{at_ms} ms after 1970-01-01 00:00:00 UTC"
 
 
-NO_WINDOW_TEXT = "no window"
+NO_WINDOW_TEXT = "the snapshot"
 
 
 def span(start_ms: int, end_ms: int) -> str:
@@ -104,6 +104,14 @@ def instant(at_ms: int | None) -> str | None:
 def utc(text: str) -> str:
     """An instant of a document, for people: `2026-01-31 06:00:00 UTC`."""
     return f"{text[:19].replace('T', ' ')} UTC"
+
+
+def between(start: str, end: str) -> str:
+    """Two times of a document as a span; the seconds only where they matter."""
+    if start.startswith("0001-01-01T00:00:00") and end.startswith("9999-12-31T23:59:59"):
+        return NO_WINDOW_TEXT
+    cut = 16 if start[16:19] == end[16:19] == ":00" else 19
+    return f"{utc(start)[:cut]} … {utc(end)[:cut]} UTC"
 
 
 def short_id(run_id: str) -> str:

@@ -1,7 +1,5 @@
 """The records of the kernel: plain frozen values, the same in memory, on disk and on the wire."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
@@ -16,7 +14,7 @@ InvocationOutcome = Literal["success", "noop", "failed", "refused", "busy"]
 NodeOutcome = Literal["success", "failed", "partial", "skipped"]
 UnitStatus = Literal["pending", "in_progress", "succeeded", "failed", "quarantined"]
 UNIT_STATUSES: tuple[UnitStatus, ...] = get_args(UnitStatus)
-GATE_CODES: dict[GateCode, str] = {
+GATE_CODES: "dict[GateCode, str]" = {
     "switch-thrown": "A kill switch is paused or stopped.",
     "frozen": "A freeze window covers this moment.",
     "rights-missing": "The dataset declares no licence or no CARE label.",
@@ -28,9 +26,12 @@ GATE_CODES: dict[GateCode, str] = {
     "dataset-unknown": "This worker knows no such dataset.",
     "older-window": "The dataset shows a newer window, which this one would replace.",
     "withdrawn": "The data was withdrawn.",
+    "name-taken": "The id is a name of another dataset.",
+    "window-length": "The window length in the configuration is not the one on record.",
+    "window-across": "A published window of another length lies around it or across its edge.",
 }
 # Each as the second half of a sentence: it ran because …
-REASON_CODES: dict[ReasonCode, str] = {
+REASON_CODES: "dict[ReasonCode, str]" = {
     "first-time": "this work had not been done before",
     "running": "the same work was running",
     "forced": "it was forced",
@@ -148,7 +149,7 @@ class Invocation(Record, frozen=True):
     rationale: str | None = None
     ticket: str | None = None
     reason: str | None = None  # why noop, refused or busy: a sentence
-    gates: tuple[GateResult, ...] = ()
+    gates: "tuple[GateResult, ...]" = ()
     reason_code: str | None = None  # for programs: of REASON_CODES, or an error's code
     window_start_ms: int | None = None  # of the window that it asked for; None: of an earlier version
     window_end_ms: int | None = None
@@ -161,7 +162,7 @@ class Output(Record, frozen=True):
     checksum: str  # sha256:<hex>
     size: int
     kind: Literal["object", "file"] = "object"  # in the object store, or where the node itself put it
-    asset: Asset | None = None  # how it goes into the dataset's next version, too
+    asset: "Asset | None" = None  # how it goes into the dataset's next version, too
 
 
 class Node(Record, frozen=True):
@@ -240,6 +241,14 @@ class ObjectStat(Record, frozen=True):
     modified_ms: int | None = None
     etag: str | None = None
     version: str | None = None
+
+
+class StoredObject(Record, frozen=True):
+    """One object of the object store, and when it was last staged."""
+
+    sha256: str
+    size: int
+    modified_ms: int
 
 
 class Fetched(Record, frozen=True):
@@ -464,6 +473,9 @@ GateCode = Literal[
     "dataset-unknown",
     "older-window",
     "withdrawn",
+    "name-taken",
+    "window-length",
+    "window-across",
 ]
 
 ReasonCode = Literal[

@@ -17,6 +17,7 @@ from urllib.parse import SplitResult, quote, unquote, unquote_plus, urlsplit, ur
 import msgspec
 
 from kfm.model.canonical import FLOAT_TAG
+from kfm.model.patterns import late
 from kfm.model.settings import DatasetSettings
 
 __all__ = [
@@ -38,7 +39,7 @@ SECRET_WORDS = (
     r"|(?:api|access|account|subscription|private|shared|signing|storage|client|auth)[_-]?key(?:[_-]?id)?)"
 )
 # Whole words of a name: `api_key`, `X-Amz-Signature`, `sig`, `key`, `userToken`; but not `keyword`, `monkey`.
-_SECRET_NAME = re.compile(
+_SECRET_NAME = late(
     rf"(?:^|.*[^a-z]|.*[a-z](?=[A-Z])){SECRET_WORDS}s?$|^(?:key|sig|sas|auth|pass)$", re.IGNORECASE
 )
 
@@ -51,20 +52,20 @@ def is_secret_name(name: str) -> bool:
 TEXT_CHARS_MAX = 8192
 READ_CHARS_MAX = 8 * TEXT_CHARS_MAX  # what is looked at of a text that will be cut anyway
 
-_URL = re.compile(r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,30}://[^\s\"'<>`]+")
-_HEADER = re.compile(
+_URL = late(r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,30}://[^\s\"'<>`]+")
+_HEADER = late(
     r"(?i)\b((?:proxy-)?authorization|cookie|set-cookie|x-api-key|x-amz-security-token|x-kfm-signature"
     r"|webhook-signature|x-hub-signature(?:-256)?)"
     r"([\"']?\s*[:=]\s*)[^\r\n]+"
 )
-_SCHEME = re.compile(r"(?i)\b(bearer|basic|token)\s+[a-z0-9._~+/=-]{8,}")
+_SCHEME = late(r"(?i)\b(bearer|basic|token)\s+[a-z0-9._~+/=-]{8,}")
 # In what people write, "the basic processing" is no credential: these have a digit.
-_SCHEME_SAID = re.compile(r"(?i)\b(bearer|basic|token)\s+(?=[a-z._~+/=-]*[0-9])[a-z0-9._~+/=-]{8,}")
-_ASSIGNED = re.compile(
+_SCHEME_SAID = late(r"(?i)\b(bearer|basic|token)\s+(?=[a-z._~+/=-]*[0-9])[a-z0-9._~+/=-]{8,}")
+_ASSIGNED = late(
     rf"(?i)([\"']?)\b([a-z0-9_.-]{{0,40}}{SECRET_WORDS}s?)\b([\"']?\s*[:=]\s*)"
     r"(?:\"(?:[^\"\\\r\n]|\\.)*\"?|'(?:[^'\\\r\n]|\\.)*'?|[^\s\"',;&)}\]]+)"
 )
-_SHAPES = re.compile(
+_SHAPES = late(
     r"\b(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{12,}\b"  # AWS key ids
     r"|\bwhsec_[A-Za-z0-9+/=_-]+"
     r"|\b(?:gh[pousr]|github_pat)_[A-Za-z0-9_]{20,}"
@@ -81,34 +82,32 @@ PERSONAL_NUMBER = "[personal number removed]"
 PHONE = "[phone number removed]"
 PROSE_CHARS_MAX = 4000
 _DIGIT = re.compile(r"[0-9]").search
-_MAIL = re.compile(
+_MAIL = late(
     r"(?<![\w.+-])[\w.+-]{1,64}@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.){1,8}[A-Za-z]{2,24}(?![\w-])"
 )
 # Three decimals and more: about a hundred metres. Not in a version, an address, a time; not with a unit.
 _DECIMAL = r"[-+\u2212]?[0-9]{1,3}\.[0-9]{3,}"
 _ENDS = r"(?![\w%]|\.[0-9]|:[0-9]| ?(?:[kMGT]?i?B|[num]?s|min|h|Hz|Wh|J|%)(?!\w))"
-_PAIRS = re.compile(
+_PAIRS = late(
     rf"(?<![\w.:+-]){_DECIMAL}(?:(?:\s{{0,3}}[,;/]\s{{0,3}}|\s{{1,3}}|\s{{0,3}}\]\s{{0,3}},\s{{0,3}}\[\s{{0,3}}){_DECIMAL})+{_ENDS}"
 )
-_NUMBER = re.compile(_DECIMAL)
-_NAMED_DEGREES = re.compile(
+_NUMBER = late(_DECIMAL)
+_NAMED_DEGREES = late(
     r"(?i)\b((?:lat(?:itude)?|lon(?:gitude)?|lng)[\"']?\s{0,3}(?:[:=]|is)?\s{0,3}[\"']?)[-+\u2212]?[0-9]{1,3}\.[0-9]+"
 )
-_DEGREES = re.compile(
+_DEGREES = late(
     r"(?<![\w.])[0-9]{1,3}(?:\.[0-9]+)?\s?\u00b0\s?(?:[0-9]{1,2}(?:\.[0-9]+)?\s?['\u2032\u2019]\s?)?"
     r"(?:[0-9]{1,2}(?:\.[0-9]+)?\s?[\"\u2033\u201d]\s?)?[NSEWnsew](?!\w)"
     r"|(?<![\w.])[0-9]{1,3}\.[0-9]{2,}\s?[NSEW](?!\w)|(?<!\w)[NSEW]\s?[0-9]{1,3}\.[0-9]{3,}(?![\w.])"
 )
-_SHAPE = re.compile(
-    r"(?i)\b(?:multi)?(?:point|linestring|polygon)\s{0,3}(?:zm?|m)?\s{0,3}\([-+0-9.,()e\s]{3,}\)"
-)
-_NAMED_NUMBER = re.compile(
+_SHAPE = late(r"(?i)\b(?:multi)?(?:point|linestring|polygon)\s{0,3}(?:zm?|m)?\s{0,3}\([-+0-9.,()e\s]{3,}\)")
+_NAMED_NUMBER = late(
     r"(?i)\b((?:ssn|social security|passport|tribal (?:id|enrol{1,2}ment)|enrol{1,2}ment|date of birth|dob"
     r"|phone|telephone)(?: (?:number|no\.?|nr\.?|id))?[\"']?\s{0,3}(?:[:=#]|is)?\s{0,3}[\"']?)"
     r"(?=[A-Z]{0,3}[0-9])[A-Z0-9][A-Z0-9/.()+-]{0,24}(?: [0-9][0-9.-]{1,8}){0,4}"
 )
-_SSN = re.compile(r"(?<![\w-])[0-9]{3}-[0-9]{2}-[0-9]{4}(?![\w-])")
-_PHONE = re.compile(
+_SSN = late(r"(?<![\w-])[0-9]{3}-[0-9]{2}-[0-9]{4}(?![\w-])")
+_PHONE = late(
     r"(?<![\w.+-])\+[1-9][0-9]{0,2}(?:[ ().-]{1,2}[0-9]{1,4}){2,6}(?![\w-])"
     r"|(?<![\w.+-])\+[1-9][0-9]{9,12}(?![\w-])"
     r"|(?<![\w.-])(?:\([2-9][0-9]{2}\) ?|[2-9][0-9]{2}[ .-])[2-9][0-9]{2}[.-][0-9]{4}(?![\w-])"
@@ -297,7 +296,7 @@ QUOTED_CHAR_CHARS_MAX = 12  # %f0%9f%98%80
 _STANDARD = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _SAFE = str.maketrans("+/", "-_")
 _HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"}
-_QUOTING = re.compile(r"[%\\&+]")
+_QUOTING = late(r"[%\\&+]")
 _NAMED = {'"': '\\"', "\\": "\\\\", "/": "\\/", "\n": "\\n", "\r": "\\r", "\t": "\\t", "'": "\\'"}
 
 
@@ -484,7 +483,7 @@ def _any_case(escape: str) -> str:
 
 
 # Nearly all documents have none of this, and a pass has many documents.
-_SUSPICIOUS = re.compile(
+_SUSPICIOUS = late(
     rf'{SECRET_WORDS}|"(?:key|sig|sas|auth|pass)"|://|bearer|basic|@|[0-9]\.[0-9]|[0-9]-[0-9]{{2}}-|\+[0-9]'
     r"|ssn|passport|phone|birth|dob|enrol",
     re.IGNORECASE,
@@ -507,8 +506,8 @@ def _masked_value(value: Any) -> Any:
     return [_masked_value(each) for each in value] if isinstance(value, list) else value
 
 
-_DEGREES_NAME = re.compile(r"(?i)(?:.*[^a-z])?(?:lat(?:itude)?|lon(?:gitude)?|lng|easting|northing)")
-_PERSON_NAME = re.compile(
+_DEGREES_NAME = late(r"(?i)(?:.*[^a-z])?(?:lat(?:itude)?|lon(?:gitude)?|lng|easting|northing)")
+_PERSON_NAME = late(
     r"(?i)(?:.*[^a-z])?(?:ssn|passport|dob|birth_?date|date_of_birth|phone|enrol{1,2}ment_?id)"
 )
 
@@ -563,7 +562,7 @@ def hidden_names(datasets: Iterable[DatasetSettings]) -> Callable[[str], bool] |
 
     None where there is no such dataset: then the ledger need not be asked for each of ten thousand names.
     """
-    hidden = {dataset.id for dataset in datasets if is_masked(dataset)}
+    hidden = {name for dataset in datasets if is_masked(dataset) for name in dataset.names}
     if not hidden:
         return None
 

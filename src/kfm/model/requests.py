@@ -1,7 +1,5 @@
 """Requests: accepted triggers that become at most one run each, with what they gather."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 

@@ -1,13 +1,12 @@
 """Identity and access: who the caller is, and what they may do. Pure: every front end decides alike."""
 
-from __future__ import annotations
-
 import hmac
 import re
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Literal
 
+from kfm.model.patterns import late
 from kfm.model.records import GovernanceEntry, Justification, Record, governance_entry
 
 Role = Literal["read", "operate", "approve"]
@@ -15,7 +14,7 @@ ROLES: tuple[Role, ...] = ("read", "operate", "approve")
 TOKEN_CHARS_MIN = 32  # the hash of a shorter one could be guessed
 TOKEN_CHARS_MAX = 4096
 UNKNOWN = "unknown"  # the subject of a token that belongs to no person
-_HASH = re.compile(r"sha256:([0-9a-f]{64})", re.ASCII)
+_HASH = late(r"sha256:([0-9a-f]{64})", re.ASCII)
 _NAMED_MAX = 10
 
 

@@ -19,7 +19,6 @@ from kfm.model.records import (
     GovernanceEntry,
     Invocation,
     Lock,
-    Manifest,
     Node,
     NodeOutcome,
     Record,
@@ -33,6 +32,7 @@ from kfm.model.records import (
 
 if TYPE_CHECKING:
     from kfm.model.requests import Settlement, UpdateRequest
+    from kfm.model.versions import Version
 
 
 def started(
@@ -276,6 +276,7 @@ class Admit(Record, frozen=True):
     policy_epoch: int
     entries: tuple[GovernanceEntry, ...] = ()
     known: Circumstances = Circumstances()
+    judged: RetryState | None = None  # of a run that begins again: what was decided about its last attempt
     grant: RetryState | None = None  # a new one, for a retry past the budget with a rationale
     approval: tuple[str, str] | None = None  # request and digest of the approval that this attempt uses up
     claim: tuple[str, str] | None = None  # the request that asks, and the worker that has claimed it
@@ -321,7 +322,7 @@ class Promote(Record, frozen=True):
     base_sequence: int  # the head that the version was built on; 0: none
     fingerprint: str
     version_id: str
-    manifest: Manifest | None  # None: the head already shows exactly this
+    version: Version | None  # None: the head already shows exactly this
     invocation_id: str
     reason: str
     reason_code: str | None = None
@@ -335,19 +336,22 @@ class Promote(Record, frozen=True):
     request_id: str | None = None  # the request that the attempt is for: not if it is cancelled
     inputs: PinnedInputs | None = None  # of a derived dataset
     found: Literal["data", "empty", "absent"] = "data"  # at upstream, for the window
+    window_length: tuple[str, str] | None = None  # of the source: its id and how long its windows are
 
     @property
     def outcome(self) -> RunOutcome:
         """What the run came to."""
         if self.found != "data":
             return self.found
-        return "published" if self.manifest is not None else "unchanged"
+        return "published" if self.version is not None else "unchanged"
 
 
 class PromoteResult(Record, frozen=True):
     """Whether a version was promoted; if not, what has changed since it was prepared."""
 
-    answer: Literal["promoted", "unchanged", "lost", "epoch-moved", "head-moved", "cancelled", "withdrawn"]
+    answer: Literal[
+        "promoted", "unchanged", "lost", "epoch-moved", "head-moved", "cancelled", "withdrawn", "rewindowed"
+    ]
     sequence: int | None = None
 
 

@@ -1,7 +1,5 @@
 """Schedules: when one fires, what each scheduled time means, and how far it is accounted for."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime
@@ -190,7 +188,7 @@ def _matching(expression: str, shown_ms: int) -> Iterator[int]:
 # --- what an instant means ---------------------------------------------------------------
 
 
-def period_of(schedule: Schedule, source: SourceSettings, instant_ms: int) -> Window:
+def period_of(schedule: Schedule, source: "SourceSettings", instant_ms: int) -> Window:
     """The span that an instant asks for: the last window of the source that is complete by then.
 
     Counted from the instant itself, never from when its run begins: neither jitter nor a late start moves it.
@@ -215,7 +213,7 @@ def due_ms(schedule: Schedule, instant_ms: int) -> int:
 
 
 def windows_between(
-    schedule: Schedule, source: SourceSettings, start_ms: int, end_ms: int
+    schedule: Schedule, source: "SourceSettings", start_ms: int, end_ms: int
 ) -> Iterator[tuple[int, Window]]:
     """Each window that the instants of a span ask for, with the first of them. A window that many share is
     passed in one stride."""
@@ -249,7 +247,7 @@ class Missed(Record, frozen=True):
 
 
 def missed_instants(
-    schedule: Schedule, source: SourceSettings, after_ms: int, until_ms: int, at_ms: int | None = None
+    schedule: Schedule, source: "SourceSettings", after_ms: int, until_ms: int, at_ms: int | None = None
 ) -> Missed:
     """What to do about the instants after one moment up to and including another, at that other moment.
 
@@ -275,7 +273,7 @@ def missed_instants(
 
 
 def _after(
-    schedule: Schedule, source: SourceSettings, run_ms: tuple[int, ...], end_ms: int
+    schedule: Schedule, source: "SourceSettings", run_ms: tuple[int, ...], end_ms: int
 ) -> list[tuple[int, int, Why]]:
     """What follows the last one that is caught up: the rest of its window, and what the cap leaves."""
     if not run_ms:

@@ -1,7 +1,5 @@
 """Settings: what a configuration says, as frozen values. Reading files is the work of `kfm.config`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 
@@ -72,6 +70,17 @@ class DatasetSettings(Strict, frozen=True):
     lock: Literal["dataset", "domain"] = "dataset"
     owner: Owner | None = None
     escalate: Escalate | None = None
+    formerly: tuple[str, ...] = ()  # in a file: earlier ids, the first one first; see `identified`
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name that it goes or went by."""
+        return (self.id, *self.formerly)
+
+    @property
+    def name(self) -> str:
+        """What the configuration calls it now; readers find it by this name once it was renamed."""
+        return self.names[-1]
 
 
 class Pagination(Strict, frozen=True):
@@ -282,6 +291,8 @@ class LineageSettings(Strict, frozen=True):
     url: str | None = None  # http: the collector; OPENLINEAGE_URL and OPENLINEAGE__TRANSPORT__* are honoured
     token: str | None = None  # http: env:NAME or file:PATH
     namespace: str | None = None  # of jobs; None: kfm.<environment>
+    rotate_bytes: int = 64 * 1024**2  # file: a new one is begun before it would grow beyond that; 0: never
+    rotate_hours: int = 24  # file: a new one is begun for each span of so many hours; 0: never
 
 
 class TelemetrySettings(Strict, frozen=True):
@@ -303,6 +314,25 @@ class EnergyModel(Strict, frozen=True):
 
 class Audit(Strict, frozen=True):
     anchors: str = "audit-anchors.jsonl"  # beside the configuration, to be kept elsewhere, too
+
+
+class RetentionSettings(Strict, frozen=True):
+    """For how many days the ledger keeps what none of its promises needs. None: for ever."""
+
+    enabled: bool = False  # without it nothing of the ledger goes, whatever its age
+    outbox_days: int | None = 90
+    unit_history_days: int | None = 90
+    invocations_days: int | None = 400
+    attempts_days: int | None = 400
+    trigger_documents_days: int | None = 400
+    inputs_days: int | None = 400
+    previews_days: int | None = 90
+    request_members_days: int | None = 90
+    request_details_days: int | None = 400
+    run_states_days: int | None = 90
+    replay_units_days: int | None = 400
+    dead_bodies_days: int | None = 90
+    artifacts_days: int | None = 400
 
 
 class Hook(Strict, frozen=True):
@@ -400,6 +430,19 @@ class IngestPolicy(Strict, frozen=True):
         return "*" in self.replay_quarantined or error_code in self.replay_quarantined
 
 
+class FeedSettings(Strict, frozen=True):
+    """Products of an announced dataset that are expected hour by hour. What is left out is as the dataset
+    ships it."""
+
+    dataset: str
+    products: tuple[str, ...] = ()  # none: nothing is expected, the feed is shown by its lag
+    platforms: tuple[str, ...] = ()  # satellites, sites, regions: each by itself; none: all together
+    per_hour: int | None = None  # objects of each product and platform, at least
+    hours: tuple[int, ...] = ()  # of the day, in UTC, such as a model's cycles
+    within: str | None = None  # ISO 8601, after the hour's end: late after that
+    since: str | None = msgspec.field(name="from", default=None)  # None: since it was configured
+
+
 class Replica(Strict, frozen=True):
     """An external STAC API with transactions that follows our catalogue."""
 
@@ -418,6 +461,7 @@ class Ingest(Strict, frozen=True):
     policies: tuple[IngestPolicy, ...] = ()
     providers: tuple[IngestProvider, ...] = ()
     generic: tuple[GenericBucketSettings, ...] = ()
+    feeds: tuple[FeedSettings, ...] = ()  # what is expected of announced datasets
     topics: tuple[str, ...] = ()  # beyond those of the known datasets
     mirrors: dict[str, str] = {}  # bucket → a folder that has its objects
     object_options: dict[str, dict[str, str]] = {}  # s3://bucket, or s3://* → options of the client
@@ -490,6 +534,7 @@ class Settings(Strict, frozen=True):
     telemetry: TelemetrySettings = TelemetrySettings()
     energy: EnergyModel = EnergyModel()
     audit: Audit = Audit()
+    retention: RetentionSettings = RetentionSettings()
     incidents: tuple[Hook, ...] = ()
     run_state: RunStateSettings = RunStateSettings()
     lakefs: Lakefs | None = None  # None: branches are tables of the ledger
@@ -505,6 +550,14 @@ class Settings(Strict, frozen=True):
         """The dataset as declared; None for those that only the ledger knows, and for those of announced
         objects, which need no declaration."""
         return next((one for one in self.datasets if one.id == dataset_id), None)
+
+    def dataset_id(self, name: str | None) -> str | None:
+        """The id behind a name of a dataset, present or former; the name itself where no dataset has it."""
+        return next((one.id for one in self.datasets if name in one.names), name)
+
+    def called_dataset(self, dataset_id: str) -> str:
+        """What the dataset of this id is called in the configuration now."""
+        return next((one.name for one in self.datasets if one.id == dataset_id), dataset_id)
 
     def domain_of(self, dataset_id: str) -> str:
         """The domain of a dataset, for switches and freezes; the default one where nothing is declared."""
@@ -542,8 +595,13 @@ class Settings(Strict, frozen=True):
 
 
 def identified(settings: Settings) -> Settings:
-    """The settings of a file with each renamed source under its first name, which is its identity: work keys,
-    items, runs and requests hold it. `formerly` has the later names then, the present one last."""
+    """The settings of a file with each renamed source and dataset under its first name, which is its
+    identity: work keys, items, versions, runs and requests hold it. `formerly` has the later names then, the
+    present one last."""
+    return _with_sources_identified(with_datasets_identified(settings))
+
+
+def _with_sources_identified(settings: Settings) -> Settings:
     renamed = {source.id: source.formerly[0] for source in settings.sources if source.formerly}
     if not renamed:
         return settings
@@ -553,6 +611,41 @@ def identified(settings: Settings) -> Settings:
         members = tuple(renamed.get(member, member) for member in source.members)
         sources.append(msgspec.structs.replace(source, id=first, formerly=tuple(later), members=members))
     return msgspec.structs.replace(settings, sources=tuple(sources))
+
+
+def with_datasets_identified(settings: Settings) -> Settings:
+    """The settings with each renamed dataset under its first name, wherever it is named."""
+    first = {name: one.formerly[0] for one in settings.datasets if one.formerly for name in one.names}
+    if not first:
+        return settings
+    replace, identity = msgspec.structs.replace, first.get
+    datasets = []
+    for one in settings.datasets:
+        earliest, *later = *one.formerly, one.id
+        datasets.append(replace(one, id=earliest, formerly=tuple(later)))
+    sources = tuple(
+        replace(
+            one,
+            dataset=identity(one.dataset, one.dataset),
+            datasets={identity(name, name): read_as for name, read_as in one.datasets.items()},
+        )
+        for one in settings.sources
+    )
+    return replace(
+        settings,
+        datasets=tuple(datasets),
+        sources=sources,
+        freezes=tuple(replace(one, datasets=_meant(one.datasets, first)) for one in settings.freezes),
+        incidents=tuple(replace(one, datasets=_meant(one.datasets, first)) for one in settings.incidents),
+    )
+
+
+def _meant(patterns: tuple[str, ...], first: dict[str, str]) -> tuple[str, ...]:
+    """Patterns over the names of datasets, with the ids of the renamed ones that they mean."""
+    from fnmatch import fnmatchcase
+
+    found = {first[name] for name in first if any(fnmatchcase(name, pattern) for pattern in patterns)}
+    return (*patterns, *sorted(found - set(patterns)))
 
 
 def with_declared_licences(settings: Settings) -> Settings:

@@ -1,8 +1,6 @@
 """Which datasets a target takes: by their ids and their CARE levels. Pure; everything that shows or names a
 target asks here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Literal
@@ -33,18 +31,20 @@ def taking(target: Target, dataset: DatasetSettings) -> Taking:
     """Does this target take this dataset, and if not, why?
 
     Blocked data goes nowhere. A list of levels is a limit that nothing exceeds; without one a target takes
-    what is not restricted, and beyond that what it names by its id: a pattern names nothing.
+    what is not restricted, and beyond that what it names by its id: a pattern names nothing. Each
+    name of a renamed dataset names it; patterns are about the present one.
     """
     if dataset.rights is None:
         return "no-rights"
     level = dataset.rights.care.level
     if level == "blocked":
         return "blocked"
-    if not any(fnmatchcase(dataset.id, pattern) for pattern in target.datasets):
+    named = not set(dataset.names).isdisjoint(target.datasets)
+    if not named and not any(fnmatchcase(dataset.name, pattern) for pattern in target.datasets):
         return "other-datasets"
     if target.care is not None:
         return "taken" if level in target.care else "care"
-    return "taken" if level in UNRESTRICTED or dataset.id in target.datasets else "care"
+    return "taken" if level in UNRESTRICTED or named else "care"
 
 
 def is_showable(dataset: DatasetSettings) -> bool:

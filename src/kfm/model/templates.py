@@ -8,8 +8,6 @@
 {{ }}                            a brace
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -17,6 +15,7 @@ from collections.abc import Iterator
 import msgspec
 
 from kfm.model.errors import ConfigError
+from kfm.model.patterns import late
 from kfm.model.quantities import suggest
 from kfm.model.records import Window
 from kfm.model.times import rfc3339
@@ -45,7 +44,7 @@ _DIRECTIVES = {
     "j": "%03d",
     "y": "%02d",
 }
-_PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_PIECE = late(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 # Controls, what turns or joins text, what has no glyph: two names that differ in it look the same.
 _UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp", "Cn"}
 _WITHOUT_GLYPH = frozenset(

@@ -1,7 +1,5 @@
 """Times: RFC 3339 in UTC, the three date formats of HTTP, local clocks with their offsets."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta, timezone
@@ -9,9 +7,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from kfm.model.errors import UsageError
+from kfm.model.patterns import late
 
 MS_MIN = -62_135_596_800_000  # 0001-01-01T00:00:00Z
 MS_MAX = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
+UTC_ZONE = "UTC"
 
 
 def is_all_time(start_ms: int, end_ms: int) -> bool:
@@ -21,7 +21,7 @@ def is_all_time(start_ms: int, end_ms: int) -> bool:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
-_RFC3339 = re.compile(
+_RFC3339 = late(
     r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:([Zz])|([+-])(\d\d):(\d\d))\Z",
     re.ASCII,
 )
@@ -68,14 +68,14 @@ def parse_rfc3339(text: str) -> int:
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MONTH = "|".join(_MONTHS)
-_IMF_DATE = re.compile(
+_IMF_DATE = late(
     rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), (\d\d) ({_MONTH}) (\d{{4}}) (\d\d):(\d\d):(\d\d) GMT\Z", re.ASCII
 )
-_RFC850_DATE = re.compile(
+_RFC850_DATE = late(
     rf"(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day, (\d\d)-({_MONTH})-(\d\d) (\d\d):(\d\d):(\d\d) GMT\Z",
     re.ASCII,
 )
-_ASCTIME_DATE = re.compile(
+_ASCTIME_DATE = late(
     rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) ({_MONTH}) ([ \d]\d) (\d\d):(\d\d):(\d\d) (\d{{4}})\Z", re.ASCII
 )
 
@@ -145,6 +145,10 @@ class OffsetSpan(NamedTuple):
 
 def stretches(zone: str, start_ms: int, end_ms: int = MS_MAX) -> Iterator[OffsetSpan]:
     """The span in pieces of even time, in order, without a gap between them."""
+    if zone == UTC_ZONE:  # needs no library, and commands that only look need not load one
+        if start_ms < end_ms:
+            yield OffsetSpan(start_ms, end_ms, 0)
+        return
     from whenever import Instant
 
     moment = Instant.from_timestamp(start_ms, unit="millisecond").to_tz(zone)
@@ -163,6 +167,8 @@ def stretches(zone: str, start_ms: int, end_ms: int = MS_MAX) -> Iterator[Offset
 
 def offset_ms(zone: str, at_ms: int) -> int:
     """How far the local clock is ahead of UTC at an instant."""
+    if zone == UTC_ZONE:
+        return 0
     from whenever import Instant
 
     zoned = Instant.from_timestamp(at_ms, unit="millisecond").to_tz(zone)

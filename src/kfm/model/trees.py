@@ -4,12 +4,12 @@ Where a body ends is decided by the hash of a path alone: about every 64th path 
 stands in, about every 64th of those closes the body above, and so on. So the same entries make the same
 tree whatever happened before, and a change of one entry makes one new body on each level. Folders are
 not stored: a run that fills 100,000 folders with one file each writes no more than one that fills one.
+How many a body has is the forest's own choice, for all of its trees.
 
 A body is the JSON text `[level, rows]`; a leaf's rows are `[path, sha256, size]`, those above it
-`[last path, tree id, number of entries]`. Rows stand in the order of Unicode code points.
+`[last path, tree id, number of entries]`. Rows stand in the order of Unicode code points. A forest that
+folds has a fourth column: facts of one entry, and above that what they come to.
 """
-
-from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,16 +17,15 @@ from hashlib import sha256
 from itertools import chain
 from typing import Any, NamedTuple
 
-import orjson
-
 from kfm.model.branches import PathChange, TreeEntry
 from kfm.model.errors import StoreCorrupt
 
-SPREAD = 63  # a mask: one path in 64 closes a body
+SPREAD = 63  # a mask of the bits of a byte: one path in 64 closes a body
 NODES_KEPT_MAX = 4096  # decoded bodies that are remembered
 
-Row = Sequence[Any]  # [path, sha256, size] or [last path, tree id, count]
+Row = Sequence[Any]  # [path, sha256, size] or [last path, tree id, count]; with facts where the forest folds
 Load = Callable[[str], str]
+Fold = Callable[[Iterable[Any]], Any]  # facts of some entries → of all of them, in whatever portions
 
 
 class TreeNode(NamedTuple):
@@ -40,6 +39,8 @@ class TreeNode(NamedTuple):
 
 def encode(level: int, rows: Sequence[Row]) -> tuple[str, str]:
     """(tree id, body)."""
+    import orjson  # late: a command that only looks at heads needs none of it
+
     body = orjson.dumps((level, rows))
     return sha256(body).hexdigest(), body.decode()
 
@@ -48,17 +49,19 @@ def decode(tree_id: str, body: str) -> TreeNode:
     """The body, if it is the one that has this id."""
     if sha256(body.encode()).hexdigest() != tree_id:
         raise StoreCorrupt(f"The tree {tree_id[:12]} is not what was stored under this id.")
+    import orjson
+
     return TreeNode(*orjson.loads(body))
 
 
 EMPTY = sha256(b"[0,[]]").hexdigest()  # the id of the tree without entries
 
 
-def height(path: str) -> int:
+def height(path: str, spread: int = SPREAD) -> int:
     """How many bodies, from the leaf upwards, end with this path."""
     found = 0
     for byte in sha256(path.encode()).digest():
-        if byte & SPREAD:
+        if byte & spread:
             break
         found += 1
     return found
@@ -67,17 +70,31 @@ def height(path: str) -> int:
 class Forest:
     """The bodies that there are, and those that were made here."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(
+        self,
+        load: Load,
+        known: dict[str, TreeNode] | None = None,
+        *,
+        kept_max: int = NODES_KEPT_MAX,
+        spread: int = SPREAD,
+        fold: Fold | None = None,
+    ) -> None:
+        """`known`: decoded bodies that outlive this forest; `spread`: the mask by which one ends."""
         self._load = load
-        self._known: dict[str, TreeNode] = {EMPTY: TreeNode(0, [])}
+        self._kept_max = kept_max
+        self.spread = spread
+        self._fold = fold
+        self._known: dict[str, TreeNode] = {} if known is None else known
         self.made: dict[str, str] = {}  # id → body, not stored yet
 
     def node(self, tree_id: str) -> TreeNode:
+        if tree_id == EMPTY:
+            return TreeNode(0, [])
         known = self._known.get(tree_id)
         if known is None:
             known = decode(tree_id, self.made.get(tree_id) or self._load(tree_id))
-            if len(self._known) >= NODES_KEPT_MAX:
-                self._known = {EMPTY: TreeNode(0, [])}
+            if len(self._known) >= self._kept_max:
+                self._known = {}
             self._known[tree_id] = known
         return known
 
@@ -85,12 +102,16 @@ class Forest:
         """Remember a body; the row that stands for it one level up."""
         tree_id, body = encode(level, rows)
         self.made[tree_id] = body
-        return (rows[-1][0], tree_id, TreeNode(level, rows).entries)
+        return self._row(tree_id, TreeNode(level, rows))
 
     def top(self, tree_id: str) -> list[Row]:
         """The one row that stands for a whole tree; none for the empty one."""
         node = self.node(tree_id)
-        return [(node.rows[-1][0], tree_id, node.entries)] if node.rows else []
+        return [self._row(tree_id, node)] if node.rows else []
+
+    def _row(self, tree_id: str, node: TreeNode) -> Row:
+        row = (node.rows[-1][0], tree_id, node.entries)
+        return row if self._fold is None else (*row, self._fold(each[3] for each in node.rows))
 
     # --- reading ---------------------------------------------------------------------
 
@@ -143,6 +164,25 @@ class Forest:
                 return rows[at]
             rows, above = self.node(rows[at][1]).rows, above - 1
 
+    def folded(self, tree_id: str, prefix: str = "") -> Any:
+        """The facts of the entries that begin so. Of what lies inside the span, the rows above are enough."""
+        assert self._fold is not None, "this forest keeps no facts"
+        return self._fold(self._facts(tree_id, prefix))
+
+    def _facts(self, tree_id: str, prefix: str) -> Iterator[Any]:
+        node = self.node(tree_id)
+        first = bisect_left(node.rows, prefix, key=_path) if prefix else 0
+        whole = not prefix  # the first body may begin before the span
+        for row in node.rows[first:]:
+            inside = row[0].startswith(prefix)
+            if inside and (whole or node.level == 0):
+                yield row[3]
+            elif node.level:
+                yield from self._facts(row[1], prefix)
+            if not inside:
+                return
+            whole = True
+
     def last(self, tree_id: str, level: int) -> Row | None:
         rows = self.top(tree_id)
         if not rows:
@@ -187,10 +227,17 @@ class Forest:
 
     def update(self, tree_id: str, changes: Mapping[str, TreeEntry | None]) -> tuple[str, list[str]]:
         """The tree with these changes, and the paths that it did not have before. Bodies are in `made`."""
-        pending: dict[str, Row | None] = {
-            path: None if entry is None else (path, entry.sha256, entry.size)
-            for path, entry in changes.items()
-        }
+        return self.put(
+            tree_id,
+            {
+                path: None if entry is None else (path, entry.sha256, entry.size)
+                for path, entry in changes.items()
+            },
+        )
+
+    def put(self, tree_id: str, rows_put: Mapping[str, Row | None]) -> tuple[str, list[str]]:
+        """As `update`, with whole rows of leaves; None takes one away."""
+        pending: dict[str, Row | None] = dict(rows_put)
         added: list[str] = []
         top = self.node(tree_id).level
         for level in range(top + 1):
@@ -201,7 +248,7 @@ class Forest:
         level = top
         while len(rows) > 1:
             level += 1
-            rows = [self.make(level, piece) for piece in _cut(level, rows)]
+            rows = [self.make(level, piece) for piece in _cut(level, rows, self.spread)]
         return self._lowest(rows), added
 
     def _lowest(self, rows: list[Row]) -> str:
@@ -235,6 +282,7 @@ class _Pass:
 
     def __init__(self, forest: Forest, tree_id: str, level: int, added: list[str]) -> None:
         self._forest, self._tree_id, self._level, self._added = forest, tree_id, level, added
+        self._spread = forest.spread
         self._taken: dict[str, Row] = {}  # last path → row of each body that is replaced
         self._out: dict[str, Row | None] = {}
 
@@ -253,21 +301,21 @@ class _Pass:
     def _open_end(self) -> Row | None:
         """The last body, if what comes after its last path belongs into it."""
         last = self._forest.last(self._tree_id, self._level)
-        if last is None or last[0] in self._taken or height(last[0]) > self._level:
+        if last is None or last[0] in self._taken or height(last[0], self._spread) > self._level:
             return None
         return last
 
     def _rewrite(self, ref: Row | None, waiting: list[tuple[str, Row | None]], start: int, end: int) -> int:
         """Make one body anew, with those after it that its end no longer holds apart; how far it came."""
         rows = self._replace(ref, waiting[start:end])
-        while rows and height(rows[-1][0]) <= self._level and ref is not None:
+        while rows and height(rows[-1][0], self._spread) <= self._level and ref is not None:
             following = self._forest.find(self._tree_id, self._level, ref[0], beyond=True)
             upto = len(waiting) if following is None else bisect_right(waiting, following[0], key=_path)
             if following is None and end == upto:
                 break
             rows += self._replace(following, waiting[end:upto])
             ref, end = following, upto
-        for piece in _cut(self._level, rows):
+        for piece in _cut(self._level, rows, self._spread):
             row = self._forest.make(self._level, piece)
             self._out[row[0]] = row
         return end
@@ -337,14 +385,14 @@ def _merged(rows: Sequence[Row], changes: Iterable[tuple[str, Row | None]]) -> l
     return [every[path] for path in sorted(every)]
 
 
-def _cut(level: int, rows: list[Row]) -> Iterator[list[Row]]:
+def _cut(level: int, rows: list[Row], spread: int) -> Iterator[list[Row]]:
     """Pieces that end where their last path says so."""
     start = 0
     if level == 0:  # the many: without a call for each
         digests = (sha256(row[0].encode()).digest()[0] for row in rows)
-        ends = [number for number, byte in enumerate(digests, 1) if not byte & SPREAD]
+        ends = [number for number, byte in enumerate(digests, 1) if not byte & spread]
     else:
-        ends = [number for number, row in enumerate(rows, 1) if height(row[0]) > level]
+        ends = [number for number, row in enumerate(rows, 1) if height(row[0], spread) > level]
     for end in ends:
         yield rows[start:end]
         start = end

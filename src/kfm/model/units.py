@@ -627,6 +627,9 @@ class Version(Record, frozen=True):
     size: int | None = None
 
 
+FIRST = Version(1)
+
+
 class UnitAttempt(Record, frozen=True):
     """One attempt at a unit."""
 
@@ -646,10 +649,10 @@ def catalogued(move: UnitTransition) -> str | None:
     return str(move.details.get("stac_status", "created")) if move.event == "succeeded" else None
 
 
-def tries(history: Sequence[UnitTransition]) -> list[UnitAttempt]:
+def tries(history: Sequence[UnitTransition], first: Version = FIRST) -> list[UnitAttempt]:
     """In their order. One that was put back untried is no attempt: the next claim takes its number."""
     made: dict[int, UnitAttempt] = {}
-    version, under_way = Version(1), None
+    version, under_way = first, None
     for move, following in zip(history, [*history[1:], None], strict=True):
         version = _announced(version, move)
         if move.event == "claimed":
@@ -675,10 +678,10 @@ def tries(history: Sequence[UnitTransition]) -> list[UnitAttempt]:
     return [made[number] for number in sorted(made)]
 
 
-def versions(history: Iterable[UnitTransition]) -> list[Version]:
-    """The different bytes that were announced."""
+def versions(history: Iterable[UnitTransition], first: Version = FIRST) -> list[Version]:
+    """The different bytes that were announced. `first`: what is known where the history begins."""
     found: list[Version] = []
-    version = Version(1)
+    version = first
     for move in history:
         seen = _announced(version, move)
         if seen != version or not found:

@@ -5,8 +5,6 @@ why not. The body counts as authentic only if `ok`; `reason` is for the log,
 never for the caller.
 """
 
-from __future__ import annotations
-
 import binascii
 import hmac
 import re

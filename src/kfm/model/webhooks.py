@@ -1,7 +1,5 @@
 """Webhooks: senders, envelopes, what is checked before one is accepted, and how one is made."""
 
-from __future__ import annotations
-
 import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -16,6 +14,7 @@ from msgspec import Meta
 from kfm.model.canonical import canonical_hashed, strict_loads
 from kfm.model.errors import KfmError, UsageError, WebhookMalformed, WebhookRefused, WindowError
 from kfm.model.keys import former_webhook_key, request_id, webhook_key
+from kfm.model.patterns import late
 from kfm.model.records import Record, Trigger, Window
 from kfm.model.requests import UpdateRequest
 from kfm.model.settings import SourceSettings
@@ -255,10 +254,10 @@ GITHUB = "x-hub-signature-256"
 HEADERS = frozenset({KFM, STANDARD, STANDARD_ID, STANDARD_TIME, GITHUB})
 
 # No slash: ids that are derived have one, so no sender can claim another's by naming it.
-_UUID = re.compile(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
+_UUID = late(r"[A-Za-z0-9._:-]{1,128}", re.ASCII)
 # Neither braces nor quotes: `id.time.body` can't be cut at another place so that a body remains.
-_MESSAGE_ID = re.compile(r"[A-Za-z0-9._:~@+=/-]{1,200}", re.ASCII)
-_EVENT_TYPE = re.compile(EVENT_TYPE, re.ASCII)
+_MESSAGE_ID = late(r"[A-Za-z0-9._:~@+=/-]{1,200}", re.ASCII)
+_EVENT_TYPE = late(EVENT_TYPE, re.ASCII)
 
 
 def read_webhook(

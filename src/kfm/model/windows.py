@@ -26,24 +26,26 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kfm.model.errors import UsageError, WindowError
+from kfm.model.patterns import late
 from kfm.model.records import Window
-from kfm.model.times import MS_MAX, MS_MIN, is_all_time, parse_rfc3339, rfc3339
+from kfm.model.times import MS_MAX, MS_MIN, UTC_ZONE, is_all_time, parse_rfc3339, rfc3339
 
 if TYPE_CHECKING:
     from whenever import ZonedDateTime
 
 DAY_MS = 86_400_000
+_FIRST_DAY = date(1970, 1, 1).toordinal()
 NO_WINDOW = "none"  # of a source whose content alone says whether there is something new
 SNAPSHOT = Window(start_ms=MS_MIN, end_ms=MS_MAX, spec=NO_WINDOW)
-_DURATION = re.compile(
+_DURATION = late(
     r"P(?:(\d{1,7})Y)?(?:(\d{1,7})M)?(?:(\d{1,7})W)?(?:(\d{1,7})D)?"
     r"(?:T(?:(\d{1,7})H)?(?:(\d{1,7})M)?(?:(\d{1,7})S)?)?\Z",
     re.ASCII,
 )
-_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)\Z", re.ASCII)
-_NAIVE = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,3}))?)?\Z", re.ASCII)
-_SHORT_OFFSET = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d)(Z|[+-]\d\d:\d\d)\Z", re.ASCII)
-_CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)\Z", re.ASCII)
+_DATE = late(r"(\d{4})-(\d\d)-(\d\d)\Z", re.ASCII)
+_NAIVE = late(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,3}))?)?\Z", re.ASCII)
+_SHORT_OFFSET = late(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d)(Z|[+-]\d\d:\d\d)\Z", re.ASCII)
+_CLOCK = late(r"([01]\d|2[0-3]):([0-5]\d)\Z", re.ASCII)
 _UNITS = ("years", "months", "weeks", "days")
 
 
@@ -89,7 +91,8 @@ def asked_window(spec: str | None, own: str, zone: str, now_ms: int) -> Window:
     window = resolve_window(own if spec is None else spec, zone, now_ms)
     if own == NO_WINDOW and window != SNAPSHOT:
         raise WindowError(
-            f"{(spec or '')[:128]!r} is asked of a source without windows.", remedy="Leave the window out."
+            f"{(spec or '')[:128]!r} is asked of a source without windows: it has one snapshot.",
+            remedy="Leave the window out.",
         )
     if own != NO_WINDOW and window == SNAPSHOT:
         raise WindowError(
@@ -164,7 +167,7 @@ def time_of_day(text: str, zone: str, after_ms: int) -> int:
     clock = _CLOCK.match(text)
     if clock is None:
         raise WindowError(f"{text[:64]!r} is not a time of day such as 08:00.")
-    day = _zoned(after_ms, zone).date().to_stdlib()
+    day = _local_date(after_ms, zone)
     for ordinal in (day.toordinal(), day.toordinal() + 1, day.toordinal() + 2):
         on = date.fromordinal(ordinal)
         plain = PlainDateTime(on.year, on.month, on.day, int(clock[1]), int(clock[2]))
@@ -260,7 +263,7 @@ def _containing(duration: Duration, zone: str, at_ms: int) -> tuple[int, int]:
         day_start, day_end = _containing(Duration(days=1), zone, at_ms)
         start_ms = day_start + (at_ms - day_start) // duration.time_ms * duration.time_ms
         return start_ms, min(start_ms + duration.time_ms, day_end)
-    index = _index(duration, _zoned(at_ms, zone).date().to_stdlib())
+    index = _index(duration, _local_date(at_ms, zone))
     start_ms, end_ms = _boundary(duration, index, zone), _boundary(duration, index + 1, zone)
     # A clock set back over midnight, or a day that a zone left out, moves the local date by one.
     while start_ms > at_ms:
@@ -306,6 +309,8 @@ def _date(text: str, year: int, month: int, day: int) -> date:
 @lru_cache(maxsize=4096)  # the windows of a year ask for each midnight many times
 def _midnight(day: date, zone: str) -> int:
     """The first instant of a local day; where the zone left the day out, of the next one."""
+    if zone == UTC_ZONE:  # needs no library, and commands that only look need not load one
+        return (day.toordinal() - _FIRST_DAY) * DAY_MS
     from whenever import PlainDateTime
 
     try:
@@ -313,6 +318,12 @@ def _midnight(day: date, zone: str) -> int:
         return _ms(noon.start_of("day"))
     except ValueError as error:
         raise WindowError(f"{day} in {zone}: {error}.") from None
+
+
+def _local_date(at_ms: int, zone: str) -> date:
+    if zone == UTC_ZONE and MS_MIN <= at_ms <= MS_MAX:
+        return date.fromordinal(at_ms // DAY_MS + _FIRST_DAY)
+    return _zoned(at_ms, zone).date().to_stdlib()
 
 
 def _zoned(at_ms: int, zone: str) -> ZonedDateTime:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from kfm.model.errors import ConfigError, PluginConflict, UsageError
+from kfm.model.feeds import ShippedFeed
 from kfm.model.records import Record
 from kfm.model.units import wal_id
 from kfm.nodd.grammar import Dataset, Place, Reading, item_id, read
@@ -191,10 +192,33 @@ def load_registry(policy: IntakePolicy = NO_POLICY) -> Registry:
     return Registry((dataset for _, dataset in datasets.values()), policy)
 
 
+def shipped_feed(name: str) -> ShippedFeed:
+    """What is known of an announced dataset without any configuration; nothing of a generic one. Of those
+    that come with kfm one module is loaded, not all."""
+    module = name.replace("-", "_")
+    if module in BUILT_IN:
+        dataset: Dataset | None = import_module(f"kfm.nodd.datasets.{module}").DATASET
+    else:
+        dataset = load_registry().find(name)
+    if dataset is None:
+        return ShippedFeed()
+    places = sorted(dataset.places, key=lambda place: not place.home)  # stable: each in its order
+    return ShippedFeed(
+        cadences=dataset.cadences,
+        buckets=tuple((_address(place), place.platform) for place in places),
+    )
+
+
+def _address(place: Place) -> str:
+    return (
+        place.bucket if place.provider == "aws" else object_uri(place.provider, place.bucket, "").rstrip("/")
+    )
+
+
 def require_known_datasets(loaded: Loaded) -> None:
     """ConfigError with every name that nothing announces, and the line that it is on."""
     ingest = loaded.settings.ingest
-    named = ingest.policies or ingest.generic or ingest.providers
+    named = ingest.policies or ingest.generic or ingest.providers or ingest.feeds
     if not named and not any(source.follows for source in loaded.settings.sources):
         return
     from kfm.config.document import Document, gathered

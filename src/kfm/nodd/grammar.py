@@ -8,6 +8,7 @@ from hashlib import sha256
 
 import msgspec
 
+from kfm.model.feeds import Cadence
 from kfm.model.records import Record
 from kfm.model.units import is_plain, plain_wal_id, wal_id
 from kfm.nodd.catalogue.geometry import Footprint
@@ -60,6 +61,8 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     licence: str = "CC0-1.0"
     # Suffix → role of files that describe another file: one asset of its item each.
     sidecars: Mapping[str, str] = {}
+    # How often objects are made, where that is known well; a product without a cadence is shown by its lag.
+    cadences: tuple[Cadence, ...] = ()
 
     @property
     def collection(self) -> str:

@@ -69,6 +69,7 @@ def _digits(text: str) -> int:
     return at(text[:4], text[4:6], text[6:8], rest[:2], rest[2:4], rest[4:6]) + tenths * 100
 
 
+@lru_cache(maxsize=DAYS_KEPT)  # the channels of one image have the same
 def day_of_year(text: str) -> int:
     """`YYYYDDDHHMMSSt`: GOES counts days of the year."""
     try:

@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -59,6 +60,7 @@ FOLD_MS = 5_000
 FOLDED = 10_000  # changes in one transaction
 FOLDS_MAX = 50
 DELIVER_MS = 5_000
+OVERDUE_MS = 60_000
 FAN_OUT_MS = 2_000
 UNIT_EVENTS_MS = 1_000
 SEAL_MS = 60_000
@@ -502,6 +504,9 @@ def maintenance(
         sending = Deliveries(app)
         tasks.append(PeriodicTask("replicas", DELIVER_MS, lambda: sending.step(ALL_BATCHES, stop.is_set)))
 
+    if dispatches and ingest.settings.feeds:  # a service looks by itself
+        turns = count()  # not at the first: what is in the queues is taken in before
+        tasks.append(PeriodicTask("overdue", OVERDUE_MS, lambda: next(turns) and app.mark_overdue()))
     observer = ingest.observer
     if observer is not None:
         tasks.append(PeriodicTask("metrics", FOLD_MS, lambda: observer.totals(app.writer.unit_figures())))

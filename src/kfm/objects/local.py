@@ -8,13 +8,14 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kfm.model.errors import StoreCorrupt, UsageError
+from kfm.model.records import StoredObject
 
 if TYPE_CHECKING:
-    from kfm.ports import Files, Ids, Objects, Reader
+    from kfm.ports import CollectorLease, Files, Ids, Objects, Reader
 
 
 CHECKPOINT_BYTES = 4 * 1024 * 1024
@@ -74,14 +75,24 @@ class LocalObjects:
 
     # --- collecting ---
 
-    def size(self, sha256: str) -> int:
-        return self._files.size(self._path(sha256))
+    def stored(self) -> Iterator[StoredObject]:
+        for sha256 in self.all():
+            modified_ms, size = self.modified_ms(sha256), self.size_of(sha256)
+            if modified_ms is not None and size is not None:  # it is still there
+                yield StoredObject(sha256=sha256, size=size, modified_ms=modified_ms)
 
     def modified_ms(self, sha256: str) -> int | None:
         try:
             return self._files.modified_ms(self._path(sha256))
         except FileNotFoundError:
             return None
+
+    def delete_old(
+        self, names: Sequence[str], before_ms: int, lease: CollectorLease
+    ) -> Iterator[dict[str, bool]]:
+        for sha256 in names:
+            lease.check()
+            yield {sha256: self.delete_if_older(sha256, before_ms)}
 
     def delete_if_older(self, sha256: str, before_ms: int) -> bool:
         """Take it away, look at what was taken, and put it back if it was staged meanwhile."""

@@ -149,9 +149,11 @@ NAMED_MAX = 50  # of those at which something happened
 READS_SHOWN_MAX = 6
 REASON_CHARS_MAX = 48
 QUIET = ("unchanged", "done")
+NOUNS = ("source", "dataset")  # all other words say what became of a node
 SIGNS = {
     "ran": "+", "unchanged": "=", "done": "=", "failed": "!", "blocked": "-", "partial": "~",
     "source": "*", "dataset": "#", "derived": ">", "stale": "!",
+    "paused": "‖", "withdrawn": "†", "retired": "†",
 }  # fmt: skip
 
 
@@ -432,8 +434,16 @@ LOOKS: dict[str, tuple[str, str, str, str]] = {
     "dataset": ("#d8e6fb", "#1f4f99", "1.5", ""),
     "derived": ("#d5f0dc", "#1b6b34", "1.5", ""),
     "stale": ("#fdead0", "#8a5200", "1.5", "3 3"),
+    "paused": ("#fff2b3", "#6b5900", "1.5", "6 3"),
+    "withdrawn": ("#eceef0", "#5b6166", "1", "3 3"),
+    "retired": ("#eceef0", "#5b6166", "1", "3 3"),
 }
 _OTHER = ("#ffffff", "#5b6166", "1", "")
+EDGE = "#8a9096"
+ARROW = (
+    '<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" '
+    f'orient="auto"><path d="M0 0L8 4L0 8z" fill="{EDGE}"/></marker></defs>'
+)
 
 
 def picture(
@@ -447,7 +457,7 @@ def picture(
         small_chars, direction = COUNTS_CHARS_MAX, "down"  # a chain of wide boxes
     drawing = draw_graph(cells, reads, _file_style(small_chars), direction)
     legend = [word for word in LOOKS if words[word]]
-    legend_width = sum(28 + CHAR * len(f"{words[word]:,} {word}") for word in legend)
+    legend_width = sum(36 + CHAR * len(counted_word(word, words[word])) for word in legend)
     texts = max(wide(plain(title)) * 8.8, wide(plain(description)) * CHAR, legend_width)
     width, height = _n(max(MARGIN * 2 + texts, drawing.width)), _n(drawing.height)
     parts = [
@@ -456,6 +466,7 @@ def picture(
         f'font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="12" fill="#1b1b1b">',
         f'<title id="title">{_x(title)}</title>',
         f'<desc id="desc">{_x(description)}</desc>',
+        ARROW,
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         f'<text x="{MARGIN}" y="26" font-size="14" font-weight="bold">{_x(title)}</text>',
         *_legend([(word, words[word]) for word in legend]),
@@ -482,7 +493,7 @@ def _file_style(small_chars: int) -> SvgStyle:
         name_chars_max=32,
         name='font-weight="bold"',
         small='font-size="10"',
-        edges='fill="none" stroke="#8a9096" stroke-width="1.2"',
+        edges=f'fill="none" stroke="{EDGE}" stroke-width="1.2" marker-end="url(#arrow)"',
         node=lambda cell: ("", _look(cell.word)),
         small_text=lambda cell: _small(cell, small_chars),
     )
@@ -498,13 +509,18 @@ def _legend(words: Sequence[tuple[str, int]]) -> list[str]:
     made: list[str] = []
     x: float = MARGIN
     for word, count in words:
-        text = f"{count:,} {word}"
+        text = counted_word(word, count)
         made.append(
             f'<rect x="{_n(x)}" y="40" width="14" height="14" rx="3"{_look(word)}/>'
             f'<text x="{_n(x + 20)}" y="51.5">{_x(text)}</text>'
         )
         x += 28 + CHAR * len(text) + 8
     return made
+
+
+def counted_word(word: str, count: int) -> str:
+    """2 ran; of things their plural: 2 sources."""
+    return f"{count:,} {word}{'s' if word in NOUNS and count != 1 else ''}"
 
 
 def _small(cell: NodeCell, chars: int) -> str:

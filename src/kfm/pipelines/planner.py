@@ -6,6 +6,8 @@ import gc
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
+from hashlib import sha256
+from itertools import repeat
 from typing import Any
 
 from kfm.model.errors import BackendUnavailable, KfmError, StoreCorrupt, UnhashableInput, UsageError
@@ -27,8 +29,8 @@ from kfm.model.run_state import (
     NodeDecision,
     Skips,
     decide,
+    is_sole_object,
     outputs_of,
-    outputs_of_each,
     stands,
 )
 from kfm.objects.local import verify_object
@@ -269,49 +271,63 @@ class PipelinePlanner:
 
     def _settle_plainly(self, pending: list[str]) -> None:
         """Most nodes of most runs, in as few steps as there can be; the others take the usual way."""
-        head_of, texts, hashes = self.known.heads.get, self._dependency_texts, self.hashes
-        nodes, reads, intact = self.pipeline.nodes, self.graph.reads, self._intact()
-        code_sha_of, missing, skip, reports = (
-            self.code_sha,
-            self._missing,
-            self._skips.append,
-            self.report.nodes,
+        order, texts, digests, code_of = self.order, self._dependency_texts, self.hashes, self._code_of
+        specs, heads_of, intact = self.pipeline.nodes, self.known.heads, self._intact()
+        text_of, reads_of = texts.__getitem__, self.graph.reads.__getitem__
+        unchanged: list[str] = []
+        heads: list[Head] = []
+        all_of = zip(
+            order, map(specs.__getitem__, order), map(reads_of, order), map(heads_of.get, order), strict=True
         )
-        for node in self.order:
-            spec, head = nodes[node], head_of(node)
-            if head is not None and spec.inputs == ():
-                try:
-                    rows = [texts[each] for each in sorted(reads[node])]
-                    inputs_hash = sha256_text(dependencies_bytes(rows, spec.params))
-                except (KeyError, *UNKNOWN_INPUTS):  # something before it must run, or it fails in its turn
-                    pending.append(node)
-                    continue
-                code_sha = code_sha_of(spec)
-                made_by, _, _, digest, outputs, _, _ = head
-                if stands(head, inputs_hash, code_sha) and (outputs in intact or missing(outputs) is None):
-                    hashes[node] = digest
-                    texts[node] = DEPENDENCY % (digest, node)
-                    skip((node, inputs_hash, code_sha, made_by, UNCHANGED))
-                    reports[node] = _AS_REPORT(
-                        (node, "skipped", UNCHANGED, inputs_hash, made_by, outputs, None, 0, False)
-                    )
-                    continue
-            self._settle_or_keep(node, pending)
+        for node, spec, upstream, head in all_of:
+            if head is None or spec.inputs != ():
+                self._settle_or_keep(node, pending)
+                continue
+            try:
+                document = dependencies_bytes(map(text_of, sorted(upstream)), spec.params)
+            except (KeyError, *UNKNOWN_INPUTS):  # something before it must run, or it fails in its turn
+                pending.append(node)
+                continue
+            _, inputs_hash, code_sha, digest, outputs, rerun, _ = head
+            if (
+                rerun is not None
+                or inputs_hash != "sha256:" + sha256(document).hexdigest()
+                or code_sha != ((spec.version is None and code_of.get(spec.function)) or self.code_sha(spec))
+            ):
+                self._settle_or_keep(node, pending)
+                continue
+            if outputs in intact or self._missing(outputs) is None:
+                digests[node] = digest
+                texts[node] = DEPENDENCY % (digest, node)
+                unchanged.append(node)
+                heads.append(head)
+            else:
+                self._settle_or_keep(node, pending)
+        if heads:
+            self._note_unchanged(unchanged, heads)
+
+    def _note_unchanged(self, nodes: list[str], heads: list[Head]) -> None:
+        """What `reuse` notes of a node that is skipped because its head stands; of all of them at once."""
+        made_by, inputs_hashes, codes, _, outputs, _, _ = zip(*heads, strict=True)
+        count = len(nodes)
+        self._skips += zip(nodes, inputs_hashes, codes, made_by, repeat(UNCHANGED, count), strict=True)
+        columns = (repeat("skipped", count), repeat(UNCHANGED, count), inputs_hashes, made_by, outputs)
+        others = (repeat(None, count), repeat(0, count), repeat(False, count))  # error, duration, ran
+        reports = dict(zip(nodes, map(_AS_REPORT, zip(nodes, *columns, *others, strict=True)), strict=True))
+        if self.report.nodes:  # all in the order in which they were settled
+            reports |= self.report.nodes
+            reports = {node: reports[node] for node in self.order if node in reports}
+        self.report.nodes = reports
 
     # --- outputs ---------------------------------------------------------------------------
 
     def _intact(self) -> set[str]:
-        """Outputs in which nothing is missing, as far as that can be seen in one look at all objects."""
+        """Outputs that are one object, which is there: as far as can be seen in one look at all objects."""
         heads, size_of = self.known.heads, self._size_of
-        texts = list(dict.fromkeys([heads[node].outputs for node in self.order if node in heads]))
-        found = set()
-        for text, outputs in zip(texts, outputs_of_each(texts), strict=True):
-            for each in outputs:
-                if each.kind == "file" or size_of(each.checksum[7:]) != each.size:
-                    break
-            else:
-                found.add(text)
-        return found
+        looked_at = {heads[node].outputs: heads[node].outputs_hash for node in self.order if node in heads}
+        return {
+            text for text, digest in looked_at.items() if is_sole_object(text, digest, size_of(digest[7:]))
+        }
 
     def _missing(self, outputs: str) -> str | None:
         """Which output is gone or altered, in words; None if all are as they were made."""
@@ -350,6 +366,10 @@ class PipelinePlanner:
         return self.kernel.states.was_reverted(self.options.branch, node, inputs_hash, code_sha)
 
 
+# Did the application that loaded this freeze what it has? Counted once: counting looks at each object.
+_FROZEN = gc.get_freeze_count() > 0
+
+
 @contextmanager
 def uncollected() -> Iterator[None]:
     """Without Python's garbage collection, which would look at many small objects that all stay."""
@@ -359,4 +379,7 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         if before:
+            if not _FROZEN:
+                gc.freeze()  # to the oldest generation without a look at each, …
+                gc.unfreeze()  # … which the next collection of the youngest would take
             gc.enable()

@@ -30,7 +30,15 @@ SHIPPED = Path(__file__).parent.parent / "contracts" / "policies"
 _FILE_BYTES_MAX = 1024 * 1024
 _POLICIES_MAX = 1000
 _LINES_SEARCHED_MAX = 200
-CHANGES = ("rollback", "withdraw", "purge", "retire", "lift")  # of what is published, by a person
+CHANGES = (
+    "rollback",
+    "withdraw",
+    "purge",
+    "retire",
+    "lift",
+    "rename",
+    "rewindow",
+)  # of what is published, by a person
 ACTIONS = ("run", "publish", "force", *CHANGES)
 _TEXT_CONTEXT = ("rationale", "ticket")
 _ENTITIES_KEPT_MAX = 256
@@ -289,10 +297,28 @@ class CedarPolicies:
         if action not in ACTIONS:
             raise PolicyError(f"there is no action {action!r}; there are {', '.join(ACTIONS)}")
         try:
+            if dataset.formerly:
+                return self._decide_by_names(action, dataset, principal, context)
             return self._decide(action, dataset, principal, context)
         except UnicodeEncodeError:
             # Half a character can't be handed to Cedar: a fact that can't be told forbids.
             return _unevaluated("a name or a text is not Unicode")
+
+    def _decide_by_names(
+        self, action: str, dataset: DatasetSettings, principal: str, context: Mapping[str, Any]
+    ) -> list[GateResult]:
+        """A rule about any name of a renamed dataset is about the dataset: what one of them forbids is
+        forbidden."""
+        results: list[GateResult] = []
+        for name in dataset.names:
+            named = msgspec.structs.replace(dataset, id=name, formerly=())
+            approvals = [name if one in dataset.names else one for one in context.get("approvals", ())]
+            found = self._decide(action, named, principal, {**context, "approvals": approvals})
+            results = [
+                after if before.allowed else before
+                for before, after in zip(results or found, found, strict=True)
+            ]
+        return results
 
     def _decide(
         self, action: str, dataset: DatasetSettings, principal: str, context: Mapping[str, Any]

@@ -1,9 +1,7 @@
-"""A manifest is one whole version of a dataset; here it is merged, named and compared. No side effects."""
+"""Versions merged with what runs make, and compared. No side effects; costs what changes."""
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Literal
@@ -11,15 +9,13 @@ from typing import Any, Literal
 import msgspec
 
 from kfm.model import settings
-from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import PathConflict, RightsMissing
+from kfm.model.item_ids import item_id, source_part
 from kfm.model.records import Asset, Item, Manifest, Record, Window
-from kfm.model.times import is_all_time, rfc3339
+from kfm.model.trees import EMPTY
+from kfm.model.versions import Version, VersionPages, edited
 
 Mode = Literal["merge", "replace"]
-
-_PART_CHARS_MAX = 80
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class VersionChange(Record, frozen=True):
@@ -48,90 +44,103 @@ class ChangeTally(Record, frozen=True):
     bytes_total: int
 
 
-# --- names ---------------------------------------------------------------------------
-
-
-def item_id(source_id: str, window: Window, partition: str | None) -> str:
-    """The id of a slot: readable, safe in a URL and as a file name, one for each slot."""
-    name = _part(source_id)
-    if not is_all_time(window.start_ms, window.end_ms):
-        name += f"_{_instant(window.start_ms)}_{_instant(window.end_ms)}"
-    return name if partition is None else f"{name}~{_part(partition)}"
-
-
-def _part(text: str) -> str:
-    """Text as it may stand in an id; where something had to go, a hash keeps it unique."""
-    plain = _UNSAFE.sub("-", text)[:_PART_CHARS_MAX]
-    if plain == text and text:
-        return text
-    return f"{plain}~{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-
-
-def _instant(at_ms: int) -> str:
-    """The basic form of ISO 8601: colons are not safe in file names everywhere."""
-    return rfc3339(at_ms).replace("-", "").replace(":", "")
-
-
-def document(manifest: Manifest) -> dict[str, Any]:
-    """The manifest as plain JSON values."""
-    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(manifest))
-    return plain
-
-
-def manifest_bytes(manifest: Manifest) -> bytes:
-    """What is hashed is what is published: the SHA-256 of `manifest.json` is the version's id."""
-    return canonical_bytes(document(manifest))
-
-
-def version_id(manifest: Manifest) -> str:
-    return "sha256:" + hashlib.sha256(manifest_bytes(manifest)).hexdigest()
-
-
 # --- merging -------------------------------------------------------------------------
 
 
 def merge(
-    head: Manifest | None,
+    head: Version | None,
     dataset: settings.DatasetSettings,
     item: Item,
     mode: Mode,
     names: Collection[str] = (),
-) -> Manifest:
+    *,
+    rewindowed: bool = False,
+) -> Version:
     """The head with this item in its slot; `replace` drops everything else of that source. `names`: all that
-    its source goes or went by; items of any of them are its own."""
-    return merge_items(head, dataset, (item,), mode, dict.fromkeys(names, item.source_id))
+    its source goes or went by; items of any of them are its own. `rewindowed`: it drops items of that source
+    whose windows lie in its own."""
+    same = dict.fromkeys(names, item.source_id)
+    return merge_items(head, dataset, (item,), mode, same, rewindowed=rewindowed)
 
 
 def merge_items(
-    head: Manifest | None,
+    head: Version | None,
     dataset: settings.DatasetSettings,
     items: Iterable[Item],
     mode: Mode,
     same: Mapping[str, str] = {},
-) -> Manifest:
+    *,
+    rewindowed: bool = False,
+) -> Version:
     """Several items at once: a path may move from one source to another within one promotion. `same`: names
     of sources, and the ids that they stand for."""
-    rights = require_rights(dataset.id, dataset.rights)
-    old = {item.id: item for item in (head.items if head else ())}
-    new = [_as_it_stands(old, _normal(item, dataset), mode) for item in items]
-    slots = {_slot(item) for item in new}
-    sources = {item.source_id for item in new} if mode == "replace" else set()
-    kept = [
-        item
-        for item in (head.items if head else ())
-        if _slot(item, same) not in slots and same.get(item.source_id, item.source_id) not in sources
-    ]
-    merged = tuple(sorted([*kept, *new], key=lambda item: item.id))
-    _require_unique(merged)
+    described = header(dataset, head.dataset_id if head else dataset.id)
+    base = head or Version(VersionPages(), described, (EMPTY, EMPTY))
+    normal = [_normal(item, dataset) for item in items]
+    new = _as_they_stand(base, normal, mode)
+    changes: dict[str, Item | None] = dict.fromkeys(_replaced(base, new, mode, same, rewindowed=rewindowed))
+    kept = [one for name, one in base.find(item.id for item in new).items() if name not in changes]
+    _require_unique([*kept, *new])
+    return edited(base, described, changes | {item.id: item for item in new})
+
+
+def header(dataset: settings.DatasetSettings, name: str) -> Manifest:
+    """What a version of this dataset says beside its items. `name`: what readers know it by, which
+    `kfm dataset rename` alters."""
     return Manifest(
-        dataset_id=dataset.id,
-        title=dataset.title or dataset.id,
-        description=dataset.description or dataset.title or dataset.id,
+        dataset_id=name,
+        title=dataset.title or name,
+        description=dataset.description or dataset.title or name,
         domain=dataset.domain,
         keywords=dataset.keywords,
-        rights=rights,
-        items=merged,
+        rights=require_rights(dataset.id, dataset.rights),
+        items=(),
     )
+
+
+def _replaced(
+    base: Version, new: list[Item], mode: Mode, same: Mapping[str, str], *, rewindowed: bool
+) -> list[str]:
+    """The ids of the items that these take the place of."""
+    slots = {_slot(item) for item in new}
+    sources = {item.source_id for item in new}
+    found = list(base.find(_ids_of(new, same)).values())
+    if mode == "replace" or rewindowed:
+        found += [one for name in _names(sources, same) for one in of_source(base, name)]
+    return [
+        one.id
+        for one in {one.id: one for one in found}.values()
+        if _slot(one, same) in slots
+        or (mode == "replace" and same.get(one.source_id, one.source_id) in sources)
+        or (rewindowed and any(_takes_over(each, one, same) for each in new))
+    ]
+
+
+def _ids_of(items: Iterable[Item], same: Mapping[str, str]) -> Iterable[str]:
+    """The ids that these slots have, or had under earlier names of their sources."""
+    for item in items:
+        for name in _names({item.source_id}, same):
+            yield item_id(name, _window(item), item.partition)
+
+
+def _names(sources: Collection[str], same: Mapping[str, str]) -> set[str]:
+    return {*sources, *(name for name, source_id in same.items() if source_id in sources)}
+
+
+def _window(item: Item) -> Window:
+    return Window(start_ms=item.window_start_ms, end_ms=item.window_end_ms, spec="")
+
+
+def _takes_over(new: Item, old: Item, same: Mapping[str, str]) -> bool:
+    """Does the window of the one lie in that of the other? One that lies across its edge can't be replaced by
+    it: readers would lose a part, or see it twice."""
+    mine = (same.get(old.source_id, old.source_id), old.partition) == (new.source_id, new.partition)
+    start_ms, end_ms = old.window_start_ms, old.window_end_ms
+    if not mine or start_ms >= new.window_end_ms or new.window_start_ms >= end_ms:
+        return False
+    if new.window_start_ms > start_ms or end_ms > new.window_end_ms:
+        raise PathConflict(f"The window of {old.id} lies around that of {new.id}, or across its edge.")
+    return True
 
 
 def require_rights(dataset_id: str, rights: settings.Rights | None) -> settings.Rights:
@@ -145,20 +154,23 @@ def require_rights(dataset_id: str, rights: settings.Rights | None) -> settings.
     return rights
 
 
-def _as_it_stands(old: dict[str, Item], item: Item, mode: Mode) -> Item:
-    """Work done again with the same outcome changes nothing: the item keeps naming the run that made it.
+def _as_they_stand(base: Version, items: list[Item], mode: Mode) -> list[Item]:
+    """Work done again with the same outcome changes nothing: an item keeps naming the run that made it.
 
     Where one window takes the place of another, the same files are the same outcome: the label alone makes
     no version.
     """
-    known = old.get(item.id)
-    if known is not None and _unsigned(known) == _unsigned(item):
-        return known
-    if mode == "replace":
-        of_source = [one for one in old.values() if one.source_id == item.source_id]
-        if len(of_source) == 1 and same_content(of_source[0], item):
-            return of_source[0]
-    return item
+    known = base.find(item.id for item in items)
+    stands = []
+    for item in items:
+        was = known.get(item.id)
+        if was is not None and _unsigned(was) == _unsigned(item):
+            item = was
+        elif mode == "replace":
+            others = of_source(base, item.source_id)
+            item = others[0] if len(others) == 1 and same_content(others[0], item) else item
+        stands.append(item)
+    return stands
 
 
 def _unsigned(item: Item) -> Item:
@@ -185,10 +197,26 @@ def same_content(one: Item, other: Item) -> bool:
     return files(one) == files(other)
 
 
-def shows(head: Manifest, other: Manifest, source_id: str) -> bool:
-    """Do two versions show the same files of a source?"""
-    mine, its = ([one for one in each.items if one.source_id == source_id] for each in (head, other))
+def same_contents(some: Iterable[Item], others: Iterable[Item]) -> bool:
+    """Do these hold the same files, item by item?"""
+    mine, its = list(some), list(others)
     return len(mine) == len(its) and all(map(same_content, mine, its))
+
+
+def shows(head: Version, other: Version, source_id: str) -> bool:
+    """Do two versions show the same files of a source?"""
+    return same_contents(of_source(head, source_id), of_source(other, source_id))
+
+
+def of_source(version: Version, source_id: str) -> list[Item]:
+    """What a version has of a source."""
+    return [one for one in version.items(source_part(source_id)) if one.source_id == source_id]
+
+
+def of_window(version: Version, source_id: str, window: Window) -> list[Item]:
+    """What a version has of one window of a source."""
+    slot, each = (source_id, window.start_ms, window.end_ms), version.items(item_id(source_id, window, None))
+    return [one for one in each if (one.source_id, one.window_start_ms, one.window_end_ms) == slot]
 
 
 def _slot(item: Item, same: Mapping[str, str] = {}) -> tuple[str, int, int, str | None]:
@@ -202,14 +230,13 @@ def _slot(item: Item, same: Mapping[str, str] = {}) -> tuple[str, int, int, str 
 
 def _normal(item: Item, dataset: settings.DatasetSettings) -> Item:
     """One form for one meaning: the slot's id, assets by path, and an extent where one is known."""
-    window = Window(start_ms=item.window_start_ms, end_ms=item.window_end_ms, spec="")
     bbox = item.bbox
     if bbox is None and dataset.bbox is not None:
         west, south, east, north = (decimal_text(edge) for edge in dataset.bbox)
         bbox = (west, south, east, north)
     return msgspec.structs.replace(
         item,
-        id=item_id(item.source_id, window, item.partition),
+        id=item_id(item.source_id, _window(item), item.partition),
         assets=tuple(sorted(item.assets, key=lambda asset: asset.path)),
         bbox=bbox,
     )
@@ -222,32 +249,25 @@ def decimal_text(value: float) -> str:
     return "0" if text in ("-0", "") else text
 
 
-def _require_unique(items: tuple[Item, ...]) -> None:
+def _require_unique(items: Iterable[Item]) -> None:
     slots: dict[str, tuple[str, int, int, str | None]] = {}
     for item in items:
         if item.id in slots:
             raise PathConflict(f"{slots[item.id]} and {_slot(item)} are both called {item.id}.")
         slots[item.id] = _slot(item)
-    paths: dict[str, str] = {}
-    for item in items:
-        for asset in item.assets:
-            if asset.path in paths:
-                raise PathConflict(f"{asset.path} belongs to {paths[asset.path]} and to {item.id}.")
-            paths[asset.path] = item.id
-    for path, owner in paths.items():
-        folder = path
-        while "/" in folder:
-            folder = folder.rpartition("/")[0]
-            if folder in paths:
-                raise PathConflict(f"{folder} of {paths[folder]} is a folder of {owner} ({path}).")
 
 
 # --- comparing -----------------------------------------------------------------------
 
 
-def diff(old: Manifest | None, new: Manifest) -> list[VersionChange]:
+def diff(old: Version | None, new: Version) -> list[VersionChange]:
     """Every difference, fields first, then items, then files by path. Which run made an item is none."""
-    return [*_field_changes(old, new), *_item_changes(old, new), *_asset_changes(old, new)]
+    changed = new.changed_items(old)
+    fields = _field_changes(old.header if old else None, new.header)
+    return [*fields, *_item_changes(changed), *_asset_changes(changed)]
+
+
+ChangedItems = list[tuple[Item | None, Item | None]]
 
 
 def _field_changes(old: Manifest | None, new: Manifest) -> list[VersionChange]:
@@ -293,19 +313,16 @@ def _flat_rights(rights: settings.Rights) -> dict[str, str]:
     return flat
 
 
-def _item_changes(old: Manifest | None, new: Manifest) -> list[VersionChange]:
+def _item_changes(changed: ChangedItems) -> list[VersionChange]:
     """Items as such: a file's change is reported with the file, so only what files do not show."""
-    before = {item.id: item for item in (old.items if old else ())}
-    after = {item.id: item for item in new.items}
     changes = []
-    for name in sorted(before.keys() | after.keys()):
-        was, now = before.get(name), after.get(name)
+    for was, now in changed:
         if was is None and now is not None and not now.assets:
-            changes.append(VersionChange(kind="added", what="item", name=name, item_id=name))
+            changes.append(VersionChange(kind="added", what="item", name=now.id, item_id=now.id))
         elif now is None and was is not None and not was.assets:
-            changes.append(VersionChange(kind="removed", what="item", name=name, item_id=name))
+            changes.append(VersionChange(kind="removed", what="item", name=was.id, item_id=was.id))
         elif was and now and _bare(was) != _bare(now):
-            changes.append(VersionChange(kind="changed", what="item", name=name, item_id=name))
+            changes.append(VersionChange(kind="changed", what="item", name=now.id, item_id=now.id))
     return changes
 
 
@@ -313,8 +330,8 @@ def _bare(item: Item) -> Item:
     return msgspec.structs.replace(item, assets=(), run_state=msgspec.UNSET)
 
 
-def _asset_changes(old: Manifest | None, new: Manifest) -> list[VersionChange]:
-    before, after = _by_path(old), _by_path(new)
+def _asset_changes(changed: ChangedItems) -> list[VersionChange]:
+    before, after = _sides(changed)
     changes = []
     for path in sorted(before.keys() | after.keys()):
         was, now = before.get(path), after.get(path)
@@ -353,28 +370,35 @@ def _detail(one: tuple[str, Asset] | None, other: tuple[str, Asset] | None) -> s
     return "; ".join(parts) or None
 
 
-def _by_path(manifest: Manifest | None) -> dict[str, tuple[str, Asset]]:
-    items = manifest.items if manifest else ()
-    return {asset.path: (item.id, asset) for item in items for asset in item.assets}
+def _sides(changed: ChangedItems) -> tuple[dict[str, tuple[str, Asset]], dict[str, tuple[str, Asset]]]:
+    """The files of the items that differ, before and after, by path."""
+    return _by_path(was for was, _ in changed), _by_path(now for _, now in changed)
 
 
-def tally(old: Manifest | None, new: Manifest) -> ChangeTally:
-    """The counts of files behind `diff`."""
-    before, after = _by_path(old), _by_path(new)
-    known = blobs(old) if old else frozenset[str]()
+def _by_path(items: Iterable[Item | None]) -> dict[str, tuple[str, Asset]]:
+    return {asset.path: (item.id, asset) for item in items if item is not None for asset in item.assets}
+
+
+def tally(old: Version | None, new: Version) -> ChangeTally:
+    """The counts of files behind `diff`. Bytes that a file of another path had already are not new, as far as
+    that one changed, too."""
+    before, after = _sides(new.changed_items(old))
+    known = {asset.sha256 for _, asset in before.values()}
     fresh = {asset.sha256: asset.size for _, asset in after.values() if asset.sha256 not in known}
     both = before.keys() & after.keys()
     changed = sum(before[path] != after[path] for path in both)
+    facts = new.facts()
+    added = len(after.keys() - before.keys())
     return ChangeTally(
-        added=len(after.keys() - before.keys()),
+        added=added,
         changed=changed,
         removed=len(before.keys() - after.keys()),
-        unchanged=len(both) - changed,
+        unchanged=facts.files - added - changed,
         bytes_new=sum(fresh.values()),
-        bytes_total=sum(asset.size for _, asset in after.values()),
+        bytes_total=facts.bytes,
     )
 
 
-def blobs(manifest: Manifest) -> frozenset[str]:
-    """Every object that this version needs."""
-    return frozenset(asset.sha256 for item in manifest.items for asset in item.assets)
+def blobs(items: Iterable[Item]) -> frozenset[str]:
+    """Every object that these need."""
+    return frozenset(asset.sha256 for item in items for asset in item.assets)

@@ -35,7 +35,7 @@ class Exclusion(Record, frozen=True):
 
 def excluded_by(ledger: LedgerReader, approval: Approval) -> Exclusion | None:
     """What would make the preview of an undecided approval drift; None: nothing does."""
-    if approval.kind != "update" or approval.status != "requested":
+    if approval.kind not in ("update", "change") or approval.status != "requested":
         return None
     if approval.base_sequence is None or approval.dataset_id is None:
         return None

@@ -46,6 +46,18 @@ class Blocker(Record, frozen=True):
     sentence: str = ""  # all of it, where it can be the first line of status
     scope: str = ""  # of a switch: what entries of the audit log are about
 
+    @property
+    def is_on_purpose(self) -> bool:
+        """Was a part of the work put to rest by people? A stop is an emergency, and a pause of everything
+        is more than a part."""
+        return self.kind == "freeze" or (
+            self.kind == "switch" and self.how == "paused" and self.scope != "all"
+        )
+
+    def holds(self, dataset_id: str, domain: str | None) -> bool:
+        """Does it keep this dataset from being updated?"""
+        return self.what in ("everything", f"dataset {dataset_id}", f"domain {domain}")
+
 
 def switched(switches: Iterable[Switch]) -> Iterator[Blocker]:
     """Kill switches, the hardest first; one that stops replays alone blocks no new work."""
@@ -211,6 +223,8 @@ def refused_calls(
         if call is None:
             continue
         gate = blocking_gate(call, settings, switches, now_ms)
+        if gate is not None and gate.gate == "withdrawal" and not _is_withdrawn(ledger, call):
+            continue  # lifted since
         if gate is not None and gate.gate not in ("switch", "freeze"):
             asked = ledger.approvals(state="requested", limit=APPROVALS_SEEN_MAX)
             waiting = next(
@@ -218,6 +232,14 @@ def refused_calls(
                 None,
             )
             yield _refusal(call, gate, waiting)
+
+
+def _is_withdrawn(ledger: LedgerReader, call: Invocation) -> bool:
+    from kfm.model.dataset_changes import active
+
+    start_ms, end_ms = call.window_start_ms or 0, call.window_end_ms or 0
+    known = active(ledger.change_reader().withdrawals(call.dataset_id))
+    return any(one.covers(call.source_id, start_ms, end_ms) for one in known)
 
 
 def blocking_gate(

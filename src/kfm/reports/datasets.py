@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from kfm.model.dataset_changes import (
     DatasetChange,
@@ -15,10 +18,15 @@ from kfm.model.dataset_changes import (
     span_words,
     withdraw_command,
 )
+from kfm.model.dataset_names import earlier_names, of_dataset, owner_of, present_name, rename_command
+from kfm.model.errors import ConfigError
 from kfm.model.quantities import instant
+from kfm.model.targets import target_name
+from kfm.model.version_trees import NO_ITEMS
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
+    from kfm.model.records import Item, Promotion
     from kfm.model.settings import Settings
 
 VERSIONS_MAX = 50
@@ -31,12 +39,16 @@ def dataset_documents(settings: Settings, ledger: LedgerReader) -> list[dict[str
     for one in active(ledger.change_reader().withdrawals()):
         withdrawn.setdefault(one.dataset_id, []).append(one)
     declared = {dataset.id: dataset for dataset in settings.datasets}
+    renames = ledger.change_reader().renames()
     found = []
     for dataset_id in sorted(declared.keys() | heads.keys()):
         head, known = heads.get(dataset_id), withdrawn.get(dataset_id, [])
+        mine = of_dataset(dataset_id, renames)
         found.append(
             {
                 "dataset_id": dataset_id,
+                "name": present_name(dataset_id, mine),
+                "formerly": list(earlier_names(dataset_id, mine)),
                 "declared": dataset_id in declared,
                 "state": _state(head is not None, known),
                 "version": head.sequence if head else None,
@@ -59,19 +71,40 @@ def _state(published: bool, withdrawn: list[Withdrawal]) -> str:
 
 def dataset_document(settings: Settings, ledger: LedgerReader, dataset_id: str, limit: int) -> dict[str, Any]:
     """One dataset with its versions, newest first, and what is withdrawn of it."""
+    return {
+        **summary_document(settings, ledger, dataset_id),
+        "versions": version_documents(ledger, dataset_id, ledger.promotions(dataset_id, limit)),
+    }
+
+
+def summary_document(settings: Settings, ledger: LedgerReader, dataset_id: str) -> dict[str, Any]:
+    """One dataset, and what is withdrawn and purged of it; without a name if there is none."""
     reader = ledger.change_reader()
-    known, changes = (
-        reader.withdrawals(dataset_id),
-        {one.change_id: one for one in reader.changes(dataset_id)},
+    known = (*reader.withdrawals(dataset_id), *reader.target_withdrawals(dataset_id))
+    summary = next(
+        (one for one in dataset_documents(settings, ledger) if one["dataset_id"] == dataset_id), None
     )
-    versions = []
-    promotions = ledger.promotions(dataset_id, limit)
-    for place, promotion in enumerate(promotions):
-        manifest = ledger.manifest(promotion.version_id)
-        change = changes.get(promotion.run_id)
-        against = against_rollback(promotion.sequence, manifest, known) if manifest is not None else None
-        assets = [asset for item in manifest.items for asset in item.assets] if manifest else []
-        versions.append(
+    return {
+        **(summary or {}),
+        "withdrawn": [withdrawal_document(one) for one in known],
+        "purges": [purge_document(one) for one in reader.purges_of(dataset_id)],
+    }
+
+
+def version_documents(
+    ledger: LedgerReader, dataset_id: str, promotions: Sequence[Promotion]
+) -> list[dict[str, Any]]:
+    """Versions of one dataset: what made each, what it holds, whether it can be put back."""
+    reader = ledger.change_reader()
+    known = reader.withdrawals(dataset_id)
+    head = next(iter(ledger.promotions(dataset_id, 1)), None)
+    found = []
+    for promotion in promotions:
+        version, change = ledger.version(promotion.version_id), reader.change(promotion.run_id)
+        against = against_rollback(promotion.sequence, version, known) if version is not None else None
+        facts = version.facts() if version is not None else NO_ITEMS
+        is_head = head is not None and head.sequence == promotion.sequence
+        found.append(
             {
                 "version": promotion.sequence,
                 "version_id": promotion.version_id,
@@ -82,22 +115,42 @@ def dataset_document(settings: Settings, ledger: LedgerReader, dataset_id: str, 
                 "actor": change.actor if change else None,
                 "rationale": change.rationale if change else None,
                 "to_version": change.to_sequence if change else None,
-                "items": len(manifest.items) if manifest else 0,
-                "files": len(assets),
-                "bytes": sum(asset.size for asset in assets),
-                "can_roll_back": place > 0 and against is None,
+                "items": len(version) if version is not None else 0,
+                "files": facts.files,
+                "bytes": facts.bytes,
+                "can_roll_back": not is_head and against is None,
                 "held_back": against[1] if against else None,
             }
         )
-    summary = next(
-        (one for one in dataset_documents(settings, ledger) if one["dataset_id"] == dataset_id), None
-    )
+    return found
+
+
+def item_document(item: Item) -> dict[str, Any]:
     return {
-        **(summary or {}),
-        "versions": versions,
-        "withdrawn": [withdrawal_document(one) for one in (*known, *reader.target_withdrawals(dataset_id))],
-        "purges": [purge_document(one) for one in reader.purges() if one.dataset_id == dataset_id],
+        "item_id": item.id,
+        "source_id": item.source_id,
+        "window_start": instant(item.window_start_ms),
+        "window_end": instant(item.window_end_ms),
+        "partition": item.partition,
+        "files": [
+            {"path": one.path, "sha256": one.sha256, "bytes": one.size, "media_type": one.media_type}
+            for one in item.assets
+        ],
     }
+
+
+def withdrawn_item(
+    ledger: LedgerReader, dataset_id: str, item_id: str, known: Sequence[Withdrawal]
+) -> list[Withdrawal]:
+    """Why readers do not get an item that they got once: what it was withdrawn by. None: it never was."""
+    found = []
+    for one in active(known):
+        before = ledger.promotion(dataset_id, one.since_sequence - 1)
+        version = ledger.version(before.version_id) if before is not None else None
+        item = version.find((item_id,)).get(item_id) if version is not None else None
+        if item is not None and one.holds(item):
+            found.append(one)
+    return found
 
 
 def withdrawal_document(one: Withdrawal) -> dict[str, Any]:
@@ -144,6 +197,58 @@ def change_document(one: DatasetChange) -> dict[str, Any]:
     }
 
 
+def still_shown(settings: Settings, ledger: LedgerReader) -> list[dict[str, Any]]:
+    """Where readers still see what is withdrawn: targets that have not got the version without it, and those
+    where old versions were to be purged and are not."""
+    reader = ledger.change_reader()
+    known = active((*reader.withdrawals(), *reader.target_withdrawals()))
+    if not known:
+        return []
+    targets, shown = {target_name(one) for one in settings.publish}, ledger.projected()
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for one in known:
+        for (dataset_id, target), sequence in sorted(shown.items()):
+            mine = dataset_id == one.dataset_id and one.target in ("", target) and target in targets
+            if mine and 0 < sequence < one.since_sequence:
+                found[dataset_id, target] = _still_shown(one, target, f"still see version {sequence} of")
+    for purge in reader.purges():
+        where = purge.place.removeprefix("target:")
+        if purge.state == "outstanding" and where in targets and (purge.dataset_id, where) not in found:
+            for one in (each for each in known if each.change_id == purge.change_id):
+                found[one.dataset_id, where] = _still_shown(one, where, "can still reach purged versions of")
+    return [found[place] for place in sorted(found)]
+
+
+def _still_shown(one: Withdrawal, target: str, what: str) -> dict[str, Any]:
+    gone = "retired" if one.retires else "withdrawn"
+    return {
+        "dataset_id": one.dataset_id,
+        "target": target,
+        "since_version": one.since_sequence,
+        "sentence": f"readers at target {target} {what} dataset {one.dataset_id}, {gone} with version "
+        f"{one.since_sequence}",
+        "command": "kfm project",
+    }
+
+
+def receipt_document(ledger: LedgerReader, one: DatasetChange) -> dict[str, Any]:
+    """A change with what it has come to: what each target shows, what is purged, what was out of reach."""
+    plan, shown = msgspec.json.decode(one.plan), ledger.projected()
+    targets = []
+    for each in plan.get("targets", ()):
+        version = shown.get((one.dataset_id, each["target"]))
+        done = one.sequence is not None and (version or 0) >= one.sequence
+        targets.append({"target": each["target"], "version": version, "state": "shown" if done else "behind"})
+    return {
+        **change_document(one),
+        "removed": plan.get("tally", {}).get("removed", 0),
+        "lifts": plan.get("lifts", []),
+        "targets": targets,
+        "purges": [purge_document(each) for each in ledger.change_reader().purges(one.change_id)],
+        "out_of_reach": plan.get("out_of_reach", []),
+    }
+
+
 def to_withdraw(settings: Settings, ledger: LedgerReader) -> list[dict[str, Any]]:
     """Datasets that readers can still see though they may not: each with why, and the command."""
     found = []
@@ -155,8 +260,76 @@ def to_withdraw(settings: Settings, ledger: LedgerReader) -> list[dict[str, Any]
         if rights.care.level != "blocked" and consent != "withdrawn":
             continue  # the usual case reads nothing
         head = ledger.head(dataset.id)
-        why = must_go(head[0] if head else None, bool(head and head[1].items), rights.care.level, consent)
+        why = must_go(head[0] if head else None, bool(head and len(head[1])), rights.care.level, consent)
         if why is not None:
             command = withdraw_command(dataset.id)
             found.append({"dataset_id": dataset.id, "why": why, "command": command})
     return found
+
+
+def earlier_names_used(written: Settings) -> list[dict[str, Any]]:
+    """Sources that fill or read a dataset by a name that it had once, as the file has them."""
+    now = {name: one.id for one in written.datasets for name in one.formerly}
+    found = []
+    for source in written.sources:
+        for name in dict.fromkeys((source.dataset, *source.datasets)):
+            if name in now:
+                sentence = (
+                    f"source {source.id} names the dataset {name}, which is called {now[name]} now; it is "
+                    "found, and better named so"
+                )
+                found.append(_note(now[name], sentence))
+    return found
+
+
+def unlike_record(settings: Settings, ledger: LedgerReader) -> list[dict[str, Any]]:
+    """Names of datasets that differ from those that readers know."""
+    reader = ledger.change_reader()
+    renames = reader.renames()
+    published = {head.dataset_id for head in ledger.heads()} if settings.datasets else set()
+    found = []
+    for dataset in settings.datasets:
+        mine = of_dataset(dataset.id, renames)
+        known_as, formerly = present_name(dataset.id, mine), ", ".join(earlier_names(dataset.id, mine))
+        owner = owner_of(dataset.id, renames)
+        if owner not in (None, dataset.id):
+            sentence = (
+                f"the dataset {dataset.id} is refused: that is a name of the dataset that was first called "
+                f"{owner}; declare it as `{{id: {dataset.id}, formerly: [{owner}]}}`, or choose another id"
+            )
+            found.append(_note(dataset.id, sentence))
+        elif dataset.formerly and dataset.id not in published:
+            sentence = (
+                f"nothing was ever published as {dataset.id}, the first of the earlier names of the dataset "
+                f"{dataset.name}: correct `formerly`, or leave it out"
+            )
+            found.append(_note(dataset.name, sentence))
+        elif dataset.id in published and known_as != dataset.name:
+            sentence = (
+                f"readers know the dataset {dataset.name} as {known_as}; they find it by its name after "
+                f"`{rename_command(known_as, dataset.name)}`"
+                if known_as in dataset.names
+                else f"the dataset {dataset.name} was renamed to {known_as}: write it as "
+                f"`{{id: {known_as}, formerly: [{formerly}]}}`"
+            )
+            found.append(_note(dataset.name, sentence))
+    return found
+
+
+def require_recorded_lengths(settings: Settings, recorded: Mapping[str, tuple[str, str | None]]) -> None:
+    """Refuse a window length that a source did not get by a plan."""
+    from kfm.model.window_rules import merges_windows, rewindow_command
+
+    for source in settings.sources:
+        length, _ = recorded.get(source.id, (source.window, None))
+        if merges_windows(source) and length != source.window:
+            name = source.names[-1]
+            raise ConfigError(
+                f"source `{name}`: its windows are {length} long on record, and {source.window} here",
+                remedy=f"`{rewindow_command(name, source.window)}` shows what becomes of each window, and "
+                f"applies it; or write `window: {length}`.",
+            )
+
+
+def _note(dataset_id: str, sentence: str) -> dict[str, Any]:
+    return {"dataset_id": dataset_id, "target": None, "shown": None, "sentence": sentence}

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kfm.model.dataset_changes import active
 from kfm.model.derived import StaleWindow, derived_sources, stale_windows, upstream_of
-from kfm.model.quantities import counted, instant, span
+from kfm.model.quantities import between, counted, instant, span
+from kfm.model.times import is_all_time, rfc3339
 from kfm.pipelines.draw import NodeCell, depths
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
     from kfm.model.derived import InputPin
     from kfm.model.settings import Settings, SourceSettings
+
+
+GONE_MAX = 20  # windows of one source that are named; more are counted
 
 
 def stale_of(ledger: LedgerReader, source: SourceSettings) -> list[StaleWindow]:
@@ -38,9 +43,35 @@ def stale_documents(ledger: LedgerReader, settings: Settings) -> list[dict[str, 
                     "first_window_start": instant(stale[0].window_start_ms),
                     "first_window_end": instant(stale[0].window_end_ms),
                     "inputs_gone": sum(one.reason == "gone" for one in stale),
+                    "gone": [_gone(one) for one in stale if one.reason == "gone"][:GONE_MAX],
                 }
             )
     return found
+
+
+def _gone(one: StaleWindow) -> dict[str, Any]:
+    """A window that stays published though nothing could make it now, and what a person does about it."""
+    window = span(one.window_start_ms, one.window_end_ms)
+    return {
+        "window_start": instant(one.window_start_ms),
+        "window_end": instant(one.window_end_ms),
+        "missing": list(one.missing),
+        "sentence": f"dataset {one.dataset_id} still shows {window}, though {_missing(one)}",
+        "command": withdrawal_of(one),
+    }
+
+
+def _missing(one: StaleWindow) -> str:
+    names = " and ".join(f"dataset {name}" for name in one.missing)
+    return f"{names} {'holds' if len(one.missing) == 1 else 'hold'} nothing for it any more"
+
+
+def withdrawal_of(one: StaleWindow) -> str:
+    """The command that takes the window down: nothing does that by itself."""
+    window = ""
+    if not is_all_time(one.window_start_ms, one.window_end_ms):
+        window = f" --window {rfc3339(one.window_start_ms)}/{rfc3339(one.window_end_ms)}"
+    return f"kfm withdraw {one.dataset_id}{window} --source {one.source_id} --rationale TEXT"
 
 
 def stale_line(document: dict[str, Any]) -> str:
@@ -48,6 +79,9 @@ def stale_line(document: dict[str, Any]) -> str:
     windows = document["windows"]
     gone = document["inputs_gone"]
     beside = f", {gone} of them without an input" if gone else ""
+    if document["gone"]:
+        first, more = document["gone"][0], f" and {gone - 1} more" if gone > 1 else ""
+        beside += f" ({between(first['window_start'], first['window_end'])}{more}: `{first['command']}`)"
     return (
         f"{document['dataset_id']}: {counted(windows, 'window')} {'is' if windows == 1 else 'are'} stale"
         f"{beside}: `kfm explain {document['dataset_id']}`"
@@ -59,9 +93,8 @@ def stale_sentence(one: StaleWindow) -> str:
     window = span(one.window_start_ms, one.window_end_ms)
     what = f"{one.dataset_id}, {window} is stale"
     if one.missing:
-        names = " and ".join(f"dataset {name}" for name in one.missing)
-        verb = "holds" if len(one.missing) == 1 else "hold"
-        return f"{what}: {names} {verb} nothing for it any more. It stays published until it is withdrawn."
+        until = f"It stays published until it is withdrawn: `{withdrawal_of(one)}`."
+        return f"{what}: {_missing(one)}. {until}"
     return f"{what}: its inputs have changed since it was made from source {one.source_id}."
 
 
@@ -90,9 +123,10 @@ def dataset_graph(
 ) -> tuple[list[NodeCell], dict[str, tuple[str, ...]]]:
     """Sources and datasets in an order in which each comes after what it is made of, and what each reads."""
     members = {member for source in settings.sources for member in source.members}
-    stale = {one["source_id"]: one for one in stale_documents(ledger, settings)}
+    stale = stale_documents(ledger, settings)
     heads = {head.dataset_id: head for head in ledger.heads()}
     derived = {source.id for source in derived_sources(settings)}
+    states = _states(ledger, settings)
     reads: dict[str, tuple[str, ...]] = {}
     cells: list[NodeCell] = []
     for source in settings.sources:
@@ -105,19 +139,35 @@ def dataset_graph(
         for name in ready:
             for source in settings.sources:
                 if source.dataset == name and source.id in derived:
-                    late = stale.get(source.id)
-                    word = "stale" if late else "derived"
-                    reason = counted(late["windows"], "window") if late else _read_words(source)
-                    cells.append(NodeCell(_source(source.id), word, reason))
+                    cells.append(NodeCell(_source(source.id), "derived", _read_words(source)))
                     reads[_source(source.id)] = tuple(sorted(source.datasets))
             feeding = [
                 _source(one.id) for one in settings.sources if one.dataset == name and one.id not in members
             ]
             head = heads.get(name)
             reads[name] = tuple(feeding)
-            cells.append(NodeCell(name, "dataset", f"version {head.sequence}" if head else "no version"))
+            version = f"version {head.sequence}" if head else "no version"
+            late = sum(one["windows"] for one in stale if one["dataset_id"] == name)
+            if late and name not in states:
+                cells.append(NodeCell(name, "stale", f"{version}, {counted(late, 'window')} stale"))
+            else:
+                cells.append(NodeCell(name, states.get(name, "dataset"), version))
         waiting -= set(ready)
     return cells, reads
+
+
+def _states(ledger: LedgerReader, settings: Settings) -> dict[str, str]:
+    """The datasets that are not updated on purpose, each with the word for it."""
+    thrown = {switch.scope for switch in ledger.switches() if switch.position != "running"}
+    found = {
+        one.id: "paused"
+        for one in settings.datasets
+        if thrown & {"all", f"dataset:{one.id}", f"domain:{settings.domain_of(one.id)}"}
+    }
+    whole = [one for one in active(ledger.change_reader().withdrawals()) if one.is_whole]
+    for one in sorted(whole, key=lambda one: one.retires):
+        found[one.dataset_id] = "retired" if one.retires else "withdrawn"
+    return found
 
 
 def _source(source_id: str) -> str:

@@ -8,6 +8,13 @@ from kfm.model.quantities import instant, one_line, short_id, utc
 from kfm.reports.lookup import SHOWN_CHARS_MAX, Sought, only
 
 
+def present_document(ledger: Any, incident: Any, silences: Any = ()) -> dict[str, Any]:
+    """With what it affects now: of what is over for some, the rest. What has to be shown counts as it was."""
+    now = ledger.incident_affects(incident.cause) if incident.state == "open" else 0
+    stays = incident.about != "dataset" or incident.kind == "withdrawn" or not now
+    return {**incident_document(incident, silences), **({} if stays else {"affected": now})}
+
+
 def incident_document(incident: Any, silences: Any = ()) -> dict[str, Any]:
     """`silences`: those in force."""
     from kfm.model.incidents import SEVERITY, silenced_until
@@ -98,12 +105,22 @@ def incident_next_step(ledger: Any, incident: Any) -> dict[str, Any] | None:
     return None if step is None else msgspec.structs.asdict(step)
 
 
-def notification_document(sent: Any) -> dict[str, Any]:
+def told_documents(ledger: Any, incident: Any) -> list[dict[str, Any]]:
+    """What hooks got of an incident, or will get; of this occurrence of its cause alone."""
     import msgspec
 
+    sent = [(one, msgspec.json.decode(one.body)["data"]) for one in ledger.hook_deliveries(incident.cause)]
+    return [
+        _notification_document(one, data["change"])
+        for one, data in sent
+        if data["incident_id"] == incident.incident_id
+    ]
+
+
+def _notification_document(sent: Any, change: str) -> dict[str, Any]:
     return {
         "change_id": sent.change_id,
-        "change": msgspec.json.decode(sent.body)["data"]["change"],
+        "change": change,
         "at": instant(sent.recorded_at_ms),
         "hook": sent.hook,
         "tries": sent.tries,

@@ -21,7 +21,7 @@ def event_document(message: Any, now_ms: int) -> dict[str, Any]:
         "lineage_id": event["run"]["runId"],
         "job": event["job"]["name"],
         "kind": state["kind"],
-        "attempt": state["attempt"],
+        "attempt": state.get("attempt", 0),
         "node": state.get("node") or (state.get("dataset_id", "") if state["kind"] == "pass-node" else ""),
         "tries": message.tries,
         "delivered_at": instant(message.delivered_at_ms),

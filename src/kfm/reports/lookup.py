@@ -1,16 +1,14 @@
 """Finds the run, invocation or unit that a person means."""
 
-from __future__ import annotations
-
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from kfm.model.errors import UsageError
 from kfm.model.keys import unit_attempt_id
+from kfm.model.patterns import late
 
-WAL_ID = re.compile(r"[0-9a-f]{13}-[0-9a-f]{20}")
-ACTIVITY = re.compile(r"(?:urn:kfm:attempt:)?([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+WAL_ID = late(r"[0-9a-f]{13}-[0-9a-f]{20}")
+ACTIVITY = late(r"(?:urn:kfm:attempt:)?([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 PREFIX_CHARS_MIN = 4
 NAMED_MAX = 3
 SEARCHED_MAX = 10_000
@@ -102,15 +100,25 @@ def only(wanted: str, sought: Sequence[Sought], remedy: str, *, short: str = "",
 
 
 def runs_in(ledger: Any) -> Sought:
-    return Sought("run", "runs", lambda _start: ledger.runs(limit=SEARCHED_MAX), lambda run: run.run_id)
+    return Sought("run", "runs", lambda start: ledger.find_runs(start, NAMED_MAX + 1), lambda run: run.run_id)
 
 
 def calls_in(ledger: Any) -> Sought:
     return Sought(
         "invocation",
         "invocations",
-        lambda _start: ledger.invocations(limit=SEARCHED_MAX),
+        lambda start: ledger.find_invocations(start, NAMED_MAX + 1),
         lambda call: call.invocation_id,
+    )
+
+
+def changes_in(ledger: Any) -> Sought:
+    """Changes of datasets by people."""
+    return Sought(
+        "change of a dataset",
+        "changes of datasets",
+        lambda _start: ledger.change_reader().changes(limit=SEARCHED_MAX),
+        lambda one: one.change_id,
     )
 
 
@@ -134,7 +142,7 @@ def approvals_in(ledger: Any) -> Sought:
     return Sought(
         "request for an approval",
         "requests for approvals",
-        lambda _start: ledger.approvals(limit=SEARCHED_MAX),
+        lambda start: ledger.find_approvals(start, NAMED_MAX + 1),
         lambda one: one.request_id,
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 
 RUNS = {"running": "running", "success": "published", "failed": "failed"}
-INVOCATIONS = {"success": "published", "noop": "unchanged", "absent": "missing"}
+INVOCATIONS = {"success": "published", "noop": "unchanged", "absent": "missing", "empty": "empty"}
 NODES = {"success": "ran", "skipped": "unchanged", "failed": "failed", "partial": "partial"}
 PIPELINE_RUNS = {"success": "succeeded"}
 REQUESTS = {

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
 from kfm.datasets.completeness import completeness_of
 from kfm.model.dataset_changes import active
-from kfm.model.quantities import instant, one_line, short_id
+from kfm.model.dataset_names import Rename, of_dataset, present_name
+from kfm.model.quantities import counted, instant, one_line, short_id
 from kfm.model.targets import removal_command, takes, taking, target_name
 from kfm.reports.blockers import OPERATOR, failures, frozen, halted, switched
 from kfm.reports.coverage import cause_text, health_command, health_document, worst
-from kfm.reports.datasets import to_withdraw
+from kfm.reports.datasets import still_shown, to_withdraw
 from kfm.reports.runs import word_of_run
 from kfm.reports.state_words import of_waiting
 
@@ -36,8 +38,9 @@ def read_status(app: Any, schedules: Any = None) -> tuple[dict[str, Any], dict[s
     living = [dataset for dataset in settings.datasets if dataset.id not in retired]
     newest = {dataset.id: run for dataset in living if (run := ledger.newest_run(dataset.id)) is not None}
     completeness = completeness_of(app, now_ms, schedules)
-    healths = [completeness.health(dataset.id) for dataset in living]
-    datasets = [_dataset(each, heads, newest.get(each.dataset_id)) for each in healths]
+    healths = [completeness.health(name) for name in completeness.names() if name not in retired]
+    renames = ledger.change_reader().renames()
+    datasets = [_dataset(each, heads, newest.get(each.dataset_id), renames) for each in healths]
     projected = ledger.projected()
     pending = _pending(app, heads, projected)
     attention = [run for run in failures(completeness, ledger) if run.dataset_id not in retired]
@@ -46,6 +49,7 @@ def read_status(app: Any, schedules: Any = None) -> tuple[dict[str, Any], dict[s
         "at": instant(now_ms),
         "datasets": datasets,
         "to_withdraw": to_withdraw(settings, ledger),
+        "still_shown": still_shown(settings, ledger),
         "needs_attention": [_needing(run, ledger, now_ms, settings) for run in attention[:ATTENTION_MAX]],
         "needs_attention_more": max(len(attention) - ATTENTION_MAX, 0),
         "running": [_running(run, alive, now_ms) for run in running],
@@ -67,7 +71,10 @@ def read_status(app: Any, schedules: Any = None) -> tuple[dict[str, Any], dict[s
         for name, run in newest.items()
     }
     halts = {each.what: each for each in halted(settings, ledger, now_ms)} if document["held"] else {}
-    return {"headline": _headline(settings, switches, halts, document, healths, now_ms), **document}, words
+    headline = _headline(settings, switches, halts, document, healths, now_ms)
+    if headline["state"] in ("empty", "clear"):
+        headline = _quiet(headline, healths, len(settings.datasets) - len(living))
+    return {"headline": headline, **document}, words
 
 
 def _promise(ledger: Any, run: Any) -> Any:
@@ -97,10 +104,10 @@ def _incidents(ledger: Any) -> list[dict[str, Any]]:
     found = ledger.incidents(state="open", limit=ATTENTION_MAX)
     if not found:
         return []
-    from kfm.reports.incidents import incident_document
+    from kfm.reports.incidents import present_document
 
     silences = ledger.silences()
-    return [incident_document(incident, silences) for incident in found]
+    return [present_document(ledger, incident, silences) for incident in found]
 
 
 def _stale(ledger: Any, settings: Any) -> list[dict[str, Any]]:
@@ -158,46 +165,86 @@ def _headline(
     healths: list[Any],
     now_ms: int,
 ) -> dict[str, Any]:
-    """State, one sentence, who can change it and the command. The hardest blocker first.
+    """State, one sentence, who can change it and the command.
 
-    Of a dataset that is halted the halt, not the pause that it has set: lifting that alone starts nothing.
-    Before all of them what readers can still see and may not.
+    First what readers can still see and may not; then stops, and what a review holds; then
+    what fails, what is late, and last what is paused on purpose. A pause of a dataset comes before a failure
+    of its own alone. Of a dataset that is halted the halt, not the pause that it has set: lifting that alone
+    starts nothing.
     """
     for one in document["to_withdraw"]:
         sentence = f"readers still see dataset {one['dataset_id']}, though {one['why']}"
         return _line("failing", sentence, OPERATOR, one["command"])
-    for each in chain(switched(switches), halts.values(), frozen(settings, now_ms)):
-        if each.kind != "replays":
-            hardest = halts.get(each.what, each)
-            who = hardest.who if hardest.kind == "halt" else OPERATOR
-            return _line("blocked", hardest.sentence, who, hardest.command)
-    for breaker in document["breakers"]:
-        if breaker["state"] != "closed":
-            from kfm.reports.breakers import breaker_headline
-
-            sentence, command = breaker_headline(breaker)
-            return _line("blocked", sentence, OPERATOR, command)
-    for last in document["needs_attention"]:
-        if last["next_attempt"] is None:
-            return _line("failing", f"failing: {_ended(last)}", OPERATOR, last["command"])
-    if document["incidents"]:
-        from kfm.reports.incidents import incident_headline
-
-        return _line(*incident_headline(document["incidents"]))
-    if (failing := worst(healths, ("failing",))) is not None:
-        return _unwell(failing)
-    for shown in document["not_taken"]:
-        return _line("failing", shown["sentence"], OPERATOR, shown["command"])
-    for last in document["needs_attention"]:
-        return _line("waiting", f"waiting for a retry: {_ended(last)}", OPERATOR, last["command"])
-    if (behind := _behind(document, healths)) is not None:
-        return behind
+    for one in document["still_shown"]:
+        return _line("failing", one["sentence"], OPERATOR, one["command"])
+    thrown = [each for each in switched(switches) if each.kind != "replays"]
+    for each in chain((each for each in thrown if not each.is_on_purpose), halts.values()):
+        return _blocked(each)
+    on_purpose = [*thrown, *frozen(settings, now_ms)]
+    held = {
+        dataset.id
+        for dataset in settings.datasets
+        if any(each.holds(dataset.id, dataset.domain) for each in on_purpose)
+    }
+    others = [each for each in healths if each.dataset_id not in held]
+    if (wrong := _wrong(document, others, held)) is not None:
+        return wrong
+    for each in on_purpose:
+        return _blocked(each)
+    if (unwell := worst(healths, ("paused",))) is not None:
+        return _unwell(unwell)
     announced = settings.ingest.queues and not settings.sources  # nothing that `kfm run` could do
     if announced and document["units"] is None:
         return _line("empty", "nothing was taken in yet", "anyone who may operate", "kfm worker")
     if not announced and not any(dataset["last_run"] for dataset in document["datasets"]):
         return _line("empty", "nothing has run yet", "anyone who may run it", "kfm run")
     return _line("clear", "all clear", None, None)
+
+
+def _quiet(headline: dict[str, Any], healths: list[Any], retired: int) -> dict[str, Any]:
+    """Where nothing is wrong: what readers do not see on purpose, and no work that would be refused."""
+    withdrawn = sum(each.state == "withdrawn" for each in healths)
+    gone = [
+        f"{counted(many, 'dataset')} {'is' if many == 1 else 'are'} {word}"
+        for word, many in (("withdrawn", withdrawn), ("retired", retired))
+        if many
+    ]
+    if headline["state"] == "empty" and len(healths) > withdrawn:
+        return headline
+    return _line("clear", "; ".join(("all clear", *gone)), None, None) if gone else headline
+
+
+def _blocked(blocker: Any) -> dict[str, Any]:
+    who = blocker.who if blocker.kind == "halt" else OPERATOR
+    return _line("blocked", blocker.sentence, who, blocker.command)
+
+
+def _wrong(document: dict[str, Any], healths: list[Any], held: set[str]) -> dict[str, Any] | None:
+    """What is not as it was meant: failing before waiting before behind; without the datasets `held`."""
+    for breaker in document["breakers"]:
+        if breaker["state"] != "closed":
+            from kfm.reports.breakers import breaker_headline
+
+            sentence, command = breaker_headline(breaker)
+            return _line("blocked", sentence, OPERATOR, command)
+    needing = [each for each in document["needs_attention"] if each["dataset_id"] not in held]
+    for last in needing:
+        if last["next_attempt"] is None:
+            return _line("failing", f"failing: {_ended(last)}", OPERATOR, last["command"])
+    incidents = [
+        each for each in document["incidents"] if each["about"] != "dataset" or each["name"] not in held
+    ]
+    if incidents:
+        from kfm.reports.incidents import incident_headline
+
+        return _line(*incident_headline(incidents))
+    if (failing := worst(healths, ("failing",))) is not None:
+        return _unwell(failing)
+    for shown in document["not_taken"]:
+        return _line("failing", shown["sentence"], OPERATOR, shown["command"])
+    for last in needing:
+        return _line("waiting", f"waiting for a retry: {_ended(last)}", OPERATOR, last["command"])
+    return _behind(document, healths)
 
 
 def _behind(document: dict[str, Any], healths: list[Any]) -> dict[str, Any] | None:
@@ -209,10 +256,14 @@ def _behind(document: dict[str, Any], healths: list[Any]) -> dict[str, Any] | No
         )
         return _line("behind", sentence, OPERATOR, "kfm project")
     for stale in document["stale"]:
+        for gone in stale["gone"]:  # nothing makes it anew, and nothing takes it down by itself
+            more = f"; {stale['inputs_gone'] - 1} more" if stale["inputs_gone"] > 1 else ""
+            return _line("behind", f"behind: {gone['sentence']}{more}", OPERATOR, gone["command"])
+    for stale in document["stale"]:
         windows = f"{stale['windows']} window{'s' if stale['windows'] > 1 else ''}"
         sentence = f"behind: inputs of {windows} of dataset {stale['dataset_id']} have changed"
         return _line("behind", sentence, OPERATOR, "kfm schedule run-due")
-    if (unwell := worst(healths, ("late", "incomplete", "paused"))) is not None:
+    if (unwell := worst(healths, ("late", "incomplete"))) is not None:
         return _unwell(unwell)
     return None
 
@@ -237,10 +288,11 @@ def _line(state: str, sentence: str, who: str | None, command: str | None) -> di
 # --- the rest ------------------------------------------------------------------------
 
 
-def _dataset(health: Any, heads: dict[str, Any], run: Any) -> dict[str, Any]:
+def _dataset(health: Any, heads: dict[str, Any], run: Any, renames: Sequence[Rename]) -> dict[str, Any]:
     head = heads.get(health.dataset_id)
     return {
         "dataset_id": health.dataset_id,
+        "name": present_name(health.dataset_id, of_dataset(health.dataset_id, renames)),
         "health": health_document(health),
         "version": head.sequence if head else None,
         "version_id": head.version_id if head else None,
@@ -316,7 +368,7 @@ def switch_document(switch: Any) -> dict[str, Any]:
 
 def _pending(app: Any, heads: dict[str, Any], known: dict[tuple[str, str], int]) -> list[dict[str, Any]]:
     """Targets that do not show the promoted head, as far as is known, or as can be seen in a folder."""
-    pending = []
+    pending, renames = [], app.ledger.change_reader().renames()
     for dataset_id, head in sorted(heads.items()):
         dataset = app.settings.declared(dataset_id)
         for target in app.settings.publish:
@@ -324,7 +376,13 @@ def _pending(app: Any, heads: dict[str, Any], known: dict[tuple[str, str], int])
                 continue
             name = target_name(target)
             shown = known.get((dataset_id, name))
-            if shown is not None and target.kind == "local" and _is_emptied(app, target, dataset_id):
+            if (
+                shown is not None
+                and target.kind == "local"
+                and _is_emptied(
+                    app, target, dataset_id, present_name(dataset_id, of_dataset(dataset_id, renames))
+                )
+            ):
                 shown = None
             if target.kind != "noop" and (shown or 0) < head.sequence:
                 facts = {"dataset_id": dataset_id, "target": name, "promoted": head.sequence, "shown": shown}
@@ -371,9 +429,9 @@ NOT_TAKEN = {
 }
 
 
-def _is_emptied(app: Any, target: Any, dataset_id: str) -> bool:
+def _is_emptied(app: Any, target: Any, dataset_id: str, name: str) -> bool:
     """Is what it showed gone? A dataset that is not configured any more is not looked for."""
     if not any(dataset.id == dataset_id for dataset in app.settings.datasets):
         return False
     folder = app.loaded.resolve(target.path or ".")
-    return not app.files.exists(f"{folder}/{dataset_id}/current/manifest.json")
+    return not app.files.exists(f"{folder}/{name}/current/manifest.json")

@@ -25,6 +25,7 @@ from kfm.model.approvals import (
 )
 from kfm.model.arrival import not_yet_error
 from kfm.model.breaker import providers_of
+from kfm.model.dataset_names import owner_of
 from kfm.model.errors import (
     BudgetSpent,
     Busy,
@@ -45,6 +46,8 @@ from kfm.model.gates import (
     combine,
     contract_gate,
     freeze_gate,
+    length_gates,
+    name_gates,
     refusal,
     rights_gate,
     switch_gate,
@@ -53,7 +56,7 @@ from kfm.model.gates import (
     withdrawal_gates,
 )
 from kfm.model.input_hash import fingerprint as fingerprint_of
-from kfm.model.next_steps import run_command
+from kfm.model.next_steps import run_command, window_text
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
 from kfm.model.records import (
     GateResult,
@@ -62,7 +65,6 @@ from kfm.model.records import (
     InvocationOutcome,
     Justification,
     Lock,
-    Manifest,
     Promotion,
     Record,
     ReopenReason,
@@ -78,15 +80,17 @@ from kfm.model.retry_budgets import granted, limits_of
 from kfm.model.runs import Admit, Circumstances, retried, started, taken_over
 from kfm.model.settings import DatasetSettings, NotYet, SourceSettings
 from kfm.model.times import rfc3339
+from kfm.model.window_rules import merges_windows, spans_of
 from kfm.model.windows import SNAPSHOT
 from kfm.ports import PolicyEngine
-from kfm.publish.manifest import merge_items, shows
+from kfm.publish.manifest import header, of_source, of_window, same_contents, shows
 from kfm.runs import plan as plans
 from kfm.runs.kernel import Kernel
 from kfm.runs.plan import RunPlan
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
+    from kfm.model.versions import Version
 
 APPROVALS_MAX = 1000  # of one piece of work
 NEWER_MAX = 20  # successful runs for newer windows that are looked at, the newest first
@@ -263,27 +267,29 @@ def unsettled(ledger: LedgerReader, subject: RunSubject, run: Run) -> ReopenReas
         return missing if run.version_id else None
     if subject.source.mode == "replace" and run.version_id and not is_shown(ledger, head, run):
         return ReopenReason(code="not-shown", text="The dataset shows another window.")
-    if _was_removed(ledger, head[1], subject, run):
-        return ReopenReason(code="not-published", text="A rollback or withdrawal has removed it since.")
-    described = merge_items(head[1], subject.dataset, (), "merge")
-    if described != head[1]:
+    changed = _changed_by_person(ledger, head[1], subject, run)
+    if changed is not None:
+        return ReopenReason(code="not-published", text=changed)
+    if header(subject.dataset, head[1].dataset_id) != head[1].header:
         return ReopenReason(
             code="description-changed", text="The dataset's description or rights have changed."
         )
     return None
 
 
-def _was_removed(ledger: LedgerReader, head: Manifest, subject: RunSubject, run: Run) -> bool:
-    """Did a person's change take from the head what this run had published?"""
+def _changed_by_person(ledger: LedgerReader, head: Version, subject: RunSubject, run: Run) -> str | None:
+    """Does a person's change show something else, or nothing, in the place of what this run published?"""
     changed = ledger.change_reader().newest(subject.dataset.id) if run.version_id else None
     if changed is None or subject.source.mode == "replace" or (run.end_time_ms or 0) > changed[1]:
-        return False
-    window, source_id = subject.window, subject.source.id
-    return not any(
-        (item.source_id, item.window_start_ms, item.window_end_ms)
-        == (source_id, window.start_ms, window.end_ms)
-        for item in head.items
+        return None
+    published = ledger.version(run.version_id or "")
+    shown, was = (
+        of_window(each, subject.source.id, subject.window) if each is not None else []
+        for each in (head, published)
     )
+    if was and not shown:
+        return "A rollback or withdrawal has removed it since."
+    return None if same_contents(shown, was) else "Since a rollback the dataset shows something else."
 
 
 def as_configured(kernel: Kernel, subject: RunSubject) -> RunSubject | None:
@@ -316,6 +322,7 @@ def at_admission(
         rights_gate(dataset),
         *_policies(kernel, subject, "run", approval, dry_run, request),
         *_withdrawn(kernel, subject),
+        *name_gates(dataset.id, owner_of(dataset.id, kernel.ledger.change_reader().renames())),
     ]
     decision = combine(results, force_request(subject))
     if approval is None or not approval.request_id:
@@ -377,11 +384,29 @@ def _freezes(kernel: Kernel, subject: RunSubject) -> GateResult:
 def _windows(kernel: Kernel, subject: RunSubject) -> list[GateResult]:
     """Where windows replace each other, an older one never takes the place of a newer one by itself."""
     source, window = subject.source, subject.window
+    if merges_windows(source):
+        recorded = kernel.ledger.change_reader().window_rule(source.id)
+        head = kernel.ledger.head(subject.dataset.id) if recorded and recorded[1] else None
+        return length_gates(source, window, recorded, spans_of(head[1].items(), source) if head else ())
     if source.mode != "replace" or window == SNAPSHOT:
         return []
     newest = newest_shown(kernel.ledger, subject)
     work = run_command(source.id, window.start_ms, window.end_ms)
     return [window_gate(subject.dataset.id, window, newest, work=work)]
+
+
+def window_length(source: SourceSettings) -> tuple[str, str] | None:
+    """What is kept of a source's windows with its versions; None where they do not stand beside each
+    other."""
+    return (source.id, source.window) if merges_windows(source) else None
+
+
+def is_rewindowed(ledger: LedgerReader, source: SourceSettings) -> bool:
+    """Did its windows ever get another length? Then one takes the place of those that lie in it."""
+    if not merges_windows(source):
+        return False
+    recorded = ledger.change_reader().window_rule(source.id)
+    return recorded is not None and recorded[1] is not None
 
 
 def newest_shown(ledger: LedgerReader, subject: RunSubject) -> Window | None:
@@ -394,8 +419,7 @@ def newest_shown(ledger: LedgerReader, subject: RunSubject) -> Window | None:
         return None
     shown = [
         Window(start_ms=one.window_start_ms, end_ms=one.window_end_ms, spec="")
-        for one in head[1].items
-        if one.source_id == source_id
+        for one in of_source(head[1], source_id)
     ]
     if not shown:
         return None
@@ -406,11 +430,11 @@ def newest_shown(ledger: LedgerReader, subject: RunSubject) -> Window | None:
     return newest
 
 
-def is_shown(ledger: LedgerReader, head: tuple[Promotion, Manifest], run: Run) -> bool:
+def is_shown(ledger: LedgerReader, head: tuple[Promotion, Version], run: Run) -> bool:
     """Does the head show what this run published, or found published?"""
     if run.version_id == head[0].version_id:
         return True
-    published = ledger.manifest(run.version_id) if run.version_id else None
+    published = ledger.version(run.version_id) if run.version_id else None
     return published is not None and shows(head[1], published, run.source_id)
 
 
@@ -504,7 +528,7 @@ def _context(
     trigger, window = subject.trigger, subject.window
     named = {
         "source": subject.source.id,
-        "window": f"{rfc3339(window.start_ms)}/{rfc3339(window.end_ms)}",
+        "window": window_text(window.start_ms, window.end_ms),
         **({"held": halted.held_id} if halted is not None else {}),
     }
     reasons = _reasons(trigger.rationale, trigger.ticket, approval)
@@ -606,7 +630,7 @@ def _policies(
     if approval is not None:
         return [*results, seen(approval)]
     if is_required(subject.source, request):
-        window = f"{rfc3339(subject.window.start_ms)}/{rfc3339(subject.window.end_ms)}"
+        window = window_text(subject.window.start_ms, subject.window.end_ms)
         return [*results, missing(subject.source.id, window)]
     return results
 
@@ -694,15 +718,16 @@ class Admission:
             subject = forced(subject, self._store.forces(subject.work_base) + 1)
         epoch = self._store.policy_epoch()
         gates = at_admission(self._kernel, subject, request=self._start.request)
-        decision = self._decided(subject, gates)
+        decision, judged = self._decided(subject, gates)
         if decision.kind == "duplicate":
             assert decision.run is not None
             return self._already_done(subject, decision, gates)
         if decision.kind != "admitted":
             self._refused_or_put_off(subject, decision, gates)
-        return self._commit(subject, decision, gates, epoch)
+        return self._commit(subject, decision, gates, epoch, judged)
 
-    def _decided(self, subject: RunSubject, gates: GateDecision) -> StartDecision:
+    def _decided(self, subject: RunSubject, gates: GateDecision) -> tuple[StartDecision, RetryState | None]:
+        """The decision, and what was decided before about the run's last attempt."""
         store, asked = self._store, asked_for(subject, self._start)
         run = store.latest_run(subject.work_base)
         facts = facts_of_run(self._kernel, subject, run, gates)
@@ -715,7 +740,7 @@ class Admission:
         if decision.kind == "compare" and run is not None:
             facts = compared(self._kernel.ledger, subject, run, facts, self._compared(subject, run))
             decision = may_start(asked, run, facts, store.now_ms())
-        return decision
+        return decision, facts.state
 
     def _circuit(self, subject: RunSubject, asked: Asked, decision: StartDecision) -> CircuitWait | None:
         """Nothing begins while a provider's circuit is open, and after an outage not all at once."""
@@ -731,7 +756,7 @@ class Admission:
         except CircuitOpen as error:
             if not asked.can_wait:
                 same = decision.run is not None and decision.revision == decision.run.revision
-                self._not_admitted(subject, "failed", error, run=decision.run if same else None)
+                self._not_admitted(subject, "failed", error, run=_concerned(decision.run) if same else None)
             until_ms = error.facts.get("not_before_ms")
             return CircuitWait(
                 provider=str(error.facts.get("provider") or wanted[0]),
@@ -744,7 +769,7 @@ class Admission:
         try:
             return self._fingerprint()
         except KfmError as error:
-            self._not_admitted(subject, "failed", error, run=run)
+            self._not_admitted(subject, "failed", error, run=_concerned(run))
 
     def _require_arrival(self, subject: RunSubject, decision: StartDecision) -> None:
         """Data that has not come yet begins no run: what asked for it waits; a call that can't is told."""
@@ -798,7 +823,12 @@ class Admission:
         )
 
     def _commit(
-        self, subject: RunSubject, decision: StartDecision, gates: GateDecision, epoch: int
+        self,
+        subject: RunSubject,
+        decision: StartDecision,
+        gates: GateDecision,
+        epoch: int,
+        judged: RetryState | None,
     ) -> Admitted | None:
         now_ms, start = self._store.now_ms(), self._start
         seen: Run | None = None
@@ -825,6 +855,7 @@ class Admission:
                 policy_epoch=epoch,
                 entries=entries,
                 known=known,
+                judged=judged,
                 grant=self._grant(decision, seen, now_ms),
                 approval=gates.approval or None,
                 claim=self._claim(),
@@ -990,6 +1021,11 @@ class Admission:
         return trigger_entry(subject.trigger, kind, about, self._store.now_ms(), facts)
 
 
+def _concerned(run: Run | None) -> Run | None:
+    """The run that a failure before the next attempt belongs to: not one that has succeeded before."""
+    return None if run is None or run.status == "success" else run
+
+
 def trigger_entry(
     trigger: Trigger, kind: str, about: str, at_ms: int, details: Mapping[str, object]
 ) -> GovernanceEntry:
@@ -1024,6 +1060,8 @@ def held_by(lock: Lock) -> str:
         return f"{lock.scope} was just released."
     if lock.scope == "gc":
         return f"Garbage collection has been running since {rfc3339(lock.acquired_at_ms)}."
+    if lock.scope == "retention":
+        return f"Old rows have been going by retention since {rfc3339(lock.acquired_at_ms)}."
     return (
         f"{lock.scope} is held by run {holder.run_id} (worker {holder.worker_id}) "
         f"since {rfc3339(lock.acquired_at_ms)}; its lease ends {rfc3339(lock.lease_until_ms)}."

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from kfm.lineage.change_provenance import prov_of_change
 from kfm.lineage.collectors import MaskKey
 from kfm.lineage.provenance import prov_bytes, prov_of, prov_of_call
 from kfm.model.canonical import INT_MAX, canonical_bytes
@@ -228,17 +229,18 @@ def idempotency_document(
 
 
 def provenance(app: LineageContext, wanted: str, *, internal: bool = False) -> bytes:
-    """The PROV-O document of a run, or of an invocation that never became one."""
+    """The PROV-O document of a run, of an invocation that never became one, or of a change of a dataset."""
     run = app.ledger.run(wanted)
     call = None if run else app.ledger.invocation(wanted)
-    about = run or call
+    change = None if run or call else app.ledger.change_reader().change(wanted)
+    about = run or call or change
     if about is None:
-        raise UsageError(f"There is no run and no call `{wanted}`.", remedy="`kfm runs` lists runs.")
+        raise UsageError(f"There is no run, call or change `{wanted}`.", remedy="`kfm runs` lists runs.")
     rights, hidden = _rights_of(app, about.dataset_id)
     key = MaskKey()
     key.value = app.ledger.mark(MASK_KEY)
     hide = key.mask if hidden and not internal else None
-    make = prov_of if run else prov_of_call
+    make: Callable[..., dict[str, Any]] = prov_of if run else prov_of_call if call else prov_of_change
     document = make(app.ledger, wanted, mask=hide, environment=app.settings.environment, rights=rights)
     if run is not None:
         add_pass(app, document, run.run_id, hide or str)
@@ -249,7 +251,7 @@ def _rights_of(app: LineageContext, dataset_id: str) -> tuple[Rights | None, boo
     """Rights now, and whether the name is masked: what was published under restriction stays under it."""
     configured = app.settings.declared(dataset_id)
     head = app.ledger.head(dataset_id)
-    published = DatasetSettings(id=dataset_id, rights=head[1].rights) if head else None
+    published = DatasetSettings(id=dataset_id, rights=head[1].header.rights) if head else None
     known = [one for one in (configured, published) if one is not None]
     return (known[0].rights if known else None), not known or any(map(is_masked, known))
 

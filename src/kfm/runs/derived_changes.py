@@ -19,8 +19,9 @@ from kfm.model.windows import window_of
 if TYPE_CHECKING:
     from kfm.app import App
     from kfm.db.ledger_reader import LedgerReader
-    from kfm.model.records import Manifest, Window
+    from kfm.model.records import Window
     from kfm.model.settings import SourceSettings
+    from kfm.model.versions import Version
 
 ROUNDS_MAX = 10  # windows that are made while one source is looked at
 logger = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ def _note(app: App, source: SourceSettings) -> int:
             return 0
         heads = {name: app.ledger.head(name) for name in source.datasets}
         sequences = {name: head[0].sequence if head else 0 for name, head in heads.items()}
-        manifests: dict[str, Manifest | None] = {
+        versions: dict[str, Version | None] = {
             name: head[1] if head else None for name, head in heads.items()
         }
         known = [one.span for one in noted.windows(source.id)]
@@ -47,7 +48,7 @@ def _note(app: App, source: SourceSettings) -> int:
             source.id,
             before=before,
             seen=_seen(source, sequences),
-            wanted=wanted_windows(source, manifests, known),
+            wanted=wanted_windows(source, versions, known),
             moved=_moved(before, sequences),
         )
         if answer != "again":

@@ -30,6 +30,8 @@ from kfm.runs.admission import (
     Start,
     as_configured,
     at_promotion,
+    is_rewindowed,
+    window_length,
 )
 from kfm.runs.artifacts import RunLog
 from kfm.runs.kernel import Kernel, RunReport
@@ -318,11 +320,13 @@ class RunExecutor:
                 raise Denied(decision, prepared.report)
             gates = (*entered.invocation.gates, *decision.results)
             self._require_plan(entered, described, prepared, head, gates)
-            manifest, version = preparation.merged(prepared, head, described)
-            if manifest is not None:
-                preparation.require_objects(manifest, kernel.objects)
+            version, version_id = preparation.merged(
+                prepared, head, described, rewindowed=is_rewindowed(kernel.ledger, subject.source)
+            )
+            if version is not None:
+                preparation.require_objects(version, head, kernel.objects)
             nodes.decided(gates)
-            nodes.learn(outputs=prepared.staged.assets, version_id=version or None)
+            nodes.learn(outputs=prepared.staged.assets, version_id=version_id or None)
             answer = kernel.store.promote(
                 Promote(
                     run_id=run.run_id,
@@ -332,24 +336,27 @@ class RunExecutor:
                     policy_epoch=epoch,
                     base_sequence=head[0].sequence if head else 0,
                     fingerprint=prepared.fingerprint,
-                    version_id=version,
-                    manifest=manifest,
+                    version_id=version_id,
+                    version=version,
                     invocation_id=entered.invocation.invocation_id,
                     reason=NOTHING.get(prepared.found, entered.reason),
                     reason_code=entered.invocation.reason_code,
                     gates=gates,
-                    entries=(self._promoted(entered, version),) if manifest is not None else (),
+                    entries=(self._promoted(entered, version_id),) if version is not None else (),
                     states=tuple((state.state_key, state.value) for state in prepared.staged.states),
                     events=tuple((event.event_type, event.payload) for event in prepared.staged.events),
                     branch=prepared.branch,
                     request_id=entered.request_id,
                     inputs=_inputs_of(prepared),
                     found=prepared.found,
+                    window_length=window_length(subject.source) if version is not None else None,
                     **nodes.ending("complete"),
                 )
             )
             if answer.answer == "cancelled":
                 raise Cancelled(kernel.store.cancelled(run.run_id) or "Its request was cancelled.")
+            if answer.answer == "rewindowed":
+                raise Busy(f"The windows of {subject.source.id} got another length meanwhile.")
             if answer.answer == "withdrawn":
                 raise DataWithdrawn(f"{subject.dataset.id}: what this run would publish was withdrawn.")
             if answer.answer == "lost":
@@ -366,8 +373,8 @@ class RunExecutor:
                     invocation_id=entered.invocation.invocation_id,
                     run=kernel.store.run(run.run_id),
                     gates=gates,
-                    changes=tuple(diff(head[1] if head else None, manifest)) if manifest else (),
-                    version_id=version or None,
+                    changes=tuple(diff(head[1] if head else None, version)) if version is not None else (),
+                    version_id=version_id or None,
                     sequence=answer.sequence or None,
                 )
         raise Busy("Policies or the head kept changing while this run was being promoted.")

@@ -1,45 +1,76 @@
-"""Garbage collection: bytes that no kept version needs, planned by reading, removed while nothing runs."""
+"""Garbage collection: bytes that no kept version needs, listed while work goes on, removed while nothing
+runs.
+
+Removing goes in slices under the collector's lock, each short, so that runs that wait get in between. What
+was listed is compared with the ledger again in each, and its age with the store.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from msgspec.structs import replace
 
 from kfm.db.leases import COLLECTOR
 from kfm.model.dataset_changes import purged
-from kfm.model.errors import LimitExceeded, LockHeld, LostLease, StoreCorrupt
-from kfm.model.records import Justification, Lock, Manifest, Promotion, Record, Run, governance_entry
+from kfm.model.dataset_names import earlier_names, present_name
+from kfm.model.errors import (
+    CircuitOpen,
+    LimitExceeded,
+    LockHeld,
+    LostLease,
+    StoreCorrupt,
+    TargetUnavailable,
+)
+from kfm.model.records import (
+    Justification,
+    Lock,
+    ObjectStat,
+    Promotion,
+    Record,
+    Run,
+    StoredObject,
+    governance_entry,
+)
 from kfm.periodic import HeldLease
-from kfm.publish.manifest import blobs
 from kfm.runs.admission import held_by
 from kfm.runs.kernel import Kernel
 
 if TYPE_CHECKING:
     from kfm.db.dataset_changes import DatasetChangeReader
-    from kfm.objects.local import LocalObjects
+    from kfm.model.versions import Version
+    from kfm.ports import CollectableObjects, CollectorLease
 
 LEASE_MS = 10 * 60 * 1000
 RENEW_MS = 5_000
 GRACE_MS = 60 * 60 * 1000
 COMMITS_GRACE_MS = 7 * 24 * 60 * 60 * 1000  # so long a deleted branch can be made again from its commit
+OBJECTS_MAX = 200_000  # of one collection: the rest goes with the next
+SLICE_MS = 30_000  # so long runs wait at most, but for the last removal of a slice
+PAUSE_MS = 2_000  # between two slices: what waits begins
+WAITS_MAX = 60  # pauses until a run that began in between is not waited for any more
 
 
-def plan(kernel: Kernel, objects: LocalObjects, grace_ms: int | None = None) -> Collection:
+def plan(kernel: Kernel, objects: CollectableObjects, grace_ms: int | None = None) -> Collection:
     """What would go. Reads only."""
-    branches, before_ms = kernel.ledger.branch_reader(), _commits_before(kernel, grace_ms)
-    unreached = branches.garbage(before_ms)
+    unreached = kernel.ledger.branch_reader().garbage(_commits_before(kernel, grace_ms))
     collection = plan_collection(
         kernel.ledger,
         objects,
         kernel.clock.now_ms(),
         kernel.settings.limits.versions_kept,
         GRACE_MS if grace_ms is None else grace_ms,
-        pins=branches.objects_kept(before_ms),  # read after the objects were listed
+        pins=lambda: _pins(kernel, grace_ms),
         projections=kernel.projections,
     )
     return replace(collection, commits=unreached.commits, trees=unreached.trees)
+
+
+def _pins(kernel: Kernel, grace_ms: int | None) -> Iterable[str]:
+    """The objects of branches, without those that no branch or tag reaches."""
+    return kernel.ledger.branch_reader().objects_kept(_commits_before(kernel, grace_ms))
 
 
 def _commits_before(kernel: Kernel, grace_ms: int | None) -> int:
@@ -48,51 +79,132 @@ def _commits_before(kernel: Kernel, grace_ms: int | None) -> int:
 
 def carry_out(
     kernel: Kernel,
-    objects: LocalObjects,
+    objects: CollectableObjects,
     *,
     actor: str,
     rationale: str,
     grace_ms: int | None = None,
+    collection: Collection | None = None,
 ) -> tuple[Collection, Collected]:
-    """Remove what no kept version needs. New runs wait meanwhile; a run in progress makes us wait."""
+    """Remove what was listed, or is listed now, unless it is needed by then.
+
+    New runs wait meanwhile, for a slice at most. A run that is in progress is an error at first; one that
+    began between two slices is waited for."""
+    listed = plan(kernel, objects, grace_ms) if collection is None else collection
+    by = Justification(actor=actor, rationale=rationale)
+    kernel.progress.phase("collect", len(listed.objects))
+    left, removed = listed.objects, Collected()
+    for number in range(len(left) + 1):
+        with _exclusively(kernel, by, waits=WAITS_MAX if number else 0) as held:
+            if number == 0:
+                _collect_first(kernel, objects, listed, held, grace_ms)
+            left = _collect_slice(kernel, objects, replace(listed, objects=left), held, grace_ms)
+        removed = removed.plus(held.removed)
+        if not left:
+            break
+        kernel.clock.sleep_ms(PAUSE_MS)
+    kernel.progress.done()
+    return listed, removed
+
+
+def _collect_first(
+    kernel: Kernel, objects: CollectableObjects, listed: Collection, held: _Held, grace_ms: int | None
+) -> None:
+    """Everything but objects. First the commits: whatever is left of them keeps its objects."""
+    swept = kernel.store.branch_store().sweep(_commits_before(kernel, grace_ms))
+    held.add(Collected(commits=swept.commits, trees=swept.trees))
+    held.check()
+    held.add(Collected(leftovers=objects.tidy(listed.before_ms)))
+    if kernel.projections:  # looked at again: runs may have published since they were listed
+        kept = _needed(kernel.ledger, max(1, kernel.settings.limits.versions_kept))[1]
+        versions, shared, _ = _at_targets(kernel.projections, kept, listed.before_ms)
+        at_targets = replace(listed, versions=versions, shared=shared, kept=kept)
+        held.add(collect_at_targets(at_targets, kernel.projections, held.check))
+    unneeded = kernel.store.version_upkeep().sweep(held.fence, held.check)
+    held.facts |= {"version_pages": unneeded.pages, "version_items": unneeded.items} if any(unneeded) else {}
+
+
+def _collect_slice(
+    kernel: Kernel, objects: CollectableObjects, listed: Collection, held: _Held, grace_ms: int | None
+) -> tuple[StoredObject, ...]:
+    """Remove objects for a while; those that are left."""
+    if not listed.objects:
+        return ()
+    needed = needed_objects(kernel.ledger, kernel.settings.limits.versions_kept)
+    needed |= set(_pins(kernel, grace_ms))
+    garbage = tuple(one for one in listed.objects if one.sha256 not in needed)
+    held.add(Collected(spared=len(listed.objects) - len(garbage)))
+    over_ms, done = kernel.clock.monotonic_ms() + SLICE_MS, 0
+    for some in collect_objects(replace(listed, objects=garbage), objects, held):
+        held.add(some)
+        done += some.objects + some.spared
+        kernel.progress.advance(some.objects + some.spared)
+        if kernel.clock.monotonic_ms() >= over_ms:
+            break
+    return garbage[done:]
+
+
+class _Held:
+    """The collector's lock while a slice goes on: implements `ports.CollectorLease`, and counts."""
+
+    def __init__(self, kernel: Kernel, fence: int) -> None:
+        self.fence = fence
+        self.removed = Collected()
+        self.facts: dict[str, Any] = {}
+        self._store = kernel.store
+        self._lease = HeldLease(
+            COLLECTOR,
+            fence,
+            "",
+            clock=kernel.clock,
+            lease_ms=LEASE_MS,
+            renew_ms=RENEW_MS,
+            policy_epoch=kernel.store.policy_epoch(),
+            gate=lambda _ledger: None,
+            store=kernel.store,
+        )
+
+    def check(self) -> None:
+        self._lease.check()
+
+    def confirm(self) -> None:
+        if self._store.renew(COLLECTOR, self.fence, LEASE_MS) is None:
+            raise LostLease(f"{COLLECTOR} has passed to another process.")
+
+    def add(self, removed: Collected) -> None:
+        self.removed = self.removed.plus(removed)
+
+
+@contextmanager
+def _exclusively(kernel: Kernel, by: Justification, *, waits: int) -> Iterator[_Held]:
+    """The collector's lock; what was removed under it is entered in the audit log."""
     store = kernel.store
     kernel.liveness.claim(kernel.worker_id)
     fence = store.begin_collection(kernel.worker_id, LEASE_MS, kernel.liveness.is_dead)
+    for _ in range(waits):
+        if not isinstance(fence, Lock):
+            break
+        kernel.clock.sleep_ms(PAUSE_MS)
+        fence = store.begin_collection(kernel.worker_id, LEASE_MS, kernel.liveness.is_dead)
     if isinstance(fence, Lock):
         raise LockHeld(held_by(fence))
-    lease = HeldLease(
-        COLLECTOR,
-        fence,
-        "",
-        clock=kernel.clock,
-        lease_ms=LEASE_MS,
-        renew_ms=RENEW_MS,
-        policy_epoch=store.policy_epoch(),
-        gate=lambda _ledger: None,
-        store=store,
-    )
-    removed = None
+    held = _Held(kernel, fence)
+    is_whole = False
     try:
-        # First the commits: whatever is left of them keeps its objects.
-        swept = store.branch_store().sweep(_commits_before(kernel, grace_ms))
-        collection = plan(kernel, objects, grace_ms)
-        kernel.progress.phase("collect", len(collection.objects))
-        removed = collect(
-            collection, objects, kernel.projections, lambda _done: kernel.progress.advance(1), lease.check
-        )
-        kernel.progress.done()
-        removed = replace(removed, commits=swept.commits, trees=swept.trees)
-        return collection, removed
+        yield held
+        is_whole = True
     except LostLease as lost:
         raise LostLease(
             "It took so long that runs could begin meanwhile, so nothing more was removed.",
             remedy="Run `kfm gc` again.",
         ) from lost
     finally:
-        details = {"objects": removed.objects, "bytes": removed.size} if removed else {"interrupted": True}
-        if removed and removed.commits + removed.trees:
+        removed = held.removed
+        details = {"objects": removed.objects, "bytes": removed.size} | held.facts
+        if removed.commits + removed.trees:
             details |= {"commits": removed.commits, "trees": removed.trees}
-        by = Justification(actor=actor, rationale=rationale)
+        if not is_whole:
+            details["interrupted"] = True
         entry = governance_entry("gc", kernel.settings.environment, store.now_ms(), by, **details)
         store.end_collection(fence, entry)
 
@@ -107,7 +219,7 @@ class History(Protocol):
 
     def heads(self) -> list[Promotion]: ...
     def promotions(self, dataset_id: str, limit: int = 50) -> list[Promotion]: ...
-    def manifest(self, version_id: str) -> Manifest | None: ...
+    def version(self, version_id: str) -> Version | None: ...
     def runs(self, *, status: str | None = None, limit: int = 50) -> list[Run]: ...
     def change_reader(self) -> DatasetChangeReader: ...
 
@@ -119,15 +231,22 @@ class VersionedTarget(Protocol):
     name: str
 
     def versions(self, dataset_id: str) -> list[tuple[str, int]]: ...
-    def discard(self, dataset_id: str, names: Iterable[str]) -> list[str]: ...
+    def discard(
+        self, dataset_id: str, names: Iterable[str], check: Callable[[], None] = lambda: None
+    ) -> list[str]: ...
 
 
-class Garbage(Record, frozen=True):
-    """One object that no version refers to."""
+@runtime_checkable
+class SharingTarget(VersionedTarget, Protocol):
+    """One whose versions share objects, which are removed apart from their documents."""
 
-    sha256: str
-    size: int
-    modified_ms: int
+    def unneeded(self, dataset_id: str, kept: KeptVersions, before_ms: int) -> Iterator[ObjectStat]:
+        """The objects that no kept version needs and that were put before then."""
+
+    def sweep(
+        self, dataset_id: str, kept: KeptVersions, before_ms: int, check: Callable[[], None] = lambda: None
+    ) -> Iterator[ObjectStat]:
+        """Remove them; tells of each."""
 
 
 class Leftover(Record, frozen=True):
@@ -145,88 +264,148 @@ class OldVersion(Record, frozen=True):
     name: str
 
 
+class OldObjects(Record, frozen=True):
+    """What versions of a dataset shared at a target, and no kept one needs."""
+
+    target: str
+    dataset_id: str
+    count: int
+    size: int
+
+
+class Unreached(Record, frozen=True):
+    """A target that could not be looked at: what is there stays."""
+
+    target: str
+    reason: str
+
+
+class KeptVersions(Record, frozen=True):
+    """What is kept of a dataset."""
+
+    sequences: frozenset[int]
+    blobs: frozenset[str]
+    is_earlier_name: bool = False  # under which no version is published any more
+
+
 class Collection(Record, frozen=True):
     """What can go. `before_ms`: nothing that was touched since then is removed."""
 
     before_ms: int
-    objects: tuple[Garbage, ...]
+    objects: tuple[StoredObject, ...]
     leftovers: tuple[Leftover, ...]
     versions: tuple[OldVersion, ...]
     objects_kept: int
     commits: int = 0  # of branches, that no ref reaches
     trees: int = 0
+    shared: tuple[OldObjects, ...] = ()
+    unreached: tuple[Unreached, ...] = ()
+    kept: dict[str, KeptVersions] = {}  # by name of a dataset
+    has_more: bool = False  # objects that no collection of this size takes at once
+    stored: int = 0  # bytes of all objects
 
     @property
     def size(self) -> int:
-        return sum(one.size for one in self.objects) + sum(one.size for one in self.leftovers)
+        parts = (self.objects, self.leftovers, self.shared)
+        return sum(one.size for part in parts for one in part)
 
 
 class Collected(Record, frozen=True):
     """What was removed."""
 
-    objects: int
-    leftovers: int
-    versions: int
-    size: int
-    spared: int  # objects that were staged again meanwhile
+    objects: int = 0
+    leftovers: int = 0
+    versions: int = 0
+    size: int = 0
+    spared: int = 0  # objects that were staged again, or needed again, meanwhile
     commits: int = 0
     trees: int = 0
+    shared: int = 0  # objects at targets
+
+    def plus(self, other: Collected) -> Collected:
+        names = self.__struct_fields__
+        return Collected(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
 def plan_collection(
     ledger: History,
-    objects: LocalObjects,
+    objects: CollectableObjects,
     now_ms: int,
     keep: int,
     grace_ms: int,
-    pins: Iterable[str] = (),
+    pins: Callable[[], Iterable[str]] = tuple,
     projections: Sequence[object] = (),
 ) -> Collection:
     """Decide what can go. Reads only."""
     before_ms = _cutoff(ledger, now_ms, grace_ms)
-    old = [garbage for sha256 in objects.all() if (garbage := _old(objects, sha256, before_ms))]
-    # The ledger after the listing: what was promoted in between is seen to be needed.
+    known = needed_objects(ledger, keep) | set(pins())
+    old: list[StoredObject] = []
+    stored, has_more = 0, False
+    for one in objects.stored():
+        stored += one.size
+        if one.modified_ms < before_ms and one.sha256 not in known:
+            has_more = len(old) == OBJECTS_MAX
+            if not has_more:
+                old.append(one)
+    # The ledger after the listing, too: what was promoted in between is seen to be needed.
     needed, kept = _needed(ledger, max(1, keep))
-    needed |= set(pins)
+    needed |= set(pins())
+    versions, shared, unreached = _at_targets(projections, kept, before_ms)
     return Collection(
         before_ms=before_ms,
         objects=tuple(sorted((one for one in old if one.sha256 not in needed), key=lambda one: one.sha256)),
         leftovers=tuple(Leftover(name=name, size=size) for name, size in objects.leftovers(before_ms)),
-        versions=tuple(_old_versions(projections, kept)),
-        objects_kept=len(needed),
-    )
-
-
-def collect(
-    collection: Collection,
-    objects: LocalObjects,
-    projections: Sequence[object] = (),
-    progress: Callable[[int], None] = lambda _done: None,
-    check: Callable[[], None] = lambda: None,
-) -> Collected:
-    """Remove what the plan names, unless it was touched since. `check` raises once we may not any more."""
-    removed = []
-    for done, one in enumerate(collection.objects, 1):
-        check()
-        if objects.delete_if_older(one.sha256, collection.before_ms):
-            removed.append(one)
-        progress(done)
-    check()
-    leftovers = objects.tidy(collection.before_ms)
-    versions = 0
-    for target in _targets(projections):
-        mine = [one for one in collection.versions if one.target == target.name]
-        for dataset_id in sorted({one.dataset_id for one in mine}):
-            check()
-            names = [one.name for one in mine if one.dataset_id == dataset_id]
-            versions += len(target.discard(dataset_id, names))
-    return Collected(
-        objects=len(removed),
-        leftovers=leftovers,
         versions=versions,
-        size=sum(one.size for one in removed),
-        spared=len(collection.objects) - len(removed),
+        objects_kept=len(needed),
+        shared=shared,
+        unreached=unreached,
+        kept=kept,
+        has_more=has_more,
+        stored=stored,
     )
+
+
+def collect_objects(
+    collection: Collection, objects: CollectableObjects, lease: CollectorLease
+) -> Iterator[Collected]:
+    """Remove the objects that the plan names, some at once, unless they were staged again since."""
+    sizes = {one.sha256: one.size for one in collection.objects}
+    for some in objects.delete_old(list(sizes), collection.before_ms, lease):
+        gone = [sizes[name] for name, went in some.items() if went]
+        yield Collected(objects=len(gone), size=sum(gone), spared=len(some) - len(gone))
+
+
+def collect_at_targets(
+    collection: Collection, projections: Sequence[object], check: Callable[[], None]
+) -> Collected:
+    """Documents first: what a reader still finds is whole. A target that is away keeps what it has."""
+    versions, swept = 0, []
+    for target in _targets(projections):
+        old = [one for one in collection.versions if one.target == target.name]
+        shared = {one.dataset_id for one in collection.shared if one.target == target.name}
+        for dataset_id in sorted({one.dataset_id for one in old} | shared):
+            check()
+            names = [one.name for one in old if one.dataset_id == dataset_id]
+            with suppress(TargetUnavailable, CircuitOpen):
+                versions += len(target.discard(dataset_id, names, check))
+                if dataset_id in shared and isinstance(target, SharingTarget):
+                    kept = collection.kept[dataset_id]
+                    removed = target.sweep(dataset_id, kept, collection.before_ms, check)
+                    swept.append(_summed(target.name, dataset_id, removed, (TargetUnavailable, CircuitOpen)))
+    return Collected(
+        versions=versions, shared=sum(one.count for one in swept), size=sum(one.size for one in swept)
+    )
+
+
+def _summed(
+    target: str, dataset_id: str, objects: Iterable[ObjectStat], ends: tuple[type[Exception], ...] = ()
+) -> OldObjects:
+    """Counted one by one, as a listing brings them, until one of these errors ends it."""
+    count = size = 0
+    with suppress(*ends):
+        for one in objects:
+            count, size = count + 1, size + one.size
+    return OldObjects(target=target, dataset_id=dataset_id, count=count, size=size)
 
 
 def _cutoff(ledger: History, now_ms: int, grace_ms: int) -> int:
@@ -238,48 +417,59 @@ def _cutoff(ledger: History, now_ms: int, grace_ms: int) -> int:
     return min(now_ms - grace_ms, oldest_ms) - CLOCK_MARGIN_MS
 
 
-def _old(objects: LocalObjects, sha256: str, before_ms: int) -> Garbage | None:
-    modified_ms = objects.modified_ms(sha256)
-    if modified_ms is None or modified_ms >= before_ms:
-        return None
-    return Garbage(sha256=sha256, size=objects.size(sha256), modified_ms=modified_ms)
-
-
 def needed_objects(ledger: History, keep: int) -> frozenset[str]:
     """The objects that kept versions need."""
     return frozenset(_needed(ledger, max(1, keep))[0])
 
 
-def _needed(ledger: History, keep: int) -> tuple[set[str], dict[str, set[int]]]:
-    """The objects and, for each dataset, the sequences of the promotions that are kept: not those that were
-    purged."""
+def _needed(ledger: History, keep: int) -> tuple[set[str], dict[str, KeptVersions]]:
+    """The objects and, for each name of a dataset, what is kept of it: not what was purged."""
     needed: set[str] = set()
-    kept: dict[str, set[int]] = {}
+    kept: dict[str, KeptVersions] = {}
     for head in ledger.heads():
         withdrawals = ledger.change_reader().withdrawals(head.dataset_id)
-        sequences = set()
+        removing = [one for one in withdrawals if one.purge]
+        sequences, mine, seen = set(), set[str](), set[str]()
         for promotion in ledger.promotions(head.dataset_id, limit=min(keep, PROMOTIONS_MAX)):
-            manifest = ledger.manifest(promotion.version_id)
-            if manifest is None:  # never delete on half the knowledge
+            version = ledger.version(promotion.version_id)
+            if version is None:  # never delete on half the knowledge
                 raise StoreCorrupt(f"The manifest of {promotion.version_id} is not in the database.")
-            if purged(promotion.sequence, manifest, withdrawals):
+            if removing and purged(promotion.sequence, version, removing):
                 continue
-            needed |= blobs(manifest)
+            mine.update(asset.sha256 for item in version.unseen(seen) for asset in item.assets)
             sequences.add(promotion.sequence)
-        kept[head.dataset_id] = sequences
+        needed |= mine
+        renames = ledger.change_reader().renames(head.dataset_id)
+        mine_kept = KeptVersions(sequences=frozenset(sequences), blobs=frozenset(mine))
+        kept |= dict.fromkeys(
+            earlier_names(head.dataset_id, renames), replace(mine_kept, is_earlier_name=True)
+        )
+        kept[present_name(head.dataset_id, renames)] = mine_kept
     return needed, kept
 
 
-def _old_versions(projections: Sequence[object], kept: dict[str, set[int]]) -> list[OldVersion]:
-    found = []
+def _at_targets(
+    projections: Sequence[object], kept: dict[str, KeptVersions], before_ms: int
+) -> tuple[tuple[OldVersion, ...], tuple[OldObjects, ...], tuple[Unreached, ...]]:
+    """Versions older than those that are kept, and what only they need."""
+    versions: list[OldVersion] = []
+    shared: list[OldObjects] = []
+    unreached = []
     for target in _targets(projections):
-        for dataset_id, sequences in sorted(kept.items()):
-            found += [
-                OldVersion(target=target.name, dataset_id=dataset_id, name=name)
-                for name, sequence in target.versions(dataset_id)
-                if sequence < min(sequences)
-            ]
-    return found
+        try:
+            for dataset_id, of_dataset in sorted(kept.items()):
+                oldest = min(of_dataset.sequences, default=0)
+                versions += [
+                    OldVersion(target=target.name, dataset_id=dataset_id, name=name)
+                    for name, sequence in target.versions(dataset_id)
+                    if sequence < oldest
+                ]
+                if isinstance(target, SharingTarget):
+                    old = target.unneeded(dataset_id, of_dataset, before_ms)
+                    shared.append(_summed(target.name, dataset_id, old))
+        except (TargetUnavailable, CircuitOpen) as error:
+            unreached.append(Unreached(target=target.name, reason=str(error)))
+    return tuple(versions), tuple(one for one in shared if one.count), tuple(unreached)
 
 
 def _targets(projections: Sequence[object]) -> list[VersionedTarget]:

@@ -118,6 +118,10 @@ class Kernel:
         """The dataset as it is declared now, with its rights; None: it is declared no more."""
         return self._now().declared(dataset_id)
 
+    def settings_as_of_now(self) -> Settings:
+        """The settings as the configuration says now."""
+        return self._now()
+
     def reached(self, dataset: DatasetSettings) -> tuple[ReachedTarget, ...]:
         """The targets that take this dataset: by the settings that this process began with, and by those of
         now."""
@@ -202,5 +206,6 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     projections: tuple[ProjectionReport, ...] = ()
     artifacts_dir: str | None = None
     plan: Any = None  # kfm.runs.plan.RunPlan
+    found: Literal["data", "empty", "absent"] = "data"  # at upstream, where a plan was made
     decision: StartDecision | None = None  # where no attempt was made
     duration_ms: int = 0

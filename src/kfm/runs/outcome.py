@@ -121,8 +121,8 @@ class RunOutcomes:
         )
 
     def head_sequence(self) -> int | None:
-        head = self._kernel.ledger.head(self.subject.dataset.id)
-        return head[0].sequence if head else None
+        newest = self._kernel.ledger.promotions(self.subject.dataset.id, 1)
+        return newest[0].sequence if newest else None
 
     # --- what is written down --------------------------------------------------------
 
@@ -241,7 +241,7 @@ class RunOutcomes:
         reason, now_ms = self._kernel.redact(error.message), self._kernel.store.now_ms()
         if isinstance(error, SwitchThrown) and self._start.request is not None:
             return PutOff(not_before_ms=now_ms + SWITCH_MS, blocked_by="switch", reason=reason)
-        if isinstance(error, Cancelled) and state.fate != "retry":  # others that asked for it still do
+        if isinstance(error, Cancelled) and state.reason == "stopped":  # others that asked for it still do
             return PutOff(
                 not_before_ms=now_ms, blocked_by="busy", reason="Another request for it was cancelled."
             )

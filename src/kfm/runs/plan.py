@@ -6,7 +6,7 @@ On disk it is JSON Lines: a header, then one line for each change.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -15,10 +15,13 @@ from kfm.model.canonical import canonical_bytes
 from kfm.model.contracts import require_valid
 from kfm.model.errors import PlanError
 from kfm.model.quantities import counted, readable_size, span
-from kfm.model.records import GateResult, Manifest, Promotion, Record, Window
+from kfm.model.records import GateResult, Promotion, Record, Window
 from kfm.model.targets import ReachedTarget, reached_text
 from kfm.model.times import rfc3339
-from kfm.publish.manifest import ChangeTally, VersionChange, diff, tally, version_id
+from kfm.publish.manifest import ChangeTally, VersionChange, diff, tally
+
+if TYPE_CHECKING:
+    from kfm.model.versions import Version
 
 PLAN_BYTES_MAX = 256 * 1024 * 1024
 NAMES_SHOWN_MAX = 5
@@ -58,8 +61,8 @@ class RunPlan(Record, frozen=True):
 
 def make(
     *,
-    base: tuple[Promotion, Manifest] | None,
-    manifest: Manifest,
+    base: tuple[Promotion, Version] | None,
+    version: Version,
     source_id: str,
     partition: str | None,
     window: Window,
@@ -69,24 +72,26 @@ def make(
     targets: tuple[ReachedTarget, ...],
     kfm_version: str,
     made_at_ms: int,
+    dataset_id: str | None = None,
 ) -> RunPlan:
-    """The plan of publishing `manifest` over the head that it was merged from."""
+    """The plan of publishing a version over the head that it was merged from. `dataset_id`: where it is not
+    the version's, which has the name that readers know."""
     promotion, old = base or (None, None)
-    changes = tuple(sorted(diff(old, manifest), key=_order))
+    changes = tuple(sorted(diff(old, version), key=_order))
     header = Header(
         plan=1,
-        dataset_id=manifest.dataset_id,
+        dataset_id=dataset_id or version.dataset_id,
         source_id=source_id,
         partition=partition,
         window=window,
         base_sequence=promotion.sequence if promotion else 0,
         base_version_id=promotion.version_id if promotion else None,
-        version_id=version_id(manifest),
+        version_id=promotion.version_id if promotion and version.is_same(old) else version.version_id,
         fingerprint=fingerprint,
         output_version=output_version,
         gates=gates,
         targets=targets,
-        tally=tally(old, manifest),
+        tally=tally(old, version),
         kfm_version=kfm_version,
         made_at=rfc3339(made_at_ms),
         digest="",

@@ -15,12 +15,12 @@ from kfm.model.arrival import asked_until_ms, not_yet_answer
 from kfm.model.derived import InputPin, missing_of
 from kfm.model.errors import KfmError, PathConflict, StoreCorrupt
 from kfm.model.input_hash import fingerprint as fingerprint_of
+from kfm.model.item_ids import item_id
 from kfm.model.records import (
     Asset,
     Fetched,
     Found,
     Item,
-    Manifest,
     Promotion,
     PublishedRun,
     Record,
@@ -30,12 +30,13 @@ from kfm.model.records import Check as CheckResult
 from kfm.model.run_state import MAIN, Fence
 from kfm.model.runs import Code, DataColumn
 from kfm.model.settings import NotYet
+from kfm.model.versions import Version
 from kfm.model.windows import SNAPSHOT
 from kfm.pipelines.declaration import Pipeline
 from kfm.ports import Objects, Retrying
 from kfm.ports import Source as Upstream
 from kfm.publish.contract import Contract, bbox_of, check_rows_min, load_contract, validate
-from kfm.publish.manifest import item_id, merge, version_id
+from kfm.publish.manifest import merge
 from kfm.publish.publisher import Publisher, Staged
 from kfm.runs.admission import RunSubject
 from kfm.runs.artifacts import RunLog
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
 
 Check = Callable[[], None]
-Head = tuple[Promotion, Manifest] | None
+Head = tuple[Promotion, Version] | None
 
 
 class Discovered(Record, frozen=True):
@@ -341,10 +342,11 @@ def _contracts(kernel: Kernel, subject: RunSubject) -> list[tuple[Contract, str]
     return [(load_contract(kernel.read_project(path), path), prefix) for path, prefix in named]
 
 
-def require_objects(manifest: Manifest, objects: Objects) -> None:
-    """Nothing is promoted that can't be shown: every object of the whole version must be at hand."""
-    for item in manifest.items:
-        for asset in item.assets:
+def require_objects(version: Version, head: Head, objects: Objects) -> None:
+    """Nothing is promoted that can't be shown: every object that the head does not have must be at hand.
+    Those of the head were looked at when it was promoted."""
+    for _, item in version.changed_items(head[1] if head is not None else None):
+        for asset in item.assets if item is not None else ():
             size = objects.size_of(asset.sha256)
             if size != asset.size:
                 problem = "is not in the object store" if size is None else "holds other bytes"
@@ -355,14 +357,17 @@ def require_objects(manifest: Manifest, objects: Objects) -> None:
                 )
 
 
-def merged(prepared: PreparedVersion, head: Head, subject: RunSubject) -> tuple[Manifest | None, str]:
-    """The manifest to promote over this head (None: the head already shows it) and its version."""
+def merged(
+    prepared: PreparedVersion, head: Head, subject: RunSubject, *, rewindowed: bool = False
+) -> tuple[Version | None, str]:
+    """The version to promote over this head (None: the head already shows it) and its id. `rewindowed`:
+    it takes the place of windows of other lengths."""
     old = head[1] if head else None
     if prepared.item is None:
         # Upstream has nothing for this window. What was published stays published.
         return None, head[0].version_id if head else ""
-    manifest = merge(old, subject.dataset, prepared.item, subject.source.mode, subject.source.names)
-    version = version_id(manifest)
-    if head is not None and head[0].version_id == version:
-        return None, version
-    return manifest, version
+    source = subject.source
+    version = merge(old, subject.dataset, prepared.item, source.mode, source.names, rewindowed=rewindowed)
+    if head is not None and version.is_same(head[1]):
+        return None, head[0].version_id
+    return version, version.version_id

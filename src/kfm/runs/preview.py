@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kfm import __version__
 from kfm.model.admission import may_start
 from kfm.model.arrival import not_yet_error
 from kfm.model.errors import KfmError
 from kfm.model.gates import GateDecision, refusal
-from kfm.model.records import GateResult, Manifest, Promotion, Run, ValidationReport
+from kfm.model.records import GateResult, Promotion, Run
 from kfm.model.windows import SNAPSHOT
 from kfm.ports import Source as Upstream
-from kfm.publish.manifest import merge
+from kfm.publish.manifest import merge, merge_items
 from kfm.publish.publisher import NoopPublisher, Trace
 from kfm.runs import admission as gating
 from kfm.runs import plan as plans
@@ -20,6 +22,9 @@ from kfm.runs.artifacts import RunLog, fresh_file
 from kfm.runs.kernel import Kernel, RunReport
 from kfm.runs.nodes import Unrecorded
 from kfm.runs.outcome import ending, failed_checks
+
+if TYPE_CHECKING:
+    from kfm.model.versions import Version
 
 
 def preview(kernel: Kernel, subject: RunSubject, start: Start) -> RunReport:
@@ -102,7 +107,7 @@ def preview(kernel: Kernel, subject: RunSubject, start: Start) -> RunReport:
                 outcome, word, error.message, error=error, gates=admission.results, decision=decision
             )
         discovered = discovered or preparation.discover(upstream, subject)
-        plan, allowed, checked = _plan(
+        plan, allowed, prepared = _plan(
             kernel, subject, start, upstream, discovered, run, log, admission, revision=decision.revision
         )
         _write_plan(kernel, artifacts_dir, plan)
@@ -111,7 +116,9 @@ def preview(kernel: Kernel, subject: RunSubject, start: Start) -> RunReport:
             "gates": plan.header.gates,
             "changes": plan.changes,
             "version_id": plan.header.version_id,
+            "found": prepared.found,
         }
+        checked = prepared.report
         if not allowed.allowed:
             error = refusal(allowed, in_flight=True)
             return report(
@@ -139,7 +146,7 @@ def _plan(
     admission: GateDecision,
     *,
     revision: int,
-) -> tuple[plans.RunPlan, GateDecision, ValidationReport | None]:
+) -> tuple[plans.RunPlan, GateDecision, preparation.PreparedVersion]:
     objects = kernel.scratch()
     publisher = NoopPublisher(
         trace_of(kernel, subject, log, run, dry_run=True),
@@ -170,23 +177,28 @@ def _plan(
     )
     head = kernel.ledger.head(subject.dataset.id)
     plan = make_plan(kernel, subject, prepared, head, (*admission.results, *decision.results))
-    return plan, decision, prepared.report
+    return plan, decision, prepared
 
 
 def make_plan(
     kernel: Kernel,
     subject: RunSubject,
     prepared: preparation.PreparedVersion,
-    head: tuple[Promotion, Manifest] | None,
+    head: tuple[Promotion, Version] | None,
     gates: tuple[GateResult, ...],
 ) -> plans.RunPlan:
     """What promoting this over that head would change."""
     old = head[1] if head else None
     source, item = subject.source, prepared.item
-    manifest = old if item is None else merge(old, subject.dataset, item, source.mode, source.names)
+    if item is None:
+        version = old
+    else:
+        rewindowed = gating.is_rewindowed(kernel.ledger, source)
+        version = merge(old, subject.dataset, item, source.mode, source.names, rewindowed=rewindowed)
     return plans.make(
         base=head,
-        manifest=manifest or empty_manifest(subject),
+        version=version or nothing_of(subject),
+        dataset_id=subject.dataset.id,
         source_id=subject.source.id,
         partition=subject.work.partition,
         window=subject.window,
@@ -200,10 +212,8 @@ def make_plan(
     )
 
 
-def empty_manifest(subject: RunSubject) -> Manifest:
+def nothing_of(subject: RunSubject) -> Version:
     """A dataset in which nothing has been published."""
-    from kfm.publish.manifest import merge_items
-
     return merge_items(None, subject.dataset, (), "merge")
 
 

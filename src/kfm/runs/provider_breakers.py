@@ -55,13 +55,7 @@ def share_calls(breakers: SharedBreakers, clock: Clock, rng: Rng) -> Callable[[]
     from kfm.calls.runtime import HERE
 
     HERE.equip(clock, rng)
-    former = HERE.replace(breakers=breakers)
-
-    def leave() -> None:
-        if HERE.breakers is breakers:
-            HERE.replace(**former)
-
-    return leave
+    return HERE.share(breakers)
 
 
 @contextmanager

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from kfm.db.leases import COLLECTOR
 from kfm.model.dataset_changes import OBJECTS, Purge, PurgeState, Withdrawal, purgeable, purged
+from kfm.model.dataset_names import earlier_names, present_name
 from kfm.model.errors import KfmError, LockHeld
 from kfm.model.quantities import counted
-from kfm.model.records import Justification, Lock, Manifest, Promotion, Record, governance_entry
+from kfm.model.records import Justification, Lock, Promotion, Record, governance_entry
 from kfm.periodic import HeldLease
 from kfm.ports import PurgingProjection
 from kfm.runs.admission import held_by
 from kfm.runs.kernel import Kernel
 from kfm.system import os_trouble
+
+if TYPE_CHECKING:
+    from kfm.model.versions import Version
 
 PROMOTIONS_MAX = 1_000_000
 TARGET = "target:"
@@ -23,8 +28,8 @@ TARGET = "target:"
 class PurgedVersions(Record, frozen=True):
     """The versions of a dataset, by what a purge does with them."""
 
-    gone: tuple[tuple[Promotion, Manifest], ...]
-    kept: tuple[Manifest, ...]
+    gone: tuple[tuple[Promotion, Version], ...]
+    kept: tuple[Version, ...]
 
 
 def finish(
@@ -37,7 +42,7 @@ def finish(
     reader = kernel.ledger.change_reader()
     waiting = [
         one
-        for one in reader.purges()
+        for one in (reader.purges() if again else reader.unfinished_purges())
         if (again or one.state == "outstanding")
         and one.state != "out-of-reach"
         and dataset_id in (None, one.dataset_id)
@@ -82,13 +87,13 @@ def versions_of(kernel: Kernel, withdrawal: Withdrawal) -> PurgedVersions:
     """The versions of the withdrawn dataset that hold what is withdrawn, and all others."""
     ledger, gone, kept = kernel.ledger, [], []
     for promotion in ledger.promotions(withdrawal.dataset_id, limit=PROMOTIONS_MAX):
-        manifest = ledger.manifest(promotion.version_id)
-        if manifest is None:
+        version = ledger.version(promotion.version_id)
+        if version is None:
             continue
-        if purged(promotion.sequence, manifest, (withdrawal,)):
-            gone.append((promotion, manifest))
+        if purged(promotion.sequence, version, (withdrawal,)):
+            gone.append((promotion, version))
         else:
-            kept.append(manifest)
+            kept.append(version)
     return PurgedVersions(gone=tuple(gone), kept=tuple(kept))
 
 
@@ -109,8 +114,10 @@ def _purge_target(kernel: Kernel, purge: Purge, withdrawal: Withdrawal) -> tuple
         found = versions_of(kernel, withdrawal)
         gone = [promotion for promotion, _ in found.gone]
         kept = found.kept if not withdrawal.target else ()  # there only the tombstone is left
-        blobs = purgeable((manifest for _, manifest in found.gone), kept)
-        removed = target.purge(purge.dataset_id, gone, blobs, check)
+        blobs = purgeable((version for _, version in found.gone), kept)
+        renames = kernel.ledger.change_reader().renames(purge.dataset_id)
+        names = (*earlier_names(purge.dataset_id, renames), present_name(purge.dataset_id, renames))
+        removed = sum(target.purge(name, gone, blobs, check) for name in names)
     return "done", removed, ""
 
 
@@ -171,7 +178,7 @@ def _purge_objects(kernel: Kernel, withdrawal: Withdrawal) -> tuple[PurgeState, 
         raise LockHeld(held_by(fence))
     lease, removed = _lease(kernel, COLLECTOR, fence), 0
     try:
-        blobs = purgeable((manifest for _, manifest in versions_of(kernel, withdrawal).gone), ())
+        blobs = purgeable((version for _, version in versions_of(kernel, withdrawal).gone), ())
         shared = blobs & needed_objects(kernel.ledger, kernel.settings.limits.versions_kept)
         pinned = (blobs - shared) & frozenset(kernel.ledger.branch_reader().objects_kept(0))
         for sha256 in sorted(blobs - shared - pinned):

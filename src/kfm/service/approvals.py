@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
+from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import LockHeld, NotApproved, UsageError
 from kfm.model.gates import force_command
 from kfm.model.next_steps import work_command
-from kfm.model.quantities import counted, moment
+from kfm.model.quantities import counted, moment, span
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import GovernanceEntry, Justification, governance_entry
-from kfm.model.roles import Identity, is_same_person
-from kfm.reports.quarantine import approval_document
+from kfm.model.roles import is_same_person
 
 if TYPE_CHECKING:
     from kfm.app import App
     from kfm.datasets.changes import ChangePlan
-    from kfm.db.ledger_reader import LedgerReader
     from kfm.model.replays import ReplayPlan
     from kfm.model.requests import RequestOutcome, UpdateRequest
     from kfm.model.runs import Approve
-    from kfm.model.settings import Settings
-    from kfm.model.targets import ReachedTarget
     from kfm.runs.admission import RunSubject
     from kfm.runs.kernel import RunReport, RunRequest
     from kfm.runs.plan import RunPlan
@@ -48,7 +45,7 @@ def request_release(
     from kfm.model.quarantine import release_digest
 
     _require_held(app, held)
-    _require_approvable(app, held.dataset_id, actor)
+    require_approvable(app, held.dataset_id, actor)
     store, said = app.kernel.store, app.loaded.discretion.said
     approval = Approval(
         request_id=app.ids.new(),
@@ -65,7 +62,7 @@ def request_release(
     )
     facts = {"held_id": held.held_id}
     at_ms = approval.requested_at_ms
-    entry = _entry(app, "release-requested", held.subject, approval, at_ms, facts, claimed_actor)
+    entry = approval_entry(app, "release-requested", held.subject, approval, at_ms, facts, claimed_actor)
     return store.request_approval(approval, entry)
 
 
@@ -73,10 +70,9 @@ def request_attempt(app: App, subject: RunSubject, *, rationale: str, names: Seq
     """Request one attempt at work that the policies admit only with an approval."""
     from kfm.model.approvals import attempt_digest
     from kfm.model.targets import reached_text
-    from kfm.model.times import rfc3339
 
     dataset, trigger, window = subject.dataset, subject.trigger, subject.window
-    _require_approvable(app, dataset.id, trigger.actor)
+    require_approvable(app, dataset.id, trigger.actor)
     store, targets = app.kernel.store, app.kernel.reached(dataset)
     approval = Approval(
         request_id=app.ids.new(),
@@ -88,12 +84,14 @@ def request_attempt(app: App, subject: RunSubject, *, rationale: str, names: Seq
         rationale=app.loaded.discretion.said(rationale),
         ticket=trigger.ticket,
         about=f"one attempt at {dataset.id} from {subject.source.id}, "
-        f"{rfc3339(window.start_ms)}/{rfc3339(window.end_ms)}, {reached_text(targets)}",
+        f"{span(window.start_ms, window.end_ms)}, {reached_text(targets)}",
         dataset_id=dataset.id,
         requested_names=_requesters(app, names, trigger.claimed_actor),
     )
     at_ms, facts = approval.requested_at_ms, {"about": approval.about}
-    entry = _entry(app, "approval-requested", dataset.id, approval, at_ms, facts, trigger.claimed_actor)
+    entry = approval_entry(
+        app, "approval-requested", dataset.id, approval, at_ms, facts, trigger.claimed_actor
+    )
     return store.request_approval(approval, entry)
 
 
@@ -105,7 +103,7 @@ def request_replay(app: App, plan: ReplayPlan, by: Justification) -> Approval:
     replays = store.replays()
     require_current(replays, app.settings.ingest, plan, grants_of(app))
     for dataset in plan.by_dataset:
-        _require_approvable(app, dataset, by.actor)
+        require_approvable(app, dataset, by.actor)
     for one in store.approvals(state="requested", subject=plan.replay_id):
         return one
     approval = Approval(
@@ -123,7 +121,9 @@ def request_replay(app: App, plan: ReplayPlan, by: Justification) -> Approval:
     )
     facts = {"about": approval.about, "mode": plan.mode, "reason": plan.reason}
     at_ms = approval.requested_at_ms
-    entry = _entry(app, "replay-requested", plan.replay_id, approval, at_ms, facts, by.claimed_actor or None)
+    entry = approval_entry(
+        app, "replay-requested", plan.replay_id, approval, at_ms, facts, by.claimed_actor or None
+    )
     changed = replays.request(plan, approval, entry, rationale=approval.rationale)
     if changed:
         raise drifted(plan, changed)
@@ -138,7 +138,7 @@ def request_update(app: App, request: UpdateRequest, plan: RunPlan) -> bool:
     from kfm.service.dispatcher import run_request_of
 
     store, header = app.kernel.store, plan.header
-    _require_approvable(app, header.dataset_id, request.actor)
+    require_approvable(app, header.dataset_id, request.actor)
     subject = app.subject(run_request_of(request))
     names = names_of(app.settings.people, request.actor)
     approval = Approval(
@@ -150,7 +150,8 @@ def request_update(app: App, request: UpdateRequest, plan: RunPlan) -> bool:
         requested_at_ms=store.now_ms(),
         rationale=request.rationale or _asked_by(request),
         ticket=request.ticket,
-        about=f"update of {header.dataset_id} from {header.source_id}: "
+        about=f"update of {header.dataset_id} from {header.source_id}, "
+        f"{span(header.window.start_ms, header.window.end_ms)}: "
         f"{header.tally.added} added, {header.tally.changed} changed, {header.tally.removed} removed, "
         f"{reached_text(header.targets or ())}",
         dataset_id=header.dataset_id,
@@ -160,7 +161,7 @@ def request_update(app: App, request: UpdateRequest, plan: RunPlan) -> bool:
         base_sequence=header.base_sequence,
     )
     at_ms, facts = approval.requested_at_ms, {"about": approval.about}
-    entry = _entry(
+    entry = approval_entry(
         app, "approval-requested", request.request_id, approval, at_ms, facts, request.claimed_actor
     )
     text = plans.write(plan).decode()
@@ -184,7 +185,7 @@ def ask_instead(app: App, asked: RunRequest, refused: RunReport) -> RunReport:
     from kfm.model.errors import GateDenied
     from kfm.model.keys import request_id
     from kfm.model.next_steps import approve_command
-    from kfm.model.requests import UpdateRequest, synchronous_key
+    from kfm.model.requests import ABSENT, UpdateRequest, synchronous_key
     from kfm.runs.admission import asks_approval
 
     may_ask = asked.by_person and not (asked.dry_run or asked.force or asked.plan_path is not None)
@@ -214,6 +215,10 @@ def ask_instead(app: App, asked: RunRequest, refused: RunReport) -> RunReport:
     now, report = _worked_off(app, request.request_id)
     if report is not None or now is None:
         return report or refused
+    if now.outcome in ("noop", "empty", ABSENT):
+        return replace(
+            refused, outcome="noop", word="unchanged", reason=now.reason, error=None, gates=(), decision=None
+        )
     waiting = now if now.state == "awaiting-approval" else None
     if waiting is None and now.outcome == "superseded":
         waiting = next(iter(app.ledger.request_reader().awaiting_same(now)), None)
@@ -288,103 +293,6 @@ def asked_before(app: App, request: UpdateRequest, subject: RunSubject) -> Reque
     return None
 
 
-# --- standing approvals ----------------------------------------------------------------
-
-
-def stand(
-    app: App,
-    source_id: str,
-    *,
-    identity: Identity,
-    until: str,
-    rationale: str,
-    ticket: str | None = None,
-    claimed_actor: str | None = None,
-) -> Approval:
-    """Approve every run of a source until a date: with the rights, the targets and the pipeline of now.
-
-    It does not count for what its giver asks for: a person other than the requester has approved each run.
-    """
-    from kfm.model.approvals import STANDING_MS_MAX, may_give
-    from kfm.model.targets import reached_text
-    from kfm.model.times import rfc3339
-    from kfm.runs.admission import standing_terms
-    from kfm.runs.kernel import RunRequest
-
-    store, said = app.kernel.store, app.loaded.discretion.said
-    subject = app.subject(RunRequest(source_id=source_id, actor=identity.subject))
-    source, dataset = subject.source, subject.dataset
-    if not identity.declared or not may_give(source, app.settings.people, identity.subject):
-        raise NotApproved(
-            f"{identity.subject} is not a declared person who may give a standing approval for {source_id}.",
-            remedy="A person whom `people:` gives the role approve, and whom the source names under "
-            "`approvals.standing.by`, if it names any, gives it.",
-        )
-    _require_approvable(app, dataset.id, identity.subject)
-    now_ms, until_ms = store.now_ms(), _until_ms(until)
-    limit = source.approvals.standing.until if source.approvals and source.approvals.standing else None
-    latest_ms = now_ms + STANDING_MS_MAX
-    if limit is not None:
-        latest_ms = min(latest_ms, _until_ms(limit))
-    if not now_ms < until_ms <= latest_ms:
-        raise UsageError(
-            f"A standing approval for {source_id} ends between now and {rfc3339(latest_ms)}.",
-            remedy="Give that date, or an earlier one, with --until.",
-        )
-    approval = Approval(
-        request_id=app.ids.new(),
-        kind="standing",
-        subject=source_id,
-        digest=standing_terms(app.kernel, dataset, source_id, subject.work.output_version),
-        requested_by=f"source:{source_id}",
-        requested_at_ms=now_ms,
-        rationale=said(rationale),
-        ticket=ticket and said(ticket),
-        state="approved",
-        approved_by=identity.subject,
-        approved_at_ms=now_ms,
-        approval_rationale=said(rationale),
-        about=f"every run of {dataset.id} from {source_id} until {rfc3339(until_ms)}",
-        dataset_id=dataset.id,
-        expires_at_ms=until_ms,
-    )
-    facts = {"until": rfc3339(until_ms), "targets": reached_text(app.kernel.reached(dataset))}
-    entry = _entry(
-        app, "standing-approval", dataset.id, approval, now_ms, facts, claimed_actor, identity.subject
-    )
-    store.stand(approval, entry)
-    return approval
-
-
-def _until_ms(text: str) -> int:
-    """A date counts to its end."""
-    from kfm.model.errors import WindowError
-    from kfm.model.windows import DAY_MS, parse_instant
-
-    try:
-        whole_day = len(text.strip()) == len("2026-01-01")
-        return parse_instant(text.strip(), "UTC") + (DAY_MS if whole_day else 0)
-    except WindowError as error:
-        raise UsageError(f"--until can't be read: {error.detail}", remedy="Write 2027-01-31.") from None
-
-
-def revoke(
-    app: App, approval: Approval, *, actor: str, rationale: str, claimed_actor: str | None = None
-) -> None:
-    """End a standing approval, or one of an attempt that was not made, before its time."""
-    said = app.loaded.discretion.said(rationale)
-    facts = {"about": approval.about}
-    now_ms = app.kernel.store.now_ms()
-    about = approval.dataset_id or approval.subject
-    entry = _entry(app, "approval-revoked", about, approval, now_ms, facts, claimed_actor, actor, said)
-    if not app.kernel.store.revoke_approval(approval.request_id, actor, said, [entry]):
-        raise NotApproved(
-            f"There is nothing to revoke: it is {approval.status}, and for {approval.kind}.",
-            remedy="A request that waits is rejected with `kfm approvals reject`, one that was approved is "
-            "cancelled with `kfm requests cancel`.",
-        )
-
-
 def request_change(app: App, plan: ChangePlan, by: Justification) -> Approval:
     """Request a change of what is published: exactly the one of this plan."""
     from kfm.datasets.changes import subject_of
@@ -407,12 +315,13 @@ def request_change(app: App, plan: ChangePlan, by: Justification) -> Approval:
         about=what,
         dataset_id=plan.dataset_id,
         requested_names=_requesters(app, app.identity.names, by.claimed_actor or None),
+        base_sequence=plan.base_sequence,
     )
     at_ms, facts = approval.requested_at_ms, {"about": approval.about}
-    entry = _entry(
+    entry = approval_entry(
         app, "approval-requested", plan.dataset_id, approval, at_ms, facts, by.claimed_actor or None
     )
-    return store.request_approval(approval, entry)
+    return store.request_approval(approval, entry, canonical_bytes(msgspec.to_builtins(plan)).decode())
 
 
 def _requesters(app: App, names: Sequence[str], claimed_actor: str | None) -> tuple[str, ...]:
@@ -443,7 +352,7 @@ def approve(
     _require_undecided(approval)
     _require_another(approval, (actor, *names), "approve")
     if approval.dataset_id is not None and approval.kind != "change":
-        _require_approvable(app, approval.dataset_id, actor)
+        require_approvable(app, approval.dataset_id, actor)
     kernel = app.kernel
     sweep(kernel.store, kernel.liveness)  # a process that died works on nothing
     prepare = {
@@ -480,7 +389,7 @@ def reject(
     _require_another(approval, (actor, *names), "reject")
     store, said = app.kernel.store, app.loaded.discretion.said(rationale)
     facts = {"about": approval.about}
-    entry = _entry(
+    entry = approval_entry(
         app, "rejection", approval.subject, approval, store.now_ms(), facts, claimed_actor, actor, said
     )
     landed = store.reject(
@@ -538,10 +447,10 @@ def _release(
         raise NotApproved("What is held is not what the release was asked for: it has changed since.")
     run = store.run(held.subject) if held.grain == "run" else None
     now_ms, facts = store.now_ms(), {"held_id": held.held_id}
-    agreed = _entry(
+    agreed = approval_entry(
         app, "approval", held.subject, approval, now_ms, facts, claimed_actor, names[0], rationale
     )
-    released = _entry(app, "release", held.subject, approval, now_ms, facts)
+    released = approval_entry(app, "release", held.subject, approval, now_ms, facts)
     return Approve(
         request_id=approval.request_id,
         held_id=held.held_id,
@@ -595,7 +504,7 @@ def _replay(
             remedy="Let it be asked for again, with a new plan.",
         )
     for dataset in replay.plan.by_dataset:
-        _require_approvable(app, dataset, names[0])
+        require_approvable(app, dataset, names[0])
     return _for_a_while(app, approval, approval.subject, names, rationale, claimed_actor)
 
 
@@ -664,7 +573,9 @@ def _for_a_while(
 
     rationale = app.loaded.discretion.said(rationale)
     now_ms, facts = app.kernel.store.now_ms(), {"about": approval.about}
-    agreed = _entry(app, "approval", about, approval, now_ms, facts, claimed_actor, names[0], rationale)
+    agreed = approval_entry(
+        app, "approval", about, approval, now_ms, facts, claimed_actor, names[0], rationale
+    )
     return Approve(
         request_id=approval.request_id,
         digest=approval.digest,
@@ -676,50 +587,10 @@ def _for_a_while(
     )
 
 
-# --- as an approver reads it -------------------------------------------------------------
-
-
-def plan_of(ledger: LedgerReader, approval: Approval) -> RunPlan | None:
-    """The preview that is to be approved; None: it is about something else."""
-    from kfm.runs import plan as plans
-
-    text = ledger.request_reader().preview(approval.digest) if approval.kind == "update" else None
-    return None if text is None else plans.read(text.encode())
-
-
-def targets_of(settings: Settings, approval: Approval, plan: RunPlan | None) -> list[str]:
-    """Where it would be shown: as its plan says, else by the configuration of now."""
-    from kfm.model.targets import reached
-
-    found: Iterable[ReachedTarget] = ()
-    dataset = settings.declared(approval.dataset_id)
-    if plan is not None and not isinstance(plan.header.targets, msgspec.UnsetType):
-        found = plan.header.targets
-    elif dataset is not None:
-        found = reached(settings, settings, dataset)
-    return [" ".join(filter(None, (one.name, one.place))) for one in found]
-
-
-def shown_approval(
-    ledger: LedgerReader, settings: Settings, approval: Approval, plan: RunPlan | None
-) -> dict[str, Any]:
-    """One approval with everything that its approver decides on; `plan`: its preview."""
-    from kfm.reports.approvals import excluded_by, rivals
-
-    excluded = excluded_by(ledger, approval)
-    return {
-        **approval_document(approval),
-        "targets": targets_of(settings, approval, plan),
-        "excluded_by": None if excluded is None else excluded.sentence,
-        "rivals": rivals(ledger, approval),
-        "uses": ledger.approval_uses(approval.request_id),
-    }
-
-
 # --- what can't be approved ------------------------------------------------------------
 
 
-def _require_approvable(app: App, dataset_id: str, actor: str) -> None:
+def require_approvable(app: App, dataset_id: str, actor: str) -> None:
     """An approval that would change nothing is not requested: it would be read as one that counts."""
     from kfm.runs.admission import beyond_approval
 
@@ -746,7 +617,7 @@ def _require_held(app: App, held: QuarantineEntry) -> None:
         )
 
 
-def _entry(
+def approval_entry(
     app: App,
     kind: str,
     about: str,

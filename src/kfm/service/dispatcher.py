@@ -174,6 +174,8 @@ class Dispatcher:
             return
         if report.plan is None or report.outcome != "planned":
             self._settle(request, source, report, None)
+        elif not report.plan.changes:
+            self._nothing_to_approve(request, report)
         elif self._runs.ask_approval(request, report.plan):
             logger.info(
                 "%s: request %s waits for an approval",
@@ -185,6 +187,15 @@ class Dispatcher:
             now = self._requests.request(request.request_id)
             if now is not None and now.cancel is not None:
                 self._cancelled(request, now.cancel)
+
+    def _nothing_to_approve(self, request: UpdateRequest, report: RunReport) -> None:
+        """What would change nothing needs no person. It ends as its run would have, without one."""
+        from kfm.runs.executor import NOTHING
+
+        outcome = {"absent": ABSENT, "empty": "empty"}.get(report.found, "noop")
+        reason = NOTHING.get(report.found, "It would publish what is published.")
+        self._end(request, outcome, f"{reason} It needs no approval.")
+        logger.info("%s: %s", request.source_id, reason, extra=_about(request))
 
     # --- endings: of what is settled with its run already, nothing is changed ---------------
 

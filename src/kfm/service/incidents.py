@@ -105,7 +105,7 @@ def _responsible(
 
 def _is_masked(settings: Settings, about: About, name: str) -> bool:
     """A dataset that is not to be seen; a provider that is called for one, or that is not configured."""
-    hidden = {dataset.id for dataset in settings.datasets if is_masked(dataset)}
+    hidden = {name for dataset in settings.datasets if is_masked(dataset) for name in dataset.names}
     if about == "dataset":
         return name in hidden or all(dataset.id != name for dataset in settings.datasets)
     if not hidden:
@@ -308,7 +308,7 @@ def silence(app: IncidentContext, scope: str, until_ms: int, by: Justification) 
     if not now_ms < until_ms <= now_ms + SILENCE_MS_MAX:
         raise UsageError(
             "A silence ends in the future, at most 90 days ahead.",
-            remedy="Name a nearer end, with --until or --for.",
+            remedy="Name such an end, with --until or --for.",
         )
     made = Silence(
         scope=scope, set_at_ms=now_ms, until_ms=until_ms, set_by=by.actor, rationale=by.rationale or ""
@@ -358,8 +358,9 @@ def silence_scope(app: IncidentContext, wanted: str) -> str:
     """What a person means: a dataset by its name, or an incident by its id."""
     store = app.store
     assert store is not None
-    if is_silenceable(app, wanted):
-        return f"dataset:{wanted}"
+    named = app.settings.dataset_id(wanted) or wanted
+    if is_silenceable(app, named):
+        return f"dataset:{named}"
     from kfm.reports.incidents import find_incident
 
     return f"incident:{find_incident(store, wanted).incident_id}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from kfm.datasets.completeness import completeness_of
 from kfm.model.canonical import canonical_bytes
-from kfm.model.completeness import WindowState, WindowVerdict
+from kfm.model.completeness import ASKED_FOR, WindowState, WindowVerdict
 from kfm.model.errors import LimitExceeded, PlanDrifted
 from kfm.model.input_hash import sha256_text
 from kfm.model.keys import request_id as request_id_of
@@ -15,8 +15,9 @@ from kfm.model.quantities import moment
 from kfm.model.records import Record, governance_entry, justified
 from kfm.model.requests import UpdateRequest
 from kfm.model.times import rfc3339
+from kfm.reports.blockers import Blocker, frozen, switched
 from kfm.reports.coverage import why
-from kfm.reports.next_steps import step_of_held
+from kfm.reports.next_steps import step_of_held, waiting
 
 if TYPE_CHECKING:
     from kfm.app import App
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 MISSING_TAG = "missing/1"
 WINDOWS_MAX = 10_000  # of one list
+PAUSES = ("switch", "freeze")  # what requests wait for until people end it
 MISSING = "missing"  # in the details of a request: the digest of the list that it was on
 
 
@@ -36,9 +38,10 @@ class MissingWindow(Record, frozen=True):
     end_ms: int
     state: WindowState
     why: str
-    action: Literal["ask", "approve", "skip"]
-    reason: str = ""  # why it is not simply asked for
-    held_id: str | None = None
+    action: Literal["ask", "take-up", "skip"]  # take-up: its request waits for what is gone
+    reason: str = ""  # why it is skipped, or what it takes besides
+    held_id: str | None = None  # in quarantine: unless upstream has changed, a second person releases it
+    request_id: str | None = None  # that waits for it
 
 
 class MissingPlan(Record, frozen=True):
@@ -48,6 +51,7 @@ class MissingPlan(Record, frozen=True):
     skipped: tuple[MissingWindow, ...]
     digest: str
     made_at_ms: int
+    blockers: tuple[Blocker, ...] = ()  # what the requests for these windows would wait for
 
 
 def plan_missing(
@@ -62,8 +66,15 @@ def plan_missing(
     completeness = completeness_of(app, now_ms)
     chosen: list[MissingWindow] = []
     skipped: list[MissingWindow] = []
+    thrown = [
+        *(one for one in switched(app.ledger.switches()) if one.kind == "switch"),
+        *frozen(app.settings, now_ms),
+    ]
+    blockers: dict[str, Blocker] = {}
     for source_id in source_ids:
         source = app.settings.source(source_id)
+        domain = app.settings.domain_of(source.dataset)
+        blocking = [one for one in thrown if one.holds(source.dataset, domain)]
         found = sorted(completeness.verdicts(source), key=lambda one: (one.start_ms, one.end_ms))
         for one in found:
             if (start_ms is not None and one.end_ms <= start_ms) or (
@@ -72,8 +83,14 @@ def plan_missing(
                 continue
             if one.state in states:
                 chosen.append(_planned(app, one, source.dataset, now_ms))
+                blockers |= {each.sentence: each for each in blocking}
+            elif states == ASKED_FOR and _may_go_on(one, now_ms, is_blocked=bool(blocking)):
+                reason = "its request waits, and nothing blocks it any more"
+                chosen.append(_window(one, source.dataset, "take-up", reason))
             elif one.state in ("running", "waiting"):
                 skipped.append(_window(one, source.dataset, "skip", _under_way(one)))
+                if one.waiting_for in PAUSES:
+                    blockers |= {each.sentence: each for each in blocking}
     if len(chosen) > WINDOWS_MAX:
         raise LimitExceeded(
             f"{len(chosen):,} windows are missing, and one list has at most {WINDOWS_MAX:,}.",
@@ -81,7 +98,20 @@ def plan_missing(
         )
     listed = [[one.source_id, rfc3339(one.start_ms), rfc3339(one.end_ms), one.state] for one in chosen]
     digest = sha256_text(canonical_bytes({"kfm": MISSING_TAG, "windows": listed}))
-    return MissingPlan(windows=tuple(chosen), skipped=tuple(skipped), digest=digest, made_at_ms=now_ms)
+    return MissingPlan(
+        windows=tuple(chosen),
+        skipped=tuple(skipped),
+        digest=digest,
+        made_at_ms=now_ms,
+        blockers=tuple(blockers.values()),
+    )
+
+
+def _may_go_on(one: WindowVerdict, now_ms: int, *, is_blocked: bool) -> bool:
+    """Does a request wait for the window, though what it waits for is gone?"""
+    if one.request_id is None or one.state != "waiting" or one.waiting_for in ("approval", "not-yet"):
+        return False
+    return not is_blocked and (one.waiting_for in PAUSES or (one.at_ms or 0) <= now_ms)
 
 
 def _under_way(one: WindowVerdict) -> str:
@@ -93,7 +123,7 @@ def _under_way(one: WindowVerdict) -> str:
 def _window(
     one: WindowVerdict,
     dataset_id: str,
-    action: Literal["ask", "approve", "skip"],
+    action: Literal["ask", "take-up", "skip"],
     reason: str = "",
     held_id: str | None = None,
 ) -> MissingWindow:
@@ -107,6 +137,7 @@ def _window(
         action=action,
         reason=reason,
         held_id=held_id,
+        request_id=one.request_id,
     )
 
 
@@ -117,8 +148,8 @@ def _planned(app: App, one: WindowVerdict, dataset_id: str, now_ms: int) -> Miss
     step = step_of_held(app.ledger, held, now_ms, app.settings)
     if step is None or step.code not in ("release", "approve", "request-approval"):
         return _window(one, dataset_id, "ask")  # a person may try it within its budget
-    reason = f"needs a second person: `{step.command}`"
-    return _window(one, dataset_id, "approve", reason, held.held_id)
+    reason = f"unless upstream has changed, it needs a second person: `{step.command}`"
+    return _window(one, dataset_id, "ask", reason, held.held_id)
 
 
 def _held(app: App, one: WindowVerdict) -> QuarantineEntry | None:
@@ -135,8 +166,8 @@ def ask_for_missing(
     ticket: str | None = None,
     claimed_actor: str | None = None,
     by_person: bool = True,
-) -> tuple[list[UpdateRequest], list[Approval]]:
-    """Make durable requests for all of a list in one commit, and ask for the approvals that it needs."""
+) -> list[UpdateRequest]:
+    """Make durable requests for all of a list, in one commit."""
     store = app.kernel.store
     now_ms = store.now_ms()
     by = justified(app.loaded.discretion.said, app.actor, rationale, ticket, claimed_actor)
@@ -155,20 +186,40 @@ def ask_for_missing(
     )
     if wanted:
         store.requests().accept(wanted, entry)
-    return wanted, _approvals(app, plan, rationale, ticket, claimed_actor)
+    return wanted
 
 
-def _approvals(
-    app: App, plan: MissingPlan, rationale: str | None, ticket: str | None, claimed_actor: str | None
+def take_up(app: App, plan: MissingPlan) -> list[UpdateRequest]:
+    """The requests of a list that wait for what is gone: they are due now."""
+    reader = app.ledger.request_reader()
+    found = [
+        request
+        for one in plan.windows
+        if one.action == "take-up" and one.request_id and (request := reader.request(one.request_id))
+    ]
+    if found:
+        app.kernel.store.requests().hasten(found)
+    return found
+
+
+def ask_for_releases(
+    app: App,
+    windows: Sequence[MissingWindow],
+    *,
+    rationale: str | None,
+    ticket: str | None = None,
+    claimed_actor: str | None = None,
 ) -> list[Approval]:
+    """Request the release of windows that stay quarantined, from a second person; none without a rationale,
+    or where that was requested before."""
     if not (rationale or "").strip():
         return []
     from kfm.service.approvals import request_release
 
     made = []
-    for one in plan.windows:
-        held = app.ledger.held_one(one.held_id) if one.action == "approve" and one.held_id else None
-        if held is not None:
+    for one in windows:
+        held = app.ledger.held_one(one.held_id) if one.held_id else None
+        if held is not None and held.state == "held" and not waiting(app.ledger, held):
             made.append(
                 request_release(
                     app,

@@ -32,10 +32,13 @@ from kfm.runs import plan as plans
 from kfm.runs.artifacts import leave_provenance
 from kfm.runs.derived_changes import follow_changes
 from kfm.runs.kernel import RunReport
+from kfm.runs.version_conversion import VersionConversion
 from kfm.service.dispatcher import CLAIM_MS, Dispatcher, run_request_of
 from kfm.service.incidents import deliver_incidents
 from kfm.service.overdue import mark_overdue
+from kfm.storage.retention import RetentionDuty, cut
 from kfm.system import os_trouble
+from kfm.telemetry.ledger_metrics import keep_fold
 
 if TYPE_CHECKING:
     from kfm.app import App
@@ -49,7 +52,13 @@ RECOVER_MS = 2_000
 FOLLOW_MS = 1_000
 DELIVER_MS = 5_000
 OVERDUE_MS = 60_000
+CUT_MS = 10 * 60 * 1000
 SEAL_MS = 60_000
+FOLD_MS = 60_000
+VERSIONS_MS = 1_000
+VERSIONS_AT_ONCE = 5  # that get their trees before other duties have their turn
+RETENTION_MS = 3_600_000  # between two passes
+RETENTION_BATCHES = 5  # at once, so that the other duties do not wait for long
 SEAL_MIN = 100
 PREVIEWS_MAX = 20  # that wait for an approval and are made anew at once
 JOINED_S = 30.0  # how long runs that are under way are waited for, all together
@@ -377,16 +386,29 @@ class ServiceThreads:
             self._wait(self._wakes, max(10, min(IDLE_MS_MAX, rest_ms)))
 
     def _maintenance(self, app: App) -> None:
+        # With feeds not at once: what is in the queues is taken in before.
+        looked_ms = app.clock.monotonic_ms() if app.settings.ingest.feeds else None
         tasks = [
             PeriodicTask("lineage", DELIVER_MS, partial(deliver, app)),
             PeriodicTask("incidents", DELIVER_MS, partial(deliver_incidents, app)),
-            PeriodicTask("overdue", OVERDUE_MS, partial(mark_overdue, app)),
+            PeriodicTask("overdue", OVERDUE_MS, partial(mark_overdue, app), looked_ms),
+            PeriodicTask("metrics", FOLD_MS, lambda: keep_fold(app.kernel.store)),
+            PeriodicTask(
+                "versions", VERSIONS_MS, partial(VersionConversion(app.kernel).step, VERSIONS_AT_ONCE)
+            ),
+            PeriodicTask("partitions", CUT_MS, lambda: cut(app.kernel.store)),
             PeriodicTask("seals", SEAL_MS, lambda: seal_all(app.kernel.store, app.actor, SEAL_MIN)),
         ]
-        while not self._stop.wait(1.0):
-            if failures := run_due(tasks, app.clock.monotonic_ms()):
-                raise failures[0].error
-            self._well()
+        retention = RetentionDuty(app.retention_pass)
+        try:
+            while not self._stop.wait(1.0):
+                if failures := run_due(tasks, app.clock.monotonic_ms()):
+                    raise failures[0].error
+                if app.settings.retention.enabled:
+                    retention.step(app.clock.monotonic_ms(), RETENTION_MS, RETENTION_BATCHES)
+                self._well()
+        finally:
+            retention.close()
 
     def _worker(self, app: App) -> None:
         """Takes in what queues announce: the same as `kfm worker`."""

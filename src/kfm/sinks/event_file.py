@@ -1,12 +1,20 @@
-"""Events as lines of a file. A line counts once it is on the disk, and only whole lines are there."""
+"""Events as lines of a file. A line counts once it is on the disk, and only whole lines are there.
+
+A file that is full, or of an earlier day, is moved away under the lock that its writers take, and a new one
+is begun: `events.jsonl` becomes `events.000001.jsonl`. What was moved away is compressed by the next one that
+closes the file: a process that dies in between leaves it as it was, and another begins again.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import logging
 import os
+import re
 import stat
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from kfm.model.errors import BackendUnavailable
 from kfm.model.runs import OutboxMessage
@@ -21,6 +29,30 @@ REOPENED_MAX = 10
 CHUNK_BYTES = 64 * 1024
 # With this every event of ours begins: its canonical form sorts the members by name.
 FIRST_BYTES = b'{"eventTime":'
+COMPRESSED = ".gz"
+UNFINISHED = ".part"
+COMPRESSION = 6
+COPY_BYTES = 1024 * 1024
+
+logger = logging.getLogger(__name__)
+
+
+class Rotation(NamedTuple):
+    """When a file is moved away; 0: not for that."""
+
+    bytes_max: int
+    period_ms: int
+
+    def is_due(self, size: int, more: int, written_ms: int, now_ms: int) -> bool:
+        """`size` bytes were last added to at `written_ms`; so many more are to come."""
+        if not size:
+            return False
+        if self.bytes_max and size + more > self.bytes_max:
+            return True
+        return bool(self.period_ms) and written_ms // self.period_ms < now_ms // self.period_ms
+
+
+NEVER = Rotation(0, 0)
 
 
 class FileCollector:
@@ -34,6 +66,7 @@ class FileCollector:
         what: str = "lineage file",
         setting: str = "lineage.path",
         first_bytes: bytes = FIRST_BYTES,
+        rotation: Rotation = NEVER,
     ) -> None:
         """`first_bytes` is what every line begins with: by it a torn end is known as ours."""
         self._path = path
@@ -41,6 +74,7 @@ class FileCollector:
         self._what = what
         self._setting = setting
         self._first_bytes = first_bytes
+        self._rotation = rotation
 
     def deliver(self, messages: Sequence[OutboxMessage]) -> int:
         lines = b"".join(message.body.encode("utf-8") + b"\n" for message in messages)
@@ -55,14 +89,20 @@ class FileCollector:
         return len(messages)
 
     def close(self) -> None:
-        return None
+        """Compress what was moved away. If that can't be done now it stays as it is."""
+        if self._rotation == NEVER:
+            return
+        try:
+            for moved in moved_files(self._path):
+                if not moved.endswith(COMPRESSED):
+                    _compress(moved)
+        except OSError as error:
+            logger.warning("%s: a part of it is not compressed: %s", self._path, error.strerror or error)
 
     def _append(self, lines: bytes) -> None:
-        descriptor = self._open_locked()
+        descriptor = self._open_with_room(len(lines))
         try:
-            begin = _sound_end(descriptor, self._first_bytes)
-            if begin < os.fstat(descriptor).st_size:
-                os.ftruncate(descriptor, begin)  # the torn end of a write that never counted
+            begin = self._whole(descriptor)
             try:
                 _write_all(descriptor, lines if _ends_line(descriptor, begin) else b"\n" + lines)
                 sync(descriptor)
@@ -73,6 +113,38 @@ class FileCollector:
                 raise
         finally:
             os.close(descriptor)  # and with it the lock
+
+    def _open_with_room(self, more: int) -> int:
+        """The file of this name, or a new one in its place."""
+        descriptor = self._open_locked()
+        if self._rotation == NEVER:
+            return descriptor
+        try:
+            size = self._whole(descriptor)
+            written_ms = os.fstat(descriptor).st_mtime_ns // 1_000_000
+            if not self._rotation.is_due(size, more, written_ms, self._clock.now_ms()):
+                return descriptor
+            self._move_away(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+        return self._open_locked()
+
+    def _whole(self, descriptor: int) -> int:
+        """The size, without the torn end of a write that never counted."""
+        begin = _sound_end(descriptor, self._first_bytes)
+        if begin < os.fstat(descriptor).st_size:
+            os.ftruncate(descriptor, begin)
+        return begin
+
+    def _move_away(self, descriptor: int) -> None:
+        """We have its lock: others that wait for it will see that it is not the one of this name any more."""
+        sync(descriptor)
+        stem, ending = os.path.splitext(self._path)
+        last = max((_number_of(moved, stem, ending) for moved in moved_files(self._path)), default=0)
+        os.rename(self._path, f"{stem}.{last + 1:06d}{ending}")
+        sync_folder(os.path.dirname(self._path))
 
     def _open_locked(self) -> int:
         """The file of this name, ours alone. One that was moved away meanwhile is not it any more."""
@@ -117,6 +189,75 @@ class FileCollector:
                 if self._clock.monotonic_ms() >= until_ms:
                     raise
                 self._clock.sleep_ms(LOCK_STEP_MS)
+
+
+def moved_files(path: str) -> list[str]:
+    """What was moved away from this name, the oldest first; each once, compressed or not."""
+    stem, ending = os.path.splitext(path)
+    folder = os.path.dirname(path) or "."
+    found: dict[int, str] = {}
+    for name in sorted(os.listdir(folder) if os.path.isdir(folder) else ()):
+        moved = os.path.join(os.path.dirname(path), name)
+        number = _number_of(moved, stem, ending)
+        if number:
+            found.setdefault(number, moved)  # as it was written, where its compression did not come to an end
+    return [found[number] for number in sorted(found)]
+
+
+def event_lines(path: str) -> Iterator[bytes]:
+    """Every line under this name, also of what was moved away, in the order in which they were written."""
+    import gzip  # late: delivery needs none
+
+    with contextlib.suppress(FileNotFoundError):
+        for moved in moved_files(path):
+            try:
+                file: BinaryIO = open(moved, "rb")  # noqa: SIM115 (closed below)
+            except FileNotFoundError:  # compressed meanwhile
+                file = open(f"{moved}{COMPRESSED}", "rb")  # noqa: SIM115
+            with file:
+                yield from gzip.GzipFile(fileobj=file) if file.name.endswith(COMPRESSED) else file
+        with open(path, "rb") as file:
+            yield from file
+
+
+def _number_of(moved: str, stem: str, ending: str) -> int:
+    """0: not one of ours."""
+    if not moved.startswith(f"{stem}."):
+        return 0
+    found = re.fullmatch(rf"([0-9]{{6,}}){re.escape(ending)}(?:\{COMPRESSED})?", moved[len(stem) + 1 :])
+    return int(found[1]) if found else 0
+
+
+def _compress(moved: str) -> None:
+    """One process at a time. The compressed file has its name only when it is whole and on the disk."""
+    import gzip  # late: most deliveries compress nothing
+
+    plain = os.open(moved, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        try:
+            fcntl.flock(plain, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # another process is at it
+        if not _is_still(moved, plain):
+            return
+        made = f"{moved}{COMPRESSED}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        target = os.open(f"{made}{UNFINISHED}", flags, stat.S_IMODE(os.fstat(plain).st_mode))
+        try:
+            with (
+                open(target, "wb", closefd=False) as file,
+                gzip.GzipFile("", "wb", COMPRESSION, file, mtime=0) as packed,
+            ):
+                while data := os.read(plain, COPY_BYTES):
+                    packed.write(data)
+            sync(target)
+        finally:
+            os.close(target)
+        os.rename(f"{made}{UNFINISHED}", made)
+        sync_folder(os.path.dirname(moved))
+        os.unlink(moved)
+    finally:
+        os.close(plain)
 
 
 def _sound_end(descriptor: int, first_bytes: bytes) -> int:

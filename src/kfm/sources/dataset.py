@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterator
 
 from kfm.model.derived import InputPin, items_read, missing_of, part_of
 from kfm.model.keys import file_of_urn, file_urn
-from kfm.model.records import Asset, Found, Item, Manifest, Promotion, Window
+from kfm.model.records import Asset, Found, Item, Promotion, Window
 from kfm.model.settings import Limits, SourceSettings
+from kfm.model.versions import Version
 from kfm.model.windows import SNAPSHOT
 from kfm.ports import Objects, Reader
 from kfm.sources.placement import StreamDownload, published_path, settled
 
 CHUNK_BYTES = 1024 * 1024
-Head = Callable[[str], tuple[Promotion, Manifest] | None]
+Head = Callable[[str], tuple[Promotion, Version] | None]
 
 
 class DatasetSource:

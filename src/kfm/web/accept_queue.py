@@ -80,11 +80,11 @@ class AcceptQueue:
             if self._idle:
                 self._idle = False
                 self._lock.notify()
+        late = loop.call_later(self._seconds_max, _give_up, future)
         try:
-            async with asyncio.timeout(self._seconds_max):
-                return await future
-        except TimeoutError:
-            raise Busy("The ledger does not answer in time. Send the same again.") from None
+            return await future
+        finally:
+            late.cancel()
 
     def close(self) -> None:
         """Commit and answer the requests that wait; refuse new ones."""
@@ -164,6 +164,11 @@ class _Store:
 def _defect(error: Exception) -> KfmError:
     """Only the type of the error: its message may quote the request."""
     return KfmError(f"A request could not be stored: {type(error).__name__}.")
+
+
+def _give_up(future: asyncio.Future[Accepted]) -> None:
+    if not future.done():
+        future.set_exception(Busy("The ledger does not answer in time. Send the same again."))
 
 
 def _deliver(batch: Sequence[_Waiting], answers: Sequence[Answer]) -> None:

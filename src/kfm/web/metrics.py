@@ -12,14 +12,14 @@ from kfm.datasets.completeness import completeness_of
 from kfm.model.redaction import MASK_KEY
 from kfm.telemetry.exporter import PublicNames
 from kfm.telemetry.exposition import Tallies, exposition
-from kfm.telemetry.ledger_metrics import Folding
+from kfm.telemetry.ledger_metrics import Folding, take_up
 
 if TYPE_CHECKING:
     from kfm.app import App
 
 
 class Scrape:
-    """Incremental scrapes: each reads on from the position of the one before.
+    """Incremental scrapes: each reads on from the position of the one before, the first from the kept fold.
 
     `open_app` opens the application for one scrape: a ledger may be made, moved or restarted between two.
     """
@@ -38,7 +38,7 @@ class Scrape:
         with self._lock, self._open_app() as app:
             source = (app.settings, app.ledger.mark(MASK_KEY), app.ledger.remembered_names())
             if source != self._source:
-                self._folding, self._source = Folding(), None  # names may be masked now that were not before
+                self._folding, self._source = take_up(app.ledger), None  # it may be another ledger
             datasets = [dataset.id for dataset in app.settings.datasets]
             names = PublicNames(app.settings, app.ledger)
             completeness = completeness_of(app)
@@ -50,7 +50,7 @@ class Scrape:
                 names.provider,
                 names.pipeline,
                 names.of_units,
-                [completeness.health(each) for each in datasets],
+                [completeness.health(each) for each in completeness.names()],
             )
-            self._source = source  # only now: an interrupted scrape starts from the beginning
+            self._source = source  # only now: an interrupted scrape starts anew
             return found

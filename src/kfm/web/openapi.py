@@ -20,6 +20,7 @@ _GEOJSON = "application/geo+json"
 _TEXT = {"type": "string"}
 _ALWAYS = (400, 406, 421, 500, 503)
 _CHANGING = (409, 413, 415, 422)
+_DONE = {200: "The requested document", 202: "Accepted"}
 _RESPONSE_HEADERS = {401: "WWW-Authenticate", 503: "Retry-After"}
 _KEY = {
     "name": "Idempotency-Key",
@@ -67,7 +68,7 @@ def api_openapi(base: str = BASE) -> dict[str, Any]:
 
 def statuses(operation: Operation) -> tuple[int, ...]:
     """Every status that an operation may be answered with."""
-    found = {operation.status, *_ALWAYS, 401, 403}
+    found = {operation.status, *operation.more, *_ALWAYS, 401, 403}
     if operation.method == "POST":
         found |= {*_CHANGING}
     if operation.fields:
@@ -116,18 +117,24 @@ def _in_query(parameter: Parameter) -> dict[str, Any]:
         "in": "query",
         "description": parameter.about,
         "schema": dict(parameter.schema),
+        **({"required": True} if parameter.required else {}),
     }
 
 
 def _responses(operation: Operation) -> dict[str, Any]:
     done: dict[str, Any] = {
-        "description": "Accepted" if operation.status == 202 else "The requested document",
+        "description": _DONE[operation.status],
         "content": _content(operation.media_type, _ref(operation.answer)),
     }
     if operation.once == "request" and operation.method == "POST":
         done["headers"] = {"Location": {"description": "The request.", "schema": _TEXT}}
-    problems = [status for status in statuses(operation) if status != operation.status]
-    return {str(operation.status): done, **{str(status): _problem(status) for status in problems}}
+    found: dict[str, Any] = {str(operation.status): done}
+    for status in statuses(operation):
+        if 200 <= status < 300:  # the same document
+            found[str(status)] = {**done, "description": _DONE[status]}
+        else:
+            found[str(status)] = _problem(status)
+    return found
 
 
 def _problem(status: int) -> dict[str, Any]:

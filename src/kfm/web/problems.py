@@ -16,6 +16,7 @@ from kfm.model.errors import (
     BackendUnavailable,
     BudgetSpent,
     Busy,
+    ContentGone,
     KfmError,
     MalformedJson,
     NotApproved,
@@ -41,6 +42,7 @@ TITLES = {
     406: "Not acceptable",
     408: "Request timeout",
     409: "Conflict",
+    410: "Gone",
     413: "Content too large",
     415: "Unsupported media type",
     421: "Misdirected request",
@@ -59,6 +61,7 @@ _STATUS: tuple[tuple[type[KfmError], int], ...] = (
     (NotApproved, 409),
     (PlanDrifted, 409),
     (SwitchThrown, 409),
+    (ContentGone, 410),
     (Refused, 403),
     (Busy, 409),
     (BackendUnavailable, 503),
@@ -115,6 +118,10 @@ def problem_schema(*, stac: bool = False) -> dict[str, Any]:
         "detail": text,
         "code": {**text, "pattern": "^(KFM[0-9]{3}|[1-5][0-9]{2})$" if stac else "^KFM[0-9]{3}$"},
         "remedy": {**text, "description": "What to do about it."},
+        "tombstone": {
+            "type": "object",
+            "description": "Of what was withdrawn: what, since when and why, as far as it may be told.",
+        },
     }
     if stac:
         properties["description"] = {**text, "description": "The same as `detail`."}

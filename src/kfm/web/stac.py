@@ -25,7 +25,7 @@ from kfm.nodd.catalogue.search import find_page
 from kfm.nodd.grammar import Dataset
 from kfm.web.listener import LOOPBACK
 from kfm.web.openapi import OPENAPI, stac_openapi
-from kfm.web.problems import answer, on_error, on_http
+from kfm.web.problems import Problem, answer, on_error, on_http, problem
 from kfm.web.query_params import BODY_BYTES_MAX, ITEMS_FIELDS, SEARCH_FIELDS, Query, from_body, from_text
 from kfm.web.server import Named
 
@@ -39,6 +39,7 @@ CONFORMS_TO = (
     "http://www.opengis.net/spec/ogcapi-features-1/1.0/conf/geojson",
 )
 Open = Callable[[], AbstractContextManager[CatalogueReader]]
+Gone = Callable[[str, str | None], Problem | None]  # by collection and item: the tombstone, if there is one
 FIGURES_SECONDS = 10.0
 _READING = ["GET", "HEAD"]
 Result = TypeVar("Result")
@@ -51,12 +52,13 @@ def stac_app(
     hosts: Sequence[str] | None = LOOPBACK,
     allow_origins: Sequence[str] = (),
     title: str = "kfm catalogue",
+    gone: Gone = lambda _collection_id, _item_id: None,
 ) -> Starlette:
     """The ASGI application. A reader is opened for each request, in the thread that uses it.
 
     `hosts` is the allow-list of the Host header, without ports, against DNS rebinding. None: any.
     """
-    api = _Api(open_catalogue, datasets, title)
+    api = _Api(open_catalogue, datasets, title, gone)
     routes = [
         Route("/", api.landing, methods=_READING),
         Route("/conformance", api.conformance, methods=_READING),
@@ -84,7 +86,8 @@ def stac_app(
 
 
 class _Api:
-    def __init__(self, open_catalogue: Open, datasets: Mapping[str, Dataset], title: str) -> None:
+    def __init__(self, open_catalogue: Open, datasets: Mapping[str, Dataset], title: str, gone: Gone) -> None:
+        self._gone = gone
         self._open = open_catalogue
         self._datasets = datasets
         self._title = title
@@ -170,7 +173,14 @@ class _Api:
         for figures in await self._collections():
             if figures.collection_id == request.path_params["collection_id"]:
                 return answer(self._rendered(figures, base_of(request)), stac_items.JSON)
-        raise HTTPException(404)
+        return await run_in_threadpool(self._absent, request.path_params["collection_id"])
+
+    def _absent(self, collection_id: str, item_id: str | None = None) -> Response:
+        """410 for what was withdrawn, with its tombstone; 404 for what never was."""
+        found = self._gone(collection_id, item_id)
+        if found is None:
+            raise HTTPException(404)
+        return problem(found.status, found.detail, found.code, **found.members)
 
     def _rendered(self, figures: CollectionFigures, base: str) -> dict[str, Any]:
         return stac_items.render_collection(self._datasets.get(figures.collection_id), figures, base)
@@ -184,7 +194,7 @@ class _Api:
         def work(catalogue: CatalogueReader) -> Response:
             found = catalogue.item(where["collection_id"], where["item_id"])
             if found is None:
-                raise HTTPException(404)
+                return self._absent(where["collection_id"], where["item_id"])
             return answer(stac_items.render_item(found, base), stac_items.GEOJSON)
 
         return await self._ask(work)
@@ -196,7 +206,7 @@ class _Api:
 
         def work(catalogue: CatalogueReader) -> Response:
             if not catalogue.find_items(Search(collections=(collection_id,), limit=1)):
-                raise HTTPException(404)
+                return self._absent(collection_id)
             return _page(catalogue, query, base, address)
 
         return await self._ask(work)

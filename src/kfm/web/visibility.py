@@ -11,10 +11,11 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import msgspec
 
+from kfm.model.dataset_changes import ChangeKind
 from kfm.model.masked_names import NOTHING, MaskedNames
 from kfm.model.redaction import MASK_KEY
 from kfm.model.roles import Identity
@@ -35,7 +36,7 @@ FACTS = frozenset(
     "ending severity position fate change event event_type event_kind word tone role roles known_by "
     "window_spec window cron pattern time_zone goes_by overlap while_paused run hash gate anchor care_level "
     "next_local local code method assumption integrity_status metadata_status stac_status provenance_status "
-    "href".split()
+    "held_back href".split()
 )
 # Names of things: shown as masks, so that records can be joined and filtered by them.
 NAMES = frozenset(
@@ -187,6 +188,8 @@ class Visibility:
             return ":" not in value or value.startswith("gate:")  # else with a provider or a switch
         if field in FACTS or field.endswith("_href") or _TIME.fullmatch(value) or _ID.fullmatch(value):
             return True
+        if field == "by":  # what made a version; else a person
+            return value in ("run", *get_args(ChangeKind))
         return field == "about" and value in ("dataset", "provider")
 
     # --- whose it is -------------------------------------------------------------------
@@ -244,6 +247,7 @@ class Visibility:
             ledger.held_one,
             ledger.invocation,
             ledger.approval,
+            ledger.change_reader().change,
         ):
             found = find(record_id)
             if found is not None:

@@ -24,10 +24,11 @@ from kfm.service.dispatcher import run_request_of
 from kfm.web.accept_queue import AcceptQueue
 from kfm.web.api.routes import api_routes
 from kfm.web.console.pages import console_routes
+from kfm.web.gone import gone_for_readers
 from kfm.web.listener import LOOPBACK
 from kfm.web.metrics import Scrape
 from kfm.web.previews import preview_document
-from kfm.web.problems import answer, on_error, on_http, problem
+from kfm.web.problems import Problem, answer, on_error, on_http, problem
 from kfm.web.readers import READING, ForReaders, live, metrics_route
 from kfm.web.request_context import WebContext
 from kfm.web.server import Named
@@ -127,8 +128,12 @@ class WebApplication:
             with self._context.reader() as ledger:
                 yield ledger.catalogue()
 
+        def gone(collection_id: str, item_id: str | None) -> Problem | None:
+            with open_app(self._context.loaded, read_only=True, what="kfm serve") as app:
+                return gone_for_readers(app, self._context.schedules, collection_id, item_id)
+
         datasets = {dataset.name: dataset for dataset in load_registry().datasets}
-        return stac_app(catalogue, datasets, hosts=None)
+        return stac_app(catalogue, datasets, hosts=None, gone=gone)
 
 
 async def _home(request: Request) -> Response:

@@ -186,9 +186,12 @@ class FakeLedger:
         """What the runs alone tell of windows."""
         return SimpleNamespace(facts=self._window_facts, expectations=dict)
 
-    def _window_facts(self, source_id: str, is_live: Any) -> dict[tuple[int, int], WindowFacts]:
+    def _window_facts(
+        self, source_id: str, dataset_id: str, is_live: Any
+    ) -> dict[tuple[int, int], WindowFacts]:
         found: dict[tuple[int, int], WindowFacts] = {}
-        for run in sorted(self.runs(source_id=source_id), key=lambda one: (one.start_time_ms, one.revision)):
+        mine = [one for one in self.runs(source_id=source_id) if one.dataset_id == dataset_id]
+        for run in sorted(mine, key=lambda one: (one.start_time_ms, one.revision)):
             state = self.retry_state(run.run_id)
             found[run.window_start_ms, run.window_end_ms] = WindowFacts(
                 run_id=run.run_id,
@@ -208,8 +211,12 @@ class FakeLedger:
             newest=lambda *_: None,
             withdrawals=lambda *_: [],
             target_withdrawals=lambda *_: [],
+            times=lambda *_: [],
             changes=lambda *_, **__: [],
             change=lambda *_: None,
+            renames=lambda *_: (),
+            window_rules=dict,
+            window_rule=lambda *_: None,
         )
 
     def derived_reader(self) -> Any:
@@ -228,6 +235,16 @@ class FakeLedger:
     def invocations(self, *, run_id: str | None = None, limit: int = 50) -> list[Invocation]:
         return [call for call in self._all("invocations") if run_id in (None, call.run_id)][:limit]
 
+    def find_runs(self, start: str, limit: int = 2) -> list[Run]:
+        return [run for run in self._all("runs") if run.run_id.startswith(start)][:limit]
+
+    def find_invocations(self, start: str, limit: int = 2) -> list[Invocation]:
+        found = self._all("invocations")
+        return [call for call in found if call.invocation_id.startswith(start)][:limit]
+
+    def find_approvals(self, start: str, limit: int = 2) -> list[Any]:
+        return [one for one in self.approvals() if one.request_id.startswith(start)][:limit]
+
     def heads(self) -> list[Promotion]:
         return self._all("heads")
 
@@ -242,6 +259,9 @@ class FakeLedger:
 
     def incidents(self, **_: Any) -> list[Any]:
         return self._all("incidents")
+
+    def incident_affects(self, cause: str) -> int:
+        return next((one.affected for one in self._all("incidents") if one.cause == cause), 0)
 
     def unsettled_requests(self) -> list[tuple[str, str | None, int]]:
         return self._all("unsettled")
@@ -299,6 +319,10 @@ class FakeLedger:
 
     # What `explain` asks for beyond that.
 
+    def retention_reader(self) -> Any:
+        """Nothing has gone."""
+        return SimpleNamespace(gone=dict)
+
     def links(self, subject: str, limit: int = 50) -> list[ChainLink]:
         entries = [entry for entry in self._all("governance") if entry.subject == subject][:limit]
         return [
@@ -341,6 +365,9 @@ class FakeApp:
 
     def deliver_incidents(self) -> list[Any]:
         return []
+
+    def shipped_feed(self, name: str) -> Any:
+        raise AssertionError(f"no feed is configured, and {name} was asked for")
 
     def subject(self, _request: RunRequest) -> Any:
         return SimpleNamespace(window=None)

@@ -18,10 +18,10 @@ import pytest
 from pystac_client import Client
 
 from kfm.cli.session import CommandSession
-from kfm.db.catalogue import register
 from kfm.model.units import Content
 from kfm.nodd.catalogue.item_facts import entry
 from tests.catalogue_samples import DATASETS, NOW_MS, REGISTRY, keys
+from tests.unit_pages import register
 
 FORECAST = "hrrr.20240101~conus~hrrr.t00z.wrfsfcf06.grib2"
 

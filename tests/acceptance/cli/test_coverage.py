@@ -95,6 +95,9 @@ def test_a_hole_under_newer_data_keeps_the_dataset_incomplete(kfm: Kfm, project:
     lines = called.out.splitlines()
     assert lines[0] == "levels is late"  # of all windows, whatever is chosen
     assert "  2026-01  #M#" in lines
+    assert f"  {'UTC':>7}  1         11        21        31" in lines
+    chosen = kfm("coverage", "levels", "--to", "2026-01-04", "--state", "published").out.splitlines()
+    assert "  2026-01  # #" in chosen  # each at its own place
     states = {
         each["window_start"][:10]: each["state"]
         for each in kfm("coverage", "levels", "--json").document["windows"]
@@ -238,11 +241,178 @@ def test_the_list_of_what_is_missing_is_frozen(kfm: Kfm, project: Path, valid: V
     )
 
 
+PIPELINE = """\
+def publish(context):
+    for each in context.inputs:
+        if each.read() == b"bad":
+            raise ValueError("no number in it")
+        context.publisher.write_file(each.path, each.read())
+"""
+
+
+@pytest.mark.req("DAT-3", "GOV-3")
+def test_what_is_quarantined_is_asked_for_and_told(kfm: Kfm, project: Path, valid: Valid) -> None:
+    """A window whose attempts are used up is asked for as well: where upstream has changed it is filled;
+    else its release is requested from a second person, once."""
+    configured(project, expect=f"{EXPECTED[:-1]}}}, pipeline: 'pipeline.py:publish', retry: {{attempts: 1}}")
+    (project / "pipeline.py").write_text(PIPELINE)
+    deliver(project, *DAYS[:2])
+    for day in DAYS[:2]:
+        (project / "incoming" / day / "data.csv").write_text("bad")
+    span = ("--from", "2026-01-01", "--to", "2026-01-03")
+    why = ("--rationale", "the provider has mended it")
+    for _ in range(3):
+        first = kfm("run", "--missing", "levels", *span, "--yes", "--json")
+    assert {each["state"] for each in first.document["windows"]} == {"quarantined"}
+    (project / "incoming" / DAYS[1] / "data.csv").write_text("good")
+    again = kfm("run", "--missing", "levels", *span, "--yes", "--json", *why)
+    valid("run-missing", again.document)
+    assert [each["outcome"] for each in again.document["windows"]] == ["refused", "success"]
+    (approval,) = again.document["approvals"]
+    assert "needs a second person" in again.err
+    assert again.code == 3
+    waiting = kfm("approvals", "list", "--json").document["requests"]
+    assert [each["request_id"] for each in waiting] == [approval]
+    once_more = kfm("run", "--missing", "levels", *span, "--yes", "--json", *why).document
+    assert (len(once_more["windows"]), once_more["approvals"]) == (1, [])
+
+
 @pytest.mark.req("DAT-3")
 def test_what_does_not_go_together_is_refused(kfm: Kfm, project: Path) -> None:
     """A window with --missing, a digest without it, a dataset that is not there."""
     configured(project)
     assert kfm("run", "--missing", "--window", "P1D").code == 2
-    assert kfm("run", "levels").code == 2
+    assert kfm("run", "levels", "--digest", "sha256:00").code == 2
     assert "did you mean `levels`" in kfm("coverage", "level").err
     assert kfm("coverage", "--state", "missing").code == 2
+
+
+@pytest.mark.req("DAT-1")
+def test_what_a_source_brought_to_another_dataset_is_not_there(kfm: Kfm, project: Path) -> None:
+    """A source that feeds another dataset now has brought nothing to it: all of its windows are missing, and
+    are filled from the list; what was dismissed of the one is not settled for the other."""
+    configured(project, expect=EXPECTED)
+    deliver(project, *DAYS[:2])
+    for day in DAYS[:2]:
+        kfm("run", "--source", "daily", "--window", f"{day}/P1D")
+    kfm("dismiss", "levels", f"{DAYS[2]}/P1D", "--rationale", "never")
+    text = (project / "kfm.yml").read_text()
+    (project / "kfm.yml").write_text(text.replace("id: daily, dataset: levels", "id: daily, dataset: other"))
+    to = ("--to", "2026-01-04")
+    states = {each["state"] for each in kfm("coverage", "other", *to, "--json").document["windows"]}
+    assert states == {"missing"}
+    assert kfm("run", "--source", "daily", "--window", f"{DAYS[0]}/P1D").out.startswith("published")
+    assert kfm("run", "--missing", "other", *to, "--state", "missing", "--yes").code == 0
+    shown = {
+        each["window_start"][:10]: each["state"]
+        for each in kfm("coverage", "other", *to, "--json").document["windows"]
+    }
+    assert [shown[day] for day in DAYS] == ["published", "published", "missing"]
+    kfm("dismiss", "other", f"{DAYS[2]}/P1D", "--rationale", "never here, either")
+    found = kfm("coverage", "other", *to, "--json").document["windows"]
+    assert [each["state"] for each in found] == ["published", "published", "dismissed"]
+
+
+@pytest.mark.req("DAT-3")
+def test_a_dataset_is_run_by_its_name(kfm: Kfm, project: Path) -> None:
+    """`kfm run DATASET` runs its sources and no others; the name of a source alone is told to be one."""
+    configured(project)
+    deliver(project, DAYS[0])
+    ran = kfm("run", "levels", "--window", f"{DAYS[0]}/P1D", "--json").document["results"]
+    assert [(one["source_id"], one["word"]) for one in ran] == [("daily", "published")]
+    refused = kfm("run", "daily")
+    assert (refused.code, "`daily` is a source" in refused.err) == (2, True)
+    assert "kfm run --source daily" in refused.err
+    assert kfm("run", "levels", "--source", "daily").code == 2
+    assert kfm("run", "nowhere").code == 2
+
+
+@pytest.mark.req("DAT-3")
+def test_what_waited_for_a_pause_is_taken_up_once_it_is_lifted(kfm: Kfm, project: Path, valid: Valid) -> None:
+    """The list says beforehand what blocks, and the command that lifts it; lifted, `run --missing` works off
+    the requests that wait, once, with no second request for any of them."""
+    configured(project, expect=EXPECTED)
+    deliver(project, *DAYS)
+    chosen = ("run", "--missing", "levels", "--to", "2026-01-04")
+    kfm("switch", "set", "paused", "--dataset", "levels", "--rationale", "repairs")
+    shown = kfm(*chosen).out
+    assert "blocked  blocked by kill switch on dataset levels, paused" in shown
+    assert "kfm switch set running --dataset levels" in shown
+    assert kfm(*chosen, "--yes").code == 0
+    waiting = kfm(*chosen, "--yes", "--json").document
+    valid("run-missing", waiting)
+    assert (waiting["windows"], waiting["asked_for"], len(waiting["skipped"])) == ([], 0, 3)
+    assert waiting["blocked_by"][0]["command"].startswith("kfm switch set running --dataset levels")
+    kfm("switch", "set", "running", "--dataset", "levels", "--rationale", "done")
+    taken = kfm(*chosen, "--yes", "--json").document
+    valid("run-missing", taken)
+    assert {one["action"] for one in taken["windows"]} == {"take-up"}
+    assert {one["request_state"] for one in taken["windows"]} == {"done"}
+    assert (taken["blocked_by"], taken["asked_for"]) == ([], 0)
+    found = kfm("coverage", "levels", "--to", "2026-01-04", "--json").document["windows"]
+    assert [one["state"] for one in found] == ["published"] * 3
+    assert "no window is missing" in kfm(*chosen, "--yes").out
+
+
+@pytest.mark.req("DAT-3")
+def test_quarantine_ends_with_the_window(kfm: Kfm, project: Path) -> None:
+    """Requests that became no run are quarantined, too; with its data, nothing of a window is any more."""
+    configured(project, expect=EXPECTED)
+    deliver(project, *DAYS[:2])
+    incoming = project / "incoming"
+    chosen = ("run", "--missing", "levels", "--to", "2026-01-03", "--yes")
+
+    def broken() -> None:
+        incoming.rename(project / "away")
+        incoming.write_text("no folder")
+
+    def mended() -> None:
+        incoming.unlink()
+        (project / "away").rename(incoming)
+
+    broken()
+    for _ in range(8):  # until attempts are used up, and inputs can't be compared
+        kfm(*chosen)
+    held = kfm("quarantine", "list", "--json").document["held"]
+    assert {one["grain"] for one in held} == {"request", "run"}
+    mended()
+    assert kfm(*chosen).code == 0
+    assert kfm("quarantine", "list", "--json").document["held"] == []
+    kinds = {one["kind"] for one in kfm("incident", "list", "--json").document["incidents"]}
+    assert kinds == {"overdue"}  # of later days
+
+
+@pytest.mark.req("DAT-1")
+def test_a_look_at_upstream_that_failed_is_seen_although_there_is_data(kfm: Kfm, project: Path) -> None:
+    """The window is failed until upstream is seen again, in coverage, status and the list; what is published
+    stays, and no run that succeeded before is named for it."""
+    configured(project, expect=EXPECTED)
+    deliver(project, DAYS[0])
+    day, to = ("--window", f"{DAYS[0]}/P1D"), ("--to", "2026-01-02")
+    kfm("run", "--source", "daily", *day)
+    (run,) = kfm("runs", "--json").document["runs"]
+    (project / "incoming").rename(project / "away")
+    (project / "incoming").write_text("no folder")
+    failed = kfm("run", "--source", "daily", *day, "--json")
+    assert failed.code == 4
+    (result,) = failed.document["results"]
+    assert (result["outcome"], result["run_id"]) == ("failed", None)
+    assert run["run_id"][:8] not in kfm("run", "--source", "daily", *day).out
+    found = kfm("coverage", "levels", *to, "--json").document
+    (window,) = found["windows"]
+    assert (window["state"], window["code"], window["run_id"], window["is_late"]) == (
+        "failed",
+        result["error"]["code"],
+        None,
+        False,
+    )
+    assert found["health"]["watermark"].startswith("2026-01-02")
+    said = kfm("status").out.splitlines()[0]
+    assert said.startswith(
+        f"failing: dataset levels: 1 window failed ({result['error']['code']}), of 2026-01-01"
+    )
+    (project / "incoming").unlink()
+    (project / "away").rename(project / "incoming")
+    assert kfm("run", "--missing", "levels", *to, "--yes").code == 0
+    (window,) = kfm("coverage", "levels", *to, "--json").document["windows"]
+    assert window["state"] == "published"

@@ -110,8 +110,8 @@ def test_a_run_that_succeeds(kfm: Kfm, laid_out: Callable[..., None], valid: Val
     current = next(project.glob("published/**/manifest.json")).parent
     for name in ("manifest.json", "dcat.jsonld", "collection.json"):
         assert (folder / "published" / name).read_bytes() == (current / name).read_bytes()
-    item = next((folder / "published" / "items").iterdir())
-    assert item.read_bytes() == (current / "items" / item.name).read_bytes()
+    item = next((folder / "published" / "items").rglob("*.json"))
+    assert item.read_bytes() == (current / item.relative_to(folder / "published")).read_bytes()
     state = json.loads(item.read_text())["properties"]["kfm:run_state"]
     assert state["run_id"] == run_id(kfm)
     prov = (folder / "prov.jsonld").read_text()

@@ -196,7 +196,7 @@ def test_a_full_or_read_only_disk_is_named(
 
     def refuse(descriptor: int, data: bytes) -> int:
         name = os.readlink(f"/proc/self/fd/{descriptor}")
-        if "/objects/tmp/" in name or "/versions/" in name:
+        if "/objects/tmp/" in name or "/.versions/" in name:
             raise OSError(number, os.strerror(number))
         return real(descriptor, data)
 
@@ -213,7 +213,7 @@ def test_a_full_or_read_only_disk_is_named(
         shown = kfm("project")
     assert shown.code == 4
     assert f"The disk {published} is " in shown.err
-    assert f"{published}/published/levels/versions/.building-" in shown.err
+    assert f"{published}/published/levels/.versions/.building-" in shown.err
     assert way.format(disk=published) in shown.err
 
 

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from hashlib import md5, sha256
 from pathlib import Path
 from typing import Any
@@ -262,7 +263,7 @@ def test_history_is_sealed_and_checked(units: Any, kfm: Any, valid: Any, project
     sound = kfm("audit", "verify", "--json")
     valid("audit-verify", sound.document)
     assert (sound.code, sound.document["units"]["unsealed"]) == (0, 0)
-    with sqlite3.connect(project / ".kfm" / "kfm.db") as database:
+    with closing(sqlite3.connect(project / ".kfm" / "kfm.db", isolation_level=None)) as database:
         database.execute("UPDATE unit_pages SET worker_id = 'me' WHERE event = 'claimed'")
     broken = kfm("audit", "verify")
     assert broken.code == 1

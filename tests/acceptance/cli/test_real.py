@@ -415,6 +415,7 @@ def test_the_true_origin_is_recorded(kfm: Kfm, begun: Path) -> None:
     (found,) = ledger.execute("SELECT found FROM inputs").fetchone()
     assert json.loads(found)[0]["origin"] == origin
     (run_id,) = ledger.execute("SELECT run_id FROM runs").fetchone()
+    ledger.close()
     events = [json.loads(line) for line in kfm("lineage", "show", run_id, "--events").out.splitlines()]
     contents = [one["facets"]["kfmContent"] for event in events for one in event["inputs"]]
     assert origin in {content.get("origin") for content in contents}

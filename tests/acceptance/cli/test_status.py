@@ -152,6 +152,23 @@ def test_a_switch_is_the_first_line(kfm: Kfm, app: FakeApp, valid: Valid) -> Non
     valid("status", kfm("status", "--json").document)
 
 
+@pytest.mark.req("DAT-1")
+def test_a_pause_on_purpose_does_not_hide_what_fails(kfm: Kfm, app: FakeApp, project: Path) -> None:
+    """What fails comes before a pause of another dataset, and after an emergency stop."""
+    text = (project / "kfm.yml").read_text()
+    other = "  - {id: wells, domain: geology, rights: {license: CC0-1.0, care: {label: Public}}}\n"
+    (project / "kfm.yml").write_text(text.replace("sources:\n", f"{other}sources:\n"))
+    paused = [make_switch(scope="dataset:wells"), make_switch(scope="domain:geology")]
+    app.ledger.lists = {"runs": [make_run(status="failed")], "switches": paused}
+    assert first(kfm("status")).startswith("failing: dataset levels")
+    app.ledger.lists = {"runs": [make_run()], "switches": paused}
+    assert first(kfm("status")).startswith("blocked by kill switch on dataset wells")
+    for scope, what in (("all", "everything"), ("domain:geology", "domain geology")):
+        stopped = make_switch(scope=scope, position="stopped")
+        app.ledger.lists = {"runs": [make_run(status="failed")], "switches": [paused[0], stopped]}
+        assert first(kfm("status")).startswith(f"blocked by kill switch on {what}, stopped")
+
+
 @pytest.mark.req("GOV-1")
 def test_the_hardest_switch_is_named(kfm: Kfm, app: FakeApp) -> None:
     """An emergency stop comes before a pause, whatever was set first; a lifted one is not named."""

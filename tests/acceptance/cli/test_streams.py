@@ -293,7 +293,7 @@ def test_completion_and_man_pages_come_from_the_parser(kfm: Kfm, project: Path) 
 def test_completion_answers(process: Kfm) -> None:
     """The shell asks, the parser answers."""
     environ = {**os.environ, "_KFM_COMPLETE": "bash_complete", "COMP_WORDS": "kfm st", "COMP_CWORD": "1"}
-    assert process(env=environ).out.split() == ["plain,status"]
+    assert process(env=environ).out.split() == ["plain,status", "plain,store"]
 
 
 def test_no_input_means_no_question(kfm: Kfm, app: FakeApp) -> None:

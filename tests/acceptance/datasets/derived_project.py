@@ -11,6 +11,7 @@ from kfm.app import App, open_app
 from kfm.config.loader import load
 from tests.acceptance.runs.conftest import Inside
 from tests.crash.project import RIGHTS
+from tests.published import files_in
 
 DAYS = (1, 2, 3)
 CONFIG = """\
@@ -166,51 +167,15 @@ class Derived(Inside):
         folder = self.folder / "published" / dataset / "current"
         if not folder.exists():
             return {}
-        manifest = json.loads((folder / "manifest.json").read_bytes())
-        return {
-            asset["path"]: (folder / "data" / asset["path"]).read_text()
-            for item in manifest["items"]
-            for asset in item["assets"]
-        }
+        return {path: (folder / "data" / path).read_text() for path in files_in(folder)}
 
-    def promote_without(self, dataset_id: str, day: str) -> None:
-        """A new version of a dataset without one day, as a withdrawal makes it."""
-        from msgspec.structs import replace
+    def withdraw(self, dataset: str, window: str) -> None:
+        done = self.kfm("withdraw", dataset, "--window", window, "--yes", "--rationale", "it was wrong")
+        assert done.code == 0, done.err
 
-        from kfm.db import rows
-        from kfm.publish.manifest import version_id
-
-        empty = self.run(dataset_id, "2026-10-01/P1D")  # a promotion has a run of its own
-        with self.opened() as app:
-            head = app.ledger.head(dataset_id)
-            assert head is not None
-            promotion, manifest = head
-            items = tuple(
-                one for one in manifest.items if day.replace("-", "") + "T" not in one.id.split("_")[1]
-            )
-            assert len(items) == len(manifest.items) - 1
-            fewer = replace(manifest, items=items)
-            free = empty["run_id"]
-
-            def change(session: Any) -> None:
-                session.all(
-                    "versions.insert",
-                    version_id=version_id(fewer),
-                    dataset_id=dataset_id,
-                    manifest=rows.text_of(fewer),
-                )
-                session.all(
-                    "promotions.insert",
-                    dataset_id=dataset_id,
-                    sequence=promotion.sequence + 1,
-                    version_id=version_id(fewer),
-                    run_id=free,
-                    fence=promotion.fence,
-                    policy_epoch=promotion.policy_epoch,
-                    promoted_at_ms=promotion.promoted_at_ms + 1,
-                )
-
-            app.writer._database.write(change)
+    def roll_back(self, dataset: str, version: int) -> None:
+        done = self.kfm("rollback", dataset, "--to", str(version), "--yes", "--rationale", "it was wrong")
+        assert done.code == 0, done.err
 
     def events(self) -> list[dict[str, Any]]:
         assert self.kfm("lineage", "deliver").code == 0

@@ -32,7 +32,7 @@ def test_as_text(project: Derived) -> None:
     assert drawn.code == 0, drawn.err
     assert [" ".join(line.split()) for line in drawn.out.splitlines()] == [
         "datasets of environment test",
-        "4 datasets, 1 derived, 2 sources, 1 stale",
+        "3 datasets, 2 derived, 2 sources, 1 stale",
         "",
         "layer 1",
         "* source:readings source files",
@@ -41,9 +41,9 @@ def test_as_text(project: Derived) -> None:
         "# readings dataset version 4 ← source:readings",
         "# zones dataset version 1 ← source:zones",
         "layer 3",
-        "! source:exposure stale 1 window ← readings, zones",
+        "> source:exposure derived readings by window, zones by current ← readings, zones",
         "layer 4",
-        "# exposure dataset version 1 ← source:exposure",
+        "! exposure stale version 1, 1 window stale ← source:exposure",
         "layer 5",
         "> source:monthly derived exposure by window ← exposure",
         "layer 6",
@@ -64,9 +64,25 @@ def test_for_programs_and_as_a_picture(project: Derived, valid: Callable[[str, A
     svg = (project.folder / "datasets.svg").read_text()
     assert "source:exposure" in svg
     assert "no version" in svg
+    assert "2 sources" in svg
+    assert 'marker-end="url(#arrow)"' in svg
+    printed = project.kfm("graph", "--datasets", "--svg", "-")
+    assert printed.out == svg
+    assert not (project.folder / "-").exists()
+    assert project.kfm("graph", "--datasets", "--svg", "-", "--json").code == 2
+
+
+def test_of_another_folder(project: Derived, tmp_path: Path) -> None:
+    """--directory names the folder whose configuration is drawn; one without is an error."""
+    elsewhere = Derived(tmp_path / "elsewhere")
+    elsewhere.folder.mkdir(exist_ok=True)
+    assert elsewhere.kfm("graph", "--datasets", "--directory", "/nope").code == 2
+    drawn = elsewhere.kfm("graph", "--datasets", "--directory", str(project.folder))
+    assert (drawn.code, drawn.out) == (0, project.kfm("graph", "--datasets").out)
 
 
 def test_a_run_or_the_datasets(project: Derived) -> None:
     """One of the two is asked for."""
     assert project.kfm("graph").code == 2
-    assert project.kfm("graph", "last", "--datasets").code == 2
+    both = project.kfm("graph", "last", "--datasets")
+    assert (both.code, "`last` names a pipeline run" in both.err) == (2, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -192,12 +193,84 @@ def test_an_input_that_is_gone_leaves_its_window_stale_and_is_asked_for_once(pro
     """kfm takes nothing down by inference: the window stays published, stale, and says what is missing."""
     project.publish_inputs()
     project.run_due()
-    project.promote_without("readings", "2026-11-02")
+    project.withdraw("readings", daily(2))
     assert project.run_due() == {daily(2): "unchanged"}
     assert project.run_due() == {}
     said = project.kfm("explain", "exposure").out
     assert "dataset readings holds nothing for it any more" in said
     assert any(path.startswith("2026-11-02") for path in project.files("exposure"))
+
+
+def test_what_is_made_of_what_is_gone_is_withdrawn_by_the_command_that_status_prints(
+    project: Derived, valid: Callable[[str, Any], None]
+) -> None:
+    """Status names the window, what is gone and the command; coverage says what readers see; no input that is
+    still there is told to be removed; after the command all is clear."""
+    project.publish_inputs()
+    project.run_due()
+    project.withdraw("readings", daily(2))
+    project.run_due()
+    found = project.kfm("status", "--json").document
+    valid("cli-status", found)
+    (stale,) = found["stale"]
+    (gone,) = stale["gone"]
+    assert (gone["window_start"][:10], gone["missing"]) == ("2026-11-02", ["readings"])
+    assert found["headline"]["command"] == gone["command"]
+    first = project.kfm("status").out.splitlines()[0]
+    assert first.startswith(
+        "behind: dataset exposure still shows 2026-11-02 00:00 … 2026-11-03 00:00 UTC, "
+        "though dataset readings holds nothing for it any more"
+    )
+    states = {
+        one["window_start"][:10]: one["state"]
+        for one in project.kfm("coverage", "exposure", "--json").document["windows"]
+    }
+    assert states["2026-11-02"] == "published"
+    newest = project.runs("exposure")[-1]["run_id"]
+    said = project.kfm("explain", newest).out
+    assert "zones/zones.csv was removed" not in said
+    assert "dataset readings held nothing for its window" in said.lower()
+    assert gone["command"] in project.kfm("explain", "exposure").out
+    done = project.kfm(*gone["command"].removesuffix("TEXT").split()[1:], "its input is gone", "--yes")
+    assert done.code == 0, done.err
+    assert not any(path.startswith("2026-11-02") for path in project.files("exposure"))
+    assert project.kfm("status", "--json").document["stale"] == []
+    assert project.kfm("status").out.splitlines()[0] == "all clear"
+
+
+@pytest.mark.req("DAT-4")
+def test_a_rollback_of_an_input_is_made_anew(project: Derived) -> None:
+    """Data that was wrong is taken back upstream: what was made of it is stale, and made of the old again."""
+    project.publish_inputs()
+    project.run_due()
+    before = project.files("exposure")
+    project.change(2)
+    project.run("readings", daily(2))
+    project.run_due()
+    assert project.files("exposure") != before
+    project.roll_back("readings", len(DAYS))
+    (stale,) = json.loads(project.kfm("status", "--json").out)["stale"]
+    assert (stale["windows"], stale["first_window_start"][:10]) == (1, "2026-11-02")
+    assert project.run_due() == {daily(2): "published"}
+    assert project.files("exposure") == before
+    assert project.run_due() == {}
+    assert json.loads(project.kfm("status", "--json").out)["stale"] == []
+
+
+@pytest.mark.req("DAT-9")
+def test_what_a_change_asks_for_waits_for_a_person_too(project: Derived) -> None:
+    """A derived source with `approval: required` is asked for by its inputs, and begins once approved."""
+    project.configure_derived(extra="approval: required")
+    project.publish_inputs()
+    assert project.kfm("schedule", "run-due").code == 0
+    asked = [one["state"] for one in project.requests("exposure")]
+    assert asked == ["awaiting-approval"] * len(DAYS)
+    assert project.files("exposure") == {}
+    listed = json.loads(project.kfm("approvals", "list", "--json").out)["requests"]
+    assert {(one["kind"], one["dataset_id"]) for one in listed} == {("update", "exposure")}
+    assert len(listed) == len(DAYS)
+    assert project.kfm("schedule", "run-due").code == 0
+    assert len(project.requests("exposure")) == len(DAYS), "nothing is asked for twice"
 
 
 # --- the configuration -------------------------------------------------------------------

@@ -50,5 +50,10 @@ def test_the_page_is_true(page: str, tmp_path: Path) -> None:
                 timeout=60,
                 check=False,
             )
-            lines = done.stdout.splitlines()
-            assert [comparable(line) for line in lines] == [comparable(line) for line in shown], command
+            found, expected = (
+                [comparable(line) for line in done.stdout.splitlines()],
+                [*map(comparable, shown)],
+            )
+            if "run-due" in command:  # what came within the same moments is worked off in any order
+                found, expected = sorted(found), sorted(expected)
+            assert found == expected, command

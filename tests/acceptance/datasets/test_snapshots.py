@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from kfm.model.incidents import window_subject
+from kfm.model.windows import SNAPSHOT
 from tests.acceptance.runs.conftest import Inside
 from tests.crash.project import table
 
@@ -51,7 +53,7 @@ def collection(project: Inside) -> dict[str, Any]:
 
 
 def items(project: Inside) -> list[dict[str, Any]]:
-    found = (project.folder / "published/levels/current/items").glob("*.json")
+    found = (project.folder / "published/levels/current/items").rglob("*.json")
     return [json.loads(one.read_bytes()) for one in sorted(found)]
 
 
@@ -108,15 +110,15 @@ def test_its_item_has_the_time_of_its_files_and_no_made_up_day(folder: Inside) -
 
 
 def test_people_read_no_window(folder: Inside) -> None:
-    """Plans, runs, explanations and next steps speak of no window, and their commands can be used."""
+    """Plans, runs, explanations and next steps speak of the snapshot, and their commands can be used."""
     plan = folder.kfm("diff")
-    assert "no window" in plan.out
+    assert "the snapshot" in plan.out
     folder.kfm("run")
     listed, shown = folder.kfm("runs"), folder.kfm("explain", "levels")
     for said_ in (plan.out, listed.out, shown.out, folder.kfm("run").out):
         assert "9999" not in said_, said_
         assert "0001-01-01" not in said_, said_
-    assert "no window" in listed.out
+    assert "the snapshot" in listed.out
 
 
 def test_a_plan_of_it_is_applied_as_it_was_read(folder: Inside) -> None:
@@ -237,3 +239,33 @@ def test_windows_that_add_up_come_in_any_order(project: Inside) -> None:
     """Only where windows replace each other does their order matter."""
     assert project.kfm("run", "--window", NEW).code == 0
     assert project.kfm("run", "--window", OLD).code == 0
+
+
+@pytest.mark.req("DAT-1")
+def test_no_sentinel_is_read_by_people(folder: Inside) -> None:
+    """What has no windows is called the snapshot in coverage, status, the list of what is missing, requests
+    and explanations; a window that is asked of it is refused with the reason."""
+    for name in ("a", "b"):
+        (folder.folder / f"incoming/{name}.csv").unlink()
+    folder.kfm("run", "--source", "notes")
+    status = folder.kfm("status").out
+    assert "the snapshot is missing" in status.splitlines()[0]
+    pages = [
+        status,
+        folder.kfm("coverage", "levels").out,
+        folder.kfm("run", "--missing").out,
+        folder.kfm("run", "--missing", "--yes").err,
+        folder.kfm("runs").out,
+        folder.kfm("requests", "list").out,
+        folder.kfm("explain", "levels").out,
+    ]
+    for page in pages:
+        assert "0001" not in page, page
+        assert "9999" not in page, page
+    assert "the snapshot  M" in pages[1]
+    subject = window_subject("notes", (SNAPSHOT.start_ms, SNAPSHOT.end_ms))
+    assert subject == "notes, the snapshot"  # of an incident
+    refused = folder.kfm("run", "--source", "notes", "--window", "P1D")
+    assert refused.code == 2
+    assert "a source without windows" in refused.err
+    assert "Leave the window out." in refused.err

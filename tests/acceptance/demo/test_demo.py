@@ -76,7 +76,7 @@ def test_what_is_published_is_whole(played: Played) -> None:
         assert current.name.startswith(f"{version:08d}-")
         collection = json.loads((current / "collection.json").read_text())
         assert (collection["type"], collection["id"]) == ("Collection", dataset)
-        for path in current.glob("items/*.json"):
+        for path in current.glob("items/**/*.json"):
             for asset in json.loads(path.read_text())["assets"].values():
                 data = (path.parent / asset["href"]).read_bytes()
                 assert asset["file:checksum"] == "1220" + hashlib.sha256(data).hexdigest()

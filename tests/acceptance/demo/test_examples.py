@@ -52,7 +52,7 @@ def test_python_pipeline(checkout: Path) -> None:
     published = checkout / "examples/python-pipeline/published/ks-wells/current"
     wells = json.loads((published / "data/wells.geojson").read_text())["features"]
     assert [well["properties"]["depth_m"] for well in wells] == [39.14, 52.4, 62.03]
-    (item,) = (json.loads(path.read_text()) for path in published.glob("items/*.json"))
+    (item,) = (json.loads(path.read_text()) for path in published.glob("items/**/*.json"))
     assert item["bbox"] == [-101.31, 37.89, -100.87, 39.35]
 
 
@@ -67,7 +67,7 @@ def test_sync(checkout: Path) -> None:
     """Two sources are promoted together, or neither: a slip in one keeps back the other."""
     example = checkout / "examples/sync"
     assert follow(example / "README.md", checkout) == [0, 3, 0]
-    versions = sorted((example / "published/ks-lakes/versions").iterdir())
+    versions = sorted((example / "published/ks-lakes/.versions").iterdir())
     files = [sorted(path.relative_to(v / "data").as_posix() for path in v.rglob("*.csv")) for v in versions]
     first = ["levels/2026-05-01.csv", "quality/2026-05-01.csv"]
     assert files == [first, sorted([*first, "levels/2026-05-02.csv", "quality/2026-05-02.csv"])]

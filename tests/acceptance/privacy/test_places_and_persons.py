@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def records(folder: Path) -> dict[str, bytes]:
         for path in (*folder.glob(".kfm/**/*"), folder / "incidents.jsonl")
         if path.is_file() and not path.name.startswith("kfm.db")
     }
-    with sqlite3.connect(folder / ".kfm" / "kfm.db") as database:
+    with closing(sqlite3.connect(folder / ".kfm" / "kfm.db", isolation_level=None)) as database:
         for line in database.iterdump():
             name = " ".join(line.split()[:3])
             found[name] = found.get(name, b"") + line.encode()

@@ -13,6 +13,9 @@ import os
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+from tests.published import items_in
+
 PROBLEMS_MAX = 20
 
 
@@ -23,18 +26,19 @@ def read_version(folder: Path) -> list[str]:
     short = folder.name.partition("-")[2]
     if not hashlib.sha256(data).hexdigest().startswith(short):
         problems.append(f"{folder.name}: the manifest is that of another version")
-    items = json.loads(data)["items"]
-    assets = [asset for item in items for asset in item["assets"]]
-    for asset in assets:
-        content = (folder / "data" / asset["path"]).read_bytes()
-        if hashlib.sha256(content).hexdigest() != asset["sha256"] or len(content) != asset["size"]:
-            problems.append(f"{folder.name}: {asset['path']} has other bytes")
-    for name in ("collection.json", "dcat.jsonld", *(f"items/{item['id']}.json" for item in items)):
-        json.loads((folder / name).read_bytes())
+    root, items = json.loads(data), items_in(folder)
+    files = [one for item in items for one in item.files]
+    if (root["items"]["count"], root["files"]["count"]) != (len(items), len(files)):
+        problems.append(f"{folder.name}: the manifest counts others than the catalogue lists")
+    for one in files:
+        content = (folder / "data" / one.path).read_bytes()
+        if hashlib.sha256(content).hexdigest() != one.sha256 or len(content) != one.size:
+            problems.append(f"{folder.name}: {one.path} has other bytes")
+    json.loads((folder / "dcat.jsonld").read_bytes())
     found = {
         str(path.relative_to(folder / "data")) for path in (folder / "data").rglob("*") if path.is_file()
     }
-    if found != {asset["path"] for asset in assets}:
+    if found != {one.path for one in files}:
         problems.append(f"{folder.name}: it holds {sorted(found)}")
     return problems
 
@@ -51,7 +55,7 @@ def main() -> int:
             if newest:
                 problems.append("current has gone")
         if version:
-            sequence = int(version.removeprefix("versions/").partition("-")[0])
+            sequence = int(version.rpartition("/")[2].partition("-")[0])
             if sequence < newest:
                 problems.append(f"{sequence} after {newest}")
             newest = max(newest, sequence)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kfm.model.quantities import moment
 from tests.acceptance.runs.conftest import Inside
 from tests.acceptance.runs.test_retries import change
 from tests.acceptance.runs.test_roles import ANN, BOB, PEOPLE, RESTRICTED, Office, make_office, refused
@@ -95,6 +96,7 @@ def test_a_schedule_asks_and_waits(
     assert "local published" in text
     refused(agree(office, asked["request_id"], ANN), "KFM312")
     assert agree(office, asked["request_id"]).code == 0
+    refused(agree(office, asked["request_id"][:13]), "KFM311")  # it is told what became of it
     assert office.as_(SERVICE, "schedule", "run-due", "--json").code == 0
     assert states(office) == [("done", "success")]
     assert office.current()
@@ -204,6 +206,42 @@ def test_what_waits_for_a_person_keeps_no_other_window_waiting(scheduled: Callab
     fire(office, 2 * DAY_MS)
     assert [state for state, _ in states(office)] == ["awaiting-approval"] * 2
     assert len(waiting(office)) == 2
+
+
+def test_what_would_change_nothing_asks_no_person(scheduled: Callable[..., Office]) -> None:
+    """A day without a file, and one that is published as it is, need no approval: by schedule and by hand."""
+    office = scheduled(extra="expect: {within: PT1M}")
+    for name in ("a", "b"):
+        (office.folder / f"incoming/{name}.csv").rename(office.folder / f"{name}.csv")
+    fire(office)
+    assert states(office) == [("done", "absent")]
+    assert waiting(office) == []
+    assert "approval" not in office.as_(BOB, "status").out.splitlines()[0]
+    day = ("--window", "2026-01-01/P1D")
+    ran = office.as_(ANN, "run", "--source", "notes", *day, "--json")
+    assert (ran.code, ran.result["word"], ran.result["error"]) == (0, "unchanged", None)
+    assert "no data for this window" in ran.result["reason"]
+    assert waiting(office) == []
+    found = office.as_(BOB, "coverage", "levels", "--json").document["windows"]
+    assert {one["state"] for one in found} == {"missing"}
+
+
+def test_rows_and_counts_of_what_waits_are_of_now(scheduled: Callable[..., Office]) -> None:
+    """Each row names its window; once one of two is decided, status, incident and list have one."""
+    office = scheduled()
+    office.write("cron.yml", DAILY)
+    fire(office, 2 * DAY_MS)
+    first, second = waiting(office)
+    assert first["about"] != second["about"]
+    start = office.rows("SELECT window_start_ms FROM requests ORDER BY window_start_ms")[0][0]
+    assert moment(start)[:16] in office.as_(BOB, "approvals", "list").out
+    assert "2 requests waiting for an approval" in office.as_(BOB, "status").out
+    assert agree(office, first["request_id"]).code == 0
+    assert "1 request waiting for an approval" in office.as_(BOB, "status").out
+    (incident,) = office.as_(BOB, "incident", "list", "--json").document["incidents"]
+    assert incident["affected"] == 1
+    shown = office.as_(BOB, "incident", "show", incident["incident_id"], "--json").document
+    assert (shown["incident"]["affected"], len(shown["subjects"])) == (1, 1)
 
 
 # --- a person asks ---------------------------------------------------------------------
@@ -340,7 +378,7 @@ def test_a_standing_approval_lets_every_run_begin(
     (entry,) = office.governance("standing-approval")
     assert (entry["actor"], entry["rationale"]) == ("bob", "council agreed")
     assert office.as_(BOB, "approvals", "show", approval, "--json").document["request"]["uses"] == 2
-    ended = office.as_(BOB, "approvals", "revoke", approval, "--rationale", "over", "--json")
+    ended = office.as_(BOB, "approvals", "revoke", approval[:13], "--rationale", "over", "--json")
     assert ended.document["request"]["state"] == "revoked"
     refused(office.as_(BOB, "approvals", "revoke", approval, "--rationale", "over", "--json"), "KFM311")
     assert office.as_(ANN, "run", "--window", "2026-01-01/P1D", "--json").result["word"] == "waiting"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -19,7 +20,7 @@ DAILY = (
 
 def away(project: Inside, days: int) -> None:
     """No service has looked for so many days."""
-    with sqlite3.connect(project.folder / ".kfm" / "kfm.db") as database:
+    with closing(sqlite3.connect(project.folder / ".kfm" / "kfm.db", isolation_level=None)) as database:
         database.execute(f"UPDATE schedules SET cursor_ms = cursor_ms - {days * DAY_MS}")
         database.execute(f"UPDATE schedules SET left_ms = left_ms - {days * DAY_MS}")
 

@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from kfm.app import open_app
+from kfm.config.loader import load
+from kfm.reports.blockers import refused_calls
+from kfm.runs.target_updates import project as updated_targets
 from tests.acceptance.runs.conftest import Inside
 from tests.acceptance.runs.test_governance import BLOCKED
 from tests.crash.project import RIGHTS, Ended, table
@@ -75,7 +79,7 @@ def test_a_rollback_is_previewed_applied_and_holds(filled: Inside, valid: Valid)
     )
     assert [one["name"] for one in plan["changes"]] == ["2026-01-03/2026-01-03.csv"]
     assert shown(filled) == list(DAYS)
-    done = filled.kfm("rollback", "levels", "--to", "2", "--plan", plan["digest"], "--json", *WHY)
+    done = filled.kfm("rollback", "levels", "--to", "2", "--digest", plan["digest"], "--json", *WHY)
     valid("cli-rollback", done.document)
     assert (done.code, done.document["receipt"]["change"]["version"]) == (0, 4)
     assert shown(filled) == list(DAYS[:2])
@@ -94,7 +98,7 @@ def test_a_plan_that_has_drifted_is_refused(filled: Inside) -> None:
     filled.write(f"incoming/{DAYS[0]}.csv", table("revised", 5))
     assert day(filled, DAYS[0]).result["word"] == "published"
     ended = filled.kfm(
-        "withdraw", "levels", "--window", "2026-01-02/P1D", "--plan", plan["digest"], "--json", *WHY
+        "withdraw", "levels", "--window", "2026-01-02/P1D", "--digest", plan["digest"], "--json", *WHY
     )
     assert (ended.code, ended.document["code"]) == (3, "KFM306")
     assert filled.rows("SELECT * FROM dataset_changes") == []
@@ -127,6 +131,8 @@ def test_a_withdrawn_window_stays_away_until_it_is_lifted(filled: Inside, valid:
     lifted = filled.kfm("withdraw", "levels", "--window", "2026-01-02/P1D", "--lift", "--yes", "--json", *WHY)
     valid("cli-withdraw", lifted.document)
     assert (lifted.code, shown(filled)) == (0, [DAYS[0], DAYS[2]])
+    assert lifted.document["receipt"]["change"]["version"] == 6
+    assert not (filled.published / "levels/current/withdrawn.json").exists(), "nothing is withdrawn any more"
     assert day(filled, DAYS[1]).result["word"] == "published"
     assert shown(filled) == list(DAYS)
     assert not (filled.published / "levels/current/withdrawn.json").exists()
@@ -224,7 +230,7 @@ def test_a_retired_dataset_ends(filled: Inside, valid: Valid) -> None:
     done = filled.kfm("dataset", "retire", "levels", "--yes", "--json", *WHY)
     valid("cli-dataset-retire", done.document)
     assert (done.code, tombstone(filled)["state"]) == (0, "retired")
-    assert day(filled, DAYS[0]).result["error"]["code"] == "KFM350"
+    assert day(filled, DAYS[0], "--source", "notes").result["error"]["code"] == "KFM350"
     assert filled.kfm("status", "--json").document["datasets"] == []
     metrics = filled.kfm("metrics").out
     assert 'dataset="levels"' not in "\n".join(
@@ -324,20 +330,27 @@ people:
 """
 
 
-def test_a_purge_waits_for_a_second_person(filled: Inside) -> None:
-    """Where people are declared, a purge is asked for, approved by another person, and applied as planned."""
+@pytest.fixture
+def by(filled: Inside) -> Callable[..., Ended]:
+    """Commands of two declared persons."""
     tokens = {name: f"{name}-".ljust(40, "x") for name in ("ada", "bea")}
     filled.configure(source=SOURCE, more=PEOPLE)
     for name, token in tokens.items():
         filled.env[f"{name.upper()}_HASH"] = f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
 
-    def by(name: str, *words: str) -> Ended:
+    def called(name: str, *words: str) -> Ended:
         filled.env["KFM_TOKEN"] = tokens[name]
         return filled.kfm(*words)
 
+    return called
+
+
+def test_a_purge_waits_for_a_second_person(filled: Inside, by: Callable[..., Ended], valid: Valid) -> None:
+    """Where people are declared, a purge is asked for, approved by another person, and applied as planned."""
     command = ("withdraw", "levels", "--purge", "--yes", "--json", *WHY)
     asked = by("ada", *command)
     assert (asked.code, shown(filled)) == (3, list(DAYS)), asked
+    valid("cli-withdraw", asked.document)
     request = asked.document["request"]
     assert (request["kind"], request["digest"]) == ("change", asked.document["plan"]["digest"])
     own = by("ada", "approvals", "approve", request["request_id"], "--json", *WHY)
@@ -349,6 +362,47 @@ def test_a_purge_waits_for_a_second_person(filled: Inside) -> None:
         (done.document["receipt"]["change"]["change_id"],)
     ]
     assert by("ada", "rollback", "levels", "--to", "1", "--json").document["code"] == "KFM351"
+
+
+@pytest.mark.req("DAT-9")
+def test_a_purge_is_approved_by_who_sees_all_of_it(
+    filled: Inside, by: Callable[..., Ended], valid: Valid
+) -> None:
+    """The approver reads the frozen plan: window, files, versions, targets, what is out of reach, and the
+    reason that readers will be told; with another reason that one stays."""
+    command = ("withdraw", "levels", "--window", f"{DAYS[1]}/P1D", "--purge", "--yes", "--json")
+    asked = by("ada", *command, "--rationale", "Consent was withdrawn.")
+    assert asked.code == 3, asked
+    request, plan = asked.document["request"]["request_id"], asked.document["plan"]
+    document = by("bea", "approvals", "show", request, "--json").document
+    valid("cli-approvals-show", document)
+    assert document["request"]["targets"] == ["local"]
+    lines = [line.strip() for line in document["preview"]]
+    assert "without 2026-01-02 00:00 … 2026-01-03 00:00 UTC" in lines[0]
+    assert lines[1] == "readers are told: Consent was withdrawn."
+    assert "removed  2026-01-02/2026-01-02.csv" in lines
+    assert "purges 2 versions (2, 3), 1 object" in " ".join(lines)
+    assert any(line.startswith("out of reach  backups") for line in lines)
+    assert lines[-1] == f"digest {plan['digest']}"
+    assert document["preview"][0] in by("bea", "approvals", "show", request).out
+    assert by("bea", "approvals", "approve", request, "--json", *WHY).code == 0
+    done = by("ada", *command, "--rationale", "Nothing to see here.")
+    assert done.code == 0, done
+    assert done.document["receipt"]["change"]["rationale"] == "Consent was withdrawn."
+    assert "the rationale that was approved is used: Consent was withdrawn." in done.err
+    assert [one["reason"] for one in tombstone(filled)["withdrawn"]] == ["Consent was withdrawn."]
+    sound(filled)
+
+
+@pytest.mark.req("DAT-9")
+def test_an_approver_sees_that_a_change_has_drifted(filled: Inside, by: Callable[..., Ended]) -> None:
+    """A version that was published since is named: the plan can't be applied any more."""
+    asked = by("ada", "withdraw", "levels", "--purge", "--yes", "--json", *WHY)
+    filled.write(f"incoming/{DAYS[0]}.csv", table("revised", 5))
+    assert by("ada", "run", "--json", "--window", f"{DAYS[0]}/P1D").code == 0
+    request = asked.document["request"]["request_id"]
+    shown_now = by("bea", "approvals", "show", request, "--json").document["request"]
+    assert "Version 4 is published since" in shown_now["excluded_by"]
 
 
 @pytest.mark.req("DAT-6")
@@ -374,8 +428,400 @@ def test_a_target_that_takes_it_no_more_is_cleared(filled: Inside) -> None:
     assert filled.kfm("project", "--json").code == 0
     lifted = filled.kfm("withdraw", "levels", "--target", "old", "--lift", "--yes", "--json", *WHY)
     assert lifted.code == 0, lifted
+    assert filled.kfm("withdraw", "levels", "--window", "2026-01-02/P1D", "--yes", *WHY).code == 0
+    assert not list(old.rglob("*.csv")), "it takes nothing: what only removes elsewhere would be new here"
+    assert filled.kfm("withdraw", "levels", "--window", "2026-01-02/P1D", "--lift", "--yes", *WHY).code == 0
+    assert day(filled, DAYS[1]).result["word"] == "published"
     filled.write("kfm.yml", two)
     filled.write(f"incoming/{DAYS[0]}.csv", table("again", 6))
     assert day(filled, DAYS[0]).result["word"] == "published"
     assert len(list((old / "current").rglob("*.csv"))) == len(DAYS)
     sound(filled)
+
+
+def two_targets(project: Inside) -> tuple[str, str]:
+    """The configuration with a second target, `old`, that takes the dataset; and one where it does not."""
+    config = (project.folder / "kfm.yml").read_text()
+    two = config.replace("path: published}\n", "path: published}\n  - {kind: local, name: old, path: old}\n")
+    return two, two.replace("path: old}", "path: old, datasets: [other-*]}")
+
+
+@pytest.fixture
+def withdrawn_at_old(filled: Inside) -> Inside:
+    """Two targets showed the dataset; from one of them it was withdrawn."""
+    two, without = two_targets(filled)
+    filled.write("kfm.yml", two)
+    assert filled.kfm("project", "--json").code == 0
+    filled.write("kfm.yml", without)
+    assert filled.kfm("withdraw", "levels", "--target", "old", "--yes", "--json", *WHY).code == 0
+    assert list((filled.folder / "old/levels/.versions").rglob("*.csv"))
+    return filled
+
+
+@pytest.mark.req("DAT-6")
+def test_a_purge_after_a_withdrawal_from_one_target_ends(withdrawn_at_old: Inside) -> None:
+    """Bytes of a dataset that is withdrawn from a target already can still be purged there."""
+    done = withdrawn_at_old.kfm("withdraw", "levels", "--target", "old", "--purge", "--yes", "--json", *WHY)
+    assert (done.code, [one["state"] for one in done.document["receipt"]["purges"]]) == (0, ["done"]), done
+    assert not list((withdrawn_at_old.folder / "old").rglob("*.csv"))
+    assert shown(withdrawn_at_old) == list(DAYS)
+    sound(withdrawn_at_old)
+
+
+@pytest.mark.req("DAT-6")
+def test_a_target_shows_its_tombstone_under_each_number(withdrawn_at_old: Inside) -> None:
+    """A target from which the dataset is withdrawn is not looked for, and gets nothing but tombstones."""
+    old = withdrawn_at_old.folder / "old/levels/current"
+    withdrawn_at_old.write(f"incoming/{DAYS[0]}.csv", table("revised", 5))
+    assert day(withdrawn_at_old, DAYS[0]).result["word"] == "published"
+    assert json.loads((old / "withdrawn.json").read_bytes())["sequence"] == 5
+    config = (withdrawn_at_old.folder / "kfm.yml").read_text()
+    withdrawn_at_old.write("kfm.yml", config.replace("datasets: [other-*]", "datasets: [levels]"))
+    with withdrawn_at_old._surroundings(), open_app(load()) as app:
+        assert updated_targets(app.kernel) == [], "it is as it should be"
+
+
+@pytest.mark.req("DAT-6")
+@pytest.mark.parametrize("takes_first", [True, False])
+def test_a_target_that_takes_it_again_shows_it_after_a_lift(
+    withdrawn_at_old: Inside, takes_first: bool
+) -> None:
+    """Readers there see the data again, and no tombstone."""
+    project, old = withdrawn_at_old, withdrawn_at_old.folder / "old/levels/current"
+    config = (project.folder / "kfm.yml").read_text().replace("datasets: [other-*]", "datasets: [levels]")
+    if takes_first:
+        project.write("kfm.yml", config)
+    lifted = project.kfm("withdraw", "levels", "--target", "old", "--lift", "--yes", "--json", *WHY)
+    assert lifted.code == 0, lifted
+    if not takes_first:
+        assert not list(old.rglob("*.csv")), "it does not take it yet"
+        project.write("kfm.yml", config)
+        assert project.kfm("project", "--json").code == 0
+    assert sorted(path.stem for path in old.rglob("*.csv")) == list(DAYS)
+    assert not (old / "withdrawn.json").exists()
+    assert shown(project) == list(DAYS)
+
+
+# --- what a change makes of windows ------------------------------------------------------
+
+
+def windows(project: Inside, dataset: str = "levels") -> dict[str, dict[str, Any]]:
+    """The windows of a dataset, by their first day."""
+    ended = project.kfm("coverage", dataset, "--json")
+    assert ended.code == 0, ended
+    return {(one["window_start"] or "none")[:10]: one for one in ended.document["windows"]}
+
+
+def resume(project: Inside) -> None:
+    assert project.kfm("switch", "set", "running", "--dataset", "levels", *WHY).code == 0
+
+
+def content(project: Inside, text: str) -> bytes:
+    (path,) = (project.published / "levels/current/data").rglob(f"{text}.csv")
+    return path.read_bytes()
+
+
+def test_a_window_that_a_rollback_changed_is_done_again(filled: Inside) -> None:
+    """Upstream as it was before the rollback counts as new: readers get it with the next run, and until then
+    the coverage names the run whose content they see."""
+    first = windows(filled)[DAYS[0]]["run_id"]
+    filled.write(f"incoming/{DAYS[0]}.csv", table("revised", 5))
+    revised = day(filled, DAYS[0]).result["run_id"]
+    assert windows(filled)[DAYS[0]]["run_id"] == revised
+    assert filled.kfm("rollback", "levels", "--to", "3", "--yes", "--json", *WHY).code == 0
+    seen = windows(filled)[DAYS[0]]
+    assert (seen["state"], seen["run_id"], seen["code"]) == ("published", first, "rolled-back")
+    assert windows(filled)[DAYS[1]]["code"] is None
+    assert "an earlier revision, put back by a rollback" in filled.kfm("coverage", "levels").out
+    resume(filled)
+    planned = filled.kfm("diff", "--window", f"{DAYS[0]}/P1D", "--json").result
+    assert planned["word"] != "unchanged", planned
+    again = day(filled, DAYS[0])
+    assert again.result["word"] == "published", again
+    assert content(filled, DAYS[0]) == table("revised", 5)
+    seen = windows(filled)[DAYS[0]]
+    assert (seen["run_id"], seen["code"]) == (again.result["run_id"], None)
+    assert day(filled, DAYS[0]).result["word"] == "unchanged"
+    assert day(filled, DAYS[1]).result["word"] == "unchanged", "a rollback did not touch it"
+
+
+def test_a_rollback_of_a_rollback_needs_no_run(filled: Inside) -> None:
+    """Where the head shows what the newest run published, nothing is done again."""
+    filled.write(f"incoming/{DAYS[0]}.csv", table("revised", 5))
+    newest = day(filled, DAYS[0]).result["run_id"]
+    for version in ("3", "4"):
+        assert filled.kfm("rollback", "levels", "--to", version, "--yes", "--json", *WHY).code == 0
+    seen = windows(filled)[DAYS[0]]
+    assert (seen["state"], seen["run_id"], seen["code"]) == ("published", newest, None)
+    resume(filled)
+    assert day(filled, DAYS[0]).result["word"] == "unchanged"
+
+
+@pytest.mark.req("DAT-8")
+@pytest.mark.parametrize("mode", ["merge", "replace"])
+def test_a_snapshot_that_was_rolled_back_is_done_again(project: Inside, mode: str) -> None:
+    """A source without windows brings back what upstream has, once the dataset is resumed."""
+    project.configure(
+        source=f"{{id: notes, dataset: levels, kind: files, folder: incoming, pattern: a.csv, "
+        f"window: none, mode: {mode}}}"
+    )
+    project.write("incoming/a.csv", table("one", 3))
+    assert project.kfm("run", "--json").result["word"] == "published"
+    project.write("incoming/a.csv", table("two", 3))
+    assert project.kfm("run", "--json").result["word"] == "published"
+    assert project.kfm("rollback", "levels", "--to", "1", "--yes", "--json", *WHY).code == 0
+    assert content(project, "a") == table("one", 3)
+    resume(project)
+    assert project.kfm("run", "--json").result["word"] == "published"
+    assert content(project, "a") == table("two", 3)
+
+
+@pytest.mark.req("DAT-1")
+def test_an_old_dismissal_does_not_come_back(project: Inside) -> None:
+    """A dismissal ends with the data that came after it, whatever becomes of that data."""
+    project.configure(source=SOURCE)
+    for text in DAYS[:2]:
+        project.write(f"incoming/{text}.csv", table(text, 3))
+        assert day(project, text).code == 0
+    day(project, DAYS[2])
+    assert project.kfm("dismiss", "levels", f"{DAYS[2]}/P1D", "--json", *WHY).code == 0
+    dismissed = windows(project)[DAYS[2]]
+    assert (dismissed["state"], dismissed["reason"]) == ("dismissed", "It was wrong.")
+    assert "It was wrong." in project.kfm("coverage", "levels").out
+    project.write(f"incoming/{DAYS[2]}.csv", table(DAYS[2], 3))
+    assert day(project, DAYS[2]).result["word"] == "published"
+    assert project.kfm("rollback", "levels", "--to", "2", "--yes", "--json", *WHY).code == 0
+    removed = windows(project)[DAYS[2]]
+    assert (removed["state"], removed["code"], removed["reason"]) == ("missing", "rolled-back", None)
+    assert "a rollback removed it" in project.kfm("coverage", "levels").out
+    resume(project)
+    assert project.kfm("run", "--missing", "levels", "--yes").code == 0
+    assert shown(project) == list(DAYS)
+    window = ("withdraw", "levels", "--window", f"{DAYS[2]}/P1D", "--yes", *WHY)
+    assert project.kfm(*window).code == 0
+    assert project.kfm(*window, "--lift").code == 0
+    removed = windows(project)[DAYS[2]]
+    assert (removed["state"], removed["code"]) == ("missing", "withdrawal-lifted")
+
+
+def refusals(project: Inside) -> list[str]:
+    """What the console shows as refused."""
+    with project._surroundings(), open_app(load()) as app:
+        return [one.what for one in refused_calls(app.settings, app.ledger, [], app.ledger.now_ms())]
+
+
+@pytest.mark.req("DAT-1")
+def test_coverage_tells_why_after_a_lift(filled: Inside) -> None:
+    """While it is withdrawn the coverage has the reason; afterwards it says that the withdrawal was lifted,
+    not that a gate refuses what it no longer refuses."""
+    window = ("withdraw", "levels", "--window", f"{DAYS[1]}/P1D", "--yes", *WHY)
+    assert filled.kfm(*window).code == 0
+    assert day(filled, DAYS[1]).code == 3
+    withdrawn = windows(filled)[DAYS[1]]
+    assert (withdrawn["state"], withdrawn["reason"]) == ("withdrawn", "It was wrong.")
+    assert refusals(filled) == ["dataset levels"]
+    assert filled.kfm(*window, "--lift").code == 0
+    assert refusals(filled) == []
+    lifted = windows(filled)[DAYS[1]]
+    assert (lifted["state"], lifted["code"]) == ("missing", "withdrawal-lifted")
+    assert "its withdrawal was lifted" in filled.kfm("coverage", "levels").out
+    assert filled.kfm("status", "--json").document["headline"]["state"] == "incomplete"
+
+
+@pytest.mark.req("DAT-1")
+def test_a_window_that_was_refused_while_withdrawn_is_missing_after_the_lift(filled: Inside) -> None:
+    """Also one that never had data: the refusal ended with the withdrawal."""
+    whole = ("withdraw", "levels", "--yes", *WHY)
+    assert filled.kfm(*whole).code == 0
+    assert day(filled, "2026-01-04").code == 3
+    assert filled.kfm(*whole, "--lift").code == 0
+    assert windows(filled)["2026-01-04"]["state"] == "missing"
+    assert {one["state"] for one in windows(filled).values()} == {"missing"}
+
+
+@pytest.mark.req("DAT-1", "DAT-8")
+def test_a_replaced_dataset_has_no_data_after_a_lift(project: Inside) -> None:
+    """Where each window replaces the one before it, the head decides, too: the last one is missing."""
+    project.configure(source=SOURCE[:-1] + ", mode: replace}")
+    for text in DAYS:
+        project.write(f"incoming/{text}.csv", table(text, 3))
+        assert day(project, text).code == 0
+    whole = ("withdraw", "levels", "--yes", *WHY)
+    assert project.kfm(*whole).code == 0
+    assert project.kfm(*whole, "--lift").code == 0
+    states = {name: one["state"] for name, one in windows(project).items()}
+    assert states == {DAYS[0]: "published", DAYS[1]: "published", DAYS[2]: "missing"}
+    assert project.kfm("run", "--missing", "levels", "--yes").code == 0
+    assert shown(project) == [DAYS[2]]
+    assert project.kfm("rollback", "levels", "--to", "2", "--yes", "--json", *WHY).code == 0
+    assert windows(project)[DAYS[2]]["code"] == "rolled-back"
+
+
+# --- what people are told ----------------------------------------------------------------
+
+
+@pytest.mark.req("DAT-1")
+def test_a_dataset_that_is_withdrawn_is_not_called_fresh(filled: Inside, valid: Valid) -> None:
+    """Its health is that it is withdrawn, in every report; nothing is wrong, and the first line tells."""
+    assert filled.kfm("withdraw", "levels", "--yes", *WHY).code == 0
+    coverage = filled.kfm("coverage", "levels", "--json").document
+    valid("cli-coverage", coverage)
+    assert coverage["health"]["state"] == "withdrawn"
+    assert {one["state"] for one in coverage["windows"]} == {"withdrawn"}
+    status = filled.kfm("status", "--json").document
+    valid("cli-status", status)
+    assert status["headline"]["sentence"] == "all clear; 1 dataset is withdrawn"
+    assert [one["health"]["state"] for one in status["datasets"]] == ["withdrawn"]
+    assert 'kfm_dataset_health{dataset="levels",health="withdrawn"} 1' in filled.kfm("metrics").out
+    assert filled.kfm("withdraw", "levels", "--lift", "--yes", *WHY).code == 0
+    assert filled.kfm("coverage", "levels", "--json").document["health"]["state"] == "late"
+
+
+def test_a_retired_dataset_is_told_as_retired(filled: Inside, valid: Valid) -> None:
+    """No command that is refused is offered, no version to put back, and a run of everything passes over
+    it."""
+    filled.configure(
+        source=SOURCE[:-1] + ', expect: {from: "2026-01-01", within: P1D}}', more="limits: {versions_kept: 9}"
+    )
+    due = {name: one["due_at"] for name, one in windows(filled).items() if name in DAYS}
+    done = filled.kfm("dataset", "retire", "levels", "--yes", *WHY)
+    assert "can be taken out of the configuration now" in done.err
+    status = filled.kfm("status", "--json").document
+    assert (status["headline"]["state"], status["headline"]["sentence"]) == (
+        "clear",
+        "all clear; 1 dataset is retired",
+    )
+    assert filled.kfm("coverage", "--json").document["datasets"][0]["state"] == "retired"
+    assert {name: one["due_at"] for name, one in windows(filled).items()} == due
+    assert "due " not in filled.kfm("coverage", "levels").out.split("WINDOW")[0]
+    assert filled.kfm("dataset", "retire", "levels", "--purge", "--yes", *WHY).code == 0
+    versions = filled.kfm("dataset", "show", "levels", "--json").document["dataset"]["versions"]
+    assert not any(one["can_roll_back"] for one in versions)
+    refused = filled.kfm("rollback", "levels", "--to", "4", "--json")
+    assert (refused.code, refused.document["code"]) == (3, "KFM351")
+    assert "levels is retired since version" in refused.document["message"]
+    graph = filled.kfm("graph", "--datasets", "--json").document
+    valid("cli-graph-datasets", graph)
+    assert [one["word"] for one in graph["nodes"] if one["kind"] == "dataset"] == ["retired"]
+    bare = filled.kfm("run", "--json")
+    assert (bare.code, bare.document["results"]) == (0, [])
+    assert "dataset levels is retired" in bare.err
+    assert filled.kfm("run", "--source", "notes", "--json").code == 3, "who names it is refused"
+
+
+def test_the_graph_marks_what_is_paused_or_withdrawn(filled: Inside) -> None:
+    """A dataset that is not updated on purpose does not look as usual."""
+    assert filled.kfm("rollback", "levels", "--to", "1", "--yes", *WHY).code == 0
+    assert "‖ levels" in filled.kfm("graph", "--datasets").out
+    assert filled.kfm("withdraw", "levels", "--yes", *WHY).code == 0
+    assert "† levels" in filled.kfm("graph", "--datasets").out
+
+
+def test_a_preview_says_what_becomes_of_readers(filled: Inside, valid: Valid) -> None:
+    """Also where all of it goes, and which withdrawal or retirement a lift ends; nothing to lift is a
+    sentence."""
+    none = filled.kfm("withdraw", "levels", "--lift", "--json").document
+    assert none["message"].endswith("Nothing of levels is withdrawn, so there is nothing to lift.")
+    whole = filled.kfm("withdraw", "levels").out
+    assert "version 3 → 4, empty: readers get a tombstone in the place of all of it\n" in whole
+    assert filled.kfm("withdraw", "levels", "--window", f"{DAYS[1]}/P1D", "--yes", *WHY).code == 0
+    other = filled.kfm("withdraw", "levels", "--lift", "--json").document["message"]
+    assert "2026-01-02T00:00:00Z/2026-01-03T00:00:00Z of levels is withdrawn since version 4." in other
+    lift = filled.kfm("withdraw", "levels", "--window", f"{DAYS[1]}/P1D", "--lift").out
+    assert "the same content; 2026-01-02 00:00 … 2026-01-03 00:00 UTC may be published again\n" in lift
+    assert filled.kfm("dataset", "retire", "levels", "--yes", *WHY).code == 0
+    twice = filled.kfm("dataset", "retire", "levels", "--json").document["message"]
+    assert twice.endswith("levels is retired since version 5 already.")
+    ended = filled.kfm("withdraw", "levels", "--lift", "--json").document
+    valid("cli-withdraw", ended)
+    assert ended["plan"]["ends_retirement"] is True
+    assert "all of it may be published again, and it is not retired any more" in (
+        filled.kfm("withdraw", "levels", "--lift").out
+    )
+
+
+@pytest.mark.req("DAT-6")
+def test_a_withdrawal_from_one_target_says_what_it_does(withdrawn_at_old: Inside) -> None:
+    """The number of the version moves everywhere, the content nowhere else."""
+    preview = withdrawn_at_old.kfm("withdraw", "levels", "--target", "old", "--purge").out
+    assert "version 4 → 5, the same content; target old shows a tombstone in its place\n" in preview
+    assert "no new version" not in withdrawn_at_old.kfm("withdraw", "--help").out
+
+
+@pytest.mark.req("DAT-10")
+def test_what_readers_can_still_see_is_the_first_line(filled: Inside, valid: Valid) -> None:
+    """A take-down that has not reached a target is at the top of the status, with the command that brings
+    it there."""
+    folder = filled.published
+    hidden = folder.with_name("away")
+    folder.rename(hidden)
+    Path(folder).write_text("not a folder")
+    assert filled.kfm("withdraw", "levels", "--window", f"{DAYS[1]}/P1D", "--yes", *WHY).code == 4
+    status = filled.kfm("status", "--json").document
+    valid("cli-status", status)
+    assert (status["headline"]["state"], status["headline"]["command"]) == ("failing", "kfm project")
+    assert status["headline"]["sentence"] == (
+        "readers at target local still see version 3 of dataset levels, withdrawn with version 4"
+    )
+    assert "withdrawn, and not gone yet:" in filled.kfm("status").out
+    folder.unlink()
+    hidden.rename(folder)
+    assert filled.kfm("project").code == 0
+    assert filled.kfm("status", "--json").document["still_shown"] == []
+
+
+# --- slips of the hand ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--source", ""),
+        ("--window", ""),
+        ("--target", ""),
+        ("--source", "note"),
+        ("--source", "n\x1b[31mRED"),
+        ("--window", "2026-01-01/P1D", "--window", "2026-01-02/P1D"),
+    ],
+)
+def test_a_slip_takes_nothing_down(filled: Inside, arguments: tuple[str, ...]) -> None:
+    """An unset variable, a mistyped source, two spans: refused before anything goes."""
+    ended = filled.kfm("withdraw", "levels", *arguments, "--purge", "--yes", *WHY)
+    assert ended.code == 2, ended
+    assert "\x1b" not in ended.err
+    assert shown(filled) == list(DAYS)
+    assert "KFM200" in ended.err
+
+
+def test_a_mistyped_source_is_suggested(filled: Inside) -> None:
+    """The sources that the dataset has things of are known."""
+    assert "did you mean `notes`" in filled.kfm("withdraw", "levels", "--source", "note").err
+
+
+def test_a_day_is_a_day_of_the_source(project: Inside) -> None:
+    """A span without times is in the time zone of the sources, as in every other command: one day goes, and
+    not its neighbour."""
+    project.configure(source=SOURCE[:-1] + ", time_zone: America/Chicago}")
+    for text in DAYS:
+        project.write(f"incoming/{text}.csv", table(text, 3))
+        assert day(project, text).code == 0
+    done = project.kfm("withdraw", "levels", "--window", "2026-01-02/P1D", "--yes", *WHY)
+    assert done.code == 0, done
+    assert shown(project) == ["2026-01-01", "2026-01-03"]
+
+
+def test_a_snapshot_has_no_days(project: Inside) -> None:
+    """A source without windows is withdrawn as a whole, and says so."""
+    project.configure(source="{id: notes, dataset: levels, kind: files, folder: incoming, window: none}")
+    assert project.kfm("run").code == 0
+    ended = project.kfm("withdraw", "levels", "--window", "2026-01-02/P1D", "--yes", *WHY)
+    assert ended.code == 2
+    assert "has no windows: it is withdrawn as a whole" in ended.err
+    assert shown(project)
+
+
+def test_no_version_is_too_great_to_be_refused(filled: Inside) -> None:
+    """A number that no ledger can hold is refused as such, not as a defect."""
+    ended = filled.kfm("rollback", "levels", "--to", "9223372036854775808")
+    assert ended.code == 2, ended
+    assert "--to is too great a number" in ended.err

@@ -89,6 +89,28 @@ def test_what_no_one_acknowledges_is_escalated_once(cared: Inside, valid: Check)
     assert changes(lines(cared)) == ["open", "resolved"]
 
 
+def test_only_what_a_hook_got_is_shown_as_told(cared: Inside, valid: Check) -> None:
+    """Neither what is not meant for a hook, nor what was told of an earlier time of the same cause."""
+
+    def told() -> list[tuple[str, str]]:
+        shown = cared.kfm("incident", "show", incident_id(cared), "--json").document
+        valid("cli-incident-show", shown)
+        return [(one["change"], one["hook"]) for one in shown["told"]]
+
+    assert told() == [("open", "file")]
+    hours_pass(cared)
+    assert cared.kfm("incident", "deliver").code == 0
+    assert told() == [("open", "file"), ("escalated", "pager")]
+    wanted = incident_id(cared)
+    assert cared.kfm("incident", "close", wanted, "--rationale", "seen to").code == 0
+    assert cared.run("--force", "--rationale", "again", "--ticket", "T-1").code == 1
+    assert incident_id(cared) != wanted
+    assert told() == [("open", "file")]
+    said = cared.kfm("incident", "show", incident_id(cared)).out
+    assert "pager" not in said
+    assert "occurrence    2" in said
+
+
 def test_what_is_acknowledged_is_not_escalated(cared: Inside, valid: Check) -> None:
     """With a rationale, once; it is in the chain, in list, show and status."""
     wanted = incident_id(cared)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 
 from tests.acceptance.runs.conftest import Inside, http_source
@@ -18,9 +21,7 @@ def waiting(project: Inside) -> list[tuple[object, ...]]:
 
 
 def make_due(project: Inside) -> None:
-    import sqlite3
-
-    with sqlite3.connect(project.folder / ".kfm" / "kfm.db") as database:
+    with closing(sqlite3.connect(project.folder / ".kfm" / "kfm.db", isolation_level=None)) as database:
         database.execute("UPDATE requests SET not_before_ms = 0 WHERE state = 'open'")
 
 
@@ -65,9 +66,7 @@ def test_what_does_not_come_in_time_ends(late: Inside) -> None:
     assert "KFM640" in called.err
     assert waiting(late) == []
     late.kfm("run")
-    import sqlite3
-
-    with sqlite3.connect(late.folder / ".kfm" / "kfm.db") as database:
+    with closing(sqlite3.connect(late.folder / ".kfm" / "kfm.db", isolation_level=None)) as database:
         database.execute(
             "UPDATE requests SET not_before_ms = 0, window_start_ms = 1767225600000,"
             " window_end_ms = 1767312000000"

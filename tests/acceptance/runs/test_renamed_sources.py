@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Any
 
 import pytest
 
 from tests.acceptance.runs.conftest import Inside
 from tests.acceptance.runs.test_retries import make_due
 from tests.crash.project import table
+from tests.published import PublishedItem, items_in
 
 pytestmark = pytest.mark.req("DAT-5")
 
@@ -33,8 +32,8 @@ def renamed(project: Inside, more: str = "") -> None:
     configure(project, "city", f", formerly: [city-api]{more}")
 
 
-def manifest(project: Inside) -> Any:
-    return json.loads((project.published / "levels" / "current" / "manifest.json").read_text())
+def items(project: Inside) -> list[PublishedItem]:
+    return items_in(project.published / "levels" / "current")
 
 
 @pytest.fixture
@@ -71,8 +70,8 @@ def test_its_windows_are_not_done_again_and_its_items_stay_its_own(project: Insi
         ("city-api", 0),
         ("city-api", 1),
     ]
-    assert [item["source_id"] for item in manifest(moved)["items"]] == ["city-api"]
-    assert manifest(moved)["items"][0]["id"].startswith("city-api_20260101")
+    assert [item.source_id for item in items(moved)] == ["city-api"]
+    assert items(moved)[0].id.startswith("city-api_20260101")
 
 
 def test_every_name_finds_it(moved: Inside) -> None:
@@ -156,8 +155,8 @@ def test_items_of_all_its_names_are_one_slot(moved: Inside) -> None:
     """A rename without `formerly` had begun another history: declared later, both are one source's."""
     configure(moved, "city", ", path: 'b/{name}'")
     assert moved.run("--source", "city", *WINDOW).result["word"] == "published"
-    assert len(manifest(moved)["items"]) == 2
+    assert len(items(moved)) == 2
     renamed(moved)
     moved.write("incoming/a.csv", table("a", 9))
     assert moved.run("--source", "city", *WINDOW).result["word"] == "published"
-    assert [item["source_id"] for item in manifest(moved)["items"]] == ["city-api"]
+    assert [item.source_id for item in items(moved)] == ["city-api"]

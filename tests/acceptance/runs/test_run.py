@@ -80,7 +80,7 @@ def test_late_data_opens_a_revision(project: Inside) -> None:
         "count(DISTINCT idempotency_key) FROM runs"
     )
     assert keys == [(2, 1, 2)]
-    assert project.tree(f"levels/versions/{old_name}") == old
+    assert project.tree(f"levels/.versions/{old_name}") == old
     assert project.current() != old
     assert project.run().result["word"] == "unchanged"
 

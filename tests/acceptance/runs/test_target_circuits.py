@@ -34,6 +34,10 @@ class Shelf:
         self.port = 0
 
 
+def _etag(data: bytes) -> str:
+    return f'"{hashlib.sha256(data).hexdigest()}"'
+
+
 @pytest.fixture
 def shelf() -> Iterator[Shelf]:
     told = Shelf()
@@ -52,7 +56,10 @@ def shelf() -> Iterator[Shelf]:
             if self.command == "POST":  # begins or ends an upload in parts; ours have one
                 return self._say(200, BEGUN if query.startswith("uploads") else ENDED)
             if self.command == "PUT":
-                if "If-None-Match" in self.headers and key in told.objects:
+                there = told.objects.get(key)
+                if "If-None-Match" in self.headers and there is not None:
+                    return self._say(412)
+                if "If-Match" in self.headers and self.headers["If-Match"] != _etag(there or b""):
                     return self._say(412)
                 told.objects[key] = body
                 return self._say(200, etag=body)
@@ -65,7 +72,7 @@ def shelf() -> Iterator[Shelf]:
         def _say(self, status: int, body: bytes = b"", etag: bytes = b"") -> None:
             self.send_response_only(status)
             self.send_header("Content-Length", str(len(body)))
-            self.send_header("ETag", f'"{hashlib.sha256(etag).hexdigest()}"')
+            self.send_header("ETag", _etag(etag))
             self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
             self.end_headers()
             if self.command != "HEAD":

@@ -268,13 +268,28 @@ def test_what_a_target_does_not_take_is_withdrawn_from_it_alone(desk: Desk) -> N
     assert desk.kfm(*withdraw, "--yes").code == 2, "it takes the dataset"
     desk.targets("open", "vault: datasets: [nests]")
     assert desk.kfm(*withdraw).code == 0
-    assert any("blobs" in key for key in desk.keys("open/nests/")), "without --yes it is only shown"
+    assert any("/files/" in key for key in desk.keys("open/nests/")), "without --yes it is only shown"
     assert desk.kfm(*withdraw, "--yes").code == 0
-    assert not [key for key in desk.keys("open/nests/") if "blobs" in key]
+    assert not [key for key in desk.keys("open/nests/") if "/files/" in key]
     assert (desk.shown("vault", "nests"), desk.shown("open", "levels")) == (2, 1)  # 2: the content of 1
-    assert [key for key in desk.keys("vault/nests/") if "blobs" in key]
+    assert [key for key in desk.keys("vault/nests/") if "/files/" in key]
     assert desk.kfm("status", "--json").document["not_taken"] == []
     assert desk.kfm("audit", "verify").code == 0
+
+
+def test_a_lift_shows_nothing_at_a_target_that_does_not_take_it(desk: Desk) -> None:
+    """Lifted, or less than before: where only a tombstone stands, and the dataset is not taken, nothing of it
+    is shown anew."""
+    desk.targets("open: care: [public, restricted]", "vault: datasets: [nests]")
+    desk.published_run()
+    desk.targets("open", "vault: datasets: [nests]")
+    withdraw = ("withdraw", "nests", "--yes", "--rationale", "not for everybody")
+    assert desk.kfm(*withdraw, "--target", "open", "--purge").code == 0
+    assert desk.kfm(*withdraw, "--target", "open", "--lift").code == 0
+    assert not [key for key in desk.keys("open/nests/") if "/files/" in key]
+    assert desk.kfm(*withdraw, "--window", "2026-02-01/P1D").code == 0
+    assert not [key for key in desk.keys("open/nests/") if "/files/" in key]
+    assert (desk.shown("vault", "nests"), desk.shown("open", "nests")) == (4, 2)
 
 
 def test_config_check_names_what_a_target_leaves_out(desk: Desk) -> None:

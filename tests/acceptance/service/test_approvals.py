@@ -114,3 +114,30 @@ def said_twice(served: Served) -> bool:
     """Has a second scheduled time come, and found that the same waits?"""
     answer = served.get("/api/v1/requests?state=cancelled", headers=bearer(OPERATOR)).json()
     return any(one["outcome"] == "superseded" for one in answer["requests"])
+
+
+def test_what_the_api_asks_for_waits_for_a_person(project: Path) -> None:
+    """An update that a program asks for waits with its preview as a scheduled one does, and is published as
+    soon as a second person has approved it."""
+    (project / "cron.yml").write_text("version: 1\nschedules: []\n")
+    with serving(project) as served:
+        asked = httpx.post(
+            f"{served.url}/api/v1/requests",
+            json={"source": "barrow", "rationale": "new finds"},
+            headers={**bearer(OPERATOR), "Idempotency-Key": "one"},
+            timeout=20,
+        )
+        assert asked.status_code == 202, asked.text
+        request_id = asked.json()["request"]["request_id"]
+
+        def waiting() -> list[dict[str, Any]]:
+            return list(served.get("/api/v1/approvals", headers=bearer(APPROVER)).json()["requests"])
+
+        (approval,) = until(waiting, served)
+        assert (approval["kind"], approval["subject"]) == ("update", request_id)
+        now = served.get(f"/api/v1/requests/{request_id}", headers=bearer(OPERATOR)).json()["request"]
+        assert now["state"] == "awaiting-approval"
+        assert not (project / "shown").exists()
+        path = f"/approvals/{approval['request_id']}/approve"
+        assert decide(served, path, APPROVER).status_code == 200
+        assert served.settled(request_id, bearer(OPERATOR))["outcome"] == "success"

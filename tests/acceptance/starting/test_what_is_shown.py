@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests import unit_pages
 from tests.acceptance.runs.conftest import Inside
 from tests.acceptance.starting import desk
 from tests.acceptance.starting.conftest import Starting
@@ -221,9 +222,7 @@ def test_programs_read_the_objects_of_a_request(arrived: Inside) -> None:
     """Each with its unit, its content and its address, by the command and by the API."""
     request = desk.only_request(arrived, "upstream-event")
     assert (request["members"], [one["content_version"] for one in request["objects"]]) == (2, [1, 1])
-    assert {one["object"] for one in request["objects"]} == {
-        uri for (uri,) in arrived.rows("SELECT object_uri FROM units")
-    }
+    assert {one["object"] for one in request["objects"]} == {*unit_pages.objects(arrived.rows).values()}
     assert api(arrived, "GET", f"/requests/{request['request_id']}")["request"] == request
     shown = arrived.kfm("show", desk.run_id(arrived), "--json").document
     assert shown["objects"] == request["objects"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,26 +12,9 @@ from kfm.branches_remote.lakefs_branches import CANNOT, LakefsBranches
 from kfm.branches_remote.lakefs_client import Client
 from kfm.db.ledger import Ledger
 from kfm.system import SystemClock, SystemIds
-from tests import services
 from tests.conformance.branches.scene import EntryObjects, Scene
 from tests.conformance.db import ledgers
 from tests.lakefs_server import ACCESS_KEY, SECRET_KEY, Server, serving
-
-
-@pytest.fixture(scope="session")
-def branch_schema(postgres_dsn: str) -> Iterator[Callable[[], str]]:
-    """Makes a DSN whose tables are its own."""
-    import psycopg
-
-    numbers = itertools.count(1)
-    with services.postgres_database(postgres_dsn) as dsn, psycopg.connect(dsn, autocommit=True) as admin:
-
-        def make() -> str:
-            name = f"branches_{next(numbers)}"
-            admin.execute(f"CREATE SCHEMA {name}")
-            return f"{dsn}?options=-csearch_path%3D{name}"
-
-        yield make
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "lakefs"])
@@ -45,7 +27,7 @@ def open_store(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Ite
     """Opens the same ledger again and again, as other processes would."""
     opened: list[Ledger] = []
     path = str(tmp_path / "kfm.db")
-    dsn = request.getfixturevalue("branch_schema")() if kind == "postgresql" else ""
+    dsn = request.getfixturevalue("postgres_ledger")() if kind == "postgresql" else ""
 
     def make() -> Ledger:
         store = ledgers.postgres_store(dsn) if dsn else ledgers.sqlite_store(path, SystemClock())

@@ -7,7 +7,9 @@ from msgspec.structs import replace
 
 from kfm.db.leases import GONE
 from kfm.model.errors import IllegalTransition
-from kfm.model.records import Holder
+from kfm.model.quarantine import RetryState
+from kfm.model.records import Holder, Run
+from kfm.model.runs import Judge
 from tests.conformance.db.ledgers import MINUTE_MS, Desk, dead, digest, entry, invocation, new_run, switch
 
 pytestmark = pytest.mark.req("UPD-2", "UPD-8", "TRG-2")
@@ -144,6 +146,46 @@ def test_a_restart_of_what_has_moved_is_refused(desk: Desk) -> None:
     loser = desk.again(failed, worker_id="worker-2")
     assert loser.answer == "moved"
     assert loser.run == winner.run
+
+
+def promised(run: Run) -> RetryState:
+    return RetryState(
+        run_id=run.run_id,
+        attempt=run.attempts,
+        grants=0,
+        grant_attempts=0,
+        granted_at_ms=0,
+        not_before_ms=9_000_000_000_000,
+        fate="retry",
+        error_class="network",
+        reason="retry",
+        updated_at_ms=1,
+    )
+
+
+@pytest.mark.req("RS-5")
+def test_a_take_over_does_not_overtake_a_promise(desk: Desk) -> None:
+    """Who saw an attempt at work and takes it over is refused once that has ended: its next attempt may have
+    been promised for later, and nothing begins before its time."""
+    first = desk.admitted("a", lease_ms=0)
+    assert desk.fail(first, retry=promised(first))
+    late = desk.again(first, worker_id="worker-2", judged=None)
+    assert late.answer == "moved"
+    stored = desk.store.run(first.run_id)
+    assert stored is not None
+    assert (stored.status, stored.attempts) == ("failed", 1)
+
+
+@pytest.mark.req("RS-5")
+def test_what_was_decided_meanwhile_is_seen(desk: Desk) -> None:
+    """Who saw a failed run about which nothing was decided yet is refused once something is."""
+    first = desk.admitted("a")
+    assert desk.fail(first)
+    failed = desk.store.run(first.run_id)
+    assert failed is not None
+    assert desk.store.judge(Judge(run=failed, seen=None, retry=promised(failed)))
+    assert desk.again(failed, judged=None).answer == "moved"
+    assert desk.again(failed).answer == "admitted"
 
 
 def test_a_call_that_comes_too_late_evicts_no_holder(desk: Desk) -> None:

@@ -14,7 +14,7 @@ from kfm.calls.breakers import BreakerAccess, SharedBreakers, SharedCircuit
 from kfm.db.ledger import Ledger
 from kfm.model import breaker as rules
 from kfm.model.breaker import Breaker
-from kfm.model.errors import CircuitOpen
+from kfm.model.errors import BackendUnavailable, CircuitOpen
 from kfm.system import SystemClock
 from tests.conformance.db import ledgers
 from tests.conformance.db.ledgers import entry
@@ -264,6 +264,30 @@ def test_a_reserved_probe_is_used_once_and_can_be_given_back(store: Ledger) -> N
     assert store.breaker(PROVIDER).state == "closed"
 
 
+@pytest.mark.parametrize(
+    ("waited_ms", "made"), [(rules.PROBE_LEASE_MS // 2, True), (rules.PROBE_LEASE_MS, False)]
+)
+def test_a_reserved_probe_that_can_not_be_renewed_is_made_within_its_lease_only(
+    waited_ms: int, made: bool
+) -> None:
+    """While the ledger is away, what was written last decides: after it another process may probe."""
+    hands, store = Hands(), ledgers.memory_store(SystemClock())
+    opened(store, ago_ms=rules.COOLDOWN_MS)
+    circuit = SharedCircuit(PROVIDER, BreakerAccess(store, store, lambda: store), hands)
+    circuit.reserve()
+    store.change_breaker = store.breaker = gone  # type: ignore[method-assign]
+    hands.ahead_ms += waited_ms
+    if made:
+        assert circuit.before() == 1
+    else:
+        with pytest.raises((CircuitOpen, BackendUnavailable)):
+            circuit.before()
+
+
+def gone(*_arguments: object) -> Any:
+    raise BackendUnavailable("gone")
+
+
 def test_one_who_may_not_write_never_probes(store: Ledger) -> None:
     """A dry-run is refused while the circuit is not closed, and tells nothing."""
     reader = SharedCircuit(PROVIDER, BreakerAccess(store, None, lambda: store), SystemClock())
@@ -282,12 +306,7 @@ def test_without_a_ledger_the_process_keeps_its_own_account() -> None:
     circuit = circuit_of(store)
     circuit.before()
 
-    def broken(*_arguments: object) -> Any:
-        from kfm.model.errors import BackendUnavailable
-
-        raise BackendUnavailable("gone")
-
-    store.change_breaker = store.breaker = broken  # type: ignore[method-assign,assignment]
+    store.change_breaker = store.breaker = gone  # type: ignore[method-assign]
     for _ in range(rules.FAILURES_MAX):
         assert circuit.before() is None
         circuit.after(False)

@@ -159,8 +159,8 @@ class History:
 # --- the recount ---------------------------------------------------------------------
 
 
-def recounted(store: Ledger, now_ms: int) -> dict[tuple[int, int], tuple[str, bool]]:
-    """State, and whether it is late, of each window: straight from the rows, one window after the other."""
+def recounted(store: Ledger, now_ms: int) -> dict[tuple[int, int], tuple[str, bool, bool]]:
+    """State, whether it is late, and whether it has data, of each window, straight from the rows."""
     runs = store.runs(limit=10_000)
     calls = [call for _, call in store.invocations_since(0, 10_000)]
     requests = store.request_reader().requests(limit=10_000)
@@ -179,17 +179,19 @@ def recounted(store: Ledger, now_ms: int) -> dict[tuple[int, int], tuple[str, bo
         mine = [run for run in runs if (run.window_start_ms, run.window_end_ms) == span]
         asked = [one for one in requests if (one.window_start_ms, one.window_end_ms) == span]
         called = [call for call in calls if (call.window_start_ms, call.window_end_ms) == span]
-        state = _state(store, span, mine, asked, called, settled.get(span), span in declared, now_ms)
+        state, has_data = _state(
+            store, span, mine, asked, called, settled.get(span), span in declared, now_ms
+        )
         due_ms = span[1] + 2 * DAY_MS if span in declared else 0
         open_ended = state not in ("published", "unchanged", "empty", "dismissed")
         moving = state in ("running", "waiting") and span not in declared
-        found[span] = (state, open_ended and not moving and now_ms >= due_ms)
+        found[span] = (state, open_ended and not moving and not has_data and now_ms >= due_ms, has_data)
     return found
 
 
 def _state(
     store: Ledger, span: Any, runs: Any, asked: Any, calls: Any, settled: Any, declared: bool, now_ms: int
-) -> str:
+) -> tuple[str, bool]:
     under_way = any(run.status == "running" for run in runs)
     ended = sorted(
         (run for run in runs if run.status != "running"), key=lambda run: (-run.end_time_ms, run.run_id)
@@ -213,23 +215,34 @@ def _state(
         again = store.run(last_call.run_id)
         if again is not None and last_call.requested_at_ms >= last.end_time_ms:
             last = again
+    if last is not None and last.outcome == "absent" and not under_way:
+        # It has found nothing, and taken nothing away.
+        with_data = ("published", "unchanged", "empty")
+        last = next((run for run in ended if run.outcome in with_data), last)
     there = last.outcome if last is not None and last.status == "success" and not under_way else None
+    has_data = there in ("published", "unchanged", "empty")
     if settled is not None and (there in (None, "absent") or last.end_time_ms <= settled.settled_at_ms):
-        return "dismissed"
+        return "dismissed", has_data
     if under_way:
-        return "running"
-    if there in ("published", "unchanged", "empty"):
-        return str(there)
+        return "running", has_data
+    failed_since = (
+        last_call is not None
+        and last_call.outcome == "failed"
+        and last is not None
+        and last_call.requested_at_ms > last.end_time_ms
+    )
+    if has_data and not failed_since:
+        return str(there), True
     if last is not None and last.status == "failed" and store.held(state="held", subject=last.run_id):
-        return "quarantined"
+        return "quarantined", has_data
     waiting = sorted(
         (one for one in asked if one.state == "open"), key=lambda one: (one.accepted_at_ms, one.request_id)
     )
     is_due = now_ms >= span[1] + 2 * DAY_MS if declared else True
     if waiting:
         if waiting[-1].blocked_by != "not-yet":
-            return "waiting"
-        return "overdue" if is_due else "waiting"
+            return "waiting", has_data
+        return "overdue" if is_due else "waiting", has_data
     broken = [(one.ended_at_ms, 2, "refused") for one in asked if one.state == "cancelled"]
     if last_call is not None and last_call.outcome == "refused":
         broken.append((last_call.requested_at_ms, 2, "refused"))
@@ -241,8 +254,8 @@ def _state(
     if newest is not None and not (
         last is not None and last.status == "success" and last.end_time_ms > newest[0]
     ):
-        return newest[2]
-    return "missing" if is_due else "waiting"
+        return newest[2], has_data
+    return "missing" if is_due else "waiting", has_data
 
 
 def compare(store: Ledger, now_ms: int) -> None:
@@ -251,13 +264,17 @@ def compare(store: Ledger, now_ms: int) -> None:
     )
     reader.__dict__["_alive"] = frozenset(run.run_id for run in store.runs(status="running", limit=1000))
     coverage, expected = reader.coverage("ks-streamflow"), recounted(store, now_ms)
-    states = {(one.start_ms, one.end_ms): (one.state, one.is_late) for one in coverage.windows}
+    states = {(one.start_ms, one.end_ms): (one.state, one.is_late, one.has_data) for one in coverage.windows}
     assert states == expected
-    assert coverage.health.counts == Counter(state for state, _ in expected.values())
+    assert coverage.health.counts == Counter(state for state, *_ in expected.values())
     assert coverage.health == reader.health("ks-streamflow")
-    broken = any(state in ("failed", "quarantined", "refused") for state, _ in expected.values())
-    there = [end for (_, end), (state, _) in expected.items() if state in ("published", "unchanged", "empty")]
-    late = [end for (_, end), (_, is_late) in expected.items() if is_late]
+    broken = any(state in ("failed", "quarantined", "refused") for state, *_ in expected.values())
+    there = [
+        end
+        for (_, end), (state, _, has_data) in expected.items()
+        if state in ("published", "unchanged", "empty") or has_data
+    ]
+    late = [end for (_, end), (_, is_late, _) in expected.items() if is_late]
     if broken:
         verdict = "failing"
     elif any(not there or end >= max(there) for end in late):
@@ -269,8 +286,8 @@ def compare(store: Ledger, now_ms: int) -> None:
     assert coverage.health.state == verdict
     is_open = [
         end
-        for (_, end), (state, _) in expected.items()
-        if state not in ("published", "unchanged", "empty", "dismissed")
+        for (_, end), (state, _, has_data) in expected.items()
+        if state not in ("published", "unchanged", "empty", "dismissed") and not has_data
     ]
     settled = [end for (_, end) in expected if not is_open or end < min(is_open)]
     assert coverage.health.watermark_ms == max(settled, default=None)

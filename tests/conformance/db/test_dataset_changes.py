@@ -13,6 +13,7 @@ from kfm.model.dataset_changes import ApplyChange, ApplyResult, DatasetChange, P
 from kfm.model.quarantine import Approval
 from kfm.model.records import GovernanceEntry
 from kfm.model.runs import Approve
+from kfm.model.versions import version_of
 from tests.conformance.db.ledgers import (
     MINUTE_MS,
     START_MS,
@@ -37,7 +38,7 @@ def request(desk: Desk, kind: Any = "withdraw", **changes: Any) -> ApplyChange:
     base = head[0].sequence if head else 0
     number = len(desk.store.change_reader().changes()) + 1
     change_id = f"{number:08x}-0000-7000-8000-00000000cccc"
-    empty = replace(manifest("any"), items=())
+    empty = version_of(replace(manifest("any"), items=()))
     change = DatasetChange(
         change_id=change_id,
         dataset_id=ID,
@@ -60,7 +61,7 @@ def request(desk: Desk, kind: Any = "withdraw", **changes: Any) -> ApplyChange:
         scopes=(SCOPE,),
         collections=collector.fence,
         version_id=digest("empty"),
-        manifest=empty,
+        version=empty,
         entries=(entry("promotion", change_id, rationale="It was wrong.", details=details),),
     )
     return replace(made, **changes)
@@ -84,6 +85,13 @@ def withdrawal(asked: ApplyChange, **changes: Any) -> Withdrawal:
 
 def apply(desk: Desk, asked: ApplyChange, is_dead: Any = alive) -> ApplyResult:
     return desk.store.dataset_changes().apply(asked, is_dead)
+
+
+def shown_by(desk: Desk) -> Any:
+    """The head as a target is given it."""
+    found = desk.store.change_reader().shown_head(ID)
+    assert found is not None
+    return found[0]
 
 
 def promoted(desk: Desk, *texts: str) -> None:
@@ -118,7 +126,7 @@ def test_a_change_is_one_whole(desk: Desk) -> None:
     assert apply(desk, asked) == ApplyResult(answer="applied", sequence=3)
     head = desk.store.head(ID)
     assert head is not None
-    assert (head[0].sequence, head[0].run_id, head[1].items) == (3, asked.change.change_id, ())
+    assert (head[0].sequence, head[0].run_id, head[1].items()) == (3, asked.change.change_id, [])
     assert desk.store.policy_epoch() == head[0].policy_epoch == epoch + 1
     reader = desk.store.change_reader()
     (known,) = reader.withdrawals(ID)
@@ -204,13 +212,14 @@ def test_withdrawn_data_is_not_promoted(desk: Desk) -> None:
     assert desk.promote(run, "two").answer == "withdrawn"
     assert desk.promote(run, None).answer == "unchanged"
     (known,) = desk.store.change_reader().withdrawals(ID)
-    lift = request(desk, "lift", manifest=None, version_id=None, lifts=(known.change_id,), entries=())
-    lift = replace(lift, change=replace(lift.change, sequence=None))
-    assert apply(desk, lift) == ApplyResult(answer="applied", sequence=None)
+    assert getattr(shown_by(desk), "tombstone", None) is not None
+    lift = request(desk, "lift", lifts=(known.change_id,), entries=())
+    assert apply(desk, lift) == ApplyResult(answer="applied", sequence=3)
     (lifted,) = desk.store.change_reader().withdrawals(ID)
     assert (lifted.is_active, lifted.until_sequence) == (False, 3)
-    again = replace(lift, change=replace(lift.change, change_id="00000009-0000-7000-8000-00000000cccc"))
-    assert apply(desk, again).answer == "lifted"
+    assert getattr(shown_by(desk), "tombstone", None) is None, "the version of the lift has no tombstone"
+    assert apply(desk, request(desk, "lift", lifts=(known.change_id,), entries=())).answer == "lifted"
+    assert desk.store.head(ID) is not None
     assert desk.promote(desk.admitted("three"), "three").answer == "promoted"
 
 
@@ -282,3 +291,27 @@ def test_an_edited_change_is_found(desk: Desk) -> None:
     apply(desk, replace(asked, entries=()))
     (finding,) = findings(desk)
     assert (finding.kind, finding.subject) == ("promotion", f"{ID}/2")
+
+
+def test_pages_tell_each_version_and_change_once(desk: Desk) -> None:
+    """By the last one of the page before, the newest first, of one dataset and kind or of all."""
+    promoted(desk, "one", "two")
+    for _ in range(3):
+        assert apply(desk, request(desk, "retire")).answer == "applied"
+    numbers = []
+    before: int | None = None
+    while page := desk.store.promotions(ID, 2, before):
+        numbers += [one.sequence for one in page]
+        before = page[-1].sequence
+    assert numbers == [5, 4, 3, 2, 1]
+    reader = desk.store.change_reader()
+    told: list[str] = []
+    last: tuple[int, str] | None = None
+    while found := reader.page(dataset_id=ID, kind="retire", before=last, limit=2):
+        told += [one.change_id for one in found]
+        last = (found[-1].changed_at_ms, found[-1].change_id)
+    assert told == [one.change_id for one in reader.changes(ID)]
+    assert len(told) == 3
+    assert reader.page(kind="lift", limit=9) == []
+    assert [one.change_id for one in reader.page(limit=9)] == told
+    assert reader.page(dataset_id="other", limit=9) == []

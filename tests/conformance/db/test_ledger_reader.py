@@ -30,9 +30,8 @@ def test_an_empty_ledger_answers(desk: Desk) -> None:
     assert store.run_by_key("x") is None
     assert store.run_of_correction("x", "y") is None
     assert store.head("x") is None
-    assert store.manifest("x") is None
+    assert store.version("x") is None
     assert store.lock("x") is None
-    assert store.oldest_running_ms() is None
     assert (store.runs(), store.invocations(), store.heads(), store.promotions("x")) == ([], [], [], [])
     assert (store.switches(), store.governance(), store.events("x")) == ([], [], [])
     assert (store.projected(), store.states("x"), store.forces("x")) == ({}, {}, 0)
@@ -80,7 +79,6 @@ def test_runs_are_found_by_what_they_are(desk: Desk) -> None:
     assert found(source_id="s1") == [4, 1]
     assert found(status="failed") == [3]
     assert found(dataset_id="d1", status="running") == [1]
-    assert desk.store.oldest_running_ms() == START_MS
 
 
 def test_the_latest_revision_of_a_work_is_found(desk: Desk) -> None:

@@ -118,6 +118,16 @@ def test_a_migration_that_fails_leaves_nothing(empty: tuple[Any, Dialect]) -> No
     assert migrate(database, dialect, 1, (FIRST, SECOND)) == [2]
 
 
+def test_a_new_ledger_is_there_as_a_whole(empty: tuple[Any, Dialect]) -> None:
+    """What has no data yet takes all migrations in one transaction: after a failure in the last of them it is
+    empty, not a ledger of an earlier time."""
+    database, dialect = empty
+    with pytest.raises(Exception, match="nowhere"):
+        migrate(database, dialect, 1, (FIRST, BROKEN))
+    assert is_empty(database.session)
+    assert migrate(database, dialect, 1, (FIRST, SECOND)) == [1, 2]
+
+
 def test_a_migration_whose_record_fails_leaves_nothing(
     empty: tuple[Any, Dialect], monkeypatch: pytest.MonkeyPatch
 ) -> None:

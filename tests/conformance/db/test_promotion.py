@@ -43,7 +43,8 @@ def test_a_promotion_is_one_whole(desk: Desk) -> None:
     promotion, shown = head
     assert (promotion.sequence, promotion.version_id, promotion.run_id) == (1, version, run.run_id)
     assert (promotion.fence, promotion.policy_epoch) == (run.fence, desk.store.policy_epoch())
-    assert shown == manifest("one") == desk.store.manifest(version)
+    assert shown.manifest() == manifest("one")
+    assert shown == desk.store.version(version)
     assert desk.store.states("ks-streamflow") == {"watermark": {"at": 5}, "note": None}
     assert desk.store.events(run.run_id) == [("row.count", {"rows": 3}), ("row.count", {"rows": 4})]
     assert [found.kind for found in desk.store.governance(subject=run.run_id)] == ["promotion"]
@@ -74,7 +75,7 @@ def test_content_that_comes_back_is_promoted_again(desk: Desk) -> None:
         assert desk.promote(desk.admitted(name), text).answer == "promoted"
     head = desk.store.head("ks-streamflow")
     assert head is not None
-    assert (head[0].sequence, head[1]) == (3, manifest("one"))
+    assert (head[0].sequence, head[1].manifest()) == (3, manifest("one"))
 
 
 def test_unchanged_content_moves_no_pointer(desk: Desk) -> None:
@@ -93,7 +94,7 @@ def _nothing_happened(desk: Desk, name: str) -> None:
     assert desk.store.head("ks-streamflow") is None
     assert desk.store.states("ks-streamflow") == {}
     assert desk.store.governance() == []
-    assert desk.store.manifest(digest(f"version {name} ks-streamflow")) is None
+    assert desk.store.version(digest(f"version {name} ks-streamflow")) is None
 
 
 def test_a_lost_fence_promotes_nothing(desk: Desk) -> None:

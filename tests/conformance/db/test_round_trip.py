@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from kfm.model.records import Asset, GateResult, GovernanceEntry, Invocation, Item, Manifest, Run, Switch
 from kfm.model.settings import Care, Rights, Sovereignty
+from kfm.model.versions import version_of
 from tests.conformance.db.ledgers import Desk, digest, entry
 
 pytestmark = pytest.mark.req("UPD-4")
@@ -68,15 +69,18 @@ rights = st.builds(
     sovereignty=st.none() | st.builds(Sovereignty, authority=any_text, consent=st.just("granted")),
 )  # fmt: skip
 assets = st.builds(Asset, path=any_text, sha256=any_text, size=numbers, media_type=any_text)
+degrees = st.integers(-180, 180).map(str)
 items = st.builds(
     Item, id=any_text, source_id=any_text, window_start_ms=numbers, window_end_ms=numbers,
     partition=st.none() | any_text, assets=st.lists(assets, max_size=2).map(tuple),
-    bbox=st.none() | st.tuples(any_text, any_text, any_text, any_text),
+    bbox=st.none() | st.tuples(degrees, degrees, degrees, degrees),
 )  # fmt: skip
 manifests = st.builds(
     Manifest, dataset_id=st.just("ks-streamflow"), title=any_text, description=any_text, domain=any_text,
     keywords=st.lists(any_text, max_size=2).map(tuple), rights=rights,
-    items=st.lists(items, max_size=2).map(tuple),
+    items=st.lists(items, max_size=2, unique_by=lambda item: item.id).map(
+        lambda some: tuple(sorted(some, key=lambda item: item.id))
+    ),
 )  # fmt: skip
 
 
@@ -119,6 +123,17 @@ def test_switches(desk: Desk, made: Switch) -> None:
     assert made in desk.store.switches()
 
 
+def _apart(number: int, item: Item) -> Item:
+    """Two files of a version have two paths, and none is a folder of the other."""
+    return replace(
+        item,
+        assets=tuple(
+            replace(asset, path=f"{number}-{each}-{asset.path}".replace("/", ""))
+            for each, asset in enumerate(item.assets)
+        ),
+    )
+
+
 @quick
 @given(
     shown=manifests,
@@ -129,14 +144,17 @@ def test_versions_states_and_events(
     desk: Desk, shown: Manifest, states: dict[str, Any], events: list[tuple[str, dict[str, Any]]]
 ) -> None:
     """A version and what was published beside it."""
+    shown = replace(shown, items=tuple(_apart(number, item) for number, item in enumerate(shown.items)))
     run = desk.admitted(f"run {desk.calls}")
     version = digest(f"version {desk.calls}")
     answer = desk.promote(
-        run, manifest=shown, version_id=version, states=tuple(states.items()), events=tuple(events)
+        run, version=version_of(shown), version_id=version, states=tuple(states.items()), events=tuple(events)
     )
     assert answer.answer == "promoted"
     head = desk.store.head("ks-streamflow")
     assert head is not None
-    assert head[1] == shown == desk.store.manifest(version)
+    found = desk.store.version(version)
+    assert found is not None
+    assert head[1].manifest() == shown == found.manifest()
     assert states.items() <= desk.store.states("ks-streamflow").items()
     assert desk.store.events(run.run_id) == events

@@ -13,6 +13,7 @@ from kfm.db import queries
 from kfm.db.ledger import Ledger
 from kfm.db.ledger_reader import LedgerReader
 from kfm.db.postgres import PostgresDatabase
+from kfm.db.sqlite import _NEWEST
 from kfm.model.records import GovernanceEntry, Invocation, Promotion, Run, Switch
 from kfm.system import SystemClock
 from tests.conformance.db import ledgers
@@ -29,7 +30,7 @@ def _columns(table: str) -> list[str]:
 
 
 def _selected(name: str) -> list[str]:
-    found = re.match(r"SELECT\s+(.*?)\s+FROM", queries.portable()[name], re.DOTALL)
+    found = re.search(r"^SELECT\s+(.*?)\s+FROM", queries.portable()[name], re.DOTALL | re.MULTILINE)
     assert found is not None
     return [column.strip().split(".")[-1] for column in found[1].split(",")]
 
@@ -119,11 +120,12 @@ def test_every_statement_is_understood_by_postgresql(postgres_schema: Callable[[
 
 
 def test_overrides_stay_few() -> None:
-    """Less than a quarter of the statements are written twice, and each names one that the other has."""
+    """Less than a quarter of the statements are written twice, and each names one that the other has, but for
+    what SQLite asks after rows that it makes many at once."""
     portable = queries.portable()
     sqlite, postgresql = queries.overrides("sqlite"), queries.overrides("postgresql")
     for own, other in ((sqlite, postgresql), (postgresql, sqlite)):
-        assert own.keys() <= portable.keys() | other.keys()
+        assert own.keys() - set(_NEWEST.values()) <= portable.keys() | other.keys()
         assert len(own) < len(portable) / 4
 
 

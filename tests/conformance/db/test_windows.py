@@ -17,11 +17,12 @@ from tests.conformance.db.ledgers import START_MS, Desk, digest, entry, invocati
 DAY_MS = 86_400_000
 SPAN = (START_MS, START_MS + DAY_MS)
 SOURCE = "usgs-daily"
+DATASET = "ks-streamflow"
 REFUSAL = GateResult(gate="licence", allowed=False, reason="Not commercial.")
 
 
 def facts(store: Ledger, **span: int) -> dict[tuple[int, int], WindowFacts]:
-    return store.window_reader().facts(SOURCE, lambda _: True, **span)
+    return store.window_reader().facts(SOURCE, DATASET, lambda _: True, **span)
 
 
 def request(number: int, **changes: Any) -> UpdateRequest:
@@ -206,6 +207,24 @@ def test_a_dismissal_settles_all_of_a_window(desk: Desk) -> None:
 
 
 @pytest.mark.req("DAT-3")
+def test_a_dismissal_ends_for_good_with_newer_data(desk: Desk) -> None:
+    """Data that came after it ends it, also where a later run of the window fails; a run that found nothing
+    does not."""
+    store = desk.store
+    store.windows().dismiss([dismissal()], entry("window-dismissed"))
+    at_ms = store.now_ms()
+    while store.now_ms() <= at_ms:  # the clock is real
+        pass
+    desk.promote(desk.admitted("a"), None, found="absent")
+    assert facts(store)[SPAN].settled == "dismissed"
+    desk.promote(desk.admitted("b"))
+    assert facts(store)[SPAN].settled is None
+    assert store.window_reader().settled(SOURCE) == []
+    desk.fail(desk.admitted("c"))
+    assert (facts(store)[SPAN].run_status, facts(store)[SPAN].settled) == ("failed", None)
+
+
+@pytest.mark.req("DAT-3")
 def test_what_can_not_be_dismissed_keeps_all_as_it_was(desk: Desk) -> None:
     """A window that is running, or halted for review, and every other of the same command."""
     store = desk.store
@@ -246,3 +265,30 @@ def test_the_newest_of_a_dataset_is_found_below_newer_ones_of_others(desk: Desk)
     assert newest_run.run_id == run.run_id
     assert newest_call.run_id == run.run_id
     assert store.newest_run(other.dataset_id) is None
+
+
+@pytest.mark.req("DAT-3")
+@pytest.mark.parametrize("how", ["made", "found done"])
+def test_a_held_request_is_settled_with_its_window(desk: Desk, how: str) -> None:
+    """Whether a run brings its data, or finds that it is there; a request for another window stays held."""
+    store = desk.store
+    other = {"window_start_ms": SPAN[1], "window_end_ms": SPAN[1] + DAY_MS}
+    run = desk.admit(new_run("run 1", window_start_ms=SPAN[0], window_end_ms=SPAN[1])).run
+    assert run is not None
+    if how == "found done":
+        desk.promote(run, "data")
+    store.requests().accept([request(1), request(2, **other)])
+    for _ in range(2):
+        claimed = store.requests().claim("worker", 60_000, lambda _: False)
+        assert claimed is not None
+        ending = RequestOutcome(state="done", outcome="failed", reason="No.")
+        entry_ = held(claimed.request_id, "KFM404", grain="request")
+        assert store.requests().give_up(claimed, ending, entry_, [])
+    if how == "found done":
+        window = {"window_start_ms": SPAN[0], "window_end_ms": SPAN[1]}
+        store.record_invocation(invocation(9, run, outcome="noop", **window))
+    else:
+        desk.promote(run, "data")
+    assert [one.subject for one in store.held(state="held")] == ["request-2"]
+    (incident,) = store.incidents()
+    assert (incident.state, store.incident_subjects(incident.cause, 10)) == ("open", ["request-2"])

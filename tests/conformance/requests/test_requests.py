@@ -361,3 +361,19 @@ def test_backfilled(open_store: Open) -> None:
     assert states.backfill([instant], [request], entry) == [request]
     assert states.backfill([instant], [request], entry) == []
     assert states.instants("daily", 0, 2_000) == [instant]
+
+
+@pytest.mark.req("GRO-6")
+def test_a_large_batch_is_answered_and_kept_as_each_alone_would_be(open_store: Open) -> None:
+    """However many rows go into a statement: what is new, what was there and what comes twice are told apart,
+    and every row is what was asked for."""
+    requests = open_store().requests()
+    there = [made(f"there {number}") for number in range(3)]
+    assert requests.accept(there) == [None] * 3
+    new = [
+        made(f"new {number}", rationale=f"it's number {number}", instant_ms=number) for number in range(171)
+    ]
+    batch = [*new[:50], there[1], *new[50:], new[7], there[2]]
+    assert requests.accept(batch) == [None] * 50 + [there[1]] + [None] * 121 + [new[7], there[2]]
+    assert [requests.request(one.request_id) for one in (*there, *new)] == [*there, *new]
+    assert requests.accept([made(f"alone {number}") for number in range(200)]) == [None] * 200

@@ -10,6 +10,7 @@ from typing import Any
 
 from kfm.branches_remote.lakefs_branches import LakefsBranches
 from kfm.branches_remote.lakefs_client import Client
+from kfm.db.branches import EmbeddedBranches
 from kfm.db.ledger import Ledger
 from kfm.db.run_state import RunStateTables
 from kfm.model.records import Node, Output
@@ -61,7 +62,6 @@ class Place:
             return ExternalRunStates(database, DeltaRunState(str(self.folder / "run-state")))
         if self.kind.startswith("branch"):
             from kfm.branches_remote.run_state_objects import BranchRunState
-            from kfm.db.branches import EmbeddedBranches
             from kfm.db.run_state_external import BranchesInside, ExternalRunStates
 
             objects = LocalObjects(PosixFiles(), str(self.folder / "objects"), SystemIds())
@@ -76,6 +76,9 @@ class Place:
             branches = LakefsBranches(client, files, SystemIds(), SystemClock())
             return RemoteRunStates(database, RemoteBranchRunState(branches, files, branches.bring))
         return RunStateTables(database)
+
+    def branches(self) -> EmbeddedBranches:
+        return EmbeddedBranches(self._open_store().database)
 
 
 class Pipeline:

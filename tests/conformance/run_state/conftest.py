@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -11,33 +10,16 @@ import pytest
 
 from kfm.db.ledger import Ledger
 from kfm.system import SystemClock
-from tests import services
 from tests.conformance.db import ledgers
 from tests.conformance.run_state.backends import KINDS, Pipeline, Place
 from tests.lakefs_server import serving
-
-
-@pytest.fixture(scope="session")
-def run_state_schema(postgres_dsn: str) -> Iterator[Callable[[], str]]:
-    """Makes a DSN whose tables are its own."""
-    import psycopg
-
-    numbers = itertools.count(1)
-    with services.postgres_database(postgres_dsn) as dsn, psycopg.connect(dsn, autocommit=True) as admin:
-
-        def make() -> str:
-            name = f"run_states_{next(numbers)}"
-            admin.execute(f"CREATE SCHEMA {name}")
-            return f"{dsn}?options=-csearch_path%3D{name}"
-
-        yield make
 
 
 @pytest.fixture(params=KINDS)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     opened: list[Ledger] = []
     path = str(tmp_path / "kfm.db")
-    dsn = request.getfixturevalue("run_state_schema")() if "postgresql" in request.param else ""
+    dsn = request.getfixturevalue("postgres_ledger")() if "postgresql" in request.param else ""
 
     def open_store() -> Ledger:
         store = ledgers.postgres_store(dsn) if dsn else ledgers.sqlite_store(path, SystemClock())

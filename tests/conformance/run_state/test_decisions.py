@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kfm.model.run_state import outputs_hash, outputs_of
+from kfm.model.records import Justification
+from kfm.model.run_state import REVERTED, outputs_hash, outputs_of
+from kfm.runs.branch_merges import Merging
 from tests.conformance.run_state.backends import Pipeline, Place, digest, output
 
 
@@ -171,3 +173,27 @@ def test_a_pass_leaves_a_commit(place: Place, soil: Pipeline) -> None:
     assert [head.rerun for head in heads.values()] == [None, None]
     if not place.kind.startswith(("branch", "lakefs")):  # there the record is part of the commit
         assert soil.states.one("run-1", "tiles").output_commit == ended.commit  # type: ignore[union-attr]
+
+
+@pytest.mark.req("RS-4", "RS-5")
+@pytest.mark.parametrize("place", ["sqlite", "postgresql"], indirect=True)
+def test_a_merge_brings_nothing_of_what_was_reverted(place: Place) -> None:
+    """A branch that was made before a revert knows the outputs as if they were still there: merging it, for
+    what it has made itself, does not let the node pass for one that need not run."""
+    main = Pipeline(place.open())
+    merging = Merging(place.branches())
+    why = Justification(actor="ada", rationale="a broken gauge")
+    main.pass_of("run-1", "tiles")
+    merging.branches.create("side", "main")
+    assert main.begin("run-2")
+    again = main.node("tiles", inputs_hash=digest("other inputs"))  # of which the same is made
+    assert main.record(again)
+    assert main.end().landed
+    merging.revert("main", "main", author="ada", prefer="source", why=why)
+    main.pass_of("run-3", "wind")
+    assert main.states.known("main", "", ["tiles"]).heads["tiles"].rerun == REVERTED
+
+    Pipeline(place.open(), branch="side").pass_of("run-4", "soil")
+    merging.merge("side", "main", author="ada", prefer=None, why=why)
+    heads = main.states.known("main", "", ["soil", "tiles"]).heads
+    assert (heads["soil"].rerun, heads["tiles"].rerun) == (None, REVERTED)

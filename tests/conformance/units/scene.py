@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kfm.db.ledger import Ledger
-from kfm.model.catalogue import AssetFacts, CatalogueEntry
+from kfm.model.catalogue import AssetFacts, CatalogueEntry, Search
 from kfm.model.contracts import machine
 from kfm.model.records import Unit
 from kfm.model.units import (
@@ -228,7 +228,7 @@ class Scene:
         return [move.event for move in self.history(name)]
 
     def items(self) -> set[str]:
-        return {row[0] for row in self.sql("SELECT item_id FROM items WHERE data IS NOT NULL")}
+        return {item.item_id for item in self.catalogue.find_items(Search(limit=10_000))}
 
     def messages(self, topic: str = "unit-lineage") -> int:
         return int(self.sql(f"SELECT COUNT(*) FROM outbox WHERE topic = '{topic}'")[0][0])

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kfm.db.catalogue import register
 from kfm.db.ledger import Ledger
 from kfm.model.catalogue import CatalogueEntry, CatalogueItem, Search
 from kfm.model.units import Content
@@ -18,6 +17,7 @@ from tests.catalogue_model import ModelCatalogue
 from tests.catalogue_samples import DATASETS, NOW_MS, REGISTRY, keys
 from tests.conformance.units.scene import Scene, done, gone, taken
 from tests.conformance.units.scene import entry as told_of
+from tests.unit_pages import register
 
 START_MS = 1_704_067_200_000
 NAMES = ("hrrr", "mine", "nexrad-l2", "goes-abi", "ghcn-d", "none")

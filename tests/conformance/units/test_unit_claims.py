@@ -121,7 +121,7 @@ def test_what_another_process_is_claiming_is_passed_over(open_store: Callable[[]
         from kfm.db.unit_rows import CountChanges
 
         request = first.claim_request(limit=2)
-        mine, *_ = units.claim_units(session, request, first.store.now_ms(), CountChanges())  # type: ignore[arg-type]
+        mine, *_ = units.claim_units(session, request, "#1", first.store.now_ms(), CountChanges())  # type: ignore[arg-type]
         return mine, second.claim(limit=6)
 
     mine, others = first.store._database.write(change)

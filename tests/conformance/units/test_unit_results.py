@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from kfm.model.catalogue import Search
 from kfm.model.errors import IllegalTransition
 from kfm.model.units import Content, Ended, ExchangeReport, ResultReport
+from tests import unit_pages
 from tests.conformance.db import ledgers
 from tests.conformance.units.scene import START_MS, Scene, done, entry, gone, id_of, taken, undone
 from tests.stand_ins import FakeClock
@@ -17,8 +18,8 @@ EVERYWHERE = Search(bbox=(-180.0, -90.0, 180.0, 90.0))
 
 
 def ended(scene: Scene) -> list[Ended]:
-    rows = scene.sql("SELECT body FROM outbox WHERE topic = 'unit-lineage' ORDER BY number")
-    return [one for (body,) in rows for one in msgspec.json.decode(body, type=list[Ended])]
+    found = unit_pages.bodies(scene.sql, "topic = 'unit-lineage'")
+    return [one for body in found for one in msgspec.json.decode(body, type=list[Ended])]
 
 
 @pytest.mark.req("WAL-8", "WAL-9")
@@ -291,3 +292,32 @@ def test_a_lost_replay_is_no_mismatch(scene: Scene) -> None:
     scene.lapse()
     assert scene.end(done(old, entry(old, properties="{}"))).lost == (old.wal_id,)
     assert (scene.count("mismatches"), scene.status("a")) == (0, "pending")
+
+
+@pytest.mark.req("WAL-8")
+def test_ends_of_one_batch_are_each_their_own(scene: Scene) -> None:
+    """Units that end alike share a statement; those that differ in anything keep what is theirs, and one that
+    was lost meanwhile is lost alone."""
+    scene.take(*(taken(name) for name in "abcdef"))
+    claimed = {one.object_uri.rsplit("/", 1)[-1]: one for one in scene.claim()}
+    stale = replace(claimed["e"], version=claimed["e"].version - 1)
+    report = scene.end(
+        done(claimed["a"]),
+        done(claimed["b"], metadata_status="suspect"),
+        done(claimed["c"], entry(claimed["c"], collection="hrrr-copy")),
+        done(claimed["d"], content=Content(etag="e9", size=99)),
+        done(stale),
+        done(claimed["f"]),
+    )
+    assert {*report.succeeded} == {id_of(name) for name in "abcdf"}
+    assert report.lost == (id_of("e"),)
+    assert scene.status("e") == "in_progress"
+    kept = {name: scene.stored(name).unit for name in "abcdf"}
+    assert {unit.status for unit in kept.values()} == {"succeeded"}
+    assert {name: unit.metadata_status for name, unit in kept.items() if name != "b"} == dict.fromkeys(
+        "acdf", "ok"
+    )
+    assert kept["b"].metadata_status == "suspect"
+    assert kept["c"].stac_item_href == "collections/hrrr-copy/items/c"
+    assert (scene.stored("d").etag, scene.stored("f").etag) == ("e9", "e1")
+    scene.check()

@@ -77,7 +77,8 @@ def test_statements_name_the_fields_in_the_record_s_order(dialect: Any) -> None:
         assert [part.strip() for part in match[1].split(",")] == list(_model()), name
     returned = known["units.claim"].rpartition("RETURNING")[2]
     names = [part.strip() for part in returned.split(",")]
-    assert names == [{"claimed_at_ms": "last_attempt_at_ms"}.get(f, f) for f in ClaimedUnit.__struct_fields__]
+    fields = [{"claimed_at_ms": "last_attempt_at_ms"}.get(f, f) for f in ClaimedUnit.__struct_fields__]
+    assert names == [*fields, "trail"]  # by which its object's address is found
     values = [name for name in queries.parameters_of("units.bring_in") if name in Unit.__struct_fields__]
     assert values == list(Unit.__struct_fields__)
 
@@ -134,11 +135,17 @@ PLANS = {
     "units.get": [r"SEARCH units USING INDEX sqlite_autoindex_units_1 \(wal_id=\?\)"],
     "units.succeed": [r"SEARCH units USING INDEX sqlite_autoindex_units_1 \(wal_id=\?\)"],
     "items.known": [
-        r"SEARCH items USING INDEX items_by_id \(collection_id=\? AND <expr>=\? AND item_id=\?\)"
+        r"SEARCH items USING INDEX items_by_digest \(name_order=\? AND name_digest=\?\)",
+        r"SEARCH items USING INDEX items_by_id \(collection_id=\? AND <expr>=\? AND item_id=\?\)",
     ],
     "items.get_for_update": [
+        r"SEARCH items USING INDEX items_by_digest \(name_order=\? AND name_digest=\?\)"
+    ],
+    "items.get_old_for_update": [
         r"SEARCH items USING INDEX items_by_id \(collection_id=\? AND <expr>=\? AND item_id=\?\)"
     ],
+    "fact_pages.of": [r"SEARCH fact_pages USING INTEGER PRIMARY KEY"],
+    "units.trails": [r"SEARCH units USING INDEX sqlite_autoindex_units_1 \(wal_id=\?\)"],
     "items.newest_in_box": [r"SEARCH items USING INDEX items_by_time \(collection_id=\? AND at_ms<\?\)"],
     "unit_pages.of": [r"SEARCH unit_pages USING"],
     "outbox.of_subject": [r"SEARCH outbox USING INDEX outbox_by_subject \(subject=\?\)"],

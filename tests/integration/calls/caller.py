@@ -17,7 +17,11 @@ from tests.conformance.db.ledgers import postgres_store, sqlite_store
 
 
 def open_store(where: str) -> Ledger:
-    return postgres_store(where) if where.startswith("postgresql://") else sqlite_store(where, SystemClock())
+    return (
+        postgres_store(where)
+        if where.startswith("postgresql://")
+        else sqlite_store(where, SystemClock(), copied=False)
+    )
 
 
 def main(where: str, provider: str, lease_ms: str) -> None:

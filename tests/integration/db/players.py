@@ -35,7 +35,11 @@ def is_over() -> bool:
 
 
 def open_store(where: str) -> Ledger:
-    return postgres_store(where) if where.startswith("postgresql://") else sqlite_store(where, SystemClock())
+    return (
+        postgres_store(where)
+        if where.startswith("postgresql://")
+        else sqlite_store(where, SystemClock(), copied=False)
+    )
 
 
 # --- roles ---------------------------------------------------------------------------

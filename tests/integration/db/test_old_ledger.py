@@ -84,6 +84,28 @@ def test_it_verifies(project: Project) -> None:
     project.run("export", "--verify", "evidence.zip")
 
 
+@pytest.mark.req("WAL-21", "GRO-1")
+def test_its_versions_get_trees(project: Project) -> None:
+    """`kfm gc --apply` gives the versions of the release before their trees: they are the same versions, and
+    the next one shares with them."""
+    import apsw
+
+    def rows(sql: str) -> list[tuple[int, ...]]:
+        database = apsw.Connection(str(project.folder / ".kfm" / "kfm.db"))
+        found = list(database.execute(sql))
+        database.close()
+        return found
+
+    assert rows("SELECT COUNT(*) FROM versions") > [(0,)]
+    before = project.ask("dataset", "show", "notes")
+    project.run("gc", "--apply", "--rationale", "upgrade")
+    assert rows("SELECT COUNT(*) FROM versions WHERE tree_id IS NULL") == [(0,)]
+    assert project.ask("dataset", "show", "notes") == before
+    same = project.ask("run", "--source", "note", "--window", WINDOW)
+    assert [each["outcome"] for each in same["results"]] == ["noop"]
+    assert project.ask("audit", "verify")["sound"]
+
+
 @pytest.mark.req("WAL-21")
 def test_a_changed_row_is_found(project: Project) -> None:
     """The ledger is verified as it was written by the release before: one changed row of it is found."""

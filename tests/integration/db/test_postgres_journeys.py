@@ -10,7 +10,14 @@ import pytest
 from kfm.model.errors import BackendUnavailable, SchemaViolation
 from tests.conformance.db.ledgers import postgres_store
 
-_PAGE = {"event": "created", "status": "pending", "at_ms": 1, "worker_id": None, "members": "[]"}
+_PAGE = {
+    "packed": None,
+    "event": "created",
+    "status": "pending",
+    "at_ms": 1,
+    "worker_id": None,
+    "members": "[]",
+}
 
 
 def _pages(store: Any) -> list[int]:

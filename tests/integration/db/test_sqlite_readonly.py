@@ -264,7 +264,7 @@ def test_a_copy_beside_a_live_ledger_leaves_its_locks(
         return subprocess.run(asked, capture_output=True, text=True, check=True).stdout == "held\n"
 
     def read_beside(session: Any) -> list[str]:
-        session.all("governance.list", kind="", subject="", row_limit=1)
+        session.all("governance.list", row_limit=1)
         assert is_held()
         with monkeypatch.context() as patched:
             real = os.path.exists

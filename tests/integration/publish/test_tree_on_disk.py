@@ -11,7 +11,8 @@ import pytest
 
 from kfm.model.errors import TargetUnavailable
 from kfm.objects.local import LocalObjects
-from kfm.publish.targets.folder import Linking, LocalTree, sequence_of
+from kfm.publish.targets.folder import LocalTree, sequence_of
+from kfm.publish.targets.folder_builder import Linking
 from kfm.system import PosixFiles, PosixWriter, SystemIds
 from tests.unit.publish.stand_ins import DATASET, Database
 
@@ -106,7 +107,7 @@ def test_a_reader_sees_whole_versions_in_order(tmp_path: Path) -> None:
     assert failures == []
     assert reader.problems == []
     assert len(reader.seen) > 20
-    assert sequence_of(os.readlink(reader.current).removeprefix("versions/")) == 1000
+    assert sequence_of(os.readlink(reader.current).removeprefix(".versions/")) == 1000
     assert os.listdir(tmp_path / "tree" / DATASET.id / ".tickets") == []
 
 
@@ -119,15 +120,15 @@ def test_linking_is_a_choice(tmp_path: Path, linking: Linking) -> None:
     for _ in range(2):
         database.promote()
         tree.project(DATASET.id, database.head)
-    folder = tmp_path / "tree" / DATASET.id / "versions"
+    folder = tmp_path / "tree" / DATASET.id / ".versions"
     first, second = (folder / name / "data/a/same.txt" for name, _ in tree.versions(DATASET.id))
-    stored = database.store.local_path(database.history[0][1].items[0].assets[0].sha256)
+    stored = database.store.local_path(database.history[0][1].items()[0].assets[0].sha256)
     assert stored is not None
     assert first.samefile(second) == (linking != "never")
     assert os.path.samefile(second, stored) == (linking == "objects")
 
 
-@pytest.mark.parametrize("place", ["", "versions", ".tickets"])
+@pytest.mark.parametrize("place", ["", ".versions", ".tickets"])
 def test_a_link_in_the_tree_leads_nowhere(tmp_path: Path, place: str) -> None:
     """A link in place of a dataset's folder, versions or tickets: nothing is written or removed behind it."""
     files = PosixFiles()
@@ -185,7 +186,7 @@ def test_a_full_disk_leaves_the_shown_version(tmp_path: Path) -> None:
         full.project(DATASET.id, database.head)
     root = tmp_path / "tree" / DATASET.id
     assert (root / "current/data/now.txt").read_bytes() == b"version 1"
-    assert len(os.listdir(root / "versions")) == 1
+    assert len(os.listdir(root / ".versions")) == 1
     assert os.listdir(root / ".tickets") == []
 
 

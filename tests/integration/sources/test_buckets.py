@@ -43,6 +43,29 @@ def test_conditional_writes(bucket):
     assert bucket.get("absent") is None
 
 
+@pytest.mark.req("GRO-1")
+def test_many_objects_at_once(bucket):
+    """All are there when it returns, none over one that was to stay."""
+    bucket.put("many/3", b"first")
+    bucket.put_many([(f"many/{number}", b"%d" % number, None) for number in range(40)], if_none_match=True)
+    assert len(list(bucket.list("many/"))) == 40
+    assert (bucket.get("many/3")[0], bucket.get("many/39")[0]) == (b"first", b"39")
+    bucket.put_many([("many/3", b"second", None)])
+    assert bucket.get("many/3")[0] == b"second"
+
+
+def test_many_objects_for_a_server_that_is_away():
+    """The first failure ends it, as that of a single object would."""
+    options = {
+        "endpoint": "http://127.0.0.1:1",
+        "region": "x",
+        "access_key_id": "a",
+        "secret_access_key": "b",
+    }
+    with pytest.raises(BackendUnavailable):
+        open_bucket("s3://b", options).put_many([(str(number), b"", None) for number in range(100)])
+
+
 def test_large_objects_and_listing(bucket):
     """Large objects are streamed both ways; a listing knows prefixes within names; deleting twice is fine."""
     chunks = [bytes([number]) * 1_000_000 for number in range(20)]

@@ -13,13 +13,15 @@ from starlette.routing import Mount
 
 from kfm.app import App
 from kfm.config.loader import load
+from kfm.datasets import changes
 from kfm.model import breaker as breakers
 from kfm.model.keys import request_id, webhook_key
-from kfm.model.records import GovernanceEntry, Trigger, Unit
+from kfm.model.records import GovernanceEntry, Justification, Trigger, Unit
 from kfm.model.requests import RequestOutcome, UpdateRequest
 from kfm.model.units import Content, IntakeBatch, IntakeUnit, RejectedRecord, wal_id
 from kfm.runs.kernel import RunRequest
 from kfm.service.approvals import request_release
+from kfm.service.dataset_changes import make_change, span_of
 from kfm.service.schedule_changes import set_paused
 from kfm.web.api.routes import api_routes
 from kfm.web.console.pages import console_routes
@@ -40,6 +42,7 @@ datasets:
     domain: sacred-sites
     rights: {{license: CC0-1.0, care: {{label: Care, level: {level}}}}}
   - {{id: wampum, rights: {{license: CC0-1.0, care: {{label: x, level: {level}}}}}}}
+  - {{id: cairn-ring, rights: {{license: CC0-1.0, care: {{label: x, level: {level}}}}}}}
 {gone}sources:
   - {{id: river, dataset: rivers, kind: files, folder: incoming, window: P1D}}
   - id: burial-feed
@@ -48,6 +51,8 @@ datasets:
     folder: graves
     window: P1D
     pipeline: telling.py:publish
+  - {{id: wampum-feed, dataset: wampum, kind: files, folder: graves, window: P1D, expect: {{within: P1D}}}}
+  - {{id: ring-feed, dataset: cairn-ring, kind: files, folder: graves, window: P1D}}
   - {{id: relic-list, dataset: osage-burials, kind: http, url: "https://cairn.example/canary.csv?q=canary"}}
 {gone_source}"""
 GONE = "  - {id: cairn-list, title: Relics of cairns}\n"
@@ -116,11 +121,35 @@ class HiddenWorld:
             (held,) = store.held(state="held")
             request_release(app, held, actor="ann", **said)
             set_paused(app, self.context.schedules[1], True, **said)
+            self._changes(app)
             self._requests(store, failed.run.run_id)
             self._entries(store, failed.run.run_id)
             self._units(store)
         finally:
             app.close()
+
+    def _changes(self, app: App) -> None:
+        """Two versions of a dataset, a rollback, a withdrawal of one day and one of everything, lifted; and
+        another dataset that is retired."""
+        by = Justification(actor=f"{TOLD} person", rationale=f"{TOLD} of a change", ticket=f"{TOLD}-4")
+        for day in ("2026-01-01", "2026-01-02"):
+            (self.folder / "graves" / "canary-osage.csv").write_text(f"day,flow\n{day},2\n")
+            made = app.run(RunRequest(source_id="wampum-feed", actor="ann", window_spec=f"{day}/P1D"))
+            assert made.run is not None
+        first = span_of(app.settings, "wampum", None, "2026-01-01/P1D")
+        for plan in (
+            lambda kernel: changes.plan_rollback(kernel, "wampum", 1),
+            lambda kernel: changes.plan_withdrawal(kernel, "wampum"),
+            lambda kernel: changes.plan_lift(kernel, "wampum"),
+            lambda kernel: changes.plan_rollback(kernel, "wampum", 2),
+            lambda kernel: changes.plan_withdrawal(kernel, "wampum", first),
+        ):
+            assert make_change(app, plan, by, None).change is not None
+        assert app.run(RunRequest(source_id="ring-feed", actor="ann")).run is not None
+        ended = make_change(
+            app, lambda kernel: changes.plan_withdrawal(kernel, "cairn-ring", retires=True), by, None
+        )
+        assert ended.change is not None
 
     def _requests(self, store: Any, run_id: str) -> None:
         now_ms = store.now_ms()

@@ -23,10 +23,12 @@ GUESSES = (
     "burial-feed",
     "burial-weekly",
     "cairn-list",
+    "cairn-ring",
     "relic-feed",
     "relic-nightly",
     "wampum",
 )
+QUERIES = {"previewRollback": "?to_version=4"}  # what has to be given
 
 
 @pytest.fixture(scope="module")
@@ -48,13 +50,23 @@ def subjects(world: HiddenWorld) -> dict[str, list[str]]:
         for one in world.api(f"/runs/{run_id}", "ann").json()["invocations"]
     ]
     masks = world.lists("/schedules", "schedules", "schedule_id", "cy")
+    head = str(world.api("/datasets/wampum", "ann").json()["version"])
     found = {
         "run_id": runs,
         "held_id": world.lists("/quarantine?all=true", "held", "held_id"),
         "incident_id": world.lists("/incidents?all=true", "incidents", "incident_id"),
         "wal_id": world.lists("/units", "units", "wal_id"),
         "schedule_id": [*masks, "burial-weekly", "relic-nightly"],
-        "dataset_id": [*masks, *GUESSES],
+        "dataset_id": [*masks, *GUESSES, *world.lists("/dataset-changes", "changes", "dataset_id", "cy")],
+        "change_id": world.lists("/dataset-changes", "changes", "change_id"),
+        "version": ["1", head],
+        "item_id": [
+            *(
+                one["item_id"]
+                for one in world.api(f"/datasets/wampum/versions/{head}", "ann").json()["items"]
+            ),
+            "wampum-feed-2026-01-01",
+        ],
         "invocation_id": calls,
         "request_id": [
             *world.lists("/requests", "requests", "request_id"),
@@ -83,6 +95,7 @@ def test_no_answer_of_the_api_tells(world: HiddenWorld) -> None:
         schema = {**described, "$ref": f"#/components/schemas/{operation.answer}"}
         shape = jsonschema_rs.validator_for(schema, validate_formats=True)
         for path in addresses(operation.path, known):
+            path += QUERIES.get(operation.name, "")
             answer = world.api(path)
             if words := told(answer.text):
                 leaks.append((operation.name, path, words, answer.text[:2000]))
@@ -92,7 +105,7 @@ def test_no_answer_of_the_api_tells(world: HiddenWorld) -> None:
                 seen.add(operation.name)
     assert leaks == []
     # These name no dataset, are masked for all, or are refused.
-    quiet = {"whoami", "showProvenance", "showPreview", "showPreviewOfRun"}
+    quiet = {"whoami", "showProvenance", "showProvenanceOfChange", "showPreview", "showPreviewOfRun"}
     assert {one.name for one in OPERATIONS if one.method == "GET"} - seen == quiet
 
 
@@ -125,6 +138,13 @@ def test_a_guess_is_not_confirmed(world: HiddenWorld) -> None:
     for guess in GUESSES:
         for path in (
             "/api/v1/explain/{}",
+            "/api/v1/datasets/{}",
+            "/api/v1/datasets/{}/versions",
+            "/api/v1/datasets/{}/versions/1",
+            "/api/v1/datasets/{}/items/x",
+            "/api/v1/datasets/{}/coverage",
+            "/api/v1/datasets/{}/withdrawal",
+            "/api/v1/dataset-changes?dataset={}",
             "/api/v1/explain/{}/x",
             "/api/v1/schedules/{}/instants",
             "/api/v1/runs?dataset={}",
@@ -161,9 +181,21 @@ def test_a_guess_is_not_confirmed(world: HiddenWorld) -> None:
 def test_a_mask_finds_its_records(world: HiddenWorld) -> None:
     """A reader can follow a masked dataset through the records: the mask is a name like any other."""
     runs = world.api("/runs").json()["runs"]
-    (mask,) = {one["dataset_id"] for one in runs if one["dataset_id"].startswith("masked-")}
-    assert [one["dataset_id"] for one in world.api(f"/runs?dataset={mask}").json()["runs"]] == [mask]
-    assert world.api(f"/audit?subject=dataset:{mask}").json()["entries"]
+    masks = [one["dataset_id"] for one in runs if one["dataset_id"].startswith("masked-")]
+    assert len(set(masks)) == 3
+    for mask in set(masks):
+        found = [one["dataset_id"] for one in world.api(f"/runs?dataset={mask}").json()["runs"]]
+        assert found == [mask] * masks.count(mask)
+    audited = [mask for mask in set(masks) if world.api(f"/audit?subject=dataset:{mask}").json()["entries"]]
+    assert len(audited) == 2, "switches of two of them were set"
+    changed = world.api("/dataset-changes").json()["changes"]
+    retired, mask = (changed[place]["dataset_id"] for place in (0, 1))
+    assert world.api(f"/dataset-changes?dataset={mask}").json()["changes"] == changed[1:]
+    assert len(world.api(f"/datasets/{mask}/versions").json()["versions"]) == 7
+    gone = world.api(f"/datasets/{retired}")
+    stands = gone.json()["tombstone"]
+    assert (gone.status_code, stands["dataset_id"], stands["state"]) == (410, retired, "retired")
+    assert (stands["withdrawn"][0]["reason"], gone.json()["remedy"]) == ("withheld", "withheld")
     public = next(one for one in runs if one["dataset_id"] == "rivers")
     assert (public["source_id"], public["work_key"].startswith("sha256:")) == ("river", True)
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from kfm.db import rows
 from kfm.db.ledger_reader import LedgerReader
+from kfm.db.packing import joined
 from kfm.model.gates import switch_gate
 from kfm.model.units import TOPIC, WAIT_MAX_MS, IntakeBatch
+from tests import unit_pages
 from tests.simulation.announced import ends
 from tests.simulation.announced.followers import FOLLOWED
 from tests.simulation.checks_starts import StartChecks
@@ -119,13 +121,13 @@ class Checks:
         touched: set[str] = set()
         succeeded: set[tuple[str, int]] = set()
         pages = self.all(
-            "SELECT number, event, status, at_ms, worker_id, members FROM unit_pages WHERE number > ? "
-            "ORDER BY number",
+            "SELECT number, event, status, at_ms, worker_id, members, packed FROM unit_pages "
+            "WHERE number > ? ORDER BY number",
             self._page,
         )
-        for number, event, status, at_ms, worker_id, members in pages:
+        for number, event, status, at_ms, worker_id, members, packed in pages:
             self._page = number
-            for wal_id, version, attempts, *rest in json.loads(members):
+            for wal_id, version, attempts, *rest in json.loads(joined(members, packed)):
                 seen = self.units.get(wal_id)
                 if seen is None:
                     seen = self.units[wal_id] = Seen(self.thing(wal_id).reading.dataset)
@@ -297,13 +299,13 @@ class Checks:
     def _messages(self, succeeded: set[tuple[str, int]]) -> None:
         """Successes are told in their own transaction, once for each content version."""
         told: set[tuple[str, int]] = set()
-        for number, body in self.all(
-            "SELECT number, body FROM outbox WHERE number > ? AND topic = ? ORDER BY number",
+        for number, body, packed in self.all(
+            "SELECT number, body, packed FROM outbox WHERE number > ? AND topic = ? ORDER BY number",
             self._message,
             TOPIC,
         ):
             self._message = number
-            for ended in json.loads(body):
+            for ended in json.loads(joined(body, packed)):
                 wal_id = ended["wal_id"]
                 if ended.get("error_code") is None:
                     key = (wal_id, ended.get("content_version", 1))
@@ -337,13 +339,14 @@ class Checks:
         require(left_ms <= WAIT_MAX_MS, "nothing waits longer than anything may", left_ms=left_ms)
 
     def shown(self) -> list[tuple[str, int]]:
-        texts = self.all("SELECT data FROM items WHERE data IS NOT NULL UNION ALL SELECT facts FROM assets")
-        assets = [json.loads(text) for (text,) in texts]
+        texts = [text for _, text in unit_pages.data_files(self.all) if text is not None]
+        texts += [text for (text,) in self.all("SELECT facts FROM assets")]
+        assets = [json.loads(text) for text in texts]
         return [(asset["wal_id"], asset["content_version"]) for asset in assets]
 
     def shows(self, collection_id: str, item_id: str) -> bool:
-        sql = "SELECT 1 FROM items WHERE collection_id = ? AND item_id = ? AND data IS NOT NULL"
-        return bool(self.all(sql, collection_id, item_id))
+        name = (collection_id, item_id)
+        return any(row[1:3] == name and row[12] is not None for row in unit_pages.items(self.all))
 
     def figures(self) -> None:
         """Figures say what counting would."""

@@ -6,12 +6,15 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kfm.db.catalogue import CatalogueReader
+from kfm.db.packing import joined
 from kfm.db.units import UnitReader
 from kfm.model.catalogue import AssetFacts, Search
 from kfm.model.units import TOPIC, Content
 from kfm.nodd.catalogue.item_facts import entry
+from tests import unit_pages
 from tests.simulation.announced.feed import Posted, Thing, registry
 from tests.simulation.judging import require
 
@@ -41,7 +44,9 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def rows_of(checks: Checks) -> dict[str, Row]:
-    return {row[0]: Row(*row) for row in checks.all(f"SELECT {COLUMNS} FROM units")}
+    names = unit_pages.item_names(checks.all)
+    found = [Row(*row) for row in checks.all(f"SELECT {COLUMNS} FROM units")]
+    return {row.wal_id: replace(row, item_id=names[row.wal_id]) for row in found}
 
 
 # --- acknowledged --------------------------------------------------------------------------
@@ -150,10 +155,7 @@ def _shown(checks: Checks) -> dict[str, tuple[Any, ...]]:
     """wal_id → its asset and its item's columns. One asset for each unit at most."""
     found: dict[str, tuple[Any, ...]] = {}
     items = {
-        number: (collection_id, item_id, properties, start_ms, end_ms, data)
-        for number, collection_id, item_id, properties, start_ms, end_ms, data in checks.all(
-            "SELECT number, collection_id, item_id, properties, start_ms, end_ms, data FROM items"
-        )
+        row[0]: (row[1], row[2], row[11], row[3], row[4], row[12]) for row in unit_pages.items(checks.all)
     }
     texts = [(number, item[-1]) for number, item in items.items() if item[-1] is not None]
     for number, text in texts + checks.all("SELECT item, facts FROM assets"):
@@ -228,7 +230,8 @@ def _is_right(checks: Checks, thing: Thing, row: Row, shown: tuple[Any, ...], fa
 
 
 def _messages(checks: Checks) -> None:
-    posted = dict(checks.all("SELECT event_id, body FROM outbox WHERE topic = ?", TOPIC))
+    found = checks.all("SELECT event_id, body, packed FROM outbox WHERE topic = ?", TOPIC)
+    posted = {event_id: joined(body, packed) for event_id, body, packed in found}
     require(checks.world.arrived == posted, "what arrived is what was posted, byte by byte")
 
 

@@ -9,16 +9,17 @@ from typing import Any
 
 from kfm.db.queries import migrate
 from kfm.db.sqlite import SqliteDatabase
+from tests.memory_disk import memory_disk
 from tests.simulation import shortcuts
 from tests.simulation.announced.world import AnnouncedWorld
 from tests.simulation.judging import Violation
 from tests.simulation.scheduler import Chances
-from tests.simulation.seeds import FixedClock, Verdict, _memory_disk
+from tests.simulation.seeds import FixedClock, Verdict
 
 
 def live_announced(seed: int, *, real_sqlite: bool = False, chances: Chances | None = None) -> Verdict:
     """Run one seed to its end. A broken promise is in the verdict, not raised."""
-    folder = tempfile.mkdtemp(prefix="kfm-sim-", dir=_memory_disk()) if real_sqlite else None
+    folder = tempfile.mkdtemp(prefix="kfm-sim-", dir=memory_disk()) if real_sqlite else None
     database: Any
     if folder:
         database = SqliteDatabase(f"{folder}/kfm.db", FixedClock())

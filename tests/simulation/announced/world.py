@@ -45,6 +45,7 @@ from tests.simulation.announced.surroundings import (
     SimObjects,
     SimQueue,
 )
+from tests.simulation.judging import Violation
 from tests.simulation.scheduler import CALM, Chances, Crashed, Process, Scheduler
 
 MINUTE_MS = 60_000
@@ -373,7 +374,7 @@ class AnnouncedWorld:
             # What is due and was not done waits for another time: a circuit's, or a claim's.
             now_ms = self.scheduler.now_ms
             self.scheduler.now_ms = next_ms if next_ms > now_ms else now_ms + MINUTE_MS
-        raise AssertionError("it never settles")
+        raise Violation("it never settles")
 
     def _final(self, process: Process) -> None:
         while not self.feed.is_over:

@@ -103,7 +103,10 @@ class Checks:
             self._left(process, before, one)
         if one.state == "done" and one.outcome in ("success", "noop"):
             run = self._ledger.run(one.run_id or "")
-            require(run is not None and run.status == "success", "an end tells what happened", now=one)
+            # What would change nothing is not put before a person: it ends by its preview, without a run.
+            previewed = run is None and one.needs_approval and self._ledger.head(one.dataset_id) is not None
+            told = run is not None and run.status == "success"
+            require(told or (previewed and one.outcome == "noop"), "an end tells what happened", now=one)
         if one.state == "running" and before.state == "open":
             require(one.claimed_by in process.facts["workers"], "a claim is the claimer's", now=one)
 
@@ -117,6 +120,14 @@ class Checks:
         ) or any(
             name == "retry_states.put" and values["run_id"] == before.run_id
             for name, values, _ in process.facts["told"]
+        )
+        # Its attempt was taken over for another request: it was to be cancelled, and ends with that attempt.
+        ended = ended or any(
+            landed
+            and name == "runs.restart"
+            and values["run_id"] == before.run_id
+            and before.cancel is not None
+            for name, values, landed in process.facts["told"]
         )
         now_ms = world.scheduler.now_ms + process.wall_offset_ms
         # As its clock was when it looked: that it was set back since is no fault.

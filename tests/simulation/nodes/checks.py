@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from kfm.db import branch_commits
 from kfm.db.leases import LEASE_MAX_MS
 from kfm.db.node_branches import entries_of
+from kfm.model.records import Output
 from kfm.model.run_state import outputs_of
 from kfm.pipelines.workers import NodeJob
 from tests.simulation.judging import read, require
@@ -104,10 +106,10 @@ class Checks:
         require(mine, "only the holder of the lock records a node", node=node["dataset_id"], locks=before)
         self.counts[f"node {node['outcome']}"] += 1
         if node["outputs"] and node["outcome"] == "success":
-            self.kept(node["outputs"])
+            self.kept(outputs_of(node["outputs"]))
 
-    def kept(self, outputs: str) -> None:
-        for each in outputs_of(outputs):
+    def kept(self, outputs: Iterable[Output]) -> None:
+        for each in outputs:
             size = self._world.size_on_disk(each.checksum)
             require(size == each.size, "what is recorded lies in the store", output=each, size=size)
 
@@ -144,8 +146,9 @@ class Checks:
     def values(self, branch: str, names: list[str]) -> dict[str, Any]:
         found = {}
         for node, (outputs, _rerun) in self.heads(branch, names).items():
-            self.kept(outputs)
-            (stored,) = [each for each in outputs_of(outputs) if each.name == "value.json"]
+            made = outputs_of(outputs)
+            self.kept(made)
+            (stored,) = [each for each in made if each.name == "value.json"]
             data = read(self._world.disk, self._world.place_of(stored.checksum))
             found[node] = (stored.checksum, msgspec.json.decode(data))
         return found
@@ -196,8 +199,12 @@ class Checks:
     # --- as a node begins --------------------------------------------------------------------
 
     def on_start(self, process: Process, job: NodeJob, *, forced: bool) -> None:
-        """Work that is done is not done again: not by a run that is resumed, nor by one that takes over."""
+        """Work that is done is not done again: not by a run that is resumed, nor by one that takes over. And
+        what was skipped is there for those that read from it."""
         self.counts["executed"] += 1
+        if self._world.is_calm or job.run_id not in self._world.shared:
+            for outputs in job.arguments.values():  # a task may come before one that failed is tried again
+                self.kept(outputs)
         mine = any(
             self._world.process_of(worker) is process and run_id == job.run_id
             for worker, run_id, _ in self._held().values()
@@ -237,7 +244,7 @@ class Checks:
         self._locks = self._held()
         for (outputs,) in self.rows("SELECT outputs FROM node_heads"):
             if not self._world.is_damaged:
-                self.kept(outputs)
+                self.kept(outputs_of(outputs))
 
     def at_the_end(self) -> None:
         left = self.rows("SELECT run_id, attempt, node FROM pass_attempts WHERE state = 'running'")

@@ -557,7 +557,7 @@ class NodesWorld:
         require(report.outcome == "success", "at the end an update succeeds", reason=report.reason)
         head = LedgerReader(self.database).head(DATASET)
         assert head is not None
-        (asset,) = [asset for item in head[1].items for asset in item.assets]
+        (asset,) = [asset for item in head[1].items() for asset in item.assets]
         last = self.governed.expected([str(self.upstream)])[self.governed.names[-1]]
         require(f"sha256:{asset.sha256}" == checksum_of(last), "what is published is made of what is there")
         self.checks.coherent("main", self.governed.names)

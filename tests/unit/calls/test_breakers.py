@@ -196,6 +196,21 @@ def test_another_kind_of_breakers_can_take_over(kfm_time: DrivenTime) -> None:
     assert len(asked) == 4
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_applications_that_end_in_any_order_leave_the_process_its_own_circuits(
+    kfm_time: DrivenTime, order: tuple[int, int]
+) -> None:
+    """An application that ends while a newer one works is not what calls pass once both have ended."""
+    own = HERE.breakers
+    shared = [LocalBreakers(kfm_time), LocalBreakers(kfm_time)]
+    leaves = [HERE.share(one) for one in shared]
+    assert HERE.breakers is shared[1]
+    leaves[order[0]]()
+    assert HERE.breakers is shared[order[1]]
+    leaves[order[1]]()
+    assert HERE.breakers is own
+
+
 @pytest.mark.req("RET-7")
 @pytest.mark.parametrize("kind", KINDS)
 def test_failures_between_successes_open_nothing(kind: str, kfm_time: DrivenTime) -> None:

@@ -22,6 +22,7 @@ from kfm.model.errors import (
     UpstreamUnavailable,
 )
 from kfm.model.records import ObjectStat
+from kfm.ports import NewObject
 from tests.conformance.db.ledgers import START_MS, memory_store
 from tests.stand_ins import FakeClock
 
@@ -314,3 +315,28 @@ def test_a_bucket_is_guarded_alike(bucket: GuardedBucket, wire: Wire, store: Led
             list(chunks)
     with pytest.raises(CircuitOpen), bucket.read("k"):
         pass
+
+
+@pytest.mark.req("GRO-1")
+def test_many_objects_at_once_are_one_call(circuit: SharedCircuit, clock: FakeClock, store: Ledger) -> None:
+    """The circuit is asked once for a batch, from the thread that sends it, and counts it once; a bucket that
+    takes one at a time gets them one by one."""
+
+    class One(Wire):
+        def put(self, key: str, data: bytes, **conditions: Any) -> bool:
+            self._go()
+            return True
+
+    class Many(One):
+        def put_many(self, objects: list[NewObject], *, if_none_match: bool = False) -> None:
+            self._go()
+
+    batch: list[NewObject] = [("a", b"1", None), ("b", b"2", None)]
+    for wire, requests in ((One(), 2), (Many(), 1)):
+        bucket = GuardedBucket(wire, CircuitGuard(circuit, clock))  # type: ignore[arg-type]
+        bucket.put_many(batch)
+        assert wire.requests == requests
+    wire.error = BackendUnavailable("x", transient=True)
+    with pytest.raises(BackendUnavailable):
+        bucket.put_many(batch)
+    assert store.breaker("p").failures == 1

@@ -61,3 +61,54 @@ def test_secrets_of_replicas_and_buckets_are_kept_to_ourselves(
         "  object_options: {'s3://*': {secret_access_key: 'env:BUCKET_WORD', region: 'env:BUCKET_WORD'}}\n"
     )
     assert load().discretion.hide("replica-word-1 bucket-word-2") == "*** ***"
+
+
+FEEDS = """\
+ingest:
+  feeds:
+    - {dataset: goes-abi, products: [ABI-L2-CMIPC], platforms: [GOES-19, GOES-18]}
+    - {dataset: goes-abi, products: [ABI-L2-CMIPC], platforms: [GOES-19]}
+    - {dataset: gfs, products: ["a b"], per_hour: 0}
+    - {dataset: gfs, products: [x], hours: [6, 24], within: soon}
+    - {dataset: gfs, products: [y], from: yesterday}
+    - {dataset: gfs, per_hour: 3}
+"""
+
+
+@pytest.mark.req("DAT-2")
+def test_feeds_that_make_no_sense_are_told_with_their_lines(folder: Path) -> None:
+    """A row that is there twice, a number, an hour or a time that can't be, a rule without products."""
+    (folder / "kfm.yml").write_text(FEEDS)
+    with pytest.raises(ConfigError) as caught:
+        load(environ={})
+    said = list(caught.value.facts["problems"])
+    assert [one.partition(": ")[0] for one in said] == [f"kfm.yml:{line}" for line in (4, 5, 5, 6, 6, 7, 8)]
+    for part, one in zip(
+        ("expected twice", "no spaces", "at least 1", "0 to 23", "`within`", "`from`", "`products`"),
+        said,
+        strict=True,
+    ):
+        assert part in one, one
+
+
+@pytest.mark.req("DAT-2")
+def test_a_feed_of_a_dataset_that_nothing_announces_is_told(folder: Path) -> None:
+    """With the nearest name that is known."""
+    (folder / "kfm.yml").write_text("ingest:\n  feeds:\n    - {dataset: goes-aby}\n")
+    with pytest.raises(ConfigError) as caught:
+        require_known_datasets(load(environ={}))
+    assert list(caught.value.facts["problems"]) == [
+        "kfm.yml:3: there is no announced dataset `goes-aby`; did you mean `goes-abi`?"
+    ]
+
+
+@pytest.mark.req("DAT-2")
+def test_a_feed_of_objects_that_nothing_describes_is_refused(folder: Path) -> None:
+    """Neither product nor time is known of them, so no hour could ever have one."""
+    (folder / "kfm.yml").write_text(
+        "ingest:\n  generic: [{bucket: b, dataset: own}]\n"
+        "  feeds: [{dataset: own, products: [x], per_hour: 1}]\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(environ={})
+    assert "it is generic" in str(caught.value.facts["problems"])

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import updater
 from kfm.config.loader import Loaded, load
-from kfm.config.schedules import load_schedules, read_schedules
+from kfm.config.schedule_file import read_schedules
+from kfm.config.schedules import load_schedules
 from kfm.model.errors import ConfigError
 from kfm.model.schedules import MissedPolicy, Schedule
 from kfm.model.settings import DatasetSettings, Settings, SourceSettings

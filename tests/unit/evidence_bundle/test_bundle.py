@@ -393,8 +393,18 @@ FORGERIES: dict[str, tuple[str, Callable[[bytes], bytes], str]] = {
     ),
     "a published file is another": (
         "published/manifest.json",
-        lambda data: data.replace(b"made.csv", b"fake.csv"),
+        lambda data: data.replace(b"Water levels", b"Other levels"),
         "not the run's version",
+    ),
+    "an item's record is another": (
+        "published/record.json",
+        lambda data: data.replace(b"made.csv", b"fake.csv"),
+        "not an item of the version",
+    ),
+    "a page on the way is another": (
+        "published/pages.jsonl",
+        lambda data: data.replace(b"[0,", b"[1,", 1),
+        "not an item of the version",
     ),
     "a policy is milder": (
         f"policies/{stories.BUNDLE.removeprefix('sha256:')[:16]}.json",
@@ -621,7 +631,7 @@ def test_gaps_are_told(tmp_path: Path) -> None:
         "No lineage was kept",
         "No attempt",
         "discovered upstream",
-        "manifest",
+        "The version is not kept",
         "policies",
         "audit log",
     ):

@@ -11,6 +11,7 @@ from typing import Any
 import jsonschema_rs
 
 from kfm.lineage.emitter import LineageEmitter
+from kfm.model.dataset_changes import DatasetChange, ToldChange, Withdrawal
 from kfm.model.energy import Energy
 from kfm.model.keys import attempt_id, key_of, uuid5
 from kfm.model.records import Asset, Check, Found, GateResult, Invocation, Run, ValidationReport
@@ -206,3 +207,56 @@ def specs() -> Path | None:
         if (folder / "openlineage/OpenLineage.json").is_file():
             return folder / "openlineage"
     return None
+
+
+def changes() -> list[ToldChange]:
+    """One of each kind of change that a person makes of a dataset."""
+    told = []
+    for kind, withdrawal in (
+        ("rollback", None),
+        ("lift", None),
+        ("withdraw", {}),
+        ("withdraw", {"start_ms": START_MS, "end_ms": START_MS + 1, "purge": True}),
+        ("withdraw", {"target": "old"}),
+        ("retire", {"retires": True}),
+    ):
+        change = DatasetChange(
+            change_id=f"{len(told):08x}-0000-7000-8000-00000000cccc",
+            dataset_id="ks-streamflow",
+            kind=kind,  # type: ignore[arg-type]
+            base_sequence=3,
+            sequence=4,
+            to_sequence=2 if kind == "rollback" else None,
+            digest="sha256:" + "d" * 64,
+            actor="ann",
+            rationale="It was wrong.",
+            ticket=None,
+            changed_at_ms=START_MS,
+            plan="{}",
+        )
+        facts: dict[str, Any] = {
+            "source_id": "",
+            "start_ms": None,
+            "end_ms": None,
+            "retires": False,
+            "purge": False,
+            **(withdrawal or {}),
+        }
+        one = Withdrawal(
+            change_id=change.change_id,
+            dataset_id=change.dataset_id,
+            reason="It was wrong.",
+            since_sequence=4,
+            withdrawn_at_ms=START_MS,
+            **facts,
+        )
+        told.append(
+            ToldChange(
+                change=change,
+                version_id="sha256:" + "4" * 64,
+                came_from=("sha256:" + "3" * 64, "sha256:" + "2" * 64)[: 2 if kind == "rollback" else 1],
+                withdrawal=one if withdrawal is not None else None,
+                lifts=("00000009-0000-7000-8000-00000000cccc",) if kind == "lift" else (),
+            )
+        )
+    return told

@@ -26,7 +26,7 @@ from kfm.model.records import (
 from kfm.model.requests import AnnouncedObject, UpdateRequest
 from kfm.model.runs import Attempt, CallRetry, ChainLink, OutboxMessage
 from kfm.model.settings import Care, Rights
-from kfm.publish.manifest import version_id
+from kfm.model.versions import Version, version_of
 
 T0 = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 DAY_MS = 86_400_000
@@ -238,7 +238,7 @@ class PaperLedger:
         self.texts: dict[str, dict[str, str]] = {BUNDLE: POLICIES}
         self.entries: list[GovernanceEntry] = []
         self.all_promotions: list[Promotion] = []
-        self.manifests: dict[str, Manifest] = {}
+        self.versions: dict[str, Version] = {}
         self.links: list[ChainLink] = []
         self.requests: list[UpdateRequest] = []
         self.objects: list[AnnouncedObject] = []
@@ -293,18 +293,18 @@ class PaperLedger:
     def promotion(self, dataset_id: str, sequence: int) -> Promotion | None:
         return next((one for one in self.all_promotions if one.sequence == sequence), None)
 
-    def manifest(self, version: str) -> Manifest | None:
-        return self.manifests.get(version)
+    def version(self, version_id: str) -> Version | None:
+        return self.versions.get(version_id)
 
 
 NODES = ("fetch", "transform", "validate", "publish")
 
 
 def succeeded(*, signed: bool = True) -> PaperLedger:
-    made = manifest(item(signed=signed))
-    version = version_id(made)
+    made = version_of(manifest(item(signed=signed)))
+    version = made.version_id
     ledger = PaperLedger(run(version_id=version), [call(1, "success")], tries(1, "complete", NODES))
-    ledger.manifests[version] = made
+    ledger.versions[version] = made
     first = Promotion(
         dataset_id="levels",
         sequence=1,
@@ -385,9 +385,9 @@ def retried() -> PaperLedger:
 
 def unchanged() -> PaperLedger:
     ledger = succeeded()
-    made = manifest(item(OTHER_RUN))
-    version = version_id(made)
-    ledger.manifests = {version: made}
+    made = version_of(manifest(item(OTHER_RUN)))
+    version = made.version_id
+    ledger.versions = {version: made}
     ledger.the_run = run(version_id=version)
     ledger.all_promotions = [replace(ledger.all_promotions[0], version_id=version)]
     ledger.entries = []

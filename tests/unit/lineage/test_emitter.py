@@ -22,6 +22,7 @@ from tests.unit.lineage.samples import (
     START_MS,
     asset,
     attempt,
+    changes,
     emitter,
     ended,
     event,
@@ -351,3 +352,17 @@ def test_the_null_emitter_emits_nothing() -> None:
     assert silent.started(attempt(), run(), everything()) is None
     assert silent.ended(ended("complete"), run(), everything()) is None
     assert silent.refused(invocation(outcome="refused"), everything(), START_MS) == ()
+
+
+@pytest.mark.req("DAT-4", "DAT-5")
+def test_a_change_tells_its_kind_in_public_words() -> None:
+    """Each change has a start and an end with the versions that it came from, and what became of the dataset
+    in a word that other tools know."""
+    found = []
+    for told in changes():
+        first, last = (event(one) for one in emitter().changed(told))
+        assert (first["eventType"], last["eventType"]) == ("START", "COMPLETE")
+        assert {**first, "eventType": ""} == {**last, "eventType": ""}
+        assert [one["facets"]["version"]["datasetVersion"] for one in last["inputs"]] == list(told.came_from)
+        found.append(last["outputs"][0]["facets"]["lifecycleStateChange"]["lifecycleStateChange"])
+    assert found == ["OVERWRITE", "ALTER", "TRUNCATE", "OVERWRITE", "ALTER", "DROP"]

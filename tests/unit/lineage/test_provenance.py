@@ -222,7 +222,7 @@ def test_what_was_not_kept_is_said() -> None:
     for sentence in (
         "which policies were in force",
         "which version did the work",
-        "manifest of this version",
+        "This version is not kept",
     ):
         assert sentence in text
     assert "prov:used" not in text

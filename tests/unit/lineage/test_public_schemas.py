@@ -17,6 +17,7 @@ from kfm.model.runs import Circumstances
 from tests.unit.lineage.samples import (
     START_MS,
     attempt,
+    changes,
     emitter,
     ended,
     event,
@@ -50,6 +51,7 @@ def _varieties() -> Iterator[dict[str, Any]]:
         for outcome in ("refused", "failed"):
             call = invocation(outcome=outcome, reason="No.", run_id=None)
             yield from map(event, said.refused(call, everything(), START_MS))
+        yield from (event(one) for told in changes() for one in said.changed(told))
     yield from _of_passes()
     masking = builder(masked=lambda _: True, mask=lambda _: "masked-0123456789ab")
     for told in VARIETIES.values():

@@ -33,7 +33,7 @@ class Known:
 
     def head(self, dataset_id: str) -> Any:
         rights = self._published.get(dataset_id)
-        return None if rights is None else (None, SimpleNamespace(rights=rights))
+        return None if rights is None else (None, SimpleNamespace(header=SimpleNamespace(rights=rights)))
 
     def heads(self) -> Any:
         return [SimpleNamespace(dataset_id=name) for name in self._published]

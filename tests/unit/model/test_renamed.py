@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfm.model.masked_names import names_by_dataset
-from kfm.model.records import Asset, Item, Manifest
+from kfm.model.records import Asset, Item
 from kfm.model.settings import Care, DatasetSettings, Rights, Settings, SourceSettings, identified
+from kfm.model.versions import Version
 from kfm.publish.manifest import merge
 
 pytestmark = pytest.mark.req("DAT-5")
@@ -80,11 +81,11 @@ def item(source_id: str, day: int, path: str) -> Item:
 )
 def test_items_of_every_name_are_in_one_slot(before: list[tuple[str, int]], mode: str) -> None:
     """A slot of the source has one item, whatever names it had; other sources keep theirs."""
-    head: Manifest | None = None
+    head: Version | None = None
     for name, day in before:
         head = merge(head, DATASET, item(name, day, f"{name}/{day}.csv"), "merge")
     own = ("a", "b", "c")
     merged = merge(head, DATASET, item("a", 1, "new.csv"), mode, own)  # type: ignore[arg-type]
-    kept = {(one.source_id, one.window_start_ms // DAY_MS) for one in merged.items}
+    kept = {(one.source_id, one.window_start_ms // DAY_MS) for one in merged.items()}
     gone = {one for one in before if one[0] in own and (mode == "replace" or one[1] == 1)}
     assert kept == (set(before) - gone) | {("a", 1)}

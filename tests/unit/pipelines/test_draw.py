@@ -94,7 +94,7 @@ def test_odd_names(graph: tuple[list[NodeCell], dict[str, tuple[str, ...]]]) -> 
     for direction in ("right", "down"):
         root = ElementTree.fromstring(picture(cells, reads, title="t", description="d", direction=direction))  # type: ignore[arg-type]
         assert {element.tag.removeprefix(SVG) for element in root.iter()} <= {
-            "svg", "title", "desc", "rect", "text", "g", "path",
+            "svg", "title", "desc", "rect", "text", "g", "path", "defs", "marker",
         }  # fmt: skip
         assert len(root.findall(f"{SVG}g[@role='img']")) == len(cells)
         assert not [name for element in root.iter() for name in element.keys() if name.startswith("on")]  # noqa: SIM118

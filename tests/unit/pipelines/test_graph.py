@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from kfm.model.input_hash import DEPENDENCY, are_plain, dependency_text
-from kfm.model.records import Output
-from kfm.model.run_state import outputs_of, outputs_of_each, outputs_text
 from kfm.pipelines.graph import ordered
 
 
@@ -31,10 +29,3 @@ def test_one_name_that_needs_escaping_is_seen_among_many(odd: str) -> None:
     assert dependency_text("soil.map", "sha256:0") == DEPENDENCY % ("sha256:0", "soil.map")
     assert not are_plain(["soil.map", odd, "x-1"])
     assert dependency_text(odd, "sha256:0") == ""
-
-
-def test_outputs_of_many_nodes_are_those_of_each() -> None:
-    """Read at once or one by one, they are the same."""
-    some = (Output(name="value.json", checksum="sha256:" + "0" * 64, size=3),)
-    texts = [outputs_text(some), "[]", outputs_text(some * 2)]
-    assert outputs_of_each(texts) == [outputs_of(text) for text in texts]

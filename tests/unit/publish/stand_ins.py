@@ -7,8 +7,9 @@ import random
 from collections.abc import Callable, Iterator
 
 from kfm.model.errors import StoreCorrupt
-from kfm.model.records import Asset, Item, Manifest, Promotion
+from kfm.model.records import Asset, Item, Promotion
 from kfm.model.settings import Care, DatasetSettings, Rights
+from kfm.model.versions import Version
 from kfm.publish import manifest as manifests
 from tests.power import FolderNode, PowerCutFiles
 
@@ -116,32 +117,40 @@ class Database:
     def __init__(self, objects: MemoryObjects, text: str = "version") -> None:
         self.objects = objects
         self.text = text  # another text is another past
-        self.history: list[tuple[Promotion, Manifest]] = []
+        self.history: list[tuple[Promotion, Version]] = []
 
     def known(self, sequence: int) -> str | None:
         return self.history[sequence - 1][0].version_id if 0 < sequence <= len(self.history) else None
 
-    def head(self) -> tuple[Promotion, Manifest] | None:
+    def __call__(self, sequence: int, /) -> str | None:
+        return self.known(sequence)
+
+    def version(self, sequence: int) -> Version | None:
+        return self.history[sequence - 1][1] if 0 < sequence <= len(self.history) else None
+
+    def head(self) -> tuple[Promotion, Version] | None:
         return self.history[-1] if self.history else None
 
     def promote(self) -> int:
-        sequence = len(self.history) + 1
-        data = f"{self.text} {sequence}".encode()
+        data = f"{self.text} {len(self.history) + 1}".encode()
         self.objects.add(data)
         self.objects.add(b"always the same")
-        manifest = manifests.merge(
-            None, DATASET, item(1, asset("now.txt", data), asset("a/same.txt", b"always the same")), "merge"
-        )
+        files = (asset("now.txt", data), asset("a/same.txt", b"always the same"))
+        return self.show(manifests.merge(None, DATASET, item(1, *files), "merge"))
+
+    def show(self, version: Version) -> int:
+        """Promote this version."""
+        sequence = len(self.history) + 1
         promotion = Promotion(
             dataset_id=DATASET.id,
             sequence=sequence,
-            version_id=manifests.version_id(manifest),
+            version_id=version.version_id,
             run_id="r",
             fence=sequence,
             policy_epoch=1,
             promoted_at_ms=sequence,
         )
-        self.history.append((promotion, manifest))
+        self.history.append((promotion, version))
         return sequence
 
 

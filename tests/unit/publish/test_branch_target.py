@@ -9,9 +9,12 @@ from kfm.db.queries import migrate
 from kfm.db.sqlite import MemoryDatabase
 from kfm.model.branches import Commit, Moved, NewCommit, TreeEntry
 from kfm.model.errors import StoreCorrupt, TargetUnavailable
+from kfm.model.versions import edited
+from kfm.publish.catalogue import documents
+from kfm.publish.manifest import merge_items
 from kfm.publish.targets.branch import BranchTree
 from tests.stand_ins import FakeClock
-from tests.unit.publish.stand_ins import DATASET, Database, MemoryObjects
+from tests.unit.publish.stand_ins import DATASET, Database, MemoryObjects, asset, item
 
 pytestmark = pytest.mark.req("UPD-6", "TRG-4")
 FOLDER = f"{DATASET.id}/"
@@ -30,7 +33,7 @@ class Shelf:
         return BranchTree("shelf", lambda: branches or self.branches, self.objects, "published")  # type: ignore[arg-type,return-value]
 
     def project(self) -> int | None:
-        return self.target().project(DATASET.id, self.database.head, self.database.known)
+        return self.target().project(DATASET.id, self.database.head, self.database)
 
     def tree(self) -> dict[str, bytes]:
         entries = self.branches.entries("published")
@@ -52,6 +55,31 @@ def test_a_version_is_one_commit() -> None:
     log = [commit for commit in shelf.branches.log("published") if commit.meta]
     assert [commit.meta["sequence"] for commit in log] == [2, 1]
     assert log[0].meta["version_id"] == shelf.database.known(2)
+
+
+@pytest.mark.req("GRO-1")
+def test_a_commit_has_what_differs() -> None:
+    """Of a version that is known, only what changed is committed, and the branch has all of the next."""
+    shelf = Shelf()
+    days = [item(day, asset(f"{day}.csv", f"day {day}".encode())) for day in range(120)]
+    for day in range(120):
+        shelf.objects.add(f"day {day}".encode())
+    shelf.objects.add(b"revised")
+    first = merge_items(None, DATASET, days, "merge")
+    second = edited(first, first.header, {first.items()[0].id: None})
+    third = merge_items(second, DATASET, [item(7, asset("7.csv", b"revised"))], "merge")
+    for version in (first, second, third):
+        shelf.database.show(version)
+        shelf.project()
+        files = {f"data/{path}": shelf.objects.stored[sha256] for path, sha256, _ in version.files()}
+        found = {path.removeprefix(FOLDER): data for path, data in shelf.tree().items()}
+        assert files | dict(documents(version)) == {
+            path: data for path, data in found.items() if not path.startswith("versions/")
+        }
+    last, before = [commit.commit_id for commit in shelf.branches.log("published")][:2]
+    changed = {one.path.removeprefix(FOLDER) for one in shelf.branches.diff(before, last)}
+    assert {path.partition("/")[0] for path in changed} == {"data", "items", "manifest.json", "versions"}
+    assert len(changed) == 1 + 1 + 1 + 2  # the version's name is another
 
 
 def test_what_else_is_on_the_branch_stays() -> None:
@@ -114,7 +142,7 @@ def test_a_missing_object_is_named() -> None:
     shelf.database.promote()
     head = shelf.database.head()
     assert head is not None
-    shelf.objects.delete(head[1].items[0].assets[0].sha256)
+    shelf.objects.delete(head[1].items()[0].assets[0].sha256)
     with pytest.raises(StoreCorrupt):
         shelf.project()
     assert shelf.tree() == {}

@@ -14,10 +14,10 @@ import pytest
 from pystac.validation.local_validator import get_local_schema_cache
 
 from kfm.model.errors import RightsMissing
-from kfm.model.records import Manifest
 from kfm.model.settings import Care, DatasetSettings, Rights, Sovereignty
+from kfm.model.versions import Version, edited
 from kfm.publish import manifest as m
-from kfm.publish.catalogue import documents, in_data_folder
+from kfm.publish.catalogue import HashedDocuments, documents
 from tests.unit.publish.stand_ins import DATASET, asset, item
 
 pytestmark = pytest.mark.req("UPD-16")
@@ -35,14 +35,14 @@ BOXED = msgspec.structs.replace(
 EXTENSIONS = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "specs" / "stac"
 
 
-def manifest(dataset: DatasetSettings = BOXED) -> Manifest:
+def version(dataset: DatasetSettings = BOXED) -> Version:
     dated = msgspec.structs.replace(asset("2026/a b.csv", b"one"), modified_ms=1_700_000_000_000)
     head = m.merge(None, dataset, item(1, dated, asset("2026/plain.csv", b"two")), "merge")
     return m.merge(head, dataset, item(2, asset("day2.csv", b"three"), partition="nord/süd"), "merge")
 
 
 def rendered(dataset: DatasetSettings = BOXED) -> dict[str, Any]:
-    return {name: json.loads(data) for name, data in documents(manifest(dataset), in_data_folder).items()}
+    return {name: json.loads(data) for name, data in documents(version(dataset))}
 
 
 def stac_documents(dataset: DatasetSettings = BOXED) -> list[dict[str, Any]]:
@@ -50,10 +50,17 @@ def stac_documents(dataset: DatasetSettings = BOXED) -> list[dict[str, Any]]:
     return [found["collection.json"], *(found[name] for name in found if name.startswith("items/"))]
 
 
+def large(days: int = 120) -> Version:
+    """So many that its collection has pages."""
+    items = [item(day, asset(f"{day}.csv", f"{day}".encode())) for day in range(days)]
+    items.append(item(3, asset("other.csv", b"other"), source="noaa"))
+    return m.merge_items(None, BOXED, items, "merge")
+
+
 def problems(document: dict[str, Any]) -> list[str]:
     """What the public schemas of STAC 1.1 say, from pystac's own copy, without the network."""
     schemas = get_local_schema_cache()
-    kind = "item" if document["type"] == "Feature" else "collection"
+    kind = "item" if document["type"] == "Feature" else document["type"].lower()
     schema = schemas[f"https://schemas.stacspec.org/v1.1.0/{kind}-spec/json-schema/{kind}.json"]
 
     def fetch(uri: str) -> Any:
@@ -88,7 +95,7 @@ def test_items_match_the_file_extension() -> None:
 
 def test_a_foreign_client_walks_the_tree(tmp_path: Path) -> None:
     """pystac opens the collection, finds every item and every file, and the checksums are right."""
-    for name, data in documents(manifest(), in_data_folder).items():
+    for name, data in documents(version()):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(data)
     contents = {"2026/a b.csv": b"one", "2026/plain.csv": b"two", "day2.csv": b"three"}
@@ -136,7 +143,7 @@ def test_rights_travel_with_every_record() -> None:
 
 def test_documents_are_the_same_bytes_each_time() -> None:
     """The same manifest gives the same bytes, and they hold no run and no time of ours."""
-    first, second = documents(manifest(), in_data_folder), documents(manifest(), in_data_folder)
+    first, second = dict(documents(version())), dict(documents(version()))
     assert first == second
     assert b"run_id" not in b"".join(first.values())
 
@@ -193,15 +200,15 @@ def test_any_licence_is_kept_word_for_word(text: str, stac_word: str) -> None:
 
 def test_without_rights_nothing_is_rendered() -> None:
     """A manifest whose rights are empty is not rendered."""
-    empty = msgspec.structs.replace(manifest(), rights=Rights(license="", care=Care(label="x")))
+    empty = msgspec.structs.replace(version().header, rights=Rights(license="", care=Care(label="x")))
     with pytest.raises(RightsMissing):
-        documents(empty, in_data_folder)
+        dict(documents(edited(version(), empty, {})))
 
 
 def test_the_dcat_record_is_linked_data() -> None:
     """The record parses as RDF without the network, with a checksum, size and licence for each file."""
     rdflib = pytest.importorskip("rdflib")
-    data = documents(manifest(), in_data_folder)["dcat.jsonld"]
+    data = dict(documents(version()))["dcat.jsonld"]
     base = "https://example.org/ks/dcat.jsonld"
     graph = rdflib.Graph().parse(data=data, format="json-ld", publicID=base)
     dcat, spdx, terms = (
@@ -220,3 +227,53 @@ def test_the_dcat_record_is_linked_data() -> None:
         assert str(graph.value(file, dcat.downloadURL)).startswith("https://example.org/ks/data/")
         hashes.add(str(graph.value(graph.value(file, spdx.checksum), spdx.checksumValue)).lower())
     assert hashlib.sha256(b"one").hexdigest() in hashes
+
+
+def test_a_large_collection_is_walked_by_its_pages(tmp_path: Path) -> None:
+    """Beyond a hundred items the collection leads to pages of sources, years, months and days: valid STAC, by
+    which a foreign client finds every item."""
+    made = large()
+    for name, data in documents(made):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+        if name.endswith(".json") and name != "manifest.json":
+            assert problems(json.loads(data)) == []
+            assert len(data) < 10_000
+    collection = pystac.Collection.from_file(str(tmp_path / "collection.json"))
+    assert [child.title for child in collection.get_children()] == ["noaa", "usgs"]
+    found = {one.id: one for one in collection.get_items(recursive=True)}
+    assert found.keys() == {one.id for one in made.items()}
+    assert all(one.get_root() is collection for one in found.values())
+    page = pystac.Catalog.from_file(str(tmp_path / "catalogue/usgs/1970/02/01.json"))
+    assert [link.title for link in page.get_item_links()] == ["usgs_19700201T000000Z_19700202T000000Z"]
+    assert page.get_parent().id == f"{DATASET.id}_usgs_1970-02"  # type: ignore[union-attr]
+
+
+def test_pages_by_hash_are_walked(tmp_path: Path) -> None:
+    """In a bucket the same client finds every item, and its files, by documents that are never replaced."""
+    made, hashed = large(), HashedDocuments(large())
+    written = dict(hashed.new())
+    written["versions/1/collection.json"] = hashed.collection("../../")
+    written["latest/collection.json"] = hashed.collection("../")
+    for name, data in written.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+        assert problems(json.loads(data)) == []
+        assert name.startswith(("versions/", "latest/")) or hashlib.sha256(data).hexdigest() in name
+    collection = pystac.Collection.from_file(str(tmp_path / "versions/1/collection.json"))
+    found = {one.id: one for one in collection.get_items(recursive=True)}
+    assert found.keys() == {one.id for one in made.items()}
+    for one in made.items():
+        (asset_there,) = found[one.id].assets.values()
+        wanted = tmp_path / "files" / one.assets[0].sha256 / one.assets[0].path
+        assert asset_there.get_absolute_href() == str(wanted)
+
+
+def test_a_large_record_leads_to_what_lists_the_files() -> None:
+    """Beyond a hundred files a DCAT record has two distributions and no runs; times are as before."""
+    found = json.loads(dict(documents(large()))["dcat.jsonld"])
+    links = [one["dcat:downloadURL"]["@id"] for one in found["dcat:distribution"]]
+    assert links == ["./collection.json", "./manifest.json"]
+    assert "prov:wasGeneratedBy" not in found
+    assert found["dcterms:temporal"]["dcat:startDate"]["@value"] == "1970-01-01T00:00:00Z"
+    assert found["dcterms:accrualPeriodicity"] == {"@id": "http://purl.org/cld/freq/daily"}

@@ -15,9 +15,11 @@ import pytest
 
 from kfm.model.errors import CircuitOpen, ConfigError, TargetUnavailable
 from kfm.model.settings import Target
+from kfm.model.versions import edited
+from kfm.publish.manifest import merge_items
 from kfm.publish.targets.target_kinds import TargetParts, build
 from tests.stand_ins import FakeClock
-from tests.unit.publish.stand_ins import DATASET, CountedIds, Database, MemoryObjects
+from tests.unit.publish.stand_ins import DATASET, CountedIds, Database, MemoryObjects, asset, item
 
 pytestmark = pytest.mark.req("UPD-6", "TRG-4")
 ASSETS = "https://data.example/kfm"
@@ -126,6 +128,12 @@ def database() -> Database:
     return Database(MemoryObjects())
 
 
+@pytest.fixture(params=["ids", "versions"])
+def known(request: pytest.FixtureRequest, database: Database) -> Any:
+    """What is known of the versions that are shown: their ids, or all that they have."""
+    return database if request.param == "versions" else database.known
+
+
 def target(kind: str, catalogue: Catalogue, **more: Any) -> Any:
     url = catalogue.address if kind == "stac" else f"{catalogue.address}/records"
     around = TargetParts(
@@ -159,21 +167,21 @@ def expected(sequence: int) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("kind", ["stac", "dcat"])
-def test_a_catalogue_shows_the_head(catalogue: Catalogue, database: Database, kind: str) -> None:
+def test_a_catalogue_shows_the_head(catalogue: Catalogue, database: Database, known: Any, kind: str) -> None:
     """Each promotion is shown, with addresses at which its files can be read; a repetition writes nothing."""
     made = target(kind, catalogue)
-    assert made.project(DATASET.id, database.head, database.known) is None
+    assert made.project(DATASET.id, database.head, known) is None
     for sequence in (1, 2):
         database.promote()
-        assert made.project(DATASET.id, database.head, database.known) == sequence
+        assert made.project(DATASET.id, database.head, known) == sequence
         assert shown(catalogue, kind) == expected(sequence)
     before = len(catalogue.requests)
-    assert made.project(DATASET.id, database.head, database.known) == 2
+    assert made.project(DATASET.id, database.head, known) == 2
     assert {request.partition(" ")[0] for request in catalogue.requests[before:]} == {"GET"}
     assert catalogue.tokens == {"Bearer s3cret"}
     assert made.stands(DATASET.id, database.history[-1][0])
     text = json.dumps([*catalogue.items.values(), *map(json.loads, catalogue.records.values())])
-    assert f"{ASSETS}/{DATASET.id}/blobs/sha256/{expected(2)[1][:2]}/{expected(2)[1][2:]}" in text
+    assert f"{ASSETS}/{DATASET.id}/files/{expected(2)[1]}/now.txt" in text
     assert '"../' not in text
 
 
@@ -191,46 +199,64 @@ def test_items_that_are_gone_leave_the_catalogue(catalogue: Catalogue, database:
     assert all(link["href"].startswith("http") for link in item["links"])
 
 
+@pytest.mark.req("GRO-1")
+def test_only_items_that_differ_are_asked_for_and_sent(catalogue: Catalogue, database: Database) -> None:
+    """Of a version that is known, one window more is one item more, however many there are."""
+    made = target("stac", catalogue)
+    days = [item(day, asset(f"{day}.csv", b"day")) for day in range(150)]
+    first = merge_items(None, DATASET, days[:-1], "merge")
+    database.show(first)
+    made.project(DATASET.id, database.head, database)
+    before = len(catalogue.requests)
+    fewer = edited(first, first.header, {first.items()[0].id: None})
+    database.show(merge_items(fewer, DATASET, days[-1:], "merge"))
+    assert made.project(DATASET.id, database.head, database) == 2
+    assert {name for _, name in catalogue.items} == {one.id for one in database.history[-1][1].items()}
+    asked = catalogue.requests[before:]
+    assert len(asked) < 15
+    assert f"GET /collections/{DATASET.id}/items" not in asked
+
+
 @pytest.mark.parametrize("kind", ["stac", "dcat"])
 @pytest.mark.parametrize("at", range(3))
 def test_a_slow_process_ends_with_the_head(
-    catalogue: Catalogue, database: Database, kind: str, at: int
+    catalogue: Catalogue, database: Database, known: Any, kind: str, at: int
 ) -> None:
     """Another shows the next version in the middle of it: whatever is overwritten is sent again."""
     database.promote()
 
     def overtaken() -> None:
         database.promote()
-        assert target(kind, catalogue).project(DATASET.id, database.head, database.known) == 2
+        assert target(kind, catalogue).project(DATASET.id, database.head, known) == 2
 
     catalogue.before = [overtaken, *[lambda: None] * at]
     made = target(kind, catalogue)
-    sequence = made.project(DATASET.id, database.head, database.known)
+    sequence = made.project(DATASET.id, database.head, known)
     assert shown(catalogue, kind) == expected(len(database.history))
     assert sequence == len(database.history)
 
 
 @pytest.mark.parametrize("kind", ["stac", "dcat"])
-def test_what_was_undone_is_noticed(catalogue: Catalogue, database: Database, kind: str) -> None:
+def test_what_was_undone_is_noticed(catalogue: Catalogue, database: Database, known: Any, kind: str) -> None:
     """A late request has put an older version back: the target does not stand, and is projected again."""
     made = target(kind, catalogue)
     database.promote()
-    made.project(DATASET.id, database.head, database.known)
+    made.project(DATASET.id, database.head, known)
     old = (dict(catalogue.collections), dict(catalogue.items), dict(catalogue.records))
     database.promote()
-    made.project(DATASET.id, database.head, database.known)
+    made.project(DATASET.id, database.head, known)
     catalogue.collections, catalogue.items, catalogue.records = old
     assert not made.stands(DATASET.id, database.history[-1][0])
-    assert made.project(DATASET.id, database.head, database.known) == 2
+    assert made.project(DATASET.id, database.head, known) == 2
     assert shown(catalogue, kind) == expected(2)
 
 
 @pytest.mark.parametrize("kind", ["stac", "dcat"])
-def test_what_is_not_ours_is_left(catalogue: Catalogue, database: Database, kind: str) -> None:
+def test_what_is_not_ours_is_left(catalogue: Catalogue, database: Database, known: Any, kind: str) -> None:
     """Neither a record of others nor a version of another ledger is replaced."""
     made = target(kind, catalogue)
     database.promote()
-    made.project(DATASET.id, database.head, database.known)
+    made.project(DATASET.id, database.head, known)
     other = Database(database.objects, "another past")
     other.promote()
     with pytest.raises(TargetUnavailable, match="not of this database"):
@@ -238,23 +264,23 @@ def test_what_is_not_ours_is_left(catalogue: Catalogue, database: Database, kind
     catalogue.collections[DATASET.id] = {"id": DATASET.id}
     catalogue.records = dict.fromkeys(catalogue.records, b'{"@id": "theirs"}')
     with pytest.raises(TargetUnavailable, match="not put there by kfm"):
-        made.project(DATASET.id, database.head, database.known)
+        made.project(DATASET.id, database.head, known)
 
 
 @pytest.mark.parametrize("kind", ["stac", "dcat"])
-def test_a_catalogue_that_is_away(catalogue: Catalogue, database: Database, kind: str) -> None:
+def test_a_catalogue_that_is_away(catalogue: Catalogue, database: Database, known: Any, kind: str) -> None:
     """The error names the target, not the token; calls pass the circuit, which may be open."""
     database.promote()
     catalogue.broken = True
     with pytest.raises(TargetUnavailable, match=f"{kind}: .*503") as caught:
-        target(kind, catalogue).project(DATASET.id, database.head, database.known)
+        target(kind, catalogue).project(DATASET.id, database.head, known)
     assert "s3cret" not in str(caught.value)
 
     def refused(_target: Target, _work: Callable[[], Any]) -> Any:
         raise CircuitOpen("simulated")
 
     with pytest.raises(CircuitOpen):
-        target(kind, catalogue, call=refused).project(DATASET.id, database.head, database.known)
+        target(kind, catalogue, call=refused).project(DATASET.id, database.head, known)
 
 
 def test_a_catalogue_needs_to_know_where_files_are_read() -> None:

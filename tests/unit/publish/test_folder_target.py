@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from kfm.model.errors import StoreCorrupt, TargetUnavailable
-from kfm.model.records import Manifest, Promotion
-from kfm.publish.targets.folder import LocalTree, remove_tree, sequence_of
+from kfm.model.records import Promotion
+from kfm.model.versions import Version
+from kfm.publish.catalogue.addresses import item_name
+from kfm.publish.targets import folder_plan
+from kfm.publish.targets.folder import LocalTree, sequence_of
+from kfm.publish.targets.folder_builder import remove_tree
 from tests.power import FileNode, FolderNode, PowerCutFiles, PowerLost
 from tests.unit.publish.stand_ins import DATASET, CountedIds, Database, MemoryObjects, SteppedFiles
 
-Head = Callable[[], "tuple[Promotion, Manifest] | None"]
+Head = Callable[[], "tuple[Promotion, Version] | None"]
 History = Callable[[int], "str | None"]
 pytestmark = pytest.mark.req("TRG-4")
 
 CURRENT = f"/tree/{DATASET.id}/current"
+
+
+@pytest.fixture(params=[False, True], ids=["own", "shared"], autouse=True)
+def sharing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """All of this holds for versions of either size, with folders of their own or shared ones."""
+    is_shared = bool(request.param)
+    monkeypatch.setattr(folder_plan, "ENTRIES_MAX", 0 if is_shared else 1000)
+    return is_shared
+
+
+own_folders = pytest.mark.parametrize("sharing", [False], indirect=True, ids=["own"])
 
 
 class World:
@@ -47,25 +63,39 @@ def shown(files: PowerCutFiles, database: Database) -> int:
         target = files.readlink(CURRENT)
     except FileNotFoundError:
         return 0
-    sequence = sequence_of(target.removeprefix("versions/"))
-    promotion, manifest = database.history[sequence - 1]
+    sequence = sequence_of(target.removeprefix(".versions/"))
+    promotion, version = database.history[sequence - 1]
     assert promotion.version_id.removeprefix("sha256:")[:12] in target
-    tree = {
-        path: data for path, data in files.tree().items() if path.startswith(f"/tree/{DATASET.id}/{target}/")
-    }
-    names = {path.removeprefix(f"/tree/{DATASET.id}/{target}/") for path in tree}
-    assert names == {
+    tree = dict(read_below(files, f"/tree/{DATASET.id}/{target}"))
+    assert tree.keys() == {
         "manifest.json",
         "collection.json",
         "dcat.jsonld",
-        f"items/{manifest.items[0].id}.json",
+        item_name(version.items()[0]),
         "data/now.txt",
         "data/a/same.txt",
     }
-    assert tree[f"/tree/{DATASET.id}/{target}/data/now.txt"] == f"{database.text} {sequence}".encode()
-    assert tree[f"/tree/{DATASET.id}/{target}/data/a/same.txt"] == b"always the same"
+    assert tree["data/now.txt"] == f"{database.text} {sequence}".encode()
+    assert tree["data/a/same.txt"] == b"always the same"
     assert all(tree.values()), "an empty file"
     return sequence
+
+
+def read_below(files: PowerCutFiles, place: str, name: str = "") -> Iterator[tuple[str, bytes]]:
+    """What a reader finds there who follows links, by path; none of this counts as a call."""
+    node = files._get(f"{place}/{name}")
+    if isinstance(node, FileNode):
+        yield name, node.data
+        return
+    assert isinstance(node, FolderNode)
+    for below in node.names:
+        yield from read_below(files, place, f"{name}/{below}" if name else below)
+
+
+def unfinished(files: PowerCutFiles) -> list[str]:
+    """What is there beside versions and what they share."""
+    names = files.listdir(f"/tree/{DATASET.id}/.versions")
+    return [name for name in names if name.startswith(".") and name != ".shared"]
 
 
 class WithoutKilling(LocalTree):
@@ -86,16 +116,16 @@ class HeadBeforeTicket(LocalTree):
         pass
 
 
-def test_projecting_shows_the_head_and_again_changes_nothing() -> None:
+def test_projecting_shows_the_head_and_again_changes_nothing(sharing: bool) -> None:
     """Projecting is idempotent: the second time nothing is written."""
     world = World()
-    assert world.projector().project(DATASET.id, world.database.head) is None
+    assert world.projector().project(DATASET.id, world.database.head, world.database) is None
     world.database.promote()
-    assert world.projector().project(DATASET.id, world.database.head) == 1
+    assert world.projector().project(DATASET.id, world.database.head, world.database) == 1
     before = SteppedFiles(world.root).tree()
     again = SteppedFiles(world.root)
-    assert world.on(again).project(DATASET.id, world.database.head) == 1
-    assert again.calls <= 7
+    assert world.on(again).project(DATASET.id, world.database.head, world.database) == 1
+    assert again.calls <= (11 if sharing else 7)
     assert SteppedFiles(world.root).tree() == before
     assert world.shown() == 1
 
@@ -105,11 +135,11 @@ def test_old_versions_stay_readable_and_nothing_temporary_is_left() -> None:
     world = World()
     for _ in range(3):
         world.database.promote()
-        world.projector().project(DATASET.id, world.database.head)
+        world.projector().project(DATASET.id, world.database.head, world.database)
     files = SteppedFiles(world.root)
     assert [sequence for _, sequence in world.projector().versions(DATASET.id)] == [1, 2, 3]
     assert files.listdir(f"/tree/{DATASET.id}/.tickets") == []
-    assert not [name for name in files.listdir(f"/tree/{DATASET.id}/versions") if name.startswith(".")]
+    assert unfinished(files) == []
 
 
 def stopped_once(kind: type[LocalTree], at: int, *, promote_again: bool = True) -> tuple[World, bool]:
@@ -126,9 +156,9 @@ def stopped_once(kind: type[LocalTree], at: int, *, promote_again: bool = True) 
             ran = True
             if promote_again:
                 world.database.promote()
-            world.projector().project(DATASET.id, world.database.head)
+            world.projector().project(DATASET.id, world.database.head, world.database)
 
-    world.projector(before).project(DATASET.id, world.database.head)
+    world.projector(before).project(DATASET.id, world.database.head, world.database)
     return world, ran
 
 
@@ -173,7 +203,7 @@ def test_two_stops_of_two_projectors() -> None:
                     world.database.promote()
                     nested(depth + 1)
 
-            world.projector(before).project(DATASET.id, world.database.head)
+            world.projector(before).project(DATASET.id, world.database.head, world.database)
 
         nested(0)
         assert world.shown() == len(world.database.history)
@@ -242,7 +272,8 @@ def interleaved(seed: int, kind: type[LocalTree]) -> list[int]:
     def body(me: int) -> None:
         for _ in range(2):
             promoted = world.database.promote()
-            now = world.projector(lambda: scheduler.step(me)).project(DATASET.id, world.database.head)
+            projector = world.projector(lambda: scheduler.step(me))
+            now = projector.project(DATASET.id, world.database.head, world.database)
             assert kind is not LocalTree or (now or 0) >= promoted
 
     scheduler.on_step = watch
@@ -277,14 +308,15 @@ def cut_at(calls: int, seed: int) -> bool:
             process = files.another()
             if number == 2:
                 process.die_after(calls)
-            returned = world.on(process).project(DATASET.id, world.database.head) or 0
+            returned = world.on(process).project(DATASET.id, world.database.head, world.database) or 0
     except PowerLost:
         died = True
     after = files.cut()
     assert shown(after, world.database) >= returned
     # What a cut leaves is no obstacle, and no litter that the next projection would trip over.
     world.database.promote()
-    assert world.on(after).project(DATASET.id, world.database.head) == len(world.database.history)
+    last = len(world.database.history)
+    assert world.on(after).project(DATASET.id, world.database.head, world.database) == last
     assert shown(after.cut(), world.database) == len(world.database.history)
     return died
 
@@ -306,11 +338,11 @@ def test_a_kill_of_a_projector_leaves_the_work_to_the_next() -> None:
         files = PowerCutFiles(random.Random(1))
         files.die_after(calls)
         try:
-            world.on(files).project(DATASET.id, world.database.head)
+            world.on(files).project(DATASET.id, world.database.head, world.database)
             break
         except PowerLost:
             pass
-        assert world.on(files.another()).project(DATASET.id, world.database.head) == 1
+        assert world.on(files.another()).project(DATASET.id, world.database.head, world.database) == 1
         assert shown(files.another(), world.database) == 1
 
 
@@ -319,7 +351,7 @@ def test_a_target_ahead_of_its_database_is_refused() -> None:
     world = World()
     for _ in range(3):
         world.database.promote()
-    world.projector().project(DATASET.id, world.database.head)
+    world.projector().project(DATASET.id, world.database.head, world.database)
     other = Database(world.objects)
     other.promote()
     with pytest.raises(TargetUnavailable, match="the database is at 1"):
@@ -332,7 +364,7 @@ def test_a_past_that_is_not_ours_is_never_replaced() -> None:
     world = World()
     for _ in range(2):
         world.database.promote()
-    world.projector().project(DATASET.id, world.database.head, world.database.known)
+    world.projector().project(DATASET.id, world.database.head, world.database)
     other = Database(world.objects, "another past")
     for _ in range(5):
         other.promote()
@@ -351,7 +383,7 @@ def test_an_older_version_of_our_own_past_is_replaced() -> None:
     for count in (1, 3):
         for _ in range(count):
             world.database.promote()
-        shown_now = world.projector().project(DATASET.id, world.database.head, world.database.known)
+        shown_now = world.projector().project(DATASET.id, world.database.head, world.database)
         assert shown_now == len(world.database.history) == world.shown()
 
 
@@ -362,15 +394,55 @@ def overwrite(files: PowerCutFiles, path: str, data: bytes) -> None:
     node.synced, node.pending = data, []
 
 
+@own_folders
 def test_bytes_edited_in_place_are_not_carried_on() -> None:
     """A published file that a person edited is copied anew from the store, not linked into new versions."""
     world = World()
     world.database.promote()
-    world.projector().project(DATASET.id, world.database.head)
+    world.projector().project(DATASET.id, world.database.head, world.database)
     overwrite(SteppedFiles(world.root), f"{CURRENT}/data/a/same.txt", b"edited by hand.")
     world.database.promote()
-    world.projector().project(DATASET.id, world.database.head)
+    world.projector().project(DATASET.id, world.database.head, world.database)
     assert world.shown() == 2
+
+
+class ReadFiles(SteppedFiles):
+    """Counts which files were read, at a time that goes on."""
+
+    def __init__(self, root: FolderNode, now_ms: int) -> None:
+        super().__init__(root)
+        self.now_ms = now_ms
+        self.opened: list[str] = []
+
+    def create(self, path: str) -> Any:
+        self.now_ms += 1
+        return super().create(path)
+
+    def open(self, path: str) -> Any:
+        self.opened.append(path)
+        return super().open(path)
+
+
+@own_folders
+@pytest.mark.req("GRO-1")
+@pytest.mark.parametrize("how", ["nothing", "written", "linked", "cut"])
+def test_a_file_that_was_not_touched_is_linked_without_being_read(how: str) -> None:
+    """Only what was written or linked since its version was whole is hashed again; what was edited, to as
+    many bytes or fewer, is not carried on."""
+    world = World()
+    world.database.promote()
+    world.on(ReadFiles(world.root, 1000)).project(DATASET.id, world.database.head, world.database)
+    files, path = ReadFiles(world.root, 2000), f"{CURRENT}/data/a/same.txt"
+    if how in ("written", "cut"):
+        overwrite(files, path, b"edited by hand." if how == "written" else b"edited")
+        files.touch(path)
+    elif how == "linked":
+        files.link(path, f"/tree/{DATASET.id}/kept-by-a-reader.txt")
+    world.database.promote()
+    assert world.on(files).project(DATASET.id, world.database.head, world.database) == 2
+    assert world.shown() == 2
+    read = [one for one in files.opened if one.endswith("/data/a/same.txt")]
+    assert bool(read) == (how != "nothing")
 
 
 def broken_world(how: str) -> World:
@@ -378,7 +450,7 @@ def broken_world(how: str) -> World:
     world = World()
     for _ in range(2):
         world.database.promote()
-        world.projector().project(DATASET.id, world.database.head)
+        world.projector().project(DATASET.id, world.database.head, world.database)
     files = SteppedFiles(world.root)
     version = f"/tree/{DATASET.id}/{files.readlink(CURRENT)}"
     if how == "gone":
@@ -401,15 +473,15 @@ def test_a_version_that_fell_is_built_again(how: str) -> None:
         files = PowerCutFiles(random.Random(1), world.root)
         files.die_after(calls)
         try:
-            assert world.on(files).project(DATASET.id, world.database.head, world.database.known) == 2
+            assert world.on(files).project(DATASET.id, world.database.head, world.database) == 2
         except PowerLost:
-            world.projector().project(DATASET.id, world.database.head, world.database.known)
+            world.projector().project(DATASET.id, world.database.head, world.database)
             assert world.shown() == 2
             continue
         assert world.shown() == 2
         assert world.projector().stands(DATASET.id, promotion)
-        left = SteppedFiles(world.root).listdir(f"/tree/{DATASET.id}/versions")
-        assert [sequence_of(name) for name in left] == [1, 2]
+        assert [sequence for _, sequence in world.projector().versions(DATASET.id)] == [1, 2]
+        assert unfinished(SteppedFiles(world.root)) == []
         return
     raise AssertionError("a repair has no end")
 
@@ -424,9 +496,9 @@ def test_two_repair_at_once() -> None:
             nonlocal steps
             steps += 1
             if steps == at:
-                world.projector().project(DATASET.id, world.database.head)
+                world.projector().project(DATASET.id, world.database.head, world.database)
 
-        world.projector(before).project(DATASET.id, world.database.head)
+        world.projector(before).project(DATASET.id, world.database.head, world.database)
         assert world.shown() == 2
         if steps < at:
             return
@@ -443,7 +515,7 @@ def test_a_lost_object_is_named_with_its_way_back(damaged: bool) -> None:
     if not damaged:
         world.objects.stored.clear()
     with pytest.raises(StoreCorrupt, match=DATASET.id) as raised:
-        world.projector().project(DATASET.id, world.database.head)
+        world.projector().project(DATASET.id, world.database.head, world.database)
     window = "1970-01-02T00:00:00Z/1970-01-03T00:00:00Z"
     assert f"kfm run --source usgs --window {window} --force" in raised.value.way_out
 
@@ -455,7 +527,7 @@ def test_a_foreign_current_is_not_touched() -> None:
     files = SteppedFiles(world.root)
     files.make_dirs(CURRENT)
     with pytest.raises(TargetUnavailable, match="not ours"):
-        world.projector().project(DATASET.id, world.database.head)
+        world.projector().project(DATASET.id, world.database.head, world.database)
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", ".hidden", ""])
@@ -463,7 +535,7 @@ def test_a_dataset_id_that_is_no_folder_name_is_refused(name: str) -> None:
     """No dataset id leads out of the target's folder."""
     world = World()
     with pytest.raises(Exception, match=r"."):
-        world.projector().project(name, world.database.head)
+        world.projector().project(name, world.database.head, world.database)
     assert SteppedFiles(world.root).tree() == {}
 
 
@@ -472,9 +544,9 @@ def test_unchanged_files_share_their_bytes_with_the_earlier_version() -> None:
     world = World()
     for _ in range(2):
         world.database.promote()
-        world.projector().project(DATASET.id, world.database.head)
+        world.projector().project(DATASET.id, world.database.head, world.database)
     files = SteppedFiles(world.root)
-    first, second = (f"/tree/{DATASET.id}/versions/{n}" for n, _ in world.projector().versions(DATASET.id))
+    first, second = (f"/tree/{DATASET.id}/.versions/{n}" for n, _ in world.projector().versions(DATASET.id))
     assert files._get(f"{first}/data/a/same.txt") is files._get(f"{second}/data/a/same.txt")
     assert files._get(f"{first}/data/now.txt") is not files._get(f"{second}/data/now.txt")
 
@@ -484,7 +556,7 @@ def discarding_at(at: int, *, cut: bool) -> bool:
     world = World()
     for _ in range(2):
         world.database.promote()
-        world.projector().project(DATASET.id, world.database.head)
+        world.projector().project(DATASET.id, world.database.head, world.database)
     world.database.promote()
     steps = 0
     names = [name for name, _ in world.projector().versions(DATASET.id)]
@@ -498,7 +570,7 @@ def discarding_at(at: int, *, cut: bool) -> bool:
                 raise PowerLost
 
     try:
-        world.projector(before).project(DATASET.id, world.database.head)
+        world.projector(before).project(DATASET.id, world.database.head, world.database)
         assert world.shown() == 3
     except PowerLost:
         for _ in range(5):

@@ -11,6 +11,7 @@ import pytest
 
 from kfm.model.errors import ConfigError, PluginConflict
 from kfm.model.settings import Care, Rights, Target
+from kfm.model.versions import edited
 from kfm.publish.targets import target_kinds
 from kfm.publish.targets.folder import LocalTree
 from kfm.publish.targets.github_actions import GithubActions, escaped, outputs, summary
@@ -138,11 +139,11 @@ def test_the_summary_hides_restricted_datasets() -> None:
     """A public summary names neither a restricted dataset nor its files."""
     job = Job()
     job.database.promote()
-    promotion, manifest = job.database.history[0]
+    promotion, version = job.database.history[0]
     hidden = msgspec.structs.replace(
-        manifest, rights=Rights(license="CC0-1.0", care=Care(label="Restricted", level="restricted"))
+        version.header, rights=Rights(license="CC0-1.0", care=Care(label="Restricted", level="restricted"))
     )
-    text = summary(promotion, hidden)
+    text = summary(promotion, edited(version, hidden, {}))
     assert "Kansas" not in text
     assert "now.txt" not in text
 

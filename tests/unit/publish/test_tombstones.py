@@ -8,44 +8,27 @@ from typing import Any
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from kfm.db.branches import EmbeddedBranches
 from kfm.db.queries import migrate
 from kfm.db.sqlite import MemoryDatabase
-from kfm.model.dataset_changes import TombstonedPromotion
+from kfm.model.dataset_changes import TombstonedPromotion, blobs_of
 from kfm.model.errors import TargetUnavailable
-from kfm.model.records import Manifest, Promotion
+from kfm.model.records import Promotion
+from kfm.model.versions import Version, emptied
 from kfm.ports import PurgingProjection
-from kfm.publish import manifest as manifests
 from kfm.publish.targets.branch import BranchTree
 from kfm.publish.targets.folder import LocalTree
 from kfm.publish.targets.github_actions import GithubActions
 from kfm.publish.targets.s3 import BucketTree
 from tests.power import FolderNode
+from tests.published_bucket import MemoryBucket
 from tests.stand_ins import FakeClock
 from tests.unit.publish.stand_ins import DATASET, CountedIds, Database, MemoryObjects, SteppedFiles
-from tests.unit.publish.test_s3_target import MemoryBucket
 
 pytestmark = pytest.mark.req("DAT-5")
 
 STANDS = {"tombstone": 1, "dataset_id": DATASET.id, "sequence": 3, "state": "withdrawn", "withdrawn": []}
-
-
-class ListedBucket(MemoryBucket):
-    """With listing and deletion, as a purge needs them."""
-
-    def list(self, prefix: str) -> Any:
-        return [Named(key) for key in sorted(self.stored) if key.startswith(prefix)]
-
-    def delete(self, key: str) -> None:
-        self._request("delete", key)
-        self.stored.pop(key, None)
-
-
-class Named:
-    def __init__(self, key: str) -> None:
-        self.key = key
 
 
 class Shelf:
@@ -76,8 +59,8 @@ class Shelf:
         return target, lambda: _files(files, "/tree")
 
     def _s3(self) -> tuple[Any, Callable[[], dict[str, bytes]]]:
-        stored: dict[str, bytes] = {}
-        return BucketTree("t", ListedBucket(stored), self.objects, "pub"), lambda: dict(stored)  # type: ignore[arg-type]
+        bucket = MemoryBucket()
+        return BucketTree("t", bucket, self.objects, "pub"), lambda: dict(bucket.stored)
 
     def _branch(self) -> tuple[Any, Callable[[], dict[str, bytes]]]:
         database = MemoryDatabase(FakeClock())
@@ -92,13 +75,13 @@ class Shelf:
     def project(self) -> None:
         self.target.project(DATASET.id, self.database.head, self.database.known)
 
-    def withdraw(self) -> tuple[Promotion, Manifest]:
+    def withdraw(self) -> tuple[Promotion, Version]:
         """All of it: an empty version with a tombstone."""
-        last, manifest = self.database.history[-1]
-        empty = replace(manifest, items=())
+        last, version = self.database.history[-1]
+        empty = emptied(version, DATASET.id)
         facts = msgspec.structs.asdict(last) | {
             "sequence": last.sequence + 1,
-            "version_id": manifests.version_id(empty),
+            "version_id": empty.version_id,
         }
         made = TombstonedPromotion(**facts, tombstone=STANDS), empty
         self.database.history.append(made)
@@ -137,7 +120,7 @@ def test_a_tombstone_stands_where_data_was(shelf: Shelf) -> None:
     assert not [name for name in shelf.found() if "withdrawn.json" in name]
     shelf.withdraw()
     shelf.project()
-    (text,) = [data for name, data in shelf.found().items() if name.endswith("withdrawn.json")]
+    (text,) = {data for name, data in shelf.found().items() if name.endswith("withdrawn.json")}
     assert json.loads(text) == STANDS
     before = shelf.found()
     shelf.project()
@@ -149,10 +132,10 @@ def test_a_purge_leaves_what_a_kept_version_needs(shelf: Shelf) -> None:
     target = shelf.target
     if not isinstance(target, PurgingProjection):
         return  # its history is out of reach, and the receipt says so
-    (first, _), (second, manifest) = shelf.database.history
+    (first, old), (second, new) = shelf.database.history
     shelf.withdraw()
     shelf.project()
-    blobs = manifests.blobs(shelf.database.history[0][1]) | manifests.blobs(manifest)
+    blobs = blobs_of((old, new))
     assert target.purge(DATASET.id, (first, second), blobs) > 0
     assert not any(
         data in (b"version 1", b"version 2", b"always the same") for data in shelf.found().values()

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from kfm.model.contracts import require_valid
 from kfm.model.errors import PlanError
-from kfm.model.records import GateResult, Manifest, Promotion, Window
+from kfm.model.records import GateResult, Promotion, Window
 from kfm.model.targets import ReachedTarget
+from kfm.model.versions import Version
 from kfm.publish import manifest as m
 from kfm.runs import plan as p
 from tests.unit.publish.stand_ins import DATASET, DAY_MS, asset, item
@@ -27,11 +28,11 @@ GATE = GateResult(gate="policy", allowed=True, reason="permitted", policy_ids=("
 SHELF = ReachedTarget(name="shelf", kind="s3", place="s3://shelf")
 
 
-def promotion(manifest: Manifest, sequence: int = 4) -> Promotion:
+def promotion(version: Version, sequence: int = 4) -> Promotion:
     return Promotion(
         dataset_id=DATASET.id,
         sequence=sequence,
-        version_id=m.version_id(manifest),
+        version_id=version.version_id,
         run_id="r",
         fence=1,
         policy_epoch=1,
@@ -39,10 +40,10 @@ def promotion(manifest: Manifest, sequence: int = 4) -> Promotion:
     )
 
 
-def make(manifest: Manifest = NEW, **changes: Any) -> p.RunPlan:
+def make(version: Version = NEW, **changes: Any) -> p.RunPlan:
     facts: dict[str, Any] = {
         "base": (promotion(OLD), OLD),
-        "manifest": manifest,
+        "version": version,
         "source_id": "usgs",
         "partition": None,
         "window": WINDOW,
@@ -192,8 +193,8 @@ def test_the_preview_shows_rights_and_details() -> None:
     dataset = msgspec.structs.replace(
         DATASET, rights=msgspec.structs.replace(DATASET.rights, license="CC-BY-4.0")
     )  # type: ignore[type-var]
-    manifest = m.merge(OLD, dataset, item(1, retyped, asset("gone.csv", b"gone")), "merge")
-    text = p.render_text(make(manifest))
+    version = m.merge(OLD, dataset, item(1, retyped, asset("gone.csv", b"gone")), "merge")
+    text = p.render_text(make(version))
     assert "~ rights.license: CC0-1.0 → CC-BY-4.0" in text
     assert "~ a.csv  same bytes; media_type text/plain → media_type text/csv" in text
 

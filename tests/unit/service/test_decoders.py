@@ -32,10 +32,11 @@ DYNAMIC = {
     ("cli/replay_options.py", "kind"),
     ("pipelines/workers.py", "kind"),
     ("decoders.py", "kind"),
-    ("config/loader.py", "_TYPES[str(kind)]"),
+    ("config/loader.py", "_TYPES[kind]"),
+    ("config/loader.py", "kind"),  # entries of the cache, which are listed
 }
 # Decoded by commands that have no threads.
-ALONE = {"kfm.policy.fixtures"}
+ALONE = {"kfm.policy.fixtures", "kfm.storage.backup"}
 
 
 def _decoded(tree: ast.Module) -> Iterator[ast.expr]:

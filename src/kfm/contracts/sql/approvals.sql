@@ -13,11 +13,39 @@ SELECT
   used_attempt, used_at_ms, rejected_by, rejected_at_ms, rejection_rationale, terms, fingerprint, base_sequence,
   superseded_by, revoked_by, revoked_at_ms, revocation_rationale
 FROM approvals
-WHERE (:state = '' OR :state = CASE
+ORDER BY requested_at_ms DESC, request_id DESC LIMIT :row_limit
+
+-- name: approvals.in_state
+SELECT
+  request_id, kind, subject, digest, requested_by, requested_at_ms, rationale, ticket, state, approved_by,
+  approved_at_ms, approval_rationale, about, dataset_id, requested_names, expires_at_ms, used_by,
+  used_attempt, used_at_ms, rejected_by, rejected_at_ms, rejection_rationale, terms, fingerprint, base_sequence,
+  superseded_by, revoked_by, revoked_at_ms, revocation_rationale
+FROM approvals
+WHERE CASE
+    WHEN rejected_at_ms IS NOT NULL THEN 'rejected' WHEN superseded_by IS NOT NULL THEN 'superseded'
+    WHEN revoked_at_ms IS NOT NULL THEN 'revoked' ELSE state END = :state
+ORDER BY requested_at_ms DESC, request_id DESC LIMIT :row_limit
+
+-- name: approvals.of_subject
+SELECT
+  request_id, kind, subject, digest, requested_by, requested_at_ms, rationale, ticket, state, approved_by,
+  approved_at_ms, approval_rationale, about, dataset_id, requested_names, expires_at_ms, used_by,
+  used_attempt, used_at_ms, rejected_by, rejected_at_ms, rejection_rationale, terms, fingerprint, base_sequence,
+  superseded_by, revoked_by, revoked_at_ms, revocation_rationale
+FROM approvals
+WHERE subject = :subject AND (:state = '' OR :state = CASE
     WHEN rejected_at_ms IS NOT NULL THEN 'rejected' WHEN superseded_by IS NOT NULL THEN 'superseded'
     WHEN revoked_at_ms IS NOT NULL THEN 'revoked' ELSE state END)
-  AND (:subject = '' OR subject = :subject)
 ORDER BY requested_at_ms DESC, request_id DESC LIMIT :row_limit
+
+-- name: approvals.find
+SELECT
+  request_id, kind, subject, digest, requested_by, requested_at_ms, rationale, ticket, state, approved_by,
+  approved_at_ms, approval_rationale, about, dataset_id, requested_names, expires_at_ms, used_by,
+  used_attempt, used_at_ms, rejected_by, rejected_at_ms, rejection_rationale, terms, fingerprint, base_sequence,
+  superseded_by, revoked_by, revoked_at_ms, revocation_rationale
+FROM approvals WHERE request_id >= :low AND request_id < :high ORDER BY request_id LIMIT :row_limit
 
 -- name: approvals.get_for_update
 SELECT
@@ -82,8 +110,11 @@ SELECT
   used_attempt, used_at_ms, rejected_by, rejected_at_ms, rejection_rationale, terms, fingerprint, base_sequence,
   superseded_by, revoked_by, revoked_at_ms, revocation_rationale
 FROM approvals
-WHERE (used_by = :run_id AND used_attempt = :attempt)
-  OR request_id IN (SELECT u.request_id FROM approval_uses u WHERE u.run_id = :run_id AND u.attempt = :attempt)
+WHERE request_id IN (
+  SELECT a.request_id FROM approvals a WHERE a.used_by = :run_id AND a.used_attempt = :attempt
+  UNION
+  SELECT u.request_id FROM approval_uses u WHERE u.run_id = :run_id AND u.attempt = :attempt
+)
 LIMIT 1
 
 -- name: approvals.of_terms
@@ -108,10 +139,10 @@ WHERE request_id = :request_id AND kind IN ('standing', 'attempt') AND state = '
 RETURNING request_id
 
 -- name: approvals.outdated
--- Previews that wait although their dataset has a newer version.
-SELECT a.subject, a.digest FROM approvals a JOIN requests r ON r.request_id = a.subject
-WHERE r.state = 'awaiting-approval' AND r.plan_digest = a.digest AND a.kind = 'update' AND a.state = 'requested'
-  AND a.rejected_at_ms IS NULL AND a.superseded_by IS NULL AND a.base_sequence IS NOT NULL
+-- Previews that wait although their dataset has a newer version. From the requests that wait to their approvals.
+SELECT a.subject, a.digest FROM requests r CROSS JOIN approvals a
+WHERE a.subject = r.request_id AND r.state = 'awaiting-approval' AND r.plan_digest = a.digest AND a.kind = 'update'
+  AND a.state = 'requested' AND a.rejected_at_ms IS NULL AND a.superseded_by IS NULL AND a.base_sequence IS NOT NULL
   AND a.base_sequence < COALESCE(
     (SELECT MAX(p.sequence) FROM promotions p WHERE p.dataset_id = a.dataset_id), 0)
 ORDER BY a.requested_at_ms, a.request_id LIMIT :row_limit

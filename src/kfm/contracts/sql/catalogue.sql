@@ -1,34 +1,58 @@
 -- name: items.known
 SELECT number, collection_id, item_id, start_ms, end_ms, at_ms, west, south, east, north, geometry, properties,
-  data, revision, created_at_ms, updated_at_ms
+  data, revision, created_at_ms, updated_at_ms, page, place
+FROM (
+  SELECT json_extract(value, '$[2]') AS wanted_order, json_extract(value, '$[3]') AS wanted_digest
+  FROM json_each(:pairs)
+) CROSS JOIN items
+WHERE name_order = wanted_order AND name_digest = wanted_digest AND name_digest IS NOT NULL
+UNION ALL
+SELECT number, collection_id, item_id, start_ms, end_ms, at_ms, west, south, east, north, geometry, properties,
+  data, revision, created_at_ms, updated_at_ms, page, place
 FROM (
   SELECT json_extract(value, '$[0]') AS wanted_collection, json_extract(value, '$[1]') AS wanted_id
   FROM json_each(:pairs)
 ) CROSS JOIN items
-WHERE collection_id = wanted_collection AND item_id = wanted_id
+WHERE collection_id = wanted_collection AND item_id = wanted_id AND name_digest IS NULL
   AND substr(item_id, length(rtrim(item_id, '0123456789')) + 1) =
     substr(wanted_id, length(rtrim(wanted_id, '0123456789')) + 1)
 
 -- name: items.get_for_update
 SELECT number, collection_id, item_id, start_ms, end_ms, at_ms, west, south, east, north, geometry, properties,
-  data, revision, created_at_ms, updated_at_ms
+  data, revision, created_at_ms, updated_at_ms, page, place
 FROM items
-WHERE collection_id = :collection_id AND item_id = :item_id
+WHERE name_order = :name_order AND name_digest = :name_digest AND name_digest IS NOT NULL
+
+-- name: items.get_old_for_update
+-- Of a ledger from before items were found by digests of their names.
+SELECT number, collection_id, item_id, start_ms, end_ms, at_ms, west, south, east, north, geometry, properties,
+  data, revision, created_at_ms, updated_at_ms, page, place
+FROM items
+WHERE collection_id = :collection_id AND item_id = :item_id AND name_digest IS NULL
   AND substr(item_id, length(rtrim(item_id, '0123456789')) + 1) =
     substr(:item_id, length(rtrim(:item_id, '0123456789')) + 1)
+
+-- name: items.any_old
+SELECT collection_id FROM items WHERE name_digest IS NULL AND collection_id >= '' ORDER BY collection_id LIMIT 1
 
 -- name: items.insert
 INSERT INTO items (
   collection_id, item_id, start_ms, end_ms, at_ms, west, south, east, north, geometry, properties, data,
-  created_at_ms, updated_at_ms, box, revision
+  created_at_ms, updated_at_ms, box, revision, page, place, name_order, name_digest
 ) VALUES (
-  :collection_id, :item_id, :start_ms, :end_ms, :at_ms, :west, :south, :east, :north, :geometry, :properties,
-  :data, :created_at_ms, :updated_at_ms, :box, 1
+  :collection_id, '', :start_ms, :end_ms, :at_ms, :west, :south, :east, :north, NULL, '', :data,
+  :created_at_ms, 0, :box, 1, :page, :place, :name_order, :name_digest
 )
 ON CONFLICT DO NOTHING
 
 -- name: items.inserted
-SELECT number, collection_id, item_id FROM items ORDER BY number DESC LIMIT :row_limit
+SELECT number, name_order, name_digest FROM items ORDER BY number DESC LIMIT :row_limit
+
+-- name: fact_pages.insert
+INSERT INTO fact_pages (number, packed) VALUES (:number, :packed)
+
+-- name: fact_pages.of
+SELECT number, packed FROM fact_pages WHERE number IN (SELECT value FROM json_each(:numbers))
 
 -- name: items.change
 UPDATE items SET
@@ -78,7 +102,7 @@ SELECT collection_id FROM items WHERE collection_id > :after ORDER BY collection
 
 -- name: items.newest
 SELECT number, collection_id, item_id, start_ms, end_ms, at_ms, west, south, east, north, geometry, properties,
-  data, revision, created_at_ms, updated_at_ms
+  data, revision, created_at_ms, updated_at_ms, page, place
 FROM items
 WHERE collection_id = :collection_id AND data IS NOT NULL AND (at_ms, number) < (:before_ms, :before_number)
   AND COALESCE(start_ms, at_ms) <= :until_ms AND COALESCE(end_ms, at_ms) >= :from_ms
@@ -86,7 +110,7 @@ ORDER BY at_ms DESC, number DESC LIMIT :row_limit
 
 -- name: items.newest_in_box
 SELECT number, collection_id, item_id, start_ms, end_ms, at_ms, west, south, east, north, geometry, properties,
-  data, revision, created_at_ms, updated_at_ms
+  data, revision, created_at_ms, updated_at_ms, page, place
 FROM items
 WHERE collection_id = :collection_id AND data IS NOT NULL AND (at_ms, number) < (:before_ms, :before_number)
   AND COALESCE(start_ms, at_ms) <= :until_ms AND COALESCE(end_ms, at_ms) >= :from_ms

@@ -14,12 +14,53 @@ FROM dataset_changes WHERE change_id = :change_id
 -- name: dataset_changes.list
 SELECT
   change_id, dataset_id, kind, base_sequence, sequence, to_sequence, digest, actor, rationale, ticket, changed_at_ms, plan
-FROM dataset_changes WHERE :dataset_id = '' OR dataset_id = :dataset_id
+FROM dataset_changes ORDER BY changed_at_ms DESC, change_id DESC LIMIT :row_limit
+
+-- name: dataset_changes.of_dataset
+SELECT
+  change_id, dataset_id, kind, base_sequence, sequence, to_sequence, digest, actor, rationale, ticket, changed_at_ms, plan
+FROM dataset_changes WHERE dataset_id = :dataset_id
+ORDER BY changed_at_ms DESC, change_id DESC LIMIT :row_limit
+
+-- name: dataset_changes.page
+SELECT
+  change_id, dataset_id, kind, base_sequence, sequence, to_sequence, digest, actor, rationale, ticket, changed_at_ms, plan
+FROM dataset_changes
+WHERE (:dataset_id = '' OR dataset_id = :dataset_id) AND (:kind = '' OR kind = :kind)
+  AND (changed_at_ms < :before_ms OR (changed_at_ms = :before_ms AND change_id < :before_id))
 ORDER BY changed_at_ms DESC, change_id DESC LIMIT :row_limit
 
 -- name: dataset_changes.newest
 SELECT sequence, changed_at_ms FROM dataset_changes
 WHERE dataset_id = :dataset_id AND sequence IS NOT NULL ORDER BY sequence DESC LIMIT 1
+
+-- name: dataset_changes.times
+-- Without plans, which may be long.
+SELECT change_id, kind, base_sequence, sequence, changed_at_ms FROM dataset_changes
+WHERE dataset_id = :dataset_id AND sequence IS NOT NULL ORDER BY sequence
+
+-- name: dataset_changes.renames
+-- Every renaming, in order.
+SELECT
+  change_id, dataset_id, kind, base_sequence, sequence, to_sequence, digest, actor, rationale, ticket, changed_at_ms, plan
+FROM dataset_changes WHERE kind = 'rename' ORDER BY dataset_id, sequence
+
+-- name: window_rules.list
+SELECT source_id, window_length, change_id FROM window_rules
+
+-- name: window_rules.get
+SELECT window_length, change_id FROM window_rules WHERE source_id = :source_id
+
+-- name: window_rules.ensure
+INSERT INTO window_rules (source_id, window_length, change_id) VALUES (:source_id, :window_length, NULL)
+ON CONFLICT (source_id) DO NOTHING
+
+-- name: window_rules.replace
+-- Guarded by the length that the plan was made for; a source that has none on record gets its first.
+INSERT INTO window_rules (source_id, window_length, change_id) VALUES (:source_id, :window_length, :change_id)
+ON CONFLICT (source_id) DO UPDATE SET window_length = excluded.window_length, change_id = excluded.change_id
+WHERE window_rules.window_length = :old_length
+RETURNING source_id
 
 -- name: withdrawals.insert
 INSERT INTO withdrawals (
@@ -58,8 +99,25 @@ ON CONFLICT (change_id, place) DO UPDATE SET state = excluded.state, removed = p
 -- name: purges.list
 SELECT p.change_id, c.dataset_id, p.place, p.state, p.removed, p.detail, p.changed_at_ms
 FROM purges p JOIN dataset_changes c ON c.change_id = p.change_id
-WHERE :change_id = '' OR p.change_id = :change_id
 ORDER BY p.change_id, p.place
+
+-- name: purges.of_change
+SELECT p.change_id, c.dataset_id, p.place, p.state, p.removed, p.detail, p.changed_at_ms
+FROM purges p JOIN dataset_changes c ON c.change_id = p.change_id
+WHERE p.change_id = :change_id
+ORDER BY p.place
+
+-- name: purges.of_dataset
+SELECT p.change_id, c.dataset_id, p.place, p.state, p.removed, p.detail, p.changed_at_ms
+FROM dataset_changes c CROSS JOIN purges p
+WHERE c.dataset_id = :dataset_id AND p.change_id = c.change_id
+ORDER BY p.change_id, p.place
+
+-- name: purges.outstanding
+SELECT p.change_id, c.dataset_id, p.place, p.state, p.removed, p.detail, p.changed_at_ms
+FROM purges p CROSS JOIN dataset_changes c
+WHERE p.state <> 'done' AND c.change_id = p.change_id
+ORDER BY p.changed_at_ms, p.change_id, p.place
 
 -- name: approvals.usable_change
 SELECT request_id FROM approvals

@@ -24,7 +24,15 @@ RETURNING number
 
 -- name: governance.list
 SELECT kind, subject, actor, recorded_at_ms, rationale, ticket, details FROM governance
-WHERE (:kind = '' OR kind = :kind) AND (:subject = '' OR subject = :subject)
+ORDER BY number DESC LIMIT :row_limit
+
+-- name: governance.of_kind
+SELECT kind, subject, actor, recorded_at_ms, rationale, ticket, details FROM governance
+WHERE kind = :kind ORDER BY number DESC LIMIT :row_limit
+
+-- name: governance.about
+SELECT kind, subject, actor, recorded_at_ms, rationale, ticket, details FROM governance
+WHERE subject = :subject AND (:kind = '' OR kind = :kind)
 ORDER BY number DESC LIMIT :row_limit
 
 -- name: governance.chain

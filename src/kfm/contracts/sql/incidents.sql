@@ -5,17 +5,20 @@ SELECT
 FROM incidents WHERE cause = :cause
 
 -- name: incidents.find
+-- By the start of the id or of the cause.
 SELECT
   cause, incident_id, about, name, kind, error_class, error_code, message, subject, state, occurrence, changes,
   affected, opened_at_ms, last_at_ms, resolved_at_ms, acknowledged_at_ms, acknowledged_by, escalated_at_ms
-FROM incidents WHERE incident_id LIKE :start OR cause LIKE :start ORDER BY cause LIMIT :row_limit
+FROM incidents WHERE cause IN (
+  SELECT i.cause FROM incidents i WHERE i.incident_id >= :low AND i.incident_id < :high
+  UNION SELECT i.cause FROM incidents i WHERE i.cause >= :low AND i.cause < :high
+) ORDER BY cause LIMIT :row_limit
 
 -- name: incidents.list
 SELECT
   cause, incident_id, about, name, kind, error_class, error_code, message, subject, state, occurrence, changes,
   affected, opened_at_ms, last_at_ms, resolved_at_ms, acknowledged_at_ms, acknowledged_by, escalated_at_ms
-FROM incidents WHERE (:state = '' OR state = :state)
-ORDER BY opened_at_ms DESC, cause LIMIT :row_limit
+FROM incidents ORDER BY opened_at_ms DESC, cause LIMIT :row_limit
 
 -- name: incidents.list_open
 SELECT
@@ -89,6 +92,9 @@ DELETE FROM incident_subjects WHERE cause = :cause
 -- name: incident_subjects.any
 SELECT 1 FROM incident_subjects WHERE cause = :cause LIMIT 1
 
+-- name: incident_subjects.count
+SELECT COUNT(*) FROM incident_subjects WHERE cause = :cause
+
 -- name: incident_subjects.get
 SELECT subject, source_id, window_start_ms, window_end_ms
 FROM incident_subjects WHERE cause = :cause AND subject = :subject
@@ -148,9 +154,12 @@ FROM outbox o LEFT JOIN hook_deliveries d ON d.number = o.number AND d.delivered
 WHERE o.topic = :topic AND o.delivered_at_ms IS NULL ORDER BY o.number
 
 -- name: hook_deliveries.of_subject
+-- What hooks got or will get: neither what was settled for a hook with no try, nor what was dropped.
 SELECT o.event_id, o.recorded_at_ms, o.body, d.hook, d.tries, d.delivered_at_ms
-FROM outbox o LEFT JOIN hook_deliveries d ON d.number = o.number
-WHERE o.subject = :subject AND o.topic = :topic AND o.topic <> 'unit-lineage' ORDER BY o.number, d.hook
+FROM outbox o LEFT JOIN hook_deliveries d ON d.number = o.number AND d.tries > 0
+WHERE o.subject = :subject AND o.topic = :topic AND o.topic <> 'unit-lineage'
+  AND (o.delivered_at_ms IS NULL OR d.delivered_at_ms IS NOT NULL)
+ORDER BY o.number, d.hook
 
 -- name: hook_deliveries.known
 SELECT 1 FROM outbox o JOIN hook_deliveries d ON d.number = o.number
@@ -181,16 +190,21 @@ RETURNING scope
 
 -- name: silences.in_force
 SELECT scope, set_at_ms, until_ms, set_by, rationale, ended_at_ms FROM silences
-WHERE ended_at_ms IS NULL ORDER BY number
+WHERE ended_at_ms IS NULL ORDER BY +number
 
 -- name: silences.lapsed
-SELECT scope FROM silences WHERE ended_at_ms IS NULL AND until_ms <= :now_ms ORDER BY number
+SELECT scope FROM silences WHERE ended_at_ms IS NULL AND until_ms <= :now_ms ORDER BY +number
 
 -- name: silences.causes
-SELECT DISTINCT i.cause FROM incidents i JOIN silences s
-  ON s.scope = 'incident:' || i.incident_id OR (i.about = 'dataset' AND s.scope = 'dataset:' || i.name)
-WHERE s.ended_at_ms IS NULL
+-- From the silences, which are few, to what they are about.
+SELECT i.cause FROM silences s CROSS JOIN incidents i
+WHERE s.ended_at_ms IS NULL AND substr(s.scope, 1, 9) = 'incident:' AND i.incident_id = substr(s.scope, 10)
+UNION
+SELECT i.cause FROM silences s CROSS JOIN incidents i
+WHERE s.ended_at_ms IS NULL AND substr(s.scope, 1, 8) = 'dataset:' AND i.about = 'dataset' AND i.name = substr(s.scope, 9)
 
 -- name: silences.causes_of
-SELECT cause FROM incidents
-WHERE :scope = 'incident:' || incident_id OR (about = 'dataset' AND :scope = 'dataset:' || name) ORDER BY cause
+SELECT cause FROM incidents WHERE substr(:scope, 1, 9) = 'incident:' AND incident_id = substr(:scope, 10)
+UNION
+SELECT cause FROM incidents WHERE substr(:scope, 1, 8) = 'dataset:' AND about = 'dataset' AND name = substr(:scope, 9)
+ORDER BY cause

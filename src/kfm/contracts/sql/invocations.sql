@@ -28,9 +28,23 @@ SELECT
   invocation_id, run_id, source_id, dataset_id, trigger_type, idempotency_key, outcome, actor,
   requested_at_ms, claimed_actor, rationale, ticket, reason, gates, reason_code, window_start_ms, window_end_ms
 FROM invocations
-WHERE (:run_id = '' OR run_id = :run_id)
 ORDER BY number DESC
 LIMIT :row_limit
+
+-- name: invocations.of_run
+SELECT
+  invocation_id, run_id, source_id, dataset_id, trigger_type, idempotency_key, outcome, actor,
+  requested_at_ms, claimed_actor, rationale, ticket, reason, gates, reason_code, window_start_ms, window_end_ms
+FROM invocations
+WHERE run_id = :run_id
+ORDER BY number DESC
+LIMIT :row_limit
+
+-- name: invocations.find
+SELECT
+  invocation_id, run_id, source_id, dataset_id, trigger_type, idempotency_key, outcome, actor,
+  requested_at_ms, claimed_actor, rationale, ticket, reason, gates, reason_code, window_start_ms, window_end_ms
+FROM invocations WHERE invocation_id >= :low AND invocation_id < :high ORDER BY invocation_id LIMIT :row_limit
 
 -- name: invocations.by_id
 SELECT

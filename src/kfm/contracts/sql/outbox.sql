@@ -2,6 +2,10 @@
 INSERT INTO outbox (event_id, topic, subject, body, recorded_at_ms, tries, not_before_ms, delivered_at_ms)
 VALUES (:event_id, :topic, :subject, :body, :recorded_at_ms, 0, 0, NULL)
 
+-- name: outbox.post_units
+INSERT INTO outbox (event_id, topic, subject, body, packed, recorded_at_ms, tries, not_before_ms, delivered_at_ms)
+VALUES (:event_id, :topic, :subject, :body, :packed, :recorded_at_ms, 0, 0, NULL)
+
 -- name: outbox.hold
 SELECT 1
 
@@ -17,7 +21,7 @@ WHERE number IN (
     )
   ORDER BY o.number LIMIT :row_limit
 )
-RETURNING number, event_id, topic, subject, body, recorded_at_ms, tries, not_before_ms, delivered_at_ms
+RETURNING number, event_id, topic, subject, body, recorded_at_ms, tries, not_before_ms, delivered_at_ms, packed
 
 -- name: outbox.delivered
 UPDATE outbox SET delivered_at_ms = :delivered_at_ms WHERE number = :number AND delivered_at_ms IS NULL
@@ -35,7 +39,8 @@ FROM outbox WHERE subject = :subject AND topic <> 'unit-lineage' ORDER BY number
 
 -- name: outbox.of_pages
 SELECT DISTINCT
-  o.number, o.event_id, o.topic, o.subject, o.body, o.recorded_at_ms, o.tries, o.not_before_ms, o.delivered_at_ms
+  o.number, o.event_id, o.topic, o.subject, o.body, o.recorded_at_ms, o.tries, o.not_before_ms, o.delivered_at_ms,
+  o.packed
 FROM unit_pages p CROSS JOIN outbox o
 WHERE p.number IN (SELECT value FROM json_each(:numbers)) AND p.status IN ('succeeded', 'failed')
   AND o.topic = 'unit-lineage' AND o.number > p.letters_before AND o.number < COALESCE((
@@ -49,8 +54,8 @@ ORDER BY o.number
 SELECT COUNT(*), MIN(recorded_at_ms) FROM outbox WHERE topic = :topic AND delivered_at_ms IS NULL
 
 -- name: outbox.between
-SELECT number, event_id, topic, subject, body, recorded_at_ms, tries, not_before_ms, delivered_at_ms
+SELECT number, event_id, topic, subject, body, recorded_at_ms, tries, not_before_ms, delivered_at_ms, packed
 FROM outbox WHERE number >= :first_number AND number <= :last_number ORDER BY number LIMIT :row_limit
 
 -- name: outbox.count
-SELECT COUNT(*) FROM outbox WHERE number > :after_number
+SELECT COUNT(*) FROM (SELECT o.number FROM outbox o WHERE o.number > :after_number LIMIT :row_limit) AS newer

@@ -51,7 +51,7 @@ SELECT replay_id, digest, plan, mode, reason, rationale, requested_by, state, cr
 FROM replays WHERE replay_id = :replay_id
 
 -- name: replays.find
-SELECT replay_id FROM replays WHERE substr(replay_id, 1, :chars) = :start ORDER BY replay_id LIMIT :row_limit
+SELECT replay_id FROM replays WHERE replay_id >= :low AND replay_id < :high ORDER BY replay_id LIMIT :row_limit
 
 -- name: replays.hold
 SELECT state FROM replays WHERE replay_id = :replay_id

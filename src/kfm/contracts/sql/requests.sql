@@ -13,7 +13,7 @@ INSERT INTO requests (
 RETURNING request_id
 
 -- name: requests.formerly
-SELECT request_id, source_id FROM requests WHERE request_id = :former_id AND source_id = :source_id
+SELECT request_id, source_id FROM requests WHERE request_id IN (SELECT value FROM json_each(:former_ids))
 
 -- name: requests.get
 SELECT
@@ -30,11 +30,72 @@ SELECT
   envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
   claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
 FROM requests
-WHERE (CAST(:state AS TEXT) IS NULL OR state = :state)
+WHERE (accepted_at_ms, request_id) < (:before_ms, :before_id)
+  AND (CAST(:state AS TEXT) IS NULL OR state = :state)
+  AND (CAST(:kind AS TEXT) IS NULL OR kind = :kind)
+ORDER BY accepted_at_ms DESC, request_id DESC LIMIT :row_limit
+
+-- name: requests.list_unsettled
+SELECT
+  request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
+  not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
+  envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
+FROM requests
+WHERE state IN ('open', 'running', 'awaiting-approval') AND state = :state
+  AND (accepted_at_ms, request_id) < (:before_ms, :before_id)
   AND (CAST(:kind AS TEXT) IS NULL OR kind = :kind)
   AND (CAST(:source_id AS TEXT) IS NULL OR source_id = :source_id)
   AND (CAST(:schedule_id AS TEXT) IS NULL OR schedule_id = :schedule_id)
-  AND (accepted_at_ms < :before_ms OR (accepted_at_ms = :before_ms AND request_id < :before_id))
+ORDER BY accepted_at_ms DESC, request_id DESC LIMIT :row_limit
+
+-- name: requests.list_cancelled
+SELECT
+  request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
+  not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
+  envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
+FROM requests
+WHERE state = 'cancelled' AND (accepted_at_ms, request_id) < (:before_ms, :before_id)
+  AND (CAST(:kind AS TEXT) IS NULL OR kind = :kind)
+  AND (CAST(:source_id AS TEXT) IS NULL OR source_id = :source_id)
+  AND (CAST(:schedule_id AS TEXT) IS NULL OR schedule_id = :schedule_id)
+ORDER BY accepted_at_ms DESC, request_id DESC LIMIT :row_limit
+
+-- name: requests.list_of_kind
+SELECT
+  request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
+  not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
+  envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
+FROM requests
+WHERE kind = :kind AND kind <> 'cron' AND (accepted_at_ms, request_id) < (:before_ms, :before_id)
+  AND (CAST(:state AS TEXT) IS NULL OR state = :state)
+ORDER BY accepted_at_ms DESC, request_id DESC LIMIT :row_limit
+
+-- name: requests.list_of_source
+SELECT
+  request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
+  not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
+  envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
+FROM requests
+WHERE source_id = :source_id AND (accepted_at_ms, request_id) < (:before_ms, :before_id)
+  AND (CAST(:state AS TEXT) IS NULL OR state = :state)
+  AND (CAST(:kind AS TEXT) IS NULL OR kind = :kind)
+  AND (CAST(:schedule_id AS TEXT) IS NULL OR schedule_id = :schedule_id)
+ORDER BY accepted_at_ms DESC, request_id DESC LIMIT :row_limit
+
+-- name: requests.list_of_schedule
+SELECT
+  request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
+  not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
+  envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
+FROM requests
+WHERE schedule_id = :schedule_id AND (accepted_at_ms, request_id) < (:before_ms, :before_id)
+  AND (CAST(:state AS TEXT) IS NULL OR state = :state)
+  AND (CAST(:kind AS TEXT) IS NULL OR kind = :kind)
 ORDER BY accepted_at_ms DESC, request_id DESC LIMIT :row_limit
 
 -- name: requests.of_run
@@ -52,7 +113,7 @@ SELECT
   not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
   envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
   claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
-FROM requests WHERE substr(request_id, 1, :chars) = :start
+FROM requests WHERE request_id >= :low AND request_id < :high
 ORDER BY request_id LIMIT :row_limit
 
 -- name: requests.unsettled_of
@@ -63,7 +124,7 @@ SELECT
   claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
 FROM requests
 WHERE schedule_id = :schedule_id AND state IN ('open', 'running', 'awaiting-approval')
-ORDER BY accepted_at_ms, request_id
+ORDER BY +accepted_at_ms, request_id
 
 -- name: requests.is_asked_for
 -- By this schedule, whatever came of it; or by another, without an end yet.
@@ -81,7 +142,7 @@ SELECT
   envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
   claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
 FROM requests r
-WHERE r.schedule_id = :schedule_id
+WHERE r.schedule_id = :schedule_id AND (r.outcome = 'refused' OR r.overtaken = 1)
   AND ((r.outcome = 'refused' AND r.run_id IS NULL) OR (r.state = 'cancelled' AND r.overtaken = 1))
   AND NOT EXISTS (
     SELECT 1 FROM requests q
@@ -132,23 +193,144 @@ UPDATE requests SET state = 'open', claimed_by = NULL, claim_until_ms = 0, not_b
 WHERE state = 'running' AND claimed_by = :worker_id
 
 -- name: requests.due
-SELECT 1 FROM requests WHERE state = 'open' AND not_before_ms <= :now_ms
-  AND (:part = 'all' OR (:part = 'retries' AND run_id IS NOT NULL) OR (:part = 'bursts' AND kind = 'upstream-event'))
+SELECT 1 FROM requests WHERE state = 'open' AND not_before_ms <= :now_ms LIMIT 1
+
+-- name: requests.due_retry
+SELECT 1 FROM (
+  WITH RECURSIVE waiting (dataset_id) AS (
+    SELECT MIN(f.dataset_id) FROM requests f WHERE f.state = 'open' AND f.run_id IS NOT NULL
+    UNION ALL
+    SELECT (
+      SELECT MIN(n.dataset_id) FROM requests n
+      WHERE n.state = 'open' AND n.run_id IS NOT NULL AND n.dataset_id > waiting.dataset_id
+    )
+    FROM waiting WHERE waiting.dataset_id IS NOT NULL
+  )
+  SELECT dataset_id FROM waiting WHERE dataset_id IS NOT NULL
+) AS datasets
+WHERE EXISTS (
+  SELECT 1 FROM requests d
+  WHERE d.state = 'open' AND d.run_id IS NOT NULL AND d.dataset_id = datasets.dataset_id AND d.not_before_ms <= :now_ms
+)
+LIMIT 1
+
+-- name: requests.due_burst
+SELECT 1 FROM (
+  WITH RECURSIVE waiting (dataset_id) AS (
+    SELECT MIN(f.dataset_id) FROM requests f WHERE f.state = 'open' AND f.kind = 'upstream-event'
+    UNION ALL
+    SELECT (
+      SELECT MIN(n.dataset_id) FROM requests n
+      WHERE n.state = 'open' AND n.kind = 'upstream-event' AND n.dataset_id > waiting.dataset_id
+    )
+    FROM waiting WHERE waiting.dataset_id IS NOT NULL
+  )
+  SELECT dataset_id FROM waiting WHERE dataset_id IS NOT NULL
+) AS datasets
+WHERE EXISTS (
+  SELECT 1 FROM requests d
+  WHERE d.state = 'open' AND d.kind = 'upstream-event' AND d.dataset_id = datasets.dataset_id AND d.not_before_ms <= :now_ms
+)
 LIMIT 1
 
 -- name: requests.turn
 SELECT 1
 
 -- name: requests.claim
--- The dataset whose last turn is longest ago, then what is due longest.
+-- The dataset whose last turn is longest ago, then what is due longest. From dataset to dataset, to the first of each.
 UPDATE requests SET state = 'running', claimed_by = :worker_id, claim_until_ms = :until_ms, tries = tries + 1,
   tried_at_ms = COALESCE(tried_at_ms, :now_ms), blocked_by = NULL
 WHERE request_id IN (
-  SELECT due.request_id FROM requests due LEFT JOIN turns ON turns.dataset_id = due.dataset_id
-  WHERE due.state = 'open' AND due.not_before_ms <= :now_ms
-    AND (:part = 'all' OR (:part = 'retries' AND due.run_id IS NOT NULL)
-      OR (:part = 'bursts' AND due.kind = 'upstream-event'))
-    AND due.dataset_id NOT IN (SELECT dataset_id FROM requests WHERE state = 'running')
+  SELECT due.request_id FROM (
+    WITH RECURSIVE waiting (dataset_id) AS (
+      SELECT MIN(f.dataset_id) FROM requests f WHERE f.state = 'open'
+      UNION ALL
+      SELECT (
+        SELECT MIN(n.dataset_id) FROM requests n
+        WHERE n.state = 'open' AND n.dataset_id > waiting.dataset_id
+      )
+      FROM waiting WHERE waiting.dataset_id IS NOT NULL
+    )
+    SELECT (
+      SELECT d.request_id FROM requests d
+      WHERE d.state = 'open' AND d.dataset_id = waiting.dataset_id AND d.not_before_ms <= :now_ms
+      ORDER BY d.not_before_ms, d.accepted_at_ms, d.window_start_ms, d.instant_ms LIMIT 1
+    ) AS request_id
+    FROM waiting
+    WHERE waiting.dataset_id IS NOT NULL
+      AND waiting.dataset_id NOT IN (SELECT b.dataset_id FROM requests b WHERE b.state = 'running')
+  ) AS firsts CROSS JOIN requests due LEFT JOIN turns ON turns.dataset_id = due.dataset_id
+  WHERE due.request_id = firsts.request_id
+  ORDER BY COALESCE(turns.claimed_at_ms, 0), due.not_before_ms, due.accepted_at_ms, due.window_start_ms,
+    due.instant_ms LIMIT 1
+)
+RETURNING
+  request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
+  not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
+  envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
+
+-- name: requests.claim_retry
+-- The dataset whose last turn is longest ago, then what is due longest. From dataset to dataset, to the first of each.
+-- Of those that have a run: another attempt at it.
+UPDATE requests SET state = 'running', claimed_by = :worker_id, claim_until_ms = :until_ms, tries = tries + 1,
+  tried_at_ms = COALESCE(tried_at_ms, :now_ms), blocked_by = NULL
+WHERE request_id IN (
+  SELECT due.request_id FROM (
+    WITH RECURSIVE waiting (dataset_id) AS (
+      SELECT MIN(f.dataset_id) FROM requests f WHERE f.state = 'open' AND f.run_id IS NOT NULL
+      UNION ALL
+      SELECT (
+        SELECT MIN(n.dataset_id) FROM requests n
+        WHERE n.state = 'open' AND n.run_id IS NOT NULL AND n.dataset_id > waiting.dataset_id
+      )
+      FROM waiting WHERE waiting.dataset_id IS NOT NULL
+    )
+    SELECT (
+      SELECT d.request_id FROM requests d
+      WHERE d.state = 'open' AND d.run_id IS NOT NULL AND d.dataset_id = waiting.dataset_id AND d.not_before_ms <= :now_ms
+      ORDER BY d.not_before_ms, d.accepted_at_ms, d.window_start_ms, d.instant_ms LIMIT 1
+    ) AS request_id
+    FROM waiting
+    WHERE waiting.dataset_id IS NOT NULL
+      AND waiting.dataset_id NOT IN (SELECT b.dataset_id FROM requests b WHERE b.state = 'running')
+  ) AS firsts CROSS JOIN requests due LEFT JOIN turns ON turns.dataset_id = due.dataset_id
+  WHERE due.request_id = firsts.request_id
+  ORDER BY COALESCE(turns.claimed_at_ms, 0), due.not_before_ms, due.accepted_at_ms, due.window_start_ms,
+    due.instant_ms LIMIT 1
+)
+RETURNING
+  request_id, key, kind, source_id, dataset_id, window_start_ms, window_end_ms, actor, accepted_at_ms,
+  not_before_ms, claimed_actor, rationale, ticket, correction, schedule_id, instant_ms, request_uuid,
+  envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
+  claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
+
+-- name: requests.claim_burst
+-- The dataset whose last turn is longest ago, then what is due longest. From dataset to dataset, to the first of each.
+-- Of bursts of announced objects.
+UPDATE requests SET state = 'running', claimed_by = :worker_id, claim_until_ms = :until_ms, tries = tries + 1,
+  tried_at_ms = COALESCE(tried_at_ms, :now_ms), blocked_by = NULL
+WHERE request_id IN (
+  SELECT due.request_id FROM (
+    WITH RECURSIVE waiting (dataset_id) AS (
+      SELECT MIN(f.dataset_id) FROM requests f WHERE f.state = 'open' AND f.kind = 'upstream-event'
+      UNION ALL
+      SELECT (
+        SELECT MIN(n.dataset_id) FROM requests n
+        WHERE n.state = 'open' AND n.kind = 'upstream-event' AND n.dataset_id > waiting.dataset_id
+      )
+      FROM waiting WHERE waiting.dataset_id IS NOT NULL
+    )
+    SELECT (
+      SELECT d.request_id FROM requests d
+      WHERE d.state = 'open' AND d.kind = 'upstream-event' AND d.dataset_id = waiting.dataset_id AND d.not_before_ms <= :now_ms
+      ORDER BY d.not_before_ms, d.accepted_at_ms, d.window_start_ms, d.instant_ms LIMIT 1
+    ) AS request_id
+    FROM waiting
+    WHERE waiting.dataset_id IS NOT NULL
+      AND waiting.dataset_id NOT IN (SELECT b.dataset_id FROM requests b WHERE b.state = 'running')
+  ) AS firsts CROSS JOIN requests due LEFT JOIN turns ON turns.dataset_id = due.dataset_id
+  WHERE due.request_id = firsts.request_id
   ORDER BY COALESCE(turns.claimed_at_ms, 0), due.not_before_ms, due.accepted_at_ms, due.window_start_ms,
     due.instant_ms LIMIT 1
 )
@@ -173,7 +355,7 @@ RETURNING
 
 -- name: requests.renew_of_run
 UPDATE requests SET claim_until_ms = :until_ms
-WHERE run_id = :run_id AND state = 'running' AND claim_until_ms < :until_ms
+WHERE run_id = :run_id AND state = 'running' AND state IN ('open', 'running', 'awaiting-approval') AND claim_until_ms < :until_ms
 
 -- name: requests.binding
 SELECT plan_digest FROM requests WHERE run_id = :run_id AND is_bound = 1
@@ -206,26 +388,26 @@ RETURNING request_id
 -- With its run: whatever asked for it is answered.
 UPDATE requests SET state = 'done', outcome = :outcome, reason = :reason, blocked_by = NULL, claimed_by = NULL,
   claim_until_ms = 0, ended_at_ms = :ended_at_ms
-WHERE run_id = :run_id AND state IN ('open', 'running') AND cancel IS NULL
+WHERE run_id = :run_id AND state IN ('open', 'running') AND state IN ('open', 'running', 'awaiting-approval') AND cancel IS NULL
 RETURNING request_id
 
 -- name: requests.put_off
 -- An attempt of its run has failed, and another one is ahead.
 UPDATE requests SET state = 'open', not_before_ms = :not_before_ms, reason = :reason, blocked_by = :blocked_by,
   claimed_by = NULL, claim_until_ms = 0
-WHERE run_id = :run_id AND state IN ('open', 'running') AND cancel IS NULL
+WHERE run_id = :run_id AND state IN ('open', 'running') AND state IN ('open', 'running', 'awaiting-approval') AND cancel IS NULL
 
 -- name: requests.end_cancelled
 UPDATE requests SET state = 'cancelled', outcome = 'cancelled', reason = cancel, blocked_by = NULL,
   claimed_by = NULL, claim_until_ms = 0, ended_at_ms = :ended_at_ms
-WHERE run_id = :run_id AND state IN ('open', 'running') AND cancel IS NOT NULL
+WHERE run_id = :run_id AND state IN ('open', 'running') AND state IN ('open', 'running', 'awaiting-approval') AND cancel IS NOT NULL
 RETURNING request_id
 
 -- name: requests.orphans
 -- Runs with an attempt ahead that no request asks for.
 SELECT r.run_id, s.not_before_ms, s.attempt
-FROM retry_states s JOIN runs r ON r.run_id = s.run_id
-WHERE s.fate = 'retry' AND r.status = 'failed' AND r.attempts = s.attempt AND NOT EXISTS (
+FROM retry_states s CROSS JOIN runs r
+WHERE r.run_id = s.run_id AND s.fate = 'retry' AND r.status = 'failed' AND r.attempts = s.attempt AND NOT EXISTS (
   SELECT 1 FROM requests q WHERE q.run_id = s.run_id AND q.state IN ('open', 'running', 'awaiting-approval')
 )
 ORDER BY s.not_before_ms, s.run_id LIMIT :row_limit
@@ -256,9 +438,10 @@ SELECT
   envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
   claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
 FROM requests
-WHERE state = 'awaiting-approval' AND source_id = :source_id AND window_start_ms = :window_start_ms
+WHERE state = 'awaiting-approval' AND state IN ('open', 'running', 'awaiting-approval')
+  AND source_id = :source_id AND window_start_ms = :window_start_ms
   AND window_end_ms = :window_end_ms AND COALESCE(correction, '') = :correction AND request_id <> :request_id
-ORDER BY accepted_at_ms, request_id LIMIT :row_limit
+ORDER BY +accepted_at_ms, request_id LIMIT :row_limit
 
 -- name: requests.approved_same
 -- One of the same work whose preview was approved, and which has not begun.
@@ -268,16 +451,16 @@ SELECT
   envelope_hash, needs_approval, details, state, outcome, reason, run_id, plan_digest, claimed_by,
   claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
 FROM requests
-WHERE state = 'open' AND source_id = :source_id AND window_start_ms = :window_start_ms
-  AND window_end_ms = :window_end_ms AND is_bound = 1 AND run_id IS NULL AND EXISTS (
+WHERE is_bound = 1 AND state IN ('open', 'running') AND state = 'open' AND source_id = :source_id
+  AND window_start_ms = :window_start_ms AND window_end_ms = :window_end_ms AND run_id IS NULL AND EXISTS (
     SELECT 1 FROM approvals a WHERE a.subject = requests.request_id AND a.kind = 'update' AND a.state = 'approved')
-ORDER BY accepted_at_ms, request_id LIMIT 1
+ORDER BY +accepted_at_ms, request_id LIMIT 1
 
 -- name: requests.approved_of_dataset
 -- What was approved of a dataset and has not ended: each moves its head.
 SELECT r.request_id, a.request_id, a.base_sequence
-FROM requests r JOIN approvals a ON a.subject = r.request_id AND a.digest = r.plan_digest
-WHERE r.dataset_id = :dataset_id AND r.state IN ('open', 'running') AND r.is_bound = 1
+FROM requests r CROSS JOIN approvals a
+WHERE a.subject = r.request_id AND a.digest = r.plan_digest AND r.dataset_id = :dataset_id AND r.state IN ('open', 'running') AND r.is_bound = 1
   AND a.kind = 'update' AND a.state = 'approved'
 ORDER BY a.approved_at_ms, a.request_id LIMIT :row_limit
 
@@ -311,7 +494,12 @@ RETURNING
 
 -- name: requests.previewed
 UPDATE requests SET plan_digest = :plan_digest
-WHERE is_bound = 0 AND state IN ('open', 'running') AND (request_id = :request_id OR run_id = :run_id)
+WHERE is_bound = 0 AND state IN ('open', 'running') AND request_id IN (
+  SELECT q.request_id FROM requests q WHERE q.request_id = :request_id
+  UNION
+  SELECT q.request_id FROM requests q
+  WHERE q.run_id = :run_id AND q.state IN ('open', 'running', 'awaiting-approval')
+)
 
 -- name: requests.cancel_waiting
 UPDATE requests SET state = 'cancelled', outcome = 'cancelled', reason = :reason, cancel = :reason,

@@ -29,8 +29,8 @@ SELECT
   r.trigger_type, r.window_spec, r.window_start_ms, r.window_end_ms, r.partition_key, r.pipeline_version,
   r.status, r.attempts, r.fence, r.start_time_ms, r.end_time_ms, r.fingerprint, r.version_id, r.error_code,
   r.error_message, r.force, r.correction, r.outcome
-FROM retry_states s JOIN runs r ON r.run_id = s.run_id
-WHERE s.fate = 'retry' AND r.status = 'failed' AND r.attempts = s.attempt AND s.not_before_ms <= :until_ms
+FROM retry_states s CROSS JOIN runs r
+WHERE r.run_id = s.run_id AND s.fate = 'retry' AND r.status = 'failed' AND r.attempts = s.attempt AND s.not_before_ms <= :until_ms
 ORDER BY s.not_before_ms, s.run_id LIMIT :row_limit
 
 -- name: runs.unjudged
@@ -49,6 +49,6 @@ SELECT run_id FROM runs WHERE run_id = :run_id AND attempts = :attempts AND stat
 
 -- name: retry_states.next
 SELECT s.run_id, r.dataset_id, s.not_before_ms
-FROM retry_states s JOIN runs r ON r.run_id = s.run_id
-WHERE s.fate = 'retry' AND r.status = 'failed' AND r.attempts = s.attempt
+FROM retry_states s CROSS JOIN runs r
+WHERE r.run_id = s.run_id AND s.fate = 'retry' AND r.status = 'failed' AND r.attempts = s.attempt
 ORDER BY s.not_before_ms, s.run_id LIMIT 1

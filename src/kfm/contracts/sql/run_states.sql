@@ -83,23 +83,23 @@ ORDER BY run_id, dataset_id LIMIT :limit
 
 -- name: run_states.made
 SELECT run_id, inputs_hash, code_sha, outputs_hash, outputs, NULL FROM run_states
-WHERE dataset_id = :dataset_id AND lakefs_branch = :branch AND inputs_hash = :inputs_hash AND outcome = 'success'
+WHERE dataset_id = :dataset_id AND lakefs_branch = :branch AND inputs_hash = :inputs_hash AND outcome <> 'skipped' AND outcome = 'success'
   AND reverted = 0 AND COALESCE(code_sha, '') = :code_sha
 ORDER BY recorded_at_ms DESC, run_id DESC LIMIT 1
 
 -- name: run_states.was_reverted
 SELECT run_id FROM run_states
-WHERE dataset_id = :dataset_id AND lakefs_branch = :branch AND inputs_hash = :inputs_hash AND outcome = 'success'
+WHERE dataset_id = :dataset_id AND lakefs_branch = :branch AND inputs_hash = :inputs_hash AND outcome <> 'skipped' AND outcome = 'success'
   AND reverted = 1 AND COALESCE(code_sha, '') = :code_sha LIMIT 1
 
 -- name: run_states.successes
 SELECT run_id, inputs_hash, code_sha, outputs_hash, outputs, output_commit FROM run_states
-WHERE dataset_id = :dataset_id AND lakefs_branch = :branch AND outcome = 'success' AND reverted = 0
+WHERE dataset_id = :dataset_id AND lakefs_branch = :branch AND outcome <> 'skipped' AND outcome = 'success' AND reverted = 0
 ORDER BY recorded_at_ms DESC, run_id DESC LIMIT :limit
 
 -- name: run_states.revert
 UPDATE run_states SET reverted = 1
-WHERE dataset_id = :dataset_id AND lakefs_branch = :branch AND outcome = 'success' AND run_id <> :spared
+WHERE dataset_id = :dataset_id AND lakefs_branch = :branch AND outcome <> 'skipped' AND outcome = 'success' AND run_id <> :spared
 
 -- name: run_states.reverted
 SELECT run_id, dataset_id FROM run_states WHERE reverted = 1
@@ -152,12 +152,13 @@ ON CONFLICT (branch, dataset_id) DO UPDATE SET run_id = excluded.run_id, inputs_
   output_commit = excluded.output_commit, rerun = excluded.rerun
 
 -- name: node_heads.copy_equal
+-- What the target has to make again is not on it, whatever its outputs were.
 INSERT INTO node_heads (branch, dataset_id, run_id, inputs_hash, code_sha, outputs_hash, outputs, output_commit, rerun)
 SELECT t.branch, s.dataset_id, s.run_id, s.inputs_hash, s.code_sha, s.outputs_hash, s.outputs, s.output_commit, s.rerun
 FROM node_heads s
 JOIN node_heads t ON t.branch = :into AND t.dataset_id = s.dataset_id
 WHERE s.branch = :branch AND t.outputs_hash = s.outputs_hash AND t.run_id <> s.run_id
-  AND s.output_commit IS NOT NULL AND t.output_commit IS NOT NULL
+  AND s.output_commit IS NOT NULL AND t.output_commit IS NOT NULL AND t.rerun IS NULL
 ON CONFLICT (branch, dataset_id) DO UPDATE SET run_id = excluded.run_id, inputs_hash = excluded.inputs_hash,
   code_sha = excluded.code_sha, outputs_hash = excluded.outputs_hash, outputs = excluded.outputs,
   output_commit = excluded.output_commit, rerun = excluded.rerun
@@ -166,7 +167,15 @@ ON CONFLICT (branch, dataset_id) DO UPDATE SET run_id = excluded.run_id, inputs_
 DELETE FROM node_heads WHERE branch = :branch
 
 -- name: node_heads.branches
-SELECT DISTINCT branch FROM node_heads ORDER BY branch
+SELECT branches_known.branch FROM (
+  WITH RECURSIVE known (branch) AS (
+    SELECT MIN(n.branch) FROM node_heads n
+    UNION ALL
+    SELECT (SELECT MIN(n.branch) FROM node_heads n WHERE n.branch > known.branch) FROM known
+    WHERE known.branch IS NOT NULL
+  )
+  SELECT branch FROM known WHERE branch IS NOT NULL
+) AS branches_known ORDER BY branches_known.branch
 
 -- name: passes.any
 SELECT 1 FROM passes LIMIT 1
@@ -220,8 +229,20 @@ FROM passes p JOIN documents d ON d.hash = p.graph_hash WHERE p.run_id = :run_id
 SELECT p.number, p.run_id, p.pipeline_id, p.branch, p.state, p.started_at_ms, p.worker_id, p.fence, p.attempt,
   p.ended_at_ms, NULL, p.counts, p.commit_id, p.error_code
 FROM passes p
-WHERE p.number < :before AND (:pipeline_id = '' OR p.pipeline_id = :pipeline_id) AND (:branch = '' OR p.branch = :branch)
+WHERE p.number < :before ORDER BY p.number DESC LIMIT :limit
+
+-- name: passes.of_pipeline
+SELECT p.number, p.run_id, p.pipeline_id, p.branch, p.state, p.started_at_ms, p.worker_id, p.fence, p.attempt,
+  p.ended_at_ms, NULL, p.counts, p.commit_id, p.error_code
+FROM passes p
+WHERE p.pipeline_id = :pipeline_id AND p.number < :before AND (:branch = '' OR p.branch = :branch)
 ORDER BY p.number DESC LIMIT :limit
+
+-- name: passes.of_branch
+SELECT p.number, p.run_id, p.pipeline_id, p.branch, p.state, p.started_at_ms, p.worker_id, p.fence, p.attempt,
+  p.ended_at_ms, NULL, p.counts, p.commit_id, p.error_code
+FROM passes p
+WHERE p.branch = :branch AND p.number < :before ORDER BY p.number DESC LIMIT :limit
 
 -- name: documents.keep
 INSERT INTO documents (hash, body) VALUES (:hash, :body) ON CONFLICT (hash) DO NOTHING

@@ -59,10 +59,33 @@ WHERE source_id = :source_id AND window_start_ms = :window_start_ms AND window_e
 LIMIT 1
 
 -- name: runs.newest_fingerprint
-SELECT fingerprint FROM runs
-WHERE source_id = :source_id AND status = 'success' AND fingerprint <> :without
-  AND NOT (window_start_ms = :window_start_ms AND window_end_ms = :window_end_ms)
-ORDER BY window_start_ms DESC, end_time_ms DESC LIMIT 1
+-- Of the windows that begin later, then of others that begin with this one, then of those that begin before it.
+SELECT later.fingerprint FROM (
+  SELECT r.fingerprint FROM runs r
+  WHERE r.source_id = :source_id AND r.status = 'success' AND r.fingerprint <> :without AND r.window_start_ms > :window_start_ms
+  ORDER BY r.window_start_ms DESC, r.end_time_ms DESC LIMIT 1
+) AS later
+UNION ALL
+SELECT longer.fingerprint FROM (
+  SELECT r.fingerprint FROM runs r
+  WHERE r.source_id = :source_id AND r.status = 'success' AND r.fingerprint <> :without AND r.window_start_ms = :window_start_ms
+    AND r.window_end_ms > :window_end_ms
+  ORDER BY r.window_start_ms DESC, r.end_time_ms DESC LIMIT 1
+) AS longer
+UNION ALL
+SELECT shorter.fingerprint FROM (
+  SELECT r.fingerprint FROM runs r
+  WHERE r.source_id = :source_id AND r.status = 'success' AND r.fingerprint <> :without AND r.window_start_ms = :window_start_ms
+    AND r.window_end_ms < :window_end_ms
+  ORDER BY r.window_start_ms DESC, r.end_time_ms DESC LIMIT 1
+) AS shorter
+UNION ALL
+SELECT earlier.fingerprint FROM (
+  SELECT r.fingerprint FROM runs r
+  WHERE r.source_id = :source_id AND r.status = 'success' AND r.fingerprint <> :without AND r.window_start_ms < :window_start_ms
+  ORDER BY r.window_start_ms DESC, r.end_time_ms DESC LIMIT 1
+) AS earlier
+LIMIT 1
 
 -- name: runs.list
 SELECT
@@ -71,13 +94,66 @@ SELECT
   status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code,
   error_message, force, correction, outcome
 FROM runs
-WHERE (:dataset_id = '' OR dataset_id = :dataset_id)
-  AND (:source_id = '' OR source_id = :source_id)
-  AND (:status = '' OR status = :status)
-  AND start_time_ms >= :since_ms
-  AND (start_time_ms < :before_ms OR (start_time_ms = :before_ms AND run_id < :before_id))
+WHERE (:status = '' OR status = :status)
+  AND start_time_ms >= :since_ms AND (start_time_ms, run_id) < (:before_ms, :before_id)
 ORDER BY start_time_ms DESC, run_id DESC
 LIMIT :row_limit
+
+-- name: runs.list_of_dataset
+SELECT
+  run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
+  trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
+  status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code,
+  error_message, force, correction, outcome
+FROM runs
+WHERE dataset_id = :dataset_id AND (:status = '' OR status = :status)
+  AND start_time_ms >= :since_ms AND (start_time_ms, run_id) < (:before_ms, :before_id)
+ORDER BY start_time_ms DESC, run_id DESC
+LIMIT :row_limit
+
+-- name: runs.list_of_source
+SELECT
+  run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
+  trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
+  status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code,
+  error_message, force, correction, outcome
+FROM runs
+WHERE source_id = :source_id AND (:dataset_id = '' OR dataset_id = :dataset_id) AND (:status = '' OR status = :status)
+  AND start_time_ms >= :since_ms AND (start_time_ms, run_id) < (:before_ms, :before_id)
+ORDER BY start_time_ms DESC, run_id DESC
+LIMIT :row_limit
+
+-- name: runs.list_running
+SELECT
+  run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
+  trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
+  status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code,
+  error_message, force, correction, outcome
+FROM runs
+WHERE status = 'running' AND (:dataset_id = '' OR dataset_id = :dataset_id) AND (:source_id = '' OR source_id = :source_id)
+  AND start_time_ms >= :since_ms AND (start_time_ms, run_id) < (:before_ms, :before_id)
+ORDER BY start_time_ms DESC, run_id DESC
+LIMIT :row_limit
+
+-- name: runs.list_failed
+SELECT
+  run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
+  trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
+  status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code,
+  error_message, force, correction, outcome
+FROM runs
+WHERE status = 'failed' AND (:dataset_id = '' OR dataset_id = :dataset_id) AND (:source_id = '' OR source_id = :source_id)
+  AND start_time_ms >= :since_ms AND (start_time_ms, run_id) < (:before_ms, :before_id)
+ORDER BY start_time_ms DESC, run_id DESC
+LIMIT :row_limit
+
+-- name: runs.find
+SELECT
+  run_id, source_id, dataset_id, pipeline_id, idempotency_key, work_key, work_base, revision,
+  trigger_type, window_spec, window_start_ms, window_end_ms, partition_key, pipeline_version,
+  status, attempts, fence, start_time_ms, end_time_ms, fingerprint, version_id, error_code,
+  error_message, force, correction, outcome
+FROM runs WHERE run_id >= :low AND run_id < :high ORDER BY run_id LIMIT :row_limit
 
 -- name: runs.newest_of
 SELECT
@@ -104,9 +180,6 @@ SELECT COUNT(*) FROM runs WHERE start_time_ms >= :since_ms
 
 -- name: runs.forces
 SELECT COUNT(*) FROM runs WHERE work_base = :work_base AND force > 0
-
--- name: runs.oldest_running
-SELECT MIN(start_time_ms) FROM runs WHERE status = 'running'
 
 -- name: runs.insert
 INSERT INTO runs (

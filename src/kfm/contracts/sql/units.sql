@@ -100,10 +100,21 @@ WHERE status = 'pending' AND (dataset, provider, alone) > (:dataset, :provider, 
 ORDER BY dataset, provider, alone, not_before_ms LIMIT 1
 
 -- name: units.succeed
+-- As they were announced, all that end alike. What no index has to look at again is left as it is: that is half of the cost.
 UPDATE units SET
   status = 'succeeded', version = version + 1, integrity_status = :integrity_status,
   metadata_status = :metadata_status, stac_status = :stac_status, provenance_status = :provenance_status,
-  stac_collection_id = :stac_collection_id, stac_item_id = :stac_item_id, stac_item_href = :stac_item_href,
+  stac_collection_id = :stac_collection_id, stac_item_id = NULL, stac_item_href = NULL,
+  done_version = :done_version, updated_at_ms = :now_ms, last_error_code = NULL, last_error_message = NULL,
+  lease_until_ms = 0, alone = 0, unclear = 0, replacing = 0, trail = trail || :trail
+WHERE wal_id IN (SELECT value FROM json_each(:wal_ids)) AND version = :version
+  AND content_version = :done_version AND status = 'in_progress' AND (removed < 2 OR removed = :removed)
+
+-- name: units.succeed_corrected
+UPDATE units SET
+  status = 'succeeded', version = version + 1, integrity_status = :integrity_status,
+  metadata_status = :metadata_status, stac_status = :stac_status, provenance_status = :provenance_status,
+  stac_collection_id = :stac_collection_id, stac_item_id = NULL, stac_item_href = NULL,
   extra = :extra, etag = :etag, size = :size, version_id = :version_id, done_version = :done_version,
   updated_at_ms = :now_ms, removed = CASE WHEN :gone > 0 THEN :gone ELSE removed END,
   last_error_code = NULL, last_error_message = NULL, lease_until_ms = 0, alone = 0, unclear = 0, replacing = 0,
@@ -147,7 +158,7 @@ SELECT
 FROM units
 WHERE status = 'pending' AND (:status = '' OR status = :status) AND (:dataset = '' OR dataset = :dataset)
   AND (:error_code = '' OR last_error_code = :error_code) AND updated_at_ms >= :since_ms
-ORDER BY wal_id DESC LIMIT :row_limit
+ORDER BY wal_id || '' DESC LIMIT :row_limit
 
 -- name: units.list_leased
 SELECT
@@ -161,7 +172,7 @@ SELECT
 FROM units
 WHERE status = 'in_progress' AND (:status = '' OR status = :status) AND (:dataset = '' OR dataset = :dataset)
   AND (:error_code = '' OR last_error_code = :error_code) AND updated_at_ms >= :since_ms
-ORDER BY wal_id DESC LIMIT :row_limit
+ORDER BY wal_id || '' DESC LIMIT :row_limit
 
 -- name: units.list_stuck
 SELECT
@@ -175,13 +186,15 @@ SELECT
 FROM units
 WHERE status IN ('failed', 'quarantined') AND (:status = '' OR status = :status) AND (:dataset = '' OR dataset = :dataset)
   AND (:error_code = '' OR last_error_code = :error_code) AND updated_at_ms >= :since_ms
-ORDER BY wal_id DESC LIMIT :row_limit
+ORDER BY wal_id || '' DESC LIMIT :row_limit
 
 -- name: units.oldest_leased
-SELECT MIN(wal_id) FROM units WHERE dataset = :dataset AND status = 'in_progress'
+-- By the index of what is being worked on.
+SELECT MIN(wal_id || '') FROM units WHERE dataset || '' = :dataset AND status = 'in_progress'
 
 -- name: units.oldest_open
-SELECT MIN(wal_id) FROM units WHERE dataset = :dataset AND status = 'pending'
+-- By the index of what waits.
+SELECT MIN(wal_id) FROM units WHERE dataset = :dataset AND provider >= '' AND status = 'pending'
 
 -- name: unit_pages.next
 SELECT MAX(
@@ -190,21 +203,22 @@ SELECT MAX(
 ) + 1
 
 -- name: unit_pages.insert
-INSERT INTO unit_pages (number, event, status, at_ms, worker_id, members, letters_before)
+INSERT INTO unit_pages (number, event, status, at_ms, worker_id, members, packed, letters_before)
 VALUES (
-  :number, :event, :status, :at_ms, :worker_id, :members, (SELECT COALESCE(MAX(o.number), 0) FROM outbox o)
+  :number, :event, :status, :at_ms, :worker_id, :members, :packed,
+  (SELECT COALESCE(MAX(o.number), 0) FROM outbox o)
 )
 
 -- name: unit_pages.of
-SELECT number, event, status, at_ms, worker_id, members FROM unit_pages
+SELECT number, event, status, at_ms, worker_id, members, packed FROM unit_pages
 WHERE number IN (SELECT value FROM json_each(:numbers)) ORDER BY number
 
 -- name: unit_pages.between
-SELECT number, event, status, at_ms, worker_id, members FROM unit_pages
+SELECT number, event, status, at_ms, worker_id, members, packed FROM unit_pages
 WHERE number >= :first_number AND number <= :last_number ORDER BY number LIMIT :row_limit
 
 -- name: unit_pages.count
-SELECT COUNT(*) FROM unit_pages WHERE number > :after_number
+SELECT COUNT(*) FROM (SELECT p.number FROM unit_pages p WHERE p.number > :after_number LIMIT :row_limit) AS newer
 
 -- name: unit_deltas.add
 INSERT INTO unit_deltas (dataset, name, amount, high_ms) VALUES (:dataset, :name, :amount, :high_ms)
@@ -236,12 +250,21 @@ INSERT INTO dead_messages (
 ) VALUES (:envelope_hash, :record_index, :queue, :error_code, :error, :body, 1, :at_ms, :at_ms, 'held')
 ON CONFLICT (envelope_hash, record_index) DO UPDATE SET
   times = dead_messages.times + 1, last_at_ms = excluded.last_at_ms, error_code = excluded.error_code,
-  error = excluded.error, state = 'held'
+  error = excluded.error, state = 'held', body = COALESCE(dead_messages.body, excluded.body)
 
 -- name: dead_messages.list
 SELECT envelope_hash, record_index, queue, error_code, error, times, first_at_ms, last_at_ms, state
 FROM dead_messages
-WHERE (:state = '' OR state = :state) AND (:error_code = '' OR error_code = :error_code)
+ORDER BY last_at_ms DESC, envelope_hash, record_index LIMIT :row_limit
+
+-- name: dead_messages.in_state
+SELECT envelope_hash, record_index, queue, error_code, error, times, first_at_ms, last_at_ms, state
+FROM dead_messages WHERE state = :state AND (:error_code = '' OR error_code = :error_code)
+ORDER BY last_at_ms DESC, envelope_hash, record_index LIMIT :row_limit
+
+-- name: dead_messages.of_error
+SELECT envelope_hash, record_index, queue, error_code, error, times, first_at_ms, last_at_ms, state
+FROM dead_messages WHERE error_code = :error_code
 ORDER BY last_at_ms DESC, envelope_hash, record_index LIMIT :row_limit
 
 -- name: dead_messages.bodies
@@ -255,6 +278,17 @@ RETURNING record_index
 -- name: units.contents
 SELECT wal_id, status, etag, size, removed FROM units WHERE wal_id IN (SELECT value FROM json_each(:wal_ids))
 
+-- name: unit_workers.enter
+INSERT INTO unit_workers (worker_id) VALUES (:worker_id)
+ON CONFLICT (worker_id) DO UPDATE SET worker_id = excluded.worker_id
+RETURNING number
+
+-- name: unit_workers.of
+SELECT number, worker_id FROM unit_workers WHERE number IN (SELECT value FROM json_each(:numbers))
+
+-- name: units.trails
+SELECT wal_id, trail FROM units WHERE wal_id IN (SELECT value FROM json_each(:wal_ids))
+
 -- name: units.objects
 SELECT wal_id, object_uri FROM units WHERE wal_id IN (SELECT value FROM json_each(:wal_ids))
 
@@ -265,3 +299,31 @@ WHERE wal_id > :after_id ORDER BY wal_id LIMIT :row_limit
 -- name: units.of_page
 SELECT wal_id FROM units
 WHERE wal_id IN (SELECT value FROM json_each(:wal_ids)) AND trail LIKE :trail
+
+-- name: units.hours
+-- Objects of a dataset by product, platform and hour of their data time, without those that describe others.
+SELECT
+  data_ms / 3600000 * 3600000 AS hour_ms, product, platform, SUM(is_there),
+  SUM(CASE WHEN is_there = 0 AND status = 'in_progress' THEN 1 ELSE 0 END),
+  SUM(CASE WHEN is_there = 0 AND status = 'pending' AND attempts = 0 THEN 1 ELSE 0 END),
+  SUM(CASE WHEN is_there = 0 AND status = 'pending' AND attempts > 0 THEN 1 ELSE 0 END),
+  SUM(CASE WHEN is_there = 0 AND status = 'failed' THEN 1 ELSE 0 END),
+  SUM(CASE WHEN is_there = 0 AND status = 'quarantined' THEN 1 ELSE 0 END),
+  MAX(CASE WHEN is_there = 1 THEN data_ms END),
+  MAX(CASE WHEN is_there = 1 THEN updated_at_ms END),
+  MAX(CASE WHEN is_there = 0 AND status IN ('failed', 'quarantined') THEN last_error_code END),
+  SUM(CASE WHEN replay_reason IS NULL THEN 1 ELSE 0 END),
+  SUM(CASE WHEN replay_reason IS NULL THEN created_at_ms - data_ms ELSE 0 END)
+FROM (
+  SELECT
+    json_extract(extra, '$.product') AS product, json_extract(extra, '$.platform') AS platform,
+    COALESCE(json_extract(extra, '$.reference_time_ms'), time_range_start_ms) AS data_ms,
+    status, attempts, updated_at_ms, created_at_ms, last_error_code, replay_reason,
+    CASE WHEN done_version > 0 OR status = 'succeeded' THEN 1 ELSE 0 END AS is_there
+  FROM units
+  WHERE dataset = :dataset
+    AND COALESCE(json_extract(extra, '$.reference_time_ms'), time_range_start_ms) >= :start_ms
+    AND COALESCE(json_extract(extra, '$.reference_time_ms'), time_range_start_ms) < :end_ms
+    AND json_extract(extra, '$.asset') IS NULL
+) AS objects
+GROUP BY data_ms / 3600000 * 3600000, product, platform

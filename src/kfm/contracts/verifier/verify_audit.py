@@ -17,7 +17,8 @@ Anchors of another environment than the export's are left out. The other files o
 with export.json and with the chain: every row that is shown is told in them, and they tell of no other.
 What no row vouches for is listed as `unproven`: there the sender's word is all that there is.
 unit-pages.jsonl, where it is there, holds the history of units: the SHA-256 of a zero
-byte and a line is a leaf of the tree (RFC 6962) whose root an entry of kind `seal` about `units` holds.
+byte and a line is a leaf of the tree (RFC 6962) whose root an entry of kind `seal` about `units` holds. Pages
+that an entry of kind `retention` tells to have gone are not there; it holds their leaves where others stay.
 """
 
 import sys
@@ -29,6 +30,7 @@ if __name__ == "__main__":
         sys.path[:] = [place for place in sys.path if place != sys.path[0]]
 
 import argparse
+import base64
 import hashlib
 import json
 import os
@@ -47,6 +49,7 @@ FILES = {"audit-chain.jsonl", "anchors.jsonl", "pipeline_retry_log.json", "versi
 PAGES = "unit-pages.jsonl"
 CHAIN_FILES = {"audit-chain.jsonl", "anchors.jsonl", "verify_audit.py"}
 NAMED_MAX = 50
+RETIRED_MAX = 1_000_000
 EXPORT_FIELDS = {"environment", "internal", "chain", "kfm", "withheld", "anchors", "anchored_number",
                  "unanchored_since", "files"}  # fmt: skip
 DATASET_FIELDS = {"dataset_id", "care", "masked", "license", "versions"}
@@ -428,17 +431,46 @@ def page_problems(folder: str, seen: dict[int, dict[str, Any]], notes: list[str]
             numbers.append(page["number"])
             leaves[page["number"]] = leaf
     sealed: set[int] = set()
+    retired, gone_of = 0, retired_pages(seen)
     for number, details in seals:
         found = [at for first, last in details["members"]
                  for at in numbers[bisect_left(numbers, first) : bisect_right(numbers, last)]]  # fmt: skip
-        if len(found) != details["count"] or root([leaves[at] for at in found]) != details["root"]:
+        gone = gone_of.get(number, {})
+        known = {**{at: leaves[at] for at in found}, **gone}
+        there = [leaf for _, leaf in sorted(known.items()) if leaf is not None]
+        proven = not found or (len(there) == len(known) and root(there) == details["root"])
+        if gone.keys() & set(found) or len(known) != details["count"] or not proven:
             yield f"{name}: it is not what row {number} of the chain has sealed"
         sealed.update(found)
+        retired += len(gone)
     notes.append(f"sealed: {len(sealed)} pages of the history of units by {len(seals)} seals")
+    if retired:
+        notes.append(
+            f"retired: {retired} pages of it have gone by retention, as the chain tells; their seals stay"
+        )
     if withheld:
         notes.append(f"withheld: {withheld} pages of the history of units are not shown")
     left = sum(number not in sealed for number in numbers)
     notes.append(f"unsealed: {left} pages of it, for which nothing vouches; nor that there were no more")
+
+
+def retired_pages(seen: dict[int, dict[str, Any]]) -> dict[int, dict[int, Optional[bytes]]]:
+    """Pages that have gone, by seal and number: with their leaves where others of that seal stay."""
+    found: dict[int, dict[int, Optional[bytes]]] = {}
+    for link in seen.values():
+        entry = link.get("entry")
+        if entry is None or (entry["kind"], entry["subject"]) != ("retention", "retention/unit_history"):
+            continue
+        details = entry["details"]
+        count = sum(last - first + 1 for first, last in details["members"])
+        packed = base64.b64decode(details.get("leaves", ""))
+        if count > RETIRED_MAX or count != details["rows"] or len(packed) not in (0, 32 * count):
+            raise ValueError("a row of the chain tells in two ways which pages have gone")
+        numbers = [at for first, last in details["members"] for at in range(first, last + 1)]
+        for place, number in enumerate(numbers):
+            leaf = packed[32 * place : 32 * place + 32] if packed else None
+            found.setdefault(details["seal"], {})[number] = leaf
+    return found
 
 
 def seals_units(link: dict[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kfm.model.feeds import HOUR_MS, Cadence
 from kfm.nodd.datasets import ncep_models
 from kfm.nodd.grammar import Dataset, Place, Rule
 from kfm.nodd.patterns import Pattern, Template
@@ -39,5 +40,20 @@ DATASET = Dataset(
             times=ncep_models.cycle_of_folder,
             footprint=ncep_models.everywhere,
         ),
+    ),
+    # Four cycles a day, to 384 hours: every hour up to 120, then every third; coarser grids every third
+    # throughout.
+    cadences=tuple(
+        Cadence(
+            products=products,
+            per_hour=files,
+            hours=(0, 6, 12, 18),
+            latency_ms=6 * HOUR_MS,
+            ahead_ms=384 * HOUR_MS,
+        )
+        for products, files in (
+            (("gfs.pgrb2.0p25", "gfs.pgrb2b.0p25"), 209),
+            (("gfs.pgrb2.0p50", "gfs.pgrb2.1p00"), 129),
+        )
     ),
 )

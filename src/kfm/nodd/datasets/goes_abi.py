@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from kfm.model.feeds import Cadence
 from kfm.nodd.catalogue.geometry import Footprint, goes_sector
 from kfm.nodd.datasets import goes
 from kfm.nodd.grammar import Dataset, Rule
 from kfm.nodd.patterns import Fields, Pattern, Template, need
-from kfm.nodd.spans import HOUR_MS, Span, scan
+from kfm.nodd.spans import HOUR_MS, MINUTE_MS, Span, scan
 
 
 def _folders(fields: Fields, span: Span) -> Fields:
@@ -40,5 +41,13 @@ DATASET = Dataset(
             item=Template("{env}_{product}-M{mode}[C{channel}]_{sat}_s{start}_e{end}_c{created}"),
             footprint=_footprint,
         ),
+    ),
+    # Mode 6: the full disk every ten minutes, CONUS every five, each mesoscale sector every minute;
+    # radiances and cloud and moisture imagery have a file for each of 16 channels. Other products are made
+    # at rates of their own.
+    cadences=tuple(
+        Cadence(products=(f"{product}{sector}",), per_hour=files * scans, latency_ms=30 * MINUTE_MS)
+        for sector, scans in (("F", 6), ("C", 12), ("M1", 60), ("M2", 60))
+        for product, files in (("ABI-L1b-Rad", 16), ("ABI-L2-CMIP", 16), ("ABI-L2-MCMIP", 1))
     ),
 )

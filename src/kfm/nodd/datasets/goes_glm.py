@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from kfm.model.feeds import Cadence
 from kfm.nodd.datasets import goes
 from kfm.nodd.grammar import Dataset, Rule
 from kfm.nodd.patterns import Pattern, Template
-from kfm.nodd.spans import scan
+from kfm.nodd.spans import MINUTE_MS, scan
 
 DATASET = Dataset(
     name="goes-glm",
@@ -27,4 +28,6 @@ DATASET = Dataset(
             item=Template("{env}_{product}_{sat}_s{start}_e{end}_c{created}"),
         ),
     ),
+    # A file for every twenty seconds.
+    cadences=(Cadence(products=("GLM-L2-LCFA",), per_hour=180, latency_ms=15 * MINUTE_MS),),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kfm.model.feeds import HOUR_MS, Cadence
 from kfm.nodd.catalogue.geometry import Footprint
 from kfm.nodd.grammar import Dataset, Place, Rule
 from kfm.nodd.patterns import Fields, Pattern, Template, need
@@ -55,6 +56,25 @@ DATASET = Dataset(
             platform=Template("{region}"),
             times=cycle_only,
             footprint=_footprint,
+        ),
+    ),
+    # A cycle each hour for the contiguous states: 18 hours ahead, 48 every six hours. Alaska's are not
+    # declared.
+    cadences=(
+        Cadence(
+            products=("wrfsfc", "wrfprs", "wrfnat"),
+            platforms=("conus",),
+            per_hour=49,
+            hours=(0, 6, 12, 18),
+            latency_ms=2 * HOUR_MS,
+            ahead_ms=48 * HOUR_MS,
+        ),
+        Cadence(
+            products=("wrfsfc", "wrfprs", "wrfnat", "wrfsubh"),
+            platforms=("conus",),
+            per_hour=19,
+            latency_ms=2 * HOUR_MS,
+            ahead_ms=18 * HOUR_MS,
         ),
     ),
 )

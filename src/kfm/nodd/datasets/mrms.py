@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from kfm.model.feeds import Cadence
 from kfm.nodd.catalogue.geometry import Footprint
 from kfm.nodd.grammar import Dataset, Place, Rule
 from kfm.nodd.patterns import Fields, Pattern, Template, need
@@ -54,6 +55,25 @@ DATASET = Dataset(
             folders=_folders,
             item=Template("[{region}~]MRMS_{product}_{ymd}{mark}{hms}{ext}"),
             footprint=_footprint,
+        ),
+    ),
+    # Mosaics every two minutes, now and then a second later than that: 28 at least. Estimates of hours
+    # count from the first of them, so they are due that much later; the second pass waits for more gauges
+    # than the first.
+    cadences=(
+        Cadence(
+            products=("MergedReflectivity*", "PrecipRate_*", "PrecipFlag_*", "SeamlessHSR_*"),
+            per_hour=28,
+            latency_ms=30 * MINUTE_MS,
+        ),
+        *(
+            Cadence(
+                products=(f"MultiSensor_QPE_{hours:02d}H_Pass{number}_*",),
+                per_hour=1,
+                latency_ms=(hours + 2 * number) * HOUR_MS,
+            )
+            for hours in (1, 3, 6, 12, 24, 48, 72)
+            for number in (1, 2)
         ),
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kfm.model.feeds import Cadence
 from kfm.nodd.datasets import ncep_models
 from kfm.nodd.grammar import Dataset, Place, Rule
 from kfm.nodd.patterns import Fields, Pattern, Template, need
@@ -38,6 +39,24 @@ DATASET = Dataset(
             pattern=Pattern(_FOLDER + "nam.t{hh:hh}z.{rest:name}"),
             product=ncep_models.rest,
             times=cycle_only,
+        ),
+    ),
+    # Four cycles a day: the parent every hour up to 36 and every third up to 84, the nest every hour up to
+    # 60.
+    cadences=(
+        Cadence(
+            products=("awphys",),
+            per_hour=53,
+            hours=(0, 6, 12, 18),
+            latency_ms=5 * HOUR_MS,
+            ahead_ms=84 * HOUR_MS,
+        ),
+        Cadence(
+            products=("conusnest.hiresf",),
+            per_hour=61,
+            hours=(0, 6, 12, 18),
+            latency_ms=5 * HOUR_MS,
+            ahead_ms=60 * HOUR_MS,
         ),
     ),
 )

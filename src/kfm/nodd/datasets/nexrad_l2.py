@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kfm.model.feeds import HOUR_MS, Cadence
 from kfm.nodd.datasets.nexrad import SITE, site_footprint
 from kfm.nodd.grammar import Dataset, Place, Rule
 from kfm.nodd.patterns import Fields, Pattern, Template, need
@@ -66,4 +67,7 @@ DATASET = Dataset(
             footprint=site_footprint,
         ),
     ),
+    # A volume takes four to ten minutes, by the radar's mode: five an hour is the least of a radar that
+    # works.
+    cadences=(Cadence(products=("NEXRAD-L2",), per_hour=5, latency_ms=HOUR_MS // 2),),
 )

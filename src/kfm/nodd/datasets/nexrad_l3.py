@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kfm.model.feeds import HOUR_MS, Cadence
 from kfm.nodd.datasets.nexrad import site_footprint
 from kfm.nodd.grammar import Dataset, Place, Rule
 from kfm.nodd.patterns import Fields, Pattern, Template, need
@@ -32,4 +33,6 @@ DATASET = Dataset(
             footprint=site_footprint,
         ),
     ),
+    # Base reflectivity and velocity of the lowest tilt come with each volume; others at rates of their own.
+    cadences=(Cadence(products=("N0B", "N0G"), per_hour=5, latency_ms=HOUR_MS // 2),),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kfm.model.feeds import Cadence
 from kfm.nodd.grammar import Dataset, Place, Rule
 from kfm.nodd.patterns import Fields, Pattern, Template, need
 from kfm.nodd.spans import HOUR_MS, MINUTE_MS, Span, at, cycle, cycle_only, shifted
@@ -67,6 +68,26 @@ DATASET = Dataset(
             pattern=Pattern(_FOLDER + "nwm.t{hh:hh}z.{kind:name}"),
             product=_product,
             times=cycle_only,
+        ),
+    ),
+    # A cycle each hour. Medium and long range, and other regions, are not declared.
+    cadences=(
+        Cadence(
+            products=tuple(
+                f"short_range/{kind}" for kind in ("channel_rt", "land", "reservoir", "terrain_rt")
+            ),
+            platforms=("conus",),
+            per_hour=18,
+            latency_ms=2 * HOUR_MS,
+            ahead_ms=18 * HOUR_MS,
+        ),
+        Cadence(
+            products=tuple(
+                f"analysis_assim/{kind}" for kind in ("channel_rt", "land", "reservoir", "terrain_rt")
+            ),
+            platforms=("conus",),
+            per_hour=3,
+            latency_ms=2 * HOUR_MS,
         ),
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kfm.model.feeds import HOUR_MS, Cadence
 from kfm.nodd.datasets import ncep_models
 from kfm.nodd.grammar import Dataset, Place, Rule
 from kfm.nodd.patterns import Pattern, Template
@@ -26,6 +27,12 @@ DATASET = Dataset(
             pattern=Pattern(_FOLDER + "{head:run}.t{hh:hh}z.{rest:name}", _RUN),
             product=ncep_models.rest,
             times=cycle_only,
+        ),
+    ),
+    # A cycle each hour, 21 hours ahead at least.
+    cadences=(
+        Cadence(
+            products=("awp130pgrb", "awp252pgrb"), per_hour=22, latency_ms=2 * HOUR_MS, ahead_ms=21 * HOUR_MS
         ),
     ),
 )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
 from kfm.model.keys import run_urn
-from kfm.model.records import Asset, Item, Manifest
+from kfm.model.records import Asset, Item
 from kfm.model.settings import LicenceTerms, Rights
 from kfm.model.times import rfc3339
+from kfm.model.version_trees import NO_ITEMS, ItemFacts
+from kfm.model.versions import Version
+from kfm.publish.catalogue.pages import LINKED_MAX
 from kfm.publish.catalogue.stac_collection import license_url, processing_lineage, stac_license
 from kfm.publish.manifest import require_rights
 
@@ -25,6 +28,7 @@ CONTEXT = {
 }
 _SPDX_LICENSES = "https://spdx.org/licenses/"
 _FREQUENCIES = "http://purl.org/cld/freq/"
+_HOUR_MS = 3_600_000
 _RHYTHMS = (
     (23, 25, "P1D", "daily"),
     (167, 169, "P7D", "weekly"),
@@ -33,51 +37,57 @@ _RHYTHMS = (
 )
 _MEDIA_TYPES = "https://www.iana.org/assignments/media-types/"
 
+Locate = Callable[[Asset], str]  # an asset's address
 
-def dataset(manifest: Manifest, locate: Callable[[Asset], str]) -> dict[str, Any]:
-    """The record. Its address is the document's own, so it says the same wherever it stands."""
-    rights = require_rights(manifest.dataset_id, manifest.rights)
+
+def dataset(version: Version, locate: Locate, documents: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """The record. Its address is the document's own, so it says the same wherever it stands.
+
+    `documents`: title and address of what lists the files, where they are too many for the record.
+    """
+    header, facts = version.header, version.facts()
+    rights = require_rights(header.dataset_id, header.rights)
     document: dict[str, Any] = {
         "@context": CONTEXT,
         "@id": "",
         "@type": "dcat:Dataset",
-        "dcterms:identifier": manifest.dataset_id,
-        "dcterms:title": manifest.title,
-        "dcterms:description": manifest.description,
-        "dcat:theme": {"@type": "skos:Concept", "skos:prefLabel": manifest.domain},
+        "dcterms:identifier": header.dataset_id,
+        "dcterms:title": header.title,
+        "dcterms:description": header.description,
+        "dcat:theme": {"@type": "skos:Concept", "skos:prefLabel": header.domain},
         "dcterms:license": license_node(rights),
         "dcterms:accessRights": _statement(f"{rights.care.label} ({rights.care.level})"),
         "dcterms:rights": [_statement(text) for text in _statements(rights)],
-        "dcat:distribution": [
-            _distribution(one, asset, rights, locate) for one in manifest.items for asset in one.assets
-        ],
     }
-    document.update(_provenance(manifest))
-    if manifest.keywords:
-        document["dcat:keyword"] = list(manifest.keywords)
+    if facts.files <= LINKED_MAX and len(version) <= LINKED_MAX:
+        items = version.items()
+        document["dcat:distribution"] = [
+            _distribution(one, asset, rights, locate) for one in items for asset in one.assets
+        ]
+        document.update(_provenance(items))
+    else:
+        document["dcat:distribution"] = [_document(*one, rights) for one in documents]
+    if header.keywords:
+        document["dcat:keyword"] = list(header.keywords)
     if rights.attribution:
         document["odrs:attributionText"] = rights.attribution
     if rights.local_contexts and rights.local_contexts.startswith(("http://", "https://")):
         document["dcterms:relation"] = {"@id": rights.local_contexts}
-    if manifest.items:
-        document["dcterms:temporal"] = _period(
-            min(one.interval_ms[0] for one in manifest.items),
-            max(one.interval_ms[1] for one in manifest.items),
-        )
-        if rhythm := _rhythm(manifest):
+    if facts != NO_ITEMS:
+        document["dcterms:temporal"] = _period(facts.start_ms, facts.end_ms)
+        if rhythm := _rhythm(facts):
             document["dcat:temporalResolution"] = {"@type": "xsd:duration", "@value": rhythm[0]}
             document["dcterms:accrualPeriodicity"] = {"@id": _FREQUENCIES + rhythm[1]}
-    modified = [a.modified_ms for one in manifest.items for a in one.assets if a.modified_ms is not None]
-    if modified:
-        document["dcterms:modified"] = _instant(max(modified))
+    if facts.modified_ms is not None:
+        document["dcterms:modified"] = _instant(facts.modified_ms)
     return document
 
 
-def _provenance(manifest: Manifest) -> dict[str, Any]:
+def _provenance(items: Iterable[Item]) -> dict[str, Any]:
     """One statement for each run whose work is part of the version, and its name in PROV documents."""
     made = {
         state.run_id: processing_lineage(one.source_id, state)
-        for one in manifest.items
+        for one in items
         if not isinstance(state := one.run_state, msgspec.UnsetType)
     }
     if not made:
@@ -93,7 +103,17 @@ def _provenance(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _distribution(one: Item, asset: Asset, rights: Rights, locate: Callable[[Asset], str]) -> dict[str, Any]:
+def _document(title: str, href: str, rights: Rights) -> dict[str, Any]:
+    return {
+        "@type": "dcat:Distribution",
+        "dcterms:title": title,
+        "dcat:downloadURL": {"@id": href},
+        "dcat:mediaType": {"@id": f"{_MEDIA_TYPES}application/json"},
+        "dcterms:license": license_node(rights),
+    }
+
+
+def _distribution(one: Item, asset: Asset, rights: Rights, locate: Locate) -> dict[str, Any]:
     document: dict[str, Any] = {
         "@type": "dcat:Distribution",
         "dcterms:title": asset.path,
@@ -152,10 +172,9 @@ def _instant(at_ms: int) -> dict[str, str]:
     return {"@type": "xsd:dateTime", "@value": rfc3339(at_ms)}
 
 
-def _rhythm(manifest: Manifest) -> tuple[str, str] | None:
+def _rhythm(facts: ItemFacts) -> tuple[str, str] | None:
     """How often an item is added, where all windows have the same length. A day may have 23 to 25 hours."""
-    hours = {(one.window_end_ms - one.window_start_ms) / 3_600_000 for one in manifest.items}
     for low, high, duration, frequency in _RHYTHMS:
-        if all(low <= length <= high for length in hours):
+        if low * _HOUR_MS <= facts.shortest_ms and facts.longest_ms <= high * _HOUR_MS:
             return duration, frequency
     return None

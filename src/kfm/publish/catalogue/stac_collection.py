@@ -1,18 +1,22 @@
-"""STAC 1.1 from a manifest: one collection for a dataset, one item for each piece of work."""
+"""STAC 1.1 from a version: a collection for a dataset, items for its work, catalogs on the way to them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
+from kfm.model.item_ids import source_part
 from kfm.model.quantities import counted
 from kfm.model.records import Asset, Item, Manifest, PublishedRun
 from kfm.model.settings import OWN_LICENCE, LicenceTerms, Rights
 from kfm.model.times import rfc3339
+from kfm.model.version_trees import NO_ITEMS, Box, ItemFacts
+from kfm.model.versions import Version
+from kfm.publish.catalogue.addresses import COLLECTION, DCAT, Addresses, Page
+from kfm.publish.catalogue.pages import ITEMS
 from kfm.publish.manifest import require_rights
 
 STAC_VERSION = "1.1.0"
@@ -23,48 +27,78 @@ _IDENTIFIER = re.compile(r"[A-Za-z0-9.+-]+")
 _WORLD = [-180, -90, 180, 90]
 _HIDDEN_LEVELS = ("restricted", "blocked")
 
+Link = dict[str, Any]
 
-def collection(manifest: Manifest) -> dict[str, Any]:
-    """The collection; it is also the root, so that a version stands on its own."""
-    rights = require_rights(manifest.dataset_id, manifest.rights)
+
+def collection(version: Version, links: list[Link]) -> dict[str, Any]:
+    """The collection; it is also the root, so that a version stands on its own. `links`: to its items, or to
+    the pages of its sources."""
+    header = version.header
+    rights = require_rights(header.dataset_id, header.rights)
     document: dict[str, Any] = {
         "type": "Collection",
         "stac_version": STAC_VERSION,
         "stac_extensions": [],
-        "id": manifest.dataset_id,
-        "title": manifest.title,
-        "description": manifest.description,
+        "id": header.dataset_id,
+        "title": header.title,
+        "description": header.description,
         "license": stac_license(rights),
-        "extent": _extent(manifest),
-        "kfm:domain": manifest.domain,
+        "extent": _extent(version.facts(), rights),
+        "kfm:domain": header.domain,
         **rights_fields(rights),
         "links": [
-            _link("root", "./collection.json"),
+            _link("root", f"./{COLLECTION}"),
             *_license_links(rights),
-            *(
-                _link("item", f"./items/{quote(item.id)}.json", "application/geo+json")
-                for item in manifest.items
-            ),
-            _link("describedby", "./dcat.jsonld", "application/ld+json"),
+            *links,
+            _link("describedby", f"./{DCAT}", "application/ld+json"),
         ],
     }
-    if manifest.keywords:
-        document["keywords"] = list(manifest.keywords)
+    if header.keywords:
+        document["keywords"] = list(header.keywords)
     if rights.attribution:
         document["providers"] = [{"name": rights.attribution, "roles": ["producer"]}]
     return document
 
 
-def item(manifest: Manifest, one: Item, locate: Callable[[Asset], str]) -> dict[str, Any]:
+def page(header: Manifest, one: Page, links: list[Link], addresses: Addresses) -> dict[str, Any]:
+    """A page of the catalogue: a STAC catalog. `links`: to what it lists."""
+    up, above = addresses.above_page(one), addresses.page_above(one)
+    parts = (header.dataset_id, source_part(one.source_id), "-".join(one.dates))
+    when = f" whose windows begin {'on' if len(one.dates) == 3 else 'in'} {one.title} (UTC)"
+    return {
+        "type": "Catalog",
+        "stac_version": STAC_VERSION,
+        "id": "_".join(filter(None, parts)),
+        "title": one.title,
+        "description": f"Items of {one.source_id}{when if one.dates else ''}.",
+        "links": [
+            _link("root", up + addresses.collection),
+            *([_link("parent", up + above)] if above else ()),
+            *links,
+        ],
+    }
+
+
+def item_link(address: str, one: Item) -> Link:
+    return {**_link("item", address, "application/geo+json"), "title": one.id}
+
+
+def page_link(address: str, one: Page, items: int | None = None) -> Link:
+    """`items`: how many there are below, where that is known."""
+    link: Link = {**_link("child", address), "title": one.title}
+    return link if items is None else {**link, ITEMS: items}
+
+
+def item(header: Manifest, one: Item, addresses: Addresses) -> dict[str, Any]:
     """One item. Rights stand on it as well: items are read without their collection."""
-    rights = require_rights(manifest.dataset_id, manifest.rights)
-    box = _box(one, rights)
+    rights = require_rights(header.dataset_id, header.rights)
+    box, up = _box(one.bbox, rights), addresses.above_item(one)
     document: dict[str, Any] = {
         "type": "Feature",
         "stac_version": STAC_VERSION,
         "stac_extensions": [FILE_EXTENSION],
         "id": one.id,
-        "collection": manifest.dataset_id,
+        "collection": header.dataset_id,
         "geometry": _polygon(box) if box else None,
         "properties": {
             # A snapshot is true as of its newest part; a window is a span.
@@ -75,11 +109,9 @@ def item(manifest: Manifest, one: Item, locate: Callable[[Asset], str]) -> dict[
             "kfm:source_id": one.source_id,
             **rights_fields(rights),
         },
-        "assets": {asset.path: _asset(asset, locate) for asset in one.assets},
+        "assets": {asset.path: _asset(asset, up + addresses.asset(asset)) for asset in one.assets},
         "links": [
-            _link("root", "../collection.json"),
-            _link("parent", "../collection.json"),
-            _link("collection", "../collection.json"),
+            *(_link(rel, up + addresses.collection) for rel in ("root", "parent", "collection")),
             *_license_links(rights),
         ],
     }
@@ -128,9 +160,9 @@ def processing_lineage(pipeline_id: str, state: PublishedRun) -> str:
     )
 
 
-def _asset(asset: Asset, locate: Callable[[Asset], str]) -> dict[str, Any]:
+def _asset(asset: Asset, href: str) -> dict[str, Any]:
     document: dict[str, Any] = {
-        "href": "../" + locate(asset),
+        "href": href,
         "title": asset.path,
         "type": asset.media_type,
         "roles": list(asset.roles),
@@ -178,8 +210,8 @@ def license_url(rights: Rights) -> str | None:
     return rights.license if urlsplit(rights.license).scheme in ("http", "https") else None
 
 
-def _license_links(rights: Rights) -> list[dict[str, str]]:
-    links = []
+def _license_links(rights: Rights) -> list[Link]:
+    links: list[Link] = []
     if url := license_url(rights):
         title = {"title": rights.terms.name} if isinstance(rights.terms, LicenceTerms) else {}
         links.append({"rel": "license", "href": url, **title})
@@ -188,35 +220,21 @@ def _license_links(rights: Rights) -> list[dict[str, str]]:
     return links
 
 
-def _extent(manifest: Manifest) -> dict[str, Any]:
-    boxes = [box for one in manifest.items if (box := _box(one, manifest.rights))]
-    spans = [one.interval_ms for one in manifest.items]
+def _extent(facts: ItemFacts, rights: Rights) -> dict[str, Any]:
     interval: list[str | None] = [None, None]
-    if spans:
-        interval = [rfc3339(min(start for start, _ in spans)), rfc3339(max(end for _, end in spans))]
+    if facts != NO_ITEMS:
+        interval = [rfc3339(facts.start_ms), rfc3339(facts.end_ms)]
     return {
-        "spatial": {"bbox": [_union(boxes) if boxes else _WORLD]},
+        "spatial": {"bbox": [_box(facts.bbox, rights) or _WORLD]},
         "temporal": {"interval": [interval]},
     }
 
 
-def _union(boxes: list[list[int | float]]) -> list[int | float]:
-    """The box around all. One that crosses the antimeridian makes it a band around the globe."""
-    if any(west > east for west, _, east, _ in boxes) and len({tuple(box) for box in boxes}) > 1:
-        return [-180, min(box[1] for box in boxes), 180, max(box[3] for box in boxes)]
-    return [
-        min(box[0] for box in boxes),
-        min(box[1] for box in boxes),
-        max(box[2] for box in boxes),
-        max(box[3] for box in boxes),
-    ]
-
-
-def _box(one: Item, rights: Rights) -> list[int | float] | None:
-    """The item's extent, unless its rights forbid to tell where it lies."""
-    if one.bbox is None or rights.care.level in _HIDDEN_LEVELS:
+def _box(bbox: Box | None, rights: Rights) -> list[int | float] | None:
+    """An extent, unless the rights forbid to tell where the data lies."""
+    if bbox is None or rights.care.level in _HIDDEN_LEVELS:
         return None
-    return [_number(edge) for edge in one.bbox]
+    return [_number(edge) for edge in bbox]
 
 
 def _number(text: str) -> int | float:
@@ -236,5 +254,5 @@ def _polygon(box: list[int | float]) -> dict[str, Any]:
     return {"type": "Polygon", "coordinates": ring(west, east)}
 
 
-def _link(rel: str, href: str, media_type: str = "application/json") -> dict[str, str]:
+def _link(rel: str, href: str, media_type: str = "application/json") -> Link:
     return {"rel": rel, "href": href, "type": media_type}

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable
 from typing import IO, Any, NamedTuple
 
+from kfm.model.patterns import late
 from kfm.publish.contract.expressions import Expression
 from kfm.publish.contract.findings import PlaceTally
 from kfm.publish.contract.model import ContractLimits, Property, QualityRule
@@ -16,11 +17,11 @@ from kfm.publish.contract.values import ParseError, instant_us, key_of, parser_f
 
 MISSING = object()  # the row has no such column
 
-_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
-_EMAIL = re.compile(r"[^@\s]{1,64}@[^@\s.]+(\.[^@\s.]+)+")
+_UUID = late(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
+_EMAIL = late(r"[^@\s]{1,64}@[^@\s.]+(\.[^@\s.]+)+")
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_HOST = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s]+", re.ASCII)
+_HOST = late(rf"(?=.{{1,253}}\Z){_LABEL}(\.{_LABEL})*")
+_URI = late(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s]+", re.ASCII)
 
 
 class Test(NamedTuple):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Literal
 
+from kfm.model.patterns import late
 from kfm.publish.contract import vocabulary
 from kfm.publish.contract.model import (
     Contract,
@@ -20,7 +20,7 @@ from kfm.publish.contract.values import ParseError, parser_for
 from kfm.publish.contract.vocabulary import date_pattern, require_expression
 from kfm.publish.contract.yaml_document import DocumentPart, custom_properties, nearest, read_document
 
-_API_VERSION = re.compile(r"v3\.\d+\.\d+\Z")
+_API_VERSION = late(r"v3\.\d+\.\d+\Z")
 _FRESHNESS_WORDS = {"freshness", "latency", "ly"}
 
 

@@ -15,16 +15,17 @@ from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from kfm.model.patterns import late
 from kfm.publish.contract.model import Property
 from kfm.publish.contract.vocabulary import date_pattern
 
-_INTEGER = re.compile(r"[+-]?\d{1,1000}", re.ASCII)
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,6})?", re.ASCII)
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_INTEGER = late(r"[+-]?\d{1,1000}", re.ASCII)
+_NUMBER = late(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,6})?", re.ASCII)
+_DATE = late(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _TIME = r"\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?P<offset>Z|[+-]\d{2}:?\d{2})?"
-_TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}[T ]" + _TIME, re.ASCII)
-_CLOCK = re.compile(_TIME, re.ASCII)
-_FRACTION = re.compile(r"(\.\d{6})\d+")
+_TIMESTAMP = late(r"\d{4}-\d{2}-\d{2}[T ]" + _TIME, re.ASCII)
+_CLOCK = late(_TIME, re.ASCII)
+_FRACTION = late(r"(\.\d{6})\d+")
 _NUMBER_CHARS_MAX = 1000
 _FLOAT32_MAX = 3.4028234663852886e38
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

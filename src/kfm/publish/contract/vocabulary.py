@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from kfm.model.patterns import late
 from kfm.publish.contract.expressions import Expression, ExpressionError
 from kfm.publish.contract.yaml_document import DocumentPart
 
@@ -21,7 +22,7 @@ _DATE_FIELDS = {
     "xx": r"(?P<offset>[+-]\d{4})",
     "xxx": r"(?P<offset>[+-]\d{2}:\d{2})",
 }
-_DATE_TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
+_DATE_TOKEN = late(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 
 
 def require_expression(part: DocumentPart) -> str:

@@ -6,23 +6,27 @@ another process overwrote meanwhile is sent again, until what stands there is th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from kfm.model.errors import BackendUnavailable, CircuitOpen, CollectorRefused, TargetUnavailable
-from kfm.model.records import Asset, Manifest, Promotion
-from kfm.publish.catalogue import dcat, encode, stac_collection, tombstone_of
-from kfm.publish.targets.folder import HeadReader, History, require_folder_name
-from kfm.publish.targets.s3 import blob_key
+from kfm.model.records import Asset, Item, Promotion
+from kfm.model.versions import Version
+from kfm.ports import PublishedVersions
+from kfm.publish.catalogue import BY_HASH, dcat, dcat_documents, encode, stac_collection, tombstone_of
+from kfm.publish.catalogue.addresses import Page
+from kfm.publish.catalogue.pages import Earlier, Pages
+from kfm.publish.targets.folder import HeadReader, History, require_folder_name, version_name
 from kfm.publish.targets.shown import ShownVersion, is_done
 from kfm.sinks.http_document import HttpDocuments
 from kfm.sinks.stac_api import REVISION, StacApi
 
 ATTEMPTS_MAX = 5
 SEQUENCE, VERSION, WITHDRAWN = "kfm:sequence", "kfm:version_id", "kfm:withdrawn"
+NAMED_MAX = 100  # items that are asked for one by one; of more, the whole list is read
 REVISION_DIGITS = 13  # of a digest: as many bits as every reader of JSON keeps of a number
 Call = Callable[[Callable[[], Any]], Any]  # makes one request, through its provider's circuit
 
@@ -37,17 +41,21 @@ class CataloguePush:
 
     def project(self, dataset_id: str, head: HeadReader, known: History | None = None) -> int | None:
         require_folder_name(dataset_id)
+        since, is_first = None, True  # `since`: what was shown at first; only what differs from it is sent
         try:
             for _ in range(ATTEMPTS_MAX):
                 shown = self._shown(dataset_id)
                 found = head()
                 if found is None:
                     return None
-                promotion, manifest = found
+                promotion, version = found
                 done = shown is not None and is_done(self.name, shown, promotion, known)
-                if done and self._is_whole(promotion, manifest):
+                if done and self._is_whole(promotion, version, since):
                     return promotion.sequence
-                self._push(promotion, manifest)
+                if is_first and not done:
+                    since = _shown_version(shown, known)
+                is_first = False
+                self._push(promotion, version, since)
         except CircuitOpen:
             raise
         except (BackendUnavailable, CollectorRefused) as error:
@@ -73,21 +81,25 @@ class CataloguePush:
     def _shown(self, dataset_id: str) -> ShownVersion | None:
         raise NotImplementedError
 
-    def _is_whole(self, promotion: Promotion, manifest: Manifest) -> bool:
+    def _is_whole(self, promotion: Promotion, version: Version, since: Version | None) -> bool:
         raise NotImplementedError
 
-    def _push(self, promotion: Promotion, manifest: Manifest) -> None:
+    def _push(self, promotion: Promotion, version: Version, since: Version | None) -> None:
         raise NotImplementedError
 
-    def _located(self, manifest: Manifest) -> Callable[[Asset], str]:
+    def _bucket(self, dataset_id: str) -> str | None:
+        """The dataset's tree in a bucket; None, if the files are elsewhere."""
+        return None if "{" in self._assets else f"{self._assets.rstrip('/')}/{quote(dataset_id)}/"
+
+    def _located(self, dataset_id: str) -> Callable[[Asset], str]:
         """Where an asset is read: in the tree of a bucket target, or as the address says."""
-        dataset, address = quote(manifest.dataset_id), self._assets
+        bucket = self._bucket(dataset_id)
 
         def located(asset: Asset) -> str:
-            if "{" not in address:
-                return f"{address.rstrip('/')}/{dataset}/{blob_key(asset)}"
-            named = {"{dataset}": dataset, "{path}": quote(asset.path), "{sha256}": asset.sha256}
-            made = address
+            if bucket is not None:
+                return bucket + BY_HASH.asset(asset)
+            named = {"{dataset}": quote(dataset_id), "{path}": quote(asset.path), "{sha256}": asset.sha256}
+            made = self._assets
             for field, value in named.items():
                 made = made.replace(field, value)
             return made
@@ -117,46 +129,88 @@ class StacCatalogue(CataloguePush):
     def _shown(self, dataset_id: str) -> ShownVersion | None:
         return self._version(self._call(lambda: self._api.collection(dataset_id)), SEQUENCE, VERSION)
 
-    def _is_whole(self, promotion: Promotion, manifest: Manifest) -> bool:
+    def _is_whole(self, promotion: Promotion, version: Version, since: Version | None) -> bool:
         del promotion
-        wanted = {name: item["properties"][REVISION] for name, item in self._items(manifest).items()}
-        return wanted == self._there(manifest.dataset_id)
+        differs = Differing(version, since)
+        wanted = {one["id"]: one["properties"][REVISION] for one in self._items(version, differs)}
+        return wanted == self._there(version.dataset_id, differs)
 
-    def _there(self, dataset_id: str) -> dict[str, int | None]:
-        found: dict[str, int | None] = self._call(lambda: dict(self._api.items(dataset_id)))
-        return found
+    def _there(self, dataset_id: str, differs: Differing) -> dict[str, int | None]:
+        """What is there of the items that can differ, with their revisions."""
+        found: dict[str, int | None] = {}
+        if differs.ids is None or len(differs.ids) > NAMED_MAX:
+            found = self._call(lambda: dict(self._api.items(dataset_id)))
+        for name in differs.ids if differs.ids is not None and len(differs.ids) <= NAMED_MAX else ():
+            found |= self._call(partial(self._api.revisions, dataset_id, [name]))
+        return {name: one for name, one in found.items() if differs.ids is None or name in differs.ids}
 
-    def _push(self, promotion: Promotion, manifest: Manifest) -> None:
+    def _push(self, promotion: Promotion, version: Version, since: Version | None) -> None:
         """New items first, then what is gone, then the collection, which names the version."""
-        api, dataset_id = self._api, manifest.dataset_id
+        api, dataset_id = self._api, version.dataset_id
         if self._shown(dataset_id) is None:
-            self._call(lambda: api.ensure_collection(self._collection(manifest, 0, "")))
-        there, items = self._there(dataset_id), self._items(manifest)
-        for name, item in items.items():
-            if there.get(name, -1) != item["properties"][REVISION]:
+            self._call(lambda: api.ensure_collection(self._collection(version, 0, "")))
+        differs = Differing(version, since)
+        there, wanted = self._there(dataset_id, differs), set()
+        for item in self._items(version, differs):
+            wanted.add(item["id"])
+            if there.get(item["id"], -1) != item["properties"][REVISION]:
                 self._call(partial(api.put_item, item))
-        for name in there.keys() - items.keys():
+        for name in there.keys() - wanted:
             self._call(partial(api.delete_item, dataset_id, name))
-        last = self._collection(manifest, promotion.sequence, promotion.version_id)
+        last = self._collection(version, promotion.sequence, promotion.version_id)
         if (tombstone := tombstone_of(promotion)) is not None:
             last[WITHDRAWN] = tombstone
         self._call(lambda: api.ensure_collection(last))
 
-    def _collection(self, manifest: Manifest, sequence: int, version_id: str) -> dict[str, Any]:
-        document = stac_collection.collection(manifest)
+    def _collection(self, version: Version, sequence: int, version_id: str) -> dict[str, Any]:
+        document = stac_collection.collection(version, [])
         return {**document, "links": _absolute(document["links"]), SEQUENCE: sequence, VERSION: version_id}
 
-    def _items(self, manifest: Manifest) -> dict[str, dict[str, Any]]:
-        located, found = self._located(manifest), {}
-        for one in manifest.items:
-            document = stac_collection.item(manifest, one, located)
+    def _items(self, version: Version, differs: Differing) -> Iterator[dict[str, Any]]:
+        """The items that can differ, as they are to be."""
+        addresses = _Elsewhere(self._located(version.dataset_id))
+        for one in differs.items():
+            document = stac_collection.item(version.header, one, addresses)
             document["links"] = _absolute(document["links"])
-            for asset in one.assets:
-                document["assets"][asset.path]["href"] = located(asset)
             digest = sha256(encode(document)).hexdigest()
             document["properties"][REVISION] = int(digest[:REVISION_DIGITS], 16)
-            found[one.id] = document
-        return found
+            yield document
+
+
+class Differing:
+    """The items of a version that can differ from what is shown: all, if that is not known."""
+
+    def __init__(self, version: Version, since: Version | None) -> None:
+        pages = Pages(version, Earlier(since, None) if since is not None else None)
+        self._version = version
+        self._changes = pages.changes if not pages.is_fresh else None
+        self.ids = pages.changed_ids if not pages.is_fresh else None  # None: all
+
+    def items(self) -> list[Item]:
+        if self._changes is None:
+            return self._version.items()
+        return [after for _, after in self._changes if after is not None]
+
+
+class _Elsewhere:
+    """Addresses of files that are read at another place; the catalogue has its own for its documents."""
+
+    collection = ""
+
+    def __init__(self, asset: Callable[[Asset], str]) -> None:
+        self.asset = asset
+
+    def above_item(self, item: Item) -> str:
+        del item
+        return ""
+
+    def above_page(self, page: Page) -> str:
+        del page
+        return ""
+
+    def page_above(self, page: Page) -> str | None:
+        del page
+        return None
 
 
 class DcatRecord(CataloguePush):
@@ -170,15 +224,17 @@ class DcatRecord(CataloguePush):
     def _shown(self, dataset_id: str) -> ShownVersion | None:
         return self._version(self._read(dataset_id)[0], "dcat:version", "kfm:versionId")
 
-    def _is_whole(self, promotion: Promotion, manifest: Manifest) -> bool:
-        return self._read(manifest.dataset_id)[0] == self._record(promotion, manifest)
+    def _is_whole(self, promotion: Promotion, version: Version, since: Version | None) -> bool:
+        del since
+        return self._read(version.dataset_id)[0] == self._record(promotion, version)
 
-    def _push(self, promotion: Promotion, manifest: Manifest) -> None:
-        there, etag = self._read(manifest.dataset_id)
+    def _push(self, promotion: Promotion, version: Version, since: Version | None) -> None:
+        del since
+        there, etag = self._read(version.dataset_id)
         shown = self._version(there, "dcat:version", "kfm:versionId")
         if shown is None or shown.sequence <= promotion.sequence:
-            body = encode(self._record(promotion, manifest))
-            address = self._address(manifest.dataset_id)
+            body = encode(self._record(promotion, version))
+            address = self._address(version.dataset_id)
             self._call(lambda: self._documents.put(address, body, etag=etag, is_new=not there))
 
     def _read(self, dataset_id: str) -> tuple[dict[str, Any], str | None]:
@@ -190,13 +246,25 @@ class DcatRecord(CataloguePush):
     def _address(self, dataset_id: str) -> str:
         return self._url.replace("{dataset}", quote(dataset_id))
 
-    def _record(self, promotion: Promotion, manifest: Manifest) -> dict[str, Any]:
-        document = dcat.dataset(manifest, self._located(manifest))
+    def _record(self, promotion: Promotion, version: Version) -> dict[str, Any]:
+        bucket = self._bucket(version.dataset_id)
+        lists: list[tuple[str, str]] = []
+        if bucket is not None:
+            lists = dcat_documents(f"{bucket}latest/", f"{bucket}versions/{version_name(promotion)}/")
+        document = dcat.dataset(version, self._located(version.dataset_id), lists)
         document["@context"] = {**document["@context"], "kfm": "urn:kfm:terms:"}
         tombstone = tombstone_of(promotion)
         if tombstone is not None:
             document["kfm:withdrawn"] = tombstone
         return {**document, "dcat:version": str(promotion.sequence), "kfm:versionId": promotion.version_id}
+
+
+def _shown_version(shown: ShownVersion | None, known: History | None) -> Version | None:
+    """The version that is shown, if it is known. One of before (form 1) was sent with other addresses."""
+    if shown is None or not isinstance(known, PublishedVersions):
+        return None
+    version = known.version(shown.sequence)
+    return version if version is not None and version.form != 1 else None
 
 
 def _absolute(links: list[dict[str, str]]) -> list[dict[str, str]]:

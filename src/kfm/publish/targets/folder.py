@@ -1,32 +1,50 @@
-"""The published tree on a local disk: a version is built under a temporary name, durable, then shown."""
+"""The published tree on a local disk: a version is built under a temporary name, durable, then shown.
+
+    <dataset>/current -> .versions/00000012-0123456789ab
+    <dataset>/.versions/00000012-0123456789ab/    a version
+    <dataset>/.versions/.shared/…                 folders that large versions share
+    <dataset>/.tickets/…                          projectors at work
+
+A ticket is the fence: a process that is about to show a version, or to collect, removes those of others
+first, and without its ticket a projector can't move `current`. Versions of before lie in `versions/`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Literal
-
-import msgspec
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from kfm.model.errors import StoreCorrupt, TargetUnavailable
-from kfm.model.gates import force_command
-from kfm.model.next_steps import run_command
-from kfm.model.records import Asset, Item, Manifest, Promotion
+from kfm.model.records import Promotion
 from kfm.model.templates import safe_path
-from kfm.ports import Files, Ids, Objects
-from kfm.publish.catalogue import Tombstone, documents, in_data_folder, tombstone_of
+from kfm.model.versions import Version
+from kfm.ports import Files, Ids, Objects, PublishedVersions
+from kfm.publish.catalogue import tombstone_of
+from kfm.publish.catalogue.addresses import COLLECTION, MANIFEST
+from kfm.publish.catalogue.pages import Earlier
+from kfm.publish.targets.folder_builder import (
+    EarlierFolders,
+    Linking,
+    SharedFolders,
+    VersionBuilder,
+    file_sha256,
+    read_file,
+    remove_tree,
+)
+from kfm.publish.targets.folder_plan import ENTRIES_MAX, FolderPlan, is_shared
 from kfm.system import os_trouble
 
-Linking = Literal["versions", "objects", "never"]
-
-COPY_BYTES = 1024 * 1024
-DOCUMENT_BYTES_MAX = 256 * 1024 * 1024
-# Where a hard link can't be made, a copy serves: other file system, too many links, not supported.
-_UNLINKABLE = (errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.ENOENT)
 ATTEMPTS_MAX = 50
 TICKET_KILL_TRIES_MAX = 10
+VERSIONS = ".versions"
+PLACES = (VERSIONS, "versions")  # the second: of before, which is only read and collected
+_BUILDING, _TRASH = ".building-", ".trash-"
+
+HeadReader = Callable[[], tuple[Promotion, Version] | None]
+History = Callable[[int], str | None]  # sequence → the version that this database promoted with it
 
 
 def version_name(promotion: Promotion) -> str:
@@ -53,190 +71,7 @@ def is_known(name: str, known: Callable[[int], str | None]) -> bool:
     return version_id is not None and _name(sequence, version_id) == name
 
 
-class VersionBuilder:
-    """Writes one version's files into a folder that is not published yet.
-
-    Folders are made one by one, never with their parents: when another process moves the unfinished
-    folder away, the next step fails instead of beginning a second, incomplete one.
-    """
-
-    def __init__(
-        self, files: Files, objects: Objects, into: str, earlier: str | None, linking: Linking
-    ) -> None:
-        self._files = files
-        self._objects = objects
-        self._into = into
-        self._earlier = earlier if linking != "never" else None
-        self._linking = linking
-        self._folders: dict[str, None] = {}  # in the order in which they were made
-
-    def build(self, manifest: Manifest, tombstone: Tombstone | None = None) -> None:
-        """Everything of this version, durable when this returns (but for the folder's own name)."""
-        self._files.mkdir(self._into)
-        self._folders = {self._into: None}
-        known = self._earlier_assets()
-        for name, data in documents(manifest, in_data_folder, tombstone).items():
-            self._place_document(name, data)
-        for item in manifest.items:
-            for asset in item.assets:
-                try:
-                    self._place_asset(asset, known)
-                except StoreCorrupt as error:
-                    raise lost(manifest, item, error) from error
-        for folder in reversed(list(self._folders)):
-            self._files.fsync_dir(folder)
-
-    def _path(self, name: str) -> str:
-        """The path of a file to be, with its folders made."""
-        folder = self._into
-        for part in safe_path(name).split("/")[:-1]:
-            folder = f"{folder}/{part}"
-            if folder not in self._folders:
-                self._files.mkdir(folder)
-                self._folders[folder] = None
-        return f"{self._into}/{name}"
-
-    def _place_document(self, name: str, data: bytes) -> None:
-        path = self._path(name)
-        if self._earlier and self._holds(f"{self._earlier}/{name}", data):
-            with contextlib.suppress(_CannotLink):
-                return self._link(f"{self._earlier}/{name}", path)
-        self._write(path, data)
-        return None
-
-    def _place_asset(self, asset: Asset, known: Mapping[str, str]) -> None:
-        path = self._path(f"data/{asset.path}")
-        for candidate in self._candidates(asset, known):
-            # Anybody may have edited it in place: a link would carry that on.
-            if file_sha256(self._files, candidate) == asset.sha256:
-                with contextlib.suppress(_CannotLink):
-                    return self._link(candidate, path)
-        self._copy(asset, path)
-        return None
-
-    def _candidates(self, asset: Asset, known: Mapping[str, str]) -> list[str]:
-        found = []
-        if self._linking == "objects" and (stored := self._objects.local_path(asset.sha256)):
-            found.append(stored)
-        if asset.sha256 in known:
-            found.append(f"{self._earlier}/data/{known[asset.sha256]}")
-        return found
-
-    def _earlier_assets(self) -> dict[str, str]:
-        """What an earlier version holds, by hash: unchanged files need no second copy."""
-        if self._earlier is None:
-            return {}
-        data = read_file(self._files, f"{self._earlier}/manifest.json")
-        try:
-            manifest = msgspec.json.decode(data or b"", type=Manifest)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return {}
-        return {asset.sha256: asset.path for item in manifest.items for asset in item.assets}
-
-    def _holds(self, path: str, data: bytes) -> bool:
-        return read_file(self._files, path, bytes_max=len(data)) == data
-
-    def _link(self, old: str, new: str) -> None:
-        try:
-            self._files.link(old, new)
-        except OSError as error:
-            if error.errno in _UNLINKABLE and self._files.exists(self._into):
-                raise _CannotLink from error
-            raise
-
-    def _write(self, path: str, data: bytes) -> None:
-        writer = self._files.create(path)
-        try:
-            writer.write(data)
-            writer.fsync()
-        finally:
-            writer.close()
-
-    def _copy(self, asset: Asset, path: str) -> None:
-        """Copy the object, and compare what passes by with what the manifest promises."""
-        digest, size = hashlib.sha256(), 0
-        reader = self._objects.open(asset.sha256)
-        try:
-            writer = self._files.create(path)
-            try:
-                while data := reader.read(COPY_BYTES):
-                    digest.update(data)
-                    size += len(data)
-                    writer.write(data)
-                writer.fsync()
-            finally:
-                writer.close()
-        finally:
-            reader.close()
-        if digest.hexdigest() != asset.sha256 or size != asset.size:
-            raise StoreCorrupt(f"Object sha256:{asset.sha256} of {asset.path} holds other bytes.")
-
-
-class _CannotLink(Exception):
-    pass
-
-
-def file_sha256(files: Files, path: str) -> str | None:
-    """The hash of what stands there; None if no file does."""
-    digest = hashlib.sha256()
-    try:
-        reader = files.open(path)
-        try:
-            while data := reader.read(COPY_BYTES):
-                digest.update(data)
-        finally:
-            reader.close()
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return None
-    return digest.hexdigest()
-
-
-def lost(manifest: Manifest, item: Item, error: StoreCorrupt) -> StoreCorrupt:
-    """An object of a promoted version is missing or damaged: whose it is, and how it comes back."""
-    return StoreCorrupt(
-        f"{manifest.dataset_id}, item {item.id}: {error.detail}",
-        remedy="Bring the object back from a copy of the objects folder and run `kfm project`; or "
-        "fetch its window again: "
-        f"`{force_command(run_command(item.source_id, item.window_start_ms, item.window_end_ms))}`.",
-    )
-
-
-def read_file(files: Files, path: str, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes | None:
-    """A file's bytes; None if it is not there or longer than allowed."""
-    try:
-        reader = files.open(path)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return None
-    parts, size = [], 0
-    try:
-        while data := reader.read(COPY_BYTES):
-            parts.append(data)
-            size += len(data)
-            if size > bytes_max:
-                return None
-    except IsADirectoryError:
-        return None
-    finally:
-        reader.close()
-    return b"".join(parts)
-
-
-def remove_tree(files: Files, path: str) -> None:
-    """Remove a file, a link or a folder with all that is in it; links are not followed."""
-    try:
-        files.unlink(path)
-        return
-    except FileNotFoundError:
-        return
-    except (IsADirectoryError, PermissionError):
-        pass
-    with contextlib.suppress(FileNotFoundError):
-        for name in files.listdir(path):
-            remove_tree(files, f"{path}/{name}")
-        files.rmdir(path)
-
-
-def is_head(promotion: Promotion, head: Callable[[], tuple[Promotion, Manifest] | None]) -> bool:
+def is_head(promotion: Promotion, head: HeadReader) -> bool:
     found = head()
     return found is not None and found[0].sequence == promotion.sequence
 
@@ -247,8 +82,15 @@ def require_folder_name(dataset_id: str) -> str:
     return dataset_id
 
 
-HeadReader = Callable[[], tuple[Promotion, Manifest] | None]
-History = Callable[[int], str | None]  # sequence → the version that this database promoted with it
+class VersionFolder(NamedTuple):
+    """A version that stands in a dataset's folder."""
+
+    place: str  # one of PLACES
+    name: str
+
+    @property
+    def sequence(self) -> int:
+        return sequence_of(self.name)
 
 
 class _Fenced(Exception):
@@ -301,7 +143,7 @@ class LocalTree:
         found = head()
         if found is None:
             return 0
-        if not self._stands(folder, found[0]):
+        if not self._stands(folder, *found):
             return None
         self._files.fsync_dir(folder)  # the process that moved the pointer may have died before this
         with contextlib.suppress(FileNotFoundError):
@@ -311,42 +153,40 @@ class LocalTree:
     # --- one attempt ---
 
     def _attempt(self, folder: str, head: HeadReader, known: History | None) -> int | None:
-        self._files.make_dirs(f"{folder}/versions")
+        self._files.make_dirs(f"{folder}/{VERSIONS}")
         self._files.make_dirs(f"{folder}/.tickets")
         mine = self._ids.new()
-        ticket, building = f"{folder}/.tickets/{mine}", f"{folder}/versions/.building-{mine}"
+        ticket = f"{folder}/.tickets/{mine}"
         self._files.mkdir(ticket)
         try:
             found = head()  # only now: whatever is promoted from here on removes our ticket
             if found is None:
                 return None
-            return self._show(folder, ticket, building, found, head, known)
+            return self._show(folder, mine, found, head, known)
         finally:
             self._drop_ticket(ticket)
-            if self._files.exists(building):
-                remove_tree(self._files, building)
 
     def _show(
         self,
         folder: str,
-        ticket: str,
-        building: str,
-        found: tuple[Promotion, Manifest],
+        mine: str,
+        found: tuple[Promotion, Version],
         head: HeadReader,
         known: History | None,
     ) -> int:
-        promotion, manifest = found
+        promotion, version = found
         shown = self._shown(folder)
-        if shown is not None and known is not None and not is_known(shown, known):
+        if shown is not None and known is not None and not is_known(shown.name, known):
             raise self._foreign(shown, promotion.sequence)
-        if shown == version_name(promotion) and not self._stands(folder, promotion):
+        if shown is not None and shown.name == version_name(promotion) and not self._stands(folder, *found):
             shown = None  # it is gone, or was altered: built and shown again
-        if shown is not None and sequence_of(shown) >= promotion.sequence:
+        if shown is not None and shown.sequence >= promotion.sequence:
             self._require_same_history(shown, head)
             self._files.fsync_dir(folder)
-            return sequence_of(shown)
+            return shown.sequence
+        ticket = f"{folder}/.tickets/{mine}"
         try:
-            self._build(folder, building, promotion, manifest, shown)
+            self._build(folder, mine, promotion, version, self._base(folder, shown, known))
             self._kill_others(folder, ticket)
             self._point(folder, ticket, version_name(promotion))
         except FileNotFoundError as error:
@@ -358,44 +198,82 @@ class LocalTree:
         self._files.fsync_dir(folder)
         return promotion.sequence
 
-    def _build(
-        self, folder: str, building: str, promotion: Promotion, manifest: Manifest, shown: str | None
-    ) -> None:
-        final = f"{folder}/versions/{version_name(promotion)}"
-        if not self._holds(final, promotion):
-            earlier = f"{folder}/versions/{shown}" if shown else None
-            builder = VersionBuilder(self._files, self._objects, building, earlier, self._linking)
-            builder.build(manifest, tombstone_of(promotion))
-            self._settle(folder, building, promotion)
-        self._files.fsync_dir(f"{folder}/versions")  # also when another process made it
+    def _base(
+        self, folder: str, shown: VersionFolder | None, known: History | None
+    ) -> tuple[EarlierFolders, Earlier | None] | None:
+        """The folders of the version that is shown, and what is in them, if that is known."""
+        if shown is None or self._linking == "never":
+            return None
+        place = f"{folder}/{shown.place}/{shown.name}"
+        if not self._files.exists(f"{place}/{MANIFEST}"):
+            return None
+        there = EarlierFolders(self._files, SharedFolders(self._files, f"{folder}/{VERSIONS}"), place)
+        version = known.version(shown.sequence) if isinstance(known, PublishedVersions) else None
+        if version is None or not self._holds(place, version.version_id, version):
+            return there, None
+        return there, Earlier(version, read_file(self._files, f"{place}/{COLLECTION}"))
 
-    def _settle(self, folder: str, building: str, promotion: Promotion) -> None:
-        """Give a version its name, unless another projector was quicker: versions are immutable."""
-        final = f"{folder}/versions/{version_name(promotion)}"
+    def _build(
+        self,
+        folder: str,
+        mine: str,
+        promotion: Promotion,
+        version: Version,
+        base: tuple[EarlierFolders, Earlier | None] | None,
+    ) -> None:
+        building = f"{folder}/{VERSIONS}/{_BUILDING}{mine}"
+        final = f"{folder}/{VERSIONS}/{version_name(promotion)}"
+        shared = SharedFolders(self._files, f"{folder}/{VERSIONS}", f"{promotion.sequence:08d}-{mine}")
+        if not self._holds(final, promotion.version_id, version):
+            there, earlier = base or (None, None)
+            plan = FolderPlan(version, tombstone_of(promotion), earlier)
+            sharing = shared if is_shared(version) and self._linking != "never" else None
+            try:
+                builder = VersionBuilder(
+                    self._files, self._objects, building, linking=self._linking, earlier=there, shared=sharing
+                )
+                builder.build(plan)
+                # What was linked is there as long as our ticket is: see `discard`.
+                if not self._files.exists(f"{folder}/.tickets/{mine}"):
+                    raise _Fenced
+                if self._settle(folder, building, promotion, version):
+                    shared.keep()
+            finally:
+                if self._files.exists(building):
+                    remove_tree(self._files, building)
+                shared.remove()
+        self._files.fsync_dir(f"{folder}/{VERSIONS}")  # also when another process made it
+
+    def _settle(self, folder: str, building: str, promotion: Promotion, version: Version) -> bool:
+        """Give a version its name. False, if another projector was quicker: versions are immutable."""
+        final = f"{folder}/{VERSIONS}/{version_name(promotion)}"
         for is_last in (False, True):
             try:
-                return self._files.rename(building, final)
+                self._files.rename(building, final)
             except OSError as error:
-                if self._holds(final, promotion):
-                    return None
+                if self._holds(final, promotion.version_id, version):
+                    return False
                 if not self._files.exists(building):
                     raise _Fenced from error
                 if is_last:
                     raise
-            self._trash(folder, version_name(promotion))  # what stands there is not that version any more
-        return None
+            else:
+                return True
+            # What stands there is not that version any more.
+            self._trash(folder, VersionFolder(VERSIONS, version_name(promotion)))
+        return False
 
     def _kill_others(self, folder: str, mine: str) -> None:
         for name in self._files.listdir(f"{folder}/.tickets"):
             if f"{folder}/.tickets/{name}" != mine:
                 self._drop_ticket(f"{folder}/.tickets/{name}")
-                self._trash(folder, f".building-{name}")
+                self._trash(folder, VersionFolder(VERSIONS, f"{_BUILDING}{name}"))
 
-    def _trash(self, folder: str, name: str) -> bool:
+    def _trash(self, folder: str, what: VersionFolder) -> bool:
         """Remove a folder of versions. Renamed before it is emptied: a version is whole or gone."""
-        trash = f"{folder}/versions/.trash-{self._ids.new()}"
+        trash = f"{folder}/{what.place}/{_TRASH}{self._ids.new()}"
         try:
-            self._files.rename(f"{folder}/versions/{name}", trash)
+            self._files.rename(f"{folder}/{what.place}/{what.name}", trash)
         except FileNotFoundError:
             return False
         with contextlib.suppress(OSError):  # its owner may still be writing; what is left goes another time
@@ -419,7 +297,7 @@ class LocalTree:
         raise TargetUnavailable(f"{self.name}: {ticket} can't be removed.")
 
     def _point(self, folder: str, ticket: str, version: str) -> None:
-        self._files.symlink(f"versions/{version}", f"{ticket}/current")
+        self._files.symlink(f"{VERSIONS}/{version}", f"{ticket}/current")
         self._files.rename(f"{ticket}/current", f"{folder}/current")
 
     # --- what is shown ---
@@ -428,18 +306,38 @@ class LocalTree:
         """Does `current` lead to this version? False if its folder is gone, or another's by now."""
         return self._stands(self._folder(dataset_id), promotion)
 
-    def _stands(self, folder: str, promotion: Promotion) -> bool:
-        name = version_name(promotion)
-        return self._shown(folder) == name and self._holds(f"{folder}/versions/{name}", promotion)
-
-    def _holds(self, version: str, promotion: Promotion) -> bool:
-        """Is the version in this folder? Its manifest is looked at, not each of its files."""
-        return file_sha256(self._files, f"{version}/manifest.json") == promotion.version_id.removeprefix(
-            "sha256:"
+    def _stands(self, folder: str, promotion: Promotion, version: Version | None = None) -> bool:
+        shown = self._shown(folder)
+        return (
+            shown is not None
+            and shown.name == version_name(promotion)
+            and self._holds(f"{folder}/{shown.place}/{shown.name}", promotion.version_id, version)
         )
 
-    def _shown(self, folder: str) -> str | None:
-        """The name of the version that `current` shows."""
+    def _holds(self, place: str, version_id: str, version: Version | None) -> bool:
+        """Is the version in this folder? Its manifest is looked at, and the shared folders at its top, not
+        each of its files."""
+        if file_sha256(self._files, f"{place}/{MANIFEST}") != version_id.removeprefix("sha256:"):
+            return False
+        if version is None or not is_shared(version):
+            return True
+        shared = SharedFolders(self._files, place.rpartition("/")[0])
+        return all(
+            self._files.exists(shared.place(name))
+            if (name := shared.linked(f"{place}/{top}")) is not None
+            else self._is_folder(f"{place}/{top}")
+            for top in FolderPlan(version).top()
+        )
+
+    def _is_folder(self, place: str) -> bool:
+        try:
+            self._files.readlink(place)
+        except OSError as error:
+            return error.errno == errno.EINVAL
+        return False
+
+    def _shown(self, folder: str) -> VersionFolder | None:
+        """The version that `current` shows."""
         try:
             target = self._files.readlink(f"{folder}/current")
         except (FileNotFoundError, NotADirectoryError):
@@ -448,26 +346,28 @@ class LocalTree:
             if error.errno != errno.EINVAL:
                 raise
             raise TargetUnavailable(f"{self.name}: {folder}/current is not ours; move it away.") from error
-        name = target.removeprefix("versions/")
+        shown = VersionFolder(*target.rpartition("/")[::2])
         try:
-            sequence_of(name)
+            if shown.place not in PLACES:
+                raise ValueError
+            sequence_of(shown.name)
         except ValueError:
             raise TargetUnavailable(
                 f"{self.name}: {folder}/current points to {target}; move it away."
             ) from None
-        return name
+        return shown
 
-    def _require_same_history(self, shown: str, head: HeadReader) -> None:
+    def _require_same_history(self, shown: VersionFolder, head: HeadReader) -> None:
         """A target that is ahead of its database belongs to another one, or to a lost past."""
         found = head()  # again: a newer one may have been promoted and shown meanwhile
         known = found[0].sequence if found else 0
-        same = found is not None and (known > sequence_of(shown) or version_name(found[0]) == shown)
+        same = found is not None and (known > shown.sequence or version_name(found[0]) == shown.name)
         if not same:
             raise self._foreign(shown, known)
 
-    def _foreign(self, shown: str, at: int) -> TargetUnavailable:
+    def _foreign(self, shown: VersionFolder, at: int) -> TargetUnavailable:
         return TargetUnavailable(
-            f"{self.name}: it shows {shown}, which is not of this database; the database is at {at}.",
+            f"{self.name}: it shows {shown.name}, which is not of this database; the database is at {at}.",
             remedy="The target belongs to another state folder, or the state was lost or restored: "
             "give it another path, or remove its `current` and project again.",
         )
@@ -479,30 +379,47 @@ class LocalTree:
             names = self._files.listdir(self._path)
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return [name for name in names if self._files.exists(f"{self._path}/{name}/versions")]
+        return [name for name in names if self._has_versions(f"{self._path}/{name}")]
+
+    def _has_versions(self, folder: str) -> bool:
+        return any(self._files.exists(f"{folder}/{place}") for place in PLACES)
 
     def versions(self, dataset_id: str) -> list[tuple[str, int]]:
         """Names and sequences of the finished versions that stand there."""
-        try:
-            names = self._files.listdir(f"{self._folder(dataset_id)}/versions")
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        found = []
-        for name in names:
-            with contextlib.suppress(ValueError):
-                found.append((name, sequence_of(name)))
-        return found
+        standing = self._standing(self._folder(dataset_id))
+        names = {one.name for one in standing if not one.name.startswith(".")}
+        return [(name, sequence_of(name)) for name in sorted(names)]
 
-    def discard(self, dataset_id: str, names: Iterable[str]) -> list[str]:
-        """Remove old versions, and what dead projectors left; returns what was removed.
+    def _standing(self, folder: str) -> Iterator[VersionFolder]:
+        """Versions, and what is left of unfinished ones."""
+        for place in PLACES:
+            try:
+                names = self._files.listdir(f"{folder}/{place}")
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            for name in names:
+                if name.startswith((_BUILDING, _TRASH)):
+                    yield VersionFolder(place, name)
+                with contextlib.suppress(ValueError):
+                    sequence_of(name)
+                    yield VersionFolder(place, name)
 
-        Tickets go first: a projector that is about to show one of these begins again and reads a
-        head that is kept. Folders are renamed before they are emptied: a version is whole or gone.
+    def discard(
+        self, dataset_id: str, names: Iterable[str], check: Callable[[], None] = lambda: None
+    ) -> list[str]:
+        """Remove old versions, what only they had of shared folders, and what dead projectors left; returns
+        the names of the versions that were removed.
+
+        Tickets go before anything else: a projector that is about to show one of these begins again and reads
+        a head that is kept. What is shown is read before that: a projector whose ticket comes later builds on
+        that version, or on a newer one. Folders are renamed before they are emptied: a version is whole or
+        gone.
         """
         folder = self._folder(dataset_id)
         try:
+            shown = self._shown(folder)
             self._kill_others(folder, "")
-            return self._discard(folder, set(names))
+            return self._discard(folder, shown, set(names), check)
         except OSError as error:
             error.filename = error.filename or folder
             trouble = os_trouble(error)
@@ -515,22 +432,57 @@ class LocalTree:
         blobs: Collection[str],
         check: Callable[[], None] = lambda: None,
     ) -> int:
-        """Remove these versions; returns how many were there. Files lie in their version's folder, so none is
+        """Remove these versions; returns how many were there. Their files lie in their folders, so none is
         left over."""
         del blobs
         check()
-        if not self._files.exists(f"{self._folder(dataset_id)}/versions"):
+        if not self._has_versions(self._folder(dataset_id)):
             return 0
-        return len(self.discard(dataset_id, map(version_name, gone)))
+        return len(self.discard(dataset_id, map(version_name, gone), check))
 
-    def _discard(self, folder: str, names: set[str]) -> list[str]:
-        shown = self._shown(folder)
+    def _discard(
+        self, folder: str, shown: VersionFolder | None, names: set[str], check: Callable[[], None]
+    ) -> list[str]:
         self._files.fsync_dir(folder)  # before what it replaced goes: a power cut must not bring that back
+        shared = SharedFolders(self._files, f"{folder}/{VERSIONS}")
+        # Listed before unfinished versions go: what is made from here on is not among them.
+        candidates = shared.names()
         removed = []
-        for name in self._files.listdir(f"{folder}/versions"):
-            old = name in names and shown is not None and sequence_of(name) < sequence_of(shown)
-            if not (old or name.startswith((".building-", ".trash-"))):
+        for one in list(self._standing(folder)):
+            is_version = not one.name.startswith(".")
+            if is_version and not (one.name in names and shown and one.sequence < shown.sequence):
                 continue
-            if self._trash(folder, name) and old:
-                removed.append(name)
+            check()
+            if self._trash(folder, one) and is_version:
+                removed.append(one.name)
+        if candidates:
+            self._sweep(folder, shared, candidates, check)
+        with contextlib.suppress(OSError):
+            self._files.rmdir(f"{folder}/{PLACES[1]}")  # once nothing of before is left
         return removed
+
+    def _sweep(
+        self, folder: str, shared: SharedFolders, candidates: list[str], check: Callable[[], None]
+    ) -> None:
+        """Remove the shared folders that no version leads to. Durably without those that did, before."""
+        self._files.fsync_dir(f"{folder}/{VERSIONS}")
+        standing = [one for one in self._standing(folder) if one.place == VERSIONS]
+        kept = shared.reached(f"{folder}/{VERSIONS}/{one.name}" for one in standing)
+        for name in candidates:
+            if name not in kept:
+                check()
+                remove_tree(self._files, shared.place(name))
+
+
+def crowded(version: Version, most: int = ENTRIES_MAX) -> list[tuple[str, int]]:
+    """(folder, entries) of the folders of files with more than so many: each change in one makes it anew."""
+    entries: Counter[str] = Counter()
+    seen: set[str] = set()
+    for path, _, _ in version.files():
+        folder = path.rpartition("/")[0]
+        entries[folder] += 1
+        while folder and folder not in seen:
+            seen.add(folder)
+            folder = folder.rpartition("/")[0]
+            entries[folder] += 1
+    return sorted((folder, count) for folder, count in entries.items() if count > most)

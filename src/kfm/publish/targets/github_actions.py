@@ -10,27 +10,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import islice
 
+from kfm.model.dataset_names import RENAMED
 from kfm.model.errors import TargetUnavailable
 from kfm.model.quantities import readable_size
-from kfm.model.records import Manifest, Promotion
+from kfm.model.records import Promotion
+from kfm.model.versions import Version
 from kfm.ports import Files, Ids, Objects
 from kfm.publish.catalogue import tombstone_of
 from kfm.publish.publisher import MASKED
-from kfm.publish.targets.folder import (
-    VersionBuilder,
-    remove_tree,
-    require_folder_name,
-    sequence_of,
-    version_name,
-)
+from kfm.publish.targets.folder import HeadReader, require_folder_name, sequence_of, version_name
+from kfm.publish.targets.folder_builder import VersionBuilder, remove_tree
+from kfm.publish.targets.folder_plan import FolderPlan
 
 ROWS_MAX = 50
 DELIMITER_TRIES_MAX = 10
 _REPORTED = ".reported-"
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|<>&~-])")
 
-HeadReader = Callable[[], tuple[Promotion, Manifest] | None]
 Append = Callable[[str, bytes], None]
 
 
@@ -75,18 +73,20 @@ class GithubActions:
                 f"{self.name}: {error.strerror or error} ({error.filename or folder})."
             ) from error
 
-    def _show(self, folder: str, promotion: Promotion, manifest: Manifest) -> int:
+    def _show(self, folder: str, promotion: Promotion, version: Version) -> int:
         self._files.make_dirs(folder)
         reported = self._reported(folder)
         if reported is not None and reported >= promotion.sequence:
             return reported
         final = f"{folder}/{version_name(promotion)}"
         if not self._files.exists(final):
-            self._build(folder, final, promotion, manifest)
-        if self._output_path:
+            self._build(folder, final, promotion, version)
+        # A pointer is no result of this job: its outputs are about what the new name holds.
+        is_pointer = (tombstone_of(promotion) or {}).get("state") == RENAMED
+        if self._output_path and not is_pointer:
             self._append(self._output_path, outputs(output_values(promotion, final), self._ids))
-        if self._summary_path:
-            self._append(self._summary_path, summary(promotion, manifest).encode())
+        if self._summary_path and not is_pointer:
+            self._append(self._summary_path, summary(promotion, version).encode())
         self._files.create(f"{folder}/{_REPORTED}{version_name(promotion)}").close()
         return promotion.sequence
 
@@ -113,11 +113,11 @@ class GithubActions:
             ) from error
         return len(there)
 
-    def _build(self, folder: str, final: str, promotion: Promotion, manifest: Manifest) -> None:
+    def _build(self, folder: str, final: str, promotion: Promotion, version: Version) -> None:
         building = f"{folder}/.building-{self._ids.new()}"
         try:
-            builder = VersionBuilder(self._files, self._objects, building, None, "never")
-            builder.build(manifest, tombstone_of(promotion))
+            builder = VersionBuilder(self._files, self._objects, building)
+            builder.build(FolderPlan(version, tombstone_of(promotion)))
             self._files.rename(building, final)
             self._files.fsync_dir(folder)
         finally:
@@ -155,23 +155,23 @@ def _delimiter(value: str, ids: Ids) -> str:
     raise TargetUnavailable("No delimiter was found that the value does not contain.")
 
 
-def summary(promotion: Promotion, manifest: Manifest) -> str:
+def summary(promotion: Promotion, version: Version) -> str:
     """A few lines of Markdown. The summary of a public repository is public: restricted ids stay hidden."""
-    hidden = manifest.rights.care.level in ("restricted", "blocked")
-    assets = [asset for item in manifest.items for asset in item.assets]
-    total = readable_size(sum(asset.size for asset in assets))
+    header, facts = version.header, version.facts()
+    hidden = header.rights.care.level in ("restricted", "blocked")
     lines = [
-        f"### {escaped(MASKED if hidden else manifest.title)}: version {promotion.sequence}",
+        f"### {escaped(MASKED if hidden else header.title)}: version {promotion.sequence}",
         "",
-        f"{len(assets)} files, {total} · licence {escaped(manifest.rights.license)} · "
-        f"{escaped(manifest.rights.care.label)} · `{promotion.version_id}`",
+        f"{facts.files} files, {readable_size(facts.bytes)} · licence {escaped(header.rights.license)} · "
+        f"{escaped(header.rights.care.label)} · `{promotion.version_id}`",
         "",
     ]
-    if not hidden and assets:
+    if not hidden and facts.files:
+        files = islice(version.files(), ROWS_MAX)
         lines += ["| file | size |", "| --- | ---: |"]
-        lines += [f"| {escaped(asset.path)} | {readable_size(asset.size)} |" for asset in assets[:ROWS_MAX]]
-        if len(assets) > ROWS_MAX:
-            lines.append(f"| … and {len(assets) - ROWS_MAX} more | |")
+        lines += [f"| {escaped(path)} | {readable_size(size)} |" for path, _, size in files]
+        if facts.files > ROWS_MAX:
+            lines.append(f"| … and {facts.files - ROWS_MAX} more | |")
         lines.append("")
     return "\n".join(lines) + "\n"
 

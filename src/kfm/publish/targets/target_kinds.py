@@ -9,12 +9,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 from kfm.model.errors import ConfigError, PluginConflict
-from kfm.model.records import Manifest, Promotion
+from kfm.model.records import Promotion
 from kfm.model.settings import Target
 from kfm.ports import Bucket, Files, Ids, Objects, Projection
 
 if TYPE_CHECKING:
-    from kfm.ports import BranchWriter, Clock
+    from kfm.model.versions import Version
+    from kfm.ports import BranchWriter, Clock, Progress
 
 GROUP = "kfm.publishers"
 PUBLISHED = "published"  # the branch of a branch target that names none
@@ -37,6 +38,7 @@ class TargetParts:
     branches: Callable[[], BranchWriter] | None = None  # wherever the configuration says that they are
     secret: Callable[[str], str] = str  # what a reference in the options stands for
     clock: Clock | None = None
+    progress: Progress | None = None
     # Makes one request to the target's provider, through its circuit.
     call: Callable[[Target, Callable[[], Any]], Any] = lambda _target, work: work()
 
@@ -94,7 +96,8 @@ def _origins(entries: list[Any]) -> str:
 
 
 def _local(name: str, target: Target, around: TargetParts) -> Projection:
-    from kfm.publish.targets.folder import Linking, LocalTree
+    from kfm.publish.targets.folder import LocalTree
+    from kfm.publish.targets.folder_builder import Linking
 
     linking = target.options.get("link", "versions")
     if linking not in get_args(Linking):
@@ -105,10 +108,20 @@ def _local(name: str, target: Target, around: TargetParts) -> Projection:
 
 
 def _s3(name: str, target: Target, around: TargetParts) -> Projection:
+    from kfm.model.bucket_options import LATEST, client_options, latest_problem
     from kfm.publish.targets.s3 import BucketTree
 
-    bucket, prefix = around.bucket(_require(name, "url", target.url), target.options)
-    return BucketTree(name, around.circuit_guard(target, bucket), around.objects, prefix)
+    if problem := latest_problem(target.options):
+        raise ConfigError(f"Target {name}: {problem}.")
+    bucket, prefix = around.bucket(_require(name, "url", target.url), client_options(target.options))
+    return BucketTree(
+        name,
+        around.circuit_guard(target, bucket),
+        around.objects,
+        prefix,
+        around.progress,
+        latest=target.options.get(LATEST, "documents"),  # type: ignore[arg-type]
+    )
 
 
 def _github_actions(name: str, target: Target, around: TargetParts) -> Projection:
@@ -208,7 +221,7 @@ class Noop:
     def project(
         self,
         dataset_id: str,  # noqa: ARG002
-        head: Callable[[], tuple[Promotion, Manifest] | None],
+        head: Callable[[], tuple[Promotion, Version] | None],
         known: Callable[[int], str | None] | None = None,  # noqa: ARG002
     ) -> int | None:
         found = head()

@@ -11,7 +11,7 @@ from kfm.model.settings import Settings
 from kfm.reports.blockers import lifting, open_circuits
 from kfm.reports.breakers import breaker_document, breaker_text
 from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_link, of_run
-from kfm.reports.incidents import incident_document, incident_text
+from kfm.reports.incidents import incident_text, present_document
 from kfm.reports.next_steps import step_of_run
 
 if TYPE_CHECKING:
@@ -54,7 +54,10 @@ def explain_breaker(ledger: LedgerReader, settings: Settings, breaker: Breaker, 
 
 def explain_incident(ledger: LedgerReader, settings: Settings, found: Incident, now_ms: int) -> Explanation:
     ref = Ref(type="incident", id=found.incident_id)
-    name, said = f"Incident {found.incident_id}", incident_text(incident_document(found, ledger.silences()))
+    name, said = (
+        f"Incident {found.incident_id}",
+        incident_text(present_document(ledger, found, ledger.silences())),
+    )
     if found.state == "resolved":
         reason = f"{name} is resolved since {moment(found.resolved_at_ms or 0)}: {said}."
     else:

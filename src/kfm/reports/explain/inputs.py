@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from kfm.model.canonical import FLOAT_TAG
+from kfm.model.derived import missing_of
 from kfm.model.quantities import counted, moment
 from kfm.model.records import Found, Record, Run
 from kfm.model.redaction import redacted_document
@@ -181,6 +182,16 @@ def compared(ledger: LedgerReader, previous: Run, run: Run) -> tuple[str | None,
             of_inputs("No evidence of which input changed: what was discovered then is not kept.", lost),
         ]
     found = differences(before, after)
+    missing = missing_of(ledger.derived_reader().pins(run.run_id))
+    if missing:  # all inputs or nothing: what is still there was not read, and has not changed
+        gone = [each for each in found if each.path.partition("/")[0] in missing]
+        held = " and ".join(f"dataset {name}" for name in missing)
+        text = f"{held} held nothing for its window, so that nothing was read"
+        return text, [
+            *sentences,
+            of_inputs(f"{text[0].upper()}{text[1:]}.", now),
+            *(of_inputs(f"Input {each.text}.", now) for each in gone[:SHOWN_MAX]),
+        ]
     if not found:
         return None, [*sentences, of_inputs("No evidence of which input changed: both lists are alike.", now)]
     sentences += [of_inputs(f"Input {each.text}.", now) for each in found[:SHOWN_MAX]]

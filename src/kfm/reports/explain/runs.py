@@ -17,6 +17,7 @@ from kfm.model.settings import Settings
 from kfm.reports.explain import invocations
 from kfm.reports.explain.inputs import compared
 from kfm.reports.explain.invocations import all_asked, governed, repeated, requested
+from kfm.reports.explain.retired import retired, retired_words
 from kfm.reports.explain.sentences import (
     Explanation,
     Ref,
@@ -85,6 +86,7 @@ def explain_run(ledger: LedgerReader, run: Run, now_ms: int, settings: Settings 
             *requested(ledger, run),
             repeated(run, known.calls),
             *governed(known.links),
+            *retired(ledger, run),
             *cost(run, [row for row in known.attempts if row.node == ""]),
             *_next(known),
         ),
@@ -289,7 +291,7 @@ def newest(rows: Sequence[Run]) -> Run | None:
 def explain_attempt(ledger: LedgerReader, run: Run, number: int | None, node: str) -> Explanation:
     """Of the newest attempt, if no number is given."""
     rows = ledger.attempts(run.run_id)
-    row = _row(run, rows, number, node)
+    row = _row(ledger, run, rows, number, node)
     same = [each for each in rows if (each.attempt, each.node) == (row.attempt, row.node)]
     inside = rows if node == "" else same
     retries = [
@@ -311,13 +313,13 @@ def explain_attempt(ledger: LedgerReader, run: Run, number: int | None, node: st
     )
 
 
-def _row(run: Run, rows: list[Attempt], number: int | None, node: str) -> Attempt:
+def _row(ledger: LedgerReader, run: Run, rows: list[Attempt], number: int | None, node: str) -> Attempt:
     found = [row for row in rows if row.node == node and number in (None, row.attempt)]
     if found:
         return found[-1]
     if not rows:
         raise UsageError(
-            f"No evidence of single attempts at run {run.run_id} is kept.",
+            f"No evidence of single attempts at run {run.run_id} is kept.{retired_words(ledger)}",
             remedy=f"`kfm explain {run.run_id}` shows what is kept.",
         )
     known = sorted({f"#{row.attempt}/{row.node}" if row.node else f"#{row.attempt}" for row in rows})

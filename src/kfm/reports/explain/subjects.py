@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from kfm.model.dataset_changes import DatasetChange, active, lift_command, span_words
 from kfm.model.errors import UsageError, all_errors
+from kfm.model.feeds import feed_names
 from kfm.model.incidents import Incident
 from kfm.model.quantities import moment, stopped
 from kfm.model.quarantine import Approval
@@ -21,6 +22,7 @@ from kfm.model.settings import Settings
 from kfm.reports.blockers import blockers_of, lifting
 from kfm.reports.coverage import cause_text, health_command
 from kfm.reports.explain.invocations import explain_invocation, explain_request
+from kfm.reports.explain.retired import retired_words
 from kfm.reports.explain.runs import explain_attempt, explain_run, newest
 from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_link, of_promotion
 from kfm.reports.lookup import (
@@ -77,7 +79,10 @@ def explain_subject(
         return _of_control(ledger, settings, what, now_ms, schedules) or _unknown(what)
     if (named := settings.source_named(what)) is not None:
         what = named.id
+    what = settings.dataset_id(what) or what
     datasets = [dataset.id for dataset in settings.datasets]
+    if what in feed_names(settings) and what not in datasets and health is not None:
+        return Explanation(kind="dataset", id=what, reason=_health_sentence(health(what)), chain=())
     sources = [source.id for source in settings.sources]
     if what in datasets or what in sources:
         other = None
@@ -95,12 +100,17 @@ def explain_subject(
 
 def _health_sentences(health: DatasetHealth) -> Iterator[Sentence]:
     """How the dataset is, by all its windows: the same verdict as in every report."""
-    if health.state == "paused":
-        return  # its explanation begins with that
-    ref = Ref(type="dataset", id=health.dataset_id)
+    if health.state != "paused":  # its explanation begins with that
+        yield _health_sentence(health)
+
+
+def _health_sentence(health: DatasetHealth) -> Sentence:
     causes = "; ".join(map(cause_text, health.causes))
     text = f"Dataset {health.dataset_id} is {health.state}{f': {causes}' if causes else ''}."
-    yield Sentence(text=f"{text} `{health_command(health)}` shows every window.", record=ref)
+    return Sentence(
+        text=f"{text} `{health_command(health)}` shows every window.",
+        record=Ref(type="dataset", id=health.dataset_id),
+    )
 
 
 def is_code(what: str) -> bool:
@@ -250,7 +260,12 @@ def _shown(ledger: LedgerReader, dataset_id: str) -> list[Sentence]:
 
 def change_words(change: DatasetChange) -> str:
     """A person's change, as what made a version."""
-    what = {"rollback": f"a rollback to version {change.to_sequence}", "withdraw": "a withdrawal"}
+    what = {
+        "rollback": f"a rollback to version {change.to_sequence}",
+        "withdraw": "a withdrawal",
+        "lift": "a lifted withdrawal",
+        "rename": "a renaming",
+    }
     made = what.get(change.kind, "its retirement")
     return f"{made} by {change.actor}, because: {change.rationale.rstrip('.')}"
 
@@ -309,7 +324,8 @@ def _beginning_with(
         "`kfm runs` lists runs, `kfm requests list` requests, `kfm status` datasets; "
         "`kfm show RUN --json` has the ids of invocations.",
         short=_short(wanted),
-        none=f"There is no run, request, dataset or other record `{wanted[:SHOWN_CHARS_MAX]}`.",
+        none=f"There is no run, request, dataset or other record `{wanted[:SHOWN_CHARS_MAX]}`."
+        + retired_words(ledger),
     )
     return found
 

@@ -55,6 +55,10 @@ def explain_unit(
             f"{counted(left, 'earlier step')}: `kfm nodd show {stored.unit.wal_id}`.",
             *steps[-SHOWN_MAX:],
         ]
+    gone = len(stored.trail.split()) - len(history)
+    if gone > 0:
+        was = "has" if gone == 1 else "have"
+        steps.insert(0, f"{counted(gone, 'earlier step')} {was} gone by retention; their seals stay.")
     chain = [
         _of(_announced(stored), stored),
         *(_of(text, stored) for text in steps),

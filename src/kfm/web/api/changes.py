@@ -316,7 +316,7 @@ def reject(call: ApiCall) -> Any:
 
 
 def revoke_approval(call: ApiCall) -> Any:
-    from kfm.service.approvals import revoke
+    from kfm.service.standing_approvals import revoke
 
     app, body, request_id = call.app, call.body, call.path["request_id"]
     approval = app.ledger.approval(request_id)
@@ -327,12 +327,12 @@ def revoke_approval(call: ApiCall) -> Any:
 
 
 def stand(call: ApiCall) -> Any:
-    from kfm.service import approvals
+    from kfm.service import standing_approvals
 
     app, body, source_id = call.app, call.body, call.path["source_id"]
     if source_id not in {source.id for source in app.settings.sources}:
         raise missing("source")
-    approval = approvals.stand(
+    approval = standing_approvals.stand(
         app,
         source_id,
         identity=call.identity,
@@ -348,6 +348,9 @@ def set_switch(call: ApiCall) -> Any:
     app, body, scope = call.app, call.body, call.path["scope"]
     if not _is_known(app, scope):
         raise Problem(404, "There is no such scope: all, dataset:ID, domain:ID, replays:ID, replays:all.")
+    kind, _, name = scope.partition(":")
+    if kind in ("dataset", "replays"):
+        scope = f"{kind}:{app.settings.dataset_id(name)}"  # a switch is about the dataset, whatever its name
     switch = app.set_switch(
         scope,
         body.position,
@@ -368,7 +371,7 @@ def _is_known(app: Any, scope: str) -> bool:
         return name in {dataset.domain for dataset in datasets}
     if kind not in ("dataset", "replays"):
         return False
-    if name in {dataset.id for dataset in datasets}:
+    if name in {name for dataset in datasets for name in dataset.names}:
         return True
     from kfm.nodd.ingest import registry_of
 

@@ -31,6 +31,7 @@ class AnsweredBefore(NamedTuple):
 
     document: Any
     headers: dict[str, str]
+    status: int | None = None
 
 
 class InHand(NamedTuple):
@@ -73,8 +74,11 @@ def take(
     return InHand()
 
 
-def answered(store: Any, taken: KeyTaken, document: Any, headers: dict[str, str]) -> None:
-    text = msgspec.json.encode({"document": document, "headers": headers}).decode()
+def answered(
+    store: Any, taken: KeyTaken, document: Any, headers: dict[str, str], status: int | None = None
+) -> None:
+    kept = {"document": document, "headers": headers} | ({} if status is None else {"status": status})
+    text = msgspec.json.encode(kept).decode()
     store.ensure_mark(f"{taken.name}/answer", text)
 
 

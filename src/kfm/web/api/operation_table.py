@@ -8,15 +8,17 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from kfm.model.completeness import WINDOW_STATES
+from kfm.model.dataset_changes import ChangeKind
 from kfm.model.records import UNIT_STATUSES
 from kfm.model.requests import RequestKind
 from kfm.model.roles import Role
-from kfm.web.api import changes, reads
+from kfm.web.api import changes, datasets, reads
 from kfm.web.api import request_bodies as bodies
 from kfm.web.api.operations import (
     AFTER,
     AFTER_NUMBER,
     LIMIT,
+    SPAN,
     ApiCall,
     Operation,
     Parameter,
@@ -24,6 +26,7 @@ from kfm.web.api.operations import (
     flag,
     moment,
     text,
+    whole_number,
 )
 from kfm.web.problems import JSON
 
@@ -34,18 +37,42 @@ TAGS = {
     "units": "Announced objects, and dead messages",
     "requests": "Requests for updates, by any trigger",
     "schedules": "Schedules, and the outcome of each scheduled time",
+    "datasets": "Datasets: completeness, versions, and what people change about them",
     "standing": "Blockers: circuits, quarantine, incidents, switches",
     "people": "Approvals, the audit log, identities",
 }
 _DATASET = text("dataset", "Only of this dataset.")
 _SOURCE = text("source", "Only of this source.")
+_SPAN = (
+    text("window", "Only this span of time, as 2026-10-27/P1D; else all of it.", SPAN),
+    text("source", "Only what came from this source."),
+    text("target", "Only at this target."),
+)
+_PURGE = flag("purge", "Also remove old versions and their bytes, for good.")
 
 
 def _get(
-    path: str, name: str, about: str, work: Work, answer: str, *parameters: Parameter, media_type: str = JSON
+    path: str,
+    name: str,
+    about: str,
+    work: Work,
+    answer: str,
+    *parameters: Parameter,
+    media_type: str = JSON,
+    more: tuple[int, ...] = (),
 ) -> Operation:
     return Operation(
-        "GET", path, name, about, "", "read", work, answer, parameters=parameters, media_type=media_type
+        "GET",
+        path,
+        name,
+        about,
+        "",
+        "read",
+        work,
+        answer,
+        parameters=parameters,
+        media_type=media_type,
+        more=more,
     )
 
 
@@ -60,8 +87,29 @@ def _post(
     role: Role = "operate",
     status: int = 200,
     once: Literal["request", "answer"] = "answer",
+    more: tuple[int, ...] = (),
 ) -> Operation:
-    return Operation("POST", path, name, about, "", role, work, answer, body=body, status=status, once=once)
+    return Operation(
+        "POST", path, name, about, "", role, work, answer, body=body, status=status, once=once, more=more
+    )
+
+
+def _change(
+    name: str,
+    verb: str,
+    about: str,
+    preview: Work,
+    work: Work,
+    body: type[msgspec.Struct],
+    *parameters: Parameter,
+) -> tuple[Operation, Operation]:
+    """A change of a dataset: its preview by GET, and by POST the change itself, with the preview's digest."""
+    path = f"/datasets/{{dataset_id}}/{name}"
+    title = f"{name[:1].upper()}{name[1:]}"
+    return (
+        _get(path, f"preview{title}", f"Preview: {about}", preview, "change", *parameters, more=(410, 422)),
+        _post(path, verb, f"{about[:1].upper()}{about[1:]}", work, "change", body, more=(202, 410)),
+    )
 
 
 _ALL: dict[str, tuple[Operation, ...]] = {
@@ -261,6 +309,136 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             status=202,
         ),
     ),
+    "datasets": (
+        _get(
+            "/datasets", "listDatasets", "How each dataset is, by all its windows", reads.datasets, "datasets"
+        ),
+        _get(
+            "/datasets/{dataset_id}",
+            "showDataset",
+            "What readers see of a dataset, and what is withdrawn of it",
+            datasets.show,
+            "dataset",
+            more=(410,),
+        ),
+        _get(
+            "/datasets/{dataset_id}/coverage",
+            "showCoverage",
+            "The state of every window of a dataset",
+            reads.dataset_coverage,
+            "coverage",
+            moment("start", "Only windows that end after it."),
+            moment("end", "Only windows that begin before it."),
+            choice("state", WINDOW_STATES, "Only windows in this state."),
+            text("product", "Of a feed, only this product."),
+            LIMIT,
+            more=(410,),
+        ),
+        _get(
+            "/datasets/{dataset_id}/versions",
+            "listVersions",
+            "Versions of a dataset, newest first: what made each, and whether it can be put back",
+            datasets.versions,
+            "versions",
+            LIMIT,
+            AFTER_NUMBER,
+        ),
+        _get(
+            "/datasets/{dataset_id}/versions/{version}",
+            "showVersion",
+            "One version and its items",
+            datasets.one_version,
+            "version",
+            LIMIT,
+            more=(410,),
+        ),
+        _get(
+            "/datasets/{dataset_id}/items/{item_id}",
+            "showItem",
+            "One item of the version that readers see",
+            datasets.one_item,
+            "item",
+            more=(410,),
+        ),
+        *_change(
+            "rollback",
+            "rollBack",
+            "put the content of an earlier version back, as a new version",
+            datasets.preview_rollback,
+            datasets.roll_back,
+            bodies.RollBack,
+            whole_number("to_version", "The version whose content is put back."),
+        ),
+        *_change(
+            "withdrawal",
+            "withdraw",
+            "take data down, with a tombstone in its place; with `purge` for good",
+            datasets.preview_withdrawal,
+            datasets.withdraw,
+            bodies.Withdraw,
+            *_SPAN,
+            _PURGE,
+        ),
+        *_change(
+            "retirement",
+            "retire",
+            "end a dataset",
+            datasets.preview_retirement,
+            datasets.retire,
+            bodies.Retire,
+            _PURGE,
+        ),
+        *_change(
+            "lift",
+            "lift",
+            "let what was withdrawn be published again",
+            datasets.preview_lift,
+            datasets.lift,
+            bodies.Lift,
+            *_SPAN,
+        ),
+        _get(
+            "/dataset-changes",
+            "listDatasetChanges",
+            "What people have changed about datasets, newest first, with receipts",
+            datasets.list_changes,
+            "dataset-changes",
+            _DATASET,
+            choice("kind", get_args(ChangeKind), "Only of this kind."),
+            LIMIT,
+            AFTER,
+        ),
+        _get(
+            "/dataset-changes/{change_id}",
+            "showDatasetChange",
+            "One change, with its receipt",
+            datasets.one_change,
+            "dataset-change",
+        ),
+        _get(
+            "/dataset-changes/{change_id}/lineage",
+            "listLineageOfChange",
+            "The OpenLineage events of a change, and their delivery",
+            datasets.lineage,
+            "cli-lineage-show",
+        ),
+        _get(
+            "/dataset-changes/{change_id}/provenance",
+            "showProvenanceOfChange",
+            "The provenance of a change: PROV-O as JSON-LD",
+            datasets.provenance,
+            "provenance",
+            media_type="application/ld+json",
+        ),
+        _post(
+            "/datasets/{dataset_id}/silence",
+            "silenceDataset",
+            "Send no notifications about a dataset until a time; without `until` again from now on",
+            changes.silence_dataset,
+            "cli-incident-silence",
+            bodies.Silenced,
+        ),
+    ),
     "standing": (
         _get(
             "/breakers",
@@ -332,28 +510,6 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             changes.silence_incident,
             "cli-incident-silence",
             bodies.Silenced,
-        ),
-        _post(
-            "/datasets/{dataset_id}/silence",
-            "silenceDataset",
-            "Send no notifications about a dataset until a time; without `until` again from now on",
-            changes.silence_dataset,
-            "cli-incident-silence",
-            bodies.Silenced,
-        ),
-        _get(
-            "/datasets", "listDatasets", "How each dataset is, by all its windows", reads.datasets, "datasets"
-        ),
-        _get(
-            "/datasets/{dataset_id}/coverage",
-            "showCoverage",
-            "The state of every window of a dataset",
-            reads.dataset_coverage,
-            "coverage",
-            moment("start", "Only windows that end after it."),
-            moment("end", "Only windows that begin before it."),
-            choice("state", WINDOW_STATES, "Only windows in this state."),
-            LIMIT,
         ),
         _get(
             "/switches",

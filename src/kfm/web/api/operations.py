@@ -26,6 +26,7 @@ ID = r"[!-~]{1,300}"
 NAME = r"[A-Za-z0-9][A-Za-z0-9 ._:/@+~-]{0,199}"
 CURSOR = r"[0-9]{1,15}~[A-Za-z0-9._-]{1,100}"
 NUMBER = r"[0-9]{1,15}"
+SPAN = r"[A-Za-z0-9:.+/-]{1,100}"
 _DAY = r"[1-9][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 _CLOCK = r"([01][0-9]|2[0-3])(:[0-5][0-9]){2}(\.[0-9]{1,9})?"
 TIME = rf"{_DAY}T{_CLOCK}(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
@@ -51,6 +52,7 @@ class Reply(NamedTuple):
 
     document: Any
     headers: Mapping[str, str] = {}
+    status: int | None = None  # None: that of the operation
 
 
 class Parameter(NamedTuple):
@@ -61,6 +63,7 @@ class Parameter(NamedTuple):
     schema: Mapping[str, Any]
     read: Callable[[str], Any]
     default: Any = None
+    required: bool = False
 
 
 class Operation(NamedTuple):
@@ -80,6 +83,7 @@ class Operation(NamedTuple):
     # How a POST is done once: its request has the key, or the ledger remembers the answer.
     once: Literal["request", "answer"] = "answer"
     media_type: str = JSON
+    more: tuple[int, ...] = ()  # further statuses of its answers
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -102,6 +106,17 @@ def text(name: str, about: str, pattern: str = NAME) -> Parameter:
         return value
 
     return Parameter(name, about, {"type": "string", "pattern": f"^{pattern}$"}, read)
+
+
+def whole_number(name: str, about: str) -> Parameter:
+    """One that has to be given."""
+
+    def read(value: str) -> int:
+        if re.fullmatch(NUMBER, value) is None or int(value) < 1:
+            raise UsageError(f"`{name}` is a whole number from 1 on.")
+        return int(value)
+
+    return Parameter(name, about, {"type": "integer", "minimum": 1}, read, required=True)
 
 
 def choice(name: str, values: tuple[str, ...], about: str, default: str | None = None) -> Parameter:
@@ -161,6 +176,9 @@ def read_query(pairs: Sequence[tuple[str, str]], parameters: Sequence[Parameter]
     """The values of all parameters."""
     known = {parameter.name: parameter for parameter in parameters}
     found = read_parameters(pairs, known, VALUE_CHARS_MAX)
+    for name, parameter in known.items():
+        if parameter.required and name not in found:
+            raise UsageError(f"`{name}` is needed: {parameter.about}")
     return {
         name: parameter.read(found[name]) if name in found else parameter.default
         for name, parameter in known.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kfm.datasets.completeness import completeness_of
+from kfm.model.dataset_names import of_dataset, present_name
 from kfm.model.errors import RoleMissing, UsageError
 from kfm.model.quantities import instant
 from kfm.model.records import Run
@@ -13,7 +14,7 @@ from kfm.model.schedules import Schedule
 from kfm.reports.audit import entry_document, page_of_entries
 from kfm.reports.breakers import breaker_document
 from kfm.reports.coverage import coverage_document, health_document
-from kfm.reports.incidents import incident_document, incident_next_step, notification_document
+from kfm.reports.incidents import incident_next_step, present_document, told_documents
 from kfm.reports.next_steps import step_of_held
 from kfm.reports.quarantine import approval_document, held_document, is_open, objects_of
 from kfm.reports.requests import request_document, shown_request
@@ -23,6 +24,7 @@ from kfm.reports.status import gather, switch_document
 from kfm.reports.units import dead_document, stored_document, unit_document
 from kfm.runs import artifacts
 from kfm.web.api.operations import ApiCall, cursor_position
+from kfm.web.gone import gone_dataset
 from kfm.web.problems import Problem, missing
 
 SUBJECTS_MAX = 100
@@ -41,7 +43,7 @@ def runs(call: ApiCall) -> Any:
     query = call.query
     found, more = page(
         call.app.ledger.runs(
-            dataset_id=call.visibility.meant(query["dataset"]),
+            dataset_id=call.app.settings.dataset_id(call.visibility.meant(query["dataset"])),
             source_id=call.app.settings.source_id(call.visibility.meant(query["source"])),
             status=query["status"],
             since_ms=query["since"] or 0,
@@ -199,15 +201,17 @@ def datasets(call: ApiCall) -> Any:
     """How each dataset is, and the version that readers see."""
     completeness = completeness_of(call.app, schedules=_schedules(call))
     heads = {head.dataset_id: head for head in call.app.ledger.heads()}
+    renames = call.app.ledger.change_reader().renames()
     found = []
-    for dataset in call.app.settings.datasets:
-        head = heads.get(dataset.id)
+    for name in completeness.names():
+        head = heads.get(name)
         found.append(
             {
-                "dataset_id": dataset.id,
+                "dataset_id": name,
+                "name": present_name(name, of_dataset(name, renames)),
                 "version": head.sequence if head else None,
                 "promoted_at": instant(head.promoted_at_ms) if head else None,
-                "health": health_document(completeness.health(dataset.id)),
+                "health": health_document(completeness.health(name)),
             }
         )
     return {"datasets": found}
@@ -215,22 +219,26 @@ def datasets(call: ApiCall) -> Any:
 
 def dataset_coverage(call: ApiCall) -> Any:
     """The state of every window of a dataset, newest last; `health` is of all of them."""
-    query, known = call.query, [dataset.id for dataset in call.app.settings.datasets]
-    wanted = call.visibility.meant(call.path["dataset_id"])
-    if wanted is None or wanted not in known:
-        raise missing("dataset")
-    now_ms = call.app.ledger.now_ms()
-    coverage = completeness_of(call.app, now_ms, _schedules(call)).coverage(wanted)
+    query, now_ms = call.query, call.app.ledger.now_ms()
+    completeness = completeness_of(call.app, now_ms, _schedules(call))
+    asked = call.visibility.meant(call.path["dataset_id"])
+    wanted = call.app.settings.dataset_id(asked)
+    if wanted is None or wanted not in completeness.names():
+        raise (gone_dataset(call.app.ledger, wanted) if wanted else None) or missing("dataset")
+    name = present_name(wanted, call.app.ledger.change_reader().renames(wanted))
+    coverage = completeness.coverage(wanted, query["start"], query["end"])
+    rows = {one.id for one in completeness.products(wanted) if query["product"] in (None, one.product)}
     chosen = [
         one
         for one in coverage.windows
         if (query["start"] is None or one.end_ms > query["start"])
         and (query["end"] is None or one.start_ms < query["end"])
         and query["state"] in (None, one.state)
+        and (query["product"] is None or one.source_id in rows)
     ]
     limit = query["limit"]
-    document = coverage_document(coverage.health, chosen[-limit:], dict(coverage.objectives), now_ms)
-    return {**document, "more": len(chosen) > limit}
+    document = coverage_document(coverage, chosen[-limit:], now_ms, query["product"])
+    return {**document, "more": len(chosen) > limit, "renamed_to": name if asked != name else None}
 
 
 def breakers(call: ApiCall) -> Any:
@@ -252,7 +260,7 @@ def quarantine(call: ApiCall) -> Any:
         call.app.ledger.held(
             state=None if query["all"] else "held",
             kind=query["kind"],
-            dataset_id=call.visibility.meant(query["dataset"]),
+            dataset_id=call.app.settings.dataset_id(call.visibility.meant(query["dataset"])),
             limit=query["limit"] + 1,
         ),
         query["limit"],
@@ -283,7 +291,7 @@ def incidents(call: ApiCall) -> Any:
         query["limit"],
     )
     silences = call.app.ledger.silences()
-    return {"incidents": [incident_document(one, silences) for one in found], "more": more}
+    return {"incidents": [present_document(call.app.ledger, one, silences) for one in found], "more": more}
 
 
 def one_incident(call: ApiCall) -> Any:
@@ -295,9 +303,9 @@ def one_incident(call: ApiCall) -> Any:
     if wanted != incident.incident_id and call.visibility.hides_record(incident):
         raise missing("incident")  # a cause can be computed: finding it would confirm a guess
     return {
-        "incident": incident_document(incident, ledger.silences()),
+        "incident": present_document(ledger, incident, ledger.silences()),
         "subjects": ledger.incident_subjects(incident.cause, SUBJECTS_MAX),
-        "told": [notification_document(one) for one in ledger.hook_deliveries(incident.cause)],
+        "told": told_documents(ledger, incident),
         "next_step": incident_next_step(ledger, incident),
     }
 
@@ -329,12 +337,11 @@ def one_approval(call: ApiCall) -> Any:
     approval = call.app.ledger.approval(call.path["request_id"])
     if approval is None:
         raise missing("request")
-    from kfm.runs import plan as plans
-    from kfm.service.approvals import plan_of, shown_approval
+    from kfm.service.approval_previews import plan_of, preview_lines, shown_approval
 
     ledger = call.app.ledger
     plan = plan_of(ledger, approval)
-    preview = plans.render_text(plan).splitlines() if plan is not None else []
+    preview = preview_lines(approval, plan)
     return {"request": shown_approval(ledger, call.app.settings, approval, plan), "preview": preview}
 
 

@@ -32,6 +32,12 @@ Time = Annotated[
 ]
 
 
+Span = Annotated[
+    str, Meta(min_length=1, max_length=100, description="A span of time, as 2026-10-27/P1D; else all of it.")
+]
+Purge = Annotated[bool, Meta(description="Also remove old versions and their bytes, for good.")]
+
+
 class Reason(Record, frozen=True):
     """The reason of a change."""
 
@@ -75,6 +81,41 @@ class Stand(Reason, frozen=True, kw_only=True):
     """A standing approval of a source."""
 
     until: str
+
+
+class Planned(Reason, frozen=True, kw_only=True):
+    """A change of a dataset: exactly the one that was previewed."""
+
+    digest: Annotated[
+        str,
+        Meta(pattern="^sha256:[0-9a-f]{64}$", description="Of the preview. Another plan is refused: 409."),
+    ]
+
+
+class RollBack(Planned, frozen=True, kw_only=True):
+    """A rollback."""
+
+    to_version: Annotated[int, Meta(ge=1, description="The version whose content is put back.")]
+
+
+class Lift(Planned, frozen=True, kw_only=True):
+    """The end of a withdrawal of this span, source and target."""
+
+    window: Span | None = None
+    source: Annotated[str, Meta(pattern=_ID, description="Only what came from this source.")] | None = None
+    target: Annotated[str, Meta(pattern=_ID, description="Only at this target.")] | None = None
+
+
+class Withdraw(Lift, frozen=True, kw_only=True):
+    """A withdrawal of a span of time, of a source, from a target; or of all of the dataset."""
+
+    purge: Purge = False
+
+
+class Retire(Planned, frozen=True, kw_only=True):
+    """The end of a dataset."""
+
+    purge: Purge = False
 
 
 class Backfill(Reason, frozen=True, kw_only=True):

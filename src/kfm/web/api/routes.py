@@ -148,15 +148,16 @@ def _work(context: WebContext, identity: Identity, operation: Operation, **value
         except (KfmError, Problem) as error:
             problem = problem_of(error)
             problem.detail = visibility.text(problem.detail)
+            problem.members = visibility.document(problem.members)
             raise problem from None
         headers = {**HEADERS, **reply.headers}
-        return answer(reply.document, operation.media_type, operation.status, headers)
+        return answer(reply.document, operation.media_type, reply.status or operation.status, headers)
 
 
 def _done(call: ApiCall, operation: Operation) -> Reply:
     found = operation.work(call)
     reply = found if isinstance(found, Reply) else Reply(found)
-    return Reply(call.visibility.document(reply.document), reply.headers)
+    return Reply(call.visibility.document(reply.document), reply.headers, reply.status)
 
 
 def _once(call: ApiCall, operation: Operation) -> Reply:
@@ -174,13 +175,13 @@ def _once(call: ApiCall, operation: Operation) -> Reply:
             "Check what was changed; then use a new key.",
         )
     if isinstance(taken, idempotency_keys.AnsweredBefore):
-        return Reply(taken.document, taken.headers)
+        return Reply(taken.document, taken.headers, taken.status)
     try:
         reply = _done(call, operation)
     except (KfmError, Problem):
         idempotency_keys.given_back(store, taken)
         raise
-    idempotency_keys.answered(store, taken, reply.document, dict(reply.headers))
+    idempotency_keys.answered(store, taken, reply.document, dict(reply.headers), reply.status)
     return reply
 
 

@@ -69,8 +69,9 @@ def paged(name: str) -> dict[str, Any]:
 
 
 def _with_more(schema: dict[str, Any]) -> dict[str, Any]:
-    """A document of a command, of which the API shows no more than `limit`."""
-    properties = {**schema["properties"], "more": {"type": "boolean"}}
+    """A dataset's document of a command, of which the API shows no more than `limit`; asked for by an earlier
+    name, it has the one that readers find it by now."""
+    properties = {**schema["properties"], "more": {"type": "boolean"}, "renamed_to": _SOME}
     return {**schema, "required": sorted(properties), "properties": properties}
 
 
@@ -93,6 +94,50 @@ def _graph() -> dict[str, Any]:
     return {**schema, "type": ["object", "null"], "required": sorted(left), "properties": left}
 
 
+def _life() -> dict[str, dict[str, Any]]:
+    """Datasets, their versions and what people change about them."""
+    whole = contract("cli-dataset-show")["properties"]["dataset"]
+    shown = whole["properties"]
+    version, purges = shown["versions"]["items"], shown["purges"]
+    more: dict[str, Any] = {"type": "boolean"}
+    file = _object(path=_TEXT, sha256=_TEXT, bytes=_NUMBER, media_type=_TEXT)
+    item = _object(
+        item_id=_TEXT,
+        source_id=_TEXT,
+        window_start=_SOMETIME,
+        window_end=_SOMETIME,
+        partition=_SOME,
+        files=_list(file),
+    )
+    made = contract("cli-withdraw")
+    properties = {name: each for name, each in made["properties"].items() if name != "exit_code"}
+    told = properties["receipt"]["anyOf"][0]["properties"]["change"]
+    change, optional = told["properties"], set(told["properties"]) - set(told["required"])
+    target = _object(target=_TEXT, version={"type": ["integer", "null"]}, state={"enum": ["shown", "behind"]})
+    receipt = _object(
+        **change,
+        removed=_NUMBER,
+        lifts=_list(_TEXT),
+        targets=_list(target),
+        purges=purges,
+        out_of_reach=_list(_object(what=_TEXT, name=_TEXT, detail=_TEXT)),
+    )
+    receipt["required"] = sorted(set(receipt["required"]) - optional)
+    summary = {name: each for name, each in shown.items() if name != "versions"}
+    return {
+        "dataset": {
+            **_object(**summary, head={"anyOf": [version, {"type": "null"}]}),
+            "required": sorted({*whole["required"], "head"} - {"versions"}),
+        },
+        "versions": _object(dataset_id=_TEXT, versions=_list(version), more=more, next=_SOME),
+        "version": _object(dataset_id=_TEXT, version=version, items=_list(item), more=more),
+        "item": _object(dataset_id=_TEXT, version=_NUMBER, item=item),
+        "change": {**made, "required": ["applied", "plan", "receipt"], "properties": properties},
+        "dataset-changes": _object(changes=_list(receipt), more=more, next=_SOME),
+        "dataset-change": _object(change=receipt),
+    }
+
+
 def shapes() -> dict[str, dict[str, Any]]:
     """The schemas that only the API has, by name."""
     return {
@@ -105,12 +150,14 @@ def shapes() -> dict[str, dict[str, Any]]:
             datasets=_list(
                 _object(
                     dataset_id=_TEXT,
+                    name=_TEXT,
                     version={"type": ["integer", "null"]},
                     promoted_at=_SOMETIME,
                     health=contract("cli-coverage")["$defs"]["health"],
                 )
             )
         ),
+        **_life(),
         "coverage": _with_more(contract("cli-coverage")["$defs"]["dataset"]),
         "requests": paged("cli-requests-list"),
         "schedules": _object(schedules=_list(_schedule())),

@@ -19,7 +19,17 @@ from kfm.model.errors import BackendUnavailable, UsageError
 from kfm.model.roles import Identity, decide, identify
 from kfm.web.console import page_templates, sign_in
 from kfm.web.console.state_words import Word
-from kfm.web.console.views import audit, overview, pipeline_runs, quarantine, requests, runs, schedules, units
+from kfm.web.console.views import (
+    audit,
+    datasets,
+    overview,
+    pipeline_runs,
+    quarantine,
+    requests,
+    runs,
+    schedules,
+    units,
+)
 from kfm.web.console.visible_text import visible
 from kfm.web.console.visit import (
     REFRESH,
@@ -66,6 +76,15 @@ PAGES = (
     ConsolePage("runs", runs.view, "runs.html", "Runs", runs.FILTERS, "Runs"),
     ConsolePage("runs/{run_id}", runs.view_one, "run.html", "Run", (), "Runs"),
     ConsolePage("calls/{invocation_id}", runs.view_invocation, "invocation.html", "Invocation", (), "Runs"),
+    ConsolePage("datasets", datasets.view, "datasets.html", "Datasets", datasets.FILTERS, "Datasets"),
+    ConsolePage(
+        "datasets/{dataset_id}",
+        datasets.view_one,
+        "dataset.html",
+        "Dataset",
+        datasets.ONE_FILTERS,
+        "Datasets",
+    ),
     ConsolePage(
         "pipelines", pipeline_runs.view, "pipeline_runs.html", "Pipelines", pipeline_runs.FILTERS, "Pipelines"
     ),

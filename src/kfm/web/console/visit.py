@@ -68,6 +68,7 @@ class Visit(NamedTuple):
         """How datasets are, by the schedules that are in force."""
         from kfm.config.state_folder import StateFolder
         from kfm.datasets.completeness import completeness_in
+        from kfm.nodd.dataset_registry import shipped_feed
 
         loaded = self.context.loaded
         return completeness_in(
@@ -76,12 +77,15 @@ class Visit(NamedTuple):
             StateFolder.of(loaded).liveness.is_dead,
             schedules=lambda: self.context.schedules,
             now_ms=self.now_ms,
+            shipped=shipped_feed,
         )
 
     def dataset(self) -> str | None:
         """The dataset that was chosen, by its own name."""
         settings = self.context.settings
-        return self._chosen("dataset", [one.id for one in settings.datasets])
+        return settings.dataset_id(
+            self._chosen("dataset", [name for one in settings.datasets for name in one.names])
+        )
 
     def source(self) -> str | None:
         settings = self.context.settings
@@ -117,6 +121,16 @@ class Visit(NamedTuple):
 
     def run(self, run_id: str) -> str:
         return self.at("runs", run_id)
+
+    def dataset_page(self, dataset_id: str) -> str:
+        """The page of a dataset; where the caller may not know it, its runs, by its mask."""
+        if self.visibility.hides(dataset_id):
+            return self.href("runs", dataset=dataset_id)
+        return self.at("datasets", dataset_id)
+
+    def clean(self) -> str:
+        """This page without a query."""
+        return self._address(self.path, {})
 
 
 def read_query(pairs: Sequence[tuple[str, str]], known: Sequence[str]) -> dict[str, str]:

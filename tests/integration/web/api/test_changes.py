@@ -15,6 +15,7 @@ from tests.integration.web.api.world import World
 
 CHANGES = [operation for operation in OPERATIONS if operation.method == "POST"]
 READS = [operation for operation in OPERATIONS if operation.method == "GET"]
+DIGEST = "sha256:" + "0" * 64
 HAS = {"ann": {"read", "operate"}, "bob": {"read", "approve"}, "cy": {"read"}}
 
 
@@ -33,6 +34,8 @@ def body_of(operation: Operation) -> dict[str, Any]:
         "SetSwitch": {"position": "paused"},
         "Silenced": {},
         "Backfill": {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"},
+        "RollBack": {"digest": DIGEST, "to_version": 1},
+        **{name: {"digest": DIGEST} for name in ("Withdraw", "Retire", "Lift")},
     }
     assert operation.body is not None
     return more.get(operation.body.__name__, {})

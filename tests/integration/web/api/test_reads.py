@@ -11,11 +11,14 @@ import jsonschema_rs
 import msgspec
 import pytest
 
+from kfm.config.loader import load
 from kfm.model.redaction import PREFIX
 from kfm.model.times import rfc3339
 from kfm.runs.kernel import RunRequest
 from kfm.web.api.operation_table import OPERATIONS
+from kfm.web.api.routes import api_app
 from kfm.web.openapi import api_openapi
+from kfm.web.request_context import WebContext
 from tests.integration.web.api.world import SECRET, World
 
 
@@ -97,10 +100,12 @@ def test_every_answer_has_its_shape(world: World) -> None:
         "incident_id": incident["incident_id"],
         "schedule_id": "river-daily",
         "dataset_id": "rivers",
+        "version": "1",
         "what": world.failed_id,
     }
+    elsewhere = ("preview", "cli-nodd-show", "item", "change", "dataset-change")  # in tests of their own
     for operation in OPERATIONS:
-        if operation.method != "GET" or operation.answer in ("preview", "cli-nodd-show"):
+        if operation.method != "GET" or operation.answer in elsewhere or "change_id" in operation.fields:
             continue
         names = {**known, "request_id": release["request_id"]}
         if operation.path.startswith("/requests"):
@@ -237,3 +242,45 @@ def test_previews_that_were_kept(tmp_path: Path) -> None:
     assert preview == world.get(f"/runs/{done['run_id']}/preview", "cy")
     assert preview["plan"]["digest"] == done["plan_digest"]
     assert preview["plan"]["tally"]["added"] == 1
+
+
+FEEDS = """\
+ingest:
+  feeds:
+    - {dataset: goes-abi, products: [ABI-L2-MCMIPC], platforms: [GOES-19], from: '2026-01-01'}
+    - {dataset: burials, products: [bones], platforms: [mound-nine], per_hour: 1, from: '2026-01-01'}
+"""
+
+
+@pytest.mark.req("DAT-1")
+def test_a_feed_is_public_and_a_masked_dataset_stays_masked(tmp_path: Path) -> None:
+    """What is announced publicly is shown to readers by its name; a feed named as a restricted dataset is
+    not, nor are its products."""
+    world = World(tmp_path / "project")
+    config = world.folder / "kfm.yml"
+    config.write_text(config.read_text() + FEEDS)
+    world = Reopened(world.folder)
+    world.opened().close()
+    listed = world.get("/datasets", "cy")["datasets"]
+    assert "goes-abi" in [one["dataset_id"] for one in listed]
+    shown = world.get("/datasets/goes-abi/coverage?limit=2", "cy")
+    assert shown["windows"][0]["source_id"] == "goes-abi ABI-L2-MCMIPC GOES-19"
+    assert shown["products"][0]["platform"] == "GOES-19"
+    assert "ABI-L2-MCMIPC" in next(iter(shown["objectives"]))
+    masked = next(one["dataset_id"] for one in listed if one["dataset_id"] not in ("goes-abi", "rivers"))
+    assert world.ask("GET", "/datasets/burials/coverage", "cy").status_code == 404
+    hidden = world.ask("GET", f"/datasets/{masked}/coverage?limit=2", "cy")
+    assert hidden.status_code == 200
+    for word in ("burials", "bones", "mound-nine"):
+        assert word not in hidden.text
+    assert "bones" in world.ask("GET", "/datasets/burials/coverage?limit=2", "ann").text
+
+
+class Reopened(World):
+    """The project of a folder as it is now."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.loaded = load(str(folder / "kfm.yml"))
+        self.context = WebContext(self.loaded)
+        self.app = api_app(self.context)

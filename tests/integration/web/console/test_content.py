@@ -13,11 +13,16 @@ from tests.integration.web.console.reading import Reader
 
 
 def test_the_overview_names_the_blocker_who_lifts_it_and_how(reader: Reader) -> None:
-    """The first line is the single thing in the way, with the command that lifts it."""
+    """The first line is the single thing in the way, with the command that lifts it: a provider that can't
+    be called comes before a pause on purpose, which the list has."""
     text = reader.page("").text
-    headline = text[text.index("Overview", text.index("Audit")) :][:1200]
-    assert "Domain hydrology: Kill switch, paused by" in headline
-    assert "an operator: kfm switch set running --domain hydrology --rationale TEXT" in headline
+    page = text[text.index("Overview", text.index("Audit")) :]
+    headline, listed = page[:450], page[450:4000]
+    assert "Overview – circuit open Provider" in headline
+    assert "kfm breaker reset" in headline
+    assert "Kill switch, paused by" not in headline
+    assert "Kill switch, paused by" in listed
+    assert "kfm switch set running --domain hydrology --rationale TEXT" in listed
 
 
 def test_four_words_for_four_things(reader: Reader) -> None:

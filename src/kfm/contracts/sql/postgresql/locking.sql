@@ -22,7 +22,7 @@ WHERE number IN (
     )
   ORDER BY o.number LIMIT :row_limit FOR UPDATE SKIP LOCKED
 )
-RETURNING number, event_id, topic, subject, body, recorded_at_ms, tries, not_before_ms, delivered_at_ms
+RETURNING number, event_id, topic, subject, body, recorded_at_ms, tries, not_before_ms, delivered_at_ms, packed
 
 -- name: runs.held
 SELECT run_id FROM runs WHERE run_id = :run_id AND fence = :fence AND status = 'running' FOR UPDATE

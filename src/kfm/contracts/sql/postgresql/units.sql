@@ -30,28 +30,28 @@ WHERE wal_id = ANY (ARRAY(
 RETURNING
   wal_id, version, dataset, provider, queue, object_uri, event_time_ms, attempts, replay_reason, extra,
   etag, sequencer, size, version_id, content_version, done_version, grants, grant_attempts, granted_at_ms,
-  alone, removed, unclear, replacing, last_attempt_at_ms
+  alone, removed, unclear, replacing, last_attempt_at_ms, trail
 
 -- name: unit_pages.next
 SELECT nextval('unit_page_numbers')
 
 -- name: unit_pages.insert
-INSERT INTO unit_pages (number, event, status, at_ms, worker_id, members)
-VALUES (:number, :event, :status, :at_ms, :worker_id, :members)
+INSERT INTO unit_pages (number, event, status, at_ms, worker_id, members, packed)
+VALUES (:number, :event, :status, :at_ms, :worker_id, :members, :packed)
 
 -- name: outbox.of_pages
-SELECT number, event_id, topic, subject, body, recorded_at_ms, tries, not_before_ms, delivered_at_ms
+SELECT number, event_id, topic, subject, body, recorded_at_ms, tries, not_before_ms, delivered_at_ms, packed
 FROM outbox
 WHERE topic = 'unit-lineage' AND subject IN (
   SELECT 'units/' || p.at_ms FROM unit_pages p
-  WHERE p.number IN (SELECT value::bigint FROM jsonb_array_elements_text(:numbers::jsonb))
+  WHERE p.number = ANY (ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(:numbers::jsonb)))
     AND p.status IN ('succeeded', 'failed')
 )
 ORDER BY number
 
 -- name: unit_pages.of
-SELECT number, event, status, at_ms, worker_id, members FROM unit_pages
-WHERE number IN (SELECT value::bigint FROM jsonb_array_elements_text(:numbers::jsonb)) ORDER BY number
+SELECT number, event, status, at_ms, worker_id, members, packed FROM unit_pages
+WHERE number = ANY (ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(:numbers::jsonb))) ORDER BY number
 
 -- name: unit_deltas.take
 DELETE FROM unit_deltas
@@ -61,6 +61,13 @@ RETURNING dataset, name, amount, high_ms
 -- name: units.contents
 SELECT wal_id, status, etag, size, removed FROM units
 WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb))
+
+-- name: unit_workers.of
+SELECT number, worker_id FROM unit_workers
+WHERE number = ANY (ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(:numbers::jsonb)))
+
+-- name: units.trails
+SELECT wal_id, trail FROM units WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb))
 
 -- name: units.objects
 SELECT wal_id, object_uri FROM units WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb))
@@ -87,8 +94,52 @@ FROM json_to_recordset(:lines::json) AS line (
 )
 ON CONFLICT (wal_id) DO NOTHING
 
+-- name: units.succeed
+-- Held in the order of their ids, so that two at once never wait in a circle.
+WITH held AS (
+  SELECT u.wal_id FROM units u WHERE u.wal_id = ANY (ARRAY(SELECT json_array_elements_text(:wal_ids::json)))
+  ORDER BY u.wal_id FOR UPDATE
+)
+UPDATE units SET
+  status = 'succeeded', version = units.version + 1, integrity_status = :integrity_status,
+  metadata_status = :metadata_status, stac_status = :stac_status, provenance_status = :provenance_status,
+  stac_collection_id = :stac_collection_id, stac_item_id = NULL, stac_item_href = NULL,
+  done_version = :done_version, updated_at_ms = :now_ms, last_error_code = NULL, last_error_message = NULL,
+  lease_until_ms = 0, alone = 0, unclear = 0, replacing = 0, trail = units.trail || :trail
+FROM held
+WHERE units.wal_id = held.wal_id AND units.version = :version AND units.content_version = :done_version
+  AND units.status = 'in_progress' AND (units.removed < 2 OR units.removed = :removed)
+
 -- name: unit_deltas.add
 INSERT INTO unit_deltas (dataset, name, amount, high_ms)
 SELECT * FROM json_to_recordset(:lines::json) AS line (
   dataset text, name text, amount bigint, high_ms bigint
 )
+
+-- name: units.hours
+-- Objects of a dataset by product, platform and hour of their data time, without those that describe others.
+SELECT
+  data_ms / 3600000 * 3600000 AS hour_ms, product, platform, SUM(is_there),
+  SUM(CASE WHEN is_there = 0 AND status = 'in_progress' THEN 1 ELSE 0 END),
+  SUM(CASE WHEN is_there = 0 AND status = 'pending' AND attempts = 0 THEN 1 ELSE 0 END),
+  SUM(CASE WHEN is_there = 0 AND status = 'pending' AND attempts > 0 THEN 1 ELSE 0 END),
+  SUM(CASE WHEN is_there = 0 AND status = 'failed' THEN 1 ELSE 0 END),
+  SUM(CASE WHEN is_there = 0 AND status = 'quarantined' THEN 1 ELSE 0 END),
+  MAX(CASE WHEN is_there = 1 THEN data_ms END),
+  MAX(CASE WHEN is_there = 1 THEN updated_at_ms END),
+  MAX(CASE WHEN is_there = 0 AND status IN ('failed', 'quarantined') THEN last_error_code END),
+  SUM(CASE WHEN replay_reason IS NULL THEN 1 ELSE 0 END),
+  SUM(CASE WHEN replay_reason IS NULL THEN created_at_ms - data_ms ELSE 0 END)
+FROM (
+  SELECT
+    extra::jsonb ->> 'product' AS product, extra::jsonb ->> 'platform' AS platform,
+    COALESCE((extra::jsonb ->> 'reference_time_ms')::bigint, time_range_start_ms) AS data_ms,
+    status, attempts, updated_at_ms, created_at_ms, last_error_code, replay_reason,
+    CASE WHEN done_version > 0 OR status = 'succeeded' THEN 1 ELSE 0 END AS is_there
+  FROM units
+  WHERE dataset = :dataset
+    AND COALESCE((extra::jsonb ->> 'reference_time_ms')::bigint, time_range_start_ms) >= :start_ms
+    AND COALESCE((extra::jsonb ->> 'reference_time_ms')::bigint, time_range_start_ms) < :end_ms
+    AND extra::jsonb ->> 'asset' IS NULL
+) AS objects
+GROUP BY data_ms / 3600000 * 3600000, product, platform

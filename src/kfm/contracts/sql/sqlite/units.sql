@@ -14,4 +14,4 @@ WHERE rowid IN (
 RETURNING
   wal_id, version, dataset, provider, queue, object_uri, event_time_ms, attempts, replay_reason, extra,
   etag, sequencer, size, version_id, content_version, done_version, grants, grant_attempts, granted_at_ms,
-  alone, removed, unclear, replacing, last_attempt_at_ms
+  alone, removed, unclear, replacing, last_attempt_at_ms, trail

@@ -28,6 +28,8 @@ class ShownBlocker(Record, frozen=True):
     since_ms: int | None
     who: str
     command: str
+    is_on_purpose: bool = False
+    holds: tuple[str, ...] = ()  # datasets
 
 
 class ShownTrouble(Record, frozen=True):
@@ -42,6 +44,7 @@ class ShownTrouble(Record, frozen=True):
 
 def blockers(visit: Visit) -> list[ShownBlocker]:
     """The hardest first."""
+    settings = visit.context.settings
     return [
         ShownBlocker(
             kind=each.kind,
@@ -51,8 +54,10 @@ def blockers(visit: Visit) -> list[ShownBlocker]:
             since_ms=each.since_ms,
             who=each.who,
             command=each.command,
+            is_on_purpose=each.is_on_purpose,
+            holds=tuple(one.id for one in settings.datasets if each.holds(one.id, one.domain)),
         )
-        for each in reports.blockers(visit.context.settings, visit.reader, visit.now_ms)
+        for each in reports.blockers(settings, visit.reader, visit.now_ms)
     ]
 
 

@@ -228,7 +228,9 @@ class Calendar(Record, frozen=True):
     unit: str
 
 
-def calendar(found: list[Spot], start_ms: int, end_ms: int, now_ms: int) -> Calendar:
+def calendar(
+    found: list[Spot], start_ms: int, end_ms: int, now_ms: int, what: str = "scheduled times"
+) -> Calendar:
     grid = _grid(len(found), end_ms - start_ms)
     row_ms = grid.unit_ms * grid.across
     # weeks begin on Mondays; 1970-01-01 was a Thursday
@@ -257,7 +259,7 @@ def calendar(found: list[Spot], start_ms: int, end_ms: int, now_ms: int) -> Cale
             if index % grid.each == 0
         ),
         legend=tuple(sorted(seen.values(), key=lambda each: (_TONES.index(each.tone), each.text))),
-        summary=_summary(found),
+        summary=_summary(found, what),
         unit=grid.name,
     )
 
@@ -288,7 +290,7 @@ def _cell(index: int, many: list[Spot], grid: Grid, now: bool) -> CalendarCell:
     )
 
 
-def _summary(found: list[Spot]) -> str:
+def _summary(found: list[Spot], what: str) -> str:
     texts = [spot.word.text for spot in found]
     counts = ", ".join(f"{texts.count(text)} {text}" for text in dict.fromkeys(texts))
-    return f"{len(found)} scheduled times: {counts}" if found else "no scheduled times in this span"
+    return f"{len(found)} {what}: {counts}" if found else f"no {what} in this span"

@@ -170,14 +170,19 @@ def _headline(
     failed: list[Failed],
     incidents: list[blockers.ShownTrouble],
 ) -> Headline:
-    """The first thing to act on, in the order of `kfm status`.
+    """The first thing to act on, in the order of `kfm status`: what is paused on purpose hides nothing that
+    fails elsewhere.
 
     A refusal that waits for an approval comes last: it may last for long, and must not hide anything else.
     """
     hard = [each for each in blocked if each.kind not in ("replays", "refusal")]
+    paused = [each for each in hard if each.is_on_purpose]
     for each in hard:
-        return _blocked(each)
+        if not each.is_on_purpose:
+            return _blocked(each)
     for run in failed:
+        if any(run.dataset_id in each.holds for each in paused):
+            continue
         what = (
             f"Run {short(run.run_id)} of {run.dataset_id} from {run.source_id} ended with {run.error_code}."
         )
@@ -185,9 +190,8 @@ def _headline(
     for trouble in incidents:
         sentence = f"Incident about {trouble.name}: {trouble.text}."
         return Headline(word=trouble.word, sentence=sentence, who=OPERATOR, command=trouble.command)
-    for each in blocked:
-        if each.kind == "refusal":
-            return _blocked(each)
+    for each in (*paused, *(each for each in blocked if each.kind == "refusal")):
+        return _blocked(each)
     if parts := sorted(visit.context.live.problems):
         sentence = f"The files of the configuration can't be used for: {', '.join(parts)}."
         return Headline(
@@ -255,15 +259,14 @@ def _held(visit: Visit, held: QuarantineEntry) -> HeldRow:
 
 
 def _datasets(visit: Visit, completeness: CompletenessReader) -> list[DatasetRow]:
-    settings = visit.context.settings
     heads = {head.dataset_id: head for head in visit.reader.heads()}
     rows = []
-    for name in dict.fromkeys([*(each.id for each in settings.datasets), *sorted(heads)]):
+    for name in dict.fromkeys([*completeness.names(), *sorted(heads)]):
         head, call_of = heads.get(name), visit.reader.newest_invocation(name)
         rows.append(
             DatasetRow(
                 dataset_id=name,
-                href=visit.href("runs", dataset=name),
+                href=visit.dataset_page(name),
                 word=state_words.of_invocation(call_of.outcome) if call_of else None,
                 blocked_by=_blocked_by(visit, call_of) if call_of else "",
                 version=head.sequence if head else None,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from kfm.model.errors import BackendUnavailable, UsageError
 from kfm.model.quantities import counted, duration, span
-from kfm.model.records import Found, Manifest, Promotion, Record, Run
+from kfm.model.records import Found, Promotion, Record, Run
 from kfm.model.runs import Attempt
 from kfm.publish.manifest import VersionChange, diff, tally
 from kfm.reports.explain.inputs import seen
@@ -35,6 +36,9 @@ from kfm.web.console.visit import (
     short,
 )
 from kfm.web.problems import log_error
+
+if TYPE_CHECKING:
+    from kfm.model.versions import Version
 
 FILTERS = ("dataset", "source", "status", "before")
 STATUSES = ("running", "success", "failed")
@@ -339,8 +343,8 @@ class RunLineage(Record, frozen=True):
 
 def changes_and_lineage(visit: Visit, run: Run) -> tuple[Changes, RunLineage]:
     made = _made(visit, run)
-    manifest = visit.reader.manifest(made.version_id) if made else None
-    return _changes(visit, run, made, manifest), _lineage(visit, run, manifest)
+    version = visit.reader.version(made.version_id) if made else None
+    return _changes(visit, run, made, version), _lineage(visit, run, version)
 
 
 def _made(visit: Visit, run: Run) -> Promotion | None:
@@ -350,16 +354,16 @@ def _made(visit: Visit, run: Run) -> Promotion | None:
     return next((each for each in found if each.run_id == run.run_id), None)
 
 
-def _changes(visit: Visit, run: Run, made: Promotion | None, manifest: Manifest | None) -> Changes:
-    if made is None or manifest is None:
+def _changes(visit: Visit, run: Run, made: Promotion | None, version: Version | None) -> Changes:
+    if made is None or version is None:
         summary = {
             "success": "Nothing: the outcome was published already.",
             "running": "Nothing yet: a change is published as a whole.",
         }.get(run.status, "Nothing: the published version is still the one before.")
         return Changes(summary=summary, version=None, version_id="", rows=(), more=0)
     before = visit.reader.promotion(run.dataset_id, made.sequence - 1)
-    old = visit.reader.manifest(before.version_id) if before else None
-    found, figures = diff(old, manifest), tally(old, manifest)
+    old = visit.reader.version(before.version_id) if before else None
+    found, figures = diff(old, version), tally(old, version)
     summary = (
         f"{counted(figures.added, 'file')} added, {figures.changed} changed, {figures.removed} removed, "
         f"{figures.unchanged} unchanged"
@@ -387,12 +391,12 @@ def _row(change: VersionChange) -> ChangeRow:
     )
 
 
-def _lineage(visit: Visit, run: Run, manifest: Manifest | None) -> RunLineage:
+def _lineage(visit: Visit, run: Run, version: Version | None) -> RunLineage:
     fingerprint = seen(visit.reader, run)
     found = visit.reader.inputs(fingerprint) if fingerprint else None
     outputs = [
         ChangedThing(name=asset.path, address="", size=asset.size, mark=asset.sha256[:12])
-        for item in (manifest.items if manifest else ())
+        for item in (version.items() if version is not None else ())
         if item.source_id == run.source_id
         and (item.window_start_ms, item.window_end_ms) == (run.window_start_ms, run.window_end_ms)
         for asset in item.assets

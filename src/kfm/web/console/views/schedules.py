@@ -200,7 +200,7 @@ class _Span(NamedTuple):
 
 def _span(visit: Visit, schedule: Schedule) -> _Span:
     chosen_days = visit.choice("days", DAYS)
-    start_ms = _from(visit)
+    start_ms = first_moment(visit)
     often = fitting_days(schedule, visit.now_ms, DAYS_DEFAULT) < DAYS_DEFAULT
     if often and chosen_days is None:
         start_ms, end_ms = (
@@ -220,7 +220,8 @@ def _first_day(visit: Visit, start_ms: int | None, days: int) -> int:
     return (visit.now_ms // DAY_MS + 1 + min(AHEAD_DAYS, days // 4) - days) * DAY_MS
 
 
-def _from(visit: Visit) -> int | None:
+def first_moment(visit: Visit) -> int | None:
+    """The day or time that was typed; None: none was."""
     text = visit.query.get("from")
     if text is None:
         return None

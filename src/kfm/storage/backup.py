@@ -1,0 +1,574 @@
+"""Backups and restores: the ledger as one SQLite file, objects by their hashes, anchors; the manifest last.
+
+A backup is of one moment of the ledger, while work goes on. Whichever database the ledger is in, its file is
+SQLite's, so a restore may go into either. Objects lie beside all backups once. Nothing is a backup before its
+manifest is there, and a restore believes nothing that it has not compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from kfm.audit import anchors as anchor_lines
+from kfm.audit import chain
+from kfm.config.state_folder import StateFolder, open_bucket
+from kfm.db import governance, moves
+from kfm.db.connection import make_folder, open_ledger
+from kfm.db.ledger_reader import LedgerReader
+from kfm.db.moves import Side, TableDigest, ledger_tables
+from kfm.db.queries import migration_files
+from kfm.db.session import Session
+from kfm.db.sqlite_side import SqliteSide, SqliteTables, strip_moves
+from kfm.model.audit import Anchor
+from kfm.model.canonical import canonical_bytes
+from kfm.model.errors import ChainBroken, ChecksumMismatch, StoreCorrupt, StoreTooNew, UsageError
+from kfm.model.records import Justification, Record, governance_entry, justified
+from kfm.model.redaction import redact
+from kfm.model.times import rfc3339
+from kfm.objects.local import CHUNK_BYTES
+from kfm.runs.gc import needed_objects
+from kfm.storage.backup_places import FOLDER, MANIFEST, BackupBucket, BackupFolder, missing_file, write_file
+from kfm.storage.ledger_copy import arrive, copy_tables, digests_of_both
+from kfm.storage.objects_copy import ObjectsCopy, copy_objects
+from kfm.system import sync_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kfm.config.loader import Loaded
+    from kfm.ports import Clock, Ids, Objects, Progress
+    from kfm.storage.backup_places import BackupPlace
+
+FORM: Literal["backup/1"] = "backup/1"
+LEDGER, OBJECTS, ANCHORS = "ledger.db", "objects.txt", "anchors.jsonl"
+KIND = "restore"
+LEFT_MS = 24 * 60 * 60 * 1000
+_ALL_KINDS = ("index", "unique", "reference")
+
+
+class BackupFile(Record, frozen=True):
+    """One file of a backup."""
+
+    name: str
+    sha256: str
+    size: int
+
+
+class BackupManifest(Record, frozen=True):
+    """What a backup holds. `digest` is of everything else in it."""
+
+    kfm: Literal["backup/1"]
+    backup_id: str
+    made_at: str
+    environment: str
+    version: str
+    schema: int
+    database: str
+    files: tuple[BackupFile, ...]
+    tables: tuple[TableDigest, ...]
+    objects: int
+    missing: tuple[str, ...]  # objects that kept versions need and the store did not have
+    chain: tuple[int, str]
+    digest: str = ""
+
+    def file(self, name: str) -> BackupFile | None:
+        return next((one for one in self.files if one.name == name), None)
+
+
+def manifest_digest(manifest: BackupManifest) -> str:
+    document = msgspec.to_builtins(manifest)
+    del document["digest"]
+    return "sha256:" + hashlib.sha256(canonical_bytes(document)).hexdigest()
+
+
+# --- making one --------------------------------------------------------------------------
+
+
+class BackupReport(Record, frozen=True):
+    """A backup that was made, and how much of it was new."""
+
+    place: str
+    manifest: BackupManifest
+    copied: int
+    copied_bytes: int
+    there: int
+
+
+class BackupMaker:
+    """Makes backups of one environment at one place."""
+
+    def __init__(
+        self,
+        ledger: Side,
+        objects: Objects,
+        place: BackupPlace,
+        *,
+        clock: Clock,
+        ids: Ids,
+        progress: Progress,
+        scratch: str,
+        anchors: str,
+        environment: str,
+        version: str,
+        versions_kept: int,
+    ) -> None:
+        self._ledger = ledger
+        self._objects = objects
+        self._place = place
+        self._clock = clock
+        self._ids = ids
+        self._progress = progress
+        self._scratch = scratch
+        self._anchors = anchors
+        self._environment = environment
+        self._version = version
+        self._versions_kept = versions_kept
+
+    def run(self) -> BackupReport:
+        now_ms = self._clock.now_ms()
+        stamp = rfc3339(now_ms)[:19].replace(":", "").replace("-", "")
+        # The newest is the last by name, also of two within a second.
+        backup_id = f"{stamp}.{now_ms % 1000:03d}Z-{self._ids.new()[-8:]}"
+        first = copy_objects(self._objects, self._place.objects, self._progress)
+        with _scratch_folder(self._scratch, "backup-", now_ms) as folder:
+            path = os.path.join(folder, LEDGER)
+            # Before the ledger: an anchor that is made meanwhile names a row that the file has not.
+            kept = _read_anchors(self._anchors)
+            self._write_ledger(path)
+            tables, head = self._look(path, kept)
+            # Again: what was promoted while the first were copied. What is needed was there at that moment.
+            second = copy_objects(self._objects, self._place.objects, self._progress)
+            there, missing = self._listed(path)
+            files = [self._put(backup_id, folder, LEDGER)]
+            files.append(self._put(backup_id, folder, OBJECTS, "".join(f"{one}\n" for one in there).encode()))
+            if kept is not None:
+                files.append(self._put(backup_id, folder, ANCHORS, kept))
+            manifest = BackupManifest(
+                kfm=FORM,
+                backup_id=backup_id,
+                made_at=rfc3339(now_ms),
+                environment=self._environment,
+                version=self._version,
+                schema=migration_files()[-1][0],
+                database="sqlite" if isinstance(self._ledger, SqliteSide) else "postgresql",
+                files=tuple(files),
+                tables=tables,
+                objects=len(there),
+                missing=missing,
+                chain=head,
+            )
+            manifest = msgspec.structs.replace(manifest, digest=manifest_digest(manifest))
+            self._put(backup_id, folder, MANIFEST, canonical_bytes(msgspec.to_builtins(manifest)))
+        return BackupReport(
+            place=self._place.name,
+            manifest=manifest,
+            copied=first.copied + second.copied,
+            copied_bytes=first.bytes + second.bytes,
+            there=first.there,
+        )
+
+    def _write_ledger(self, path: str) -> None:
+        if isinstance(self._ledger, SqliteSide):
+            self._progress.phase("ledger")
+            self._ledger.copy_file(path)
+        else:
+            target = SqliteSide(path, self._clock, fill=True)
+            try:
+                with self._ledger.snapshot():
+                    fill(self._ledger, target, "backup", self._clock.now_ms(), self._progress)
+            finally:
+                target.close()
+        strip_moves(path)
+        self._progress.done()
+
+    def _look(self, path: str, kept: bytes | None) -> tuple[tuple[TableDigest, ...], tuple[int, str]]:
+        tables = _digests(path, self._progress)
+        head = _verify_chain(path, self._clock, kept, self._environment, self._progress)
+        return tables, head
+
+    def _listed(self, path: str) -> tuple[list[str], tuple[str, ...]]:
+        """What the place has of this environment's objects, and what the ledger needs and it has not."""
+        with _opened(path, self._clock) as ledger:
+            needed = set(needed_objects(ledger, self._versions_kept))
+            needed.update(ledger.branch_reader().objects_kept(0))
+        have = set(self._place.objects.all())
+        listed = (set(self._objects.all()) | needed) & have
+        return sorted(listed), tuple(sorted(needed - have))
+
+    def _put(self, backup_id: str, folder: str, name: str, data: bytes | None = None) -> BackupFile:
+        path = os.path.join(folder, name)
+        if data is not None:
+            write_file(path, (data,))
+        sha256, size = _hashed(path)
+        self._place.put(f"{FOLDER}/{backup_id}/{name}", path)
+        back = f"{path}.back"
+        self._place.fetch(f"{FOLDER}/{backup_id}/{name}", back)
+        if _hashed(back) != (sha256, size):
+            raise ChecksumMismatch(f"{name} is not at {self._place.name} as it was written.")
+        os.unlink(back)
+        return BackupFile(name=name, sha256=sha256, size=size)
+
+
+def fill(source: Any, target: Side, move_id: str, now_ms: int, progress: Progress) -> None:
+    """All rows of a source that does not change into an empty ledger, compared; it is live in the end."""
+    arrive(target, move_id, "a backup", now_ms)
+    copy_tables(source, target, move_id, progress)
+    both = digests_of_both(source, target, ledger_tables(), progress)
+    for here, there in both:
+        if here != there:
+            raise StoreCorrupt(f"The table {here.table} did not arrive as it is.")
+    target.relax(on=True)
+    target.tighten(moves.progress_of(target.database.session)["rebuild"], _ALL_KINDS)
+    target.relax(on=False)
+    target.check_references()
+    positions = source.positions()
+
+    def live(session: Session) -> None:
+        target.settle(positions)
+        moves.unmark(session)
+        moves.set_state(session, move_id, "live")
+
+    target.write(live)
+
+
+# --- restoring one -----------------------------------------------------------------------
+
+
+class RestoreReport(Record, frozen=True):
+    """What was restored, after all of it was compared; or would be."""
+
+    place: str
+    manifest: BackupManifest
+    rows: int
+    objects: ObjectsCopy
+    anchors: Literal["restored", "kept", "none"]  # kept: there is a file of them, which may know more
+
+
+class Restorer:
+    """Restores a backup into a place that has no ledger. Killed and run again it goes on."""
+
+    def __init__(
+        self,
+        place: BackupPlace,
+        objects: Objects,
+        *,
+        ledger_path: str | None,
+        open_target: Any,
+        clock: Clock,
+        progress: Progress,
+        scratch: str | None,
+        anchors: str,
+        environment: str,
+        by: Justification,
+    ) -> None:
+        """`ledger_path`: where the file is to be; None: the ledger is on a server: `open_target` opens it."""
+        self._place = place
+        self._objects = objects
+        self._ledger_path = ledger_path
+        self._open_target = open_target
+        self._clock = clock
+        self._progress = progress
+        self._scratch = scratch
+        self._anchors = anchors
+        self._environment = environment
+        self._by = by
+
+    def manifest(self, backup_id: str | None) -> BackupManifest:
+        """The manifest of that backup, or of the newest; sound, and of this environment."""
+        found = self._place.backups()
+        if not found:
+            raise UsageError(
+                f"There is no backup at {self._place.name}.",
+                remedy="Name the place that `kfm backup` was given.",
+            )
+        chosen = found[-1] if backup_id is None else next((one for one in found if one == backup_id), None)
+        if chosen is None:
+            raise UsageError(
+                f"There is no backup {backup_id} at {self._place.name}.",
+                remedy=f"There are: {', '.join(found[-5:])}.",
+            )
+        data = self._place.read(f"{FOLDER}/{chosen}/{MANIFEST}")
+        if data is None:
+            raise missing_file(MANIFEST)
+        try:
+            manifest = msgspec.json.decode(data, type=BackupManifest)
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            raise StoreCorrupt(f"The manifest of {chosen} can't be read: {error}.", remedy=_OTHER) from None
+        if manifest_digest(manifest) != manifest.digest or manifest.backup_id != chosen:
+            raise StoreCorrupt(f"The manifest of {chosen} is not as it was written.", remedy=_OTHER)
+        if manifest.schema > migration_files()[-1][0]:
+            raise StoreTooNew(f"The backup {chosen} was made by kfm {manifest.version}.")
+        if manifest.environment != self._environment:
+            raise UsageError(
+                f"The backup is of the environment {manifest.environment}; this one is {self._environment}.",
+                remedy="Use the configuration of that environment, or set KFM_ENV.",
+            )
+        return manifest
+
+    def run(self, backup_id: str | None = None, *, dry_run: bool = False) -> RestoreReport:
+        """Everything is fetched and compared before the ledger is there; with `dry_run` that is all."""
+        manifest = self.manifest(backup_id)
+        with _scratch_folder(self._scratch, "restore-", self._clock.now_ms()) as folder:
+            names = self._fetch(manifest, OBJECTS, folder).decode().split()
+            self._require_empty(manifest, names)
+            kept = self._fetch(manifest, ANCHORS, folder) if manifest.file(ANCHORS) else None
+            path = os.path.join(folder, LEDGER)
+            self._fetch(manifest, LEDGER, folder, whole=False)
+            # One of an older schema has other columns; its file is as it was written.
+            is_current = manifest.schema == migration_files()[-1][0]
+            if is_current and _digests(path, self._progress) != manifest.tables:
+                raise StoreCorrupt(
+                    "The rows of the ledger are not those that the manifest tells of.", remedy=_OTHER
+                )
+            head = _verify_chain(path, self._clock, kept, self._environment, self._progress)
+            if head != manifest.chain:
+                raise ChainBroken("The audit log does not end where the manifest says.", remedy=_OTHER)
+            if dry_run:
+                there = set(self._place.objects.all())
+                lost = tuple(one for one in names if one not in there)
+                copied = ObjectsCopy(copied=0, bytes=0, there=len(names) - len(lost), missing=lost)
+            else:
+                copied = copy_objects(self._place.objects, self._objects, self._progress, names)
+            if copied.lost:
+                raise StoreCorrupt(
+                    f"{len(copied.lost)} objects of the backup are missing or damaged: sha256:"
+                    f"{min(copied.lost)}, for one.",
+                    remedy=_OTHER,
+                )
+            anchors = self._put_anchors(kept, dry_run=dry_run)
+            if not dry_run:
+                self._land(manifest, path)
+        return RestoreReport(
+            place=self._place.name,
+            manifest=manifest,
+            rows=sum(one.rows for one in manifest.tables),
+            objects=copied,
+            anchors=anchors,
+        )
+
+    def _require_empty(self, manifest: BackupManifest, names: Sequence[str]) -> None:
+        """No ledger; no objects but those of this backup, which an interrupted restore has left."""
+        if self._ledger_path is not None:
+            is_empty = not os.path.exists(self._ledger_path) or os.path.getsize(self._ledger_path) == 0
+        else:
+            target: Side = self._open_target()
+            try:
+                begun = None if target.is_empty() else moves.latest(target.database.session)
+                is_empty = target.is_empty() or (
+                    begun is not None and begun.state == "copying" and begun.move_id == manifest.backup_id
+                )
+            finally:
+                target.close()
+        if not is_empty:
+            raise UsageError(
+                "There is a ledger already: a restore never replaces one.",
+                remedy="Restore into an empty place: set `state` and `store`, or move what is there away.",
+            )
+        known = set(names)
+        if other := next((one for one in self._objects.all() if one not in known), None):
+            raise UsageError(
+                f"The object store has objects that are not of this backup: sha256:{other}, for one.",
+                remedy="Restore into an empty place, or move what is there away.",
+            )
+
+    def _fetch(self, manifest: BackupManifest, name: str, folder: str, *, whole: bool = True) -> bytes:
+        """A file of the backup, as the manifest tells of it."""
+        told = manifest.file(name)
+        if told is None:
+            raise missing_file(name)
+        path = os.path.join(folder, name)
+        self._progress.phase(name)
+        self._place.fetch(f"{FOLDER}/{manifest.backup_id}/{name}", path)
+        if _hashed(path) != (told.sha256, told.size):
+            raise StoreCorrupt(f"{name} of the backup is not as it was written.", remedy=_OTHER)
+        self._progress.done()
+        if not whole:
+            return b""
+        with open(path, "rb") as file:
+            return file.read()
+
+    def _put_anchors(self, kept: bytes | None, *, dry_run: bool) -> Literal["restored", "kept", "none"]:
+        if os.path.exists(self._anchors):
+            return "kept"
+        if kept is None:
+            return "none"
+        if not dry_run:
+            for anchor in anchor_lines.parse(kept, ANCHORS):
+                anchor_lines.append(self._anchors, anchor)
+        return "restored"
+
+    def _land(self, manifest: BackupManifest, path: str) -> None:
+        """The ledger, last of all and in one act."""
+        if self._ledger_path is None:
+            bring_up_to_date(path, self._clock)
+            source, target = SqliteTables(path), self._open_target()
+            try:
+                fill(source, target, manifest.backup_id, self._clock.now_ms(), self._progress)
+                self._enter(target, manifest)
+            finally:
+                source.close()
+                target.close()
+            return
+        side = SqliteSide(path, self._clock, fill=False)
+        side.prepare(self._clock.now_ms())
+        self._enter(side, manifest)
+        side.close()
+        strip_moves(path)
+        with suppress(FileNotFoundError):
+            os.unlink(self._ledger_path)  # an empty one
+        os.rename(path, self._ledger_path)
+        sync_folder(os.path.dirname(self._ledger_path))
+
+    def _enter(self, side: Side, manifest: BackupManifest) -> None:
+        def change(session: Session) -> None:
+            details = {"backup": manifest.backup_id, "made_at": manifest.made_at}
+            entry = governance_entry(KIND, self._environment, session.now_ms(), self._by, **details)
+            governance.append(session, [entry])
+
+        side.write(change)
+
+
+_OTHER = "Restore another backup: `--backup ID`. Nothing was restored."
+
+
+def bring_up_to_date(path: str, clock: Clock) -> None:
+    """A file of an older schema gets this kfm's."""
+    side = SqliteSide(path, clock, fill=False)
+    side.prepare(clock.now_ms())
+    side.close()
+    strip_moves(path)
+
+
+@contextmanager
+def _scratch_folder(within: str | None, prefix: str, now_ms: int) -> Iterator[str]:
+    """A folder for as long as it is needed. What a killed process left a day ago goes first."""
+    for name in os.listdir(within) if within is not None else ():
+        left = os.path.join(within or "", name)
+        with suppress(FileNotFoundError):
+            if name.startswith(prefix) and os.stat(left).st_mtime * 1000 < now_ms - LEFT_MS:
+                shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=within) as folder:
+        yield folder
+
+
+@contextmanager
+def _opened(path: str, clock: Clock) -> Iterator[LedgerReader]:
+    ledger = open_ledger(f"sqlite:{path}", "/", clock)
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def _digests(path: str, progress: Progress) -> tuple[TableDigest, ...]:
+    tables = SqliteTables(path)
+    progress.phase("comparing", len(ledger_tables()))
+    try:
+        tables.check_pages()
+        found = []
+        for table in ledger_tables():
+            found.append(moves.digest(tables, table))
+            progress.advance(1)
+        return tuple(found)
+    finally:
+        progress.done()
+        tables.close()
+
+
+def _verify_chain(
+    path: str, clock: Clock, kept: bytes | None, environment: str, progress: Progress
+) -> tuple[int, str]:
+    anchors: list[Anchor] = anchor_lines.parse(kept, ANCHORS) if kept is not None else []
+    with _opened(path, clock) as ledger:
+        own = anchor_lines.of_environment(anchors, environment)
+        verdict = chain.verify(ledger, own, progress)
+        if not verdict.sound:
+            detail = verdict.finding.detail if verdict.finding is not None else "its head is missing"
+            raise ChainBroken(f"The audit log is not sound: {detail}.")
+        return ledger.chain_head()
+
+
+def _hashed(path: str) -> tuple[str, int]:
+    digest, size = hashlib.sha256(), 0
+    with open(path, "rb") as file:
+        while data := file.read(CHUNK_BYTES):
+            digest.update(data)
+            size += len(data)
+    return digest.hexdigest(), size
+
+
+def _read_anchors(path: str) -> bytes | None:
+    if anchor_lines.read(path) is None:
+        return None
+    with open(path, "rb") as file:
+        return file.read()
+
+
+# --- of a configuration --------------------------------------------------------------------
+
+
+def open_place(loaded: Loaded, address: str, options: Mapping[str, str]) -> BackupPlace:
+    """Where backups are: a folder, or a bucket by its address."""
+    folder = StateFolder.of(loaded)
+    if "://" in address:
+        return BackupBucket(redact(address), open_bucket(loaded, address, options))
+    return BackupFolder(os.path.abspath(address), folder.files, folder.ids)
+
+
+def make_backup(loaded: Loaded, to: str, options: Mapping[str, str], progress: Progress) -> BackupReport:
+    from kfm import __version__
+
+    folder = StateFolder.of(loaded)
+    ledger = folder.open_side()
+    try:
+        ledger.prepare(folder.clock.now_ms())
+        return BackupMaker(
+            ledger,
+            folder.objects(loaded),
+            open_place(loaded, to, options),
+            clock=folder.clock,
+            ids=folder.ids,
+            progress=progress,
+            scratch=folder.path,
+            anchors=loaded.resolve(loaded.settings.audit.anchors),
+            environment=loaded.settings.environment,
+            version=__version__,
+            versions_kept=loaded.settings.limits.versions_kept,
+        ).run()
+    finally:
+        ledger.close()
+
+
+def restore(
+    loaded: Loaded,
+    place: str,
+    options: Mapping[str, str],
+    progress: Progress,
+    *,
+    backup_id: str | None,
+    rationale: str | None,
+    dry_run: bool,
+) -> RestoreReport:
+    folder = StateFolder.of(loaded)
+    if not dry_run:
+        make_folder(folder.path)
+    return Restorer(
+        open_place(loaded, place, options),
+        folder.objects(loaded),
+        ledger_path=folder.ledger_path,
+        open_target=lambda: folder.open_side(fill=True),
+        clock=folder.clock,
+        progress=progress,
+        scratch=None if dry_run else folder.path,
+        anchors=loaded.resolve(loaded.settings.audit.anchors),
+        environment=loaded.settings.environment,
+        by=justified(loaded.discretion.said, loaded.identity().subject, rationale),
+    ).run(backup_id, dry_run=dry_run)

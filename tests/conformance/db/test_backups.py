@@ -1,0 +1,164 @@
+"""A backup is of one moment, from either database and into either; a restore that is killed goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kfm.audit import chain
+from kfm.db.connection import open_side, open_store
+from kfm.model.errors import UsageError
+from kfm.objects.local import LocalObjects
+from kfm.storage.backup import BackupMaker, BackupReport, Restorer
+from kfm.storage.backup_places import BackupFolder
+from kfm.system import PosixFiles, SystemClock, SystemIds
+from tests import moving
+
+pytestmark = pytest.mark.req("GRO-4")
+
+ROWS = 8
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path, postgres_schema: Callable[[], str]) -> str:
+    path = str(tmp_path / "kfm.db")
+    moving.fill(path, ROWS)
+    if request.param == "sqlite":
+        return path
+    dsn = postgres_schema()
+    moving.copy(path, dsn)
+    return dsn
+
+
+def store_of(address: str) -> str:
+    return address if "://" in address else f"sqlite:{address}"
+
+
+def objects_at(folder: Path) -> LocalObjects:
+    return LocalObjects(PosixFiles(), str(folder), SystemIds())
+
+
+def back_up(ledger: str, tmp_path: Path, steps: moving.Steps | None = None) -> BackupReport:
+    objects = objects_at(tmp_path / "objects")
+    staging, _ = objects.stage()
+    staging.write(b"bytes")
+    staging.commit()
+    side = open_side(store_of(ledger), "/", SystemClock())
+    try:
+        return BackupMaker(
+            side,
+            objects,
+            BackupFolder(str(tmp_path / "safe"), PosixFiles(), SystemIds()),
+            clock=SystemClock(),
+            ids=SystemIds(),
+            progress=steps or moving.Steps(),
+            scratch=str(tmp_path),
+            anchors=str(tmp_path / "none.jsonl"),
+            environment="test",
+            version="0",
+            versions_kept=1,
+        ).run()
+    finally:
+        side.close()
+
+
+def restore(address: str, tmp_path: Path, steps: moving.Steps | None = None) -> None:
+    Restorer(
+        BackupFolder(str(tmp_path / "safe"), PosixFiles(), SystemIds()),
+        objects_at(tmp_path / "restored"),
+        ledger_path=None if "://" in address else address,
+        open_target=lambda: open_side(store_of(address), "/", SystemClock(), fill=True),
+        clock=SystemClock(),
+        progress=steps or moving.Steps(),
+        scratch=str(tmp_path),
+        anchors=str(tmp_path / "none.jsonl"),
+        environment="test",
+        by=moving.BY,
+    ).run()
+
+
+@pytest.fixture(autouse=True)
+def _no_manifests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manifests of a filled ledger are no documents."""
+    monkeypatch.setattr("kfm.storage.backup.needed_objects", lambda *_: frozenset())
+    monkeypatch.setattr("kfm.db.branches.EmbeddedBranchReader.objects_kept", lambda *_: ())
+
+
+@pytest.mark.parametrize("into", ["sqlite", "postgresql"])
+def test_what_is_restored_is_what_was_backed_up(
+    ledger: str, tmp_path: Path, into: str, postgres_schema: Callable[[], str]
+) -> None:
+    """Row by row, whichever databases; the restore is entered in the audit log; a second one is refused."""
+    before = moving.contents(ledger)
+    report = back_up(ledger, tmp_path)
+    target = postgres_schema() if into == "postgresql" else str(tmp_path / "new.db")
+    restore(target, tmp_path)
+    after = moving.contents(target)
+    chained = ("governance", "chain_heads")
+    assert {name: after[name] for name in after if name not in chained} == {
+        name: before[name] for name in before if name not in chained
+    }
+    assert len(after["governance"]) == len(before["governance"]) + 1
+    assert report.copied == 1
+    opened = open_store(store_of(target), "/", SystemClock())
+    moving.enter(opened, "goes on")
+    assert chain.verify(opened).sound
+    opened.close()
+    with pytest.raises(UsageError, match="never replaces"):
+        restore(target, tmp_path)
+
+
+def test_a_backup_while_it_is_written_is_of_one_moment(ledger: str, tmp_path: Path) -> None:
+    """Two rows that are always written together are both in it or neither, and the chain is sound."""
+    writer = open_store(store_of(ledger), "/", SystemClock())
+    execute: Any = writer.database.execute  # type: ignore[attr-defined]
+
+    def act(at: int, _: str) -> None:
+        def change(_session: Any) -> None:
+            execute(f"INSERT INTO marks (name, value) VALUES ('a{at}', '')")
+            execute(f"INSERT INTO policies (bundle_id, texts) VALUES ('a{at}', '')")
+
+        writer.database.write(change)
+        moving.enter(writer, f"meanwhile {at}")
+
+    back_up(ledger, tmp_path, moving.Steps(act))
+    writer.close()
+    restore(str(tmp_path / "new.db"), tmp_path)
+    found = moving.contents(str(tmp_path / "new.db"))
+    marks = {row[0] for row in found["marks"] if row[0].startswith("a")}
+    assert marks == {row[0] for row in found["policies"] if row[0].startswith("a")}
+    assert marks
+    opened = open_store(f"sqlite:{tmp_path / 'new.db'}", "/", SystemClock())
+    assert chain.verify(opened).sound
+    opened.close()
+
+
+@pytest.mark.parametrize("stage", ["copying units", "comparing"])
+def test_a_killed_restore_goes_on(tmp_path: Path, postgres_schema: Callable[[], str], stage: str) -> None:
+    """Into PostgreSQL, where nothing can be renamed into its place: until it is whole it is not opened."""
+    path, target = str(tmp_path / "kfm.db"), postgres_schema()
+    moving.fill(path, ROWS)
+    back_up(path, tmp_path)
+    child = os.fork()
+    if child == 0:
+        seen = 0
+
+        def kill(_: int, name: str) -> None:
+            nonlocal seen
+            # The file is compared first, the tables on arrival afterwards.
+            seen += name == stage
+            if seen == (2 if stage == "comparing" else 1):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        try:
+            restore(target, tmp_path, moving.Steps(kill))
+        finally:
+            os._exit(1)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    restore(target, tmp_path)
+    assert moving.contents(target)["units"] == moving.contents(path)["units"]

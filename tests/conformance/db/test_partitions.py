@@ -1,0 +1,142 @@
+"""Partitions of the outbox on PostgreSQL: retention is a drop, and nothing that is needed goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kfm.audit.chain import links, verify_seals
+from kfm.db.ledger import Ledger
+from kfm.db.postgres import PostgresDatabase
+from kfm.db.queries import migrate, migration_files
+from kfm.storage.retention import carry_out, preview
+from tests.conformance.db.ledgers import Desk, postgres_store
+from tests.conformance.units.test_retention import KEEP, STRICTEST, a_pass, deliver, problems
+
+pytestmark = pytest.mark.req("GRO-2")
+
+
+def partitions(store: Ledger) -> dict[str, int]:
+    """Partition of the outbox → rows."""
+    database: Any = store._database
+    names = database.execute(
+        "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
+        "WHERE i.inhparent = to_regclass('outbox') ORDER BY 1"
+    )
+    return {name: database.execute(f"SELECT COUNT(*) FROM {name}")[0][0] for (name,) in names}
+
+
+def give_numbers_from(store: Ledger, number: int) -> None:
+    database: Any = store._database
+    database.write(lambda _: database.script(f"SELECT setval('outbox_numbers', {number}, false)"))
+
+
+@pytest.fixture
+def store(postgres_schema: Callable[[], str]) -> Iterator[Ledger]:
+    """A ledger whose second partition has begun: nine messages in the first, three in the second."""
+    store = postgres_store(postgres_schema())
+    desk = Desk(store)
+    for number in range(4):
+        assert desk.promote(desk.admitted(f"first {number}"), f"{number}").answer == "promoted"
+    assert carry_out(a_pass(store, replace(KEEP, outbox_days=5))) == {}
+    assert partitions(store) == {"outbox_0": 8, "outbox_100000": 0, "outbox_rest": 0}, "made ahead"
+    give_numbers_from(store, 99_999)
+    for number in range(2):
+        assert desk.promote(desk.admitted(f"second {number}"), f"2 {number}").answer == "promoted"
+    assert partitions(store) == {"outbox_0": 9, "outbox_100000": 3, "outbox_rest": 0}
+    yield store
+    store.close()
+
+
+def test_on_postgresql_retention_of_messages_is_a_drop(store: Ledger) -> None:
+    """A partition that is old goes as a whole, what waits in it stays, and goes once it is delivered; the log
+    is sound all the while, and the preview says what goes."""
+    waiting = store.claim_messages("openlineage", 1, 60_000)[0].number
+    deliver(store)
+    store.seal("ada", 3)
+    plan = {one.kind: one for one in preview(store, STRICTEST).kinds}["outbox"]
+    assert carry_out(a_pass(store))["outbox"].rows == plan.rows
+    assert partitions(store) == {"outbox_100000": 0, "outbox_200000": 0, "outbox_rest": 3}, (
+        "the seal of one that waits"
+    )
+    assert waiting in [one.number for one in store.events_between(1, 2**62)]
+    assert problems(store) == []
+    store.messages_delivered([waiting])
+    deliver(store)  # and the one after it about the same
+    assert carry_out(a_pass(store))["outbox"].rows == 3
+    assert partitions(store) == {"outbox_100000": 0, "outbox_200000": 0, "outbox_rest": 0}
+    assert problems(store) == []
+    assert verify_seals(store, links(store)).retired == 12
+    assert store.retention_reader().table_sizes()["outbox"] > 0
+
+
+def test_rows_of_a_partition_wait_for_the_last_of_them(store: Ledger) -> None:
+    """A partition that gets no more rows goes at once or not yet: none of its rows is deleted before."""
+    deliver(store)
+    aged = "UPDATE outbox SET recorded_at_ms = recorded_at_ms - 864000000 WHERE number < 5"
+    store._database.write(lambda _: store._database.script(aged))  # type: ignore[attr-defined]
+    only = replace(KEEP, outbox_days=5)
+    assert preview(store, only).rows == 0
+    assert carry_out(a_pass(store, only)) == {}
+    rest = aged.replace("WHERE number < 5", "WHERE number >= 5 AND number < 100000")
+    store._database.write(lambda _: store._database.script(rest))  # type: ignore[attr-defined]
+    assert preview(store, only).rows == 9
+    assert carry_out(a_pass(store, only))["outbox"].rows == 9
+    assert partitions(store) == {"outbox_100000": 3, "outbox_200000": 0, "outbox_rest": 0}
+    assert problems(store) == []
+
+
+def test_a_message_whose_number_was_given_before_the_drop_is_not_lost(store: Ledger) -> None:
+    """A row that arrives for a partition that has gone is in the default one, and is delivered."""
+    deliver(store)
+    assert carry_out(a_pass(store))
+    give_numbers_from(store, 50)
+    desk = Desk(store)
+    assert desk.promote(desk.admitted("late"), "late").answer == "promoted"
+    assert partitions(store) == {"outbox_100000": 0, "outbox_200000": 0, "outbox_rest": 2}
+    assert len(store.claim_messages("openlineage", 10, 60_000)) == 2
+    assert problems(store) == []
+
+
+def test_the_messages_of_an_older_ledger_become_the_first_partition(
+    postgres_schema: Callable[[], str],
+) -> None:
+    """No row is written anew: the table that was there is the first partition; numbers go on."""
+    dsn = postgres_schema()
+    database, known = PostgresDatabase(dsn), migration_files()
+    migrate(database, "postgresql", 0, [one for one in known if one[0] < 43])
+    database.write(
+        lambda _: database.script(
+            "INSERT INTO outbox (event_id, topic, subject, body, recorded_at_ms, tries, not_before_ms) "
+            "SELECT 'e', 'openlineage', 's' || i, '{}', i, 0, 0 FROM generate_series(1, 250) AS i"
+        )
+    )
+    file = database.execute("SELECT pg_relation_filenode('outbox')")
+    migrate(database, "postgresql", 0)
+    assert database.execute("SELECT pg_relation_filenode('outbox_0')") == file
+    store = postgres_store(dsn)
+    assert partitions(store) == {"outbox_0": 250, "outbox_rest": 0}
+    desk = Desk(store)
+    assert desk.promote(desk.admitted("next"), "next").answer == "promoted"
+    assert max(one.number for one in store.events_between(1, 2**62)) == 252
+    deliver(store)
+    assert carry_out(a_pass(store))["outbox"].rows == 252
+    assert problems(store) == []
+    store.close()
+    database.close()
+
+
+def test_a_partition_that_comes_late_begins_above_the_messages_that_are_there(store: Ledger) -> None:
+    """Where numbers ran ahead of the partitions, messages are in the default one, and the next partition
+    begins above what may be given meanwhile."""
+    deliver(store)
+    give_numbers_from(store, 450_000)
+    desk = Desk(store)
+    assert desk.promote(desk.admitted("far"), "far").answer == "promoted"
+    assert partitions(store)["outbox_rest"] == 2
+    carry_out(a_pass(store, replace(KEEP, outbox_days=5)))
+    assert "outbox_550001" in partitions(store)
+    assert problems(store) == []
