@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib.util
+import io
 import os
 import secrets
 import select
@@ -20,6 +21,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -272,9 +274,29 @@ def s3_bucket(endpoint: str) -> Iterator[str]:
     yield name  # the emulator keeps it in memory, and goes with the test process
 
 
+def _in_turn(application: Any) -> Any:
+    """S3 requests one after the other, as a bucket orders those for one key. The emulator does not: it closes
+    an object's buffer while another thread still answers for it, and that answer is a 500."""
+    turn = threading.Lock()
+
+    def answer(environ: dict[str, Any], start: Any) -> Any:
+        if "/s3/aws4_request" not in environ.get("HTTP_AUTHORIZATION", ""):
+            return application(environ, start)  # a long poll of a queue holds nobody up
+        if "wsgi.input_terminated" in environ or environ.get("CONTENT_LENGTH"):
+            length = int(environ.get("CONTENT_LENGTH") or -1)
+            environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(length))  # nor does a slow sender
+        with turn:
+            return list(application(environ, start))
+
+    return answer
+
+
 def _serve_s3() -> None:
+    from moto.moto_server import threaded_moto_server
     from moto.server import ThreadedMotoServer
 
+    application = threaded_moto_server.DomainDispatcherApplication
+    threaded_moto_server.DomainDispatcherApplication = lambda make: _in_turn(application(make))
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     _, port = server.get_host_and_port()

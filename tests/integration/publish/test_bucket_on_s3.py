@@ -119,7 +119,7 @@ def test_two_projectors_only_move_the_pointer_forward(s3_endpoint: str, s3_bucke
         thread.join()
     done.set()
     reader.join()
-    assert failures == []
+    assert failures == [], failures
     assert seen == sorted(seen)
     assert scene.reader.pointer()["sequence"] == 12
     scene.show()
@@ -375,7 +375,7 @@ def test_collecting_beside_a_projector(scene: Scene) -> None:
     finally:
         done.set()
         collector.join()
-    assert failures == []
+    assert failures == [], failures
     scene.assert_shows_head()
 
 
