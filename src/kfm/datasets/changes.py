@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec.structs import replace
 
+from kfm.db.leases import COLLECTOR, is_gone
 from kfm.model.canonical import canonical_bytes
 from kfm.model.dataset_changes import (
     OBJECTS,
@@ -32,7 +33,7 @@ from kfm.model.gates import combine, refusal, rights_gate
 from kfm.model.input_hash import sha256_text
 from kfm.model.quantities import counted, did_you_mean, one_line
 from kfm.model.quarantine import Approval
-from kfm.model.records import Justification, Manifest, Promotion, Record, Switch, governance_entry
+from kfm.model.records import Justification, Lock, Manifest, Promotion, Record, Switch, governance_entry
 from kfm.model.settings import DatasetSettings
 from kfm.model.targets import target_name
 from kfm.model.versions import Version, edited, emptied
@@ -49,7 +50,6 @@ PROMOTIONS_MAX = 1_000_000
 APPROVALS_MAX = 1000
 RUNS_MAX = 1000
 NAME_CHARS_MAX = 80
-COLLECTOR = "gc"
 TAG = "dataset-change/1"
 Reach = Literal["artifacts", "previews", "derived", "target", "history", "ledger", "backups", "copies"]
 
@@ -142,7 +142,7 @@ def digest_of(plan: ChangePlan) -> str:
 def plan_rollback(kernel: Kernel, dataset_id: str, to_sequence: int) -> PreparedChange:
     """The content of an earlier version as a new one, described and licensed as the dataset is now."""
     head, shown = head_of(kernel, dataset_id)
-    collections = collections_of(kernel)
+    collections = _collections_before_a_look(kernel)
     known = kernel.ledger.change_reader().withdrawals(dataset_id)
     target = kernel.ledger.promotion(dataset_id, to_sequence)
     old = kernel.ledger.version(target.version_id) if target is not None else None
@@ -405,9 +405,28 @@ def head_of(kernel: Kernel, dataset_id: str) -> tuple[Promotion, Version]:
 
 
 def collections_of(kernel: Kernel) -> int:
+    return _collector(kernel).fence
+
+
+def _collections_before_a_look(kernel: Kernel) -> int:
+    """LockHeld while one is under way: it may take an object that was looked at, and ends with its fence."""
+    lock = _collector(kernel)
+    if lock.holder is not None and not is_gone(lock, kernel.ledger.now_ms(), kernel.liveness.is_dead):
+        raise _under_collection()
+    return lock.fence
+
+
+def _collector(kernel: Kernel) -> Lock:
     lock = kernel.ledger.lock(COLLECTOR)
     assert lock is not None, "the first migration makes it"
-    return lock.fence
+    return lock
+
+
+def _under_collection() -> LockHeld:
+    return LockHeld(
+        "Garbage collection is under way, and may take what a version needs.",
+        remedy="Ask again when it has ended: `kfm gc` removes in slices of half a minute.",
+    )
 
 
 def _as_published(dataset_id: str, manifest: Manifest) -> DatasetSettings:
@@ -649,6 +668,8 @@ def apply(
     )
     if answer.answer == "busy":
         assert answer.lock is not None
+        if answer.lock.scope == COLLECTOR:
+            raise _under_collection()
         holder = answer.lock.holder.run_id if answer.lock.holder else "?"
         raise LockHeld(
             f"Run {holder} is at work under {answer.lock.scope}.",

@@ -287,11 +287,14 @@ def _apply(
     collector = session.one("locks.get_for_share", scope=leases.COLLECTOR)
     assert collector is not None, "the first migration makes it"
     locks = [leases.lock_for_update(session, scope) for scope in sorted(request.scopes)]
+    collecting = rows.lock_from(collector)
     head = session.one("promotions.head", dataset_id=change.dataset_id)
     base = rows.promotion_from(head).sequence if head else 0
-    against = _against(session, request, (*locks, rows.lock_from(collector)), base, now_ms, dead)
+    against = _against(session, request, (*locks, collecting), base, now_ms, dead)
     if against is not None:
         return against
+    if collecting.holder is not None:
+        leases.free(session, collecting, now_ms)  # should it wake up, its fence is outdated
     for lock in locks:
         if lock.holder is not None:  # gone: what it still tries is refused
             leases.evict(session, lock, now_ms, journal)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ import pytest
 
 from kfm.app import open_app
 from kfm.config.loader import load
+from kfm.datasets import changes
+from kfm.model.errors import ContentGone, LockHeld
 from kfm.reports.blockers import refused_calls
+from kfm.runs import gc
 from kfm.runs.target_updates import project as updated_targets
 from tests.acceptance.runs.conftest import Inside
 from tests.acceptance.runs.test_governance import BLOCKED
@@ -825,3 +829,32 @@ def test_no_version_is_too_great_to_be_refused(filled: Inside) -> None:
     ended = filled.kfm("rollback", "levels", "--to", "9223372036854775808")
     assert ended.code == 2, ended
     assert "--to is too great a number" in ended.err
+
+
+def test_no_rollback_counts_on_objects_that_a_collection_is_taking(
+    project: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planned while a slice goes on, it would be applied after it: its objects would be gone. It is refused,
+    and what was collected is told afterwards."""
+    project.configure(source=SOURCE, more="limits: {versions_kept: 1}")
+    for rows in (3, 4):
+        project.write("incoming/2026-01-01.csv", table("2026-01-01", rows))
+        assert day(project, "2026-01-01").code == 0
+    for path in (project.state / "objects/sha256").rglob("*"):
+        os.utime(path, (0, 0))
+    refused: list[str] = []
+    slice_of = gc._collect_slice
+
+    def while_it_goes_on(*given: Any) -> Any:
+        with pytest.raises(LockHeld) as raised:
+            changes.plan_rollback(given[0], "levels", 1)
+        refused.append(raised.value.message)
+        return slice_of(*given)
+
+    monkeypatch.setattr(gc, "_collect_slice", while_it_goes_on)
+    with project._surroundings(), open_app(load()) as app:
+        kernel = app.kernel
+        _, removed = gc.carry_out(kernel, kernel.objects, actor="ada", rationale="disk", grace_ms=0)
+        assert (removed.objects, len(refused)) == (1, 1)
+        with pytest.raises(ContentGone):
+            changes.plan_rollback(kernel, "levels", 1)

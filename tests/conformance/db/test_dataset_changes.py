@@ -202,6 +202,15 @@ def test_collected_objects_refuse_a_change(desk: Desk) -> None:
     assert apply(desk, request(desk)).answer == "applied"
 
 
+def test_a_collector_that_is_gone_goes_on_after_no_change(desk: Desk) -> None:
+    """A change begins although a dead collector has its lock; should that one wake up, its fence is old."""
+    promoted(desk, "one")
+    fence = desk.store.begin_collection("collector", MINUTE_MS, alive)
+    assert isinstance(fence, int)
+    assert apply(desk, request(desk), dead("collector")).answer == "applied"
+    assert desk.store.renew("gc", fence, MINUTE_MS) is None
+
+
 def test_withdrawn_data_is_not_promoted(desk: Desk) -> None:
     """A run that would bring withdrawn data back is refused in its promotion, until that is lifted."""
     promoted(desk, "one")
