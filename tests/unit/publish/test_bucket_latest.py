@@ -194,3 +194,28 @@ def test_a_marker_that_is_not_ours_is_refused() -> None:
     world.database.put(0)
     with pytest.raises(TargetUnavailable, match=r"latest/version\.json is not ours"):
         world.project()
+
+
+@pytest.mark.parametrize("latest", ["documents", "files"])
+def test_a_slower_projector_does_not_take_the_tombstone_of_a_newer_version(latest: str) -> None:
+    """It removes that of the version before; where a newer one has come in between, the newer one's is there
+    in the end."""
+    world = World(latest=latest)
+    world.database.put(1)
+    world.project()
+    world.database.withdraw()
+    world.project()
+    world.database.put(2)  # published again: its tombstone goes
+    came = []
+
+    def another_comes(request: str) -> None:
+        if request == f"delete {LATEST}withdrawn.json" and not came:
+            came.append(request)
+            world.database.withdraw()
+            world.project()
+
+    slow = MemoryBucket(world.stored, another_comes)
+    world.tree(slow).project(DATASET.id, world.database.head, world.database)
+    assert came
+    assert "withdrawn.json" in named(world)
+    assert json.loads(named(world)["version.json"])["sequence"] == 4

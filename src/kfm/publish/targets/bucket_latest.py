@@ -2,8 +2,9 @@
 
 It is written after the pointer moved, object by object. `latest/version.json` says which version it shows,
 and is written last. Documents are replaced by their ETags, which are read before the pointer: one that is
-older than what the pointer shows replaces none. Files have no such condition, so the marker first names the
-version whose files may come: whatever happens then, the next projector compares with that one, too.
+older than what the pointer shows replaces none. Files, and what is removed, have no such condition, so the
+marker first names the version that they are of: whatever happens then, the next projector compares with that
+one, too.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class LatestFolder:
         self._objects = objects
         self._contents = contents
         self._pointer = pointer
-        self._touched: set[int] = set()  # versions whose files we may have put in the place of newer ones
+        self._touched: set[int] = set()  # versions for which we may have replaced or removed newer objects
 
     def update(self, promotion: Promotion, head: HeadReader, known: object) -> None:
         """`promotion`: what the pointer was seen to show. `known`: as a projection is given it."""
@@ -131,18 +132,19 @@ class LatestFolder:
             contents="files" if self._contents == "files" else "documents",
         )
         gone: Iterator[str] = iter(())
-        if self._contents == "files":
-            if marker is None or marker.contents != "files":
-                marker = replace(whole, sequence=0, version_id="")  # no files are here yet
+        if marker is None or (self._contents == "files" and marker.contents != "files"):
+            marker = replace(whole, sequence=0, version_id="")  # no files are here yet
+        if self._contents == "files" or _removes(promotion, there):
             claim = _encoded(self._claimed(marker, (promotion.sequence,)))
             if not self._objects.put_if(MARKER, claim, etag) or not (etag := self._tag_of(claim)):
                 return False
-            changed, gone = self._differences(version, marker, known)
             self._touched.add(promotion.sequence)
+        if self._contents == "files":
+            changed, gone = self._differences(version, marker, known)
             for _ in self._objects.put_files(version, changed, _place, replacing=True):
                 if not self._is_ours(etag):
                     return False
-        elif marker is not None and marker.contents == "files":
+        elif marker.contents == "files":
             gone = (stat.key for stat in self._objects.list(LATEST_FILES))
         for key, data in self._documents(promotion, version).items():
             if not self._is_replaced(key, data, there[key]):
@@ -242,6 +244,11 @@ class LatestFolder:
 
 
 _DOCUMENTS = tuple(LATEST + name for name in (COLLECTION, DCAT, README, WITHDRAWN))
+
+
+def _removes(promotion: Promotion, there: dict[str, tuple[bytes, str] | None]) -> bool:
+    """Does a document go with this version?"""
+    return there[LATEST + WITHDRAWN] is not None and tombstone_of(promotion) is None
 
 
 def _encoded(marker: LatestMarker) -> bytes:
