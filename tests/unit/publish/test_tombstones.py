@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from kfm.publish.targets.branch import BranchTree
 from kfm.publish.targets.folder import LocalTree
 from kfm.publish.targets.github_actions import GithubActions
 from kfm.publish.targets.s3 import BucketTree
+from kfm.system import PosixFiles, SystemIds
 from tests.power import FolderNode
 from tests.published_bucket import MemoryBucket
 from tests.stand_ins import FakeClock
@@ -161,3 +163,27 @@ def test_a_purge_stops_where_its_lease_is_lost(shelf: Shelf) -> None:
         target.purge(DATASET.id, gone, (), lost)
     assert shelf.found() == before
     assert target.purge(DATASET.id, gone, ()) > 0
+
+
+@pytest.mark.parametrize("set_back", [False, True])
+def test_a_purge_that_could_not_remove_all_says_so(tmp_path: Path, set_back: bool) -> None:
+    """While `current` is gone, or shows what is withdrawn, that version has to stay: the purge is not done.
+    Once the head is shown again it goes."""
+    objects = MemoryObjects()
+    database = Database(objects)
+    target = LocalTree("t", PosixFiles(), objects, SystemIds(), str(tmp_path))  # type: ignore[arg-type]
+    database.promote()
+    target.project(DATASET.id, database.head, database)
+    current = tmp_path / DATASET.id / "current"
+    wrong = current.readlink()
+    database.promote()
+    target.project(DATASET.id, database.head, database)
+    current.unlink()
+    if set_back:
+        current.symlink_to(wrong)
+    gone = (database.history[0][0],)
+    with pytest.raises(TargetUnavailable, match="can't go while"):
+        target.purge(DATASET.id, gone, ())
+    target.project(DATASET.id, database.head, database)
+    assert target.purge(DATASET.id, gone, ()) == 1
+    assert b"version 1" not in [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]

@@ -433,12 +433,19 @@ class LocalTree:
         check: Callable[[], None] = lambda: None,
     ) -> int:
         """Remove these versions; returns how many were there. Their files lie in their folders, so none is
-        left over."""
+        left over. TargetUnavailable where one has to stay."""
         del blobs
         check()
-        if not self._has_versions(self._folder(dataset_id)):
+        folder, names = self._folder(dataset_id), {version_name(promotion) for promotion in gone}
+        if not self._has_versions(folder):
             return 0
-        return len(self.discard(dataset_id, map(version_name, gone), check))
+        removed = self.discard(dataset_id, names, check)
+        if left := sorted({one.name for one in self._standing(folder)} & names):
+            raise TargetUnavailable(
+                f"{self.name}: {left[0]} of {dataset_id} can't go while `current` shows nothing newer.",
+                remedy="`kfm project` makes it show the head; then the rest is removed.",
+            )
+        return len(removed)
 
     def _discard(
         self, folder: str, shown: VersionFolder | None, names: set[str], check: Callable[[], None]
