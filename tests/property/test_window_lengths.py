@@ -17,6 +17,7 @@ from kfm.model.window_rules import (
     AcrossEdge,
     RewindowPreview,
     WindowSpan,
+    _Overlapping,
     across,
     is_covered,
     is_window,
@@ -136,3 +137,21 @@ def test_covered_is_every_moment(found: list[tuple[int, int]], start: int, lengt
         any(one.start_ms <= at < one.end_ms for one in spans) for at in range(window.start_ms, window.end_ms)
     )
     assert is_covered(window, spans) == recount
+
+
+spans = st.builds(
+    lambda start, length: WindowSpan(start_ms=start, end_ms=start + length),
+    st.integers(0, 200),
+    st.integers(1, 40),
+)
+
+
+@given(st.lists(spans, max_size=40), st.lists(spans, max_size=40))
+def test_what_overlaps_is_found_in_one_pass(there: list[WindowSpan], windows: list[WindowSpan]) -> None:
+    """For windows that follow each other, whatever lies beside, across or around them: as by a look at all,
+    and each is looked at only while it can overlap."""
+    at_ms, overlapping = 0, _Overlapping(there)
+    for one in windows:
+        window = WindowSpan(start_ms=at_ms, end_ms=at_ms + one.end_ms - one.start_ms)
+        assert overlapping(window) == sorted(other for other in there if other.overlaps(window))
+        at_ms = window.end_ms

@@ -134,11 +134,12 @@ def preview(
     covered: list[WindowSpan] = []
     again: list[Replacement] = []
     later: Replacement | None = None
+    published_at, settled_at = _Overlapping(published), _Overlapping(settled)
     for window in _windows(new, zone, published, now_ms):
-        there = [one for one in published if one.overlaps(window)]
+        there = published_at(window)
         if window in there or not there:
             continue
-        if is_covered(window, (*there, *settled)):
+        if is_covered(window, (*there, *settled_at(window))):
             covered.append(window)
             continue
         edge = across(window, there)
@@ -159,6 +160,21 @@ def preview(
         later=later,
         lasting=len(others),
     )
+
+
+class _Overlapping:
+    """The spans that overlap a window, in their order; windows come with rising starts, each span is passed
+    once."""
+
+    def __init__(self, spans: Sequence[WindowSpan]) -> None:
+        self._waiting = sorted(spans, reverse=True)
+        self._there: list[WindowSpan] = []
+
+    def __call__(self, window: WindowSpan) -> list[WindowSpan]:
+        while self._waiting and self._waiting[-1].start_ms < window.end_ms:
+            self._there.append(self._waiting.pop())
+        self._there = [one for one in self._there if one.end_ms > window.start_ms]
+        return list(self._there)
 
 
 def _windows(length: str, zone: str, published: Sequence[WindowSpan], now_ms: int) -> Iterable[WindowSpan]:
