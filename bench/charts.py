@@ -26,7 +26,7 @@ IMAGES = ROOT / "docs" / "explanation" / "images"
 
 PANEL, HEIGHT = 266, 236  # pixels
 LEFT, RIGHT, TOP, BOTTOM = 52, 22, 52, 46  # around what is drawn of a panel
-TICKS = 4
+X_STEPS, Y_STEPS = (2, 3, 4, 5), (4, 5, 3)
 STYLE = """\
 .paper{fill:#ffffff}.ink{fill:#1f2328}.muted{fill:#59636e}.grid{stroke:#dfe4ea}.axis{stroke:#8b949e}
 .line{stroke:#0b62c4;fill:none;stroke-width:2}.dot{fill:#0b62c4}
@@ -61,8 +61,8 @@ def drawn(panels: Sequence[Panel], told: str) -> str:
 
 
 def _panel(panel: Panel, left: int) -> str:
-    x_ticks = _tens(panel.points) if panel.by_tens else _ticks(max(x for x, _ in panel.points))
-    y_ticks = _ticks(max(y for _, y in panel.points))
+    x_ticks = _tens(panel.points) if panel.by_tens else _ticks(max(x for x, _ in panel.points), X_STEPS)
+    y_ticks = _ticks(max(y for _, y in panel.points), Y_STEPS)
     scale: Callable[[float], float] = math.log10 if panel.by_tens else float
     first, last, high = scale(x_ticks[0]), scale(x_ticks[-1]), y_ticks[-1]
     wide, tall = PANEL - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
@@ -96,12 +96,15 @@ def _panel(panel: Panel, left: int) -> str:
     return "\n".join(lines)
 
 
-def _ticks(most: float) -> list[float]:
-    """From 0 to the first round number that is not below, in a few round steps."""
-    rough = most / TICKS
-    power = 10 ** math.floor(math.log10(rough))
-    step = next(power * one for one in (1, 2, 2.5, 5, 10) if power * one >= rough)
-    return [round(step * number, 10) for number in range(math.ceil(most / step - 1e-9) + 1)]
+def _ticks(most: float, counts: Sequence[int]) -> list[float]:
+    """From 0 to a round number that is not below, in so many round steps: the least above, then as listed."""
+
+    def step(count: int) -> float:
+        power = 10 ** math.floor(math.log10(most / count))
+        return next(power * one for one in (1, 2, 2.5, 5, 10) if power * one * count >= most)
+
+    count = min(counts, key=lambda one: step(one) * one)
+    return [round(step(count) * number, 10) for number in range(count + 1)]
 
 
 def _tens(points: Iterable[XY]) -> list[float]:

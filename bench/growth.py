@@ -17,6 +17,7 @@ import statistics
 import time
 from collections import Counter
 from contextlib import ExitStack
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,7 +44,7 @@ DATASETS = 10
 NOOPS = 5  # runs a round
 CLAIMS = 50  # claims a round, each given back
 SIZES = (100, 300, 1000, 3000, 10_000, 30_000, 100_000)  # items
-PROMOTIONS = 200  # at the end of a dataset, over some pages
+PROMOTIONS = 200  # of items all over a dataset, since pages differ in length
 
 CONFIG = """\
 version: 1
@@ -175,6 +176,15 @@ class Published:
         """Seconds for the promotion of one item more, from the head as it is read to the commit."""
         item = self._item(self.next)
         self.next += 1
+        return self._put(item)
+
+    def revise(self, number: int) -> float:
+        """The same for one that is there, and has other bytes now."""
+        item = self._item(number)
+        asset = replace(item.assets[0], sha256=sha256(item.assets[0].sha256.encode()).hexdigest())
+        return self._put(replace(item, assets=(asset,)))
+
+    def _put(self, item: Item) -> float:
         began_s = time.perf_counter()
         head = self.store.head("ks-streamflow")
         assert head is not None
@@ -195,13 +205,13 @@ class Published:
 
 
 def curve() -> None:
-    """One item more, in datasets of each size: this process's own time, and bytes in the ledger."""
+    """One item anew, in datasets of each size: this process's own time, and bytes in the ledger."""
     for items in SIZES:
         with ExitStack() as stack:
             published, took_s, left = Published(stack, items), [], []
-            for _ in range(PROMOTIONS):
+            for number in range(min(PROMOTIONS, items)):
                 before, began_s = published.bytes(), time.process_time()
-                published.one_more()
+                published.revise(number * items // min(PROMOTIONS, items))
                 took_s.append(time.process_time() - began_s)
                 left.append(published.bytes() - before)
         point = {"items": items, "bytes": round(statistics.mean(left))}
