@@ -25,7 +25,7 @@ FIGURES = ROOT / "bench" / "figures"
 IMAGES = ROOT / "docs" / "explanation" / "images"
 
 PANEL, HEIGHT = 266, 236  # pixels
-LEFT, RIGHT, TOP, BOTTOM = 52, 22, 52, 46  # around what is drawn of a panel
+LEFT, RIGHT, TOP, BOTTOM = 52, 28, 52, 46  # around what is drawn of a panel
 X_STEPS, Y_STEPS = (2, 3, 4, 5), (4, 5, 3)
 STYLE = """\
 .paper{fill:#ffffff}.ink{fill:#1f2328}.muted{fill:#59636e}.grid{stroke:#dfe4ea}.axis{stroke:#8b949e}
@@ -143,17 +143,18 @@ def written_charts(found: Sequence[Figures]) -> str:
         ]
 
     panels = [
-        Panel("files, folders, links made", "hourly windows on record", rates("made", 1)),
-        Panel("objects put", "hourly windows on record", rates("puts", 1)),
-        Panel("processor time, ms", "hourly windows on record", rates("cpu_s", 0.001)),
+        Panel("entries made, each window", "hourly windows on record", rates("made", 1)),
+        Panel("objects put, each window", "hourly windows on record", rates("puts", 1)),
+        Panel("processor time, ms each window", "hourly windows on record", rates("cpu_s", 0.001)),
     ]
     return drawn(panels, "What one more window writes does not grow with the windows on record.")
 
 
 def promotion_charts(found: Sequence[Figures]) -> str:
+    told = (("ledger, kB each promotion", "bytes", 1000), ("processor time, ms each promotion", "ms", 1))
     panels = [
         Panel(title, "items in the dataset", [(one["items"], one[name] / unit) for one in found], True)
-        for title, name, unit in (("left in the ledger, kB", "bytes", 1000), ("processor time, ms", "ms", 1))
+        for title, name, unit in told
     ]
     return drawn(panels, "A promotion of one item costs about the same in small and in large datasets.")
 
