@@ -10,13 +10,15 @@ the process holds in memory is looked at all along, from the first units of the 
 hour; `feed_day_memory` compares the most with the first, and the points are printed beside.
 
 Bytes are counted in the ledger's own pages, everything that is written with a unit included, once its
-write-ahead file is copied back; lineage is counted in compressed files.
+write-ahead file is copied back; lineage is counted in compressed files. `python -m bench.feed_day`
+prints them for each ten thousand units, a line of JSON each: the points of a chart in the documentation.
 """
 
 from __future__ import annotations
 
 import atexit
 import gc
+import json
 import os
 import statistics
 import sys
@@ -50,6 +52,7 @@ PARTS = 6  # of the hour
 PART_UNITS = DAY_UNITS // 24 // PARTS
 PACE = DAY_UNITS / 86_400  # objects a second
 STEP = 10_000  # objects that are handed over at once
+STEPS = 10  # of the curve
 LOOK_UNITS = 100_000  # between two looks at what is held in memory
 MIB = 1 << 20
 
@@ -179,6 +182,18 @@ class Bytes:
         self.lineage = packed / units
 
 
+def curve() -> None:
+    """Bytes of the ledger, and of lineage, from one step to the next."""
+    with ExitStack() as stack:
+        feed = Feed(stack)
+        for number in range(STEPS + 1):
+            if number:
+                feed.take(STEP)
+            packed, told = feed.lineage_bytes() if number else (0, 0)
+            point = {"units": number * STEP, "ledger": feed.ledger_bytes()}
+            print(json.dumps(point | {"lineage": packed, "lineage_units": told}), flush=True)
+
+
 def benchmarks() -> list[Benchmark]:
     return [
         Benchmark(
@@ -233,3 +248,7 @@ def benchmarks() -> list[Benchmark]:
             rounds=1,
         ),
     ]
+
+
+if __name__ == "__main__":
+    curve()

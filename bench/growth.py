@@ -2,16 +2,22 @@
 
 Old ledgers are made by SQLite from a young one's own rows (`tests.history`): the product's writers would need
 hours for a million runs. Making one takes minutes, so these are not among those that run without being named.
+
+`python -m bench.growth` prints what a promotion costs in datasets of 100 to 100,000 items, a line of JSON for
+each: the points of a chart in the documentation.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
+import statistics
 import time
 from collections import Counter
 from contextlib import ExitStack
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +43,8 @@ FEW_DUE, MANY_DUE = 100, 100_000
 DATASETS = 10
 NOOPS = 5  # runs a round
 CLAIMS = 50  # claims a round, each given back
+SIZES = (100, 300, 1000, 3000, 10_000, 30_000, 100_000)  # items
+PROMOTIONS = 200  # of items all over a dataset, since pages differ in length
 
 CONFIG = """\
 version: 1
@@ -168,6 +176,15 @@ class Published:
         """Seconds for the promotion of one item more, from the head as it is read to the commit."""
         item = self._item(self.next)
         self.next += 1
+        return self._put(item)
+
+    def revise(self, number: int) -> float:
+        """The same for one that is there, and has other bytes now."""
+        item = self._item(number)
+        asset = replace(item.assets[0], sha256=sha256(item.assets[0].sha256.encode()).hexdigest())
+        return self._put(replace(item, assets=(asset,)))
+
+    def _put(self, item: Item) -> float:
         began_s = time.perf_counter()
         head = self.store.head("ks-streamflow")
         assert head is not None
@@ -176,15 +193,29 @@ class Published:
 
     def bytes_of_one_more(self) -> float:
         """What it leaves in the tables behind versions."""
-        before = self._bytes()
+        before = self.bytes()
         self.one_more()
-        return self._bytes() - before
+        return self.bytes() - before
 
-    def _bytes(self) -> float:
+    def bytes(self) -> float:
         texts = (("version_pages", "body"), ("version_items", "document"), ("versions", "manifest"))
         connection = self.store.database._connection  # type: ignore[attr-defined]
         found = [connection.execute(f"SELECT SUM(LENGTH({column})) FROM {table}") for table, column in texts]
         return float(sum(next(rows)[0] for rows in found))
+
+
+def curve() -> None:
+    """One item anew, in datasets of each size: this process's own time, and bytes in the ledger."""
+    for items in SIZES:
+        with ExitStack() as stack:
+            published, took_s, left = Published(stack, items), [], []
+            for number in range(min(PROMOTIONS, items)):
+                before, began_s = published.bytes(), time.process_time()
+                published.revise(number * items // min(PROMOTIONS, items))
+                took_s.append(time.process_time() - began_s)
+                left.append(published.bytes() - before)
+        point = {"items": items, "bytes": round(statistics.mean(left))}
+        print(json.dumps(point | {"ms": round(statistics.median(took_s) * 1000, 2)}), flush=True)
 
 
 class Datasets(NamedTuple):
@@ -292,3 +323,7 @@ def benchmarks() -> list[Benchmark]:
             rounds=5,
         ),
     ]
+
+
+if __name__ == "__main__":
+    curve()

@@ -1,9 +1,22 @@
-"""What a year of an hourly feed leaves behind: files, folders and links, objects, bytes of the ledger.
+"""What a year of an hourly feed costs: files and folders, objects, bytes of the ledger.
 
 One window after the other is published into a merged dataset, by the product itself, to a folder and to a
-bucket; now and then `kfm gc` removes old versions, as a service would. What matters is the slope: a thousand
-windows more must cost in the end what they cost in the beginning. `python -m bench.windows 5000` prints the
-figures and draws them (`--chart FILE`); as a benchmark it is among those that run only if they are named.
+bucket. Two things are counted, and a thousand windows more must cost in the end what they cost in the
+beginning:
+
+*Left*: what is there after `kfm gc`. Collection spares what is young, and a benchmark publishes in minutes
+what takes months, so the product's clock is put an hour ahead with each window, as when the next one comes.
+
+*Written*: files, folders and links made, objects put, and the time that it took this process, whether
+collected later or not.
+
+The bucket is one in memory, of the library that the product's own client is made of: requests and objects are
+what is counted, not how fast a server is. `--emulator` takes the S3 emulator of the tests instead; the counts
+are the same, after thrice the time.
+
+`python -m bench.windows 5000` prints a line of JSON for each 250 windows and for each figure, and draws them
+(`--chart FILE`); as a benchmark it is among those that run only if they are named. `TMPDIR=/dev/shm` spares
+the disk, which is not what grows.
 """
 
 from __future__ import annotations
@@ -15,21 +28,27 @@ import json
 import os
 import sys
 import tempfile
+import threading
+import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
+from bench.charts import windows_charts
 from bench.harness import Benchmark
 from tests import services
 
 ON_REQUEST = True
 WINDOWS = 5000
 PART = 1000  # windows whose cost is compared
-COLLECT_EVERY = 250  # windows between two collections
-BEGUN = 100  # windows after which everything is there that is made once
+LOOK_EVERY = 250  # windows between two collections, after which is counted
+HOUR_MS = 3_600_000
 FIRST = datetime(2025, 1, 1, tzinfo=UTC)
 
 CONFIG = """\
@@ -53,54 +72,164 @@ sources:
     path: "{window.start:%Y/%m/%d}/{name}"
 publish:
   - {kind: local, path: published}
-  - {kind: s3, url: "s3://BUCKET/open", options: OPTIONS}
+  - {kind: s3, url: "ADDRESS", options: OPTIONS}
 """
 
 
-class Left(NamedTuple):
-    """What is there after so many windows."""
+class Point(NamedTuple):
+    """After so many windows."""
 
     windows: int
-    files: int  # in the published folder, links and folders counted, too
+    # left
+    files: int  # in the published folder; links and folders are counted, too
     objects: int  # in the bucket
+    object_bytes: int
     ledger: int  # bytes of the database that are in use
+    state_files: int  # beside the ledger: bytes by their hashes, documents of runs, lineage
+    state_bytes: int
+    # written since the beginning
+    made: int  # files, links and folders, wherever
+    puts: int
+    put_bytes: int
+    gets: int
+    cpu_s: float
+
+
+LEFT = ("files", "objects", "object_bytes", "ledger", "state_files", "state_bytes")
+WRITTEN = ("made", "puts", "put_bytes", "gets", "cpu_s")
+
+
+class Written:
+    """Counts what the product makes, while it is switched on: entries of folders, requests to the bucket."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._on = False
+        self._lock = threading.Lock()
+        sys.addaudithook(self._hear)
+
+    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self._on and (
+            event in {"os.mkdir", "os.link", "os.symlink"}
+            or (event == "open" and isinstance(arguments[2], int) and arguments[2] & os.O_CREAT)
+        ):
+            self._add("made")
+
+    def _add(self, name: str, number: float = 1) -> None:
+        with self._lock:
+            self.counts[name] += number  # type: ignore[assignment]
+
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[None]:
+        from kfm.objects.bucket_client import ObstoreBucket
+
+        get, put = ObstoreBucket.get, ObstoreBucket.put
+
+        def counted_get(bucket: ObstoreBucket, key: str) -> tuple[bytes, str] | None:
+            self._add("gets")
+            return get(bucket, key)
+
+        def counted_put(bucket: ObstoreBucket, key: str, data: bytes, **conditions: Any) -> bool:
+            self._add("puts")
+            self._add("put_bytes", len(data))
+            return put(bucket, key, data, **conditions)
+
+        began_s, self._on = time.process_time(), True
+        try:
+            with (
+                patch.object(ObstoreBucket, "get", counted_get),
+                patch.object(ObstoreBucket, "put", counted_put),
+            ):
+                yield
+        finally:
+            self._on = False
+            self._add("cpu_s", time.process_time() - began_s)
+
+
+class MemoryBucket:
+    """A bucket in this process, opened anew by each command."""
+
+    address, options = "s3://bench/open", {"region": "us-east-1"}
+
+    def __init__(self) -> None:
+        from obstore.store import MemoryStore
+
+        self._store = MemoryStore()
+
+    def opened(self) -> contextlib.AbstractContextManager[Any]:
+        from obstore import store
+
+        return patch.object(store, "from_url", lambda _url, **_options: self._store)
+
+    def sizes(self) -> list[int]:
+        return [one["size"] for some in self._store.list() for one in some]
+
+
+class EmulatedBucket:
+    """A bucket of an S3 server."""
+
+    def __init__(self, endpoint: str, name: str) -> None:
+        self._client, self._name = services.s3_client(endpoint), name
+        self.address = f"s3://{name}/open"
+        self.options = {"endpoint": endpoint, "allow_http": "true", "region": "us-east-1"}
+        self.options |= dict.fromkeys(("access_key_id", "secret_access_key"), "file:secret.txt")
+
+    def opened(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext()
+
+    def sizes(self) -> list[int]:
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._name)
+        return [one["Size"] for page in pages for one in page.get("Contents", ())]
 
 
 class Feed:
     """A project of its own, with a folder and a bucket."""
 
-    def __init__(self, folder: Path, endpoint: str, bucket: str) -> None:
+    def __init__(self, folder: Path, bucket: MemoryBucket | EmulatedBucket) -> None:
         self.folder = folder
-        self._client, self._bucket = services.s3_client(endpoint), bucket
-        options = {"endpoint": endpoint, "allow_http": "true", "region": "us-east-1"}
-        options |= dict.fromkeys(("access_key_id", "secret_access_key"), "file:secret.txt")
+        self._bucket = bucket
         (folder / "incoming").mkdir(parents=True)
         (folder / "secret.txt").write_text("test")
         (folder / "secret.txt").chmod(0o600)
-        text = CONFIG.replace("BUCKET", bucket).replace("OPTIONS", json.dumps(options))
+        text = CONFIG.replace("ADDRESS", bucket.address).replace("OPTIONS", json.dumps(bucket.options))
         (folder / "kfm.yml").write_text(text)
         self.windows = 0
+        self._written = Written()
 
     def publish(self) -> None:
         """One window more, by `kfm run`."""
         start = FIRST + timedelta(hours=self.windows)
         (self.folder / "incoming" / f"{start:%Y%m%dT%H}.csv").write_text(f"gauge,level\na,{self.windows}\n")
         end = start + timedelta(hours=1)
-        self._kfm(
-            "run", "--source", "gauges", "--window", f"{start:%Y-%m-%dT%H:%M:%SZ}/{end:%Y-%m-%dT%H:%M:%SZ}"
-        )
+        span = f"{start:%Y-%m-%dT%H:%M:%SZ}/{end:%Y-%m-%dT%H:%M:%SZ}"
+        with self._written.counting():
+            self._kfm("run", "--source", "gauges", "--window", span)
+        lineage = self.folder / ".kfm" / "lineage" / "openlineage.jsonl"
+        now_s = time.time() + self._ahead_ms() / 1000  # a file is moved away a day after it was written
+        os.utime(lineage, (now_s, now_s))
         self.windows += 1
 
     def collect(self) -> None:
-        self._kfm("gc", "--apply", "--grace", "0", "--rationale", "old versions")
+        """As a service would. Everything is an hour old at least."""
+        self._kfm("gc", "--apply", "--rationale", "old versions")
+
+    def _ahead_ms(self) -> int:
+        return (self.windows + 2) * HOUR_MS
 
     def _kfm(self, *arguments: str) -> None:
         from kfm.cli import main
+        from kfm.system import SystemClock
 
+        ahead_ms, real = self._ahead_ms(), SystemClock.now_ms
         before, out = os.getcwd(), io.StringIO()
         os.chdir(self.folder)
         try:
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+            with (
+                self._bucket.opened(),
+                patch.object(SystemClock, "now_ms", lambda clock: real(clock) + ahead_ms),
+                contextlib.redirect_stdout(out),
+                contextlib.redirect_stderr(out),
+            ):
                 main(list(arguments))
         except SystemExit as ended:
             if ended.code:
@@ -108,11 +237,25 @@ class Feed:
         finally:
             os.chdir(before)
 
-    def left(self) -> Left:
-        tree = sum(len(folders) + len(files) for _, folders, files in os.walk(self.folder / "published"))
-        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket)
-        objects = sum(len(page.get("Contents", ())) for page in pages)
-        return Left(self.windows, tree, objects, self._ledger_bytes())
+    def point(self) -> Point:
+        """What is left, and was written."""
+        sizes = self._bucket.sizes()
+        state = [path for path in (self.folder / ".kfm").rglob("*") if not path.name.startswith("kfm.db")]
+        counts = self._written.counts
+        return Point(
+            windows=self.windows,
+            files=sum(len(dirs) + len(names) for _, dirs, names in os.walk(self.folder / "published")),
+            objects=len(sizes),
+            object_bytes=sum(sizes),
+            ledger=self._ledger_bytes(),
+            state_files=len(state),
+            state_bytes=sum(path.stat().st_size for path in state if path.is_file()),
+            made=counts["made"],
+            puts=counts["puts"],
+            put_bytes=counts["put_bytes"],
+            gets=counts["gets"],
+            cpu_s=round(float(counts["cpu_s"]), 3),
+        )
 
     def _ledger_bytes(self) -> int:
         import apsw
@@ -127,78 +270,38 @@ class Feed:
 
 
 @contextlib.contextmanager
-def feed() -> Iterator[Feed]:
+def feed(emulator: bool = False) -> Iterator[Feed]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if not emulator:
+            yield Feed(folder, MemoryBucket())
+            return
         endpoint = stack.enter_context(services.s3())
-        yield Feed(folder, endpoint, stack.enter_context(services.s3_bucket(endpoint)))
+        yield Feed(folder, EmulatedBucket(endpoint, stack.enter_context(services.s3_bucket(endpoint))))
 
 
 @cache
-def grown(windows: int, part: int) -> tuple[Left, ...]:
-    """What is left when it has begun, and after each part, old versions collected."""
+def grown(windows: int, part: int, emulator: bool = False) -> tuple[Point, ...]:
+    """After the first window, when everything is there that is made once, and then after every few."""
     found = []
-    with feed() as one:
+    with feed(emulator) as one:
         for number in range(1, windows + 1):
             one.publish()
-            if number == BEGUN or number % COLLECT_EVERY == 0 or number % part == 0:
+            if number == 1 or number % LOOK_EVERY == 0 or number % part == 0:
                 one.collect()
-            if number == BEGUN or number % part == 0:
-                found.append(one.left())
-                print(found[-1], file=sys.stderr, flush=True)
+                found.append(one.point())
+                print(json.dumps(found[-1]._asdict()), flush=True)
     return tuple(found)
 
 
-def slopes(found: Sequence[Left]) -> dict[str, tuple[float, float]]:
-    """For each figure what a window costs in the first part, and in the last."""
+def slopes(found: Sequence[Point], part: int = PART) -> dict[str, list[float]]:
+    """For each figure what a window costs in each part, from the first to the last."""
+    ends = [found[0], *(one for one in found if one.windows % part == 0)]
 
-    def slope(name: str, before: Left, after: Left) -> float:
+    def slope(name: str, before: Point, after: Point) -> float:
         return float(getattr(after, name) - getattr(before, name)) / (after.windows - before.windows)
 
-    return {name: (slope(name, *found[:2]), slope(name, *found[-2:])) for name in NAMES}
-
-
-# --- a picture ------------------------------------------------------------------------------------------
-
-WIDTH, HEIGHT, EDGE = 640, 260, 56
-NAMES = {"files": "files, folders, links", "objects": "objects in the bucket", "ledger": "ledger, MB"}
-COLOURS = {"files": "#1f5f8b", "objects": "#8b4a1f", "ledger": "#3f7d3f"}
-
-
-def chart(found: Sequence[Left]) -> str:
-    """Each figure against the number of windows, as SVG: a small picture for each, since scales differ."""
-    parts = [_panel(name, found, number * (HEIGHT + 12)) for number, name in enumerate(NAMES)]
-    height = len(NAMES) * (HEIGHT + 12)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
-        f'viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="13">\n'
-        '<rect width="100%" height="100%" fill="#ffffff"/>\n' + "\n".join(parts) + "\n</svg>\n"
-    )
-
-
-def _panel(name: str, found: Sequence[Left], top: int) -> str:
-    scale = 1_000_000 if name == "ledger" else 1
-    points = [(0.0, 0.0), *((one.windows, getattr(one, name) / scale) for one in found)]
-    right, high = max(x for x, _ in points), max(y for _, y in points)
-    plot_w, plot_h = WIDTH - 2 * EDGE - 40, HEIGHT - 80
-
-    def at(x: float, y: float) -> tuple[float, float]:
-        return EDGE + 30 + plot_w * x / right, top + 40 + plot_h * (1 - y / high)
-
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*point) for point in points))
-    base, left = at(0, 0)[1], at(0, 0)[0]
-    lines = [
-        f'<text x="{left}" y="{top + 24}" fill="#222">{NAMES[name]}</text>',
-        f'<line x1="{left}" y1="{base}" x2="{at(right, 0)[0]}" y2="{base}" stroke="#999"/>',
-        f'<polyline points="{line}" fill="none" stroke="{COLOURS[name]}" stroke-width="2"/>',
-    ]
-    for x, y in points[1:]:
-        px, py = at(x, y)
-        lines.append(f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3" fill="{COLOURS[name]}"/>')
-        lines.append(f'<text x="{px:.1f}" y="{base + 18}" text-anchor="middle" fill="#555">{x:,.0f}</text>')
-        amount = f"{y:,.1f}" if scale > 1 else f"{y:,.0f}"
-        lines.append(f'<text x="{px - 6:.1f}" y="{py - 8:.1f}" text-anchor="end" fill="#222">{amount}</text>')
-    return "\n".join(lines)
+    return {name: [slope(name, *pair) for pair in pairwise(ends)] for name in (*LEFT, *WRITTEN)}
 
 
 def main(arguments: list[str]) -> int:
@@ -206,14 +309,16 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("windows", type=int, nargs="?", default=WINDOWS)
     parser.add_argument("--part", type=int, default=PART)
     parser.add_argument("--chart", type=Path)
+    parser.add_argument("--emulator", action="store_true")
     chosen = parser.parse_args(arguments)
-    if not BEGUN < chosen.part <= chosen.windows // 2:
-        parser.error(f"a part has more than {BEGUN} windows, and there are two of them at least")
-    found = grown(chosen.windows, chosen.part)
-    for name, (first, last) in slopes(found).items():
-        print(f"{name} for each window: {first:,.2f} at first, {last:,.2f} at last ({last / first:.3f})")
+    if not 1 < chosen.part <= chosen.windows // 2:
+        parser.error("a part has more than one window, and there are two of them at least")
+    found = grown(chosen.windows, chosen.part, chosen.emulator)
+    for name, costs in slopes(found, chosen.part).items():
+        line = {"figure": name, "per_window": [round(one, 3) for one in costs]}
+        print(json.dumps(line | {"last_to_first": round(costs[-1] / costs[0], 3)}), flush=True)
     if chosen.chart is not None:
-        chosen.chart.write_text(chart(found))
+        chosen.chart.write_text(windows_charts([one._asdict() for one in found]))
     return 0
 
 
@@ -224,13 +329,13 @@ def benchmarks() -> list[Benchmark]:
             kind="cost",
             goal=1.1,
             setup=lambda _: slopes(grown(WINDOWS, PART)),
-            ours=lambda found: found[name][1],
+            ours=lambda found: found[name][-1],
             reference=lambda found: found[name][0],
             unit="",
             rounds=1,
         )
 
-    return [both(name) for name in NAMES]
+    return [both(name) for name in (*LEFT, *WRITTEN)]
 
 
 if __name__ == "__main__":

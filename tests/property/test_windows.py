@@ -12,9 +12,11 @@ from kfm.model.times import MS_MAX, MS_MIN, offset_ms, parse_rfc3339, rfc3339, s
 from kfm.model.windows import (
     DAY_MS,
     next_window,
+    parse_duration,
     parse_instant,
     previous_window,
     resolve_window,
+    shifted,
     window_of,
 )
 
@@ -54,6 +56,17 @@ def test_windows_only_move_forward(spec: str, zone: str, now_ms: int, later_ms: 
     """Asked again later, the window is the same one or lies wholly after it."""
     first, second = resolve_window(spec, zone, now_ms), resolve_window(spec, zone, now_ms + later_ms)
     assert second == first or second.start_ms >= first.end_ms
+
+
+@pytest.mark.req("UPD-3")
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(("PT1H", "PT90M", "PT48H")), st.sampled_from(ZONES), MOMENTS)
+def test_exact_lengths_are_exact(length: str, zone: str, at_ms: int) -> None:
+    """Hours later are as many hours later when the clocks change, by way of the calendar or not."""
+    duration = parse_duration(length)
+    assert shifted(at_ms, duration, zone) == at_ms + duration.time_ms
+    a_day_more = shifted(at_ms, parse_duration(f"P1D{length[1:]}"), zone)
+    assert a_day_more == shifted(at_ms, parse_duration("P1D"), zone) + duration.time_ms
 
 
 @pytest.mark.req("UPD-3")

@@ -167,7 +167,7 @@ class CompletenessReader:
 
     def verdicts(self, source: SourceSettings) -> Iterator[WindowVerdict]:
         """The state of each window of a source: those that are expected, and those that were asked for."""
-        facts, seen = self._facts(source), self._changed(source)
+        facts, seen = dict(self._facts(source)), self._changed(source)
         is_over = source.dataset in self._retired
         for expected in self._expected(source):
             span = (expected.start_ms, expected.end_ms)
@@ -178,14 +178,21 @@ class CompletenessReader:
         for (start_ms, end_ms), known in facts.items():
             yield verdict(_asked(source.id, start_ms, end_ms, known), known, self._now_ms)
 
-    def _facts(self, source: SourceSettings) -> dict[Span, WindowFacts]:
-        """What is on record of each window, after what persons changed of the dataset since."""
-        seen, counts = self._changed(source), self._counted(source)
-        return {
-            span: seen(span, known)
-            for span, known in self._windows.facts(source.id, source.dataset, self._is_live).items()
-            if counts(span)
-        }
+    def _facts(self, source: SourceSettings) -> Mapping[Span, WindowFacts]:
+        """What is on record of each window, after what persons changed of the dataset since. Read once: a
+        report asks for health and for failures, and a source may have years of windows."""
+        if source.id not in self._known:
+            seen, counts = self._changed(source), self._counted(source)
+            self._known[source.id] = {
+                span: seen(span, known)
+                for span, known in self._windows.facts(source.id, source.dataset, self._is_live).items()
+                if counts(span)
+            }
+        return self._known[source.id]
+
+    @cached_property
+    def _known(self) -> dict[str, dict[Span, WindowFacts]]:
+        return {}
 
     def _counted(self, source: SourceSettings) -> Callable[[Span], bool]:
         """Of a source that got another window length, windows of that length alone count."""

@@ -123,14 +123,15 @@ def expected_windows(
             continue
         if end_ms is not None and window.start_ms >= end_ms:
             continue
-        due_ms = _due_ms(expectation, window, asked_ms, next_ms)
+        within_ms = _within_ms(expectation, window)
+        due_ms = _due_ms(expectation, window, asked_ms, next_ms, within_ms)
         yield ExpectedWindow(
             source_id=expectation.source.id,
             start_ms=window.start_ms,
             end_ms=window.end_ms,
             asked_ms=asked_ms,
             due_ms=due_ms,
-            until_ms=max(due_ms, _until_ms(expectation, window)),
+            until_ms=due_ms if within_ms is None else max(due_ms, within_ms),
         )
 
 
@@ -214,26 +215,29 @@ def _length_ms(window: Window) -> int:
     return max(window.end_ms - window.start_ms, 1)
 
 
-def _due_ms(expectation: Expectation, window: Window, asked_ms: int, next_ms: int | None) -> int:
+def _due_ms(
+    expectation: Expectation, window: Window, asked_ms: int, next_ms: int | None, within_ms: int | None
+) -> int:
     """When a window is late: as declared, else by its contract, else when it would be asked for again."""
-    from kfm.model.windows import parse_duration, shifted, time_of_day
-
-    rule, zone = expectation.rule, expectation.source.time_zone
+    rule = expectation.rule
     if is_all_time(window.start_ms, window.end_ms):
         return max(asked_ms, next_ms or 0)
     if rule.by is not None:
-        return time_of_day(rule.by, zone, window.end_ms)
-    if rule.within is not None:
-        return shifted(window.end_ms, parse_duration(rule.within), zone)
+        from kfm.model.windows import time_of_day
+
+        return time_of_day(rule.by, expectation.source.time_zone, window.end_ms)
+    if within_ms is not None:
+        return within_ms
     if expectation.latency_ms is not None:
         return window.end_ms + expectation.latency_ms
     return max(asked_ms, next_ms if next_ms is not None else 0)
 
 
-def _until_ms(expectation: Expectation, window: Window) -> int:
+def _within_ms(expectation: Expectation, window: Window) -> int | None:
+    """Until when it has to be there, where that is declared by a length."""
     within = expectation.rule.within
     if within is None or is_all_time(window.start_ms, window.end_ms):
-        return 0
+        return None
     from kfm.model.windows import parse_duration, shifted
 
     return shifted(window.end_ms, parse_duration(within), expectation.source.time_zone)

@@ -59,6 +59,7 @@ class Duration(msgspec.Struct, frozen=True, kw_only=True):
     time_ms: int = 0
 
 
+@lru_cache(maxsize=64)
 def parse_duration(text: str) -> Duration:
     """`P1D`, `P1W`, `P1M`, `P1Y`, `PT6H`, `PT15M`, `P1DT12H`; not zero, no fractions."""
     match = _DURATION.match(text)
@@ -225,17 +226,20 @@ def parse_instant(text: str, zone: str) -> int:
 
 def _shifted(from_ms: int, duration: Duration, zone: str, sign: int) -> int:
     """Calendar parts first, on the local clock; then the exact part."""
-    try:
-        moved = _zoned(from_ms, zone).add(
-            years=sign * duration.years,
-            months=sign * duration.months,
-            weeks=sign * duration.weeks,
-            days=sign * duration.days,
-            disambiguation="compatible",
-        )
-        shifted_ms = _ms(moved) + sign * duration.time_ms
-    except ValueError as error:
-        raise WindowError(f"The window leaves the calendar: {error}.") from None
+    moved_ms = from_ms
+    if duration.years or duration.months or duration.weeks or duration.days:
+        try:
+            moved = _zoned(from_ms, zone).add(
+                years=sign * duration.years,
+                months=sign * duration.months,
+                weeks=sign * duration.weeks,
+                days=sign * duration.days,
+                disambiguation="compatible",
+            )
+        except ValueError as error:
+            raise WindowError(f"The window leaves the calendar: {error}.") from None
+        moved_ms = _ms(moved)
+    shifted_ms = moved_ms + sign * duration.time_ms
     if not MS_MIN <= shifted_ms <= MS_MAX:
         raise WindowError("The window leaves the calendar.")
     return shifted_ms

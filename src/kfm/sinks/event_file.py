@@ -142,7 +142,7 @@ class FileCollector:
         """We have its lock: others that wait for it will see that it is not the one of this name any more."""
         sync(descriptor)
         stem, ending = os.path.splitext(self._path)
-        last = max((_number_of(moved, stem, ending) for moved in moved_files(self._path)), default=0)
+        last = max((number for number, _ in _numbered(self._path)), default=0)
         os.rename(self._path, f"{stem}.{last + 1:06d}{ending}")
         sync_folder(os.path.dirname(self._path))
 
@@ -193,15 +193,19 @@ class FileCollector:
 
 def moved_files(path: str) -> list[str]:
     """What was moved away from this name, the oldest first; each once, compressed or not."""
-    stem, ending = os.path.splitext(path)
-    folder = os.path.dirname(path) or "."
+    return [moved for _, moved in _numbered(path)]
+
+
+def _numbered(path: str) -> list[tuple[int, str]]:
+    """With their numbers. A file a day is kept for ever, and every delivery looks here."""
+    folder, (stem, ending) = os.path.dirname(path), os.path.splitext(os.path.basename(path))
+    ours = re.compile(rf"{re.escape(stem)}\.([0-9]{{6,}}){re.escape(ending)}(?:\{COMPRESSED})?")
     found: dict[int, str] = {}
-    for name in sorted(os.listdir(folder) if os.path.isdir(folder) else ()):
-        moved = os.path.join(os.path.dirname(path), name)
-        number = _number_of(moved, stem, ending)
-        if number:
-            found.setdefault(number, moved)  # as it was written, where its compression did not come to an end
-    return [found[number] for number in sorted(found)]
+    for name in sorted(os.listdir(folder or ".") if os.path.isdir(folder or ".") else ()):
+        number = ours.fullmatch(name)
+        if number:  # as it was written, where its compression did not come to an end
+            found.setdefault(int(number[1]), name)
+    return [(number, os.path.join(folder, found[number])) for number in sorted(found)]
 
 
 def event_lines(path: str) -> Iterator[bytes]:
@@ -218,14 +222,6 @@ def event_lines(path: str) -> Iterator[bytes]:
                 yield from gzip.GzipFile(fileobj=file) if file.name.endswith(COMPRESSED) else file
         with open(path, "rb") as file:
             yield from file
-
-
-def _number_of(moved: str, stem: str, ending: str) -> int:
-    """0: not one of ours."""
-    if not moved.startswith(f"{stem}."):
-        return 0
-    found = re.fullmatch(rf"([0-9]{{6,}}){re.escape(ending)}(?:\{COMPRESSED})?", moved[len(stem) + 1 :])
-    return int(found[1]) if found else 0
 
 
 def _compress(moved: str) -> None:

@@ -7,6 +7,7 @@ or checked out again is the same file. Names that begin with a dot are skipped.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import itertools
 import os
@@ -51,6 +52,7 @@ class FilesSource:
         self._limits = limits
         self._entries = 0
         self._names: dict[int, int] = {}  # inode → how many names it has below the folder
+        self._is_walked = False
 
     def discover(self, window: Window) -> list[Found]:
         pattern = render(self._source.pattern, place_fields(self._source, window))
@@ -58,15 +60,14 @@ class FilesSource:
         if not os.path.isdir(self._folder):
             raise UpstreamUnavailable(f"There is no folder {self._source.folder}.", transient=False)
         relpaths = []
-        self._names, self._entries = {}, 0
-        for relpath in self._walk("", 0):
-            if wanted.matches(relpath):
-                relpaths.append(_utf8(relpath))
-                if len(relpaths) > self._limits.objects_per_run_max:
-                    raise LimitExceeded(
-                        f"More than {self._limits.objects_per_run_max} files match {pattern!r} "
-                        "(limits.objects_per_run_max)."
-                    )
+        self._is_walked = False
+        for relpath in self._matching(wanted, pattern):
+            relpaths.append(_utf8(relpath))
+            if len(relpaths) > self._limits.objects_per_run_max:
+                raise LimitExceeded(
+                    f"More than {self._limits.objects_per_run_max} files match {pattern!r} "
+                    "(limits.objects_per_run_max)."
+                )
         return settled(self._source.id, (self._found(relpath, window) for relpath in relpaths), self._limits)
 
     @contextlib.contextmanager
@@ -129,8 +130,45 @@ class FilesSource:
         return descriptor, status
 
     def _is_elsewhere(self, file: os.stat_result) -> bool:
-        """Has it more names than were found below the folder?"""
+        """Has it more names than are found below the folder?"""
+        if file.st_nlink > 1 and not self._is_walked:
+            for _ in self._all():
+                pass
         return file.st_nlink > self._names.get(file.st_ino, 1)
+
+    def _matching(self, wanted: PathPattern, pattern: str) -> Iterator[str]:
+        """A pattern that names one file costs one look, however many others there are."""
+        if not wanted.is_literal:
+            yield from filter(wanted.matches, self._all())
+        elif self._is_there(pattern):
+            yield pattern
+
+    def _is_there(self, relpath: str) -> bool:
+        """Is there such a file, or a link to one? By the rules of a walk."""
+        names = relpath.split("/")
+        if any(name.startswith(".") for name in names):
+            return False
+        try:
+            for depth in range(1, len(names)):
+                status = os.lstat(os.path.join(self._folder, *names[:depth]))
+                if not stat.S_ISDIR(status.st_mode):
+                    return False
+            path = os.path.join(self._folder, *names)
+            return not stat.S_ISDIR(os.lstat(path).st_mode) and not os.path.isdir(path)
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return False
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return False
+            raise UpstreamUnavailable(
+                f"{relpath} can't be read: {error.strerror}.", transient=False
+            ) from None
+
+    def _all(self) -> Iterator[str]:
+        """Every file below the folder. Its names are known once this has come to its end."""
+        self._names, self._entries = {}, 0
+        yield from self._walk("", 0)
+        self._is_walked = True
 
     def _walk(self, below: str, depth: int) -> Iterator[str]:
         if depth > DEPTH_MAX:

@@ -87,6 +87,8 @@ class PathPattern:
                 f"The pattern {pattern!r} must be relative, without empty segments, `.` or `..`."
             )
         self._segments = segments
+        # One file, if any: it need not be looked for among others.
+        self.is_literal = not any(sign in pattern for sign in "*?[")
 
     def matches(self, relpath: str) -> bool:
         names = relpath.split("/")

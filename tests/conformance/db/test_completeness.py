@@ -10,6 +10,7 @@ import pytest
 
 from kfm.datasets.completeness import CompletenessReader
 from kfm.db.ledger import Ledger
+from kfm.db.window_facts import WindowReader
 from kfm.model.completeness import Dismissal
 from kfm.model.records import GateResult, Run
 from kfm.model.requests import UpdateRequest
@@ -258,10 +259,14 @@ def _state(
     return "missing" if is_due else "waiting", has_data
 
 
-def compare(store: Ledger, now_ms: int) -> None:
-    reader = CompletenessReader(
+def _reader(store: Ledger, now_ms: int) -> CompletenessReader:
+    return CompletenessReader(
         SETTINGS, store, now_ms, schedules=tuple, is_dead=lambda _: False, latency_ms=lambda _: None
     )
+
+
+def compare(store: Ledger, now_ms: int) -> None:
+    reader = _reader(store, now_ms)
     reader.__dict__["_alive"] = frozenset(run.run_id for run in store.runs(status="running", limit=1000))
     coverage, expected = reader.coverage("ks-streamflow"), recounted(store, now_ms)
     states = {(one.start_ms, one.end_ms): (one.state, one.is_late, one.has_data) for one in coverage.windows}
@@ -315,4 +320,27 @@ def test_the_same_on_postgresql(seed: int, postgres_schema: Any) -> None:
     for _ in range(3):
         history.play(15)
         compare(store, store.now_ms())
+    store.close()
+
+
+@pytest.mark.req("GRO-3")
+def test_a_report_reads_the_windows_of_a_source_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Health, failures and coverage, as a status and a page of the console ask for them, are one look at what
+    may be years of windows; and each is what it is by itself."""
+    clock = FakeClock(NOW_MS - DAY_MS)
+    store = memory_store(clock)
+    History(store, 7, lambda: clock.sleep_ms(1000)).play(40)
+    now_ms, looks = store.now_ms(), []
+    alone = (
+        _reader(store, now_ms).health("ks-streamflow"),
+        _reader(store, now_ms).failed_runs(),
+        _reader(store, now_ms).coverage("ks-streamflow"),
+    )
+    facts = WindowReader.facts
+    monkeypatch.setattr(WindowReader, "facts", lambda *given: looks.append(given[1]) or facts(*given))
+    reader = _reader(store, now_ms)
+    asked = (reader.health("ks-streamflow"), reader.failed_runs(), reader.coverage("ks-streamflow"))
+    assert asked == alone
+    assert alone[1], "this history has a failure"
+    assert looks == [SOURCE]
     store.close()

@@ -160,3 +160,15 @@ def test_several_append_while_it_is_moved(path: Path) -> None:
     assert sorted(written(path)) == sorted(wanted)
     numbers = [int(Path(name).name.split(".")[1]) for name in moved_files(str(path))]
     assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_only_our_own_names_count(path: Path) -> None:
+    """Of what lies beside the file, what was moved away from it is known by name: the oldest first, each
+    once, as it was written where both are there."""
+    path.parent.mkdir()
+    beside = ("000010.jsonl.gz", "000002.jsonl", "000002.jsonl.gz", "1000000.jsonl", "00003.jsonl")
+    for ending in (*beside, "000004.txt", "000005.jsonl.gz.part", "x000006.jsonl"):
+        (path.parent / f"{path.stem}.{ending}").write_text("")
+    (path.parent / "other.000007.jsonl").write_text("")
+    expected = ("000002.jsonl", "000010.jsonl.gz", "1000000.jsonl")
+    assert moved_files(str(path)) == [str(path.parent / f"{path.stem}.{one}") for one in expected]

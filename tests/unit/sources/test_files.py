@@ -88,6 +88,49 @@ def test_patterns(folder, pattern, expected):
     assert paths(make(folder, pattern=pattern)) == expected
 
 
+@pytest.mark.req("GRO-3")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a.csv",
+        "none.csv",
+        "deep/er/c.csv",
+        "deep/er",
+        "deep/none/c.csv",
+        "a.csv/b.csv",
+        ".f.csv",
+        ".hidden/e.csv",
+        "inside.csv",
+        "nowhere.csv",
+        "looped",
+        "looped/a.csv",
+        "twice.csv",
+        "pipe.csv",
+        "x" * 300,
+    ],
+)
+def test_a_pattern_that_names_one_file_is_one_look(folder, name, monkeypatch):
+    """It finds, or refuses, what a walk by a pattern would, without reading the folders; unless a file has
+    other names, which are looked for."""
+    (folder / "inside.csv").symlink_to("a.csv")
+    (folder / "nowhere.csv").symlink_to("gone")
+    (folder / "looped").symlink_to(folder)
+    (folder / "twice.csv").hardlink_to(folder / "b.csv")
+    os.mkfifo(folder / "pipe.csv")
+    folder.chmod(0o775)  # a name that others may have made is looked into
+
+    def outcome(pattern):
+        try:
+            return make(folder, pattern=pattern).discover(DAY)
+        except UpstreamUnavailable as error:
+            return error.detail
+
+    walked, listed, scandir = outcome(f"[{name[0]}]{name[1:]}"), [], os.scandir
+    monkeypatch.setattr(os, "scandir", lambda at: listed.append(at) or scandir(at))
+    assert outcome(name) == walked
+    assert bool(listed) is (name == "twice.csv")
+
+
 @pytest.mark.parametrize("pattern", ["/etc/*", "../*", "a//b", "", "./x"])
 def test_patterns_stay_inside(folder, pattern):
     """A pattern can't leave the folder."""
