@@ -474,7 +474,7 @@ class Ledger(LedgerReader):
     def dataset_changes(self) -> DatasetChanges:
         from kfm.db.dataset_changes import DatasetChanges
 
-        return DatasetChanges(self._database, self._versions, self._journal)
+        return DatasetChanges(self._database, self.head, self._journal)
 
     # --- projections and collection ---------------------------------------------------
 

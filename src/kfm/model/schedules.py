@@ -3,11 +3,9 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime
-from hashlib import sha256
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
-from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import ConfigError, WindowError
 from kfm.model.records import Record, Window
 from kfm.model.requests import UpdateRequest
@@ -224,6 +222,10 @@ def due_ms(schedule: Schedule, instant_ms: int) -> int:
     """
     if not schedule.jitter_ms:
         return instant_ms
+    from hashlib import sha256  # late: most schedules have no jitter
+
+    from kfm.model.canonical import canonical_bytes
+
     following_ms = next_instant(schedule, instant_ms)
     room_ms = schedule.jitter_ms + 1
     if following_ms is not None:
