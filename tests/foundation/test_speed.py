@@ -79,6 +79,26 @@ def test_a_status_reads_no_yaml_and_compiles_nothing_that_it_does_not_use(tmp_pa
     assert patterns <= 18
 
 
+FLOW = """
+import kfm
+
+pipeline = kfm.Pipeline("flow")
+pipeline.node("only")(lambda: 1)
+"""
+
+
+def test_a_pass_that_finds_nothing_to_do_loads_nothing_that_makes_something(tmp_path: Path) -> None:
+    """No child processes, no addresses, no versions; and the fields of its options are not compiled."""
+    (tmp_path / "flow.py").write_text(FLOW)
+    command = ("pipeline", "run", "flow.py", "--directory", ".")
+    counted(tmp_path, *command)
+    modules, texts, _ = counted(tmp_path, *command)
+    assert not modules & {"subprocess", "selectors", "urllib.parse", "ipaddress"}
+    assert not modules & {"kfm.db.promotion", "kfm.db.versions", "kfm.model.versions"}
+    assert own(modules) <= 110
+    assert texts <= 125  # two dozen are those of the command line's library
+
+
 @contextmanager
 def said(database: SqliteDatabase) -> Iterator[list[str]]:
     """Names of the statements that are made meanwhile, and what begins and ends transactions."""

@@ -46,7 +46,7 @@ def _plain(fn: Callable[P, T], plan: CallPlan, invoke: Invoke) -> Callable[P, T]
         answer: T
         if line.circuit.quiet and around() is None and not runs:
             try:
-                # Handing on no keywords costs as much as the three looks.
+                # Handing on no keywords costs as much as looking for a limit.
                 answer = direct(*args, **kwargs) if kwargs else direct(*args)
             except Exception as error:
                 # The limit counts from here: what failed could not have been cut short.
