@@ -11,6 +11,7 @@ import click
 
 from kfm.cli.command_line import SETTINGS
 from kfm.cli.run import WORST_FIRST, command
+from kfm.db.queries import checksum, migration_files
 from kfm.lineage.facets import PUBLIC_SCHEMAS
 from kfm.model.errors import all_errors
 from kfm.model.records import GATE_CODES, REASON_CODES
@@ -35,6 +36,11 @@ def errors() -> dict[str, Any]:
             "remedy": error.remedy,
         }
     return pages
+
+
+def migrations() -> dict[str, Any]:
+    """The checksum of every migration: whether a ledger is current is asked at every start."""
+    return {str(version): checksum(text) for version, _name, text in migration_files()}
 
 
 def run_command() -> dict[str, Any]:
@@ -108,6 +114,7 @@ def reasons() -> dict[str, Any]:
 
 TABLES = {
     "errors": errors,
+    "migrations": migrations,
     "reasons": reasons,
     "run-command": run_command,
     "odcs": odcs,

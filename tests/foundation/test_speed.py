@@ -64,15 +64,39 @@ def test_the_version_is_told_by_the_command_line_alone(tmp_path: Path) -> None:
 def test_a_status_reads_no_yaml_and_compiles_nothing_that_it_does_not_use(tmp_path: Path) -> None:
     """What was made of schedules and contracts is remembered; types are types, patterns wait for a use."""
     counted(tmp_path, "init", "--no-input")
+    counted(tmp_path, "run", "--no-input")
     counted(tmp_path, "status")
     modules, texts, patterns = counted(tmp_path, "status")
     assert not modules & {"ruamel.yaml", "click", "logging", "kfm.config.document", "kfm.publish.contract"}
     # What loads as much again, for documents and zones that a look has nothing to do with.
-    assert not modules & {"orjson", "inspect", "typing_extensions", "whenever"}
+    assert not modules & {"orjson", "inspect", "typing_extensions", "whenever", "cronsim", "calendar"}
     assert not modules & {"kfm.db.requests", "kfm.db.catalogue", "kfm.model.units", "kfm.model.webhooks"}
-    assert own(modules) <= 75
-    assert texts <= 60  # with one for each field of a record they were 450
-    assert patterns <= 30
+    # What only those need who write, or look into a version: leases, audit, trees; and OpenSSL with hashlib.
+    assert not modules & {"kfm.db.leases", "kfm.db.governance", "kfm.model.trees", "kfm.model.incidents"}
+    assert not modules & {"hashlib", "kfm.model.keys"}
+    assert own(modules) <= 60
+    assert texts <= 40  # with one for each field of a record they were 450
+    assert patterns <= 18
+
+
+FLOW = """
+import kfm
+
+pipeline = kfm.Pipeline("flow")
+pipeline.node("only")(lambda: 1)
+"""
+
+
+def test_a_pass_that_finds_nothing_to_do_loads_nothing_that_makes_something(tmp_path: Path) -> None:
+    """No child processes, no addresses, no versions; and the fields of its options are not compiled."""
+    (tmp_path / "flow.py").write_text(FLOW)
+    command = ("pipeline", "run", "flow.py", "--directory", ".")
+    counted(tmp_path, *command)
+    modules, texts, _ = counted(tmp_path, *command)
+    assert not modules & {"subprocess", "selectors", "urllib.parse", "ipaddress"}
+    assert not modules & {"kfm.db.promotion", "kfm.db.versions", "kfm.model.versions"}
+    assert own(modules) <= 110
+    assert texts <= 125  # two dozen are those of the command line's library
 
 
 @contextmanager

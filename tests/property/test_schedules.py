@@ -8,7 +8,7 @@ from itertools import islice, pairwise
 
 import msgspec
 import pytest
-from cronsim import CronSim
+from cronsim import CronSim, CronSimError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,10 +19,12 @@ from kfm.model.schedules import (
     Which,
     due_ms,
     instants,
+    is_continuous,
     latest_instants,
     missed_instants,
     next_instant,
     period_of,
+    times_of_day,
 )
 from kfm.model.settings import SourceSettings
 from kfm.model.times import MS_MIN, OffsetSpan, parse_rfc3339, rfc3339
@@ -128,6 +130,28 @@ def test_in_utc_as_cronsim(pattern: Pattern, start_ms: int) -> None:
     expected = CronSim(pattern.text, begin)
     found = list(islice(instants(schedule(pattern.text, "UTC"), start_ms), 5))
     assert found == [(at - datetime(1970, 1, 1)) // timedelta(milliseconds=1) for at in islice(expected, 5)]
+
+
+FIELDS = st.one_of(
+    st.just("*"), st.from_regex(r"\A[0-9]{1,3}(,[0-9]{1,2}){0,3}\Z"), st.text("*/-,0٣1²L#9", max_size=4)
+)
+
+
+@pytest.mark.req("UPD-13")
+@settings(max_examples=300, deadline=None)
+@given(FIELDS, FIELDS, st.sampled_from(["* * *", "* * *", "* * 1-5", "1 * *", "* 2 *"]))
+def test_what_is_read_without_cronsim_is_read_as_by_cronsim(minute: str, hour: str, days: str) -> None:
+    """Times that are plain numbers, every day: the same times, and what cronsim refuses is refused by it."""
+    expression = f"{minute} {hour} {days}"
+    try:
+        expected = CronSim(expression, datetime(1970, 1, 1))
+    except (CronSimError, AssertionError):
+        with pytest.raises((CronSimError, AssertionError, ValueError)):
+            times_of_day(expression)
+        return
+    every = [hour * 60 + minute for hour in sorted(expected.hours) for minute in sorted(expected.minutes)]
+    assert times_of_day(expression) == every
+    assert is_continuous(expression) == (len(expected.hours) == 24)
 
 
 @pytest.mark.req("UPD-13", "TRG-2")

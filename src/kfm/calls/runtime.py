@@ -155,7 +155,7 @@ class CallRuntime:
 
     def __init__(self) -> None:
         self._lines: dict[str | None, Line] = {}
-        self.runs: list[Check] = []  # those at work in this process
+        self.runs: list[Check] = []  # those at work in this process: one list, which wrappers look at
         self._watches: list[CallWatch] = []  # of their pipelines
         self._shared: list[Breakers] = []  # of applications, the newest last: calls pass its circuits
 

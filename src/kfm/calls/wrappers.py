@@ -38,15 +38,16 @@ def wrap(fn: Callable[P, T], plan: CallPlan, handing: Handing | None) -> Callabl
 
 def _plain(fn: Callable[P, T], plan: CallPlan, invoke: Invoke) -> Callable[P, T]:
     """Without a limit of its own: the clock is not read and nothing is set unless something fails."""
-    line, around = plan.line, DEADLINE_MS.get
-    direct = _checked(fn, plan)
+    line, around, runs = plan.line, DEADLINE_MS.get, HERE.runs
+    direct: Callable[..., T] = _checked(fn, plan)
 
     @functools.wraps(fn)
     def plain(*args: P.args, **kwargs: P.kwargs) -> T:
         answer: T
-        if line.circuit.quiet and around() is None and not HERE.runs:
+        if line.circuit.quiet and around() is None and not runs:
             try:
-                answer = direct(*args, **kwargs)
+                # Handing on no keywords costs as much as looking for a limit.
+                answer = direct(*args, **kwargs) if kwargs else direct(*args)
             except Exception as error:
                 # The limit counts from here: what failed could not have been cut short.
                 tries = Tries(plan, HERE.clock.monotonic_ms())
@@ -70,6 +71,7 @@ def _plain(fn: Callable[P, T], plan: CallPlan, invoke: Invoke) -> Callable[P, T]
 def _timed(fn: Callable[P, T], plan: CallPlan, handing: Handing | None, invoke: Invoke) -> Callable[P, T]:
     """With a limit, which the function may take, and which everything inside can see."""
     line, around, enter, leave = plan.line, DEADLINE_MS.get, DEADLINE_MS.set, DEADLINE_MS.reset
+    runs = HERE.runs
     limit_ms = min(plan.timeout_ms, plan.attempt_timeout_ms or plan.timeout_ms)
     direct: Callable[..., T] = _checked(fn, plan)
 
@@ -78,7 +80,7 @@ def _timed(fn: Callable[P, T], plan: CallPlan, handing: Handing | None, invoke: 
         answer: T
         began_ms, outer_ms = HERE.clock.monotonic_ms(), around()
         until_ms = began_ms + limit_ms
-        if line.circuit.quiet and (outer_ms is None or until_ms <= outer_ms) and not HERE.runs:
+        if line.circuit.quiet and (outer_ms is None or until_ms <= outer_ms) and not runs:
             handed: Any = args, kwargs
             if handing is not None:
                 handed = handing.into(args, kwargs, limit_ms)

@@ -1,7 +1,5 @@
 """How a command was called, and the means that it has. No click here: `kfm status` does without."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,7 +30,7 @@ class CommandSession(NamedTuple):
     color: str = "auto"
     overrides: tuple[str, ...] = ()
 
-    def load(self, *, bare: bool = False) -> Loaded:
+    def load(self, *, bare: bool = False) -> "Loaded":
         """The configuration; `bare`: the defaults where there is none."""
         from kfm.config.loader import load
 

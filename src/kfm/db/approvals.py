@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kfm.db import leases, quarantine, rows
+from kfm.db import quarantine, rows
 from kfm.db.session import Row, Session
 from kfm.model.errors import NotApproved
 from kfm.model.quarantine import Approval
@@ -199,6 +199,8 @@ def _not_as_asked(session: Session, request: Approve, held_id: str, now_ms: int)
 
 
 def _live_lock(session: Session, run_id: str, now_ms: int) -> Lock | None:
+    from kfm.db import leases  # late: readers do not need it
+
     return leases.live(session, lambda lock: lock.holder is not None and lock.holder.run_id == run_id, now_ms)
 
 

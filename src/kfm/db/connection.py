@@ -94,7 +94,7 @@ def open_store(
 def open_ledger(store: str | None, state: str, clock: Clock) -> LedgerReader:
     """The ledger for reading only; leaves no trace, also where there is none yet."""
     from kfm.db.ledger_reader import LedgerReader
-    from kfm.db.queries import applied, check, is_current, migrate
+    from kfm.db.queries import is_current, migrate
 
     if store is not None and store.startswith(POSTGRES):
         from kfm.db.postgres import PostgresDatabase
@@ -115,9 +115,7 @@ def open_ledger(store: str | None, state: str, clock: Clock) -> LedgerReader:
 
         path = sqlite_path(store, state)
         if _is_filled(path):
-            reader = SqliteReader(path, clock)
-            check(applied(reader.session))
-            return LedgerReader(reader)
+            return LedgerReader(SqliteReader(path, clock))
     from kfm.db.sqlite import MemoryDatabase
 
     nothing = MemoryDatabase(clock)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from kfm.db import approvals, governance, leases, rows
+from kfm.db import rows
 from kfm.db.session import Database, Row, Session
-from kfm.db.versions import MadeVersion, StagedVersion, VersionReader, insert_version, placed, stage
 from kfm.model.dataset_changes import (
     ApplyChange,
     ApplyResult,
@@ -28,12 +27,15 @@ from kfm.model.dataset_changes import (
 from kfm.model.dataset_names import Rename, of_dataset
 from kfm.model.records import GovernanceEntry, Lock, Promotion
 from kfm.model.times import MS_MAX
-from kfm.model.version_trees import item_from
-from kfm.model.versions import Version
 
 if TYPE_CHECKING:
+    from kfm.db.leases import Dead
     from kfm.db.outbox import Journal
+    from kfm.db.versions import StagedVersion
+    from kfm.model.versions import Version
     from kfm.model.window_rules import Rewindow
+
+    Head = Callable[[str], tuple[Promotion, Version] | None]  # the head of a dataset, with its contents
 
 CHANGES_MAX = 10_000
 _CHANGE = DatasetChange.__struct_fields__
@@ -64,6 +66,8 @@ def all_withdrawals(session: Session, dataset_id: str) -> list[Withdrawal]:
 
 def is_withdrawn(session: Session, dataset_id: str, version: StagedVersion) -> bool:
     """Would this version bring anything that may not be published? Its head holds nothing such."""
+    from kfm.model.version_trees import item_from  # late: readers do not need it
+
     known = active(withdrawals(session, dataset_id))
     new = (item_from(digest, document) for digest, document in version.new.items.items())
     return bool(known and withdrawn_items(new, known))
@@ -72,10 +76,10 @@ def is_withdrawn(session: Session, dataset_id: str, version: StagedVersion) -> b
 class DatasetChangeReader:
     """What people have changed."""
 
-    def __init__(self, database: Database, versions: VersionReader) -> None:
+    def __init__(self, database: Database, head: Head) -> None:
         self._database = database
         self._session: Session = database.session
-        self._versions = versions
+        self._head = head
 
     def changes(self, dataset_id: str | None = None, limit: int = CHANGES_MAX) -> list[DatasetChange]:
         """The newest first."""
@@ -166,7 +170,7 @@ class DatasetChangeReader:
 
     def shown_head(self, dataset_id: str) -> tuple[Promotion, Version] | None:
         """The head as a target shows it: with its tombstone."""
-        found = self._versions.head(dataset_id)
+        found = self._head(dataset_id)
         if found is None:
             return None
         promotion, version = found
@@ -205,11 +209,11 @@ def _renamed(change: DatasetChange) -> Rename | None:
 class DatasetChanges(DatasetChangeReader):
     """Applies changes, and keeps how far purges are."""
 
-    def __init__(self, database: Database, versions: VersionReader, journal: Journal) -> None:
-        super().__init__(database, versions)
+    def __init__(self, database: Database, head: Head, journal: Journal) -> None:
+        super().__init__(database, head)
         self._journal = journal
 
-    def apply(self, request: ApplyChange, dead: leases.Dead) -> ApplyResult:
+    def apply(self, request: ApplyChange, dead: Dead) -> ApplyResult:
         """The version, what is withdrawn, the pause and the audit log, together or not at all."""
         change = self._staged(request)
         try:
@@ -221,15 +225,16 @@ class DatasetChanges(DatasetChangeReader):
         version = request.version
         if version is None:
             return None
-        head = self._versions.head(request.change.dataset_id) if request.withdrawal is None else None
+        from kfm.db.versions import stage  # late: readers do not need it
+
+        head = self._head(request.change.dataset_id) if request.withdrawal is None else None
         changed = version.changed_items(head[1]) if head is not None else []
         starts = tuple(was.window_start_ms for was, now in changed if was is not None and now is None)
         return _StagedChange(stage(version), starts)
 
-    def hold(
-        self, scope: str, change_id: str, worker_id: str, lease_ms: int, dead: leases.Dead
-    ) -> int | Lock:
+    def hold(self, scope: str, change_id: str, worker_id: str, lease_ms: int, dead: Dead) -> int | Lock:
         """Take a dataset's lock for a purge: its fence, or the lock that blocks it."""
+        from kfm.db import leases  # late: readers do not need it
 
         def change(session: Session) -> int | Lock:
             now_ms = session.now_ms()
@@ -248,6 +253,8 @@ class DatasetChanges(DatasetChangeReader):
 
     def purge_done(self, purge: Purge, entries: Iterable[GovernanceEntry] = ()) -> None:
         """How far the purge of one place is. `removed` is added to what was removed before."""
+        from kfm.db import governance  # late: readers do not need it
+
         kept = tuple(entries)
 
         def change(session: Session) -> None:
@@ -279,9 +286,12 @@ def _apply(
     session: Session,
     request: ApplyChange,
     staged: _StagedChange | None,
-    dead: leases.Dead,
+    dead: Dead,
     journal: Journal,
 ) -> ApplyResult:
+    from kfm.db import approvals, governance, leases  # late: readers do not need it
+    from kfm.db.versions import MadeVersion, insert_version, placed
+
     # In the order of admission: the collector's lock, locks by name, the policy epoch, everything else.
     now_ms, change = session.now_ms(), request.change
     collector = session.one("locks.get_for_share", scope=leases.COLLECTOR)
@@ -351,9 +361,11 @@ def _against(
     locks: Sequence[Lock],
     base: int,
     now_ms: int,
-    dead: leases.Dead,
+    dead: Dead,
 ) -> ApplyResult | None:
     """What has changed since the plan was made; None: nothing. The collector's lock is the last."""
+    from kfm.db import leases  # late: readers do not need it
+
     change = request.change
     for lock in locks:
         if lock.holder is None or leases.is_gone(lock, now_ms, dead):
@@ -428,6 +440,8 @@ def _is_approved(session: Session, approval: tuple[str, str] | None, now_ms: int
 
 def _epoch(session: Session, request: ApplyChange, now_ms: int) -> int:
     """The policy epoch of the version. A pause moves it: what passed the gates before passes them again."""
+    from kfm.db import governance  # late: readers do not need it
+
     if request.pause is None:
         return governance.held_epoch(session)
     return governance.set_switch(session, replace(request.pause, set_at_ms=now_ms))

@@ -13,11 +13,9 @@ from kfm.db import (
     incidents,
     leases,
     outbox,
-    promotion,
     quarantine,
     requests,
     rows,
-    versions,
 )
 from kfm.db.ledger_reader import MASKED_NAMES, LedgerReader
 from kfm.db.session import Database, Session
@@ -137,6 +135,8 @@ class Ledger(LedgerReader):
     # --- the end of a run ------------------------------------------------------------
 
     def promote(self, request: Promote) -> PromoteResult:
+        from kfm.db import promotion, versions  # late: a pass of a pipeline alone makes no version
+
         staged = versions.stage(request.version) if request.version is not None else None
         try:
             return self._database.write(
@@ -474,7 +474,7 @@ class Ledger(LedgerReader):
     def dataset_changes(self) -> DatasetChanges:
         from kfm.db.dataset_changes import DatasetChanges
 
-        return DatasetChanges(self._database, self._versions, self._journal)
+        return DatasetChanges(self._database, self.head, self._journal)
 
     # --- projections and collection ---------------------------------------------------
 

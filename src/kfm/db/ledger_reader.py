@@ -220,7 +220,7 @@ class LedgerReader:
     def change_reader(self) -> DatasetChangeReader:
         from kfm.db.dataset_changes import DatasetChangeReader
 
-        return DatasetChangeReader(self._database, self._versions)
+        return DatasetChangeReader(self._database, self.head)
 
     def heads(self) -> list[Promotion]:
         return [rows.promotion_from(row) for row in self._session.all("promotions.heads")]

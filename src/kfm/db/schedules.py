@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kfm.db import governance, rows
+from kfm.db import rows
 from kfm.db.session import Database, Row, Session
 from kfm.model.records import GovernanceEntry
 from kfm.model.requests import UpdateRequest
@@ -72,6 +72,7 @@ class ScheduleStates(ScheduleReader):
 
     def set_paused(self, seen: ScheduleState | None, state: ScheduleState, entry: GovernanceEntry) -> bool:
         """Pause or resume; False if the state is not what was seen any more."""
+        from kfm.db import governance  # late: readers do not need it
 
         def change(session: Session) -> bool:
             if not _moved(session, seen, state):
@@ -85,6 +86,7 @@ class ScheduleStates(ScheduleReader):
         self, instants: Sequence[Instant], requests: Sequence[UpdateRequest], entry: GovernanceEntry
     ) -> list[UpdateRequest]:
         """Open requests for instants that became none; those that were new."""
+        from kfm.db import governance  # late: readers do not need it
         from kfm.db.requests import accept
 
         def change(session: Session) -> list[UpdateRequest]:

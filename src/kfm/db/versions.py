@@ -1,7 +1,5 @@
 """Versions: read from their trees, and written with their pointers by the transaction that makes a head."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from msgspec.structs import replace

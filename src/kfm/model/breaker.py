@@ -1,6 +1,5 @@
 """The circuit breaker of one provider: closed, open, half-open. Pure; the ledger shares its state."""
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -191,7 +190,9 @@ def release_at_ms(
 
 def share_of(name: str) -> float:
     """A number in [0, 1) that is the same for the same piece of work, and even over many."""
-    return int.from_bytes(hashlib.sha256(name.encode("utf-8", "replace")).digest()[:6]) / 2**48
+    from hashlib import sha256  # late: most commands spread nothing
+
+    return int.from_bytes(sha256(name.encode("utf-8", "replace")).digest()[:6]) / 2**48
 
 
 def _spread_ms(tripped_ms: int, closed_ms: int) -> int:

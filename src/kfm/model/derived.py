@@ -7,7 +7,6 @@ digest of that part says whether there is something new; the version that it was
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
-from kfm.model.keys import key_of
 from kfm.model.quantities import span
 from kfm.model.records import Item, Record
 from kfm.model.settings import CareLevel, ReadAs, Settings, SourceSettings
@@ -76,12 +75,16 @@ def items_read(version: "Version", window: Span, read_as: ReadAs) -> tuple[Item,
 
 def part_of(items: Iterable[Item]) -> str:
     """The digest of the files of some items; empty if there are none. Labels do not count."""
+    from kfm.model.keys import key_of  # late: readers do not need it
+
     files = sorted((asset.path, asset.sha256) for item in items for asset in item.assets)
     return key_of({"kfm": PART_TAG, "files": [list(one) for one in files]}) if files else ""
 
 
 def inputs_digest(parts: Mapping[str, str]) -> str:
     """What a run reads of all its inputs; empty where one of them holds nothing: then nothing can be made."""
+    from kfm.model.keys import key_of  # late: readers do not need it
+
     if not parts or not all(parts.values()):
         return ""
     return key_of({"kfm": INPUTS_TAG, "parts": dict(parts)})

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from kfm.model.canonical import canonical_bytes
-from kfm.model.input_hash import sha256_text
 from kfm.model.records import Found, Record, Run
 
 if TYPE_CHECKING:
@@ -207,6 +205,9 @@ def facts_of(held: QuarantineEntry, care_label: str | None) -> dict[str, Any]:
 
 def release_digest(held: QuarantineEntry) -> str:
     """What a release is asked for: another failure, other inputs or other code make it another request."""
+    from kfm.model.canonical import canonical_bytes  # late: readers do not need it
+    from kfm.model.input_hash import sha256_text
+
     document = {
         "kfm": REQUEST_TAG,
         "kind": "release",

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult, quote, unquote, unquote_plus, urlsplit, urlunsplit
 
 import msgspec
 
@@ -129,6 +128,8 @@ def _without_phone(found: re.Match[str]) -> str:
 
 def redact_url(url: str) -> str:
     """The address without user and password, with secret parameters masked."""
+    from urllib.parse import SplitResult, urlsplit, urlunsplit  # late: most commands redact no address
+
     try:
         parts = urlsplit(url)
         host = parts.netloc.rpartition("@")[2]
@@ -139,6 +140,8 @@ def redact_url(url: str) -> str:
 
 def strip_params(url: str, names: Iterable[str]) -> str:
     """The address without the parameters of these names."""
+    from urllib.parse import unquote_plus, urlsplit, urlunsplit
+
     unwanted = set(names)
     parts = urlsplit(url)
     kept = [
@@ -279,6 +282,8 @@ def _bounded(text: str, hiding: Redactor) -> str:
 
 
 def _query(query: str) -> str:
+    from urllib.parse import unquote_plus
+
     pairs = []
     for pair in query.split("&"):
         name, equals, _ = pair.partition("=")
@@ -363,6 +368,8 @@ def parts_of(secret: str) -> set[str]:
 
 def _address_parts(secret: str) -> set[str]:
     """The credentials of an address."""
+    from urllib.parse import unquote, urlsplit
+
     try:
         split = urlsplit(secret)
         user = split.netloc.rpartition("@")[0]
@@ -408,6 +415,8 @@ def _secret_fields(document: Any) -> Iterator[str]:
 
 
 def _fixed(secret: str, data: bytes) -> set[str]:
+    from urllib.parse import quote
+
     digits = data.hex()
     forms = {secret, digits, digits.upper()}
     forms |= {repr(secret)[1:-1], repr(data)[2:-1], json.dumps(secret)[1:-1], _html(secret)}

@@ -3,9 +3,6 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
-from kfm.model.canonical import canonical_bytes
-from kfm.model.input_hash import sha256_text
-from kfm.model.keys import coalesced
 from kfm.model.records import Record, Window
 
 RequestKind = Literal["cron", "webhook", "manual", "upstream-event"]
@@ -195,21 +192,27 @@ def gathered(source_id: str, members: Iterable[Member], period: Callable[[int], 
 
 
 def burst_key(source_id: str, members: Sequence[str]) -> str:
-    document = {"kfm": BURST_TAG, "source_id": source_id, "member_keys": coalesced(members)}
-    return sha256_text(canonical_bytes(document))
+    from kfm.model.keys import coalesced, key_of  # late: readers do not need it
+
+    return key_of({"kfm": BURST_TAG, "source_id": source_id, "member_keys": coalesced(members)})
 
 
 def synchronous_key(invocation_id: str) -> str:
     """The key of a request that its own process works off at once."""
-    return sha256_text(canonical_bytes({"kfm": SYNCHRONOUS_TAG, "invocation_id": invocation_id}))
+    from kfm.model.keys import key_of  # late: readers do not need it
+
+    return key_of({"kfm": SYNCHRONOUS_TAG, "invocation_id": invocation_id})
 
 
 def adopted_key(run_id: str, attempt: int, due_ms: int) -> str:
     """The key of a request for a promised attempt that no request asks for; each promise has its own."""
-    named = {"kfm": ADOPTED_TAG, "run_id": run_id, "attempt": attempt, "due_ms": due_ms}
-    return sha256_text(canonical_bytes(named))
+    from kfm.model.keys import key_of  # late: readers do not need it
+
+    return key_of({"kfm": ADOPTED_TAG, "run_id": run_id, "attempt": attempt, "due_ms": due_ms})
 
 
 def spread_ms(key: str, over_ms: int = SPREAD_MS) -> int:
     """A stable share of a span of time: what waited for one thing does not wake at one instant."""
+    from kfm.model.input_hash import sha256_text  # late: readers do not need it
+
     return int(sha256_text(key.encode())[-8:], 16) % over_ms

@@ -1,9 +1,7 @@
 """Identity and access: who the caller is, and what they may do. Pure: every front end decides alike."""
 
-import hmac
 import re
 from collections.abc import Iterable, Sequence
-from hashlib import sha256
 from typing import Literal
 
 from kfm.model.patterns import late
@@ -54,6 +52,8 @@ class AccessDecision(Record, frozen=True):
 
 def hash_of(token: str) -> str:
     """What stands for a token in a configuration, without its prefix."""
+    from hashlib import sha256  # late: most people are known by their account, and OpenSSL is large
+
     return sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -98,11 +98,11 @@ def identify(people: Sequence[KnownPerson], account: str, token: str | None = No
 def _by_token(people: Sequence[KnownPerson], token: str) -> KnownPerson | None:
     if not TOKEN_CHARS_MIN <= len(token) <= TOKEN_CHARS_MAX:
         return None
+    from hmac import compare_digest
+
     shown = hash_of(token)
     # No early end: how long it takes says nothing about how near a guess was.
-    found = [
-        person for person in people for known in person.token_hashes if hmac.compare_digest(known, shown)
-    ]
+    found = [person for person in people for known in person.token_hashes if compare_digest(known, shown)]
     return found[0] if len({person.subject for person in found}) == 1 else None
 
 

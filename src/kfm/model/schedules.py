@@ -1,13 +1,11 @@
 """Schedules: when one fires, what each scheduled time means, and how far it is accounted for."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime
-from hashlib import sha256
 from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
-from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import ConfigError, WindowError
 from kfm.model.records import Record, Window
 from kfm.model.requests import UpdateRequest
@@ -90,17 +88,41 @@ def expression_problem(expression: str) -> str | None:
 
 def is_continuous(expression: str) -> bool:
     """Does it fire in every hour, and so follow real time rather than fixed local times?"""
-    from cronsim import CronSim
-
-    return len(CronSim(expression, _EPOCH).hours) == 24
+    hours, _minutes, _is_day = _read(expression)
+    return len(hours) == 24
 
 
 def times_of_day(expression: str) -> list[int]:
     """The minutes of a day, in order, in which it fires where the clocks run evenly."""
+    hours, minutes, _is_day = _read(expression)
+    return [hour * 60 + minute for hour in sorted(hours) for minute in sorted(minutes)]
+
+
+def _read(expression: str) -> tuple[set[int], set[int], Callable[[date], bool]]:
+    """Its hours, its minutes, and whether a day is one of its days.
+
+    cronsim reads expressions; it is not loaded for one that fires every day at times that are plain numbers.
+    """
+    minute, hour, *days = expression.split()
+    if days == ["*", "*", "*"]:
+        hours, minutes = _numbers(hour, 24), _numbers(minute, 60)
+        if hours and minutes:
+            return hours, minutes, lambda _day: True
     from cronsim import CronSim
 
     rule = CronSim(expression, _EPOCH)
-    return [hour * 60 + minute for hour in sorted(rule.hours) for minute in sorted(rule.minutes)]
+    return rule.hours, rule.minutes, lambda day: day.month in rule.months and rule.match_day(day)
+
+
+def _numbers(field: str, end: int) -> set[int]:
+    """The numbers that a field lists, or all for `*`; none: it says more than that, or nothing valid."""
+    if field == "*":
+        return set(range(end))
+    terms = field.split(",")
+    if not all(term.isascii() and term.isdecimal() for term in terms):
+        return set()
+    found = set(map(int, terms))
+    return found if max(found) < end else set()
 
 
 # --- instants ----------------------------------------------------------------------------
@@ -168,17 +190,14 @@ def _by_the_clock(expression: str, zone: str, start_ms: int, end_ms: int) -> Ite
 def _matching(expression: str, shown_ms: int) -> Iterator[int]:
     """What a clock that runs evenly shows when the expression matches, from a moment on.
 
-    cronsim reads the expression and knows the days; the times of a day are the same on each of them.
+    The times of a day are the same on each of its days.
     """
-    from cronsim import CronSim
-
-    rule = CronSim(expression, _EPOCH)
+    _hours, _minutes, is_day = _read(expression)
     times_ms = [minute * MINUTE_MS for minute in times_of_day(expression)]
     number = _EPOCH_DAY + shown_ms // DAY_MS
     idle_days = 0
     while idle_days < IDLE_DAYS_MAX and number <= _LAST_DAY:
-        day = date.fromordinal(number)
-        if day.month in rule.months and rule.match_day(day):
+        if is_day(date.fromordinal(number)):
             midnight_ms = (number - _EPOCH_DAY) * DAY_MS
             yield from (at for time_ms in times_ms if (at := midnight_ms + time_ms) >= shown_ms)
             idle_days = 0
@@ -203,6 +222,10 @@ def due_ms(schedule: Schedule, instant_ms: int) -> int:
     """
     if not schedule.jitter_ms:
         return instant_ms
+    from hashlib import sha256  # late: most schedules have no jitter
+
+    from kfm.model.canonical import canonical_bytes
+
     following_ms = next_instant(schedule, instant_ms)
     room_ms = schedule.jitter_ms + 1
     if following_ms is not None:

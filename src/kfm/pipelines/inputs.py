@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -301,6 +300,8 @@ class RemoteInputVersions:
             http = GuardedHttp(http, self._circuit_guard(provider))
 
         def ask(timeout_ms: int) -> Mapping[str, str]:
+            from urllib.parse import urlsplit  # late: most inputs are files
+
             # Its host may be anywhere: the pipeline's own code names it. Where it redirects to may not.
             host = urlsplit(uri).hostname or ""
             with http.open("HEAD", uri, {}, timeout_ms, allow=(host,)) as response:

@@ -1,7 +1,5 @@
 """Options, dependencies and report of a pipeline run."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection
 from operator import attrgetter
@@ -39,28 +37,28 @@ if TYPE_CHECKING:
 class PipelineKernel(msgspec.Struct, frozen=True, eq=False):
     """Dependencies of a pipeline run: stores, clock, workers, evidence."""
 
-    states: RunStates
-    pipeline_runs: PipelineRuns
-    objects: Objects
+    states: "RunStates"
+    pipeline_runs: "PipelineRuns"
+    objects: "Objects"
     object_size: Callable[[str], int | None]  # of an object by its sha256; None if it is not there
-    files: ProjectFiles
-    input_versions: InputVersions
-    clock: Clock
-    liveness: Liveness
+    files: "ProjectFiles"
+    input_versions: "InputVersions"
+    clock: "Clock"
+    liveness: "Liveness"
     worker_id: str
-    workers: Callable[[int], Workers]
+    workers: Callable[[int], "Workers"]
     actor: str
     lease_ms: int = 60_000
-    heartbeat: Heartbeat | None = None
-    ledger: LedgerReader | None = None  # whose switches it obeys; None: those of the governed run
+    heartbeat: "Heartbeat | None" = None
+    ledger: "LedgerReader | None" = None  # whose switches it obeys; None: those of the governed run
     run_ms: int | None = None  # how long it may take
     grace_ms: int = GRACE_MS  # in which functions have to end after a stop
     redact: Callable[[str], str] = lambda text: text
-    on_node: Callable[[NodeReport], None] = lambda _report: None
-    emitter: PipelineEmitter | None = None
-    telemetry: Telemetry = field(default_factory=Off)
+    on_node: Callable[["NodeReport"], None] = lambda _report: None
+    emitter: "PipelineEmitter | None" = None
+    telemetry: "Telemetry" = field(default_factory=Off)
     public_name: Callable[[str], str] = str  # of nodes and pipelines, in what is public
-    meter: Meter | None = None
+    meter: "Meter | None" = None
     energy: EnergyModel = field(default_factory=EnergyModel)
 
 
@@ -89,8 +87,8 @@ class PlanArguments(OptionArguments, total=False):
 class RunArguments(PlanArguments, total=False):
     """Keyword arguments of `Pipeline.run`."""
 
-    workers: WorkersKind | None
-    on_node: Callable[[NodeReport], None]
+    workers: "WorkersKind | None"
+    on_node: Callable[["NodeReport"], None]
 
 
 class PipelineOptions(NamedTuple):

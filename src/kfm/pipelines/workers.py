@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import os
-import selectors
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +25,7 @@ from kfm.pipelines.declaration import CONTEXT_NAMES, NodeSpec, Pipeline, argumen
 from kfm.pipelines.node_values import handed_on, store_value
 
 if TYPE_CHECKING:
+    import subprocess
     from concurrent.futures import Future, ThreadPoolExecutor
 
     from kfm.pipelines.project import PipelineProject
@@ -397,6 +396,8 @@ class ProcessWorkers:
     """Implements `Workers` with child processes."""
 
     def __init__(self, project: PipelineProject, pipeline: Pipeline, jobs: int) -> None:
+        import selectors  # late, as subprocess: work in threads needs neither
+
         self._project = project
         self._pipeline = pipeline
         self._jobs = jobs
@@ -457,6 +458,9 @@ class ProcessWorkers:
     # --- children ----------------------------------------------------------------------
 
     def _spawn(self) -> _Child:
+        import selectors
+        import subprocess
+
         ours, theirs = os.pipe()
         try:
             process = subprocess.Popen(
@@ -566,6 +570,8 @@ def _kill(child: _Child) -> None:
 
 
 def _ended(child: _Child) -> int:
+    import subprocess
+
     try:
         code = child.process.wait(EXIT_S)
     except subprocess.TimeoutExpired:

@@ -22,7 +22,6 @@ from kfm.model.dataset_names import earlier_names, of_dataset, owner_of, present
 from kfm.model.errors import ConfigError
 from kfm.model.quantities import instant
 from kfm.model.targets import target_name
-from kfm.model.version_trees import NO_ITEMS
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
@@ -95,6 +94,8 @@ def version_documents(
     ledger: LedgerReader, dataset_id: str, promotions: Sequence[Promotion]
 ) -> list[dict[str, Any]]:
     """Versions of one dataset: what made each, what it holds, whether it can be put back."""
+    from kfm.model.version_trees import NO_ITEMS  # late: a status looks into no version
+
     reader = ledger.change_reader()
     known = reader.withdrawals(dataset_id)
     head = next(iter(ledger.promotions(dataset_id, 1)), None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from kfm.model.quantities import instant
-from kfm.reports.lookup import find_run
 from kfm.reports.state_words import of_request, of_run
 
 CALLS_MAX = 100
@@ -63,6 +62,7 @@ def run_document(run: Any) -> dict[str, Any]:
 
 def shown_run(ledger: Any, wanted: str, settings: Any = None) -> dict[str, Any]:
     from kfm.reports.derived import pin_document
+    from kfm.reports.lookup import find_run
     from kfm.reports.next_steps import step_of_run
     from kfm.reports.requests import OBJECTS_MAX, request_document
 

@@ -18,6 +18,7 @@ from kfm.db.queries import (
     in_dialect,
     is_current,
     is_empty,
+    listed,
     migrate,
     migration_files,
 )
@@ -186,6 +187,28 @@ def test_an_altered_migration_is_refused(empty: tuple[Any, Dialect]) -> None:
 def test_numbers_of_migrations_have_no_gaps() -> None:
     """1, 2, 3, …: a merge of two branches can't leave two of one number."""
     assert [version for version, _, _ in migration_files()] == list(range(1, len(migration_files()) + 1))
+
+
+def test_the_list_is_of_the_texts_that_are_shipped() -> None:
+    """A ledger is called current by the list alone, so each checksum in it is that of a migration's text."""
+    assert listed() == {version: checksum(text) for version, _, text in migration_files()}
+
+
+def test_a_list_of_other_files_decides_nothing(
+    empty: tuple[Any, Dialect], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A migration that the list does not know is applied, and an altered one refused, as without a list."""
+    database, dialect = empty
+    shipped = queries._sql_files("migrations")
+    monkeypatch.setattr(queries, "_sql_files", lambda *_path: [*shipped, "9999_more.sql"])
+    listed.cache_clear()
+    try:
+        assert listed() == {}
+        assert not is_current(database.session)
+        migrate(database, dialect, 1, migration_files()[:1])
+        assert not is_current(database.session)
+    finally:
+        listed.cache_clear()
 
 
 def test_two_who_migrate_at_once_apply_it_once(postgres_schema: Callable[[], str]) -> None:

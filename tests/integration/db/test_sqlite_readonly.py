@@ -176,6 +176,7 @@ def test_an_older_ledger_is_read_as_if_it_were_migrated(
         (migration_files()[-1][0] + 1, "later", "UPDATE governance SET kind = 'renamed';"),
     )
     monkeypatch.setattr(queries, "migration_files", lambda: later)
+    monkeypatch.setattr(queries, "listed", dict)
     assert _kinds(tmp_path / "kfm.db") == ["renamed"]
     assert _tree(tmp_path) == before
 
