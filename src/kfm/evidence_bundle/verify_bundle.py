@@ -494,7 +494,7 @@ def check_promotion(bundle: Bundle, links: list[dict[str, Any]]) -> None:
     rows = bundle.rows("ledger/promotions.jsonl")
     for link in links:
         entry = _whole(link.get("entry"))
-        if (entry.get("kind"), entry.get("subject")) != ("promotion", mine):
+        if entry.get("kind") not in ("promotion", "promoted-together") or entry.get("subject") != mine:
             continue
         details, row = entry["details"], rows[0] if len(rows) == 1 else {}
         told = [row.get("version_id"), row.get("dataset_id")]
