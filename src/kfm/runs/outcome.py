@@ -328,7 +328,8 @@ def failed_checks(report: ValidationReport | None) -> tuple[Check, ...]:
 
 def lineage_ending(error: KfmError) -> Ending:
     """Stopped from outside, or failed by itself?"""
-    if isinstance(error, Cancelled | Refused) and not isinstance(error, ContractViolated):
+    stopped = isinstance(error, Cancelled | Refused | NotPublishedTogether)
+    if stopped and not isinstance(error, ContractViolated):
         return "abort"
     return "fail"
 
