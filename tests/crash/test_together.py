@@ -72,7 +72,7 @@ def test_readers_see_none_or_all(tmp_path: Path) -> None:
     assert template.kfm("status", "--json").code == 0
     ticks = counted(template, tmp_path / "count")
     for phase, strikes in STRIKES.items():
-        for number in range(min(strikes, ticks.get(phase, 0))):
+        for number in range(min(strikes, ticks[phase])):
             project = copied(template, tmp_path / f"{phase}-{number}")
             tick = 1 + number * max(0, ticks[phase] - 1) // strikes
             note = project.folder.with_suffix(".note")

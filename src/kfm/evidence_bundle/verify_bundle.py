@@ -246,8 +246,9 @@ def check_ledger(bundle: Bundle) -> None:
     expect(about.get("format") == FORMAT, "evidence.json has a format that is not known here")
     expect(about.get("run_id") == mine, "evidence.json is about another run")
     for name in ("invocations", "requests", "attempts", "retries", "promotions"):
+        ours = {mine} | (promoted_with(bundle, mine) if name == "promotions" else set())
         for row in bundle.rows(f"ledger/{name}.jsonl"):
-            expect(row.get("run_id") == mine, f"ledger/{name}.jsonl speaks of run {row.get('run_id')}")
+            expect(row.get("run_id") in ours, f"ledger/{name}.jsonl speaks of run {row.get('run_id')}")
     asked = {row.get("request_id") for row in bundle.rows("ledger/requests.jsonl")}
     for row in bundle.rows("ledger/objects.jsonl"):
         expect(row.get("request_id") in asked, f"unit {row.get('unit')} was gathered by an unknown request")
@@ -485,6 +486,14 @@ def check_governance(bundle: Bundle) -> None:
         bundle.notes.append(f"governance: {span}, {hidden} of them not shown: that these, and those before "
                             "and after, do not concern the run is the sender's word")  # fmt: skip
         check_promotion(bundle, links)
+
+
+def promoted_with(bundle: Bundle, mine: str) -> set[Any]:
+    """The run that its version is recorded with, where several windows were promoted together."""
+    entries = [_whole(link.get("entry")) for link in bundle.rows(LINKS)]
+    found = [one for one in entries if (one.get("kind"), one.get("subject")) == ("promoted-together", mine)]
+    details = [one["details"] for one in found if isinstance(one["details"], dict)]
+    return {one["promoted_with"] for one in details if isinstance(one.get("promoted_with"), str)}
 
 
 def check_promotion(bundle: Bundle, links: list[dict[str, Any]]) -> None:

@@ -198,11 +198,13 @@ class _LaterLines:
     def close(self) -> None:
         if not self._lines:
             return
-        with contextlib.closing(self._files.open(self._path)) as reader:
-            before = b"".join(iter(lambda: reader.read(_READ_BYTES), b""))
-        whole = fresh_file(self._files, self._path)
-        whole.write(before + b"".join(self._lines))
-        whole.close()
+        try:
+            with contextlib.closing(self._files.open(self._path)) as reader:
+                before = b"".join(iter(lambda: reader.read(_READ_BYTES), b""))
+            with contextlib.closing(fresh_file(self._files, self._path)) as whole:
+                whole.write(before + b"".join(self._lines))
+        except OSError as error:  # a copy of what the ledger knows
+            logger.warning("artifacts: %s is not whole: %s", self._path, error.strerror or error)
 
 
 def _text(text: str) -> str:

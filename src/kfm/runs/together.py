@@ -223,6 +223,9 @@ class TogetherExecutor:
 
     def _promote(self, made: list[Made], holder: str) -> None:
         kernel, subject = self._kernel, self._subject
+        for one in made:
+            work, about = one.member.work, f"{subject.dataset.id} by run {one.member.work.run_id}"
+            work.log.step("promote", about, fence=work.fence, together=len(made))
         for _ in range(ROUNDS_MAX):
             # In this order: a switch thrown after the epoch was read moves the epoch.
             epoch = kernel.store.policy_epoch()

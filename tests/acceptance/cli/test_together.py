@@ -115,3 +115,102 @@ def test_a_bad_window_is_left_out_if_that_is_asked_for(kfm: Kfm, project: Path) 
     states = windows_of(kfm)
     assert states[DAYS[0]] in ("failed", "quarantined", "waiting")
     assert [states[day] for day in DAYS[1:]] == ["published", "published"]
+
+
+@pytest.mark.req("DAT-3", "GOV-3")
+def test_each_window_has_its_evidence(kfm: Kfm, project: Path) -> None:
+    """Explanation, record, bundle and provenance of a window tell of the version that it was promoted with,
+    also where that is recorded with another run; the audit log and its export are sound."""
+    configured(project)
+    deliver(project, *DAYS)
+    assert kfm(*TOGETHER, "--yes").code == 0
+    runs = [one["run_id"] for one in kfm("runs", "--json").document["runs"]]
+    (version,) = versions(kfm)
+    assert version["run_id"] in runs
+    for number, run_id in enumerate(runs):
+        assert "published version 1 of levels" in kfm("explain", run_id).out
+        shown = kfm("show", run_id, "--json").document
+        assert [one["version_id"] for one in shown["promotions"]] == [version["version_id"]]
+        bundle = str(project / f"bundle-{number}.zip")
+        assert kfm("export", run_id, "--to", bundle).code == 0
+        verified = kfm("export", "--verify", bundle)
+        assert (verified.code, "wrong" in verified.out) == (0, False), verified.out
+    told = kfm("audit", "list").out
+    assert (told.count("promotion "), told.count("promoted-together")) == (1, 2)
+    assert kfm("audit", "export", "--to", str(project / "audit")).code == 0
+
+
+@pytest.mark.req("DAT-3", "DAT-5")
+def test_what_was_published_together_is_rolled_back_as_one(kfm: Kfm, project: Path) -> None:
+    """One step back takes all windows away; asked for again they come back as one version."""
+    configured(project)
+    deliver(project, *DAYS)
+    assert kfm("run", "--source", "daily", "--window", "2026-01-01/P1D").code == 0
+    assert kfm(*TOGETHER, "--yes").code == 0
+    assert [one["items"] for one in versions(kfm)] == [3, 1]
+    reason = ("--rationale", "wrong month")
+    assert kfm("rollback", "levels", "--to", "1", "--yes", *reason).code == 0
+    assert [one["items"] for one in versions(kfm)] == [1, 3, 1]
+    assert kfm("switch", "set", "running", "--dataset", "levels", *reason).code == 0
+    assert kfm(*TOGETHER, "--yes").code == 0
+    assert next(one["items"] for one in versions(kfm)) == 3
+    assert windows_of(kfm) == dict.fromkeys(DAYS, "published")
+
+
+@pytest.mark.req("DAT-3")
+def test_an_unchanged_window_is_told_so(kfm: Kfm, project: Path) -> None:
+    """Of windows that are published together one finds nothing and one nothing new: each has its own
+    verdict, and the version is recorded with a run that has changed something."""
+    configured(project)
+    deliver(project, DAYS[1], DAYS[2])
+    done = kfm(*TOGETHER, "--yes", "--json")
+    assert done.code == 0
+    assert windows_of(kfm) == {DAYS[0]: "missing", DAYS[1]: "published", DAYS[2]: "published"}
+    changed = done.document["windows"][1]["run_id"]
+    assert [one["run_id"] for one in versions(kfm)] == [changed]
+
+
+@pytest.mark.req("DAT-3")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "--together"), "go with --missing"),
+        (("run", "--leave-out-failed", "--source", "daily"), "go with --missing"),
+        (("run", "--missing", "--together"), "windows of one source, and these are 2: daily, else"),
+        (("run", "--missing", "levels", "--leave-out-failed"), "--leave-out-failed goes with --together"),
+        (("run", "--missing", "levels", "--together", "--window", "P1D"), "leave --window out"),
+        (("run", "--missing", "--source", "newest", "--together"), "`mode: replace`"),
+        (("run", "--missing", "--source", "whole", "--together"), "has no windows"),
+        (("run", "--missing", "--source", "acting", "--together"), "`idempotent: false`"),
+    ],
+)
+def test_what_can_t_be_published_together_is_refused(
+    kfm: Kfm, project: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    """Before anything begins, with the way out."""
+    text = CONFIG.replace("EXPECT", EXPECTED)
+    if "--source" in arguments and arguments[3] != "daily":
+        more = (
+            "  - {id: newest, dataset: other, kind: files, folder: elsewhere, mode: replace}\n"
+            "  - {id: whole, dataset: other, kind: files, folder: elsewhere, window: none}\n"
+            "  - {id: acting, dataset: other, kind: files, folder: elsewhere, idempotent: false}\n"
+        )
+        text = text.replace("publish:", f"{more}publish:")
+    (project / "kfm.yml").write_text(text)
+    (project / "elsewhere").mkdir()
+    refused = kfm(*arguments)
+    assert (refused.code, said in refused.err) == (2, True), refused.err
+    assert "fix: " in refused.err
+    assert kfm("runs", "--json").document["runs"] == []
+
+
+@pytest.mark.req("DAT-3")
+def test_a_refused_window_keeps_all_from_beginning(kfm: Kfm, project: Path) -> None:
+    """A switch refuses the first: no run begins, and the others are told of."""
+    configured(project)
+    deliver(project, *DAYS)
+    kfm("switch", "set", "paused", "--dataset", "levels", "--rationale", "repairs")
+    refused = kfm(*TOGETHER, "--yes")
+    assert refused.code == 3
+    assert "2 other windows not begun" in refused.err
+    assert kfm("runs", "--json").document["runs"] == []
