@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kfm.db import promotion
 from tests.acceptance.cli.conftest import Called
 from tests.acceptance.cli.test_coverage import CONFIG, DAYS, EXPECTED, PIPELINE, deliver
 
@@ -36,6 +42,40 @@ def published(project: Path) -> list[str]:
 def windows_of(kfm: Kfm) -> dict[str, str]:
     listed = kfm("coverage", "levels", *SPAN, "--json").document
     return {one["window_start"][:10]: one["state"] for one in listed["windows"]}
+
+
+@contextmanager
+def statements_of_promotions(promoted: list[list[str]]) -> Iterator[None]:
+    """The names of the statements of each promotion, in order."""
+    whole = promotion.promote
+
+    def watched(session: Any, *rest: Any) -> Any:
+        names: list[str] = []
+        promoted.append(names)
+        return whole(Spy(session, names), *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(promotion, "promote", watched)
+        yield
+
+
+class Spy:
+    """A session that notes what it is asked."""
+
+    def __init__(self, session: Any, names: list[str]) -> None:
+        self._session = session
+        self._names = names
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._session, name)
+        if name not in ("one", "all", "bulk", "send", "gather"):
+            return found
+
+        def asked(statement: str, *arguments: Any, **more: Any) -> Any:
+            self._names.append(statement)
+            return found(statement, *arguments, **more)
+
+        return asked
 
 
 @pytest.mark.req("DAT-3")
@@ -137,7 +177,9 @@ def test_each_window_has_its_evidence(kfm: Kfm, project: Path) -> None:
         assert (verified.code, "wrong" in verified.out) == (0, False), verified.out
     told = kfm("audit", "list").out
     assert (told.count("promotion "), told.count("promoted-together")) == (1, 2)
-    assert kfm("audit", "export", "--to", str(project / "audit")).code == 0
+    assert kfm("audit", "export", "out").code == 0
+    checked = subprocess.run([sys.executable, "out/verify_audit.py", "out"], cwd=project, capture_output=True)
+    assert checked.returncode == 0, checked.stdout
 
 
 @pytest.mark.req("DAT-3", "DAT-5")
@@ -214,3 +256,26 @@ def test_a_refused_window_keeps_all_from_beginning(kfm: Kfm, project: Path) -> N
     assert refused.code == 3
     assert "2 other windows not begun" in refused.err
     assert kfm("runs", "--json").document["runs"] == []
+
+
+@pytest.mark.req("GRO-1", "DAT-3")
+def test_a_version_of_many_windows_is_written_once(kfm: Kfm, project: Path) -> None:
+    """However many windows: one version, its pages once, and a document for each window; statements grow with
+    the windows by a constant each, where a version for each would write the way to it again."""
+    configured(project)
+    days = [f"2026-01-{day:02}" for day in range(1, 31)]
+    deliver(project, *days)
+    promoted: list[list[str]] = []
+    with statements_of_promotions(promoted):
+        assert kfm("run", "--missing", "levels", "--to", "2026-01-11", "--together", "--yes").code == 0
+        assert kfm("run", "--missing", "levels", "--to", "2026-01-31", "--together", "--yes").code == 0
+    few, many = (Counter(names) for names in promoted)
+    for name in ("versions.insert", "promotions.insert", "version_pages.insert", "version_items.insert"):
+        assert (few[name], many[name]) == (1, 1), name
+    assert (few["runs.succeed"], many["runs.succeed"]) == (10, 20)
+    assert many.total() - few.total() <= 10 * 25
+    with sqlite3.connect(project / ".kfm" / "kfm.db") as ledger:
+        (items,) = ledger.execute("SELECT COUNT(*) FROM version_items").fetchone()
+        (pages,) = ledger.execute("SELECT COUNT(*) FROM version_pages").fetchone()
+    assert items == 30
+    assert pages <= 20  # of files and items, of two versions
