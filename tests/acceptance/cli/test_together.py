@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -130,8 +131,12 @@ def test_one_bad_window_keeps_all_from_being_published(kfm: Kfm, project: Path) 
     assert [one["error"]["code"] for one in failed.document["windows"]] == ["KFM614", "KFM607", "KFM614"]
     assert published(project) == []
     assert set(windows_of(kfm).values()) <= {"failed", "quarantined"}
-    kfm("retry", "--due")
+    assert kfm("retry", "--due").code == 0
     assert published(project) == []
+    fine = failed.document["windows"][0]["run_id"]
+    explained = kfm("explain", fine).out
+    assert "0 of 6 attempts are used" in explained
+    assert "kfm run --missing --source daily --together" in explained
     bad.write_text("good")
     mended = kfm(*TOGETHER, "--yes", "--json")
     assert mended.code == 0, mended.err
@@ -279,3 +284,38 @@ def test_a_version_of_many_windows_is_written_once(kfm: Kfm, project: Path) -> N
         (pages,) = ledger.execute("SELECT COUNT(*) FROM version_pages").fetchone()
     assert items == 30
     assert pages <= 20  # of files and items, of two versions
+
+
+@pytest.mark.req("DAT-3")
+@pytest.mark.parametrize("leaves_out", [False, True])
+def test_a_window_that_breaks_its_contract(kfm: Kfm, project: Path, *, leaves_out: bool) -> None:
+    """It is found when all are made: it keeps the others from being published, or is left out."""
+    configured(project, expect=f"{EXPECTED[:-1]}, rows_min: 1}}")
+    deliver(project, *DAYS)
+    for day in DAYS[:2]:
+        (project / "incoming" / day / "data.csv").write_text("level\n1\n")
+    (project / "incoming" / DAYS[2] / "data.csv").write_text("level\n")
+    done = kfm(*TOGETHER, *(["--leave-out-failed"] if leaves_out else []), "--yes", "--json")
+    assert done.code == 3, done.err
+    codes = [one["error"] and one["error"]["code"] for one in done.document["windows"]]
+    assert codes == ([None, None, "KFM303"] if leaves_out else ["KFM614", "KFM614", "KFM303"])
+    assert [one["items"] for one in versions(kfm)] == ([2] if leaves_out else [])
+    assert kfm("status", "--json").document["running"] == []
+
+
+@pytest.mark.req("DAT-3")
+def test_each_window_leaves_its_artifacts(kfm: Kfm, project: Path) -> None:
+    """Its own folder, whole from the beginning to the promotion and the end."""
+    configured(project)
+    deliver(project, *DAYS)
+    assert kfm(*TOGETHER, "--yes", "--artifacts", "kept").code == 0
+    folders = sorted((project / "kept").iterdir())
+    assert len(folders) == 3
+    for folder in folders:
+        events = [json.loads(line)["event"] for line in (folder / "run.jsonl").read_text().splitlines()]
+        assert (events[0], events[-1]) == ("run.start", "run.end")
+        steps = [json.loads(line)["phase"] for line in (folder / "event_log.jsonl").read_text().splitlines()]
+        assert steps[-2:] == ["promote", "project"]
+        trace = [json.loads(line) for line in (folder / "publisher_trace.jsonl").read_text().splitlines()]
+        assert [one["seq"] for one in trace] == list(range(1, len(trace) + 1))
+        assert (folder / "prov.jsonld").exists()
