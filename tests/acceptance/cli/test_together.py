@@ -205,16 +205,25 @@ def test_what_was_published_together_is_rolled_back_as_one(kfm: Kfm, project: Pa
 
 
 @pytest.mark.req("DAT-3")
-def test_an_unchanged_window_is_told_so(kfm: Kfm, project: Path) -> None:
-    """Of windows that are published together one finds nothing and one nothing new: each has its own
-    verdict, and the version is recorded with a run that has changed something."""
-    configured(project)
-    deliver(project, DAYS[1], DAYS[2])
+def test_a_window_that_changes_nothing_is_told_so(kfm: Kfm, project: Path) -> None:
+    """Of windows that are published together one is as it was and one has no data: each has its own verdict,
+    and the version is recorded with a run that has changed something."""
+    configured(project, ", pipeline: 'pipeline.py:publish'")
+    deliver(project, DAYS[0], DAYS[2])
+    first = project / "incoming" / DAYS[0] / "data.csv"
+    for text, code in ((DAYS[0], 0), ("bad", 1)):
+        first.write_text(text)
+        assert kfm("run", "--source", "daily", "--window", f"{DAYS[0]}/P1D").code == code
+    first.write_text(DAYS[0])
     done = kfm(*TOGETHER, "--yes", "--json")
     assert done.code == 0
-    assert windows_of(kfm) == {DAYS[0]: "missing", DAYS[1]: "published", DAYS[2]: "published"}
-    changed = done.document["windows"][1]["run_id"]
-    assert [one["run_id"] for one in versions(kfm)] == [changed]
+    runs = [one["run_id"] for one in done.document["windows"]]
+    assert next(one["run_id"] for one in versions(kfm)) == runs[2]
+    with sqlite3.connect(project / ".kfm" / "kfm.db") as ledger:
+        found = dict(ledger.execute("SELECT run_id, outcome FROM runs").fetchall())
+    assert [found[run_id] for run_id in runs] == ["unchanged", "absent", "published"]
+    assert [len(kfm("show", one, "--json").document["promotions"]) for one in runs] == [0, 0, 1]
+    assert windows_of(kfm)[DAYS[1]] == "missing"
 
 
 @pytest.mark.req("DAT-3")
