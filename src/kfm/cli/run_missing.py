@@ -8,6 +8,7 @@ from typing import Any
 from kfm.cli.coverage import span_of
 from kfm.cli.output import clipped, instant, table
 from kfm.cli.session import CommandSession
+from kfm.model.approvals import GATE as APPROVAL
 from kfm.model.completeness import ASKED_FOR
 from kfm.model.errors import NotPublishedTogether, UsageError
 from kfm.model.quantities import counted, span
@@ -119,8 +120,9 @@ def _previewed(session: CommandSession, app: Any, plan: Any, options: dict[str, 
             remark(session, report)
     if session.output == "text":
         session.emit(None, coloured_plan(diff) if diff is not None else ["nothing would be published"])
-    left = [exit_code(report) for report in reports]
-    return _ended(session, plan, [], [], worst(left) if diff is None else 0, reports=reports, diff=diff)
+    _tell_approvals(session, reports)
+    code = worst([exit_code(report) for report in reports])
+    return _ended(session, plan, [], [], code, reports=reports, diff=diff)
 
 
 def _run_together(
@@ -133,12 +135,16 @@ def _run_together(
     from kfm.service.overdue import mark_overdue
 
     told: list[Any] = []
+    remarked: set[str] = set()
 
     def tell(report: Any) -> None:
         told.append(report)
         session.note(f"{len(told)}/{len(subjects)}  {_line(report)}")
-        if report.error is not None and not isinstance(report.error, NotPublishedTogether):
-            remark(session, report)
+        error = report.error
+        if error is None or isinstance(error, NotPublishedTogether) or error.message in remarked:
+            return  # once for what has ended all of them
+        remarked.add(error.message)
+        remark(session, report)
 
     subjects, start = _together(app, plan, options, by_person=by_person)
     tell_together(
@@ -151,6 +157,7 @@ def _run_together(
     reports = TogetherExecutor(app.kernel, subjects, start, tell).run()
     if left := len(subjects) - len(reports):
         session.note(f"{counted(left, 'other window')} not begun: all are published together, or none is")
+    _tell_approvals(session, reports)
     published = [one for one in reports if one.word == "published"]
     if published:
         number = published[0].sequence
@@ -161,6 +168,19 @@ def _run_together(
     summarise(reports)
     hand_over(session, app, reports)
     return code
+
+
+def _tell_approvals(session: CommandSession, reports: Sequence[Any]) -> None:
+    """There is no approval of all windows as one."""
+    waiting = [
+        one for one in reports if any(not each.allowed and each.gate == APPROVAL for each in one.gates)
+    ]
+    if waiting:
+        source_id = waiting[0].source_id
+        session.note(
+            "each window needs an approval of its own, also with --together, or the source a standing one: "
+            f"`kfm approvals stand {source_id} --until DATE --rationale TEXT`"
+        )
 
 
 def _line(report: Any) -> str:

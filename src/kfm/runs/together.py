@@ -92,6 +92,16 @@ class Made(NamedTuple):
     prepared: preparation.PreparedVersion
 
 
+class Promoted(NamedTuple):
+    """What was promoted, and the answer of the transaction."""
+
+    made: list[Made]
+    requests: list[Promote]
+    first: Promote
+    answer: PromoteResult
+    head: preparation.Head
+
+
 class FailedWindow(Exception):
     """One of the windows has failed, with this."""
 
@@ -194,8 +204,9 @@ class TogetherExecutor:
         try:
             with lease.beating(), HERE.stopped_by(lease.check):
                 made = [one for each in members if (one := self._make(each, lease)) is not None]
-                if made:
-                    self._promote(made, lead.run.run_id)
+                promoted = self._promote(made, lead.run.run_id)
+            if promoted is not None:  # the lease is over: what is left may take its time
+                self._promoted(promoted)
         except (Exception, KeyboardInterrupt) as problem:  # noqa: BLE001 - reported once, where the runs end
             self._end_all(problem)
 
@@ -221,7 +232,8 @@ class TogetherExecutor:
         """Not where a stop ended it: that is for all."""
         return self._leaves_out and isinstance(problem, Exception) and lease.error is None
 
-    def _promote(self, made: list[Made], holder: str) -> None:
+    def _promote(self, made: list[Made], holder: str) -> Promoted | None:
+        """One transaction ends all; None: nothing is left of them."""
         kernel, subject = self._kernel, self._subject
         for one in made:
             work, about = one.member.work, f"{subject.dataset.id} by run {one.member.work.run_id}"
@@ -234,7 +246,7 @@ class TogetherExecutor:
             gates = self._gates(made)
             made = [one for one in made if one.member.number in gates]
             if not made:
-                return
+                return None
             version, version_id = preparation.merged(
                 (one.prepared for one in made),
                 head,
@@ -253,8 +265,7 @@ class TogetherExecutor:
             answer = kernel.store.promote(replace(first, together=others, holder=holder))
             made[0].member.executor.require_landed(made[0].member.work, answer)
             if answer.answer in ("promoted", "unchanged"):
-                self._promoted(made, requests, first, answer, head)
-                return
+                return Promoted(made, requests, first, answer, head)
         raise Busy("Policies or the head kept changing while these windows were being promoted.")
 
     def _gates(self, made: Sequence[Made]) -> dict[int, tuple[GateResult, ...]]:
@@ -299,17 +310,11 @@ class TogetherExecutor:
         entered, version_id = member.work.entered, request.version_id
         return (member.executor.entry(PROMOTED_TOGETHER, entered, version_id, promoted_with=promoted_with),)
 
-    def _promoted(
-        self,
-        made: Sequence[Made],
-        requests: Sequence[Promote],
-        first: Promote,
-        answer: PromoteResult,
-        head: preparation.Head,
-    ) -> None:
+    def _promoted(self, promoted: Promoted) -> None:
+        first, answer, head = promoted.first, promoted.answer, promoted.head
         changes = () if first.version is None else tuple(diff(head[1] if head else None, first.version))
         shown = tuple(project(self._kernel, self._subject.dataset.id))
-        for (member, prepared), request in zip(made, requests, strict=True):
+        for (member, prepared), request in zip(promoted.made, promoted.requests, strict=True):
             number, executor, work = member
             self._open.remove(member)
             report = executor.promoted(work, prepared, request, answer, changes if request is first else ())

@@ -6,6 +6,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from kfm.db import promotion
+from kfm.runs import together
 from tests.acceptance.cli.conftest import Called
 from tests.acceptance.cli.test_coverage import CONFIG, DAYS, EXPECTED, PIPELINE, deliver
 
@@ -328,3 +330,20 @@ def test_each_window_leaves_its_artifacts(kfm: Kfm, project: Path) -> None:
         trace = [json.loads(line) for line in (folder / "publisher_trace.jsonl").read_text().splitlines()]
         assert [one["seq"] for one in trace] == list(range(1, len(trace) + 1))
         assert (folder / "prov.jsonld").exists()
+
+
+@pytest.mark.req("DAT-3")
+def test_targets_may_take_longer_than_the_lease(kfm: Kfm, project: Path) -> None:
+    """What follows the promotion holds no lease, and no heartbeat takes the released one for lost."""
+    configured(project)
+    deliver(project, *DAYS)
+    whole, beating = together.project, list[str]()
+
+    def watched(*arguments: Any) -> Any:
+        beating.extend(one.name for one in threading.enumerate() if one.name == "kfm-heartbeat")
+        return whole(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(together, "project", watched)
+        assert kfm(*TOGETHER, "--yes").code == 0
+    assert beating == []
