@@ -38,8 +38,8 @@ export async function run(options, around) {
   const output = options.as_json ? "json" : options.output;
   const { note } = around;
   if (options.missing) throw outOfScope("`--missing` asks for windows by what became of them");
-  if (options.start || options.end || options.states.length || options.digest)
-    throw new UsageError("--from, --to, --state and --digest go with --missing.", { remedy: "Name sources with --source, and a window with --window." });
+  if (options.start || options.end || options.states.length || options.digest || options.together || options.leave_out_failed)
+    throw new UsageError("--from, --to, --state, --digest, --together and --leave-out-failed go with --missing.", { remedy: "Name sources with --source, and a window with --window." });
   if (options.force) requireReasons(options);
   if (options.correction && !options.dry_run && !(options.rationale ?? "").trim()) throw new RationaleRequired("A correction needs --rationale.");
   const byPerson = asksInPerson(options, around.hasPerson);

@@ -47,10 +47,23 @@ export function free(session, lock, nowMs) {
   take(session, lock, lock.fence + 1, null, null, nowMs, 0);
 }
 
-/** The run of a holder that is gone has failed; null if it is not the run's holder any more. @param {Session} session @param {Lock} lock @param {number} nowMs @param {Journal} journal @param {string | null} [heir] the run that takes the lock: if it is the same one, it goes on */
-export function evict(session, lock, nowMs, journal, heir = null) {
+/** The runs that a lock is held for: its holder's, then those that are promoted together with it. @param {Session} session @param {Lock} lock @returns {string[]} */
+export function runsUnder(session, lock) {
+  const { run_id } = /** @type {NonNullable<Lock["holder"]>} */ (lock.holder);
+  const beside = session.all("runs.beside", { run_id, fence: lock.fence }).map((/** @type {any[]} */ row) => String(row[0]));
+  // The fence of another scope may be the same number.
+  const others = new Set(beside.length ? session.all("locks.held").map((/** @type {any[]} */ row) => row[3]) : []);
+  return [run_id, ...beside.filter((/** @type {string} */ one) => !others.has(one))];
+}
+
+/** The runs of a holder that is gone have failed; without those that are not its runs any more. @param {Session} session @param {Lock} lock @param {number} nowMs @param {Journal} journal @param {string[]} [runIds] which they were before another run took the lock @param {string | null} [heir] that run: if it is one of them, it goes on */
+export function evict(session, lock, nowMs, journal, runIds = runsUnder(session, lock), heir = null) {
+  return runIds.flatMap((run_id) => evictRun(session, lock, run_id, nowMs, journal, heir) ?? []);
+}
+
+/** @param {Session} session @param {Lock} lock @param {string} run_id @param {number} nowMs @param {Journal} journal @param {string | null} heir */
+function evictRun(session, lock, run_id, nowMs, journal, heir) {
   const holder = /** @type {NonNullable<Lock["holder"]>} */ (lock.holder);
-  const { run_id } = holder;
   const isLapsed = lapsed(lock, nowMs);
   let [code, reason] = [isLapsed ? LEASE_EXPIRED : WORKER_DIED, GONE];
   const cancelled = session.one("requests.cancelled", { run_id });
@@ -81,9 +94,8 @@ export function sweep(session, nowMs, dead, journal) {
     if (!isOurs(lock) || !isGone(lock, nowMs, dead)) continue;
     lock = lockForUpdate(session, lock.scope); // it may have changed hands before we had it
     if (lock.holder === null || !isGone(lock, nowMs, dead)) continue;
-    const ended = evict(session, lock, nowMs, journal);
+    reaped.push(...evict(session, lock, nowMs, journal));
     free(session, lock, nowMs);
-    if (ended !== null) reaped.push(ended);
   }
   return reaped;
 }

@@ -53,11 +53,12 @@ export class Ledger extends LedgerReader {
     if (collecting.holder !== null) leases.free(session, collecting, nowMs);
     if (!isUsable(session, request.approval, nowMs)) return { answer: "moved" };
     if (isJudgedAnew(session, request)) return { answer: "moved" };
+    const wasFor = lock.holder !== null ? leases.runsUnder(session, lock) : [];
     // Above the run's own fence, too: its scope may have been another one last time.
     const fence = Math.max(lock.fence, request.seen?.fence ?? 0) + 1;
     const stored = storeRun(session, { ...request.run, fence }, request.seen);
     if (stored === null) return { answer: "moved" };
-    if (lock.holder !== null) leases.evict(session, lock, nowMs, this.journal, stored.run_id);
+    if (lock.holder !== null) leases.evict(session, lock, nowMs, this.journal, wasFor, stored.run_id);
     leases.take(session, lock, fence, request.worker_id, request.run.run_id, nowMs, nowMs + request.lease_ms);
     if (request.asked) requests.accept(session, request.asked);
     requests.keepPreview(session, request.plan ?? null);

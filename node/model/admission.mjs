@@ -6,7 +6,7 @@
 
 import { spreadMs } from "./requests.mjs";
 import { grantsPerDayMax } from "./retry.mjs";
-import { CIRCUIT_OPEN, NOT_RETRIED, RETRIED_THEN, hasAttempts, isSpent, mayBeGranted, mayBeGrantedToday, prospect, standing } from "./retry_budgets.mjs";
+import { CIRCUIT_OPEN, NOT_RETRIED, RETRIED_THEN, hasAttempts, isSpent, mayBeGranted, mayBeGrantedToday, prospect, standing, TOGETHER } from "./retry_budgets.mjs";
 import { rfc3339 } from "./times.mjs";
 import { counted, moment } from "./wording.mjs";
 
@@ -93,7 +93,7 @@ function again(asked, run, facts, nowMs) {
     return at(run, "refused", "not-idempotent", `${why} Nothing retries it automatically: ${NOT_RETRIED["not-idempotent"]}.`, { blocked_by: "acts" });
   if (elsewhere) return opens(run, { code: "bound", text: `Revision ${run.revision} publishes what was approved for it, or nothing` });
   const restarted = at(run, "admitted", code, why, { how: "restart" });
-  if (!state || state.reason === "stopped") return restarted; // nothing was decided against it
+  if (!state || state.reason === "stopped" || state.reason === TOGETHER) return restarted; // nothing was decided against it
   if (state.fate === "retry") return asPromised(asked, run, state, facts, nowMs, restarted);
   return person ? byPerson(asked, run, state, facts, nowMs, why) : quarantined(run, state, facts, nowMs, why);
 }

@@ -6,7 +6,7 @@ import { uuid5 } from "./keys.mjs";
 /** @typedef {import("../types.js").RetryState} RetryState */
 
 const SOURCE_IDS_MAX = 100;
-export const NOT_HELD = ["stopped", "superseded", "drifted"];
+export const NOT_HELD = ["stopped", "superseded", "drifted", "together"];
 
 /** The quarantine row of a run; null if it is tried again. @param {Run} run @param {RetryState} state @param {any} about */
 export function heldRun(run, state, { payload_hash, inputs, error_classes, error_code, error_message }) {

@@ -12,6 +12,8 @@ import { DAY_MS, counted, moment } from "./wording.mjs";
 
 export const NEEDS_APPROVAL = "needs-approval";
 export const CIRCUIT_OPEN = "circuit-open";
+/** In the details of requests whose windows are published in one promotion, and why these are not retried by themselves. */
+export const TOGETHER = "together";
 /** @type {{retried_then: Record<string, string>, not_retried: Record<string, string>}} */
 export const { retried_then: RETRIED_THEN, not_retried: NOT_RETRIED } = contract("tables/reasons.json");
 /** @type {Classification} */
@@ -175,4 +177,9 @@ export function advise(run, state, nowMs, halted = false) {
 /** Work that a second person approved for one attempt is never tried again by itself. @param {RetryState} state @param {boolean} approved @param {number} nowMs @returns {RetryState} */
 export function attended(state, approved, nowMs) {
   return approved && state.fate === "retry" ? givenUp(state, NEEDS_APPROVAL, nowMs) : state;
+}
+
+/** Work that was to be published together with other windows is never tried again alone by itself. @param {RetryState} state @param {boolean} together @param {number} nowMs @returns {RetryState} */
+export function tied(state, together, nowMs) {
+  return together && state.fate === "retry" ? givenUp(state, TOGETHER, nowMs) : state;
 }

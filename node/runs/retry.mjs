@@ -3,11 +3,12 @@
 import { SWITCH_MS, settlement } from "../model/admission.mjs";
 import { factsOf, heldRun } from "../model/quarantine.mjs";
 import { classify } from "../model/retry.mjs";
-import { REAPED, attended, judge } from "../model/retry_budgets.mjs";
+import { REAPED, TOGETHER, attended, judge, tied } from "../model/retry_budgets.mjs";
 import { approvalOf } from "./gates.mjs";
 
 const GONE = ["WORKER_DIED", "LEASE_EXPIRED"];
 const CANCELLED = "CANCELLED";
+const UNSETTLED = ["open", "running", "awaiting-approval"];
 const BATCH_MAX = 100; // runs that one round looks at
 
 /** Decide about the runs whose process died before it could. @param {any} kernel */
@@ -25,7 +26,7 @@ export function judgeReaped(kernel) {
     };
     // Gone with its process, or abandoned after a stop.
     const kind = GONE.includes(run.error_code) ? REAPED : classify({ code: run.error_code });
-    const retry = attended(judge(run, kind, seen, about), approvalOf(store, run) !== null, nowMs);
+    const retry = tied(attended(judge(run, kind, seen, about), approvalOf(store, run) !== null, nowMs), isTied(store, run), nowMs);
     const held = heldOf(store, run, retry);
     const careLabel = loaded.dataset(run.dataset_id)?.rights?.care.label ?? null;
     const entries = held ? [{ kind: held.kind, subject: run.run_id, actor: "kfm", recorded_at_ms: nowMs, rationale: null, ticket: null, details: factsOf(held, careLabel) }] : [];
@@ -34,6 +35,12 @@ export function judgeReaped(kernel) {
     const settle = isStopped ? { not_before_ms: nowMs + SWITCH_MS, blocked_by: "switch", reason: why } : settlement(retry, why, nowMs);
     store.judge({ run, seen, retry, held, entries, settle }); // another process may be faster; then its decision holds
   }
+}
+
+/** Is it asked for together with other windows, and by nothing else? @param {any} store @param {import("../types.js").Run} run */
+function isTied(store, run) {
+  const asking = store.requestsOfRun(run.run_id).filter((/** @type {any} */ one) => UNSETTLED.includes(one.state));
+  return asking.length > 0 && asking.every((/** @type {any} */ one) => TOGETHER in one.details);
 }
 
 /** The fingerprint of what the last attempt of a run has seen; null: it did not come so far. @param {any} store @param {import("../types.js").Run} run @returns {string | null} */

@@ -174,6 +174,10 @@ class HeldLease:
         error = self._error
         return None if error is None else type(error)(error.detail, remedy=error.own_remedy, **error.facts)
 
+    def begin_anew(self) -> None:
+        """The limit of time counts from here: another run begins under the same lease."""
+        self._began_ms = self._clock.monotonic_ms()
+
     def beat(self, store: Ledger) -> None:
         """Called by a heartbeat beside the work: look for a stop, and abandon what does not end after one."""
         if self._abandoned:

@@ -35,7 +35,12 @@ PATCHES = (
     Patch(
         "a takeover does not raise the fence",
         "kfm.db.admission",
-        (("request.seen.fence if request.seen else 0) + 1", "request.seen.fence if request.seen else 1)"),),
+        (
+            (
+                "one.seen.fence if one.seen else 0 for one in every_one)) + 1",
+                "one.seen.fence if one.seen else 1 for one in every_one))",
+            ),
+        ),
         chances=STALLS,
     ),
     Patch(

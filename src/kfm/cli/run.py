@@ -111,6 +111,14 @@ def asks_in_person(session: CommandSession, now: bool, rationale: str | None) ->
     help="With --missing: only windows in this state; may be repeated.",
 )
 @click.option("--digest", metavar="DIGEST", help="With --missing: ask for exactly this list, or nothing.")
+@click.option(
+    "--together", is_flag=True, help="With --missing, of one source: publish the windows as one version."
+)
+@click.option(
+    "--leave-out-failed",
+    is_flag=True,
+    help="With --together: publish the others where a window is refused or fails.",
+)
 @session_options
 def command(session: CommandSession, force: bool, missing: bool, **options: Any) -> int:
     """Bring sources up to date and publish what changed.
@@ -128,16 +136,24 @@ def command(session: CommandSession, force: bool, missing: bool, **options: Any)
     skipped and why; --yes, or --digest DIGEST of the list that was shown, asks for all of it, as requests
     that are kept, and works them off. A list that has changed is refused (exit 3). What needs a second
     person is told for each window (exit 3).
+
+    Each window is a version of its own. With --together they are one: readers see all of them or none, and
+    --dry-run prints the one diff. It is for one source whose windows stand beside each other (`mode: merge`)
+    and runs at once, in this process. If one window is refused or fails, none is published, and the same
+    command tries all of them again; with --leave-out-failed the others are published without it.
     """
     if missing:
         from kfm.cli.run_missing import run_missing
 
         by_person = asks_in_person(session, options.pop("now"), options["rationale"])
         return run_missing(session, options, by_person=by_person)
-    selecting = {name: options.pop(name) for name in ("start", "end", "states", "digest")}
+    selecting = {
+        name: options.pop(name)
+        for name in ("start", "end", "states", "digest", "together", "leave_out_failed")
+    }
     if any(selecting.values()):
         raise UsageError(
-            "--from, --to, --state and --digest go with --missing.",
+            "--from, --to, --state, --digest, --together and --leave-out-failed go with --missing.",
             remedy="Name sources with --source, and a window with --window.",
         )
     if force:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from kfm.cli.coverage import span_of
 from kfm.cli.output import clipped, instant, table
 from kfm.cli.session import CommandSession
+from kfm.model.approvals import GATE as APPROVAL
 from kfm.model.completeness import ASKED_FOR
-from kfm.model.errors import UsageError
+from kfm.model.errors import NotPublishedTogether, UsageError
 from kfm.model.quantities import counted, span
-from kfm.reports.runs import word_of_request
+from kfm.reports.runs import plan_document, word_of_request
+from kfm.reports.state_words import of_report
 
 STATES = (*ASKED_FOR, "empty")
 LISTED_MAX = 200
+Slot = tuple[str, int, int]  # a window of a source
 
 
 def run_missing(session: CommandSession, options: dict[str, Any], *, by_person: bool) -> int:
@@ -22,16 +25,22 @@ def run_missing(session: CommandSession, options: dict[str, Any], *, by_person: 
     for name, option in (("window", "--window"), ("plan", "--plan"), ("correction", "--correction")):
         if options.get(name):
             raise UsageError(f"--missing chooses windows by itself: leave {option} out.")
+    if options["leave_out_failed"] and not options["together"]:
+        raise UsageError("--leave-out-failed goes with --together.")
     from kfm.service.missing_windows import ask_for_missing, plan_missing, require_same, take_up
 
     with session.app(read_only=bool(options["dry_run"])) as app:
         chosen = _chosen(app, options["dataset"], options["sources"])
+        if options["together"]:
+            _require_one(app, chosen)
         bounds = span_of(app, options["dataset"], options["start"], options["end"])
         states = options["states"] or ASKED_FOR
         plan = plan_missing(app, chosen, states, *bounds)
         if options["digest"]:
             require_same(plan, options["digest"])
         _show(session, plan)
+        if options["together"] and options["dry_run"] and plan.windows:
+            return _previewed(session, app, plan, options)
         if options["dry_run"] or not plan.windows or not _wanted(session, plan, options["digest"]):
             return _ended(session, plan, [], [], 0)
         require_same(plan_missing(app, chosen, states, *bounds), plan.digest)
@@ -40,6 +49,8 @@ def run_missing(session: CommandSession, options: dict[str, Any], *, by_person: 
             "ticket": options["ticket"],
             "claimed_actor": options["actor"],
         }
+        if options["together"]:
+            return _run_together(session, app, plan, options, by_person=by_person or session.yes)
         asked = ask_for_missing(app, plan, **said, by_person=by_person or session.yes)
         if asked:
             session.note(
@@ -57,6 +68,124 @@ def _chosen(app: Any, dataset: str | None, sources: Sequence[str]) -> list[str]:
     if dataset is None:
         return choose(app.settings, sources)
     return list(sources_feeding(app.settings, dataset, sources))
+
+
+def _require_one(app: Any, chosen: Sequence[str]) -> None:
+    """UsageError unless the windows are of one source, and can be published together."""
+    from kfm.runs.together import require_fit
+
+    if len(chosen) != 1:
+        raise UsageError(
+            f"--together is for the windows of one source, and these are {len(chosen)}: "
+            f"{', '.join(chosen[:5])}{', …' if len(chosen) > 5 else ''}.",
+            remedy="Name one: `kfm run --missing --together --source ID`.",
+        )
+    require_fit(app.settings.source(chosen[0]))
+
+
+def _together(app: Any, plan: Any, options: dict[str, Any], *, by_person: bool) -> tuple[list[Any], Any]:
+    """What the windows of a list are about, and how they are asked for."""
+    from kfm.model.times import rfc3339
+    from kfm.runs.admission import Start
+    from kfm.runs.kernel import RunRequest
+
+    subjects = [
+        app.subject(
+            RunRequest(
+                source_id=one.source_id,
+                window_spec=f"{rfc3339(one.start_ms)}/{rfc3339(one.end_ms)}",
+                actor=app.actor,
+                claimed_actor=options["actor"],
+                rationale=options["rationale"],
+                ticket=options["ticket"],
+            )
+        )
+        for one in plan.windows
+    ]
+    folder, leaves_out = options["artifacts"], options["leave_out_failed"]
+    return subjects, Start(by_person=by_person, artifacts_dir=folder, leaves_out=leaves_out)
+
+
+def _previewed(session: CommandSession, app: Any, plan: Any, options: dict[str, Any]) -> int:
+    """One diff for all windows."""
+    from kfm.cli.diff import coloured_plan
+    from kfm.cli.run import exit_code, remark, worst
+    from kfm.runs.together import preview_together
+
+    subjects, start = _together(app, plan, options, by_person=True)
+    reports, diff = preview_together(app.kernel, subjects, start)
+    for report in reports:
+        if report.error is not None:
+            session.note(_line(report))
+            remark(session, report)
+    if session.output == "text":
+        session.emit(None, coloured_plan(diff) if diff is not None else ["nothing would be published"])
+    _tell_approvals(session, reports)
+    code = worst([exit_code(report) for report in reports])
+    return _ended(session, plan, [], [], code, reports=reports, diff=diff)
+
+
+def _run_together(
+    session: CommandSession, app: Any, plan: Any, options: dict[str, Any], *, by_person: bool
+) -> int:
+    """Publish the windows of a list in one promotion."""
+    from kfm.cli.run import exit_code, hand_over, remark, summarise, worst
+    from kfm.runs.together import TogetherExecutor
+    from kfm.service.missing_windows import tell_together
+    from kfm.service.overdue import mark_overdue
+
+    told: list[Any] = []
+    remarked: set[str] = set()
+
+    def tell(report: Any) -> None:
+        told.append(report)
+        session.note(f"{len(told)}/{len(subjects)}  {_line(report)}")
+        error = report.error
+        if error is None or isinstance(error, NotPublishedTogether) or error.message in remarked:
+            return  # once for what has ended all of them
+        remarked.add(error.message)
+        remark(session, report)
+
+    subjects, start = _together(app, plan, options, by_person=by_person)
+    tell_together(
+        app,
+        plan,
+        rationale=options["rationale"],
+        ticket=options["ticket"],
+        claimed_actor=options["actor"],
+    )
+    reports = TogetherExecutor(app.kernel, subjects, start, tell).run()
+    if left := len(subjects) - len(reports):
+        session.note(f"{counted(left, 'other window')} not begun: all are published together, or none is")
+    _tell_approvals(session, reports)
+    published = [one for one in reports if one.word == "published"]
+    if published:
+        number = published[0].sequence
+        session.note(f"{counted(len(published), 'window')} published together, as version {number}")
+    _tell_states(session, app, {(one.source_id, one.start_ms, one.end_ms) for one in plan.windows})
+    code = _ended(session, plan, [], [], worst([exit_code(one) for one in reports]), reports=reports)
+    mark_overdue(app)
+    summarise(reports)
+    hand_over(session, app, reports)
+    return code
+
+
+def _tell_approvals(session: CommandSession, reports: Sequence[Any]) -> None:
+    """There is no approval of all windows as one."""
+    waiting = [
+        one for one in reports if any(not each.allowed and each.gate == APPROVAL for each in one.gates)
+    ]
+    if waiting:
+        source_id = waiting[0].source_id
+        session.note(
+            "each window needs an approval of its own, also with --together, or the source a standing one: "
+            f"`kfm approvals stand {source_id} --until DATE --rationale TEXT`"
+        )
+
+
+def _line(report: Any) -> str:
+    window = span(report.window_start_ms, report.window_end_ms)
+    return f"{of_report(report.word)}  {report.source_id}  {window}  {clipped(report.reason)}".rstrip()
 
 
 def _wanted(session: CommandSession, plan: Any, digest: str | None) -> bool:
@@ -124,7 +253,7 @@ def _worked_off(
         work_off(app, list(asked), told)
     approvals = _released(session, app, plan, ended.values(), said)
     now = [ended.get(one.request_id, one) for one in asked]
-    _tell_states(session, app, asked)
+    _tell_states(session, app, {_slot(one) for one in asked})
     code = _ended(session, plan, now, approvals, worst(codes))
     mark_overdue(app)
     hand_over(session, app, ())
@@ -156,14 +285,13 @@ def _released(
     return approvals
 
 
-def _tell_states(session: CommandSession, app: Any, asked: Sequence[Any]) -> None:
+def _tell_states(session: CommandSession, app: Any, wanted: Collection[Slot]) -> None:
     """What became of the windows: a run that found nothing has filled none."""
     from kfm.datasets.completeness import completeness_of
 
     completeness = completeness_of(app)
-    wanted = {(one.source_id, one.window_start_ms, one.window_end_ms) for one in asked}
     counts: dict[str, int] = {}
-    for source_id in dict.fromkeys(one.source_id for one in asked):
+    for source_id in dict.fromkeys(source_id for source_id, _, _ in wanted):
         for one in completeness.verdicts(app.settings.source(source_id)):
             if (one.source_id, one.start_ms, one.end_ms) in wanted:
                 counts[one.state] = counts.get(one.state, 0) + 1
@@ -171,14 +299,27 @@ def _tell_states(session: CommandSession, app: Any, asked: Sequence[Any]) -> Non
         session.note("now " + ", ".join(f"{count} {state}" for state, count in counts.items()))
 
 
+def _slot(one: Any) -> Slot:
+    return (one.source_id, one.window_start_ms, one.window_end_ms)
+
+
 def _ended(
-    session: CommandSession, plan: Any, asked: Sequence[Any], approvals: Sequence[Any], code: int
+    session: CommandSession,
+    plan: Any,
+    asked: Sequence[Any],
+    approvals: Sequence[Any],
+    code: int,
+    *,
+    reports: Sequence[Any] = (),
+    diff: Any = None,
 ) -> int:
-    """The document of all of it."""
-    requests = {(one.source_id, one.window_start_ms, one.window_end_ms): one for one in asked}
+    """The document of all of it. `reports`, `diff`: of windows that are published together."""
+    requests = {_slot(one): one for one in asked}
+    results = {_slot(one): one for one in reports}
 
     def document(one: Any) -> dict[str, Any]:
-        request = requests.get((one.source_id, one.start_ms, one.end_ms))
+        slot = (one.source_id, one.start_ms, one.end_ms)
+        request, report = requests.get(slot), results.get(slot)
         return {
             "source_id": one.source_id,
             "dataset_id": one.dataset_id,
@@ -190,7 +331,8 @@ def _ended(
             "reason": one.reason or None,
             "request_id": request.request_id if request else None,
             "request_state": request.state if request else None,
-            "outcome": request.outcome if request else None,
+            "outcome": request.outcome if request else report.outcome if report else None,
+            **(_result(report) if report else {}),
         }
 
     if session.output != "text":
@@ -202,11 +344,25 @@ def _ended(
                 "windows": documents,
                 "skipped": [document(one) for one in plan.skipped],
                 "blocked_by": [{"sentence": one.sentence, "command": one.command} for one in plan.blockers],
-                "asked_for": sum(one.action == "ask" for one in plan.windows) if asked else 0,
+                "asked_for": len(plan.windows)
+                if reports and diff is None
+                else sum(one.action == "ask" for one in plan.windows)
+                if asked
+                else 0,
                 "approvals": [one.request_id for one in approvals],
+                **({"plan": plan_document(diff)} if diff is not None else {}),
                 "exit_code": code,
             },
             (),
             rows=documents,
         )
     return code
+
+
+def _result(report: Any) -> dict[str, Any]:
+    """What became of a window that is published together with others."""
+    return {
+        "run_id": report.run.run_id if report.run else None,
+        "version": report.sequence,
+        "error": report.error.as_document() if report.error else None,
+    }

@@ -12,6 +12,14 @@ from kfm.model.records import Run
 from kfm.model.runs import Admit, AdmitResult
 
 
+class Undo(Exception):
+    """Roll back, and answer this."""
+
+    def __init__(self, answer: AdmitResult) -> None:
+        super().__init__(answer.answer)
+        self.answer = answer
+
+
 def admit(session: Session, request: Admit, dead: leases.Dead, journal: Journal) -> AdmitResult:
     # Always in this order, so that two transactions never wait for each other: the collector's
     # lock, locks of datasets and domains by name, the policy epoch, everything else.
@@ -27,22 +35,37 @@ def admit(session: Session, request: Admit, dead: leases.Dead, journal: Journal)
             return AdmitResult(answer="locked", lock=held)
     if collecting.holder is not None:
         leases.free(session, collecting, now_ms)  # should it wake up, its fence is outdated
-    if not approvals.is_usable(session, request.approval, now_ms):
-        return AdmitResult(answer="moved")
-    if not requests.hold(session, request.claim):
-        return AdmitResult(answer="unclaimed")
-    if _is_judged_anew(session, request):
-        return AdmitResult(answer="moved", run=_in_the_way(session, request.run))
-    # Above the run's own fence, too: its scope may have been another one last time.
-    fence = max(lock.fence, request.seen.fence if request.seen else 0) + 1
-    stored = _store_run(session, replace(request.run, fence=fence), request.seen)
-    if stored is None:
-        return AdmitResult(answer="moved", run=_in_the_way(session, request.run))
+    every_one = (request, *request.together)
+    for one in every_one:
+        if not approvals.is_usable(session, one.approval, now_ms):
+            return AdmitResult(answer="moved")
+        if not requests.hold(session, one.claim):
+            return AdmitResult(answer="unclaimed")
+        if _is_judged_anew(session, one):
+            return AdmitResult(answer="moved", run=_in_the_way(session, one.run))
+    was_for = leases.runs_under(session, lock) if lock.holder is not None else []
+    # Above the runs' own fences, too: their scope may have been another one last time.
+    fence = max(lock.fence, *(one.seen.fence if one.seen else 0 for one in every_one)) + 1
+    begun = [_stored(session, one, fence) for one in every_one]
     if lock.holder is not None:
-        leases.evict(session, lock, now_ms, journal, heir=stored.run_id)
+        leases.evict(session, lock, now_ms, journal, was_for, {one.run_id for one in begun})
     leases.take(
         session, lock, fence, request.worker_id, request.run.run_id, now_ms, now_ms + request.lease_ms
     )
+    for one, stored in zip(every_one, begun, strict=True):
+        _begin(session, one, stored, now_ms, journal)
+    governance.append(session, [entry for one in every_one for entry in one.entries])
+    return AdmitResult(answer="admitted", run=begun[0], together=tuple(begun[1:]))
+
+
+def _stored(session: Session, request: Admit, fence: int) -> Run:
+    stored = _store_run(session, replace(request.run, fence=fence), request.seen)
+    if stored is None:
+        raise Undo(AdmitResult(answer="moved", run=_in_the_way(session, request.run)))
+    return stored
+
+
+def _begin(session: Session, request: Admit, stored: Run, now_ms: int, journal: Journal) -> None:
     requests.begun(session, request.claim, stored.run_id)
     if request.asked is not None:
         requests.accept(session, [request.asked])
@@ -55,8 +78,6 @@ def admit(session: Session, request: Admit, dead: leases.Dead, journal: Journal)
     journal.admitted(session, request, stored, now_ms)
     quarantine.put_retry_state(session, request.grant)
     approvals.use(session, request.approval, stored.run_id, stored.attempts, now_ms)
-    governance.append(session, request.entries)
-    return AdmitResult(answer="admitted", run=stored)
 
 
 def _is_judged_anew(session: Session, request: Admit) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 from kfm.db import rows
 from kfm.db.outbox import Journal
@@ -88,28 +88,49 @@ def free(session: Session, lock: Lock, now_ms: int) -> None:
     take(session, lock, lock.fence + 1, None, None, now_ms, 0)
 
 
-def evict(
-    session: Session, lock: Lock, now_ms: int, journal: Journal, heir: str | None = None
-) -> Reaped | None:
-    """Fail the run of a holder that is gone; None if it is not the run's holder any more.
-
-    `heir` is the run that takes the lock: if it is the same one, it goes on, and the earlier attempt ends."""
+def runs_under(session: Session, lock: Lock) -> list[str]:
+    """The runs that a lock is held for: its holder's, then those that are promoted together with it."""
     assert lock.holder is not None
-    run_id, lapsed = lock.holder.run_id, _lapsed(lock, now_ms)
-    code, reason = LEASE_EXPIRED if lapsed else WORKER_DIED, GONE
-    cancelled = session.one("requests.cancelled", run_id=run_id)
-    if cancelled is not None:  # its process was told to stop, and did
-        code, reason = CANCELLED, str(cancelled[0])
-    if not fail_holder(session, lock, code, reason, now_ms, journal, is_taken_over=run_id == heir):
-        return None
-    if cancelled is not None:
-        session.all("requests.end_cancelled", run_id=run_id, ended_at_ms=now_ms)
-    return Reaped(run_id=run_id, scope=lock.scope, worker_id=lock.holder.worker_id, lapsed=lapsed)
+    own = lock.holder.run_id
+    if lock.scope.startswith(PIPELINES):
+        return [own]
+    beside = [row[0] for row in session.all("runs.beside", run_id=own, fence=lock.fence)]
+    # The fence of another scope may be the same number.
+    others = {row[3] for row in session.all("locks.held")} if beside else set()
+    return [own, *(run_id for run_id in beside if run_id not in others)]
 
 
-def fail_holder(
+def evict(
     session: Session,
     lock: Lock,
+    now_ms: int,
+    journal: Journal,
+    run_ids: Sequence[str] | None = None,
+    heirs: Collection[str] = (),
+) -> list[Reaped]:
+    """Fail the runs of a holder that is gone; without those that are not its runs any more.
+
+    `run_ids`: which they were before `heirs`, the runs that take the lock, began: of those that are among
+    them only the earlier attempt ends."""
+    assert lock.holder is not None
+    lapsed, reaped = _lapsed(lock, now_ms), []
+    for run_id in runs_under(session, lock) if run_ids is None else run_ids:
+        code, reason = LEASE_EXPIRED if lapsed else WORKER_DIED, GONE
+        cancelled = session.one("requests.cancelled", run_id=run_id)
+        if cancelled is not None:  # its process was told to stop, and did
+            code, reason = CANCELLED, str(cancelled[0])
+        if not fail_run(session, lock, run_id, code, reason, now_ms, journal, is_taken_over=run_id in heirs):
+            continue
+        if cancelled is not None:
+            session.all("requests.end_cancelled", run_id=run_id, ended_at_ms=now_ms)
+        reaped.append(Reaped(run_id=run_id, scope=lock.scope, worker_id=lock.holder.worker_id, lapsed=lapsed))
+    return reaped
+
+
+def fail_run(
+    session: Session,
+    lock: Lock,
+    run_id: str,
     code: str,
     message: str,
     now_ms: int,
@@ -119,11 +140,9 @@ def fail_holder(
     retryable: bool = True,
     is_taken_over: bool = False,
 ) -> bool:
-    """Fail the run that a lock is held for, without a word from its process.
+    """Fail a run that a lock is held for, without a word from its process.
 
     False if the run went on under a lock of another scope: what is under way there stays open."""
-    assert lock.holder is not None
-    run_id = lock.holder.run_id
     landed = session.one(
         "runs.fail",
         run_id=run_id,
@@ -149,7 +168,8 @@ def lone_node(scope: str) -> str:
 
 def sweep(session: Session, now_ms: int, dead: Dead, journal: Journal) -> tuple[list[Reaped], list[Lock]]:
     """Evict every holder that is gone; returns the runs that this ended, and the locks still held."""
-    reaped, live = [], []
+    reaped: list[Reaped] = []
+    live = []
     for lock in (rows.lock_from(row) for row in session.all("locks.held")):
         if is_gone(lock, now_ms, dead):
             lock = lock_for_update(session, lock.scope)  # it may have changed hands before we had it
@@ -158,8 +178,6 @@ def sweep(session: Session, now_ms: int, dead: Dead, journal: Journal) -> tuple[
         if not is_gone(lock, now_ms, dead):
             live.append(lock)
             continue
-        ended = evict(session, lock, now_ms, journal)
+        reaped += evict(session, lock, now_ms, journal)
         free(session, lock, now_ms)
-        if ended is not None:
-            reaped.append(ended)
     return reaped, live

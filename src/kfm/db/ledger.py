@@ -71,7 +71,12 @@ class Ledger(LedgerReader):
     # --- admission -------------------------------------------------------------------
 
     def admit(self, request: Admit, dead: leases.Dead) -> AdmitResult:
-        return self._database.write(lambda session: admission.admit(session, request, dead, self._journal))
+        try:
+            return self._database.write(
+                lambda session: admission.admit(session, request, dead, self._journal)
+            )
+        except admission.Undo as undo:
+            return undo.answer
 
     def record_invocation(
         self,
@@ -180,7 +185,8 @@ class Ledger(LedgerReader):
                 self._journal.watch.gave_up(
                     session, request.held, request.retry, now_ms, halted=request.pause is not None
                 )
-                session.all("locks.release", scope=request.scope, fence=request.fence)
+                if not request.keeps_lock:
+                    session.all("locks.release", scope=request.scope, fence=request.fence)
                 governance.append(session, request.entries)
             return landed is not None
 
@@ -209,11 +215,20 @@ class Ledger(LedgerReader):
             lock = leases.lock_for_update(session, scope)
             if lock.fence != fence or lock.holder is None or lock.holder.run_id != run_id:
                 return False
-            leases.fail_holder(
-                session, lock, code, message, now_ms, self._journal, error_class, retryable=retryable
-            )
-            if not leases.lone_node(scope):
-                fail_pass(session, run_id, code, now_ms)
+            for each in leases.runs_under(session, lock):
+                leases.fail_run(
+                    session,
+                    lock,
+                    each,
+                    code,
+                    message,
+                    now_ms,
+                    self._journal,
+                    error_class,
+                    retryable=retryable,
+                )
+                if not leases.lone_node(scope):
+                    fail_pass(session, each, code, now_ms)
             session.all("locks.release", scope=scope, fence=fence)  # given up by its holder, as by `fail`
             return True
 

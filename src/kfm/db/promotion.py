@@ -28,7 +28,7 @@ def promote(
         lock is not None
         and lock.fence == request.fence
         and lock.holder is not None
-        and lock.holder.run_id == request.run_id
+        and lock.holder.run_id == (request.holder or request.run_id)
     )
     if not ours:
         return PromoteResult(answer="lost")
@@ -42,21 +42,9 @@ def promote(
         return PromoteResult(answer="withdrawn", sequence=sequence)
     if request.window_length is not None and not _keep_length(session, *request.window_length):
         return PromoteResult(answer="rewindowed", sequence=sequence)
-    now_ms = session.now_ms()
-    succeeded = session.one(
-        "runs.succeed",
-        run_id=request.run_id,
-        fence=request.fence,
-        end_time_ms=now_ms,
-        fingerprint=request.fingerprint,
-        version_id=request.version_id,
-        outcome=request.outcome,
-    )
-    if succeeded is None:
-        return PromoteResult(answer="lost")  # taken over under another scope
-    answered = requests.end_with_run(session, request.run_id, "success", request.reason, now_ms)
-    if request.request_id not in answered and requests.is_cancelled(session, request.request_id):
-        raise Undo(PromoteResult(answer="cancelled"))
+    now_ms, every_one = session.now_ms(), (request, *request.together)
+    for one in every_one:
+        _succeed(session, one, now_ms)
     if staged is not None:
         sequence += 1
         made_by = MadeVersion(
@@ -70,6 +58,36 @@ def promote(
         if not insert_version(session, made_by, staged, now_ms):
             # A run with a lock of another scope promoted between our look and our row.
             raise Undo(PromoteResult(answer="head-moved"))
+    session.all("locks.release", scope=request.scope, fence=request.fence)
+    for one in every_one:
+        _end(session, one, now_ms, journal)
+    entries = [
+        placed(entry, sequence, request.policy_epoch, now_ms) for one in every_one for entry in one.entries
+    ]
+    governance.append(session, entries)  # last: the head of the chain is one row for all
+    return PromoteResult(answer="promoted" if request.version is not None else "unchanged", sequence=sequence)
+
+
+def _succeed(session: Session, request: Promote, now_ms: int) -> None:
+    """The run has succeeded, and its requests have their answer; nothing of all this, where it is not ours
+    any more or was cancelled."""
+    succeeded = session.one(
+        "runs.succeed",
+        run_id=request.run_id,
+        fence=request.fence,
+        end_time_ms=now_ms,
+        fingerprint=request.fingerprint,
+        version_id=request.version_id,
+        outcome=request.outcome,
+    )
+    if succeeded is None:
+        raise Undo(PromoteResult(answer="lost"))  # taken over under another scope
+    answered = requests.end_with_run(session, request.run_id, "success", request.reason, now_ms)
+    if request.request_id not in answered and requests.is_cancelled(session, request.request_id):
+        raise Undo(PromoteResult(answer="cancelled"))
+
+
+def _end(session: Session, request: Promote, now_ms: int, journal: Journal) -> None:
     session.all(
         "invocations.finish",
         run_id=request.run_id,
@@ -82,7 +100,6 @@ def promote(
     _keep_what_it_learned(session, request, now_ms)
     if request.branch is not None:
         node_branches.promoted(session, request.branch, MAIN, run_id=request.run_id, author="kfm")
-    session.all("locks.release", scope=request.scope, fence=request.fence)
     row = session.one("runs.by_id", run_id=request.run_id)
     assert row is not None
     run = rows.run_from(row)
@@ -90,9 +107,6 @@ def promote(
     journal.end(session, request.closes, request.retries, run, now_ms)
     quarantine.succeeded(session, request.run_id, now_ms)
     journal.watch.succeeded(session, run, now_ms, is_there=request.outcome != "absent")
-    entries = [placed(entry, sequence, request.policy_epoch, now_ms) for entry in request.entries]
-    governance.append(session, entries)  # last: the head of the chain is one row for all
-    return PromoteResult(answer="promoted" if request.version is not None else "unchanged", sequence=sequence)
 
 
 def _keep_length(session: Session, source_id: str, length: str) -> bool:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from kfm.db import rows
 from kfm.db.session import Database, Row, Session
-from kfm.model.records import GovernanceEntry, Promotion
+from kfm.model.records import PROMOTED_TOGETHER, GovernanceEntry, Promotion
 from kfm.model.versions import NewRows, Version, VersionPages, new_rows, version_of
 
 
@@ -51,7 +51,7 @@ class VersionReader(VersionPages):
 
 def placed(entry: GovernanceEntry, sequence: int, policy_epoch: int, now_ms: int) -> GovernanceEntry:
     """What the version was given in this transaction, in the chain, too: else its row could tell another."""
-    if entry.kind != "promotion":
+    if entry.kind not in ("promotion", PROMOTED_TOGETHER):
         return entry
     details = {**entry.details, "sequence": sequence, "policy_epoch": policy_epoch}
     return replace(entry, recorded_at_ms=now_ms, details=details)

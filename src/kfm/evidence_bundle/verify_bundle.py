@@ -246,8 +246,9 @@ def check_ledger(bundle: Bundle) -> None:
     expect(about.get("format") == FORMAT, "evidence.json has a format that is not known here")
     expect(about.get("run_id") == mine, "evidence.json is about another run")
     for name in ("invocations", "requests", "attempts", "retries", "promotions"):
+        ours = {mine} | (promoted_with(bundle, mine) if name == "promotions" else set())
         for row in bundle.rows(f"ledger/{name}.jsonl"):
-            expect(row.get("run_id") == mine, f"ledger/{name}.jsonl speaks of run {row.get('run_id')}")
+            expect(row.get("run_id") in ours, f"ledger/{name}.jsonl speaks of run {row.get('run_id')}")
     asked = {row.get("request_id") for row in bundle.rows("ledger/requests.jsonl")}
     for row in bundle.rows("ledger/objects.jsonl"):
         expect(row.get("request_id") in asked, f"unit {row.get('unit')} was gathered by an unknown request")
@@ -487,6 +488,14 @@ def check_governance(bundle: Bundle) -> None:
         check_promotion(bundle, links)
 
 
+def promoted_with(bundle: Bundle, mine: str) -> set[Any]:
+    """The run that its version is recorded with, where several windows were promoted together."""
+    entries = [_whole(link.get("entry")) for link in bundle.rows(LINKS)]
+    found = [one for one in entries if (one.get("kind"), one.get("subject")) == ("promoted-together", mine)]
+    details = [one["details"] for one in found if isinstance(one["details"], dict)]
+    return {one["promoted_with"] for one in details if isinstance(one.get("promoted_with"), str)}
+
+
 def check_promotion(bundle: Bundle, links: list[dict[str, Any]]) -> None:
     """A promotion that the chain shows is the one of the ledger's row and of the manifest."""
     expect = bundle.findings.expect
@@ -494,7 +503,7 @@ def check_promotion(bundle: Bundle, links: list[dict[str, Any]]) -> None:
     rows = bundle.rows("ledger/promotions.jsonl")
     for link in links:
         entry = _whole(link.get("entry"))
-        if (entry.get("kind"), entry.get("subject")) != ("promotion", mine):
+        if entry.get("kind") not in ("promotion", "promoted-together") or entry.get("subject") != mine:
             continue
         details, row = entry["details"], rows[0] if len(rows) == 1 else {}
         told = [row.get("version_id"), row.get("dataset_id")]

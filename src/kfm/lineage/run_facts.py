@@ -13,7 +13,18 @@ from kfm.model.derived import InputPin
 from kfm.model.errors import UsageError
 from kfm.model.item_ids import item_id
 from kfm.model.keys import refused_call_id
-from kfm.model.records import Found, GovernanceEntry, Invocation, Item, Promotion, Record, Run, Window
+from kfm.model.records import (
+    PROMOTED_TOGETHER,
+    Found,
+    GovernanceEntry,
+    Invocation,
+    Item,
+    Promotion,
+    Record,
+    Run,
+    Window,
+    is_promotion_of,
+)
 from kfm.model.runs import Attempt, CallRetry, OutboxMessage
 
 if TYPE_CHECKING:
@@ -183,7 +194,9 @@ def _completed(
 ) -> dict[str, AttemptEvents]:
     """A node was judged by what its run's attempt was; a promotion by what its entry names."""
     whole = {one.attempt: one.lineage_id for one in attempts if not one.node}
-    promoted = next(iter(_bundles(entry for entry in entries if entry.kind == "promotion")), None)
+    promoted = next(
+        iter(_bundles(entry for entry in entries if entry.kind in ("promotion", PROMOTED_TOGETHER))), None
+    )
     last = max(whole, default=0)
     done = dict(attempt_events)  # also of refused invocations
     for one in attempts:
@@ -270,7 +283,7 @@ def _promotions(ledger: LedgerReader, run: Run) -> tuple[Promotion | None, Promo
     for limit in PROMOTIONS:
         found = ledger.promotions(run.dataset_id, limit=limit)
         for promotion in found:
-            if promotion.run_id == run.run_id:
+            if is_promotion_of(promotion, run):
                 return promotion, ledger.promotion(run.dataset_id, promotion.sequence - 1)
         if len(found) < limit:
             break

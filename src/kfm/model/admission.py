@@ -12,7 +12,7 @@ from kfm.model.gates import GateDecision
 from kfm.model.quantities import counted, moment
 from kfm.model.quarantine import RetryState
 from kfm.model.records import ReasonCode, Record, ReopenReason, Run, Trigger
-from kfm.model.requests import PutOff, RequestOutcome, Settlement, UpdateRequest, spread_ms
+from kfm.model.requests import TOGETHER, PutOff, RequestOutcome, Settlement, UpdateRequest, spread_ms
 from kfm.model.retry_budgets import (
     CIRCUIT_OPEN,
     NOT_RETRIED,
@@ -155,7 +155,7 @@ def _again(asked: Asked, run: Run, facts: StartFacts, now_ms: int) -> StartDecis
     if elsewhere:
         text = f"Revision {run.revision} publishes what was approved for it, or nothing"
         return opens(run, ReopenReason(code="bound", text=text))
-    if state is None or state.reason == "stopped":  # nothing was decided against it
+    if state is None or state.reason in ("stopped", TOGETHER):  # nothing was decided against it
         return _restarted(run, code, why)
     if state.fate == "retry":
         return _as_promised(asked, run, state, facts, now_ms, _at(run, "admitted", code, why, how="restart"))

@@ -798,6 +798,21 @@ class RunTimedOut(KfmError, TimeoutError):
     remedy = "Find out what takes so long; where it has to, raise `run_seconds` of the source."
 
 
+class NotPublishedTogether(KfmError):
+    """Another window failed, and these windows are published together or not at all.
+
+    A backfill with `--together` is one promotion. Its windows were made one after
+    the other; one of them failed or was refused, so that none is published. This
+    one did not fail: its attempt is not counted.
+    """
+
+    code = "KFM614"
+    remedy = (
+        "Correct the window that failed and ask for all of them again, or leave out what fails with "
+        "`--leave-out-failed`."
+    )
+
+
 class DryRunViolated(KfmError):
     """Something changed during a dry-run.
 

@@ -13,6 +13,7 @@ from kfm.model.gates import force_command
 from kfm.model.quantities import moment, short_id
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
 from kfm.model.records import GateResult, Record, Run
+from kfm.model.requests import TOGETHER
 from kfm.model.retry_budgets import (
     CIRCUIT_OPEN,
     DEFAULTS,
@@ -113,6 +114,11 @@ def run_step(
     judged = state if state is not None and state.attempt == run.attempts else None
     if judged is not None and judged.reason == NEEDS_APPROVAL:
         return _approving(run, attempt)
+    if judged is not None and judged.reason == TOGETHER and held is None:
+        again = f"kfm run --missing --source {run.source_id} --together"
+        return NextStep(
+            code="retry", sentence="Ask for all the windows that it is published with again", command=again
+        )
     if judged is not None and judged.fate == "retry":
         return _promised(judged, command, now_ms)
     if held is not None:

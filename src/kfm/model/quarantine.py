@@ -122,8 +122,8 @@ class Approval(Record, frozen=True):
 
 SOURCE_IDS_MAX = 100  # the payload's hash stands for all of them
 REQUEST_TAG = "approval/1"
-# Not quarantined: a person stopped it, or a newer run has the work now.
-NOT_HELD = ("stopped", "superseded", "drifted")
+# Not quarantined: a person stopped it, a newer run has the work now, or it is asked for again with others.
+NOT_HELD = ("stopped", "superseded", "drifted", "together")
 
 
 def held_run(

@@ -335,6 +335,19 @@ class Promotion(Record, frozen=True):
     promoted_at_ms: int
 
 
+# In the audit log: a run whose window was promoted with the version of another run.
+PROMOTED_TOGETHER = "promoted-together"
+
+
+def is_promotion_of(promotion: Promotion, run: "Run") -> bool:
+    """Has this promotion published what the run has made? Runs that are promoted together end in its
+    transaction, at its time."""
+    if promotion.run_id == run.run_id:
+        return True
+    with_it = (promotion.dataset_id, promotion.version_id, promotion.promoted_at_ms)
+    return run.outcome == "published" and with_it == (run.dataset_id, run.version_id, run.end_time_ms)
+
+
 class Holder(Record, frozen=True):
     """Who holds a lock. `worker_id` is new at each process start and names no host."""
 

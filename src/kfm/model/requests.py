@@ -106,6 +106,7 @@ BURST_TAG = "burst/1"
 SYNCHRONOUS_TAG = "synchronous/1"
 ADOPTED_TAG = "adopted/1"
 SYNCHRONOUS = "synchronous"  # in the details of a request that its own process works off at once
+TOGETHER = "together"  # in those of requests whose windows are published in one promotion: names them all
 ADOPTED = "adopted"  # in those of a request for a promised attempt that none asked for
 SPREAD_MS = 10_000  # what waited for one thing wakes over this time
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from kfm.model.quantities import moment
 from kfm.model.quarantine import NOT_HELD, Fate, RetryState
 from kfm.model.records import Record, Run
+from kfm.model.requests import TOGETHER
 from kfm.model.retry import (
     Classification,
     RetryPolicy,
@@ -54,6 +55,7 @@ NOT_RETRIED = {
     "dataset-changed": "its source feeds another dataset now",
     "refused": "a rule refuses it now",
     "drifted": "what it would publish now is not what was approved",
+    TOGETHER: "it is published together with other windows, or not at all; asked for again, all are tried",
     "": "it was given up",
 }
 
@@ -232,6 +234,11 @@ def given_up(state: RetryState, reason: str, now_ms: int) -> RetryState:
 def attended(state: RetryState, approved: bool, now_ms: int) -> RetryState:
     """Work that a second person approved for one attempt is never tried again by itself."""
     return given_up(state, NEEDS_APPROVAL, now_ms) if approved and state.fate == "retry" else state
+
+
+def tied(state: RetryState, together: bool, now_ms: int) -> RetryState:
+    """Work that was to be published together with other windows is never tried again alone by itself."""
+    return given_up(state, TOGETHER, now_ms) if together and state.fate == "retry" else state
 
 
 def prospect(state: RetryState, now_ms: int) -> str:

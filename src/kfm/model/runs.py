@@ -282,6 +282,7 @@ class Admit(Record, frozen=True):
     claim: tuple[str, str] | None = None  # the request that asks, and the worker that has claimed it
     asked: UpdateRequest | None = None  # a request that is made here: its own process works it off at once
     plan: tuple[str, str] | None = None  # digest and text of the plan that binds it
+    together: tuple[Admit, ...] = ()  # others that begin with it, under its lock and fence
 
 
 class AdmitResult(Record, frozen=True):
@@ -289,6 +290,7 @@ class AdmitResult(Record, frozen=True):
 
     answer: Literal["admitted", "moved", "locked", "epoch-moved", "unclaimed"]
     run: Run | None = None  # admitted: the row as stored; moved: the row that is there now
+    together: tuple[Run, ...] = ()  # those that began with it
     lock: Lock | None = None  # locked: who holds it
 
 
@@ -337,6 +339,8 @@ class Promote(Record, frozen=True):
     inputs: PinnedInputs | None = None  # of a derived dataset
     found: Literal["data", "empty", "absent"] = "data"  # at upstream, for the window
     window_length: tuple[str, str] | None = None  # of the source: its id and how long its windows are
+    together: tuple[Promote, ...] = ()  # others that end with the same version, under the same lock and fence
+    holder: str | None = None  # the run that the lock is held for, if it is another one
 
     @property
     def outcome(self) -> RunOutcome:
@@ -376,6 +380,7 @@ class Fail(Record, frozen=True):
     cancels: tuple[str, str] | None = None  # the request that ends as cancelled, and why
     retry: RetryState | None = None  # what becomes of the run
     held: QuarantineEntry | None = None  # with all that a replay needs, where it is not retried automatically
+    keeps_lock: bool = False  # others go on under it
 
 
 class Judge(Record, frozen=True):

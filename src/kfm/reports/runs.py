@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kfm.model.quantities import instant
+from kfm.model.records import PROMOTED_TOGETHER, is_promotion_of
 from kfm.reports.state_words import of_request, of_run
 
 CALLS_MAX = 100
@@ -13,7 +14,9 @@ PROMOTIONS_MAX = 1000
 
 def has_promoted(ledger: Any, run_id: str) -> bool:
     """Did a run make a new version? One that found its result published already did not."""
-    return bool(ledger.governance(kind="promotion", subject=run_id, limit=1))
+    return any(
+        ledger.governance(kind=kind, subject=run_id, limit=1) for kind in ("promotion", PROMOTED_TOGETHER)
+    )
 
 
 def word_of_run(ledger: Any, run: Any) -> str:
@@ -83,7 +86,7 @@ def shown_run(ledger: Any, wanted: str, settings: Any = None) -> dict[str, Any]:
                 "promoted_at": instant(promotion.promoted_at_ms),
             }
             for promotion in promotions
-            if promotion.run_id == run.run_id
+            if is_promotion_of(promotion, run)
         ],
         "requests": [request_document(one) for one in requests],
         "objects": reader.announced(requests, OBJECTS_MAX),
@@ -125,6 +128,6 @@ def plan_document(plan: Any) -> dict[str, Any]:
 
 def _version_of(run: Any, promotions: Any) -> int | None:
     """The number that its result was given; that of the newest equal one, where the run made none itself."""
-    own = [p.sequence for p in promotions if p.run_id == run.run_id]
+    own = [p.sequence for p in promotions if is_promotion_of(p, run)]
     equal = [p.sequence for p in promotions if p.version_id == run.version_id]
     return next(iter([*own, *equal]), None)

@@ -75,9 +75,9 @@ from kfm.model.records import (
     Work,
     governance_entry,
 )
-from kfm.model.requests import NOT_YET, SYNCHRONOUS, UpdateRequest, synchronous_key
+from kfm.model.requests import NOT_YET, SYNCHRONOUS, TOGETHER, UpdateRequest, synchronous_key
 from kfm.model.retry_budgets import granted, limits_of
-from kfm.model.runs import Admit, Circumstances, retried, started, taken_over
+from kfm.model.runs import Admit, AdmitResult, Circumstances, retried, started, taken_over
 from kfm.model.settings import DatasetSettings, NotYet, SourceSettings
 from kfm.model.times import rfc3339
 from kfm.model.window_rules import merges_windows, spans_of
@@ -182,6 +182,8 @@ class Start(Record, frozen=True):
     plan: RunPlan | None = None  # what it may publish, and nothing else
     artifacts_dir: str | None = None
     assume: bool = False  # a preview as if a second person had approved it
+    together: str | None = None  # what names the windows that are promoted together with it
+    leaves_out: bool = False  # of them those that fail are left out: each is then on its own
 
     @property
     def is_promised(self) -> bool:
@@ -654,6 +656,14 @@ class Admitted(Record, frozen=True):
     request_id: str  # that the attempt is for
 
 
+class Proposal(Record, frozen=True):
+    """A run that may begin, and the transaction that begins it."""
+
+    subject: RunSubject
+    admit: Admit
+    reason: str
+
+
 class AlreadyDone(Record, frozen=True):
     """The invocation needs no run: the work is done."""
 
@@ -714,6 +724,14 @@ class Admission:
 
     def _once(self, subject: RunSubject) -> Admitted | AlreadyDone | None:
         """One decision and one try to commit it; None if the ledger changed in between."""
+        proposed = self.propose(subject)
+        if isinstance(proposed, AlreadyDone):
+            return proposed
+        answer = self._store.admit(proposed.admit, self._kernel.liveness.is_dead)
+        return self.admitted(proposed, answer, answer.run)
+
+    def propose(self, subject: RunSubject) -> Proposal | AlreadyDone:
+        """Decide; NotAdmitted where no run may begin."""
         if self._start.force:
             subject = forced(subject, self._store.forces(subject.work_base) + 1)
         epoch = self._store.policy_epoch()
@@ -724,7 +742,7 @@ class Admission:
             return self._already_done(subject, decision, gates)
         if decision.kind != "admitted":
             self._refused_or_put_off(subject, decision, gates)
-        return self._commit(subject, decision, gates, epoch, judged)
+        return self._proposal(subject, decision, gates, epoch, judged)
 
     def _decided(self, subject: RunSubject, gates: GateDecision) -> tuple[StartDecision, RetryState | None]:
         """The decision, and what was decided before about the run's last attempt."""
@@ -822,14 +840,14 @@ class Admission:
             subject, outcome, error, run=decision.run, gates=results, halts=halts, decision=decision
         )
 
-    def _commit(
+    def _proposal(
         self,
         subject: RunSubject,
         decision: StartDecision,
         gates: GateDecision,
         epoch: int,
         judged: RetryState | None,
-    ) -> Admitted | None:
+    ) -> Proposal:
         now_ms, start = self._store.now_ms(), self._start
         seen: Run | None = None
         if decision.how == "restart":
@@ -844,26 +862,28 @@ class Admission:
         known = self._known(subject, gates.results, run.revision, seen)
         asked = self._synchronous(subject, run, now_ms) if start.request is None else None
         plan = start.plan if asked is not None else None
-        admitted = self._store.admit(
-            Admit(
-                run=run,
-                seen=seen,
-                scope=subject.scope,
-                worker_id=self._kernel.worker_id,
-                lease_ms=self._kernel.lease_ms,
-                invocation=invocation,
-                policy_epoch=epoch,
-                entries=entries,
-                known=known,
-                judged=judged,
-                grant=self._grant(decision, seen, now_ms),
-                approval=gates.approval or None,
-                claim=self._claim(),
-                asked=asked,
-                plan=(plan.header.digest, plans.write(plan).decode()) if plan is not None else None,
-            ),
-            self._kernel.liveness.is_dead,
+        admit = Admit(
+            run=run,
+            seen=seen,
+            scope=subject.scope,
+            worker_id=self._kernel.worker_id,
+            lease_ms=self._kernel.lease_ms,
+            invocation=invocation,
+            policy_epoch=epoch,
+            entries=entries,
+            known=known,
+            judged=judged,
+            grant=self._grant(decision, seen, now_ms),
+            approval=gates.approval or None,
+            claim=self._claim(),
+            asked=asked,
+            plan=(plan.header.digest, plans.write(plan).decode()) if plan is not None else None,
         )
+        return Proposal(subject=subject, admit=admit, reason=decision.reason)
+
+    def admitted(self, proposed: Proposal, admitted: AdmitResult, run: Run | None) -> Admitted | None:
+        """What the transaction has answered: with the run's row, if it has begun; None: decide anew."""
+        subject, admit = proposed.subject, proposed.admit
         if admitted.answer == "unclaimed":
             self._not_admitted(
                 subject, "busy", LostLease("The request has passed to another runner, is cancelled or done.")
@@ -873,15 +893,15 @@ class Admission:
             self._not_admitted(subject, "busy", LockHeld(held_by(admitted.lock)))
         if admitted.answer != "admitted":
             return None
-        assert admitted.run is not None
+        assert run is not None
         return Admitted(
             subject=subject,
-            run=admitted.run,
-            invocation=invocation,
-            policy_epoch=epoch,
-            reason=decision.reason,
-            known=known,
-            request_id=(start.request or asked).request_id,  # type: ignore[union-attr]
+            run=run,
+            invocation=admit.invocation,
+            policy_epoch=admit.policy_epoch,
+            reason=proposed.reason,
+            known=admit.known,
+            request_id=(self._start.request or admit.asked).request_id,  # type: ignore[union-attr]
         )
 
     def _claim(self) -> tuple[str, str] | None:
@@ -921,7 +941,7 @@ class Admission:
             claim_until_ms=now_ms + self._kernel.lease_ms,
             tries=1,
             tried_at_ms=now_ms,
-            details={SYNCHRONOUS: True},
+            details={SYNCHRONOUS: True, **({TOGETHER: start.together} if start.together else {})},
         )
 
     # --- without a run ---------------------------------------------------------------

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kfm.runs.kernel import RunReport
 
 
+_READ_BYTES = 1 << 20
 RunEventName = Literal["run.start", "run.metrics", "run.end"]
 Level = Literal["info", "warning", "error"]
 LEVELS: dict[Level, int] = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -168,10 +169,42 @@ class RunLog:
         writer.close()
         self._files.rename(f"{self.folder}/idempotency.json.tmp", f"{self.folder}/idempotency.json")
 
+    def rest(self) -> None:
+        """No file stays open until the run goes on: it waits for others, which may be many."""
+        for name, writer in self._open.items():
+            writer.close()
+            self._open[name] = _LaterLines(self._files, f"{self.folder}/{name}")
+
     def close(self) -> None:
         log_records.end()
         while self._open:
             self._open.popitem()[1].close()
+
+
+class _LaterLines:
+    """Lines for a file that was closed: they are in it once this is closed."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+        self._lines: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self._lines.append(data)
+
+    def fsync(self) -> None:
+        """Nothing is written before it is closed."""
+
+    def close(self) -> None:
+        if not self._lines:
+            return
+        try:
+            with contextlib.closing(self._files.open(self._path)) as reader:
+                before = b"".join(iter(lambda: reader.read(_READ_BYTES), b""))
+            with contextlib.closing(fresh_file(self._files, self._path)) as whole:
+                whole.write(before + b"".join(self._lines))
+        except OSError as error:  # a copy of what the ledger knows
+            logger.warning("artifacts: %s is not whole: %s", self._path, error.strerror or error)
 
 
 def _text(text: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import Literal
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
@@ -13,11 +14,13 @@ from kfm.model.errors import Busy, Cancelled, DataWithdrawn, KfmError, LostLease
 from kfm.model.records import GateResult, GovernanceEntry, Run
 from kfm.model.retry_budgets import budget_ends_ms, limits_of
 from kfm.model.run_state import Fence
-from kfm.model.runs import PinnedInputs, Promote
+from kfm.model.runs import PinnedInputs, Promote, PromoteResult
 from kfm.model.settings import NotYet
 from kfm.model.times import parse_rfc3339
+from kfm.periodic import HeldLease
 from kfm.ports import Source as Upstream
-from kfm.publish.manifest import diff
+from kfm.ports import TelemetrySpan
+from kfm.publish.manifest import VersionChange, diff
 from kfm.publish.publisher import StagingPublisher, Trace
 from kfm.runs import plan as plans
 from kfm.runs import preparation
@@ -26,6 +29,7 @@ from kfm.runs.admission import (
     Admitted,
     AlreadyDone,
     NotAdmitted,
+    Proposal,
     RunSubject,
     Start,
     as_configured,
@@ -43,12 +47,33 @@ from kfm.runs.plan import compare
 from kfm.runs.preview import make_plan, trace_of
 from kfm.runs.retry import judge_reaped
 
+if TYPE_CHECKING:
+    from kfm.model.versions import Version
+
 ROUNDS_MAX = 10
 NOTHING = {
     "empty": "There is nothing for this window: upstream or the pipeline says so.",
     "absent": "Upstream has no data for this window; it stays expected.",
 }
 logger = logging.getLogger(__name__)
+
+
+class RunAtWork:
+    """An admitted run with what its attempt is made with."""
+
+    def __init__(self, entered: Admitted, log: RunLog, nodes: RecordedNodes) -> None:
+        self.entered = entered
+        self.log = log
+        self.nodes = nodes
+        self.publisher: StagingPublisher | None = None
+
+    @property
+    def run_id(self) -> str:
+        return self.entered.run.run_id
+
+    @property
+    def fence(self) -> int:
+        return self.entered.run.fence
 
 
 class RunExecutor:
@@ -79,56 +104,64 @@ class RunExecutor:
         finally:
             if self._kernel.providers is not None:
                 self._kernel.providers.give_back()
+        return self.answered(report)
+
+    def answered(self, report: RunReport) -> RunReport:
         self._watch.answered(self._subject.trigger.type, report.outcome)
         return report
 
     def _answer(self) -> RunReport:
-        kernel = self._kernel
-        kernel.liveness.claim(kernel.worker_id)
-        sweep(kernel.store, kernel.liveness)
-        if kernel.ledger.policy_texts(kernel.policies.bundle_id) is None:
-            kernel.store.keep_policies(kernel.policies.bundle_id, kernel.policies.texts)
-        judge_reaped(kernel)
-        admission = Admission(
-            kernel,
-            fingerprint=lambda: self._discover().fingerprint,
-            start=self._start,
-            not_yet=self._not_yet,
-        )
+        recover(self._kernel)
+        admission = self.admission()
         try:
             self._refuse_drift(admission)
             answer = admission.admit(self._subject)
         except NotAdmitted as refused:
-            return self._end.report(
-                *ending(refused.error),
-                kernel.redact(refused.error.message),
-                invocation_id=refused.invocation.invocation_id if refused.invocation else None,
-                run=refused.run,
-                error=refused.error,
-                next_step=self._end.next_step(refused.run),
-                gates=refused.invocation.gates if refused.invocation else (),
-                decision=refused.decision,
-            )
+            return self.not_admitted(refused)
         if isinstance(answer, AlreadyDone):
-            report = self._end.report(
-                "noop",
-                "unchanged",
-                answer.reason,
-                invocation_id=answer.invocation.invocation_id,
-                run=answer.run,
-                gates=answer.invocation.gates,
-                version_id=answer.run.version_id,
-                sequence=self._end.head_sequence(),
-            )
-            return self._end.projected(report)
-        self._subject = self._end.subject = answer.subject
-        with self._watch.run(answer.run, answer.invocation.trigger_type) as span:
-            report = self._work(answer)
-            endings = {"success": "complete", "failed": "fail"}
-            span.note(outcome=endings.get(report.outcome, "abort"))
-            if report.error is not None:
-                span.note(error_type=report.error.code)
-            return report
+            return self._end.projected(self.already_done(answer))
+        with self.watched(answer) as span:
+            return noted(span, self._work(answer))
+
+    def admission(self) -> Admission:
+        return Admission(
+            self._kernel,
+            fingerprint=lambda: self._discover().fingerprint,
+            start=self._start,
+            not_yet=self._not_yet,
+        )
+
+    def propose(self, admission: Admission) -> Proposal | AlreadyDone:
+        """Whether its run may begin; NotAdmitted: it may not."""
+        return admission.propose(self._subject)
+
+    def watched(self, entered: Admitted) -> AbstractContextManager[TelemetrySpan]:
+        """The span of the run."""
+        return self._watch.run(entered.run, entered.invocation.trigger_type)
+
+    def not_admitted(self, refused: NotAdmitted) -> RunReport:
+        return self._end.report(
+            *ending(refused.error),
+            self._kernel.redact(refused.error.message),
+            invocation_id=refused.invocation.invocation_id if refused.invocation else None,
+            run=refused.run,
+            error=refused.error,
+            next_step=self._end.next_step(refused.run),
+            gates=refused.invocation.gates if refused.invocation else (),
+            decision=refused.decision,
+        )
+
+    def already_done(self, answer: AlreadyDone) -> RunReport:
+        return self._end.report(
+            "noop",
+            "unchanged",
+            answer.reason,
+            invocation_id=answer.invocation.invocation_id,
+            run=answer.run,
+            gates=answer.invocation.gates,
+            version_id=answer.run.version_id,
+            sequence=self._end.head_sequence(),
+        )
 
     def _refuse_drift(self, admission: Admission) -> None:
         """A plan that can't come true any more is refused at admission: no run, no key."""
@@ -174,35 +207,60 @@ class RunExecutor:
 
     def _work(self, entered: Admitted) -> RunReport:
         """The admitted run: whatever happens, it gets an end."""
-        kernel, run = self._kernel, entered.run
-        log, nodes = self._log(entered, None), self._nodes(entered)
-        kernel.observe_retries(nodes.retried)
+        work = self.take_on(entered)
         try:
-            folder = self._start.artifacts_dir or f"{kernel.runs_folder}/{run.run_id}/attempt-{run.attempts}"
-            log = self._log(entered, folder)
-            log.run_event(
-                "run.start",
-                trigger=entered.invocation.trigger_type,
-                window=run.window_spec,
-                revision=run.revision,
-                reason=entered.reason,
-                idempotency_key=run.idempotency_key,
-                work_key=run.work_key,
-            )
-            report = self._attempt(entered, log, nodes)
+            self.begin(work)
+            report = self._attempt(work)
         except (Exception, KeyboardInterrupt) as problem:  # noqa: BLE001 - reported once, where the run ends
-            report = self._end.failed(entered, problem, log, nodes)
-            if report.outcome == "success":  # the promotion's answer had been lost
-                self._trace_promotion(report)
-                self._trace_targets(report)
-        finally:
-            kernel.observe_retries(None)
-            nodes.close()
+            report = self.failed(work, problem)
+        return self.end(work, report)
+
+    def take_on(self, entered: Admitted) -> RunAtWork:
+        """What an attempt at this run is made with."""
+        self._subject = self._end.subject = entered.subject
+        return RunAtWork(entered, self._log(entered, None), self._nodes(entered))
+
+    def begin(self, work: RunAtWork) -> None:
+        """The attempt begins: its artifacts say with what."""
+        kernel, entered = self._kernel, work.entered
+        run = entered.run
+        kernel.observe_retries(work.nodes.retried)
+        folder = self._start.artifacts_dir or f"{kernel.runs_folder}/{run.run_id}/attempt-{run.attempts}"
+        work.log = self._log(entered, folder)
+        work.log.run_event(
+            "run.start",
+            trigger=entered.invocation.trigger_type,
+            window=run.window_spec,
+            revision=run.revision,
+            reason=entered.reason,
+            idempotency_key=run.idempotency_key,
+            work_key=run.work_key,
+        )
+
+    def failed(self, work: RunAtWork, problem: BaseException) -> RunReport:
+        """End the run without a promotion, unless it turns out to have been promoted after all."""
+        report = self._end.failed(work.entered, problem, work.log, work.nodes)
+        if report.outcome == "success":  # the promotion's answer had been lost
+            self._trace_promotion(report)
+            self._trace_targets(report)
+        return report
+
+    def keep_lock(self, keeps: bool) -> None:
+        """Whether others go on under its lock, should it fail."""
+        self._end.keeps_lock = keeps
+
+    def end(self, work: RunAtWork, report: RunReport) -> RunReport:
+        """The attempt is over: its artifacts say how."""
+        kernel, run, log = self._kernel, work.entered.run, work.log
+        kernel.observe_retries(None)
+        if work.publisher is not None:
+            work.publisher.close()
+        work.nodes.close()
         try:
             log.run_event("run.end", outcome=report.outcome, reason=report.reason, word=report.word)
             if not isinstance(report.error, LostLease):  # then the folder may be the successor's, too
                 stored = kernel.store.run(run.run_id) or run
-                log.ledger_record(stored, entered.known.key_documents, report.outcome)
+                log.ledger_record(stored, work.entered.known.key_documents, report.outcome)
         except OSError as error:
             # The ledger has it; that the copy beside it can't be written changes nothing.
             logger.warning("artifacts: %s", error)
@@ -246,46 +304,52 @@ class RunExecutor:
         """Does the pipeline as a whole do what must not be repeated?"""
         return bool(self._subject.source.pipeline) and not self._subject.source.idempotent
 
-    def _attempt(self, entered: Admitted, log: RunLog, nodes: RecordedNodes) -> RunReport:
-        kernel, run, subject = self._kernel, entered.run, self._subject
-        lease = hold(kernel, subject, run, entered.policy_epoch)
-        self._trace = trace = trace_of(kernel, subject, log, run, dry_run=False)
-        publisher = StagingPublisher(
+    def _attempt(self, work: RunAtWork) -> RunReport:
+        lease = hold(self._kernel, self._subject, work.entered.run, work.entered.policy_epoch)
+        with lease.beating(), HERE.stopped_by(lease.check):
+            prepared = self.prepare(work, lease)
+            work.log.step("promote", f"{self._subject.dataset.id} by run {work.run_id}", fence=work.fence)
+            report = self._promote(work, prepared)
+        assert work.publisher is not None
+        work.publisher.close()
+        return self.shown(work, self._end.projected(report))
+
+    def prepare(self, work: RunAtWork, lease: HeldLease) -> preparation.PreparedVersion:
+        """All that comes before the promotion."""
+        kernel, run, subject = self._kernel, work.entered.run, self._subject
+        self._trace = trace = trace_of(kernel, subject, work.log, run, dry_run=False)
+        work.publisher = StagingPublisher(
             kernel.objects,
             trace,
             limits=kernel.settings.limits,
             leaks=kernel.redact.leaks,
             check=lease.check,
         )
-        try:
-            with lease.beating(), HERE.stopped_by(lease.check):
-                nodes.begin("fetch")
-                log.step("discover", subject.source.id)
-                discovered = self._discover()
-                nodes.discovered(discovered.fingerprint, discovered.found)
-                lease.check()
-                prepared = preparation.prepare(
-                    kernel,
-                    subject,
-                    self._source(),
-                    discovered,
-                    kernel.objects,
-                    publisher,
-                    log,
-                    lease.check,
-                    nodes,
-                    run_id=run.run_id,
-                    arrived_ms=self._arrived_ms(run),
-                    fence=Fence(subject.scope, run.fence),
-                )
-                nodes.begin("publish", prepared.fingerprint)
-                log.step("promote", f"{subject.dataset.id} by run {run.run_id}", fence=run.fence)
-                report = self._promote(entered, prepared, nodes)
-                self._trace_promotion(report)
-        finally:
-            publisher.close()
-        log.step("project", f"version {report.sequence}")
-        report = self._end.projected(report)
+        work.nodes.begin("fetch")
+        work.log.step("discover", subject.source.id)
+        discovered = self._discover()
+        work.nodes.discovered(discovered.fingerprint, discovered.found)
+        lease.check()
+        prepared = preparation.prepare(
+            kernel,
+            subject,
+            self._source(),
+            discovered,
+            kernel.objects,
+            work.publisher,
+            work.log,
+            lease.check,
+            work.nodes,
+            run_id=run.run_id,
+            arrived_ms=self._arrived_ms(run),
+            fence=Fence(subject.scope, run.fence),
+        )
+        work.nodes.begin("publish", prepared.fingerprint)
+        return prepared
+
+    def shown(self, work: RunAtWork, report: RunReport) -> RunReport:
+        """The targets were brought up to date."""
+        work.log.step("project", f"version {report.sequence}")
         self._trace_targets(report)
         return report
 
@@ -306,78 +370,112 @@ class RunExecutor:
             outcome: Literal["shown", "failed"] = "failed" if failed else "shown"
             self._trace.record("project", outcome, target=one.target, sequence=one.sequence, **failed)
 
-    def _promote(
-        self, entered: Admitted, prepared: preparation.PreparedVersion, nodes: RecordedNodes
-    ) -> RunReport:
-        kernel, subject, run = self._kernel, self._subject, entered.run
+    def _promote(self, work: RunAtWork, prepared: preparation.PreparedVersion) -> RunReport:
+        kernel, subject = self._kernel, self._subject
         for _ in range(ROUNDS_MAX):
             # In this order: a switch thrown after the epoch was read moves the epoch.
             epoch = kernel.store.policy_epoch()
             head = kernel.store.head(subject.dataset.id)
             described = as_configured(kernel, subject) or subject  # the gates refuse what is gone
-            decision = at_promotion(kernel, subject, prepared.report, run=run, request=self._start.request)
-            if not decision.allowed:
-                raise Denied(decision, prepared.report)
-            gates = (*entered.invocation.gates, *decision.results)
-            self._require_plan(entered, described, prepared, head, gates)
+            gates = self.gates(work, prepared)
+            self._require_plan(work.entered, described, prepared, head, gates)
             version, version_id = preparation.merged(
-                prepared, head, described, rewindowed=is_rewindowed(kernel.ledger, subject.source)
+                [prepared], head, described, rewindowed=is_rewindowed(kernel.ledger, subject.source)
             )
             if version is not None:
                 preparation.require_objects(version, head, kernel.objects)
-            nodes.decided(gates)
-            nodes.learn(outputs=prepared.staged.assets, version_id=version_id or None)
-            answer = kernel.store.promote(
-                Promote(
-                    run_id=run.run_id,
-                    dataset_id=subject.dataset.id,
-                    scope=subject.scope,
-                    fence=run.fence,
-                    policy_epoch=epoch,
-                    base_sequence=head[0].sequence if head else 0,
-                    fingerprint=prepared.fingerprint,
-                    version_id=version_id,
-                    version=version,
-                    invocation_id=entered.invocation.invocation_id,
-                    reason=NOTHING.get(prepared.found, entered.reason),
-                    reason_code=entered.invocation.reason_code,
-                    gates=gates,
-                    entries=(self._promoted(entered, version_id),) if version is not None else (),
-                    states=tuple((state.state_key, state.value) for state in prepared.staged.states),
-                    events=tuple((event.event_type, event.payload) for event in prepared.staged.events),
-                    branch=prepared.branch,
-                    request_id=entered.request_id,
-                    inputs=_inputs_of(prepared),
-                    found=prepared.found,
-                    window_length=window_length(subject.source) if version is not None else None,
-                    **nodes.ending("complete"),
-                )
-            )
-            if answer.answer == "cancelled":
-                raise Cancelled(kernel.store.cancelled(run.run_id) or "Its request was cancelled.")
-            if answer.answer == "rewindowed":
-                raise Busy(f"The windows of {subject.source.id} got another length meanwhile.")
-            if answer.answer == "withdrawn":
-                raise DataWithdrawn(f"{subject.dataset.id}: what this run would publish was withdrawn.")
-            if answer.answer == "lost":
-                raise LostLease(f"{subject.scope} has passed to another run.")
+            request = self.promotion(work, prepared, gates, epoch, head, version, version_id)
+            answer = kernel.store.promote(request)
+            self.require_landed(work, answer)
             if answer.answer in ("promoted", "unchanged"):
-                changed = answer.answer == "promoted"
-                reason = self._nothing(prepared) or entered.reason
-                if prepared.found == "data" and not changed:
-                    reason += " The outcome is what is published already."
-                return self._end.report(
-                    "success",
-                    "published" if changed else "unchanged",
-                    reason,
-                    invocation_id=entered.invocation.invocation_id,
-                    run=kernel.store.run(run.run_id),
-                    gates=gates,
-                    changes=tuple(diff(head[1] if head else None, version)) if version is not None else (),
-                    version_id=version_id or None,
-                    sequence=answer.sequence or None,
-                )
+                changes = diff(head[1] if head else None, version) if version is not None else ()
+                return self.promoted(work, prepared, request, answer, tuple(changes))
         raise Busy("Policies or the head kept changing while this run was being promoted.")
+
+    def gates(self, work: RunAtWork, prepared: preparation.PreparedVersion) -> tuple[GateResult, ...]:
+        """What the gates of admission and promotion say; Denied if one refuses."""
+        decision = at_promotion(
+            self._kernel, self._subject, prepared.report, run=work.entered.run, request=self._start.request
+        )
+        if not decision.allowed:
+            raise Denied(decision, prepared.report)
+        return (*work.entered.invocation.gates, *decision.results)
+
+    def promotion(
+        self,
+        work: RunAtWork,
+        prepared: preparation.PreparedVersion,
+        gates: tuple[GateResult, ...],
+        epoch: int,
+        head: preparation.Head,
+        version: Version | None,
+        version_id: str,
+    ) -> Promote:
+        """The run's part in the transaction."""
+        subject, entered, nodes = self._subject, work.entered, work.nodes
+        nodes.decided(gates)
+        nodes.learn(outputs=prepared.staged.assets, version_id=version_id or None)
+        return Promote(
+            run_id=entered.run.run_id,
+            dataset_id=subject.dataset.id,
+            scope=subject.scope,
+            fence=entered.run.fence,
+            policy_epoch=epoch,
+            base_sequence=head[0].sequence if head else 0,
+            fingerprint=prepared.fingerprint,
+            version_id=version_id,
+            version=version,
+            invocation_id=entered.invocation.invocation_id,
+            reason=NOTHING.get(prepared.found, entered.reason),
+            reason_code=entered.invocation.reason_code,
+            gates=gates,
+            entries=(self.entry("promotion", entered, version_id),) if version is not None else (),
+            states=tuple((state.state_key, state.value) for state in prepared.staged.states),
+            events=tuple((event.event_type, event.payload) for event in prepared.staged.events),
+            branch=prepared.branch,
+            request_id=entered.request_id,
+            inputs=_inputs_of(prepared),
+            found=prepared.found,
+            window_length=window_length(subject.source) if version is not None else None,
+            **nodes.ending("complete"),
+        )
+
+    def require_landed(self, work: RunAtWork, answer: PromoteResult) -> None:
+        """Raise where a promotion can't be tried once more."""
+        subject = self._subject
+        if answer.answer == "cancelled":
+            raise Cancelled(self._kernel.store.cancelled(work.run_id) or "Its request was cancelled.")
+        if answer.answer == "rewindowed":
+            raise Busy(f"The windows of {subject.source.id} got another length meanwhile.")
+        if answer.answer == "withdrawn":
+            raise DataWithdrawn(f"{subject.dataset.id}: what this run would publish was withdrawn.")
+        if answer.answer == "lost":
+            raise LostLease(f"{subject.scope} has passed to another run.")
+
+    def promoted(
+        self,
+        work: RunAtWork,
+        prepared: preparation.PreparedVersion,
+        request: Promote,
+        answer: PromoteResult,
+        changes: tuple[VersionChange, ...],
+    ) -> RunReport:
+        entered, reason = work.entered, self._nothing(prepared) or work.entered.reason
+        if prepared.found == "data" and request.version is None:
+            reason += " The outcome is what is published already."
+        report = self._end.report(
+            "success",
+            "published" if request.version is not None else "unchanged",
+            reason,
+            invocation_id=entered.invocation.invocation_id,
+            run=self._kernel.store.run(work.run_id),
+            gates=request.gates,
+            changes=changes,
+            version_id=request.version_id or None,
+            sequence=answer.sequence or None,
+        )
+        self._trace_promotion(report)
+        return report
 
     def _nothing(self, prepared: preparation.PreparedVersion) -> str | None:
         """Why nothing was published, if so."""
@@ -406,14 +504,33 @@ class RunExecutor:
             text = plans.write(actual).decode()
             requests.keep_preview(entered.request_id, run_id, (actual.header.digest, text))
 
-    def _promoted(self, entered: Admitted, version: str) -> GovernanceEntry:
+    def entry(self, kind: str, entered: Admitted, version: str, **more: object) -> GovernanceEntry:
         facts = {
             "dataset_id": entered.run.dataset_id,
             "version_id": version,
             "policies": self._kernel.policies.bundle_id,
+            **more,
         }
-        return self._end.entry("promotion", entered.run.run_id, facts)
+        return self._end.entry(kind, entered.run.run_id, facts)
 
 
 def _inputs_of(prepared: preparation.PreparedVersion) -> PinnedInputs | None:
     return PinnedInputs(pins=prepared.pins, published=prepared.item is not None) if prepared.pins else None
+
+
+def recover(kernel: Kernel) -> None:
+    """Before anything begins: what dead processes left is ended and decided about; the policies are kept."""
+    kernel.liveness.claim(kernel.worker_id)
+    sweep(kernel.store, kernel.liveness)
+    if kernel.ledger.policy_texts(kernel.policies.bundle_id) is None:
+        kernel.store.keep_policies(kernel.policies.bundle_id, kernel.policies.texts)
+    judge_reaped(kernel)
+
+
+def noted(span: TelemetrySpan, report: RunReport) -> RunReport:
+    """The span of a run tells how it ended."""
+    endings = {"success": "complete", "failed": "fail"}
+    span.note(outcome=endings.get(report.outcome, "abort"))
+    if report.error is not None:
+        span.note(error_type=report.error.code)
+    return report

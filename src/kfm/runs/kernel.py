@@ -207,5 +207,6 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     artifacts_dir: str | None = None
     plan: Any = None  # kfm.runs.plan.RunPlan
     found: Literal["data", "empty", "absent"] = "data"  # at upstream, where a plan was made
+    prepared: Any = None  # kfm.runs.preparation.PreparedVersion, where a plan was made
     decision: StartDecision | None = None  # where no attempt was made
     duration_ms: int = 0

@@ -22,6 +22,7 @@ from kfm.model.errors import (
     Halted,
     KfmError,
     LostLease,
+    NotPublishedTogether,
     PipelineFailed,
     PlanDrifted,
     Refused,
@@ -36,7 +37,7 @@ from kfm.model.quantities import counted, moment
 from kfm.model.quarantine import QuarantineEntry, RetryState, facts_of, held_run
 from kfm.model.records import Check, GateResult, GovernanceEntry, Record, Run, Switch, ValidationReport
 from kfm.model.redaction import Discretion
-from kfm.model.requests import PutOff, Settlement
+from kfm.model.requests import TOGETHER, PutOff, Settlement
 from kfm.model.retry import (
     CAUSES_MAX,
     UNKNOWN,
@@ -55,6 +56,7 @@ from kfm.model.retry_budgets import (
     judge,
     limits_of,
     prospect,
+    tied,
 )
 from kfm.model.runs import Ending, Fail, Reaped
 from kfm.model.times import rfc3339
@@ -88,6 +90,7 @@ class RunOutcomes:
         self._kernel = kernel
         self.subject = subject
         self._start = start
+        self.keeps_lock = False  # others go on under it, if this one fails
         self._started_ms = kernel.clock.monotonic_ms()
 
     # --- what is reported ------------------------------------------------------------
@@ -195,7 +198,10 @@ class RunOutcomes:
             fingerprint=fingerprint,
             limits=limits_of(kernel.settings, run.source_id),
         )
-        return attended(state, is_for_one_attempt(approval_of(kernel.ledger, run)), now_ms)
+        state = attended(state, is_for_one_attempt(approval_of(kernel.ledger, run)), now_ms)
+        if isinstance(error, NotPublishedTogether):
+            return given_up(state, TOGETHER, now_ms)
+        return tied(state, self._start.together is not None and not self._start.leaves_out, now_ms)
 
     def _fail(
         self,
@@ -232,6 +238,7 @@ class RunOutcomes:
             held=held,
             settle=self._settlement(error, state),
             cancels=self._cancels(entered, error, state),
+            keeps_lock=self.keeps_lock,
             **ending,
             **nodes.unsaved(),
         )
@@ -321,7 +328,8 @@ def failed_checks(report: ValidationReport | None) -> tuple[Check, ...]:
 
 def lineage_ending(error: KfmError) -> Ending:
     """Stopped from outside, or failed by itself?"""
-    if isinstance(error, Cancelled | Refused) and not isinstance(error, ContractViolated):
+    stopped = isinstance(error, Cancelled | Refused | NotPublishedTogether)
+    if stopped and not isinstance(error, ContractViolated):
         return "abort"
     return "fail"
 
@@ -354,7 +362,7 @@ def _as_error(problem: BaseException, log: RunLog, redact: Discretion) -> KfmErr
     return WorkFailed(f"{type(problem).__name__}: {redact(str(problem))}")
 
 
-STOPPED = (Cancelled, SwitchThrown, PlanDrifted)  # ended on purpose
+STOPPED = (Cancelled, SwitchThrown, PlanDrifted, NotPublishedTogether)  # ended on purpose
 CIRCUIT_OPEN = Classification(retryable=True, error_class="circuit-open")
 
 
@@ -418,7 +426,7 @@ def judged(
         unit_random=unit_random,
         asked_ms=asked_ms(error, now_ms),
         idempotent=idempotent,
-        counts=not any(isinstance(each, CircuitOpen) for each in _causes(error)),
+        counts=not any(isinstance(each, CircuitOpen | NotPublishedTogether) for each in _causes(error)),
         stopped=isinstance(error, STOPPED) and not ended_with_process,
         acted=acted,
         next_run_ms=next_run_ms,

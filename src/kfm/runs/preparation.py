@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -36,7 +36,7 @@ from kfm.pipelines.declaration import Pipeline
 from kfm.ports import Objects, Retrying
 from kfm.ports import Source as Upstream
 from kfm.publish.contract import Contract, bbox_of, check_rows_min, load_contract, validate
-from kfm.publish.manifest import merge
+from kfm.publish.manifest import merge_items
 from kfm.publish.publisher import Publisher, Staged
 from kfm.runs.admission import RunSubject
 from kfm.runs.artifacts import RunLog
@@ -358,16 +358,23 @@ def require_objects(version: Version, head: Head, objects: Objects) -> None:
 
 
 def merged(
-    prepared: PreparedVersion, head: Head, subject: RunSubject, *, rewindowed: bool = False
+    prepared: Iterable[PreparedVersion], head: Head, subject: RunSubject, *, rewindowed: bool = False
 ) -> tuple[Version | None, str]:
     """The version to promote over this head (None: the head already shows it) and its id. `rewindowed`:
     it takes the place of windows of other lengths."""
-    old = head[1] if head else None
-    if prepared.item is None:
-        # Upstream has nothing for this window. What was published stays published.
+    items = [one.item for one in prepared if one.item is not None]
+    if not items:
+        # Upstream has nothing for these windows. What was published stays published.
         return None, head[0].version_id if head else ""
-    source = subject.source
-    version = merge(old, subject.dataset, prepared.item, source.mode, source.names, rewindowed=rewindowed)
+    version = with_items(items, head, subject, rewindowed=rewindowed)
     if head is not None and version.is_same(head[1]):
         return None, head[0].version_id
     return version, version.version_id
+
+
+def with_items(items: Sequence[Item], head: Head, subject: RunSubject, *, rewindowed: bool) -> Version:
+    """The head with items of this source in their slots."""
+    source = subject.source
+    same = dict.fromkeys(source.names, source.id)
+    old = head[1] if head else None
+    return merge_items(old, subject.dataset, items, source.mode, same, rewindowed=rewindowed)

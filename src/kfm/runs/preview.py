@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kfm import __version__
@@ -9,10 +10,10 @@ from kfm.model.admission import may_start
 from kfm.model.arrival import not_yet_error
 from kfm.model.errors import KfmError
 from kfm.model.gates import GateDecision, refusal
-from kfm.model.records import GateResult, Promotion, Run
+from kfm.model.records import GateResult, Item, Promotion, Run
 from kfm.model.windows import SNAPSHOT
 from kfm.ports import Source as Upstream
-from kfm.publish.manifest import merge, merge_items
+from kfm.publish.manifest import merge_items
 from kfm.publish.publisher import NoopPublisher, Trace
 from kfm.runs import admission as gating
 from kfm.runs import plan as plans
@@ -117,6 +118,7 @@ def preview(kernel: Kernel, subject: RunSubject, start: Start) -> RunReport:
             "changes": plan.changes,
             "version_id": plan.header.version_id,
             "found": prepared.found,
+            "prepared": prepared,
         }
         checked = prepared.report
         if not allowed.allowed:
@@ -188,13 +190,25 @@ def make_plan(
     gates: tuple[GateResult, ...],
 ) -> plans.RunPlan:
     """What promoting this over that head would change."""
-    old = head[1] if head else None
-    source, item = subject.source, prepared.item
-    if item is None:
-        version = old
-    else:
-        rewindowed = gating.is_rewindowed(kernel.ledger, source)
-        version = merge(old, subject.dataset, item, source.mode, source.names, rewindowed=rewindowed)
+    items = [prepared.item] if prepared.item is not None else []
+    return plan_of(kernel, subject, items, prepared.fingerprint, head, gates, arrived_ms=prepared.arrived_ms)
+
+
+def plan_of(
+    kernel: Kernel,
+    subject: RunSubject,
+    items: Sequence[Item],
+    fingerprint: str,
+    head: preparation.Head,
+    gates: tuple[GateResult, ...],
+    *,
+    arrived_ms: int,
+) -> plans.RunPlan:
+    """What promoting these items over that head would change."""
+    version = head[1] if head else None
+    if items:
+        rewindowed = gating.is_rewindowed(kernel.ledger, subject.source)
+        version = preparation.with_items(items, head, subject, rewindowed=rewindowed)
     return plans.make(
         base=head,
         version=version or nothing_of(subject),
@@ -202,13 +216,13 @@ def make_plan(
         source_id=subject.source.id,
         partition=subject.work.partition,
         window=subject.window,
-        fingerprint=prepared.fingerprint,
+        fingerprint=fingerprint,
         output_version=subject.work.output_version,
         gates=gates,
         targets=kernel.reached(subject.dataset),
         kfm_version=__version__,
         # What is bound by the plan is dated by it.
-        made_at_ms=prepared.arrived_ms if subject.window == SNAPSHOT else kernel.clock.now_ms(),
+        made_at_ms=arrived_ms if subject.window == SNAPSHOT else kernel.clock.now_ms(),
     )
 
 

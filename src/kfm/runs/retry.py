@@ -11,9 +11,9 @@ from kfm.model.errors import UsageError
 from kfm.model.next_steps import work_command
 from kfm.model.quarantine import QuarantineEntry, RetryState, Waiting, facts_of, held_run
 from kfm.model.records import BY_KFM, GovernanceEntry, Run, governance_entry
-from kfm.model.requests import ADOPTED, PutOff, UpdateRequest, adopted_key
+from kfm.model.requests import ADOPTED, TOGETHER, PutOff, UpdateRequest, adopted_key
 from kfm.model.retry import Failure, classify
-from kfm.model.retry_budgets import REAPED, attended, given_up, judge, limits_of
+from kfm.model.retry_budgets import REAPED, attended, given_up, judge, limits_of, tied
 from kfm.model.runs import Judge
 from kfm.model.times import rfc3339
 from kfm.runs.admission import RunSubject, Start, approval_of
@@ -49,7 +49,14 @@ def judge_reaped(kernel: Kernel) -> None:
             fingerprint=_inputs_of(kernel, run),
             limits=limits_of(kernel.settings, run.source_id),
         )
-        _keep(kernel, run, seen, attended(state, is_for_one_attempt(approval_of(store, run)), now_ms))
+        state = attended(state, is_for_one_attempt(approval_of(store, run)), now_ms)
+        _keep(kernel, run, seen, tied(state, _is_tied(kernel, run), now_ms))
+
+
+def _is_tied(kernel: Kernel, run: Run) -> bool:
+    """Is it asked for together with other windows, and by nothing else?"""
+    asking = [one for one in kernel.store.requests().of_run(run.run_id) if not one.is_settled]
+    return bool(asking) and all(TOGETHER in one.details for one in asking)
 
 
 def _inputs_of(kernel: Kernel, run: Run) -> str | None:

@@ -12,7 +12,7 @@ from kfm.model.errors import LimitExceeded, PlanDrifted
 from kfm.model.input_hash import sha256_text
 from kfm.model.keys import request_id as request_id_of
 from kfm.model.quantities import moment
-from kfm.model.records import Record, governance_entry, justified
+from kfm.model.records import GovernanceEntry, Justification, Record, governance_entry, justified
 from kfm.model.requests import UpdateRequest
 from kfm.model.times import rfc3339
 from kfm.reports.blockers import Blocker, frozen, switched
@@ -176,17 +176,31 @@ def ask_for_missing(
         for one in plan.windows
         if one.action == "ask"
     ]
-    entry = governance_entry(
-        "missing-asked-for",
-        plan.digest,
-        now_ms,
-        by,
-        windows=len(wanted),
-        sources=sorted({one.source_id for one in wanted}),
-    )
     if wanted:
-        store.requests().accept(wanted, entry)
+        store.requests().accept(wanted, _asked(plan, wanted, by, now_ms))
     return wanted
+
+
+def tell_together(
+    app: App, plan: MissingPlan, *, rationale: str | None, ticket: str | None, claimed_actor: str | None
+) -> None:
+    """The audit log tells of windows that are asked for to be published together, before any begins."""
+    by = justified(app.loaded.discretion.said, app.actor, rationale, ticket, claimed_actor)
+    entry = _asked(plan, plan.windows, by, app.kernel.store.now_ms(), together=True)
+    app.kernel.store.append_governance([entry])
+
+
+def _asked(
+    plan: MissingPlan,
+    wanted: Sequence[UpdateRequest | MissingWindow],
+    by: Justification,
+    now_ms: int,
+    **more: object,
+) -> GovernanceEntry:
+    sources = sorted({one.source_id for one in wanted})
+    return governance_entry(
+        "missing-asked-for", plan.digest, now_ms, by, windows=len(wanted), sources=sources, **more
+    )
 
 
 def take_up(app: App, plan: MissingPlan) -> list[UpdateRequest]:

@@ -354,8 +354,16 @@ RETURNING
   claim_until_ms, tries, cancel, ended_at_ms, blocked_by, is_bound, by_person, tried_at_ms
 
 -- name: requests.renew_of_run
+-- And of those that are promoted together with it.
 UPDATE requests SET claim_until_ms = :until_ms
-WHERE run_id = :run_id AND state = 'running' AND state IN ('open', 'running', 'awaiting-approval') AND claim_until_ms < :until_ms
+WHERE run_id IN (
+    SELECT CAST(:run_id AS TEXT)
+    UNION ALL
+    SELECT b.run_id FROM runs h CROSS JOIN runs b
+    WHERE h.run_id = :run_id AND b.status = 'running' AND b.fence = h.fence
+      AND COALESCE(b.dataset_id, '') = h.dataset_id
+  )
+  AND state = 'running' AND state IN ('open', 'running', 'awaiting-approval') AND claim_until_ms < :until_ms
 
 -- name: requests.binding
 SELECT plan_digest FROM requests WHERE run_id = :run_id AND is_bound = 1

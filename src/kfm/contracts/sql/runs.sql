@@ -216,3 +216,10 @@ RETURNING run_id
 
 -- name: runs.held
 SELECT run_id FROM runs WHERE run_id = :run_id AND fence = :fence AND status = 'running'
+
+-- name: runs.beside
+-- Under way under the same lock and fence as this one: they are promoted together. Among all that run, which are few.
+SELECT b.run_id FROM runs h CROSS JOIN runs b
+WHERE h.run_id = :run_id AND b.status = 'running' AND b.fence = :fence AND COALESCE(b.dataset_id, '') = h.dataset_id
+  AND b.run_id <> h.run_id
+ORDER BY b.start_time_ms, b.run_id

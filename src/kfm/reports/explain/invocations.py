@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kfm.model.errors import WaitsUntil
 from kfm.model.gates import cause_and_remedy, combine, utc_text
 from kfm.model.quantities import counted, moment, span, stopped
-from kfm.model.records import GateResult, Invocation, Run
+from kfm.model.records import PROMOTED_TOGETHER, GateResult, Invocation, Run
 from kfm.model.requests import ADOPTED, SYNCHRONOUS, UpdateRequest
 from kfm.model.retry_budgets import NOT_RETRIED
 from kfm.model.runs import ChainLink
@@ -182,7 +182,7 @@ def governed(links: Sequence[ChainLink]) -> list[Sentence]:
     sentences = []
     for link in sorted(links, key=lambda link: link.number):
         entry = link.entry
-        if entry.kind in ("promotion", "gate-refused"):
+        if entry.kind in ("promotion", PROMOTED_TOGETHER, "gate-refused"):
             continue  # they are part of the promotion and of the invocations
         ticket = f" Ticket {entry.ticket}." if entry.ticket else ""
         given = entry.rationale or entry.details.get("reason")

@@ -10,7 +10,7 @@ from kfm.model.gates import cause_and_remedy
 from kfm.model.next_steps import NextStep, work_command
 from kfm.model.quantities import counted, duration, moment, span, stopped
 from kfm.model.quarantine import RetryState
-from kfm.model.records import Invocation, Promotion, Record, Run, half
+from kfm.model.records import PROMOTED_TOGETHER, Invocation, Promotion, Record, Run, half, is_promotion_of
 from kfm.model.retry_budgets import RetryLimits, budget_ends_ms, grant_usage, limits_of, prospect
 from kfm.model.runs import Attempt, CallRetry, ChainLink, OutboxMessage
 from kfm.model.settings import Settings
@@ -60,7 +60,7 @@ def gather(ledger: LedgerReader, run: Run, now_ms: int, settings: Settings | Non
         calls=tuple(sorted(calls, key=lambda call: (call.requested_at_ms, call.invocation_id))),
         attempts=tuple(ledger.attempts(run.run_id)),
         links=tuple(ledger.links(run.run_id, limit=READ_MAX)),
-        promotions=tuple(p for p in ledger.promotions(run.dataset_id, READ_MAX) if p.run_id == run.run_id),
+        promotions=tuple(p for p in ledger.promotions(run.dataset_id, READ_MAX) if is_promotion_of(p, run)),
         step=step_of_run(ledger, run, now_ms, settings),
     )
 
@@ -258,7 +258,9 @@ def _refusals(ledger: LedgerReader, known: RunFacts) -> list[Sentence]:
 def _promoted(known: RunFacts) -> list[Sentence]:
     run = known.run
     sentences = [
-        of_promotion(f"It was promoted as version {p.sequence} at {moment(p.promoted_at_ms)}.", p)
+        of_promotion(
+            f"It was promoted as version {p.sequence} at {moment(p.promoted_at_ms)}{_beside(p, run)}.", p
+        )
         for p in known.promotions
     ]
     if not sentences and run.status == "success":
@@ -266,9 +268,15 @@ def _promoted(known: RunFacts) -> list[Sentence]:
     sentences += [
         of_link(f"Its promotion is entry {link.number} of the audit log.", link)
         for link in known.links
-        if link.entry.kind == "promotion"
+        if link.entry.kind in ("promotion", PROMOTED_TOGETHER)
     ]
     return sentences
+
+
+def _beside(promotion: Promotion, run: Run) -> str:
+    if promotion.run_id == run.run_id:
+        return ""
+    return f", together with other windows; the version is recorded with run {promotion.run_id}"
 
 
 def _next(known: RunFacts) -> list[Sentence]:
