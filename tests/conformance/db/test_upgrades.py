@@ -32,9 +32,7 @@ def places(
     made: list[str] = []
 
     def make() -> str:
-        made.append(
-            str(tmp_path / f"{len(made)}.db") if request.param == "sqlite" else postgres_schema()
-        )
+        made.append(str(tmp_path / f"{len(made)}.db") if request.param == "sqlite" else postgres_schema())
         upgrading.make(made[-1], ROWS)
         return made[-1]
 
@@ -141,7 +139,7 @@ _EARLIER_PAGE = (
 @pytest.mark.req("WAL-21")
 def test_a_process_of_before_begins_nothing_afterwards(places: Callable[[], str]) -> None:
     """A process of an earlier kfm that had the ledger open takes no lock and settles no unit once it is
-    upgraded: it is refused in words that say what to do. What it holds, it may keep; this kfm does all of it."""
+    upgraded: it is refused in words that say what to do. What it holds, it may keep; this kfm may all."""
     address = places()
     with closing(upgrading.opened(address)) as earlier, closing(upgrading.opened(address)) as ours:
         earlier.execute("SELECT COUNT(*) FROM locks")
