@@ -281,7 +281,7 @@ def _in_turn(application: Any) -> Any:
 
     def answer(environ: dict[str, Any], start: Any) -> Any:
         if "/s3/aws4_request" not in environ.get("HTTP_AUTHORIZATION", ""):
-            return application(environ, start)  # a long poll of a queue holds nobody up
+            return application(environ, start)  # a long poll of a queue holds nothing up
         if "wsgi.input_terminated" in environ or environ.get("CONTENT_LENGTH"):
             length = int(environ.get("CONTENT_LENGTH") or -1)
             environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(length))  # nor does a slow sender

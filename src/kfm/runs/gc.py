@@ -187,8 +187,9 @@ def _begin(kernel: Kernel, gap_ms: int, hold_back_ms: int) -> int:
     store, dead, began_ms = kernel.store, kernel.liveness.is_dead, kernel.clock.monotonic_ms()
     kernel.liveness.claim(kernel.worker_id)
     waiting: int | None = None
+    looks_max = 1 + (gap_ms + hold_back_ms) // PAUSE_MS
     try:
-        for _ in range(1 + (gap_ms + hold_back_ms) // PAUSE_MS):
+        for look in range(1, looks_max + 1):
             if waiting is not None and store.renew(COLLECTOR, waiting, WAITING_LEASE_MS) is None:
                 waiting = None  # it stood still for so long that others have gone on
             found = store.begin_collection(kernel.worker_id, LEASE_MS, dead, waiting)
@@ -196,12 +197,12 @@ def _begin(kernel: Kernel, gap_ms: int, hold_back_ms: int) -> int:
                 waiting = None
                 return found
             waited_ms = kernel.clock.monotonic_ms() - began_ms
-            if waited_ms >= gap_ms + hold_back_ms:
-                break
+            if look == looks_max or waited_ms >= gap_ms + hold_back_ms:
+                raise LockHeld(held_by(found))
             if hold_back_ms and waiting is None and waited_ms >= gap_ms:
                 waiting = store.await_collection(kernel.worker_id, WAITING_LEASE_MS, dead)
             kernel.clock.sleep_ms(PAUSE_MS)
-        raise LockHeld(held_by(found))
+        raise AssertionError("unreachable")
     finally:
         if waiting is not None:
             store.leave_collection(waiting)
