@@ -88,20 +88,20 @@ def carry_out(
     rationale: str,
     grace_ms: int | None = None,
     collection: Collection | None = None,
+    gap_ms: int = GAP_MS,
     hold_back_ms: int = HOLD_BACK_MS,
 ) -> tuple[Collection, Collected]:
     """Remove what was listed, or is listed now, unless it is needed by then.
 
     New runs wait meanwhile, for a slice at most. Runs in progress are waited for; if they overlap for longer
-    than a gap takes, new ones are held back, for `hold_back_ms` at most. 0: none is ever held back, and a run
+    than `gap_ms`, new ones are held back, for `hold_back_ms` at most. 0: none is ever held back, and a run
     in progress is an error at first."""
     listed = plan(kernel, objects, grace_ms) if collection is None else collection
     by = Justification(actor=actor, rationale=rationale)
     kernel.progress.phase("collect", len(listed.objects))
     left, removed = listed.objects, Collected()
     for number in range(len(left) + 1):
-        gap_ms = GAP_MS if number or hold_back_ms else 0
-        with _exclusively(kernel, by, gap_ms, hold_back_ms) as held:
+        with _exclusively(kernel, by, gap_ms if number or hold_back_ms else 0, hold_back_ms) as held:
             if number == 0:
                 _collect_first(kernel, objects, listed, held, grace_ms)
             left = _collect_slice(kernel, objects, replace(listed, objects=left), held, grace_ms)
