@@ -161,10 +161,15 @@ def killed_upgrade(address: str, place: int, statement: int) -> bool:
         if (migration, done) == (place, statement):
             os.kill(os.getpid(), signal.SIGKILL)
 
+    return was_killed(lambda: upgrade(address, Watched(kill)))
+
+
+def was_killed(work: Callable[[], object]) -> bool:
+    """In a process of its own, which may kill itself."""
     child = os.fork()
     if child == 0:
         try:
-            upgrade(address, Watched(kill))
+            work()
         except BaseException as error:
             os.write(2, f"{type(error).__name__}: {error}\n".encode())
             os._exit(1)

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from kfm.db import queries, sqlite
+from kfm.db import queries, sqlite, version_upkeep
 from kfm.db.connection import open_ledger
 from kfm.db.leases import lock_for_update, take
+from kfm.db.ledger import Ledger
 from kfm.db.queries import applied, in_dialect, migrate, migration_files, portable, statements
 from kfm.db.session import Session
 from kfm.db.sqlite import MemoryDatabase
 from kfm.model.errors import BackendUnavailable, KfmError, StoreBusy
+from kfm.model.versions import whole_id
+from kfm.runs.version_conversion import VersionConversion
 from kfm.system import SystemClock
 from tests import upgrading
+from tests.conformance.db.ledgers import Desk
+from tests.conformance.db.test_versions import hourly, keep_whole, of_hours, promote
 
 ROWS = 20
 NEWEST = migration_files()[-1][0]
@@ -90,6 +99,66 @@ def test_statements_are_cut_where_they_end() -> None:
             cut.execute(statement)
     schema = "SELECT type, name, sql FROM sqlite_master ORDER BY name"
     assert cut.execute(schema).fetchall() == whole.execute(schema).fetchall()
+
+
+@pytest.mark.req("GRO-1")
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_killed_at_any_conversion_it_goes_on(
+    kind: str, tmp_path: Path, postgres_schema: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Versions of before get their trees one by one: killed before and behind each commit, the next process
+    goes on, and what is there in the end is what one that was never killed makes."""
+    unharmed, killed = (
+        str(tmp_path / f"{name}.db") if kind == "sqlite" else postgres_schema() for name in "ab"
+    )
+    for address in (unharmed, killed):
+        with closing(_of_versions(address)) as store:
+            assert store.version_upkeep().count_whole() == OLD_VERSIONS
+    put, left = version_upkeep.put_version, 0
+
+    def killing(*arguments: Any) -> None:
+        put(*arguments)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def convert(address: str, advance: Callable[[int], None] = lambda _: None) -> None:
+        with closing(_opened_store(address)) as store:
+            progress = SimpleNamespace(phase=lambda *_: None, advance=advance, done=lambda: None)
+            kernel: Any = SimpleNamespace(store=store, ledger=store, progress=progress)
+            VersionConversion(kernel).finish()
+
+    for round_ in range(OLD_VERSIONS):
+        monkeypatch.setattr(version_upkeep, "put_version", killing)  # written, and not committed
+        assert upgrading.was_killed(lambda: convert(killed))
+        monkeypatch.setattr(version_upkeep, "put_version", put)
+        assert upgrading.was_killed(lambda: convert(killed, lambda _: os.kill(os.getpid(), signal.SIGKILL)))
+        with closing(_opened_store(killed)) as store:
+            left = store.version_upkeep().count_whole()
+        assert left == OLD_VERSIONS - round_ - 1
+    assert left == 0
+    convert(unharmed)
+    made, other = upgrading.contents(unharmed), upgrading.contents(killed)
+    tables = ("versions", "version_pages", "version_items")
+    assert [made[name] for name in tables] == [other[name] for name in tables]
+
+
+OLD_VERSIONS = 4
+
+
+def _opened_store(address: str) -> Ledger:
+    return Ledger(upgrading.opened(address))
+
+
+def _of_versions(address: str) -> Ledger:
+    """A ledger with a head, and with versions that are kept whole, as before they were trees."""
+    with closing(upgrading.opened(address)) as database:
+        migrate(database, upgrading.dialect_of(address), 1)
+    store = _opened_store(address)
+    items = [hourly(number) for number in range(40)]
+    promote(Desk(store), "head", of_hours(items))
+    for size in range(10, 10 + OLD_VERSIONS):
+        made = of_hours(items[:size])
+        keep_whole(store, whole_id(made), made)
+    return store
 
 
 @pytest.mark.req("WAL-21")
