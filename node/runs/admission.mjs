@@ -86,7 +86,7 @@ export function keyDocuments(ledger, { trigger, work }, revision, begun = null) 
 /** @param {import("../types.js").Lock} lock */
 function heldBy(lock) {
   if (!lock.holder) return `${lock.scope} was just released.`;
-  if (lock.scope === "gc") return `Garbage collection has been running since ${rfc3339(lock.acquired_at_ms)}.`;
+  if (lock.scope === "gc") return `Garbage collection is under way, or waits for runs in progress to end, since ${rfc3339(lock.acquired_at_ms)}.`;
   const { run_id, worker_id } = lock.holder;
   return `${lock.scope} is held by run ${run_id} (worker ${worker_id}) since ${rfc3339(lock.acquired_at_ms)}; its lease ends ${rfc3339(lock.lease_until_ms)}.`;
 }

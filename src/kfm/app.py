@@ -61,11 +61,19 @@ class App:
     A use case of one feature is a function of that feature that takes the application.
     """
 
-    def __init__(self, loaded: Loaded, *, read_only: bool, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        *,
+        read_only: bool,
+        progress: Progress | None,
+        upgrading: Callable[[], Progress] | None = None,
+    ) -> None:
         self.loaded = loaded
         self.settings = loaded.settings
         self.read_only = read_only
         self.state_folder = StateFolder.of(loaded)
+        self.state_folder.upgrading = upgrading
         self.state = self.state_folder.path
         self.clock: Clock = self.state_folder.clock
         self.ids = self.state_folder.ids
@@ -586,12 +594,13 @@ def open_app(
     *,
     read_only: bool = False,
     progress: Progress | None = None,
+    upgrading: Callable[[], Progress] | None = None,
     role: Role | None = None,
     what: str = "This",
 ) -> Iterator[App]:
     """The application, for a caller that has the role; `operate` by default, `read` where it only reads."""
     require_role(loaded, role or ("read" if read_only else "operate"), what, SystemClock())
-    app = App(loaded, read_only=read_only, progress=progress)
+    app = App(loaded, read_only=read_only, progress=progress, upgrading=upgrading)
     try:
         yield app
     finally:

@@ -178,7 +178,10 @@ class Actions:
         if self._world.rng.random() < 0.2:
             self._world.checks.store.may_go(gc.plan(kernel, objects, grace_ms))
             return
-        _, removed = gc.carry_out(kernel, objects, actor="sim", rationale="simulated", grace_ms=grace_ms)
+        # No gap is waited for: new runs are held back whenever one is in progress.
+        _, removed = gc.carry_out(
+            kernel, objects, actor="sim", rationale="simulated", grace_ms=grace_ms, gap_ms=0
+        )
         self._world.outcomes.append("collected" if removed.objects else "nothing to collect")
         self._world.checks.store.after_collection()
         kernel.store.seal("sim", limit=20)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from kfm.db.ledger_reader import LedgerReader
 from kfm.model.errors import PlanDrifted
 from kfm.model.gates import freeze_span_ms
-from kfm.model.records import Run
+from kfm.model.records import Lock, Run
 from kfm.model.targets import takes
+from kfm.runs.gc import LEASE_MS
 from tests.power import PowerCutFiles
 from tests.published import items_of
 from tests.simulation.checks_chain import ChainChecks
@@ -88,8 +89,9 @@ class Checks:
         for lock in self._ledger.locks():
             before = self._locks.get(lock.scope)
             if before is not None and before.holder is not None and lock.fence != before.fence:
-                live = before.lease_until_ms > now_ms and not self._world.is_dead(before.holder.worker_id)
-                require(not live, "a live lease is not taken", scope=lock.scope)
+                goes_on = _waits(before) and lock.holder and lock.holder.worker_id == before.holder.worker_id
+                live = self._is_live(before, now_ms)
+                require(goes_on or not live, "a live lease is not taken", scope=lock.scope)
             taken = before is None or (before.holder, before.acquired_at_ms) != (
                 lock.holder,
                 lock.acquired_at_ms,
@@ -97,8 +99,11 @@ class Checks:
             if lock.holder is not None and taken:
                 known = before.fence if before is not None else 0
                 require(lock.fence > known, "every holder has a fence of its own", scope=lock.scope)
-                if lock.scope == "gc":
+                if lock.scope == "gc" and not _waits(lock):
                     self._no_run_at_work(now_ms)
+                if lock.scope.startswith(("dataset:", "domain:")):
+                    held_back = self._is_live(self._locks.get("gc"), now_ms)
+                    require(not held_back, "no run begins while a collection waits", scope=lock.scope)
             self._locks[lock.scope] = lock
             require(lock.fence >= self._fences.get(lock.scope, 0), "fences only grow", scope=lock.scope)
             self._fences[lock.scope] = lock.fence
@@ -130,11 +135,15 @@ class Checks:
                 sequence=sequence,
             )
 
+    def _is_live(self, lock: Lock | None, now_ms: int) -> bool:
+        if lock is None or lock.holder is None:
+            return False
+        return lock.lease_until_ms > now_ms and not self._world.is_dead(lock.holder.worker_id)
+
     def _no_run_at_work(self, now_ms: int) -> None:
         for lock in self._ledger.locks():
-            if lock.scope != "gc" and lock.holder is not None:
-                live = lock.lease_until_ms > now_ms and not self._world.is_dead(lock.holder.worker_id)
-                require(not live, "nothing is collected under a running run", scope=lock.scope)
+            live = lock.scope != "gc" and self._is_live(lock, now_ms)
+            require(not live, "nothing is collected under a running run", scope=lock.scope)
 
     def on_file(self, process: Process, kind: str, path: str) -> None:
         """Before an effect on the disk."""
@@ -350,6 +359,11 @@ class Checks:
                     "what upstream holds at the end is published",
                     path=path,
                 )
+
+
+def _waits(lock: Lock) -> bool:
+    """A collection that waits for runs in progress has a shorter lease than one that collects."""
+    return lock.scope == "gc" and lock.lease_until_ms - lock.acquired_at_ms < LEASE_MS
 
 
 def _sha256(files: PowerCutFiles, path: str) -> str:

@@ -28,6 +28,16 @@ SHOWN_MAX = 20
 @click.option(
     "--grace", metavar="HOURS", type=click.FloatRange(0), help="Spare what is younger (default: 1)."
 )
+@click.option(
+    "--wait",
+    "wait_minutes",
+    type=click.FloatRange(min=0, max=24 * 60),
+    default=5.0,
+    show_default=True,
+    metavar="MINUTES",
+    help="Where runs overlap without a gap: hold new ones back for so long at most. 0: never, and a run in "
+    "progress is an error.",
+)
 @click.option("--rationale", metavar="TEXT", help="Why; kept in the audit log. Required to remove.")
 @click.option(
     "--digest", metavar="DIGEST", help="Refuse if the plan for old rows is not the one of this digest."
@@ -39,6 +49,7 @@ def command(
     apply: bool,
     dry_run: bool,
     grace: float | None,
+    wait_minutes: float,
     rationale: str | None,
     digest: str | None,
     again: bool,
@@ -50,7 +61,9 @@ def command(
     names. Commits that no branch or tag reaches go after seven days, or after --grace. Without --apply (or
     --yes) nothing is removed: what would go is listed. With it, versions that the ledger still keeps whole
     are given trees first, while everything goes on; `kfm serve` does that, too. Then objects go, from a
-    folder or a bucket, in slices of half a minute for which runs wait; a run in progress comes first.
+    folder or a bucket, in slices of half a minute for which runs wait. Runs in progress come first: a slice
+    waits a minute for a gap between them; then new ones are held back until those have ended, for --wait at
+    most, and go first if that is not enough (KFM501).
 
     Rows of the ledger go where `retention.enabled` is set, once they are as old as `retention` says and no
     promise needs them: keys, digests, the verdicts of windows and the audit log stay for ever. Histories are
@@ -70,7 +83,7 @@ def command(
         require_same(found.plan, digest)
     removed = gone = None
     if apply and found.is_garbage:
-        removed = _carry_out(session, found, rationale or "")
+        removed = _carry_out(session, found, rationale or "", round(wait_minutes * 60_000))
     if apply and found.retires:
         gone = _retire(session, rationale or "", again=again)
     lines = [_told(removed)] if removed else listing(found.collection)
@@ -159,7 +172,7 @@ def _convert(session: CommandSession) -> None:
         VersionConversion(app.kernel).finish()
 
 
-def _carry_out(session: CommandSession, found: Findings, rationale: str) -> Any:
+def _carry_out(session: CommandSession, found: Findings, rationale: str, hold_back_ms: int) -> Any:
     progress = watcher(is_tty=sys.stderr.isatty()) if session.output == "text" else Silent()
     from kfm.runs import gc, purges
 
@@ -171,6 +184,7 @@ def _carry_out(session: CommandSession, found: Findings, rationale: str) -> Any:
             rationale=app.loaded.discretion.said(rationale),
             grace_ms=found.grace_ms,
             collection=found.collection,
+            hold_back_ms=hold_back_ms,
         )
         purges.finish(app.kernel, again=True)
     return removed

@@ -192,7 +192,9 @@ def opened(
         what = click.get_current_context().command_path
         require_role(loaded, "read" if read_only else "operate", what, SystemClock())
     session.inform()
-    with open_project(directory, None, loaded=loaded, read_only=read_only, moving=moving) as place:
+    with open_project(
+        directory, None, loaded=loaded, read_only=read_only, moving=moving, upgrading=session.upgrading
+    ) as place:
         yield place
 
 

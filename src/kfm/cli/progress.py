@@ -24,8 +24,9 @@ class Silent:
 class ProgressLines:
     """One line when a phase is over: logs stay readable, however many objects there are."""
 
-    def __init__(self, stream: Any = None) -> None:
+    def __init__(self, stream: Any = None, noun: str = "object") -> None:
         self._stream = stream or sys.stderr
+        self._noun = noun
         self._begin("")
 
     def _begin(self, name: str) -> None:
@@ -45,7 +46,7 @@ class ProgressLines:
         if self._noted:  # the amounts are bytes of named objects
             shown = f"{counted(self._noted, 'object')}, {readable_size(self._amount)}"
         else:
-            shown = counted(self._amount, "object")
+            shown = counted(self._amount, self._noun)
         if self._amount:
             self._stream.write(f"{one_line(self._name)}: {shown}\n")
             self._stream.flush()
@@ -86,17 +87,17 @@ class ProgressBar:
             self._bar = self._task = None
 
 
-def watched(session: CommandSession) -> Progress:
+def watched(session: CommandSession, noun: str = "object") -> Progress:
     """Progress for people: not with JSON output, unless with --verbose."""
     shown = not session.quiet and (session.output == "text" or session.verbose)
-    return watcher(is_tty=sys.stderr.isatty()) if shown else Silent()
+    return watcher(is_tty=sys.stderr.isatty(), noun=noun) if shown else Silent()
 
 
-def watcher(*, is_tty: bool) -> Progress:
+def watcher(*, is_tty: bool, noun: str = "object") -> Progress:
     """The right one for where stderr goes."""
     if is_tty:
         from importlib.util import find_spec
 
         if find_spec("rich") is not None:
             return ProgressBar()
-    return ProgressLines()
+    return ProgressLines(noun=noun)

@@ -119,8 +119,8 @@ def serve(
     live = LiveConfig(loaded)
     live.check()
     _require_people(loaded, address)
-    _check_ledger(session)
     session.inform()
+    _check_ledger(session)
     service = ServiceThreads(loaded, options, partial(open_app, loaded), live)
     stop = GracefulStop()
     with listener(address, settings.port if port is None else port) as listening, stop.installed():

@@ -13,6 +13,7 @@ from kfm.model.patterns import late
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
+    from kfm.ports import Progress
 
 
 _STYLE = late(r"\x1b\[[0-9;]*m")
@@ -56,8 +57,21 @@ class CommandSession(NamedTuple):
             from kfm.app import open_app
 
         loaded = self.load(bare=bare)
-        with open_app(loaded, read_only=read_only, progress=progress, role=role, what=_command()) as app:
+        with open_app(
+            loaded,
+            read_only=read_only,
+            progress=progress,
+            upgrading=self.upgrading,
+            role=role,
+            what=_command(),
+        ) as app:
             yield app
+
+    def upgrading(self) -> Progress:
+        """How far a ledger of an earlier kfm is upgraded, for a person at a terminal; others have the log."""
+        from kfm.cli.progress import Silent, watched
+
+        return watched(self, noun="step") if sys.stderr.isatty() else Silent()
 
     def emit(self, document: Any, lines: Sequence[str], rows: Sequence[Any] | None = None) -> None:
         """The command's result. `rows` are what `jsonl` prints one by one."""

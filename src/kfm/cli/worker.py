@@ -69,13 +69,13 @@ def command(
     require_known_datasets(loaded)
     _require_reader(loaded.settings.ingest)
     stop = GracefulStop()
+    session.inform()
     with session.app() as app, stop.installed():
         if not app.settings.ingest.queues and not from_stdin and not no_intake:
             raise UsageError(
                 "No queue is configured, so there is nothing to take in.",
                 remedy="Name one under `ingest.queues`, or give --stdin, or --no-intake.",
             )
-        session.inform()
         options = WorkerOptions(
             mode="once" if once else "until-idle" if until_idle else "until-stopped",
             stream=sys.stdin.buffer if from_stdin else None,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kfm.db.ledger import Ledger
     from kfm.db.ledger_reader import LedgerReader
     from kfm.db.moves import Side
+    from kfm.db.queries import Upgrading
     from kfm.model.incidents import IncidentRenderer
     from kfm.objects.local import LocalObjects
     from kfm.ports import Bucket, Clock, CollectableObjects, Emitter
@@ -25,6 +26,7 @@ class StateFolder:
     def __init__(self, path: str, store: str | None = None, clock: Clock | None = None) -> None:
         self.path = path
         self._store = store
+        self.upgrading: Upgrading | None = None  # shows how far a ledger of an earlier kfm is upgraded
         self.clock: Clock = clock or SystemClock()
         self.ids = SystemIds()
         self.rng = SystemRng()
@@ -42,7 +44,7 @@ class StateFolder:
     def open_ledger(self, emitter: Emitter | None = None, renderer: IncidentRenderer | None = None) -> Ledger:
         """The ledger, with its folder, made or migrated as needed."""
         make_folder(self.path)
-        return open_store(self._store, self.path, self.clock, emitter, renderer)
+        return open_store(self._store, self.path, self.clock, emitter, renderer, self.upgrading)
 
     @property
     def ledger_path(self) -> str | None:

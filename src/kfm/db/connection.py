@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kfm.db.ledger import Ledger
     from kfm.db.ledger_reader import LedgerReader
     from kfm.db.moves import Side
+    from kfm.db.queries import Upgrading
     from kfm.model.incidents import IncidentRenderer
     from kfm.ports import Clock, Emitter
 
@@ -71,8 +72,9 @@ def open_store(
     clock: Clock,
     emitter: Emitter | None = None,
     renderer: IncidentRenderer | None = None,
+    upgrading: Upgrading | None = None,
 ) -> Ledger:
-    """The ledger, made or migrated as needed."""
+    """The ledger, made or migrated as needed; `upgrading` shows how far that is."""
     from kfm.db.ledger import Ledger
     from kfm.db.queries import migrate
 
@@ -80,14 +82,14 @@ def open_store(
         from kfm.db.postgres import PostgresDatabase
 
         server = PostgresDatabase(store)
-        migrate(server, "postgresql", clock.now_ms())
+        migrate(server, "postgresql", clock.now_ms(), upgrading=upgrading)
         return Ledger(server, emitter, renderer)
     from kfm.db.sqlite import SqliteDatabase
 
     path = sqlite_path(store, state)
     make_folder(os.path.dirname(path))
     database = SqliteDatabase(path, clock)
-    migrate(database, "sqlite", clock.now_ms())
+    migrate(database, "sqlite", clock.now_ms(), upgrading=upgrading)
     return Ledger(database, emitter, renderer)
 
 
@@ -106,10 +108,7 @@ def open_ledger(store: str | None, state: str, clock: Clock) -> LedgerReader:
             return LedgerReader(server)
         else:  # a reader changes nothing, and has no copy that it could bring up to date, as of a file
             server.close()
-            raise BackendUnavailable(
-                "The database was made by an older kfm.",
-                remedy="The next command that writes brings it up to date: `kfm run`, for one.",
-            )
+            raise earlier_kfm("The database")
     else:
         from kfm.db.sqlite import SqliteReader
 
@@ -121,6 +120,13 @@ def open_ledger(store: str | None, state: str, clock: Clock) -> LedgerReader:
     nothing = MemoryDatabase(clock)
     migrate(nothing, "sqlite", clock.now_ms())
     return LedgerReader(nothing)
+
+
+def earlier_kfm(what: str) -> BackendUnavailable:
+    return BackendUnavailable(
+        f"{what} was made by an older kfm, or is being upgraded.",
+        remedy="The next command that writes brings it up to date: `kfm run`, for one. Killed, it goes on.",
+    )
 
 
 def _is_filled(path: str) -> bool:

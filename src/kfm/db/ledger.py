@@ -510,14 +510,18 @@ class Ledger(LedgerReader):
 
         return VersionUpkeep(self._database, self._versions)
 
-    def begin_collection(self, worker_id: str, lease_ms: int, dead: leases.Dead) -> int | Lock:
-        """The fence of the collection lock, or the lock that blocks it."""
+    def begin_collection(
+        self, worker_id: str, lease_ms: int, dead: leases.Dead, waiting: int | None = None
+    ) -> int | Lock:
+        """The fence of the collection lock, or the lock that blocks it. `waiting`: the fence under which this
+        collection waits."""
 
         def change(session: Session) -> int | Lock:
             now_ms = session.now_ms()
             leases.lock_for_update(session, leases.COLLECTOR)  # first: no run is admitted from here on
             _, live = leases.sweep(session, now_ms, dead, self._journal)
-            live = [lock for lock in live if lock.scope != leases.RETENTION]
+            mine = (leases.COLLECTOR, waiting)
+            live = [one for one in live if one.scope != leases.RETENTION and (one.scope, one.fence) != mine]
             if live:
                 return live[0]
             own = leases.lock_for_update(session, leases.COLLECTOR)  # a predecessor may have been swept
@@ -525,6 +529,24 @@ class Ledger(LedgerReader):
             return own.fence + 1
 
         return self._database.write(change)
+
+    def await_collection(self, worker_id: str, lease_ms: int, dead: leases.Dead) -> int | None:
+        """Hold back what would begin, until runs in progress have ended: the fence under which a collection
+        waits, by the lock that it collects with. None: another collection has it."""
+
+        def change(session: Session) -> int | None:
+            now_ms, lock = session.now_ms(), leases.lock_for_update(session, leases.COLLECTOR)
+            if lock.holder is not None and not leases.is_gone(lock, now_ms, dead):
+                return None
+            leases.take(session, lock, lock.fence + 1, worker_id, "", now_ms, now_ms + lease_ms)
+            return lock.fence + 1
+
+        return self._database.write(change)
+
+    def leave_collection(self, fence: int) -> None:
+        """Wait no longer: what was held back begins."""
+        scope = leases.COLLECTOR
+        self._database.write(lambda session: session.all("locks.release", scope=scope, fence=fence))
 
     def end_collection(self, fence: int, entry: GovernanceEntry) -> None:
         def change(session: Session) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
 from kfm.db.session import Database, Session
-from kfm.model.errors import LedgerMoved, StoreCorrupt, StoreTooNew
+from kfm.model.errors import LEDGER, LedgerMoved, StoreBusy, StoreCorrupt, StoreTooNew
 from kfm.model.patterns import late
+
+if TYPE_CHECKING:
+    from kfm.ports import Progress
 
 Dialect = Literal["sqlite", "postgresql"]
 
@@ -84,6 +87,22 @@ def in_dialect(migration: str, dialect: Dialect) -> str:
     """A migration's text in the words of one database. A line that begins with `@dialect` is for it alone."""
     migration = _ONLY.sub(lambda line: line[2] if line[1] == dialect else "", migration)
     return migration.replace("SERIAL_KEY", _SERIAL_KEY[dialect]).replace(") CLUSTERED;", _CLUSTERED[dialect])
+
+
+def statements(migration: str) -> Iterator[str]:
+    """The statements of a migration, one by one: each ends with a line. What is between `$$`, and a trigger
+    up to its `END`, is of one."""
+    gathered: list[str] = []
+    for line in migration.splitlines():
+        if gathered or (line.strip() and not line.startswith("--")):
+            gathered.append(line)
+        text = "\n".join(gathered)
+        is_inside = text.count("$$") % 2 or (text.startswith("CREATE TRIGGER") and not text.endswith("END;"))
+        if text.endswith(";") and not is_inside:
+            yield text
+            gathered = []
+    if gathered:
+        yield "\n".join(gathered)
 
 
 @cache
@@ -167,6 +186,11 @@ def is_current(session: Session) -> bool:
     return len(done) == len(migration_files())
 
 
+# A ledger with data is upgraded by one process; others wait, each time as long as they would for a write.
+WAITS_MAX = 20
+Upgrading = Callable[[], "Progress"]  # made only where something is missing
+
+
 def migrate(
     database: Migratable,
     dialect: Dialect,
@@ -174,8 +198,12 @@ def migrate(
     known: Sequence[Migration] | None = None,
     *,
     arriving: bool = False,
+    upgrading: Upgrading | None = None,
 ) -> list[int]:
-    """Apply what is missing; returns the versions applied. `arriving`: by the one who fills it."""
+    """Apply what is missing; returns the versions applied. `arriving`: by the one who fills it.
+
+    Each migration of a ledger with data is a transaction of its own, so one that is killed goes on with the
+    migration that it was in."""
     if known is None and is_as_listed(applied(database.session)):
         return []
     known = migration_files() if known is None else known
@@ -189,9 +217,58 @@ def migrate(
 
     done = looked(database.session)  # before anything is written
     missing = [one for one in known if one[0] not in done]
-    # A new ledger is there as a whole; in one that has data, each migration is as short as it can be.
-    steps = [[one] for one in missing] if done else [missing]
-    return [version for step in steps for version in _apply(database, dialect, now_ms, looked, step)]
+    if not missing:
+        return []
+    if not done:  # a new ledger is there as a whole
+        return _apply(database, dialect, now_ms, looked, missing)
+    progress = upgrading() if upgrading is not None else None
+    return _upgrade(database, dialect, now_ms, looked, missing, progress)
+
+
+def _upgrade(
+    database: Migratable,
+    dialect: Dialect,
+    now_ms: int,
+    looked: Callable[[Session], dict[int, str]],
+    missing: Sequence[Migration],
+    progress: Progress | None,
+) -> list[int]:
+    """One migration after the other, each as short as it can be; told of."""
+    import logging  # here: almost every start has nothing to upgrade
+
+    logger = logging.getLogger(__name__)
+    made: list[int] = []
+    try:
+        for place, one in enumerate(missing, 1):
+            version, name, text = one
+            title = f"upgrade the ledger, {place} of {len(missing)}: {name.replace('_', ' ')}"
+            logger.info("%s", title, extra={"migration": version})
+            total = sum(1 for _ in statements(in_dialect(text, dialect)))
+
+            def step(*, begins: bool, title: str = title, total: int = total) -> None:
+                if progress is not None and begins:
+                    progress.phase(title, total)
+                elif progress is not None:
+                    progress.advance(1)
+
+            for wait in range(WAITS_MAX):
+                try:
+                    made += _apply(database, dialect, now_ms, looked, [one], step)
+                    break
+                except StoreBusy as busy:
+                    if wait + 1 == WAITS_MAX:
+                        raise StoreBusy(
+                            f"The ledger is of an earlier kfm, and could not be upgraded: {busy.detail}",
+                            remedy="Another process upgrades it, or one of the earlier kfm is at work in it. "
+                            "Let the first end, and stop the second; then the next start goes on.",
+                            backend=LEDGER,
+                        ) from busy
+                    logger.info("another process has the ledger; waiting to upgrade it")
+    finally:
+        if progress is not None:
+            progress.done()
+    logger.info("the ledger is upgraded, to migration %d", missing[-1][0])
+    return made
 
 
 def _apply(
@@ -200,8 +277,10 @@ def _apply(
     now_ms: int,
     looked: Callable[[Session], dict[int, str]],
     migrations: Sequence[Migration],
+    step: Callable[..., None] | None = None,
 ) -> list[int]:
-    """Migrations with their records, together or not at all; those that no other process was faster with."""
+    """Migrations with their records, together or not at all; those that no other process was faster with.
+    `step` is called before the first statement of a try, and after each."""
 
     def change(session: Session) -> list[int]:
         database.exclude_others()
@@ -209,7 +288,14 @@ def _apply(
         done = looked(session)
         missing = [one for one in migrations if one[0] not in done]
         for version, name, text in missing:
-            database.script(in_dialect(text, dialect))
+            sql = in_dialect(text, dialect)
+            if step is None:
+                database.script(sql)
+            else:
+                step(begins=True)
+                for statement in statements(sql):
+                    database.script(statement)
+                    step(begins=False)
             session.all(
                 "migrations.insert", version=version, name=name, checksum=checksum(text), applied_at_ms=now_ms
             )

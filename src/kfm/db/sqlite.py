@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
-from kfm.db.connection import check_local_disk, check_sqlite_library, file_system_type
+from kfm.db.connection import check_local_disk, check_sqlite_library, earlier_kfm, file_system_type
 from kfm.db.queries import is_current, migrate, queries
 from kfm.db.session import Row, Session
 from kfm.model.errors import (
@@ -63,6 +63,7 @@ FENCED = "kfm-moved:"  # how the triggers of a ledger that moves begin what they
 ROUNDS_MAX = 50  # how often it may be written between two looks
 _BUSY_MS = 5_000
 _COPY_BYTES = 1024 * 1024
+COPIED_MAX_BYTES = 256 * 1024 * 1024  # of a ledger from an earlier kfm, which a reader upgrades in memory
 
 
 class WriteLock:
@@ -543,6 +544,10 @@ class SqliteReader:
         if is_current(session):
             self._inner = session
             return
+        if connection.pragma("page_count") * connection.pragma("page_size") > COPIED_MAX_BYTES:
+            connection.close()
+            self._close = lambda: None
+            raise earlier_kfm(self.path)
         copy = MemoryDatabase(self._clock, copy_of=connection)
         connection.close()
         self._close = copy.close

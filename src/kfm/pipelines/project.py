@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kfm.app import App
     from kfm.calls.breakers import SharedBreakers
     from kfm.config.loader import Loaded
+    from kfm.db.queries import Upgrading
     from kfm.db.run_state import RunStateTables
     from kfm.objects.local import DiskProject, LocalObjects
     from kfm.pipelines.evidence import ProjectEvidence
@@ -166,6 +167,7 @@ def open_project(
     loaded: Loaded | None = None,
     read_only: bool = False,
     moving: bool = False,
+    upgrading: Upgrading | None = None,
 ) -> Iterator[PipelineProject]:
     """By the configuration, where there is one; else the folder itself, with its state in `.kfm`."""
     from kfm.telemetry.log_records import install
@@ -185,6 +187,7 @@ def open_project(
         root = os.path.abspath(directory or ".")
         folder = StateFolder(os.path.join(root, ".kfm"))
         install()
+    folder.upgrading = upgrading
     project = PipelineProject(root, folder, read_only=read_only, loaded=loaded, moving=moving)
     try:
         yield project

@@ -1079,7 +1079,8 @@ def held_by(lock: Lock) -> str:
     if holder is None:
         return f"{lock.scope} was just released."
     if lock.scope == "gc":
-        return f"Garbage collection has been running since {rfc3339(lock.acquired_at_ms)}."
+        since = rfc3339(lock.acquired_at_ms)
+        return f"Garbage collection is under way, or waits for runs in progress to end, since {since}."
     if lock.scope == "retention":
         return f"Old rows have been going by retention since {rfc3339(lock.acquired_at_ms)}."
     return (

@@ -2,7 +2,8 @@
 runs.
 
 Removing goes in slices under the collector's lock, each short, so that runs that wait get in between. What
-was listed is compared with the ledger again in each, and its age with the store.
+was listed is compared with the ledger again in each, and its age with the store. Where runs overlap without
+end, new ones are held back for a while, so that a slice gets its turn, too.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ COMMITS_GRACE_MS = 7 * 24 * 60 * 60 * 1000  # so long a deleted branch can be ma
 OBJECTS_MAX = 200_000  # of one collection: the rest goes with the next
 SLICE_MS = 30_000  # so long runs wait at most, but for the last removal of a slice
 PAUSE_MS = 2_000  # between two slices: what waits begins
-WAITS_MAX = 60  # pauses until a run that began in between is not waited for any more
+GAP_MS = 60_000  # so long a collection waits for a gap between runs before it asks for one
+HOLD_BACK_MS = 5 * 60_000  # so long at most new runs are held back, while those in progress end
+WAITING_LEASE_MS = 60_000  # of a collection that waits: renewed with each look, lapsed soon after a kill
 
 
 def plan(kernel: Kernel, objects: CollectableObjects, grace_ms: int | None = None) -> Collection:
@@ -85,17 +88,20 @@ def carry_out(
     rationale: str,
     grace_ms: int | None = None,
     collection: Collection | None = None,
+    gap_ms: int = GAP_MS,
+    hold_back_ms: int = HOLD_BACK_MS,
 ) -> tuple[Collection, Collected]:
     """Remove what was listed, or is listed now, unless it is needed by then.
 
-    New runs wait meanwhile, for a slice at most. A run that is in progress is an error at first; one that
-    began between two slices is waited for."""
+    New runs wait meanwhile, for a slice at most. Runs in progress are waited for; if they overlap for longer
+    than `gap_ms`, new ones are held back, for `hold_back_ms` at most. 0: none is ever held back, and a run
+    in progress is an error at first."""
     listed = plan(kernel, objects, grace_ms) if collection is None else collection
     by = Justification(actor=actor, rationale=rationale)
     kernel.progress.phase("collect", len(listed.objects))
     left, removed = listed.objects, Collected()
     for number in range(len(left) + 1):
-        with _exclusively(kernel, by, waits=WAITS_MAX if number else 0) as held:
+        with _exclusively(kernel, by, gap_ms if number or hold_back_ms else 0, hold_back_ms) as held:
             if number == 0:
                 _collect_first(kernel, objects, listed, held, grace_ms)
             left = _collect_slice(kernel, objects, replace(listed, objects=left), held, grace_ms)
@@ -175,19 +181,38 @@ class _Held:
         self.removed = self.removed.plus(removed)
 
 
+def _begin(kernel: Kernel, gap_ms: int, hold_back_ms: int) -> int:
+    """The fence of a collection, once no run is in progress. First a gap is waited for, then new runs are
+    held back; both have an end."""
+    store, dead, began_ms = kernel.store, kernel.liveness.is_dead, kernel.clock.monotonic_ms()
+    kernel.liveness.claim(kernel.worker_id)
+    waiting: int | None = None
+    looks_max = 1 + (gap_ms + hold_back_ms) // PAUSE_MS
+    try:
+        for look in range(1, looks_max + 1):
+            if waiting is not None and store.renew(COLLECTOR, waiting, WAITING_LEASE_MS) is None:
+                waiting = None  # it stood still for so long that others have gone on
+            found = store.begin_collection(kernel.worker_id, LEASE_MS, dead, waiting)
+            if not isinstance(found, Lock):
+                waiting = None
+                return found
+            waited_ms = kernel.clock.monotonic_ms() - began_ms
+            if look == looks_max or waited_ms >= gap_ms + hold_back_ms:
+                raise LockHeld(held_by(found))
+            if hold_back_ms and waiting is None and waited_ms >= gap_ms:
+                waiting = store.await_collection(kernel.worker_id, WAITING_LEASE_MS, dead)
+            kernel.clock.sleep_ms(PAUSE_MS)
+        raise AssertionError("unreachable")
+    finally:
+        if waiting is not None:
+            store.leave_collection(waiting)
+
+
 @contextmanager
-def _exclusively(kernel: Kernel, by: Justification, *, waits: int) -> Iterator[_Held]:
+def _exclusively(kernel: Kernel, by: Justification, gap_ms: int, hold_back_ms: int) -> Iterator[_Held]:
     """The collector's lock; what was removed under it is entered in the audit log."""
     store = kernel.store
-    kernel.liveness.claim(kernel.worker_id)
-    fence = store.begin_collection(kernel.worker_id, LEASE_MS, kernel.liveness.is_dead)
-    for _ in range(waits):
-        if not isinstance(fence, Lock):
-            break
-        kernel.clock.sleep_ms(PAUSE_MS)
-        fence = store.begin_collection(kernel.worker_id, LEASE_MS, kernel.liveness.is_dead)
-    if isinstance(fence, Lock):
-        raise LockHeld(held_by(fence))
+    fence = _begin(kernel, gap_ms, hold_back_ms)
     held = _Held(kernel, fence)
     is_whole = False
     try:

@@ -148,6 +148,52 @@ def test_collection_excludes_runs_and_runs_exclude_collection(desk: Desk) -> Non
     assert desk.admit(new_run("b")).answer == "admitted"
 
 
+@pytest.mark.req("GRO-2")
+def test_a_collection_that_waits_holds_new_runs_back(desk: Desk) -> None:
+    """While a collection waits, no run begins, and one in progress goes on to its end: then it collects.
+    Another collection neither begins nor waits meanwhile."""
+    run = desk.admitted("a")
+    waiting = desk.store.await_collection("sweeper", MINUTE_MS, alive)
+    assert waiting is not None
+    refused = desk.admit(new_run("b", dataset_id="other"), scope="dataset:other")
+    assert refused.answer == "locked"
+    assert refused.lock is not None
+    assert refused.lock.scope == "gc"
+    assert desk.store.await_collection("sweeper-2", MINUTE_MS, alive) is None
+    standing = desk.store.begin_collection("sweeper", MINUTE_MS, alive, waiting)
+    assert not isinstance(standing, int)
+    assert standing.holder == Holder(worker_id="worker-1", run_id=run.run_id)
+    assert desk.store.renew(SCOPE, run.fence, MINUTE_MS) is not None
+    assert desk.store.renew("gc", waiting, MINUTE_MS) is not None
+    assert desk.promote(run).answer == "promoted"
+    assert not isinstance(desk.store.begin_collection("sweeper-2", MINUTE_MS, alive), int)
+    fence = desk.store.begin_collection("sweeper", MINUTE_MS, alive, waiting)
+    assert isinstance(fence, int)
+    assert fence > waiting
+    assert desk.store.renew("gc", waiting, MINUTE_MS) is None
+    desk.store.leave_collection(waiting)  # frees nothing that is not its own any more
+    assert desk.admit(new_run("b")).answer == "locked"
+    desk.store.end_collection(fence, entry("gc"))
+    assert desk.admit(new_run("b")).answer == "admitted"
+
+
+@pytest.mark.req("GRO-2")
+@pytest.mark.parametrize("how", ["gave up", "lapsed", "killed"])
+def test_a_collection_that_waits_no_longer_holds_nothing_back(desk: Desk, how: str) -> None:
+    """One that gave up, or was killed, lets new runs begin: at once, or when its lease lapses. Should it go
+    on, it finds their locks."""
+    desk.admitted("a")
+    waiting = desk.store.await_collection("sweeper", 0 if how == "lapsed" else MINUTE_MS, alive)
+    assert waiting is not None
+    if how == "gave up":
+        desk.store.leave_collection(waiting)
+    gone = dead("sweeper") if how == "killed" else alive
+    assert desk.admit(new_run("b"), scope="dataset:other", dead=gone).answer == "admitted"
+    if how != "gave up":
+        assert desk.store.renew("gc", waiting, MINUTE_MS) is None
+    assert not isinstance(desk.store.begin_collection("sweeper", MINUTE_MS, alive, waiting), int)
+
+
 def test_collection_evicts_the_gone_first(desk: Desk) -> None:
     """Collection is not blocked by a run whose holder is gone: the run fails."""
     run = desk.admitted("a", lease_ms=0)

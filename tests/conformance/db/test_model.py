@@ -191,16 +191,40 @@ class Ledger(RuleBasedStateMachine):
             self.model.free(lease, now_ms)
 
     @rule(worker=WORKERS)
-    def collect(self, worker: str) -> None:
+    def await_collection(self, worker: str) -> None:
+        """The collector's lock beside runs in progress: no other begins."""
+        now_ms, collector = self.clock.now_ms(), self.model.leases["gc"]
+        answer = self.store.await_collection(worker, LEASE_MS, self.dead)
+        if collector.worker and not self.model.gone(collector, now_ms):
+            assert answer is None
+            return
+        collector.fence, collector.worker, collector.until_ms = collector.fence + 1, worker, now_ms + LEASE_MS
+        assert answer == collector.fence
+        self.collections.append(collector.fence)
+
+    @rule(data=st.data())
+    def leave_collection(self, data: Any) -> None:
+        if not self.collections:
+            return
+        fence = data.draw(st.sampled_from(self.collections))
+        self.store.leave_collection(fence)
+        collector = self.model.leases["gc"]
+        if collector.fence == fence:
+            self.model.free(collector, 0, grow=False)
+
+    @rule(worker=WORKERS, data=st.data())
+    def collect(self, worker: str, data: Any) -> None:
         model, now_ms = self.model, self.clock.now_ms()
-        answer = self.store.begin_collection(worker, LEASE_MS, self.dead)
+        waiting = data.draw(st.sampled_from([None, *self.collections]))
+        answer = self.store.begin_collection(worker, LEASE_MS, self.dead, waiting)
         for lease in model.leases.values():
             if model.gone(lease, now_ms):
                 model.free(lease, now_ms)
-        if any(lease.worker for lease in model.leases.values()):
+        collector = model.leases["gc"]
+        others = [lease for lease in model.leases.values() if lease is not collector]
+        if any(lease.worker for lease in others) or (collector.worker and collector.fence != waiting):
             assert isinstance(answer, Lock)
             return
-        collector = model.leases["gc"]
         collector.fence, collector.worker, collector.until_ms = collector.fence + 1, worker, now_ms + LEASE_MS
         assert answer == collector.fence
         self.collections.append(collector.fence)

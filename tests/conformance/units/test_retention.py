@@ -115,8 +115,8 @@ DAMAGE = (
     ("UPDATE unit_pages SET members = '[]' WHERE number = (SELECT MAX(number) FROM unit_pages)", "page"),
     ("DELETE FROM unit_pages WHERE number = (SELECT MIN(number) FROM unit_pages)", "page"),
     (
-        "INSERT INTO unit_pages (number, event, status, at_ms, members) "
-        "SELECT MIN(number) - 1, 'claimed', 'in_progress', 1, '[]' FROM unit_pages",
+        "INSERT INTO unit_pages (number, event, status, at_ms, members, form) "
+        "SELECT MIN(number) - 1, 'claimed', 'in_progress', 1, '[]', 1 FROM unit_pages",
         "page",
     ),
     ("UPDATE units SET attempts = attempts + 1 WHERE status = 'succeeded'", "unit"),

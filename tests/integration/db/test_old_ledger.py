@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from kfm.db.queries import migration_files
 from tests.integration.db import old_project
 from tests.integration.db.old_project import DATA, WINDOW, Project, restore, scan
 
@@ -117,3 +122,52 @@ def test_a_changed_row_is_found(project: Project) -> None:
     assert database.changes() > 0
     database.close()
     assert not project.ask("audit", "verify", expect=1)["sound"]
+
+
+def at_terminal(project: Project, *words: str) -> tuple[str, str]:
+    """What a command writes to stdout, and to a terminal that is its stderr."""
+    ours, theirs = os.openpty()
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "kfm", *words],
+            cwd=project.folder,
+            env={**project._environ, "KFM_TOKEN": old_project.TOKENS["ann"], "TERM": "xterm"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            text=True,
+            timeout=old_project.SECONDS_MAX,
+        )
+    finally:
+        os.close(theirs)
+    shown = b""
+    with suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal:
+        while some := terminal.read(65_536):
+            shown += some
+    assert ended.returncode == 0, (ended.stdout, shown)
+    return ended.stdout, shown.decode()
+
+
+@pytest.mark.req("WAL-21")
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_person_sees_how_far_its_upgrade_is(project: Project, form: str) -> None:
+    """At a terminal the upgrade of a ledger of the release before is shown on stderr, once; programs that
+    ask for JSON get that and nothing else."""
+    words = ["run", "--source", "note", "--window", "2026-03-05/P1D"]
+    out, shown = at_terminal(project, *words, *(["--json"] if form == "json" else []))
+    assert ("upgrade the ledger" in shown) == (form == "text")
+    assert "upgrade the ledger" not in out
+    if form == "json":
+        assert json.loads(out)["results"][0]["outcome"] == "success"
+    _, again = at_terminal(project, *words)
+    assert "upgrade the ledger" not in again
+
+
+@pytest.mark.req("WAL-21")
+def test_a_service_logs_its_upgrade(project: Project) -> None:
+    """What works for long has a line for each migration in its log."""
+    _, shown = at_terminal(project, "worker", "--until-idle", "--no-intake", "--log-format", "json")
+    told = [json.loads(line)["message"] for line in shown.splitlines() if line.startswith("{")]
+    upgrades = [line for line in told if line.startswith("upgrade the ledger, ")]
+    assert len(upgrades) == migration_files()[-1][0] - 19
+    assert f"the ledger is upgraded, to migration {migration_files()[-1][0]}" in told

@@ -28,7 +28,7 @@ def exported(scene: Scene, folder: Path) -> None:
 DAMAGE = (
     "",
     "UPDATE unit_pages SET worker_id = 'x' WHERE number = (SELECT MAX(number) FROM unit_pages)",
-    "INSERT INTO unit_pages (number, event, status, at_ms, members) VALUES (1, 'x', 'pending', 1, '')",
+    "INSERT INTO unit_pages (number, event, status, at_ms, members, form) VALUES (1, 'x', 'y', 1, '', 1)",
     "DELETE FROM unit_pages WHERE number = (SELECT MIN(number) FROM unit_pages)",
 )
 

@@ -21,7 +21,7 @@ WHERE worker_id IS NOT NULL ORDER BY CASE WHEN scope = 'gc' THEN 0 ELSE 1 END, s
 
 -- name: locks.take
 UPDATE locks
-SET fence = :fence, worker_id = :worker_id, run_id = :run_id, acquired_at_ms = :acquired_at_ms,
+SET fence = :fence, known_fence = :fence, worker_id = :worker_id, run_id = :run_id, acquired_at_ms = :acquired_at_ms,
     lease_until_ms = :lease_until_ms
 WHERE scope = :scope AND fence = :seen_fence
 RETURNING fence

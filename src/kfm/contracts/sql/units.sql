@@ -203,9 +203,9 @@ SELECT MAX(
 ) + 1
 
 -- name: unit_pages.insert
-INSERT INTO unit_pages (number, event, status, at_ms, worker_id, members, packed, letters_before)
+INSERT INTO unit_pages (number, event, status, at_ms, worker_id, members, packed, form, letters_before)
 VALUES (
-  :number, :event, :status, :at_ms, :worker_id, :members, :packed,
+  :number, :event, :status, :at_ms, :worker_id, :members, :packed, 44,
   (SELECT COALESCE(MAX(o.number), 0) FROM outbox o)
 )
 

@@ -36,8 +36,8 @@ RETURNING
 SELECT nextval('unit_page_numbers')
 
 -- name: unit_pages.insert
-INSERT INTO unit_pages (number, event, status, at_ms, worker_id, members, packed)
-VALUES (:number, :event, :status, :at_ms, :worker_id, :members, :packed)
+INSERT INTO unit_pages (number, event, status, at_ms, worker_id, members, packed, form)
+VALUES (:number, :event, :status, :at_ms, :worker_id, :members, :packed, 44)
 
 -- name: outbox.of_pages
 SELECT number, event_id, topic, subject, body, recorded_at_ms, tries, not_before_ms, delivered_at_ms, packed
