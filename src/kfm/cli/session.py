@@ -67,7 +67,7 @@ class CommandSession(NamedTuple):
         ) as app:
             yield app
 
-    def upgrading(self) -> Progress:
+    def upgrading(self) -> "Progress":
         """How far a ledger of an earlier kfm is upgraded, for a person at a terminal; others have the log."""
         from kfm.cli.progress import Silent, watched
 

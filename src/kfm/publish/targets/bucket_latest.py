@@ -238,7 +238,7 @@ class LatestFolder:
         found = self._objects.tagged(MARKER)
         return found[1] if found is not None and found[0] == data else None
 
-    def _is_ours(self, etag: str) -> bool:
+    def _is_ours(self, etag: str | None) -> bool:
         found = self._objects.tagged(MARKER)
         return found is not None and found[1] == etag
 
