@@ -239,11 +239,21 @@ class RunExecutor:
 
     def failed(self, work: RunAtWork, problem: BaseException) -> RunReport:
         """End the run without a promotion, unless it turns out to have been promoted after all."""
-        report = self._end.failed(work.entered, problem, work.log, work.nodes)
+        try:
+            report = self._end.failed(work.entered, problem, work.log, work.nodes)
+        except BaseException:  # it gets no end from us
+            self._let_go(work)
+            raise
         if report.outcome == "success":  # the promotion's answer had been lost
             self._trace_promotion(report)
             self._trace_targets(report)
         return report
+
+    def _let_go(self, work: RunAtWork) -> None:
+        self._kernel.observe_retries(None)
+        if work.publisher is not None:
+            work.publisher.close()
+        work.nodes.close()
 
     def keep_lock(self, keeps: bool) -> None:
         """Whether others go on under its lock, should it fail."""
@@ -252,10 +262,7 @@ class RunExecutor:
     def end(self, work: RunAtWork, report: RunReport) -> RunReport:
         """The attempt is over: its artifacts say how."""
         kernel, run, log = self._kernel, work.entered.run, work.log
-        kernel.observe_retries(None)
-        if work.publisher is not None:
-            work.publisher.close()
-        work.nodes.close()
+        self._let_go(work)
         try:
             log.run_event("run.end", outcome=report.outcome, reason=report.reason, word=report.word)
             if not isinstance(report.error, LostLease):  # then the folder may be the successor's, too
