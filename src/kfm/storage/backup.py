@@ -51,6 +51,7 @@ FORM: Literal["backup/1"] = "backup/1"
 LEDGER, OBJECTS, ANCHORS = "ledger.db", "objects.txt", "anchors.jsonl"
 KIND = "restore"
 LEFT_MS = 24 * 60 * 60 * 1000
+_LOGS = ("-wal", "-shm", "-journal")  # of SQLite, beside its file
 _ALL_KINDS = ("index", "unique", "reference")
 
 
@@ -372,11 +373,25 @@ class Restorer:
                 "There is a ledger already: a restore never replaces one.",
                 remedy="Restore into an empty place: set `state` and `store`, or move what is there away.",
             )
+        self._require_no_log()
         known = set(names)
         if other := next((one for one in self._objects.all() if one not in known), None):
             raise UsageError(
                 f"The object store has objects that are not of this backup: sha256:{other}, for one.",
                 remedy="Restore into an empty place, or move what is there away.",
+            )
+
+    def _require_no_log(self) -> None:
+        """SQLite takes a log beside a file for the file's own, and writes its pages over what is restored."""
+        if self._ledger_path is None:
+            return
+        left = [path for one in _LOGS if os.path.lexists(path := f"{self._ledger_path}{one}")]
+        if left:
+            raise UsageError(
+                f"Beside the ledger's place lies what a ledger has left there: {', '.join(left)}. SQLite would "
+                "write it over the restored one.",
+                remedy="It belongs to a ledger that was moved away or removed: move it to where that one is, "
+                "or remove it, and restore again. Nothing was restored.",
             )
 
     def _fetch(self, manifest: BackupManifest, name: str, folder: str, *, whole: bool = True) -> bytes:
@@ -422,6 +437,7 @@ class Restorer:
         self._enter(side, manifest)
         side.close()
         strip_moves(path)
+        self._require_no_log()  # again: the objects took their time
         with suppress(FileNotFoundError):
             os.unlink(self._ledger_path)  # an empty one
         os.rename(path, self._ledger_path)

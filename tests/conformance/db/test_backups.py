@@ -162,3 +162,60 @@ def test_a_killed_restore_goes_on(tmp_path: Path, postgres_schema: Callable[[], 
     assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
     restore(target, tmp_path)
     assert moving.contents(target)["units"] == moving.contents(path)["units"]
+
+
+def killed(work: Callable[[], object]) -> None:
+    """In a process of its own, which kills itself on the way."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(1)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+def die(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_log_that_a_killed_process_left_is_not_replayed_over_the_restored_ledger(tmp_path: Path) -> None:
+    """The damaged file was moved away, its log was not: the restore is refused and names it; without it the
+    ledger is the one of the backup."""
+    live = str(tmp_path / "kfm.db")
+    moving.fill(live, ROWS)
+    back_up(live, tmp_path)
+    before = moving.contents(live)
+
+    def work() -> None:
+        store = open_store(f"sqlite:{live}", "/", SystemClock())
+        for number in range(60):
+            moving.enter(store, f"after the backup {number}")
+        die()
+
+    killed(work)
+    os.rename(live, tmp_path / "damaged.db")
+    with pytest.raises(UsageError, match=r"kfm\.db-wal") as refused:
+        restore(live, tmp_path)
+    assert "move it" in refused.value.way_out
+    assert not os.path.exists(live)
+    for name in ("kfm.db-wal", "kfm.db-shm"):
+        os.rename(tmp_path / name, tmp_path / name.replace("kfm", "damaged"))
+    restore(live, tmp_path)
+    assert len(moving.contents(live)["governance"]) == len(before["governance"]) + 1
+
+
+@pytest.mark.parametrize("left", ["-wal", "-shm", "-journal"])
+def test_a_log_that_appears_during_a_restore_ends_it(tmp_path: Path, left: str) -> None:
+    """Also one that comes while objects are copied: nothing is renamed beside it."""
+    live, new = str(tmp_path / "kfm.db"), str(tmp_path / "new.db")
+    moving.fill(live, ROWS)
+    back_up(live, tmp_path)
+
+    def act(_: int, name: str) -> None:
+        if name == "objects":
+            Path(f"{new}{left}").touch()
+
+    with pytest.raises(UsageError, match=f"new.db{left}"):
+        restore(new, tmp_path, moving.Steps(act))
+    assert not os.path.exists(new)
