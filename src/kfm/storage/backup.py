@@ -11,8 +11,9 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -218,8 +219,16 @@ class BackupMaker:
         return BackupFile(name=name, sha256=sha256, size=size)
 
 
-def fill(source: Any, target: Side, move_id: str, now_ms: int, progress: Progress) -> None:
-    """All rows of a source that does not change into an empty ledger, compared; it is live in the end."""
+def fill(
+    source: Any,
+    target: Side,
+    move_id: str,
+    now_ms: int,
+    progress: Progress,
+    enter: Callable[[Session], None] = lambda _: None,
+) -> None:
+    """All rows of a source that does not change into an empty ledger, compared; it is live in the end, with
+    what is entered into it in the same transaction."""
     arrive(target, move_id, "a backup", now_ms)
     copy_tables(source, target, move_id, progress)
     both = digests_of_both(source, target, ledger_tables(), progress)
@@ -236,6 +245,7 @@ def fill(source: Any, target: Side, move_id: str, now_ms: int, progress: Progres
         target.settle(positions)
         moves.unmark(session)
         moves.set_state(session, move_id, "live")
+        enter(session)
 
     target.write(live)
 
@@ -426,15 +436,15 @@ class Restorer:
             bring_up_to_date(path, self._clock)
             source, target = SqliteTables(path), self._open_target()
             try:
-                fill(source, target, manifest.backup_id, self._clock.now_ms(), self._progress)
-                self._enter(target, manifest)
+                enter = partial(self._enter, manifest)
+                fill(source, target, manifest.backup_id, self._clock.now_ms(), self._progress, enter)
             finally:
                 source.close()
                 target.close()
             return
         side = SqliteSide(path, self._clock, fill=False)
         side.prepare(self._clock.now_ms())
-        self._enter(side, manifest)
+        side.write(partial(self._enter, manifest))
         side.close()
         strip_moves(path)
         self._require_no_log()  # again: the objects took their time
@@ -443,13 +453,10 @@ class Restorer:
         os.rename(path, self._ledger_path)
         sync_folder(os.path.dirname(self._ledger_path))
 
-    def _enter(self, side: Side, manifest: BackupManifest) -> None:
-        def change(session: Session) -> None:
-            details = {"backup": manifest.backup_id, "made_at": manifest.made_at}
-            entry = governance_entry(KIND, self._environment, session.now_ms(), self._by, **details)
-            governance.append(session, [entry])
-
-        side.write(change)
+    def _enter(self, manifest: BackupManifest, session: Session) -> None:
+        details = {"backup": manifest.backup_id, "made_at": manifest.made_at}
+        entry = governance_entry(KIND, self._environment, session.now_ms(), self._by, **details)
+        governance.append(session, [entry])
 
 
 _OTHER = "Restore another backup: `--backup ID`. Nothing was restored."

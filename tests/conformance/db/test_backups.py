@@ -219,3 +219,20 @@ def test_a_log_that_appears_during_a_restore_ends_it(tmp_path: Path, left: str) 
     with pytest.raises(UsageError, match=f"new.db{left}"):
         restore(new, tmp_path, moving.Steps(act))
     assert not os.path.exists(new)
+
+
+@pytest.mark.parametrize("into", ["sqlite", "postgresql"])
+def test_a_restored_ledger_tells_that_it_was_restored(
+    tmp_path: Path, into: str, postgres_schema: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed as it writes its entry, the ledger is not live yet: the same command goes on, and enters it."""
+    live = str(tmp_path / "kfm.db")
+    moving.fill(live, ROWS)
+    back_up(live, tmp_path)
+    target = postgres_schema() if into == "postgresql" else str(tmp_path / "new.db")
+    with monkeypatch.context() as patched:
+        patched.setattr("kfm.storage.backup.governance.append", die)
+        killed(lambda: restore(target, tmp_path))
+    restore(target, tmp_path)
+    kinds = [row[1] for row in moving.contents(target)["governance"]]
+    assert kinds.count("restore") == 1
