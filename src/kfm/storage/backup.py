@@ -426,8 +426,7 @@ class Restorer:
         if kept is None:
             return "none"
         if not dry_run:
-            for anchor in anchor_lines.parse(kept, ANCHORS):
-                anchor_lines.append(self._anchors, anchor)
+            anchor_lines.put(self._anchors, kept)
         return "restored"
 
     def _land(self, manifest: BackupManifest, path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Callable
@@ -10,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from kfm.audit import chain
+from kfm.audit import anchors, chain
 from kfm.db.connection import open_side, open_store
+from kfm.model.audit import Anchor
 from kfm.model.errors import UsageError
 from kfm.objects.local import LocalObjects
 from kfm.storage.backup import BackupMaker, BackupReport, Restorer
@@ -236,3 +238,24 @@ def test_a_restored_ledger_tells_that_it_was_restored(
     restore(target, tmp_path)
     kinds = [row[1] for row in moving.contents(target)["governance"]]
     assert kinds.count("restore") == 1
+
+
+def test_anchors_of_a_killed_restore_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed before the file of anchors has its name: run again, all of them are there, as they were."""
+    live, path = str(tmp_path / "kfm.db"), tmp_path / "none.jsonl"
+    moving.fill(live, ROWS)
+    store = open_store(f"sqlite:{live}", "/", SystemClock())
+    for number in range(3):
+        moving.enter(store, f"more {number}")
+        row, digest = store.chain_head()
+        made = Anchor(number=row, hash=digest, environment="test", at="2026-01-01T00:00:00Z")
+        anchors.append(str(path), made)
+    store.close()
+    back_up(live, tmp_path)
+    before = path.read_bytes()
+    path.unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr("kfm.audit.anchors.sync", die)
+        killed(lambda: restore(str(tmp_path / "new.db"), tmp_path))
+    restore(str(tmp_path / "new.db"), tmp_path)
+    assert path.read_bytes() == before
