@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -39,6 +37,7 @@ from kfm.runs.gc import needed_objects
 from kfm.storage.backup_places import FOLDER, MANIFEST, BackupBucket, BackupFolder, missing_file, write_file
 from kfm.storage.ledger_copy import arrive, copy_tables, digests_of_both
 from kfm.storage.objects_copy import ObjectsCopy, copy_objects
+from kfm.storage.scratch_folder import scratch_folder
 from kfm.system import sync_folder
 
 if TYPE_CHECKING:
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
 FORM: Literal["backup/1"] = "backup/1"
 LEDGER, OBJECTS, ANCHORS = "ledger.db", "objects.txt", "anchors.jsonl"
 KIND = "restore"
-LEFT_MS = 24 * 60 * 60 * 1000
 _LOGS = ("-wal", "-shm", "-journal")  # of SQLite, beside its file
 _ALL_KINDS = ("index", "unique", "reference")
 
@@ -140,7 +138,7 @@ class BackupMaker:
         # The newest is the last by name, also of two within a second.
         backup_id = f"{stamp}.{now_ms % 1000:03d}Z-{self._ids.new()[-8:]}"
         first = copy_objects(self._objects, self._place.objects, self._progress)
-        with _scratch_folder(self._scratch, "backup-", now_ms) as folder:
+        with scratch_folder(self._scratch, "kfm-backup-") as folder:
             path = os.path.join(folder, LEDGER)
             # Before the ledger: an anchor that is made meanwhile names a row that the file has not.
             kept = _read_anchors(self._anchors)
@@ -280,7 +278,8 @@ class Restorer:
         environment: str,
         by: Justification,
     ) -> None:
-        """`ledger_path`: where the file is to be; None: the ledger is on a server: `open_target` opens it."""
+        """`ledger_path`: where the file is to be; None: the ledger is on a server, `open_target` opens it, and
+        `scratch` is for files meanwhile."""
         self._place = place
         self._objects = objects
         self._ledger_path = ledger_path
@@ -327,7 +326,7 @@ class Restorer:
     def run(self, backup_id: str | None = None, *, dry_run: bool = False) -> RestoreReport:
         """Everything is fetched and compared before the ledger is there; with `dry_run` that is all."""
         manifest = self.manifest(backup_id)
-        with _scratch_folder(self._scratch, "restore-", self._clock.now_ms()) as folder:
+        with scratch_folder(None if dry_run else self._beside(), "kfm-restore-") as folder:
             names = self._fetch(manifest, OBJECTS, folder).decode().split()
             self._require_empty(manifest, names)
             kept = self._fetch(manifest, ANCHORS, folder) if manifest.file(ANCHORS) else None
@@ -364,6 +363,14 @@ class Restorer:
             objects=copied,
             anchors=anchors,
         )
+
+    def _beside(self) -> str | None:
+        """Where the file of the ledger can be renamed from: on its own file system."""
+        if self._ledger_path is None:
+            return self._scratch
+        folder = os.path.dirname(os.path.abspath(self._ledger_path))
+        make_folder(folder)
+        return folder
 
     def _require_empty(self, manifest: BackupManifest, names: Sequence[str]) -> None:
         """No ledger; no objects but those of this backup, which an interrupted restore has left."""
@@ -450,7 +457,7 @@ class Restorer:
         with suppress(FileNotFoundError):
             os.unlink(self._ledger_path)  # an empty one
         os.rename(path, self._ledger_path)
-        sync_folder(os.path.dirname(self._ledger_path))
+        sync_folder(os.path.dirname(os.path.abspath(self._ledger_path)))
 
     def _enter(self, manifest: BackupManifest, session: Session) -> None:
         details = {"backup": manifest.backup_id, "made_at": manifest.made_at}
@@ -467,18 +474,6 @@ def bring_up_to_date(path: str, clock: Clock) -> None:
     side.prepare(clock.now_ms())
     side.close()
     strip_moves(path)
-
-
-@contextmanager
-def _scratch_folder(within: str | None, prefix: str, now_ms: int) -> Iterator[str]:
-    """A folder for as long as it is needed. What a killed process left a day ago goes first."""
-    for name in os.listdir(within) if within is not None else ():
-        left = os.path.join(within or "", name)
-        with suppress(FileNotFoundError):
-            if name.startswith(prefix) and os.stat(left).st_mtime * 1000 < now_ms - LEFT_MS:
-                shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=within) as folder:
-        yield folder
 
 
 @contextmanager
@@ -589,7 +584,7 @@ def restore(
         open_target=lambda: folder.open_side(fill=True),
         clock=folder.clock,
         progress=progress,
-        scratch=None if dry_run else folder.path,
+        scratch=folder.path,
         anchors=loaded.resolve(loaded.settings.audit.anchors),
         environment=loaded.settings.environment,
         by=justified(loaded.discretion.said, loaded.identity().subject, rationale),

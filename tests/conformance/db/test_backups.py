@@ -259,3 +259,63 @@ def test_anchors_of_a_killed_restore_are_whole(tmp_path: Path, monkeypatch: pyte
         killed(lambda: restore(str(tmp_path / "new.db"), tmp_path))
     restore(str(tmp_path / "new.db"), tmp_path)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("place", ["a folder that is not there", "another file system"])
+def test_the_ledger_lies_where_the_settings_say(
+    tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder is made, for its owner alone; where it lies on another disk than the state folder, it is
+    written there before it gets its name."""
+    live, new = str(tmp_path / "kfm.db"), tmp_path / "db" / "kfm.db"
+    moving.fill(live, ROWS)
+    back_up(live, tmp_path)
+    if place == "another file system":
+        new.parent.mkdir(mode=0o700)
+        real = os.rename
+
+        def rename(old: str, fresh: str, **folders: Any) -> None:
+            if str(fresh).startswith(str(new)) and not str(old).startswith(str(new.parent)):
+                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+            real(old, fresh, **folders)
+
+        monkeypatch.setattr("os.rename", rename)
+    restore(str(new), tmp_path)
+    assert os.listdir(new.parent) == ["kfm.db"]
+    assert new.parent.stat().st_mode & 0o777 == 0o700
+    assert moving.contents(str(new))["units"] == moving.contents(live)["units"]
+
+
+def test_what_a_killed_restore_left_goes_with_the_next(tmp_path: Path) -> None:
+    """As large as the ledger, and of no use once its process is gone; that of one at work is left alone."""
+    live, new = str(tmp_path / "kfm.db"), tmp_path / "db" / "kfm.db"
+    moving.fill(live, ROWS)
+    back_up(live, tmp_path)
+    assert not list(tmp_path.glob("kfm-backup-*"))
+
+    def kill(_: int, name: str) -> None:
+        if name == "objects":
+            die()
+
+    killed(lambda: restore(str(new), tmp_path, moving.Steps(kill)))
+    killed(lambda: back_up(live, tmp_path, moving.Steps(lambda _, name: name == "ledger" and die())))
+    assert len(list(tmp_path.glob("kfm-backup-*"))) == 1
+    (left,) = new.parent.iterdir()
+    (new.parent / "kfm-restore-of-last-march").mkdir()
+
+    def look(_: int, name: str) -> None:
+        if name == "comparing":
+            (mine,) = (one for one in new.parent.glob("kfm-restore-*") if len(one.name) == len(left.name))
+            assert mine != left
+            with pytest.raises(UsageError, match="stop"):  # another one, at the same time
+                restore(str(new), tmp_path, moving.Steps(refuse))
+            assert mine.is_dir()
+
+    def refuse(_: int, name: str) -> None:
+        if name == "objects":
+            raise UsageError("stop")
+
+    restore(str(new), tmp_path, moving.Steps(look))
+    assert sorted(os.listdir(new.parent)) == ["kfm-restore-of-last-march", "kfm.db"]
+    back_up(live, tmp_path)
+    assert not list(tmp_path.glob("kfm-backup-*"))
