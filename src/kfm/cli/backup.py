@@ -26,21 +26,23 @@ _options = click.option(
 
 @click.command()
 @click.argument("place", metavar="TO")
+@click.option("--quick", is_flag=True, help="Compare objects that TO has by their sizes only.")
 @_options
 @session_options
-def command(session: CommandSession, place: str, options: tuple[str, ...]) -> int:
+def command(session: CommandSession, place: str, quick: bool, options: tuple[str, ...]) -> int:
     """Back up the ledger, the objects and the anchors to TO, a folder or a bucket, while work goes on.
 
     The ledger is of one moment: a SQLite file, from either database. Objects lie beside all backups of TO
-    once, by their hashes: what is there already is not copied again. Everything is read back and compared;
-    the manifest with all digests comes last, and without it there is no backup. The configuration is not in
-    it: keep that in git.
+    once, by their hashes: what is there already is not copied again. Everything is read back and compared,
+    also the objects that TO had; a damaged one is replaced. With --quick those of the right size are not read:
+    that is for places where reading is dear. The manifest with all digests comes last, and without it there is
+    no backup. The configuration is not in it: keep that in git.
 
     Exit status 1 if objects that kept versions need are not in the store any more: they are named.
     """
     from kfm.storage.backup import make_backup
 
-    report = make_backup(opened(session), place, bucket_options(options), staged(session))
+    report = make_backup(opened(session), place, bucket_options(options), staged(session), quick=quick)
     manifest = report.manifest
     rows = sum(one.rows for one in manifest.tables)
     lines = [
@@ -66,7 +68,7 @@ def command(session: CommandSession, place: str, options: tuple[str, ...]) -> in
 @click.command()
 @click.argument("place", metavar="FROM")
 @click.option("--backup", "backup_id", metavar="ID", help="Which one; else the newest.")
-@click.option("--dry-run", is_flag=True, help="Only fetch and compare; restore nothing.")
+@click.option("--dry-run", is_flag=True, help="Only fetch and compare everything; restore nothing.")
 @click.option("--rationale", metavar="TEXT", help="Why; kept in the audit log.")
 @_options
 @session_options
@@ -121,12 +123,13 @@ def restore_command(
 
 def _restored_lines(report: RestoreReport, ahead: list[dict[str, Any]], *, dry_run: bool) -> list[str]:
     manifest, verb = report.manifest, "would restore" if dry_run else "restored"
+    copied = f"copied, {report.objects.there} were there"
     return [
         f"{verb}: {manifest.backup_id} of {manifest.made_at}, every digest compared",
         f"  {counted(report.rows, 'row')} of the ledger; the audit log is sound up to its row "
         f"{manifest.chain[0]}",
-        f"  {counted(manifest.objects, 'object')}: {report.objects.copied} copied, "
-        f"{report.objects.there} were there",
+        f"  {counted(manifest.objects, 'object')}: {report.objects.copied} "
+        + (f"to copy, {report.objects.there} are there" if dry_run else copied),
         *(f"  not in the backup: sha256:{one}" for one in manifest.missing[:SHOWN_MAX]),
         *(
             f"  {one['target']} is ahead: it shows {one['dataset_id']} {one['shows']}, "

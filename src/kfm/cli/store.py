@@ -68,7 +68,8 @@ def copy(
 
     Interrupted, it goes on when it is run again. An error behind the fence lifts it. The new place must be
     empty. With --objects the objects are copied instead, by their hashes and read back; what is there already
-    is not copied again, so run it once while work goes on and once more when it is paused.
+    with the same size is not copied or read again, so run it once while work goes on and once more when it is
+    paused.
     """
     loaded = opened(session)
     if objects:

@@ -29,6 +29,7 @@ from kfm.db.sqlite_side import SqliteSide, SqliteTables, strip_moves
 from kfm.model.audit import Anchor
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import ChainBroken, ChecksumMismatch, StoreCorrupt, StoreTooNew, UsageError
+from kfm.model.quantities import counted
 from kfm.model.records import Justification, Record, governance_entry, justified
 from kfm.model.redaction import redact
 from kfm.model.times import rfc3339
@@ -36,7 +37,7 @@ from kfm.objects.local import CHUNK_BYTES
 from kfm.runs.gc import needed_objects
 from kfm.storage.backup_places import FOLDER, MANIFEST, BackupBucket, BackupFolder, missing_file, write_file
 from kfm.storage.ledger_copy import arrive, copy_tables, digests_of_both
-from kfm.storage.objects_copy import ObjectsCopy, copy_objects
+from kfm.storage.objects_copy import Compare, ObjectsCopy, copy_objects, sound_objects
 from kfm.storage.scratch_folder import scratch_folder
 from kfm.system import sync_folder
 
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kfm.config.loader import Loaded
-    from kfm.ports import Clock, Ids, Objects, Progress
+    from kfm.ports import Clock, CollectableObjects, Ids, Progress
     from kfm.storage.backup_places import BackupPlace
 
 FORM: Literal["backup/1"] = "backup/1"
@@ -108,7 +109,7 @@ class BackupMaker:
     def __init__(
         self,
         ledger: Side,
-        objects: Objects,
+        objects: CollectableObjects,
         place: BackupPlace,
         *,
         clock: Clock,
@@ -119,6 +120,7 @@ class BackupMaker:
         environment: str,
         version: str,
         versions_kept: int,
+        compare: Compare = "bytes",
     ) -> None:
         self._ledger = ledger
         self._objects = objects
@@ -131,13 +133,14 @@ class BackupMaker:
         self._environment = environment
         self._version = version
         self._versions_kept = versions_kept
+        self._compare: Compare = compare
 
     def run(self) -> BackupReport:
         now_ms = self._clock.now_ms()
         stamp = rfc3339(now_ms)[:19].replace(":", "").replace("-", "")
         # The newest is the last by name, also of two within a second.
         backup_id = f"{stamp}.{now_ms % 1000:03d}Z-{self._ids.new()[-8:]}"
-        first = copy_objects(self._objects, self._place.objects, self._progress)
+        first = self._copy_objects()
         with scratch_folder(self._scratch, "kfm-backup-") as folder:
             path = os.path.join(folder, LEDGER)
             # Before the ledger: an anchor that is made meanwhile names a row that the file has not.
@@ -145,8 +148,8 @@ class BackupMaker:
             self._write_ledger(path)
             tables, head = self._look(path, kept)
             # Again: what was promoted while the first were copied. What is needed was there at that moment.
-            second = copy_objects(self._objects, self._place.objects, self._progress)
-            there, missing = self._listed(path)
+            second = self._copy_objects(first.sound)
+            there, missing = self._listed(path, second.sound)
             files = [self._put(backup_id, folder, LEDGER)]
             files.append(self._put(backup_id, folder, OBJECTS, "".join(f"{one}\n" for one in there).encode()))
             if kept is not None:
@@ -175,6 +178,10 @@ class BackupMaker:
             there=first.there,
         )
 
+    def _copy_objects(self, known: frozenset[str] = frozenset()) -> ObjectsCopy:
+        compare = self._compare
+        return copy_objects(self._objects, self._place.objects, self._progress, compare=compare, known=known)
+
     def _write_ledger(self, path: str) -> None:
         if isinstance(self._ledger, SqliteSide):
             self._progress.phase("ledger")
@@ -194,14 +201,14 @@ class BackupMaker:
         head = _verify_chain(path, self._clock, kept, self._environment, self._progress)
         return tables, head
 
-    def _listed(self, path: str) -> tuple[list[str], tuple[str, ...]]:
+    def _listed(self, path: str, sound: frozenset[str]) -> tuple[list[str], tuple[str, ...]]:
         """What the place has of this environment's objects, and what the ledger needs and it has not."""
         with _opened(path, self._clock) as ledger:
             needed = set(needed_objects(ledger, self._versions_kept))
             needed.update(ledger.branch_reader().objects_kept(0))
-        have = set(self._place.objects.all())
-        listed = (set(self._objects.all()) | needed) & have
-        return sorted(listed), tuple(sorted(needed - have))
+        # What the store has lost, an earlier backup may have brought here.
+        listed = sound | sound_objects(self._place.objects, needed - sound)
+        return sorted(listed), tuple(sorted(needed - listed))
 
     def _put(self, backup_id: str, folder: str, name: str, data: bytes | None = None) -> BackupFile:
         path = os.path.join(folder, name)
@@ -267,7 +274,7 @@ class Restorer:
     def __init__(
         self,
         place: BackupPlace,
-        objects: Objects,
+        objects: CollectableObjects,
         *,
         ledger_path: str | None,
         open_target: Any,
@@ -341,17 +348,12 @@ class Restorer:
             head = _verify_chain(path, self._clock, kept, self._environment, self._progress)
             if head != manifest.chain:
                 raise ChainBroken("The audit log does not end where the manifest says.", remedy=_OTHER)
-            if dry_run:
-                there = set(self._place.objects.all())
-                lost = tuple(one for one in names if one not in there)
-                copied = ObjectsCopy(copied=0, bytes=0, there=len(names) - len(lost), missing=lost)
-            else:
-                copied = copy_objects(self._place.objects, self._objects, self._progress, names)
+            copied = copy_objects(self._place.objects, self._objects, self._progress, names, dry_run=dry_run)
             if copied.lost:
                 raise StoreCorrupt(
-                    f"{len(copied.lost)} objects of the backup are missing or damaged: sha256:"
-                    f"{min(copied.lost)}, for one.",
-                    remedy=_OTHER,
+                    f"Missing or damaged at {self._place.name}: {counted(len(copied.lost), 'object')} of the "
+                    f"backup, sha256:{min(copied.lost)} for one.",
+                    remedy=_AGAIN,
                 )
             anchors = self._put_anchors(kept, dry_run=dry_run)
             if not dry_run:
@@ -465,6 +467,11 @@ class Restorer:
         governance.append(session, [entry])
 
 
+_AGAIN = (
+    "All backups at a place share their objects: another one helps only if it does not need these. Where the "
+    "store that was backed up is still there, `kfm backup` to the same place replaces what is damaged. Nothing "
+    "was restored."
+)
 _OTHER = "Restore another backup: `--backup ID`. Nothing was restored."
 
 
@@ -540,7 +547,9 @@ def open_place(loaded: Loaded, address: str, options: Mapping[str, str]) -> Back
     return BackupFolder(os.path.abspath(address), folder.files, folder.ids)
 
 
-def make_backup(loaded: Loaded, to: str, options: Mapping[str, str], progress: Progress) -> BackupReport:
+def make_backup(
+    loaded: Loaded, to: str, options: Mapping[str, str], progress: Progress, *, quick: bool = False
+) -> BackupReport:
     from kfm import __version__
 
     folder = StateFolder.of(loaded)
@@ -559,6 +568,7 @@ def make_backup(loaded: Loaded, to: str, options: Mapping[str, str], progress: P
             environment=loaded.settings.environment,
             version=__version__,
             versions_kept=loaded.settings.limits.versions_kept,
+            compare="sizes" if quick else "bytes",
         ).run()
     finally:
         ledger.close()

@@ -13,7 +13,7 @@ from kfm.objects.remote import RemoteObjects
 from kfm.system import os_trouble, sync, sync_folder
 
 if TYPE_CHECKING:
-    from kfm.ports import Bucket, Files, Ids, Objects
+    from kfm.ports import Bucket, CollectableObjects, Files, Ids
 
 FOLDER = "backups"
 MANIFEST = "manifest.json"
@@ -24,7 +24,7 @@ class BackupPlace(Protocol):
     """Files by name, whole or not at all, and objects by hash."""
 
     name: str
-    objects: Objects
+    objects: CollectableObjects
 
     def put(self, name: str, path: str) -> None: ...
     def fetch(self, name: str, path: str) -> None:
@@ -45,7 +45,7 @@ class BackupFolder:
         self._root = root.rstrip("/")
         self._files = files
         self._ids = ids
-        self.objects: Objects = LocalObjects(files, f"{self._root}/objects", ids)
+        self.objects: CollectableObjects = LocalObjects(files, f"{self._root}/objects", ids)
 
     def put(self, name: str, path: str) -> None:
         made = f"{self._root}/{name}"
@@ -92,7 +92,7 @@ class BackupBucket:
     def __init__(self, name: str, bucket: Bucket) -> None:
         self.name = name
         self._bucket = bucket
-        self.objects: Objects = RemoteObjects(bucket, "objects")
+        self.objects: CollectableObjects = RemoteObjects(bucket, "objects")
 
     def put(self, name: str, path: str) -> None:
         self._bucket.put_stream(name, _chunks(path))

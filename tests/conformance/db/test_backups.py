@@ -14,10 +14,11 @@ import pytest
 from kfm.audit import anchors, chain
 from kfm.db.connection import open_side, open_store
 from kfm.model.audit import Anchor
-from kfm.model.errors import UsageError
+from kfm.model.errors import StoreCorrupt, UsageError
 from kfm.objects.local import LocalObjects
-from kfm.storage.backup import BackupMaker, BackupReport, Restorer
+from kfm.storage.backup import BackupMaker, BackupReport, Restorer, RestoreReport
 from kfm.storage.backup_places import BackupFolder
+from kfm.storage.objects_copy import Compare
 from kfm.system import PosixFiles, SystemClock, SystemIds
 from tests import moving
 
@@ -45,11 +46,11 @@ def objects_at(folder: Path) -> LocalObjects:
     return LocalObjects(PosixFiles(), str(folder), SystemIds())
 
 
-def back_up(ledger: str, tmp_path: Path, steps: moving.Steps | None = None) -> BackupReport:
+def back_up(
+    ledger: str, tmp_path: Path, steps: moving.Steps | None = None, compare: Compare = "bytes"
+) -> BackupReport:
     objects = objects_at(tmp_path / "objects")
-    staging, _ = objects.stage()
-    staging.write(b"bytes")
-    staging.commit()
+    stage(objects)
     side = open_side(store_of(ledger), "/", SystemClock())
     try:
         return BackupMaker(
@@ -64,13 +65,16 @@ def back_up(ledger: str, tmp_path: Path, steps: moving.Steps | None = None) -> B
             environment="test",
             version="0",
             versions_kept=1,
+            compare=compare,
         ).run()
     finally:
         side.close()
 
 
-def restore(address: str, tmp_path: Path, steps: moving.Steps | None = None) -> None:
-    Restorer(
+def restore(
+    address: str, tmp_path: Path, steps: moving.Steps | None = None, *, dry_run: bool = False
+) -> RestoreReport:
+    return Restorer(
         BackupFolder(str(tmp_path / "safe"), PosixFiles(), SystemIds()),
         objects_at(tmp_path / "restored"),
         ledger_path=None if "://" in address else address,
@@ -81,7 +85,13 @@ def restore(address: str, tmp_path: Path, steps: moving.Steps | None = None) -> 
         anchors=str(tmp_path / "none.jsonl"),
         environment="test",
         by=moving.BY,
-    ).run()
+    ).run(dry_run=dry_run)
+
+
+def stage(objects: LocalObjects) -> None:
+    staging, _ = objects.stage()
+    staging.write(b"bytes")
+    staging.commit()
 
 
 @pytest.fixture(autouse=True)
@@ -319,3 +329,78 @@ def test_what_a_killed_restore_left_goes_with_the_next(tmp_path: Path) -> None:
     assert sorted(os.listdir(new.parent)) == ["kfm-restore-of-last-march", "kfm.db"]
     back_up(live, tmp_path)
     assert not list(tmp_path.glob("kfm-backup-*"))
+
+
+def damage(objects: Path, how: str) -> Path:
+    """The one object there, cut short or with other bytes of the same size."""
+    (one,) = (path for path in objects.rglob("*") if path.is_file())
+    one.chmod(0o600)
+    one.write_bytes(b"" if how == "short" else b"sytes")
+    return one
+
+
+@pytest.mark.parametrize("how", ["short", "changed"])
+def test_a_damaged_object_at_the_place_is_replaced_by_the_next_backup(tmp_path: Path, how: str) -> None:
+    """It counts as new, and the backup can be restored; before, the restore names a way out that is one."""
+    live, new = str(tmp_path / "kfm.db"), str(tmp_path / "new.db")
+    moving.fill(live, 3)
+    back_up(live, tmp_path)
+    damage(tmp_path / "safe" / "objects", how)
+    for dry_run in (True, False):
+        with pytest.raises(StoreCorrupt, match="1 object of the backup") as refused:
+            restore(new, tmp_path, dry_run=dry_run)
+        assert "`kfm backup` to the same place" in refused.value.way_out
+    report = back_up(live, tmp_path)
+    assert (report.copied, report.there, report.manifest.missing) == (1, 0, ())
+    restore(new, tmp_path)
+    assert back_up(live, tmp_path).copied == 0
+
+
+def test_a_quick_backup_finds_another_size(tmp_path: Path) -> None:
+    """Objects of the right size are not read; one that was cut short is replaced."""
+    live = str(tmp_path / "kfm.db")
+    moving.fill(live, 3)
+    back_up(live, tmp_path)
+    damage(tmp_path / "safe" / "objects", "changed")
+    assert back_up(live, tmp_path, compare="sizes").copied == 0
+    damage(tmp_path / "safe" / "objects", "short")
+    assert back_up(live, tmp_path, compare="sizes").copied == 1
+    restore(str(tmp_path / "new.db"), tmp_path)
+
+
+def test_what_is_damaged_here_and_there_is_in_no_backup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is it read as there: it is missing, by name. What only the place still has is in the backup."""
+    live = str(tmp_path / "kfm.db")
+    moving.fill(live, 3)
+    back_up(live, tmp_path)
+    (name,) = objects_at(tmp_path / "objects").all()
+    monkeypatch.setattr("kfm.storage.backup.needed_objects", lambda *_: frozenset([name]))
+    gone = damage(tmp_path / "objects", "changed")
+    monkeypatch.setattr("tests.conformance.db.test_backups.stage", lambda _: None)
+    assert back_up(live, tmp_path).manifest.missing == ()
+    gone.unlink()
+    assert back_up(live, tmp_path).manifest.objects == 1
+    damage(tmp_path / "safe" / "objects", "changed")
+    report = back_up(live, tmp_path)
+    assert (report.manifest.missing, report.manifest.objects) == ((name,), 0)
+
+
+@pytest.mark.parametrize("how", ["short", "changed"])
+def test_a_restore_replaces_damaged_objects_of_its_target(tmp_path: Path, how: str) -> None:
+    """What lies in the store already is hashed, too; the dry run says how many would be copied."""
+    live = str(tmp_path / "kfm.db")
+    moving.fill(live, 3)
+    back_up(live, tmp_path)
+    planned = restore(str(tmp_path / "first.db"), tmp_path, dry_run=True).objects
+    assert (planned.copied, planned.there) == (1, 0)
+    restore(str(tmp_path / "first.db"), tmp_path)
+    one = damage(tmp_path / "restored", how)
+    planned = restore(str(tmp_path / "new.db"), tmp_path, dry_run=True).objects
+    assert (planned.copied, planned.there) == (1, 0)
+    assert one.read_bytes() != b"bytes"
+    restore(str(tmp_path / "new.db"), tmp_path)
+    assert one.read_bytes() == b"bytes"
+    planned = restore(str(tmp_path / "third.db"), tmp_path, dry_run=True).objects
+    assert (planned.copied, planned.there) == (0, 1)
