@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from kfm.audit import anchors as anchor_lines
-from kfm.audit import chain
 from kfm.config.state_folder import StateFolder, open_bucket
 from kfm.db import governance, moves
 from kfm.db.connection import make_folder, open_ledger
 from kfm.db.ledger_reader import LedgerReader
 from kfm.db.moves import Side, TableDigest, ledger_tables
-from kfm.db.queries import migration_files
+from kfm.db.queries import applied, check, migration_files
 from kfm.db.session import Session
 from kfm.db.sqlite_side import SqliteSide, SqliteTables, strip_moves
 from kfm.model.audit import Anchor
@@ -36,7 +35,13 @@ from kfm.model.times import rfc3339
 from kfm.objects.local import CHUNK_BYTES
 from kfm.runs.gc import needed_objects
 from kfm.storage.backup_places import FOLDER, MANIFEST, BackupBucket, BackupFolder, missing_file, write_file
-from kfm.storage.ledger_copy import arrive, copy_tables, digests_of_both
+from kfm.storage.ledger_copy import (
+    arrive,
+    copy_tables,
+    digests_of_both,
+    require_current,
+    require_sound,
+)
 from kfm.storage.objects_copy import Compare, ObjectsCopy, copy_objects, sound_objects
 from kfm.storage.scratch_folder import scratch_folder
 from kfm.system import sync_folder
@@ -136,6 +141,10 @@ class BackupMaker:
         self._compare: Compare = compare
 
     def run(self) -> BackupReport:
+        if isinstance(self._ledger, SqliteSide):  # its copy is brought up to date, not the ledger itself
+            check(applied(self._ledger.database.session))
+        else:
+            require_current(self._ledger, _OLDER)
         now_ms = self._clock.now_ms()
         stamp = rfc3339(now_ms)[:19].replace(":", "").replace("-", "")
         # The newest is the last by name, also of two within a second.
@@ -186,6 +195,7 @@ class BackupMaker:
         if isinstance(self._ledger, SqliteSide):
             self._progress.phase("ledger")
             self._ledger.copy_file(path)
+            bring_up_to_date(path, self._clock)
         else:
             target = SqliteSide(path, self._clock, fill=True)
             try:
@@ -193,7 +203,7 @@ class BackupMaker:
                     fill(self._ledger, target, "backup", self._clock.now_ms(), self._progress)
             finally:
                 target.close()
-        strip_moves(path)
+            strip_moves(path)
         self._progress.done()
 
     def _look(self, path: str, kept: bytes | None) -> tuple[tuple[TableDigest, ...], tuple[int, str]]:
@@ -450,11 +460,7 @@ class Restorer:
                 source.close()
                 target.close()
             return
-        side = SqliteSide(path, self._clock, fill=False)
-        side.prepare(self._clock.now_ms())
-        side.write(partial(self._enter, manifest))
-        side.close()
-        strip_moves(path)
+        bring_up_to_date(path, self._clock, partial(self._enter, manifest))
         self._require_no_log()  # again: the objects took their time
         with suppress(FileNotFoundError):
             os.unlink(self._ledger_path)  # an empty one
@@ -467,6 +473,10 @@ class Restorer:
         governance.append(session, [entry])
 
 
+_OLDER = (
+    "A backup changes nothing in a database. Back it up with the kfm that made it, or with pg_dump; then the "
+    "next command that writes brings it up to date: `kfm run`, for one."
+)
 _AGAIN = (
     "All backups at a place share their objects: another one helps only if it does not need these. Where the "
     "store that was backed up is still there, `kfm backup` to the same place replaces what is damaged. Nothing "
@@ -475,11 +485,14 @@ _AGAIN = (
 _OTHER = "Restore another backup: `--backup ID`. Nothing was restored."
 
 
-def bring_up_to_date(path: str, clock: Clock) -> None:
-    """A file of an older schema gets this kfm's."""
+def bring_up_to_date(path: str, clock: Clock, enter: Callable[[Session], None] = lambda _: None) -> None:
+    """A copied file gets this kfm's schema, and what is entered into it; its source stays as it is."""
     side = SqliteSide(path, clock, fill=False)
-    side.prepare(clock.now_ms())
-    side.close()
+    try:
+        side.prepare(clock.now_ms())
+        side.write(enter)
+    finally:
+        side.close()
     strip_moves(path)
 
 
@@ -512,11 +525,7 @@ def _verify_chain(
 ) -> tuple[int, str]:
     anchors: list[Anchor] = anchor_lines.parse(kept, ANCHORS) if kept is not None else []
     with _opened(path, clock) as ledger:
-        own = anchor_lines.of_environment(anchors, environment)
-        verdict = chain.verify(ledger, own, progress)
-        if not verdict.sound:
-            detail = verdict.finding.detail if verdict.finding is not None else "its head is missing"
-            raise ChainBroken(f"The audit log is not sound: {detail}.")
+        require_sound(ledger, anchor_lines.of_environment(anchors, environment), progress)
         return ledger.chain_head()
 
 
@@ -555,7 +564,6 @@ def make_backup(
     folder = StateFolder.of(loaded)
     ledger = folder.open_side()
     try:
-        ledger.prepare(folder.clock.now_ms())
         return BackupMaker(
             ledger,
             folder.objects(loaded),

@@ -13,6 +13,9 @@ import click
 import pytest
 
 from kfm.cli.command_line import kfm as entry
+from kfm.db.queries import applied, migrate, migration_files
+from kfm.db.sqlite import SqliteDatabase
+from kfm.system import SystemClock
 from tests import services
 from tests.acceptance.cli.conftest import Called
 
@@ -79,6 +82,21 @@ def test_a_dry_run_leaves_no_trace(kfm: Kfm, published: Path) -> None:
     assert kfm("store", "copy", "--to", "sqlite:other/kfm.db", "--dry-run").code == 0
     assert not (published / "other").exists()
     assert "under way" in kfm("store", "copy", "--to", "sqlite:other/kfm.db", "--abandon").err
+
+
+def test_a_dry_run_leaves_an_older_ledger_as_it_is(kfm: Kfm, project: Path) -> None:
+    """It is not brought up to date: that is said, with who does it."""
+    path = project / ".kfm" / "kfm.db"
+    path.parent.mkdir(exist_ok=True)
+    database = SqliteDatabase(str(path), SystemClock())
+    migrate(database, "sqlite", 0, [one for one in migration_files() if one[0] < 39])
+    database.close()
+    looked = kfm("store", "copy", "--to", "sqlite:other.db", "--dry-run")
+    assert looked.code == 2
+    assert "older kfm" in looked.err
+    database = SqliteDatabase(str(path), SystemClock())
+    assert max(applied(database.session)) == 38
+    database.close()
 
 
 def test_a_backup_is_restored_where_nothing_is_left(kfm: Kfm, published: Path, valid: Valid) -> None:

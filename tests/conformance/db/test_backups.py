@@ -13,6 +13,9 @@ import pytest
 
 from kfm.audit import anchors, chain
 from kfm.db.connection import open_side, open_store
+from kfm.db.postgres import PostgresDatabase
+from kfm.db.queries import applied, migrate, migration_files
+from kfm.db.sqlite import SqliteDatabase
 from kfm.model.audit import Anchor
 from kfm.model.errors import StoreCorrupt, UsageError
 from kfm.objects.local import LocalObjects
@@ -47,7 +50,11 @@ def objects_at(folder: Path) -> LocalObjects:
 
 
 def back_up(
-    ledger: str, tmp_path: Path, steps: moving.Steps | None = None, compare: Compare = "bytes"
+    ledger: str,
+    tmp_path: Path,
+    steps: moving.Steps | None = None,
+    compare: Compare = "bytes",
+    environment: str = "test",
 ) -> BackupReport:
     objects = objects_at(tmp_path / "objects")
     stage(objects)
@@ -62,7 +69,7 @@ def back_up(
             progress=steps or moving.Steps(),
             scratch=str(tmp_path),
             anchors=str(tmp_path / "none.jsonl"),
-            environment="test",
+            environment=environment,
             version="0",
             versions_kept=1,
             compare=compare,
@@ -404,3 +411,40 @@ def test_a_restore_replaces_damaged_objects_of_its_target(tmp_path: Path, how: s
     assert one.read_bytes() == b"bytes"
     planned = restore(str(tmp_path / "third.db"), tmp_path, dry_run=True).objects
     assert (planned.copied, planned.there) == (0, 1)
+
+
+def older(address: str) -> None:
+    """A ledger as an older kfm made it."""
+    known = [one for one in migration_files() if one[0] < 39]
+    if "://" in address:
+        server = PostgresDatabase(address)
+        migrate(server, "postgresql", 0, known)
+        server.close()
+    else:
+        file = SqliteDatabase(address, SystemClock())
+        migrate(file, "sqlite", 0, known)
+        file.close()
+
+
+def schema_of(address: str) -> int:
+    side = open_side(store_of(address), "/", SystemClock())
+    try:
+        return max(applied(side.database.session))
+    finally:
+        side.close()
+
+
+def test_a_backup_leaves_an_older_ledger_as_it_is(tmp_path: Path, postgres_schema: Callable[[], str]) -> None:
+    """Of a file the copy is brought up to date, so that there is a backup before an upgrade; a database is
+    refused, with the way out."""
+    live, dsn = str(tmp_path / "kfm.db"), postgres_schema()
+    older(live)
+    back_up(live, tmp_path)
+    assert schema_of(live) == 38
+    restore(str(tmp_path / "new.db"), tmp_path)
+    assert schema_of(str(tmp_path / "new.db")) == migration_files()[-1][0]
+    older(dsn)
+    with pytest.raises(UsageError, match="older kfm") as refused:
+        back_up(dsn, tmp_path)
+    assert "pg_dump" in refused.value.way_out
+    assert schema_of(dsn) == 38
