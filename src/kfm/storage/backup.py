@@ -309,35 +309,48 @@ class Restorer:
         self._by = by
 
     def manifest(self, backup_id: str | None) -> BackupManifest:
-        """The manifest of that backup, or of the newest; sound, and of this environment."""
+        """The manifest of that backup, or of this environment's newest; sound."""
         found = self._place.backups()
         if not found:
             raise UsageError(
                 f"There is no backup at {self._place.name}.",
                 remedy="Name the place that `kfm backup` was given.",
             )
-        chosen = found[-1] if backup_id is None else next((one for one in found if one == backup_id), None)
-        if chosen is None:
+        if backup_id is not None and backup_id not in found:
             raise UsageError(
                 f"There is no backup {backup_id} at {self._place.name}.",
                 remedy=f"There are: {', '.join(found[-5:])}.",
             )
-        data = self._place.read(f"{FOLDER}/{chosen}/{MANIFEST}")
+        others = []
+        for one in [backup_id] if backup_id is not None else reversed(found):
+            manifest = self._read_manifest(one)
+            if manifest.environment == self._environment:
+                break
+            others.append(manifest.environment)
+        else:
+            raise UsageError(
+                f"The backup is of the environment {others[0]}; this one is {self._environment}."
+                if backup_id is not None
+                else f"There is no backup of the environment {self._environment} at {self._place.name}; there "
+                f"are some of: {', '.join(sorted(set(others)))}.",
+                remedy="Use the configuration of that environment, or set KFM_ENV.",
+            )
+        if manifest.schema > migration_files()[-1][0]:
+            raise StoreTooNew(f"The backup {manifest.backup_id} was made by kfm {manifest.version}.")
+        return manifest
+
+    def _read_manifest(self, backup_id: str) -> BackupManifest:
+        data = self._place.read(f"{FOLDER}/{backup_id}/{MANIFEST}")
         if data is None:
             raise missing_file(MANIFEST)
         try:
             manifest = msgspec.json.decode(data, type=BackupManifest)
         except (msgspec.MsgspecError, UnicodeError) as error:
-            raise StoreCorrupt(f"The manifest of {chosen} can't be read: {error}.", remedy=_OTHER) from None
-        if manifest_digest(manifest) != manifest.digest or manifest.backup_id != chosen:
-            raise StoreCorrupt(f"The manifest of {chosen} is not as it was written.", remedy=_OTHER)
-        if manifest.schema > migration_files()[-1][0]:
-            raise StoreTooNew(f"The backup {chosen} was made by kfm {manifest.version}.")
-        if manifest.environment != self._environment:
-            raise UsageError(
-                f"The backup is of the environment {manifest.environment}; this one is {self._environment}.",
-                remedy="Use the configuration of that environment, or set KFM_ENV.",
-            )
+            raise StoreCorrupt(
+                f"The manifest of {backup_id} can't be read: {error}.", remedy=_OTHER
+            ) from None
+        if manifest_digest(manifest) != manifest.digest or manifest.backup_id != backup_id:
+            raise StoreCorrupt(f"The manifest of {backup_id} is not as it was written.", remedy=_OTHER)
         return manifest
 
     def run(self, backup_id: str | None = None, *, dry_run: bool = False) -> RestoreReport:

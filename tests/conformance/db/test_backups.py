@@ -413,6 +413,18 @@ def test_a_restore_replaces_damaged_objects_of_its_target(tmp_path: Path, how: s
     assert (planned.copied, planned.there) == (0, 1)
 
 
+def test_the_newest_backup_is_that_of_this_environment(tmp_path: Path) -> None:
+    """Where several share a place; if it has none of this one, those that it has are named."""
+    live = str(tmp_path / "kfm.db")
+    moving.fill(live, 3)
+    back_up(live, tmp_path, environment="staging")
+    with pytest.raises(UsageError, match="no backup of the environment test .* some of: staging"):
+        restore(str(tmp_path / "new.db"), tmp_path)
+    first = back_up(live, tmp_path).manifest.backup_id
+    back_up(live, tmp_path, environment="staging")
+    assert restore(str(tmp_path / "new.db"), tmp_path).manifest.backup_id == first
+
+
 def older(address: str) -> None:
     """A ledger as an older kfm made it."""
     known = [one for one in migration_files() if one[0] < 39]
