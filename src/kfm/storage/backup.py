@@ -34,7 +34,15 @@ from kfm.model.redaction import redact
 from kfm.model.times import rfc3339
 from kfm.objects.local import CHUNK_BYTES
 from kfm.runs.gc import needed_objects
-from kfm.storage.backup_places import FOLDER, MANIFEST, BackupBucket, BackupFolder, missing_file, write_file
+from kfm.storage.backup_places import (
+    FOLDER,
+    MANIFEST,
+    BackupBucket,
+    BackupFolder,
+    is_bucket,
+    missing_file,
+    write_file,
+)
 from kfm.storage.ledger_copy import (
     arrive,
     copy_tables,
@@ -564,9 +572,38 @@ def _read_anchors(path: str) -> bytes | None:
 def open_place(loaded: Loaded, address: str, options: Mapping[str, str]) -> BackupPlace:
     """Where backups are: a folder, or a bucket by its address."""
     folder = StateFolder.of(loaded)
-    if "://" in address:
+    if is_bucket(address):
         return BackupBucket(redact(address), open_bucket(loaded, address, options))
-    return BackupFolder(os.path.abspath(address), folder.files, folder.ids)
+    return BackupFolder(os.path.abspath(address), folder.files.private(), folder.ids)
+
+
+def require_apart(loaded: Loaded, address: str) -> None:
+    """Refuse a place that goes with what is backed up, or that readers of a target see."""
+    settings = loaded.settings
+    if is_bucket(address):
+        place = address.rstrip("/")
+        own = [("the object store", settings.objects)]
+        own += [("a published target", target.url) for target in settings.publish]
+        # A place keeps its objects in `objects/`: they would be the store's own.
+        shares = settings.objects is not None and settings.objects.rstrip("/") == f"{place}/objects"
+        within = next((what for what, url in own if url and _holds(url.rstrip("/"), place)), None)
+        within = within or ("the object store" if shares else None)
+    else:
+        place = os.path.realpath(address)
+        own = [("the state folder", settings.state)]
+        own += [("a published target", target.path) for target in settings.publish]
+        paths = ((what, os.path.realpath(loaded.resolve(path))) for what, path in own if path)
+        within = next((what for what, path in paths if _holds(path, place)), None)
+    if within is not None:
+        raise UsageError(
+            f"{redact(address)} lies in {within} of this configuration.",
+            remedy="Name a place apart from it, best on another disk: a backup is for the day on which the "
+            "state is lost, and holds what was withdrawn from readers.",
+        )
+
+
+def _holds(outer: str, inner: str) -> bool:
+    return inner == outer or inner.startswith(f"{outer.rstrip('/')}/")
 
 
 def make_backup(
@@ -574,6 +611,7 @@ def make_backup(
 ) -> BackupReport:
     from kfm import __version__
 
+    require_apart(loaded, to)
     folder = StateFolder.of(loaded)
     ledger = folder.open_side()
     try:

@@ -14,6 +14,7 @@ from kfm.model.errors import ChecksumMismatch, StoreCorrupt
 from kfm.model.records import Record
 from kfm.objects.local import CHUNK_BYTES, LocalObjects, verify_object
 from kfm.objects.remote import RemoteObjects
+from kfm.storage.backup_places import is_bucket
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
@@ -157,7 +158,7 @@ def copy_to(
     folder = StateFolder.of(loaded)
     target: CollectableObjects = (
         RemoteObjects(open_bucket(loaded, to, options))
-        if "://" in to
+        if is_bucket(to)
         else LocalObjects(folder.files, os.path.abspath(to), folder.ids)
     )
     return copy_objects(folder.objects(loaded), target, progress, compare="sizes", dry_run=dry_run)

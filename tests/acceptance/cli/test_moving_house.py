@@ -133,6 +133,57 @@ def test_a_backup_is_restored_where_nothing_is_left(kfm: Kfm, published: Path, v
     assert shown(published) == "00000002"
 
 
+@pytest.mark.parametrize(
+    "place", [".kfm", ".kfm/safe", ".kfm/objects", "published/safe", "published/levels/safe", "link/safe"]
+)
+def test_a_place_that_goes_with_the_state_or_is_published_is_refused(
+    kfm: Kfm, published: Path, place: str
+) -> None:
+    """Also behind a link: a backup is lost with the state there, or read by those whom data was kept from."""
+    (published / "link").symlink_to(published / "published")
+    before = sorted((published / "published").rglob("*"))
+    refused = kfm("backup", place)
+    assert refused.code == 2
+    assert "Name a place apart from it" in refused.err
+    assert sorted((published / "published").rglob("*")) == before
+    assert not (published / place / "backups").exists()
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/store/safe", "s3://bucket/readers", "s3://bucket"])
+def test_a_part_of_a_bucket_that_is_in_use_is_refused(kfm: Kfm, published: Path, place: str) -> None:
+    """The object store itself, a place whose objects would be the store's own, and one that readers see."""
+    objects = "objects" if place == "s3://bucket" else "store"
+    text = (published / "kfm.yml").read_text()
+    (published / "kfm.yml").write_text(
+        f"objects: s3://bucket/{objects}\n{text}  - {{kind: s3, url: 's3://bucket/readers'}}\n"
+    )
+    refused = kfm("backup", place)
+    assert "Name a place apart from it" in refused.err
+    assert refused.code == 2
+
+
+@pytest.mark.parametrize(
+    "place", ["file:///tmp/x", "postgresql://ada:secret@db/kfm", "s3:/typo/x", "s3://", "sqlite:x.db"]
+)
+def test_what_is_neither_a_folder_nor_a_bucket_is_refused(kfm: Kfm, published: Path, place: str) -> None:
+    """By each command that takes a place, with what it takes; nothing is made."""
+    before = sorted(published.iterdir())
+    for command in (("backup", place), ("restore", place), ("store", "copy", "--objects", "--to", place)):
+        refused = kfm(*command)
+        assert refused.code == 2
+        assert "neither a folder nor a bucket" in refused.err
+        assert "s3://NAME/PREFIX" in refused.err
+        assert "secret" not in refused.err
+    assert sorted(published.iterdir()) == before
+
+
+def test_a_backup_is_for_its_owner_alone(kfm: Kfm, published: Path) -> None:
+    """Folders and files, as the state folder: what readers may not see is in it."""
+    assert kfm("backup", "safe/of/kfm").code == 0
+    for path in (published / "safe", *(published / "safe").rglob("*")):
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
 @pytest.mark.parametrize("how", ["gone", "changed"])
 def test_half_a_backup_is_refused(kfm: Kfm, published: Path, how: str) -> None:
     """Each kind of file, missing or with one byte changed: nothing is restored."""
