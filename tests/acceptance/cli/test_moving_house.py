@@ -123,7 +123,7 @@ def test_a_backup_is_restored_where_nothing_is_left(kfm: Kfm, published: Path, v
     assert restored.document["backup_id"] == again["backup_id"]
     assert restored.document["anchors"] == "restored"
     assert restored.document["ahead"] == [
-        {"target": "local", "dataset_id": "levels", "shows": 3, "ledger_at": 2}
+        {"target": "local", "dataset_id": "levels", "shows": 3, "ledger_at": 2, "withdrawn": []}
     ]
     assert "kfm project" in restored.err
     assert kfm("audit", "verify").code == 0
@@ -131,6 +131,40 @@ def test_a_backup_is_restored_where_nothing_is_left(kfm: Kfm, published: Path, v
     (published / "published" / "levels" / "current").unlink()
     assert kfm("project").code == 0
     assert shown(published) == "00000002"
+
+
+def test_what_was_withdrawn_after_the_backup_is_named(kfm: Kfm, published: Path, valid: Valid) -> None:
+    """The target knows of it and the restored ledger does not: said before anything is published again; and
+    the way out of the page leads to a target without it."""
+    assert kfm("backup", "safe").code == 0
+    why = ("--yes", "--rationale", "consent was withdrawn")
+    assert kfm("withdraw", "levels", "--purge", *why).code == 0
+    for name in (".kfm", "audit-anchors.jsonl"):
+        (published / name).rename(published / f"lost-{name}")
+    restored = kfm("restore", "safe", "--json")
+    valid("restore", restored.document)
+    (ahead,) = restored.document["ahead"]
+    assert [one["reason"] for one in ahead["withdrawn"]] == ["consent was withdrawn"]
+    assert "first withdraw again" in restored.err
+    again = kfm("withdraw", "levels", "--purge", *why)
+    assert "KFM406" in again.out + again.err, "the target is ahead still"
+    (published / "published" / "levels" / "current").unlink()
+    assert kfm("project").code == 0
+    shows = published / "published" / "levels" / "current"
+    assert (shows / "withdrawn.json").exists()
+    assert not list(shows.rglob("a.csv"))
+
+
+def test_a_restore_says_which_targets_show_less(kfm: Kfm, published: Path) -> None:
+    """Where they are to be made again, what to do next is said; where they show the head, nothing is."""
+    assert kfm("backup", "safe").code == 0
+    shutil.rmtree(published / ".kfm")
+    assert "kfm project" not in kfm("restore", "safe").err
+    shutil.rmtree(published / ".kfm")
+    (published / "published").rename(published / "lost")
+    assert "next: `kfm project`; local shows less" in kfm("restore", "safe").err
+    assert kfm("project").code == 0
+    assert shown(published) == "00000001"
 
 
 @pytest.mark.parametrize(
@@ -294,8 +328,8 @@ def test_objects_need_no_fence(
 def test_every_command_of_the_page_is_understood() -> None:
     """Each line of the how-to has the words and options that the command takes."""
     page = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "back-up-and-move.md"
-    lines = [line[6:] for line in page.read_text().splitlines() if line.startswith("$ kfm ")]
-    assert len(lines) == 9
+    lines = [line.strip()[6:] for line in page.read_text().splitlines() if line.strip().startswith("$ kfm ")]
+    assert len(lines) == 11
     for line in lines:
         at: Any = click.Context(entry)
         found, words = entry, shlex.split(line, comments=True)
