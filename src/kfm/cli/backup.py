@@ -39,8 +39,8 @@ def command(session: CommandSession, place: str, quick: bool, options: tuple[str
 
     The ledger is of one moment: a SQLite file, from either database. Objects lie beside all backups of TO
     once, by their hashes: what is there already is not copied again. Everything is read back and compared,
-    also the objects that TO had; a damaged one is replaced. With --quick those of the right size are not read:
-    that is for places where reading is dear. The manifest with all digests comes last, and without it there is
+    also the objects that TO had; a damaged one is replaced. With --quick those of the right size are not
+    read, for places where reading is dear. The manifest with all digests comes last, and without it there is
     no backup. The configuration is not in it: keep that in git.
 
     Exit status 1 if objects that kept versions need are not in the store any more: they are named.
@@ -92,9 +92,9 @@ def restore_command(
     half a backup is refused. A place with a ledger is refused, too: nothing is ever replaced. Interrupted, it
     goes on when it is run again.
 
-    What was done after the backup is not in it, withdrawals and purges too: look for them before `kfm project`.
-    A target that shows more than the restored ledger knows is named, with what its withdrawn.json has beyond
-    it, where that is a folder, and with its way out.
+    What was done after the backup is not in it, withdrawals and purges too: look for them before
+    `kfm project`. A target that shows more than the restored ledger knows is named, with what its
+    withdrawn.json has beyond it, where that is a folder, and with its way out.
     """
     from kfm.storage.backup import restore
 
@@ -124,8 +124,8 @@ def restore_command(
     if ahead:
         session.note(
             "for a target that is ahead: first withdraw again what was withdrawn or purged after the backup "
-            "(`kfm withdraw`): the restored ledger would publish it again. Then give the target another place, "
-            "or remove what it shows of the dataset (its `current`), and run `kfm project`; "
+            "(`kfm withdraw`): the restored ledger would publish it again. Then give the target another "
+            "place, or remove what it shows of the dataset (its `current`), and run `kfm project`; "
             "docs/how-to/back-up-and-move.md",
             "warning",
         )

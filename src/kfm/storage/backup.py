@@ -303,8 +303,8 @@ class Restorer:
         environment: str,
         by: Justification,
     ) -> None:
-        """`ledger_path`: where the file is to be; None: the ledger is on a server, `open_target` opens it, and
-        `scratch` is for files meanwhile."""
+        """`ledger_path`: where the file is to be; None: the ledger is on a server, `open_target` opens it,
+        and `scratch` is for files meanwhile."""
         self._place = place
         self._objects = objects
         self._ledger_path = ledger_path
@@ -339,8 +339,8 @@ class Restorer:
             raise UsageError(
                 f"The backup is of the environment {others[0]}; this one is {self._environment}."
                 if backup_id is not None
-                else f"There is no backup of the environment {self._environment} at {self._place.name}; there "
-                f"are some of: {', '.join(sorted(set(others)))}.",
+                else f"There is no backup of the environment {self._environment} at {self._place.name}; "
+                f"there are some of: {', '.join(sorted(set(others)))}.",
                 remedy="Use the configuration of that environment, or set KFM_ENV.",
             )
         if manifest.schema > migration_files()[-1][0]:
@@ -438,8 +438,8 @@ class Restorer:
         left = [path for one in _LOGS if os.path.lexists(path := f"{self._ledger_path}{one}")]
         if left:
             raise UsageError(
-                f"Beside the ledger's place lies what a ledger has left there: {', '.join(left)}. SQLite would "
-                "write it over the restored one.",
+                f"Beside the ledger's place lies what a ledger has left there: {', '.join(left)}. SQLite "
+                "would write it over the restored one.",
                 remedy="It belongs to a ledger that was moved away or removed: move it to where that one is, "
                 "or remove it, and restore again. Nothing was restored.",
             )
@@ -500,8 +500,8 @@ _OLDER = (
 )
 _AGAIN = (
     "All backups at a place share their objects: another one helps only if it does not need these. Where the "
-    "store that was backed up is still there, `kfm backup` to the same place replaces what is damaged. Nothing "
-    "was restored."
+    "store that was backed up is still there, `kfm backup` to the same place replaces what is damaged. "
+    "Nothing was restored."
 )
 _OTHER = "Restore another backup: `--backup ID`. Nothing was restored."
 

@@ -1,4 +1,4 @@
-"""Copy of objects from one store to another, by their hashes: what is there as it should be is not copied again."""
+"""Copy of objects from one store to another, by their hashes: what is there and sound is not copied again."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def sound_objects(objects: Objects, names: Iterable[str]) -> frozenset[str]:
 
 def _many(
     work: Callable[[str], int | None], todo: Sequence[str]
-) -> Iterator[tuple[str, int | None | StoreCorrupt]]:
+) -> Iterator[tuple[str, int | StoreCorrupt | None]]:
     """Many at once, never more than are in flight; the first error of the target ends it."""
     with ThreadPoolExecutor(IN_FLIGHT) as pool:
         flying: dict[Future[int | None], str] = {}

@@ -137,6 +137,7 @@ def test_what_was_withdrawn_after_the_backup_is_named(kfm: Kfm, published: Path,
     """The target knows of it and the restored ledger does not: said before anything is published again; and
     the way out of the page leads to a target without it."""
     assert kfm("backup", "safe").code == 0
+    change(kfm, published, 2)
     why = ("--yes", "--rationale", "consent was withdrawn")
     assert kfm("withdraw", "levels", "--purge", *why).code == 0
     for name in (".kfm", "audit-anchors.jsonl"):

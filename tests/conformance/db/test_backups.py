@@ -304,7 +304,7 @@ def test_the_ledger_lies_where_the_settings_say(
 
 
 def test_what_a_killed_restore_left_goes_with_the_next(tmp_path: Path) -> None:
-    """As large as the ledger, and of no use once its process is gone; that of one at work is left alone."""
+    """As large as the ledger, and of no use once its process is gone; that of one at work stays."""
     live, new = str(tmp_path / "kfm.db"), tmp_path / "db" / "kfm.db"
     moving.fill(live, ROWS)
     back_up(live, tmp_path)
@@ -418,7 +418,7 @@ def test_the_newest_backup_is_that_of_this_environment(tmp_path: Path) -> None:
     live = str(tmp_path / "kfm.db")
     moving.fill(live, 3)
     back_up(live, tmp_path, environment="staging")
-    with pytest.raises(UsageError, match="no backup of the environment test .* some of: staging"):
+    with pytest.raises(UsageError, match=r"no backup of the environment test .* some of: staging"):
         restore(str(tmp_path / "new.db"), tmp_path)
     first = back_up(live, tmp_path).manifest.backup_id
     back_up(live, tmp_path, environment="staging")
