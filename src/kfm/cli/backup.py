@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kfm.cli.errors import no_run
 from kfm.cli.options import session_options
 from kfm.cli.output import one_line
 from kfm.cli.session import CommandSession
@@ -47,7 +48,8 @@ def command(session: CommandSession, place: str, quick: bool, options: tuple[str
     """
     from kfm.storage.backup import make_backup
 
-    report = make_backup(opened(session), place, bucket_options(options), staged(session), quick=quick)
+    with no_run():
+        report = make_backup(opened(session), place, bucket_options(options), staged(session), quick=quick)
     manifest = report.manifest
     rows = sum(one.rows for one in manifest.tables)
     lines = [
@@ -98,15 +100,16 @@ def restore_command(
     """
     from kfm.storage.backup import restore
 
-    report = restore(
-        opened(session),
-        place,
-        bucket_options(options),
-        staged(session),
-        backup_id=backup_id,
-        rationale=rationale,
-        dry_run=dry_run,
-    )
+    with no_run():
+        report = restore(
+            opened(session),
+            place,
+            bucket_options(options),
+            staged(session),
+            backup_id=backup_id,
+            rationale=rationale,
+            dry_run=dry_run,
+        )
     ahead, behind = ([], []) if dry_run else _looked_at_targets(session)
     document = {
         **_document(report.place, report.manifest),
@@ -163,10 +166,17 @@ def _document(place: str, manifest: Any) -> dict[str, Any]:
 def _looked_at_targets(session: CommandSession) -> tuple[list[dict[str, Any]], list[str]]:
     """Targets that hold a version which the restored ledger has not promoted, with what was withdrawn there
     since; and the names of those that show less than the ledger has."""
+    from kfm.model.targets import reached
     from kfm.runs.gc import VersionedTarget
 
     ahead, behind = [], dict[str, None]()
     with session.app(read_only=True) as app:
+        settings = app.settings
+        taken = {
+            (one.name, dataset.id)
+            for dataset in settings.datasets
+            for one in reached(settings, settings, dataset)
+        }
         for head in app.ledger.heads():
             for target in app.projections:
                 if isinstance(target, VersionedTarget):
@@ -182,7 +192,7 @@ def _looked_at_targets(session: CommandSession) -> tuple[list[dict[str, Any]], l
                                 "withdrawn": _unknown(target, head.dataset_id, known),
                             }
                         )
-                    elif shows < head.sequence:
+                    elif shows < head.sequence and (target.name, head.dataset_id) in taken:
                         behind[target.name] = None
     return ahead, list(behind)
 

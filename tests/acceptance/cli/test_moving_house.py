@@ -157,7 +157,10 @@ def test_what_was_withdrawn_after_the_backup_is_named(kfm: Kfm, published: Path,
 
 
 def test_a_restore_says_which_targets_show_less(kfm: Kfm, published: Path) -> None:
-    """Where they are to be made again, what to do next is said; where they show the head, nothing is."""
+    """Where they are to be made again, what to do next is said; where they show the head, or do not take the
+    dataset, nothing is."""
+    with (published / "kfm.yml").open("a") as file:
+        file.write("  - {kind: local, name: other, path: other, care: [restricted]}\n")
     assert kfm("backup", "safe").code == 0
     shutil.rmtree(published / ".kfm")
     assert "kfm project" not in kfm("restore", "safe").err
@@ -210,6 +213,28 @@ def test_what_is_neither_a_folder_nor_a_bucket_is_refused(kfm: Kfm, published: P
         assert "s3://NAME/PREFIX" in refused.err
         assert "secret" not in refused.err
     assert sorted(published.iterdir()) == before
+
+
+def test_who_stops_one_is_not_told_of_a_run(
+    kfm: Kfm, published: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each command that copies, interrupted: exit status 130, and what was stopped is the command."""
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kfm.storage.backup.copy_objects", stop)
+    monkeypatch.setattr("kfm.storage.objects_copy.copy_objects", stop)
+    monkeypatch.setattr("kfm.storage.ledger_copy.copy_tables", stop)
+    commands = (
+        ("backup", str(published / "safe")),
+        ("store", "copy", "--to", "sqlite:new.db"),
+        ("store", "copy", "--objects", "--to", "new"),
+    )
+    for command in commands:
+        stopped = kfm(*command)
+        assert stopped.code == 130
+        assert "error KFM930: The command was cancelled." in stopped.err
 
 
 def test_a_backup_is_for_its_owner_alone(kfm: Kfm, published: Path) -> None:
