@@ -294,6 +294,13 @@ class PosixFiles:
     """The real disk. An fsync that fails is never tried again: the kernel has dropped the pages."""
 
     _folder: str | None = None  # below it, no link on the way is followed
+    _file_mode, _folder_mode = _FILE_MODE, _FOLDER_MODE
+
+    def private(self) -> PosixFiles:
+        """The same disk; what is made on it is for its owner alone."""
+        bound = object.__new__(type(self))
+        bound.__dict__.update(self.__dict__, _file_mode=0o600, _folder_mode=0o700)
+        return bound
 
     def below(self, folder: str) -> PosixFiles:
         """The same disk, on which whatever is below this folder is reached from a handle of it.
@@ -307,7 +314,7 @@ class PosixFiles:
     def create(self, path: str) -> PosixWriter:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with self._at(path) as (folder, name):
-            return PosixWriter(os.open(name, flags, _FILE_MODE, dir_fd=folder), path)
+            return PosixWriter(os.open(name, flags, self._file_mode, dir_fd=folder), path)
 
     def open(self, path: str) -> PosixReader:
         with self._at(path) as (folder, name):
@@ -374,14 +381,14 @@ class PosixFiles:
             self.fsync_dir(os.path.dirname(folder))
         for folder in reversed(missing):
             with contextlib.suppress(FileExistsError):
-                os.mkdir(folder, _FOLDER_MODE)
+                os.mkdir(folder, self._folder_mode)
             if not os.path.isdir(folder):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
             self.fsync_dir(os.path.dirname(folder))
 
     def mkdir(self, path: str) -> None:
         with self._at(path) as (folder, name):
-            os.mkdir(name, _FOLDER_MODE, dir_fd=folder)
+            os.mkdir(name, self._folder_mode, dir_fd=folder)
 
     def rename(self, old: str, new: str) -> None:
         with self._at(old) as (source, name), self._at(new) as (folder, fresh):

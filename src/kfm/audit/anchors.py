@@ -11,7 +11,7 @@ from kfm.model.audit import Anchor, ChainVerdict
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import BackendUnavailable, UsageError
 from kfm.model.times import rfc3339
-from kfm.system import sync
+from kfm.system import sync, sync_folder
 
 ANCHORS_BYTES_MAX = 64 * 1024 * 1024
 _ANCHOR = msgspec.json.Decoder(Anchor)
@@ -81,4 +81,22 @@ def append(path: str, anchor: Anchor) -> None:
         raise BackendUnavailable(
             f"{path} can't be written: {(error.strerror or str(error)).lower()}.",
             remedy="Name a file that can be written, with --to FILE or the setting `audit.anchors`.",
+        ) from None
+
+
+def put(path: str, data: bytes) -> None:
+    """A whole file of them where there is none: under another name until all of it is durable."""
+    temporary = f"{path}.tmp"
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            sync(file.fileno())
+        os.rename(temporary, path)
+        sync_folder(os.path.dirname(os.path.abspath(path)))
+    except OSError as error:
+        raise BackendUnavailable(
+            f"{path} can't be written: {(error.strerror or str(error)).lower()}.",
+            remedy="Let the setting `audit.anchors` name a file that can be written.",
         ) from None

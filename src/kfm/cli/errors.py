@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
 from kfm.model.errors import BackendUnavailable, Cancelled, ConfigError, KfmError, UsageError
 
 NO_TRACEBACK = (UsageError.exit_code, Cancelled.exit_code)  # what a person did is no place in the code
+
+
+@contextmanager
+def no_run() -> Iterator[None]:
+    """Around a command that makes no run: who stops it is not told of one."""
+    try:
+        yield
+    except KeyboardInterrupt as problem:
+        raise Cancelled(stopped="command") from problem
 
 
 def as_error(problem: BaseException) -> KfmError:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kfm.cli import process
+from kfm.cli.errors import no_run
 from kfm.cli.options import CommandGroup, session_options
 from kfm.cli.output import one_line
 from kfm.cli.progress import ProgressLines, watched
@@ -68,15 +69,17 @@ def copy(
 
     Interrupted, it goes on when it is run again. An error behind the fence lifts it. The new place must be
     empty. With --objects the objects are copied instead, by their hashes and read back; what is there already
-    is not copied again, so run it once while work goes on and once more when it is paused.
+    with the same size is not copied or read again, so run it once while work goes on and once more when it is
+    paused.
     """
     loaded = opened(session)
     if objects:
-        _copy_objects(session, loaded, to, bucket_options(options), dry_run=dry_run, abandon=abandon)
+        with no_run():
+            _copy_objects(session, loaded, to, bucket_options(options), dry_run=dry_run, abandon=abandon)
         return
     from kfm.storage.ledger_copy import open_copy
 
-    with ExitStack() as held:
+    with no_run(), ExitStack() as held:
         made = open_copy(loaded, to, staged(session), rationale, held, dry_run=dry_run)
         if abandon:
             move = made.abandon()

@@ -252,22 +252,23 @@ def tombstone(dataset_id: str, sequence: int, withdrawals: Sequence[Withdrawal])
         "dataset_id": dataset_id,
         "sequence": sequence,
         "state": "retired" if retired else "withdrawn" if whole else "partly-withdrawn",
-        "withdrawn": [_told(one) for one in withdrawals],
+        "withdrawn": [told(one) for one in withdrawals],
     }
 
 
-def _told(one: Withdrawal) -> dict[str, Any]:
-    told: dict[str, Any] = {
+def told(one: Withdrawal) -> dict[str, Any]:
+    """What readers learn of a withdrawal."""
+    found: dict[str, Any] = {
         "reason": one.reason,
         "at": rfc3339(one.withdrawn_at_ms),
         "since_sequence": one.since_sequence,
         "purged": one.purge,
     }
     if one.source_id:
-        told["source_id"] = one.source_id
+        found["source_id"] = one.source_id
     if one.start_ms is not None and one.end_ms is not None:
-        told |= {"window_start": rfc3339(one.start_ms), "window_end": rfc3339(one.end_ms)}
-    return told
+        found |= {"window_start": rfc3339(one.start_ms), "window_end": rfc3339(one.end_ms)}
+    return found
 
 
 def span_words(one: Withdrawal) -> str:

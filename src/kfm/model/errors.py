@@ -890,6 +890,10 @@ class Cancelled(KfmError):
     exit_code = 130
     remedy = "Run it again when you are ready; finished work is not repeated."
 
+    @property
+    def headline(self) -> str:
+        return f"The {self.facts.get('stopped', 'run')} was cancelled."
+
 
 def code_on_record(error: KfmError) -> str:
     """The code that a run keeps: one for every run that was stopped on purpose."""

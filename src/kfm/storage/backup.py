@@ -9,48 +9,62 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from kfm.audit import anchors as anchor_lines
-from kfm.audit import chain
 from kfm.config.state_folder import StateFolder, open_bucket
 from kfm.db import governance, moves
 from kfm.db.connection import make_folder, open_ledger
 from kfm.db.ledger_reader import LedgerReader
 from kfm.db.moves import Side, TableDigest, ledger_tables
-from kfm.db.queries import migration_files
+from kfm.db.queries import applied, check, migration_files
 from kfm.db.session import Session
 from kfm.db.sqlite_side import SqliteSide, SqliteTables, strip_moves
 from kfm.model.audit import Anchor
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import ChainBroken, ChecksumMismatch, StoreCorrupt, StoreTooNew, UsageError
+from kfm.model.quantities import counted
 from kfm.model.records import Justification, Record, governance_entry, justified
 from kfm.model.redaction import redact
 from kfm.model.times import rfc3339
 from kfm.objects.local import CHUNK_BYTES
 from kfm.runs.gc import needed_objects
-from kfm.storage.backup_places import FOLDER, MANIFEST, BackupBucket, BackupFolder, missing_file, write_file
-from kfm.storage.ledger_copy import arrive, copy_tables, digests_of_both
-from kfm.storage.objects_copy import ObjectsCopy, copy_objects
+from kfm.storage.backup_places import (
+    FOLDER,
+    MANIFEST,
+    BackupBucket,
+    BackupFolder,
+    is_bucket,
+    missing_file,
+    write_file,
+)
+from kfm.storage.ledger_copy import (
+    arrive,
+    copy_tables,
+    digests_of_both,
+    require_current,
+    require_sound,
+)
+from kfm.storage.objects_copy import Compare, ObjectsCopy, copy_objects, sound_objects
+from kfm.storage.scratch_folder import scratch_folder
 from kfm.system import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kfm.config.loader import Loaded
-    from kfm.ports import Clock, Ids, Objects, Progress
+    from kfm.ports import Clock, CollectableObjects, Ids, Progress
     from kfm.storage.backup_places import BackupPlace
 
 FORM: Literal["backup/1"] = "backup/1"
 LEDGER, OBJECTS, ANCHORS = "ledger.db", "objects.txt", "anchors.jsonl"
 KIND = "restore"
-LEFT_MS = 24 * 60 * 60 * 1000
+_LOGS = ("-wal", "-shm", "-journal")  # of SQLite, beside its file
 _ALL_KINDS = ("index", "unique", "reference")
 
 
@@ -108,7 +122,7 @@ class BackupMaker:
     def __init__(
         self,
         ledger: Side,
-        objects: Objects,
+        objects: CollectableObjects,
         place: BackupPlace,
         *,
         clock: Clock,
@@ -119,6 +133,7 @@ class BackupMaker:
         environment: str,
         version: str,
         versions_kept: int,
+        compare: Compare = "bytes",
     ) -> None:
         self._ledger = ledger
         self._objects = objects
@@ -131,22 +146,27 @@ class BackupMaker:
         self._environment = environment
         self._version = version
         self._versions_kept = versions_kept
+        self._compare: Compare = compare
 
     def run(self) -> BackupReport:
+        if isinstance(self._ledger, SqliteSide):  # its copy is brought up to date, not the ledger itself
+            check(applied(self._ledger.database.session))
+        else:
+            require_current(self._ledger, _OLDER)
         now_ms = self._clock.now_ms()
         stamp = rfc3339(now_ms)[:19].replace(":", "").replace("-", "")
         # The newest is the last by name, also of two within a second.
         backup_id = f"{stamp}.{now_ms % 1000:03d}Z-{self._ids.new()[-8:]}"
-        first = copy_objects(self._objects, self._place.objects, self._progress)
-        with _scratch_folder(self._scratch, "backup-", now_ms) as folder:
+        first = self._copy_objects()
+        with scratch_folder(self._scratch, "kfm-backup-") as folder:
             path = os.path.join(folder, LEDGER)
             # Before the ledger: an anchor that is made meanwhile names a row that the file has not.
             kept = _read_anchors(self._anchors)
             self._write_ledger(path)
             tables, head = self._look(path, kept)
             # Again: what was promoted while the first were copied. What is needed was there at that moment.
-            second = copy_objects(self._objects, self._place.objects, self._progress)
-            there, missing = self._listed(path)
+            second = self._copy_objects(first.sound)
+            there, missing = self._listed(path, second.sound)
             files = [self._put(backup_id, folder, LEDGER)]
             files.append(self._put(backup_id, folder, OBJECTS, "".join(f"{one}\n" for one in there).encode()))
             if kept is not None:
@@ -175,10 +195,15 @@ class BackupMaker:
             there=first.there,
         )
 
+    def _copy_objects(self, known: frozenset[str] = frozenset()) -> ObjectsCopy:
+        compare = self._compare
+        return copy_objects(self._objects, self._place.objects, self._progress, compare=compare, known=known)
+
     def _write_ledger(self, path: str) -> None:
         if isinstance(self._ledger, SqliteSide):
             self._progress.phase("ledger")
             self._ledger.copy_file(path)
+            bring_up_to_date(path, self._clock)
         else:
             target = SqliteSide(path, self._clock, fill=True)
             try:
@@ -186,7 +211,7 @@ class BackupMaker:
                     fill(self._ledger, target, "backup", self._clock.now_ms(), self._progress)
             finally:
                 target.close()
-        strip_moves(path)
+            strip_moves(path)
         self._progress.done()
 
     def _look(self, path: str, kept: bytes | None) -> tuple[tuple[TableDigest, ...], tuple[int, str]]:
@@ -194,14 +219,14 @@ class BackupMaker:
         head = _verify_chain(path, self._clock, kept, self._environment, self._progress)
         return tables, head
 
-    def _listed(self, path: str) -> tuple[list[str], tuple[str, ...]]:
+    def _listed(self, path: str, sound: frozenset[str]) -> tuple[list[str], tuple[str, ...]]:
         """What the place has of this environment's objects, and what the ledger needs and it has not."""
         with _opened(path, self._clock) as ledger:
             needed = set(needed_objects(ledger, self._versions_kept))
             needed.update(ledger.branch_reader().objects_kept(0))
-        have = set(self._place.objects.all())
-        listed = (set(self._objects.all()) | needed) & have
-        return sorted(listed), tuple(sorted(needed - have))
+        # What the store has lost, an earlier backup may have brought here.
+        listed = sound | sound_objects(self._place.objects, needed - sound)
+        return sorted(listed), tuple(sorted(needed - listed))
 
     def _put(self, backup_id: str, folder: str, name: str, data: bytes | None = None) -> BackupFile:
         path = os.path.join(folder, name)
@@ -217,8 +242,16 @@ class BackupMaker:
         return BackupFile(name=name, sha256=sha256, size=size)
 
 
-def fill(source: Any, target: Side, move_id: str, now_ms: int, progress: Progress) -> None:
-    """All rows of a source that does not change into an empty ledger, compared; it is live in the end."""
+def fill(
+    source: Any,
+    target: Side,
+    move_id: str,
+    now_ms: int,
+    progress: Progress,
+    enter: Callable[[Session], None] = lambda _: None,
+) -> None:
+    """All rows of a source that does not change into an empty ledger, compared; it is live in the end, with
+    what is entered into it in the same transaction."""
     arrive(target, move_id, "a backup", now_ms)
     copy_tables(source, target, move_id, progress)
     both = digests_of_both(source, target, ledger_tables(), progress)
@@ -235,6 +268,7 @@ def fill(source: Any, target: Side, move_id: str, now_ms: int, progress: Progres
         target.settle(positions)
         moves.unmark(session)
         moves.set_state(session, move_id, "live")
+        enter(session)
 
     target.write(live)
 
@@ -258,7 +292,7 @@ class Restorer:
     def __init__(
         self,
         place: BackupPlace,
-        objects: Objects,
+        objects: CollectableObjects,
         *,
         ledger_path: str | None,
         open_target: Any,
@@ -269,7 +303,8 @@ class Restorer:
         environment: str,
         by: Justification,
     ) -> None:
-        """`ledger_path`: where the file is to be; None: the ledger is on a server: `open_target` opens it."""
+        """`ledger_path`: where the file is to be; None: the ledger is on a server, `open_target` opens it,
+        and `scratch` is for files meanwhile."""
         self._place = place
         self._objects = objects
         self._ledger_path = ledger_path
@@ -282,41 +317,54 @@ class Restorer:
         self._by = by
 
     def manifest(self, backup_id: str | None) -> BackupManifest:
-        """The manifest of that backup, or of the newest; sound, and of this environment."""
+        """The manifest of that backup, or of this environment's newest; sound."""
         found = self._place.backups()
         if not found:
             raise UsageError(
                 f"There is no backup at {self._place.name}.",
                 remedy="Name the place that `kfm backup` was given.",
             )
-        chosen = found[-1] if backup_id is None else next((one for one in found if one == backup_id), None)
-        if chosen is None:
+        if backup_id is not None and backup_id not in found:
             raise UsageError(
                 f"There is no backup {backup_id} at {self._place.name}.",
                 remedy=f"There are: {', '.join(found[-5:])}.",
             )
-        data = self._place.read(f"{FOLDER}/{chosen}/{MANIFEST}")
+        others = []
+        for one in [backup_id] if backup_id is not None else reversed(found):
+            manifest = self._read_manifest(one)
+            if manifest.environment == self._environment:
+                break
+            others.append(manifest.environment)
+        else:
+            raise UsageError(
+                f"The backup is of the environment {others[0]}; this one is {self._environment}."
+                if backup_id is not None
+                else f"There is no backup of the environment {self._environment} at {self._place.name}; "
+                f"there are some of: {', '.join(sorted(set(others)))}.",
+                remedy="Use the configuration of that environment, or set KFM_ENV.",
+            )
+        if manifest.schema > migration_files()[-1][0]:
+            raise StoreTooNew(f"The backup {manifest.backup_id} was made by kfm {manifest.version}.")
+        return manifest
+
+    def _read_manifest(self, backup_id: str) -> BackupManifest:
+        data = self._place.read(f"{FOLDER}/{backup_id}/{MANIFEST}")
         if data is None:
             raise missing_file(MANIFEST)
         try:
             manifest = msgspec.json.decode(data, type=BackupManifest)
         except (msgspec.MsgspecError, UnicodeError) as error:
-            raise StoreCorrupt(f"The manifest of {chosen} can't be read: {error}.", remedy=_OTHER) from None
-        if manifest_digest(manifest) != manifest.digest or manifest.backup_id != chosen:
-            raise StoreCorrupt(f"The manifest of {chosen} is not as it was written.", remedy=_OTHER)
-        if manifest.schema > migration_files()[-1][0]:
-            raise StoreTooNew(f"The backup {chosen} was made by kfm {manifest.version}.")
-        if manifest.environment != self._environment:
-            raise UsageError(
-                f"The backup is of the environment {manifest.environment}; this one is {self._environment}.",
-                remedy="Use the configuration of that environment, or set KFM_ENV.",
-            )
+            raise StoreCorrupt(
+                f"The manifest of {backup_id} can't be read: {error}.", remedy=_OTHER
+            ) from None
+        if manifest_digest(manifest) != manifest.digest or manifest.backup_id != backup_id:
+            raise StoreCorrupt(f"The manifest of {backup_id} is not as it was written.", remedy=_OTHER)
         return manifest
 
     def run(self, backup_id: str | None = None, *, dry_run: bool = False) -> RestoreReport:
         """Everything is fetched and compared before the ledger is there; with `dry_run` that is all."""
         manifest = self.manifest(backup_id)
-        with _scratch_folder(self._scratch, "restore-", self._clock.now_ms()) as folder:
+        with scratch_folder(None if dry_run else self._beside(), "kfm-restore-") as folder:
             names = self._fetch(manifest, OBJECTS, folder).decode().split()
             self._require_empty(manifest, names)
             kept = self._fetch(manifest, ANCHORS, folder) if manifest.file(ANCHORS) else None
@@ -331,17 +379,12 @@ class Restorer:
             head = _verify_chain(path, self._clock, kept, self._environment, self._progress)
             if head != manifest.chain:
                 raise ChainBroken("The audit log does not end where the manifest says.", remedy=_OTHER)
-            if dry_run:
-                there = set(self._place.objects.all())
-                lost = tuple(one for one in names if one not in there)
-                copied = ObjectsCopy(copied=0, bytes=0, there=len(names) - len(lost), missing=lost)
-            else:
-                copied = copy_objects(self._place.objects, self._objects, self._progress, names)
+            copied = copy_objects(self._place.objects, self._objects, self._progress, names, dry_run=dry_run)
             if copied.lost:
                 raise StoreCorrupt(
-                    f"{len(copied.lost)} objects of the backup are missing or damaged: sha256:"
-                    f"{min(copied.lost)}, for one.",
-                    remedy=_OTHER,
+                    f"Missing or damaged at {self._place.name}: {counted(len(copied.lost), 'object')} of the "
+                    f"backup, sha256:{min(copied.lost)} for one.",
+                    remedy=_AGAIN,
                 )
             anchors = self._put_anchors(kept, dry_run=dry_run)
             if not dry_run:
@@ -353,6 +396,14 @@ class Restorer:
             objects=copied,
             anchors=anchors,
         )
+
+    def _beside(self) -> str | None:
+        """Where the file of the ledger can be renamed from: on its own file system."""
+        if self._ledger_path is None:
+            return self._scratch
+        folder = os.path.dirname(os.path.abspath(self._ledger_path))
+        make_folder(folder)
+        return folder
 
     def _require_empty(self, manifest: BackupManifest, names: Sequence[str]) -> None:
         """No ledger; no objects but those of this backup, which an interrupted restore has left."""
@@ -372,11 +423,25 @@ class Restorer:
                 "There is a ledger already: a restore never replaces one.",
                 remedy="Restore into an empty place: set `state` and `store`, or move what is there away.",
             )
+        self._require_no_log()
         known = set(names)
         if other := next((one for one in self._objects.all() if one not in known), None):
             raise UsageError(
                 f"The object store has objects that are not of this backup: sha256:{other}, for one.",
                 remedy="Restore into an empty place, or move what is there away.",
+            )
+
+    def _require_no_log(self) -> None:
+        """SQLite takes a log beside a file for the file's own, and writes its pages over what is restored."""
+        if self._ledger_path is None:
+            return
+        left = [path for one in _LOGS if os.path.lexists(path := f"{self._ledger_path}{one}")]
+        if left:
+            raise UsageError(
+                f"Beside the ledger's place lies what a ledger has left there: {', '.join(left)}. SQLite "
+                "would write it over the restored one.",
+                remedy="It belongs to a ledger that was moved away or removed: move it to where that one is, "
+                "or remove it, and restore again. Nothing was restored.",
             )
 
     def _fetch(self, manifest: BackupManifest, name: str, folder: str, *, whole: bool = True) -> bytes:
@@ -401,8 +466,7 @@ class Restorer:
         if kept is None:
             return "none"
         if not dry_run:
-            for anchor in anchor_lines.parse(kept, ANCHORS):
-                anchor_lines.append(self._anchors, anchor)
+            anchor_lines.put(self._anchors, kept)
         return "restored"
 
     def _land(self, manifest: BackupManifest, path: str) -> None:
@@ -411,52 +475,46 @@ class Restorer:
             bring_up_to_date(path, self._clock)
             source, target = SqliteTables(path), self._open_target()
             try:
-                fill(source, target, manifest.backup_id, self._clock.now_ms(), self._progress)
-                self._enter(target, manifest)
+                enter = partial(self._enter, manifest)
+                fill(source, target, manifest.backup_id, self._clock.now_ms(), self._progress, enter)
             finally:
                 source.close()
                 target.close()
             return
-        side = SqliteSide(path, self._clock, fill=False)
-        side.prepare(self._clock.now_ms())
-        self._enter(side, manifest)
-        side.close()
-        strip_moves(path)
+        bring_up_to_date(path, self._clock, partial(self._enter, manifest))
+        self._require_no_log()  # again: the objects took their time
         with suppress(FileNotFoundError):
             os.unlink(self._ledger_path)  # an empty one
         os.rename(path, self._ledger_path)
-        sync_folder(os.path.dirname(self._ledger_path))
+        sync_folder(os.path.dirname(os.path.abspath(self._ledger_path)))
 
-    def _enter(self, side: Side, manifest: BackupManifest) -> None:
-        def change(session: Session) -> None:
-            details = {"backup": manifest.backup_id, "made_at": manifest.made_at}
-            entry = governance_entry(KIND, self._environment, session.now_ms(), self._by, **details)
-            governance.append(session, [entry])
-
-        side.write(change)
+    def _enter(self, manifest: BackupManifest, session: Session) -> None:
+        details = {"backup": manifest.backup_id, "made_at": manifest.made_at}
+        entry = governance_entry(KIND, self._environment, session.now_ms(), self._by, **details)
+        governance.append(session, [entry])
 
 
+_OLDER = (
+    "A backup changes nothing in a database. Back it up with the kfm that made it, or with pg_dump; then the "
+    "next command that writes brings it up to date: `kfm run`, for one."
+)
+_AGAIN = (
+    "All backups at a place share their objects: another one helps only if it does not need these. Where the "
+    "store that was backed up is still there, `kfm backup` to the same place replaces what is damaged. "
+    "Nothing was restored."
+)
 _OTHER = "Restore another backup: `--backup ID`. Nothing was restored."
 
 
-def bring_up_to_date(path: str, clock: Clock) -> None:
-    """A file of an older schema gets this kfm's."""
+def bring_up_to_date(path: str, clock: Clock, enter: Callable[[Session], None] = lambda _: None) -> None:
+    """A copied file gets this kfm's schema, and what is entered into it; its source stays as it is."""
     side = SqliteSide(path, clock, fill=False)
-    side.prepare(clock.now_ms())
-    side.close()
+    try:
+        side.prepare(clock.now_ms())
+        side.write(enter)
+    finally:
+        side.close()
     strip_moves(path)
-
-
-@contextmanager
-def _scratch_folder(within: str | None, prefix: str, now_ms: int) -> Iterator[str]:
-    """A folder for as long as it is needed. What a killed process left a day ago goes first."""
-    for name in os.listdir(within) if within is not None else ():
-        left = os.path.join(within or "", name)
-        with suppress(FileNotFoundError):
-            if name.startswith(prefix) and os.stat(left).st_mtime * 1000 < now_ms - LEFT_MS:
-                shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=within) as folder:
-        yield folder
 
 
 @contextmanager
@@ -488,11 +546,7 @@ def _verify_chain(
 ) -> tuple[int, str]:
     anchors: list[Anchor] = anchor_lines.parse(kept, ANCHORS) if kept is not None else []
     with _opened(path, clock) as ledger:
-        own = anchor_lines.of_environment(anchors, environment)
-        verdict = chain.verify(ledger, own, progress)
-        if not verdict.sound:
-            detail = verdict.finding.detail if verdict.finding is not None else "its head is missing"
-            raise ChainBroken(f"The audit log is not sound: {detail}.")
+        require_sound(ledger, anchor_lines.of_environment(anchors, environment), progress)
         return ledger.chain_head()
 
 
@@ -518,18 +572,49 @@ def _read_anchors(path: str) -> bytes | None:
 def open_place(loaded: Loaded, address: str, options: Mapping[str, str]) -> BackupPlace:
     """Where backups are: a folder, or a bucket by its address."""
     folder = StateFolder.of(loaded)
-    if "://" in address:
+    if is_bucket(address):
         return BackupBucket(redact(address), open_bucket(loaded, address, options))
-    return BackupFolder(os.path.abspath(address), folder.files, folder.ids)
+    return BackupFolder(os.path.abspath(address), folder.files.private(), folder.ids)
 
 
-def make_backup(loaded: Loaded, to: str, options: Mapping[str, str], progress: Progress) -> BackupReport:
+def require_apart(loaded: Loaded, address: str) -> None:
+    """Refuse a place that goes with what is backed up, or that readers of a target see."""
+    settings = loaded.settings
+    if is_bucket(address):
+        place = address.rstrip("/")
+        own = [("the object store", settings.objects)]
+        own += [("a published target", target.url) for target in settings.publish]
+        # A place keeps its objects in `objects/`: they would be the store's own.
+        shares = settings.objects is not None and settings.objects.rstrip("/") == f"{place}/objects"
+        within = next((what for what, url in own if url and _holds(url.rstrip("/"), place)), None)
+        within = within or ("the object store" if shares else None)
+    else:
+        place = os.path.realpath(address)
+        own = [("the state folder", settings.state)]
+        own += [("a published target", target.path) for target in settings.publish]
+        paths = ((what, os.path.realpath(loaded.resolve(path))) for what, path in own if path)
+        within = next((what for what, path in paths if _holds(path, place)), None)
+    if within is not None:
+        raise UsageError(
+            f"{redact(address)} lies in {within} of this configuration.",
+            remedy="Name a place apart from it, best on another disk: a backup is for the day on which the "
+            "state is lost, and holds what was withdrawn from readers.",
+        )
+
+
+def _holds(outer: str, inner: str) -> bool:
+    return inner == outer or inner.startswith(f"{outer.rstrip('/')}/")
+
+
+def make_backup(
+    loaded: Loaded, to: str, options: Mapping[str, str], progress: Progress, *, quick: bool = False
+) -> BackupReport:
     from kfm import __version__
 
+    require_apart(loaded, to)
     folder = StateFolder.of(loaded)
     ledger = folder.open_side()
     try:
-        ledger.prepare(folder.clock.now_ms())
         return BackupMaker(
             ledger,
             folder.objects(loaded),
@@ -542,6 +627,7 @@ def make_backup(loaded: Loaded, to: str, options: Mapping[str, str], progress: P
             environment=loaded.settings.environment,
             version=__version__,
             versions_kept=loaded.settings.limits.versions_kept,
+            compare="sizes" if quick else "bytes",
         ).run()
     finally:
         ledger.close()
@@ -567,7 +653,7 @@ def restore(
         open_target=lambda: folder.open_side(fill=True),
         clock=folder.clock,
         progress=progress,
-        scratch=None if dry_run else folder.path,
+        scratch=folder.path,
         anchors=loaded.resolve(loaded.settings.audit.anchors),
         environment=loaded.settings.environment,
         by=justified(loaded.discretion.said, loaded.identity().subject, rationale),

@@ -7,16 +7,20 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
+from kfm.model.bucket_options import PREFIXES
 from kfm.model.errors import BackendUnavailable, UsageError
+from kfm.model.patterns import late
+from kfm.model.redaction import redact
 from kfm.objects.local import CHUNK_BYTES, LocalObjects
 from kfm.objects.remote import RemoteObjects
 from kfm.system import os_trouble, sync, sync_folder
 
 if TYPE_CHECKING:
-    from kfm.ports import Bucket, Files, Ids, Objects
+    from kfm.ports import Bucket, CollectableObjects, Files, Ids
 
 FOLDER = "backups"
 MANIFEST = "manifest.json"
+_SCHEME = late(r"([a-z][a-z0-9+.-]+):")
 _SMALL_BYTES_MAX = 16 * 1024 * 1024
 
 
@@ -24,7 +28,7 @@ class BackupPlace(Protocol):
     """Files by name, whole or not at all, and objects by hash."""
 
     name: str
-    objects: Objects
+    objects: CollectableObjects
 
     def put(self, name: str, path: str) -> None: ...
     def fetch(self, name: str, path: str) -> None:
@@ -45,7 +49,7 @@ class BackupFolder:
         self._root = root.rstrip("/")
         self._files = files
         self._ids = ids
-        self.objects: Objects = LocalObjects(files, f"{self._root}/objects", ids)
+        self.objects: CollectableObjects = LocalObjects(files, f"{self._root}/objects", ids)
 
     def put(self, name: str, path: str) -> None:
         made = f"{self._root}/{name}"
@@ -92,7 +96,7 @@ class BackupBucket:
     def __init__(self, name: str, bucket: Bucket) -> None:
         self.name = name
         self._bucket = bucket
-        self.objects: Objects = RemoteObjects(bucket, "objects")
+        self.objects: CollectableObjects = RemoteObjects(bucket, "objects")
 
     def put(self, name: str, path: str) -> None:
         self._bucket.put_stream(name, _chunks(path))
@@ -116,6 +120,20 @@ class BackupBucket:
     def backups(self) -> list[str]:
         keys = [stat.key for stat in self._bucket.list(f"{FOLDER}/")]
         return sorted(key.split("/")[1] for key in keys if key.endswith(f"/{MANIFEST}"))
+
+
+def is_bucket(address: str) -> bool:
+    """A bucket by its address, or a folder by its path; UsageError for what looks like neither."""
+    scheme = _SCHEME.match(address)
+    if scheme is None:
+        return False
+    if scheme[1] in PREFIXES and address.partition("://")[2].strip("/"):
+        return True
+    raise UsageError(
+        f"{redact(address)} is neither a folder nor a bucket.",
+        remedy=f"Write the path of a folder (./{scheme[0]}… if it begins so), or a bucket with its prefix: "
+        f"{', '.join(f'{one}://NAME/PREFIX' for one in PREFIXES)}.",
+    )
 
 
 def write_file(path: str, chunks: Iterable[bytes]) -> None:

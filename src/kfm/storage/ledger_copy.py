@@ -21,9 +21,9 @@ from kfm.db import governance, moves
 from kfm.db.connection import POSTGRES, open_side, sqlite_path
 from kfm.db.ledger_reader import LedgerReader
 from kfm.db.moves import Move, Side, Table, TableDigest, TableReader, ledger_tables
-from kfm.db.queries import ARRIVING, MOVED
+from kfm.db.queries import ARRIVING, MOVED, is_current
 from kfm.db.session import Row, Session
-from kfm.model.audit import Anchor
+from kfm.model.audit import Anchor, ChainVerdict
 from kfm.model.errors import ChainBroken, LostLease, StoreCorrupt, UsageError
 from kfm.model.records import Justification, Record, governance_entry, justified
 
@@ -36,6 +36,7 @@ ROUNDS_MAX = 20  # before the fence falls even though writers are quicker than w
 BACKLOG_ROWS = 1_000  # noted keys that are few enough for the fence
 NOTES_CHUNK = 200
 DONE = "done"
+_OLDER = "Back it up; the copy itself, or the next command that writes, brings it up to date."
 _INDEXES = ("index", "unique")
 _REFERENCES = ("reference",)
 
@@ -248,10 +249,7 @@ class LedgerCopy:
                 self._compared = self._compare()  # what no trigger sees: a partition that was dropped
             self._tighten(_REFERENCES)
             self._target.check_references()
-            verdict = chain.verify(LedgerReader(self._target.database), self._anchors, self._progress)
-            if not verdict.sound:
-                detail = verdict.finding.detail if verdict.finding is not None else "its head is missing"
-                raise ChainBroken(f"The audit log is not sound on arrival: {detail}.")
+            verdict = require_sound(LedgerReader(self._target.database), self._anchors, self._progress)
             positions = self._source.positions()
             begun = self._begun()
             if begun is None or begun.state != "fenced":
@@ -435,6 +433,21 @@ def digests_of_both(
     return found
 
 
+def require_sound(ledger: LedgerReader, known: Sequence[Anchor], progress: Progress) -> ChainVerdict:
+    """The audit log of a copied ledger, on arrival; ChainBroken if it is not whole."""
+    verdict = chain.verify(ledger, known, progress)
+    if not verdict.sound:
+        detail = verdict.finding.detail if verdict.finding is not None else "its head is missing"
+        raise ChainBroken(f"The audit log is not sound: {detail}.")
+    return verdict
+
+
+def require_current(source: Side, remedy: str) -> None:
+    """For a reader of a ledger that must not change it."""
+    if not is_current(source.database.session):
+        raise UsageError(f"The ledger {source.place} was made by an older kfm, or is none.", remedy=remedy)
+
+
 def _otherwise(table: Table, found: str) -> StoreCorrupt:
     return StoreCorrupt(
         f"The table {table.name} did not arrive as it is: {found}.",
@@ -457,7 +470,10 @@ def open_copy(
         address = f"sqlite:{held.enter_context(tempfile.TemporaryDirectory(prefix='kfm-plan-'))}/kfm.db"
     source = folder.open_side()
     held.callback(source.close)
-    source.prepare(folder.clock.now_ms())
+    if dry_run:
+        require_current(source, _OLDER)
+    else:
+        source.prepare(folder.clock.now_ms())
     target = open_side(address, folder.path, folder.clock, fill=True)
     held.callback(target.close)
     if path is not None:

@@ -13,6 +13,9 @@ import click
 import pytest
 
 from kfm.cli.command_line import kfm as entry
+from kfm.db.queries import applied, migrate, migration_files
+from kfm.db.sqlite import SqliteDatabase
+from kfm.system import SystemClock
 from tests import services
 from tests.acceptance.cli.conftest import Called
 
@@ -81,6 +84,21 @@ def test_a_dry_run_leaves_no_trace(kfm: Kfm, published: Path) -> None:
     assert "under way" in kfm("store", "copy", "--to", "sqlite:other/kfm.db", "--abandon").err
 
 
+def test_a_dry_run_leaves_an_older_ledger_as_it_is(kfm: Kfm, project: Path) -> None:
+    """It is not brought up to date: that is said, with who does it."""
+    path = project / ".kfm" / "kfm.db"
+    path.parent.mkdir(exist_ok=True)
+    database = SqliteDatabase(str(path), SystemClock())
+    migrate(database, "sqlite", 0, [one for one in migration_files() if one[0] < 39])
+    database.close()
+    looked = kfm("store", "copy", "--to", "sqlite:other.db", "--dry-run")
+    assert looked.code == 2
+    assert "older kfm" in looked.err
+    database = SqliteDatabase(str(path), SystemClock())
+    assert max(applied(database.session)) == 38
+    database.close()
+
+
 def test_a_backup_is_restored_where_nothing_is_left(kfm: Kfm, published: Path, valid: Valid) -> None:
     """Ledger, objects and anchors; a second backup copies only what is new; the next version goes on; what
     was done after the backup shows in the targets that are ahead, with the way out."""
@@ -105,7 +123,7 @@ def test_a_backup_is_restored_where_nothing_is_left(kfm: Kfm, published: Path, v
     assert restored.document["backup_id"] == again["backup_id"]
     assert restored.document["anchors"] == "restored"
     assert restored.document["ahead"] == [
-        {"target": "local", "dataset_id": "levels", "shows": 3, "ledger_at": 2}
+        {"target": "local", "dataset_id": "levels", "shows": 3, "ledger_at": 2, "withdrawn": []}
     ]
     assert "kfm project" in restored.err
     assert kfm("audit", "verify").code == 0
@@ -113,6 +131,117 @@ def test_a_backup_is_restored_where_nothing_is_left(kfm: Kfm, published: Path, v
     (published / "published" / "levels" / "current").unlink()
     assert kfm("project").code == 0
     assert shown(published) == "00000002"
+
+
+def test_what_was_withdrawn_after_the_backup_is_named(kfm: Kfm, published: Path, valid: Valid) -> None:
+    """The target knows of it and the restored ledger does not: said before anything is published again; and
+    the way out of the page leads to a target without it."""
+    assert kfm("backup", "safe").code == 0
+    change(kfm, published, 2)
+    why = ("--yes", "--rationale", "consent was withdrawn")
+    assert kfm("withdraw", "levels", "--purge", *why).code == 0
+    for name in (".kfm", "audit-anchors.jsonl"):
+        (published / name).rename(published / f"lost-{name}")
+    restored = kfm("restore", "safe", "--json")
+    valid("restore", restored.document)
+    (ahead,) = restored.document["ahead"]
+    assert [one["reason"] for one in ahead["withdrawn"]] == ["consent was withdrawn"]
+    assert "first withdraw again" in restored.err
+    again = kfm("withdraw", "levels", "--purge", *why)
+    assert "KFM406" in again.out + again.err, "the target is ahead still"
+    (published / "published" / "levels" / "current").unlink()
+    assert kfm("project").code == 0
+    shows = published / "published" / "levels" / "current"
+    assert (shows / "withdrawn.json").exists()
+    assert not list(shows.rglob("a.csv"))
+
+
+def test_a_restore_says_which_targets_show_less(kfm: Kfm, published: Path) -> None:
+    """Where they are to be made again, what to do next is said; where they show the head, or do not take the
+    dataset, nothing is."""
+    with (published / "kfm.yml").open("a") as file:
+        file.write("  - {kind: local, name: other, path: other, care: [restricted]}\n")
+    assert kfm("backup", "safe").code == 0
+    shutil.rmtree(published / ".kfm")
+    assert "kfm project" not in kfm("restore", "safe").err
+    shutil.rmtree(published / ".kfm")
+    (published / "published").rename(published / "lost")
+    assert "next: `kfm project`; local shows less" in kfm("restore", "safe").err
+    assert kfm("project").code == 0
+    assert shown(published) == "00000001"
+
+
+@pytest.mark.parametrize(
+    "place", [".kfm", ".kfm/safe", ".kfm/objects", "published/safe", "published/levels/safe", "link/safe"]
+)
+def test_a_place_that_goes_with_the_state_or_is_published_is_refused(
+    kfm: Kfm, published: Path, place: str
+) -> None:
+    """Also behind a link: a backup is lost with the state there, or read by those whom data was kept from."""
+    (published / "link").symlink_to(published / "published")
+    before = sorted((published / "published").rglob("*"))
+    refused = kfm("backup", place)
+    assert refused.code == 2
+    assert "Name a place apart from it" in refused.err
+    assert sorted((published / "published").rglob("*")) == before
+    assert not (published / place / "backups").exists()
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/store/safe", "s3://bucket/readers", "s3://bucket"])
+def test_a_part_of_a_bucket_that_is_in_use_is_refused(kfm: Kfm, published: Path, place: str) -> None:
+    """The object store itself, a place whose objects would be the store's own, and one that readers see."""
+    objects = "objects" if place == "s3://bucket" else "store"
+    text = (published / "kfm.yml").read_text()
+    (published / "kfm.yml").write_text(
+        f"objects: s3://bucket/{objects}\n{text}  - {{kind: s3, url: 's3://bucket/readers'}}\n"
+    )
+    refused = kfm("backup", place)
+    assert "Name a place apart from it" in refused.err
+    assert refused.code == 2
+
+
+@pytest.mark.parametrize(
+    "place", ["file:///tmp/x", "postgresql://ada:secret@db/kfm", "s3:/typo/x", "s3://", "sqlite:x.db"]
+)
+def test_what_is_neither_a_folder_nor_a_bucket_is_refused(kfm: Kfm, published: Path, place: str) -> None:
+    """By each command that takes a place, with what it takes; nothing is made."""
+    before = sorted(published.iterdir())
+    for command in (("backup", place), ("restore", place), ("store", "copy", "--objects", "--to", place)):
+        refused = kfm(*command)
+        assert refused.code == 2
+        assert "neither a folder nor a bucket" in refused.err
+        assert "s3://NAME/PREFIX" in refused.err
+        assert "secret" not in refused.err
+    assert sorted(published.iterdir()) == before
+
+
+def test_who_stops_one_is_not_told_of_a_run(
+    kfm: Kfm, published: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each command that copies, interrupted: exit status 130, and what was stopped is the command."""
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kfm.storage.backup.copy_objects", stop)
+    monkeypatch.setattr("kfm.storage.objects_copy.copy_objects", stop)
+    monkeypatch.setattr("kfm.storage.ledger_copy.copy_tables", stop)
+    commands = (
+        ("backup", str(published / "safe")),
+        ("store", "copy", "--to", "sqlite:new.db"),
+        ("store", "copy", "--objects", "--to", "new"),
+    )
+    for command in commands:
+        stopped = kfm(*command)
+        assert stopped.code == 130
+        assert "error KFM930: The command was cancelled." in stopped.err
+
+
+def test_a_backup_is_for_its_owner_alone(kfm: Kfm, published: Path) -> None:
+    """Folders and files, as the state folder: what readers may not see is in it."""
+    assert kfm("backup", "safe/of/kfm").code == 0
+    for path in (published / "safe", *(published / "safe").rglob("*")):
+        assert path.stat().st_mode & 0o077 == 0, path
 
 
 @pytest.mark.parametrize("how", ["gone", "changed"])
@@ -225,8 +354,8 @@ def test_objects_need_no_fence(
 def test_every_command_of_the_page_is_understood() -> None:
     """Each line of the how-to has the words and options that the command takes."""
     page = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "back-up-and-move.md"
-    lines = [line[6:] for line in page.read_text().splitlines() if line.startswith("$ kfm ")]
-    assert len(lines) == 9
+    lines = [line.strip()[6:] for line in page.read_text().splitlines() if line.strip().startswith("$ kfm ")]
+    assert len(lines) == 11
     for line in lines:
         at: Any = click.Context(entry)
         found, words = entry, shlex.split(line, comments=True)

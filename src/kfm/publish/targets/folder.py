@@ -21,9 +21,10 @@ from kfm.model.errors import StoreCorrupt, TargetUnavailable
 from kfm.model.records import Promotion
 from kfm.model.templates import safe_path
 from kfm.model.versions import Version
+from kfm.objects.local import CHUNK_BYTES
 from kfm.ports import Files, Ids, Objects, PublishedVersions
 from kfm.publish.catalogue import tombstone_of
-from kfm.publish.catalogue.addresses import COLLECTION, MANIFEST
+from kfm.publish.catalogue.addresses import COLLECTION, MANIFEST, WITHDRAWN
 from kfm.publish.catalogue.pages import Earlier
 from kfm.publish.targets.folder_builder import (
     EarlierFolders,
@@ -389,6 +390,21 @@ class LocalTree:
         standing = self._standing(self._folder(dataset_id))
         names = {one.name for one in standing if not one.name.startswith(".")}
         return [(name, sequence_of(name)) for name in sorted(names)]
+
+    def shown_tombstone(self, dataset_id: str) -> bytes | None:
+        """The document about what is withdrawn from the version that `current` shows; None: nothing is."""
+        folder = self._folder(dataset_id)
+        shown = self._shown(folder)
+        if shown is None:
+            return None
+        try:
+            file = self._files.open(f"{folder}/{shown.place}/{shown.name}/{WITHDRAWN}")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            return b"".join(iter(lambda: file.read(CHUNK_BYTES), b""))
+        finally:
+            file.close()
 
     def _standing(self, folder: str) -> Iterator[VersionFolder]:
         """Versions, and what is left of unfinished ones."""
