@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from kfm.db.moves import Table, ledger_tables, require_columns
-from kfm.db.postgres import FENCED, PostgresDatabase
+from kfm.db.postgres import FENCED, PostgresDatabase, place_of
 from kfm.db.queries import migrate
 from kfm.db.session import Row, Session
 from kfm.model.errors import LockHeld
-from kfm.model.redaction import redact
 
 T = TypeVar("T")
 
@@ -25,7 +24,7 @@ class PostgresSide:
     """A ledger in a schema of a server. Reads have a connection of their own: they may wait for a target."""
 
     def __init__(self, dsn: str) -> None:
-        self.place = redact(dsn)
+        self.place = place_of(dsn)
         self.database = PostgresDatabase(dsn)
         self._reading = PostgresDatabase(dsn, read_only=True)
         self._reading.execute("SET idle_in_transaction_session_timeout = 0")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import psycopg
 import pytest
 
 from kfm.audit import chain
@@ -14,7 +15,7 @@ from kfm.db import moves, queries
 from kfm.db.connection import open_ledger, open_store
 from kfm.db.ledger import Ledger
 from kfm.db.postgres_side import PostgresSide
-from kfm.model.errors import LedgerMoved, LockHeld, StoreCorrupt, UsageError
+from kfm.model.errors import KfmError, LedgerMoved, LockHeld, StoreCorrupt, UsageError
 from kfm.system import SystemClock
 from tests import moving, services
 from tests.conformance.db import ledgers
@@ -46,8 +47,6 @@ def on_server(
     template: bytes, postgres_dsn: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[], str]]:
     """Makes databases that hold the same: PostgreSQL copies one much faster than it is filled."""
-    import psycopg
-
     path = tmp_path_factory.mktemp("moved") / "kfm.db"
     path.write_bytes(template)
     made: list[str] = []
@@ -334,6 +333,41 @@ def test_a_place_that_is_taken_is_refused(in_file: str, tmp_path: Path, postgres
     with pytest.raises(UsageError, match="under way"):
         moving.copy(in_file, str(tmp_path / "other.db"))
     assert isinstance(moving.copy(in_file, str(tmp_path / "new.db")).rows, int)
+
+
+@pytest.mark.parametrize("password", ["sek#ret", "sek?ret", 'sek"ret', "sekret"])
+def test_a_password_is_kept_nowhere(in_file: str, postgres_schema: Any, password: str) -> None:
+    """Whatever characters it has that libpq takes: neither ledger tells it, the marks and the audit log
+    included, nor does an error."""
+    dsn, role = postgres_schema(), "kfm_with_password"
+    rest = dsn.partition("://")[2]
+    address = f"postgresql://{role}:{password}@{rest.rpartition('@')[2]}"
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN SUPERUSER PASSWORD '{password}'")
+        try:
+            report = moving.copy(in_file, address)
+        finally:
+            admin.execute(f"REASSIGN OWNED BY {role} TO CURRENT_USER")
+            admin.execute(f"DROP ROLE {role}")
+    with apsw.Connection(in_file) as connection:
+        kept = [connection.execute(f"SELECT * FROM {name}").fetchall() for name in ("moves", "migrations")]
+    told = f"{report} {kept} {moving.contents(in_file)['governance']} {moving.contents(dsn)['governance']}"
+    assert password not in told
+    assert report.target.startswith("postgresql://")
+    assert "search_path" in report.target
+    with pytest.raises(KfmError) as away:
+        open_store(f"postgresql://kfm:{password}@127.0.0.1:1/kfm", "", SystemClock())
+    assert "postgresql://127.0.0.1:1/kfm" in str(away.value)
+    assert password not in str(away.value)
+
+
+@pytest.mark.parametrize("password", ["sek ret", "sek%ret", "sek/ret", "1/sekret", "a@sekret"])
+def test_an_address_that_cannot_be_read_is_not_quoted(password: str) -> None:
+    """What libpq does not take as a password, or takes as a part of something else, is in no error."""
+    with pytest.raises(KfmError) as refused:
+        open_store(f"postgresql://kfm:{password}@127.0.0.1:1/kfm", "", SystemClock())
+    for part in (password, password.replace("/", " ").replace("@", " ").split()[-1]):
+        assert part not in f"{refused.value} {refused.value.__cause__}"
 
 
 def test_the_order_of_rows_does_not_matter_to_a_digest() -> None:
