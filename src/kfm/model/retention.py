@@ -56,6 +56,7 @@ _NUMBER: tuple[tuple[str, Value], ...] = (("after_number", 0),)
 _TIME: tuple[tuple[str, Value], ...] = (("after_ms", -1), ("after_id", ""))
 _MEMBER = (*_TIME, ("after_member", ""))
 _NOT_DONE = ("not-succeeded",)
+LAST = "last"  # SQLite gives the number after the last one: it stays until there is another
 ROW_KINDS: tuple[RowKind, ...] = (
     RowKind(
         name="invocations",
@@ -65,11 +66,11 @@ ROW_KINDS: tuple[RowKind, ...] = (
         is_aged_by_others=False,
         told_by=1,
     ),
-    RowKind(name="attempts", place=_NUMBER, reasons=("open", *_NOT_DONE), counted_as="attempts"),
+    RowKind(name="attempts", place=_NUMBER, reasons=("open", *_NOT_DONE, LAST), counted_as="attempts"),
     RowKind(
         name="call_retries",
         place=_NUMBER,
-        reasons=_NOT_DONE,
+        reasons=(*_NOT_DONE, LAST),
         aged_by="attempts",
         stored_in="retries",
         counted_as="retries",
@@ -181,10 +182,13 @@ def decide_page(
         stored = tuple(row[width + 1 + len(kind.reasons) :])
         if at_ms >= before_ms or (kind.counted_as and not is_counted(kind.counted_as, row[0])):
             return PageDecision(going=tuple(going), kept=dict(kept), place=place, is_end=True)
+        reason = next((name for name, is_so in zip(kind.reasons, reasons, strict=True) if is_so), None)
+        if reason == LAST:  # not passed over: it goes with the next pass that finds one after it
+            kept[reason] += 1
+            return PageDecision(going=tuple(going), kept=dict(kept), place=place, is_end=True)
         place = tuple(row[:width])
         if stored[0] is None:  # nothing of this kind is stored there, or not any more
             continue
-        reason = next((name for name, is_so in zip(kind.reasons, reasons, strict=True) if is_so), None)
         if reason is None:
             going.append(stored)
         else:
