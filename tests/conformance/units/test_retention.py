@@ -337,6 +337,23 @@ def test_no_number_is_given_twice(scene: Scene) -> None:
     assert retries_counted(store) == 6
 
 
+def test_what_a_failed_run_found_stays(scene: Scene) -> None:
+    """It may be tried again with the same inputs, also where a run that succeeded has found the same."""
+    store, desk = scene.store, Desk(scene.store)
+    failed, done = desk.admitted("run 0"), None
+    assert desk.fail(failed)
+    for number in range(1, 3):
+        done = desk.admitted(f"run {number}")
+        assert desk.promote(done, f"bytes {number}").answer == "promoted"
+        script(store, f"INSERT INTO inputs (fingerprint, found) VALUES ('found {number}', '[]')")
+        script(store, f"UPDATE runs SET fingerprint = 'found {number}' WHERE run_id = '{done.run_id}'")
+    script(store, f"UPDATE runs SET fingerprint = 'found 1' WHERE run_id = '{failed.run_id}'")
+    plan = next(one for one in preview(store, STRICTEST).kinds if one.kind == "inputs")
+    assert (plan.rows, plan.kept) == (1, {"not-succeeded": 2})
+    carry_out(a_pass(store))
+    assert (store.inputs("found 1"), store.inputs("found 2")) == ((), None)
+
+
 def test_collection_and_retention_do_not_wait_for_each_other(scene: Scene) -> None:
     """Objects are collected while rows go, and rows go while objects are collected."""
     lively(scene)

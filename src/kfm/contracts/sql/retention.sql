@@ -115,10 +115,14 @@ WHERE (r.start_time_ms, r.run_id) > (:after_ms, :after_id) ORDER BY r.start_time
 DELETE FROM run_documents WHERE run_id = :run_id
 
 -- name: retention.inputs
--- Kept: of a run that may be tried again; found again by a younger run.
+-- Kept: of a run that may be tried again, also if another has found the same; found again by a younger run.
 SELECT
   r.start_time_ms, r.run_id, r.start_time_ms,
-  CASE WHEN r.status = 'success' AND r.end_time_ms < :before_ms THEN 0 ELSE 1 END,
+  CASE WHEN r.status = 'success' AND r.end_time_ms < :before_ms AND r.fingerprint NOT IN (
+    SELECT f.fingerprint FROM runs f WHERE f.status = 'failed' AND f.fingerprint IS NOT NULL
+    UNION ALL
+    SELECT u.fingerprint FROM runs u WHERE u.status = 'running' AND u.fingerprint IS NOT NULL
+  ) THEN 0 ELSE 1 END,
   CASE WHEN EXISTS (SELECT 1 FROM runs n WHERE n.fingerprint = r.fingerprint AND n.start_time_ms >= :before_ms)
     THEN 1 ELSE 0 END,
   i.fingerprint, i.found
