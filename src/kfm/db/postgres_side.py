@@ -15,7 +15,9 @@ from kfm.model.errors import LockHeld
 T = TypeVar("T")
 
 HOLD_LOCK = 4_900_149
-MOVE_LOCK = 4_900_148  # any number that no other program on the server uses
+MOVE_LOCK = 4_900_150  # any number that no other lock of kfm or program on the server uses
+# By the schema: a server may have several ledgers in one database.
+_SCHEMA = "current_schema()::regnamespace::oid::int"
 _SEQUENCES = {"unit_pages": "unit_page_numbers"}  # where no identity column gives the numbers
 _HERE = "relnamespace = current_schema()::regnamespace"
 
@@ -110,10 +112,7 @@ class PostgresSide:
             require_columns(table, [name for (name,) in found])
 
     def hold(self) -> None:
-        # By the schema: a server may have several ledgers in one database.
-        held = self.database.execute(
-            f"SELECT pg_try_advisory_lock({HOLD_LOCK}, current_schema()::regnamespace::oid::int)"
-        )
+        held = self.database.execute(f"SELECT pg_try_advisory_lock({HOLD_LOCK}, {_SCHEMA})")
         if not held[0][0]:
             raise LockHeld(f"Another copy of {self.place} is at work.")
 
@@ -139,7 +138,7 @@ class PostgresSide:
         # reads that it is there.
         self.database.script(
             f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $kfm$ BEGIN "
-            f"PERFORM pg_advisory_xact_lock_shared({MOVE_LOCK}); "
+            f"PERFORM pg_advisory_xact_lock_shared({MOVE_LOCK}, {_SCHEMA}); "
             "IF EXISTS (SELECT 1 FROM moves WHERE role = 'source' AND state IN ('fenced', 'moved')) THEN "
             f"RAISE EXCEPTION USING ERRCODE = '{FENCED}', MESSAGE = '{said}'; END IF; "
             f"IF TG_OP <> 'INSERT' THEN {note}{old})::text); END IF; "
@@ -159,7 +158,7 @@ class PostgresSide:
         self.write(lambda session: session.all("captured.clear"))
 
     def exclude_writers(self) -> None:
-        self.database.execute(f"SELECT pg_advisory_xact_lock({MOVE_LOCK})")
+        self.database.execute(f"SELECT pg_advisory_xact_lock({MOVE_LOCK}, {_SCHEMA})")
 
     def forget(self, numbers: Sequence[int]) -> None:
         self.database.execute(
