@@ -14,6 +14,7 @@ from kfm.audit import chain
 from kfm.db import moves, queries
 from kfm.db.connection import open_ledger, open_store
 from kfm.db.ledger import Ledger
+from kfm.db.postgres import PostgresDatabase
 from kfm.db.postgres_side import PostgresSide
 from kfm.model.errors import KfmError, LedgerMoved, LockHeld, StoreCorrupt, UsageError
 from kfm.system import SystemClock
@@ -266,6 +267,94 @@ def test_a_copy_can_be_given_up(ends: tuple[str, str]) -> None:
         writer(ends[1])
     with pytest.raises(UsageError, match="holds a ledger already"):
         moving.copy(*ends)
+
+
+def test_a_copy_that_went_on_elsewhere_is_not_given_up(in_file: str, tmp_path: Path) -> None:
+    """A ledger goes on in one place: what was live once, and has moved on since, is not brought back by
+    giving up the copy to it. Run again, that copy makes its last step."""
+    second, third = str(tmp_path / "second.db"), str(tmp_path / "third.db")
+    assert moving.killed_copy(in_file, second, "leaving")
+    moving.copy(second, third)
+    ends = moving.open_side(in_file, fill=False), moving.open_side(second, fill=True)
+    with pytest.raises(UsageError, match="is live already") as refused:
+        moving.mover(*ends).abandon()
+    assert f"kfm store copy --to 'sqlite:{second}'" in refused.value.way_out
+    for side in ends:
+        side.close()
+    assert moving.copy(in_file, second).resumed
+    for path in (in_file, second):
+        with pytest.raises(LedgerMoved, match="has moved to"):
+            writer(path)
+    writer(third).close()
+
+
+def test_a_copy_is_not_given_up_where_another_ledger_is(in_file: str, tmp_path: Path) -> None:
+    """Who can't tell whose ledger is at the target leaves the fence: it may be this one, restored there."""
+    assert moving.killed_copy(in_file, str(tmp_path / "new.db"), "copying")
+    for name in ("new.db", "new.db-wal", "new.db-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    writer(str(tmp_path / "new.db")).close()
+    ends = moving.open_side(in_file, fill=False), moving.open_side(str(tmp_path / "new.db"), fill=True)
+    with pytest.raises(UsageError, match="holds a ledger"):
+        moving.mover(*ends).abandon()
+    ends[1].close()
+    for path in tmp_path.glob("new.db*"):
+        path.unlink()
+    target = moving.open_side(str(tmp_path / "new.db"), fill=True)
+    moving.mover(ends[0], target).abandon()
+    for side in (ends[0], target):
+        side.close()
+    writer(in_file).close()
+
+
+def test_deliveries_do_not_wait_for_writers_while_a_ledger_is_copied(postgres_schema: Any) -> None:
+    """The lock between the fence and the writers is no other's: a claim goes on beside a writer."""
+    dsn = postgres_schema()
+    ledgers.postgres_store(dsn).close()
+    side = PostgresSide(dsn)
+    side.capture(moves.ledger_tables(), "moving")
+    other = PostgresDatabase(dsn, unsafe_for_tests=True, wait_max_ms=500)
+    with psycopg.connect(dsn) as beside:
+        beside.execute("INSERT INTO previews (digest, plan, made_at_ms) VALUES ('d', '{}', 1)")
+        assert list(Ledger(other).claim_messages("openlineage", 1, 60_000)) == []
+        beside.rollback()
+    other.close()
+    side.close()
+
+
+def test_ledgers_of_one_database_do_not_wait_for_each_other(postgres_schema: Any) -> None:
+    """The fence of one schema does not keep the writers of another."""
+    first, second = postgres_schema(), postgres_schema()
+    sides = []
+    for dsn in (first, second):
+        ledgers.postgres_store(dsn).close()
+        sides.append(PostgresSide(dsn))
+        sides[-1].capture(moves.ledger_tables(), "moving")
+    with psycopg.connect(first) as beside:
+        beside.execute("INSERT INTO previews (digest, plan, made_at_ms) VALUES ('d', '{}', 1)")
+        sides[1].database.execute("SET lock_timeout = 500")
+        sides[1].write(lambda _: sides[1].exclude_writers())
+        beside.rollback()
+    for side in sides:
+        side.close()
+
+
+def test_pages_are_bounded_by_bytes_of_every_kind() -> None:
+    """What is packed counts, too: a page of a table of large values has few rows."""
+    table = next(one for one in moves.ledger_tables() if one.name == "fact_pages")
+
+    class Reader:
+        largest = 0
+
+        def page(self, _: Any, after: Any, limit: int) -> list[Any]:
+            first = 1 if after is None else after[0] + 1
+            found = [(number, b"x" * 65536) for number in range(first, min(2001, first + limit))]
+            self.largest = max(self.largest, sum(len(one[1]) for one in found))
+            return found
+
+    reader: Any = Reader()
+    assert sum(map(len, moves.pages(reader, table))) == 2000
+    assert reader.largest <= moves.PAGE_BYTES
 
 
 @pytest.mark.parametrize("ends", ["to-postgresql"], indirect=True)
