@@ -251,6 +251,7 @@ class Partition(Record, frozen=True):
     name: str
     low: int
     high: int
+    is_empty: bool = False
 
     def has(self, number: int) -> bool:
         return self.low <= number < self.high

@@ -287,11 +287,19 @@ class RetentionPass:
                 break
             self._retention.renew(fence, LEASE_MS)
         mark = Mark() if self._again else self._retention.mark(kind.name)
-        together, drops = list[_Decided](), list(cuts.old)
+        # Rows went one by one while a copy was under way: no seal that is looked at leads there again.
+        for empty in (one for one in cuts.old if one.is_empty):
+            told = self._retention.mark(kind.name)
+            if not self._dropped(kind, fence, empty, (), told, before_ms):
+                return
+        together, drops = list[_Decided](), [one for one in cuts.old if not one.is_empty]
         for one in _decisions(self._retention, kind, before_ms, mark, cuts):
             lowest = min((first for first, _ in one.seal.members), default=0)
             while drops and lowest >= drops[0].high:
-                yield from self._drop(kind, fence, before_ms, drops.pop(0), together)
+                batch = self._drop(kind, fence, before_ms, drops.pop(0), together)
+                if batch is None:  # the mark stays before it
+                    return
+                yield batch
                 together = []
             if drops and lowest >= drops[0].low:
                 self._retention.renew(fence, LEASE_MS)
@@ -302,23 +310,39 @@ class RetentionPass:
             )
             yield Batch(kind=kind.name, rows=len(one.decision.going), bytes=one.decision.size)
         if drops:  # whatever of it was not decided on is moved, not lost
-            yield from self._drop(kind, fence, before_ms, drops[0], together)
+            batch = self._drop(kind, fence, before_ms, drops[0], together)
+            if batch is not None:
+                yield batch
 
     def _drop(
         self, kind: SealedKind, fence: int, before_ms: int, partition: Partition, decided: Sequence[_Decided]
-    ) -> Iterator[Batch]:
-        if not decided:
-            return
+    ) -> Batch | None:
+        """What went with a partition; None: it is being read, and goes with a later pass."""
         told = [(one.row, one.decision) for one in decided]
-        self._retention.retire_partition(
-            kind, fence, partition, told, decided[-1].mark, before_ms, self._by, lease_ms=LEASE_MS
-        )
+        if decided and not self._dropped(kind, fence, partition, told, decided[-1].mark, before_ms):
+            return None
         decisions = [decision for _, decision in told]
-        yield Batch(
+        return Batch(
             kind=kind.name,
             rows=sum(len(one.going) for one in decisions),
             bytes=sum(one.size for one in decisions),
         )
+
+    def _dropped(
+        self,
+        kind: SealedKind,
+        fence: int,
+        partition: Partition,
+        told: Sequence[tuple[int, SealDecision]],
+        mark: Mark,
+        before_ms: int,
+    ) -> bool:
+        is_done = self._retention.retire_partition(
+            kind, fence, partition, told, mark, before_ms, self._by, lease_ms=LEASE_MS
+        )
+        if not is_done:
+            logger.info("retention: %s is being read, and goes with a later pass", partition.name)
+        return is_done
 
     def _rows(
         self, kind: RowKind, fence: int, before_ms: int, is_counted: Callable[[str, int], bool]
