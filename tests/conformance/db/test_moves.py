@@ -419,8 +419,9 @@ def test_a_place_that_is_taken_is_refused(in_file: str, tmp_path: Path, postgres
 
     with pytest.raises(KeyboardInterrupt):
         moving.copy(in_file, str(tmp_path / "new.db"), moving.Steps(stop))
-    with pytest.raises(UsageError, match="under way"):
+    with pytest.raises(UsageError, match="under way") as refused:
         moving.copy(in_file, str(tmp_path / "other.db"))
+    assert f"`kfm store copy --to 'sqlite:{tmp_path / 'new.db'}' --abandon`" in refused.value.way_out
     assert isinstance(moving.copy(in_file, str(tmp_path / "new.db")).rows, int)
 
 
