@@ -15,6 +15,7 @@ from kfm.model.audit import Row as SealedRow
 from kfm.model.errors import LostLease, StoreBusy
 from kfm.model.records import Justification, Lock, Record, governance_entry
 from kfm.model.retention import (
+    ARTIFACTS,
     ENTRY,
     Cuts,
     PageDecision,
@@ -254,6 +255,19 @@ class Retention(RetentionReader):
             return decision
 
         return self._database.write(change)
+
+    def tell_artifacts(
+        self, fence: int, details: dict[str, Any], by: Justification, *, lease_ms: int
+    ) -> None:
+        """Tell the chain of files that go now: before they do, so that none is gone that it does not tell."""
+
+        def change(session: Session) -> None:
+            _hold(session, fence, lease_ms)
+            _moved(session, ARTIFACTS, Mark(), details["before_ms"], details)
+            entry = governance_entry(ENTRY, subject_of(ARTIFACTS), session.now_ms(), by, **details)
+            governance.append(session, [entry])
+
+        self._database.write(change)
 
     def cut(self, kind: SealedKind) -> bool:
         """Make the next partition before its numbers are given. Where that was too late, rows are in the

@@ -12,7 +12,7 @@ import msgspec
 
 from kfm.model.audit import EVENTS, UNITS, Seal, SealedPage, Span, leaf, leaf_hash, root, spans
 from kfm.model.canonical import canonical_bytes
-from kfm.model.errors import UsageError
+from kfm.model.errors import PlanDrifted
 from kfm.model.records import Record
 from kfm.model.runs import OutboxMessage
 from kfm.model.settings import RetentionSettings
@@ -133,7 +133,12 @@ SEALED_KINDS = (
     SealedKind(name="outbox", table="outbox", stream=EVENTS),
     SealedKind(name="unit_history", table="unit_pages", stream=UNITS),
 )
-ARTIFACTS = "artifacts"
+ARTIFACTS = "artifacts"  # files of runs, in folders beside the ledger
+
+
+def artifacts_details(run_ids: Sequence[str], files: int, size: int, before_ms: int) -> dict[str, Any]:
+    """What the chain keeps of files that go: whose they were, how many and how large."""
+    return {"rows": files, "bytes": size, "before_ms": before_ms, "runs": list(run_ids)}
 
 
 def cutoffs(settings: RetentionSettings, now_ms: int) -> dict[str, int | None]:
@@ -372,7 +377,7 @@ class KindPlan(Record, frozen=True):
 
     kind: str
     before_ms: int | None
-    rows: int = 0
+    rows: int = 0  # or files
     bytes: int = 0
     kept: dict[str, int] = {}  # reason → old rows that stay
 
@@ -385,7 +390,13 @@ class RetentionPlan(Record, frozen=True):
 
     @property
     def rows(self) -> int:
-        return sum(one.rows for one in self.kinds)
+        """Of the ledger."""
+        return sum(one.rows for one in self.kinds if one.kind != ARTIFACTS)
+
+    @property
+    def files(self) -> int:
+        """Of runs."""
+        return sum(one.rows for one in self.kinds if one.kind == ARTIFACTS)
 
     @property
     def size(self) -> int:
@@ -402,7 +413,7 @@ def planned(kinds: Iterable[KindPlan]) -> RetentionPlan:
 def require_same(plan: RetentionPlan, digest: str) -> None:
     """Refuse a plan that is not the one that a person has seen."""
     if plan.digest != digest:
-        raise UsageError(
+        raise PlanDrifted(
             f"What would go is not what was planned: the plan is {plan.digest} now.",
             remedy="`kfm gc --dry-run` shows the plan and its digest.",
         )

@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from kfm.db.retention import Mark, RetentionReader
@@ -31,6 +31,7 @@ from kfm.model.retention import (
     RowKind,
     SealDecision,
     SealedKind,
+    artifacts_details,
     cutoffs,
     decide_events,
     decide_page,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 LEASE_MS = 60_000
 BATCH_ROWS = 500
+FOLDERS_BATCH = 50  # of files of runs, told in one entry of the chain
 SEALS_PAGE = 100
 WAITING_MAX = 1000  # seals that are passed over because a message in them was not delivered
 FOLDS_MAX = 1000  # so often metrics are folded before rows that they count may go
@@ -56,10 +58,10 @@ logger = logging.getLogger(__name__)
 
 
 class Batch(Record, frozen=True):
-    """What one transaction, or one folder, took away."""
+    """What one transaction, or some folders, took away."""
 
     kind: str
-    rows: int
+    rows: int  # or files
     bytes: int
 
 
@@ -82,7 +84,7 @@ def preview(
     before_ms, found = before[ARTIFACTS], Counter[str]()
     if folders is not None and before_ms is not None:
         for one in folders.old(before_ms):
-            found.update(rows=1, bytes=one.size)
+            found.update(rows=one.files, bytes=one.size)
     plans.append(KindPlan(kind=ARTIFACTS, before_ms=before_ms, rows=found["rows"], bytes=found["bytes"]))
     return planned(plans)
 
@@ -366,10 +368,14 @@ class RetentionPass:
             mark = Mark(place=decision.place)
 
     def _artifacts(self, folders: ArtifactFolders, fence: int, before_ms: int) -> Iterator[Batch]:
-        for one in folders.old(before_ms):
-            self._retention.renew(fence, LEASE_MS)
-            folders.remove(one)
-            yield Batch(kind=ARTIFACTS, rows=1, bytes=one.size)
+        found = folders.old(before_ms)
+        while batch := list(islice(found, FOLDERS_BATCH)):
+            files, size = sum(one.files for one in batch), sum(one.size for one in batch)
+            told = artifacts_details([one.run_id for one in batch], files, size, before_ms)
+            self._retention.tell_artifacts(fence, told, self._by, lease_ms=LEASE_MS)
+            for one in batch:
+                folders.remove(one)
+            yield Batch(kind=ARTIFACTS, rows=files, bytes=size)
 
 
 def carry_out(made: RetentionPass) -> dict[str, Batch]:
