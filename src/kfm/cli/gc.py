@@ -111,7 +111,7 @@ class Findings(Record, frozen=True):
 def _has_ledger(session: CommandSession) -> bool:
     """What only would be made by opening it is none."""
     with session.app(read_only=True, bare=True) as app:
-        return app.ledger.is_stored
+        return bool(app.ledger.is_stored)
 
 
 def _look(session: CommandSession, grace_ms: int | None, *, again: bool) -> Findings:
