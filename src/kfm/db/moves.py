@@ -163,6 +163,30 @@ class Side(TableReader, Protocol):
     def close(self) -> None: ...
 
 
+def page_along_key(
+    ask: Callable[[str, Sequence[Any]], list[Row]],
+    mark: Callable[[int], str],
+    table: Table,
+    after: Sequence[Any] | None,
+    limit: int,
+) -> list[Row]:
+    """The next rows along the key. `mark`: how this database writes the so many-eth parameter."""
+    found: list[Row] = []
+    # One question for each column of the key, which an index answers: one for all of them at once would read
+    # what is equal to its start.
+    for depth in range(len(table.key), 0, -1) if after is not None else (0,):
+        if len(found) < limit:
+            where = [f"{name} = {mark(at)}" for at, name in enumerate(table.key[: max(0, depth - 1)])]
+            where += [f"{table.key[depth - 1]} > {mark(depth - 1)}"] if depth else []
+            found += ask(
+                f"SELECT {', '.join(table.columns)} FROM {table.name} "
+                + (f"WHERE {' AND '.join(where)} " if where else "")
+                + f"ORDER BY {', '.join(table.key)} LIMIT {limit - len(found)}",
+                (after or ())[:depth],
+            )
+    return found
+
+
 def pages(reader: TableReader, table: Table, after: Sequence[Any] | None = None) -> Iterator[list[Row]]:
     """The rows from a key on, in pages of about the same number of bytes. A page that is not full is the last
     one: rows that are added while it is read are no reason to go on for ever."""

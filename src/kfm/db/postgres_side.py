@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from kfm.db.moves import Table, ledger_tables, require_columns
+from kfm.db.moves import Table, ledger_tables, page_along_key, require_columns
 from kfm.db.postgres import FENCED, PostgresDatabase, place_of
 from kfm.db.queries import migrate
 from kfm.db.session import Row, Session
@@ -44,18 +44,7 @@ class PostgresSide:
             self._reading.execute("COMMIT")
 
     def page(self, table: Table, after: Sequence[Any] | None, limit: int) -> list[Row]:
-        found: list[Row] = []
-        for depth in range(len(table.key), 0, -1) if after is not None else (0,):
-            if len(found) < limit:
-                where = [f"{name} = %(p{at})s" for at, name in enumerate(table.key[: max(0, depth - 1)])]
-                where += [f"{table.key[depth - 1]} > %(p{depth - 1})s"] if depth else []
-                found += self._all(
-                    f"SELECT {', '.join(table.columns)} FROM {table.name} "
-                    + (f"WHERE {' AND '.join(where)} " if where else "")
-                    + f"ORDER BY {', '.join(table.key)} LIMIT {limit - len(found)}",
-                    (after or ())[:depth],
-                )
-        return found
+        return page_along_key(self._all, lambda at: f"%(p{at})s", table, after, limit)
 
     @staticmethod
     def _matches(table: Table) -> str:

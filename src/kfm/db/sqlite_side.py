@@ -11,7 +11,7 @@ import apsw
 
 from kfm.db.catalogue import box_number
 from kfm.db.connection import make_folder
-from kfm.db.moves import COUNTED, Table, ledger_tables, require_columns
+from kfm.db.moves import COUNTED, Table, ledger_tables, page_along_key, require_columns
 from kfm.db.queries import is_empty, migrate
 from kfm.db.session import Row, Session
 from kfm.db.sqlite import FENCED, SqliteDatabase, make_private, translated
@@ -52,20 +52,7 @@ class SqliteTables:
             self._all("COMMIT")
 
     def page(self, table: Table, after: Sequence[Any] | None, limit: int) -> list[Row]:
-        found: list[Row] = []
-        # One question for each column of the key, which an index answers: one for all of them at once
-        # would read what is equal to its start.
-        for depth in range(len(table.key), 0, -1) if after is not None else (0,):
-            if len(found) < limit:
-                where = [f"{name} = ?" for name in table.key[: depth - 1]] if depth else []
-                where += [f"{table.key[depth - 1]} > ?"] if depth else []
-                found += self._all(
-                    f"SELECT {', '.join(table.columns)} FROM {table.name} "
-                    + (f"WHERE {' AND '.join(where)} " if where else "")
-                    + f"ORDER BY {', '.join(table.key)} LIMIT {limit - len(found)}",
-                    (after or ())[:depth],
-                )
-        return found
+        return page_along_key(self._all, lambda _: "?", table, after, limit)
 
     def rows_of(self, table: Table, notes: Sequence[str]) -> list[Row]:
         matches = " AND ".join(
