@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec.structs import replace
 
+from kfm.db.leases import COLLECTOR
 from kfm.model.canonical import canonical_bytes
 from kfm.model.dataset_changes import (
     OBJECTS,
@@ -49,7 +50,6 @@ PROMOTIONS_MAX = 1_000_000
 APPROVALS_MAX = 1000
 RUNS_MAX = 1000
 NAME_CHARS_MAX = 80
-COLLECTOR = "gc"
 TAG = "dataset-change/1"
 Reach = Literal["artifacts", "previews", "derived", "target", "history", "ledger", "backups", "copies"]
 
