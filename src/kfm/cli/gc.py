@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kfm.cli.options import session_options
+from kfm.cli.options import Finite, session_options
 from kfm.cli.progress import Silent, watcher
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
@@ -20,13 +20,17 @@ if TYPE_CHECKING:
     from kfm.runs.gc import Collection
 
 SHOWN_MAX = 20
+HOURS_MAX = 876_000  # a century
 
 
 @click.command()
 @click.option("--apply", is_flag=True, help="Remove it; needs --rationale.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be removed: the default.")
 @click.option(
-    "--grace", metavar="HOURS", type=click.FloatRange(0), help="Spare what is younger (default: 1)."
+    "--grace",
+    metavar="HOURS",
+    type=Finite(0, HOURS_MAX),
+    help="Spare what is younger (default: 1), and five minutes more: clocks differ.",
 )
 @click.option(
     "--wait",
@@ -69,14 +73,20 @@ def command(
     promise needs them: keys, digests, the verdicts of windows and the audit log stay for ever. Histories are
     sealed in the audit log before, so `kfm audit verify` stays sound. `kfm serve` does the same each hour.
     """
-    apply = apply or session.yes
     if apply and dry_run:
         raise UsageError("Either --apply or --dry-run.")
+    apply = (apply or session.yes) and not dry_run
     if apply and not (rationale or "").strip():
         raise RationaleRequired("Removing needs --rationale TEXT; without --apply it is only listed.")
-    if apply:
+    has_ledger = not apply or _has_ledger(session)
+    if apply and has_ledger:
         _convert(session)
     found = _look(session, None if grace is None else round(grace * 3_600_000), again=again)
+    if found.is_garbage and not has_ledger:
+        raise UsageError(
+            "There is no ledger here, so nothing is known to be needed: nothing is removed.",
+            remedy="Name the configuration of the ledger, or bring it back: `kfm restore FROM`.",
+        )
     if digest is not None:
         from kfm.model.retention import require_same
 
@@ -86,7 +96,7 @@ def command(
         removed = _carry_out(session, found, rationale or "", round(wait_minutes * 60_000))
     if apply and found.retires:
         gone = _retire(session, rationale or "", again=again)
-    lines = [_told(removed)] if removed else listing(found.collection)
+    lines = [_told(removed)] if removed else listing(found.collection, is_all=not found.retires)
     session.emit(
         _document(found, removed, gone, apply=apply),
         [*lines, *_retention_lines(found.plan, gone, enabled=found.enabled)],
@@ -108,7 +118,13 @@ class Findings(Record, frozen=True):
 
     @property
     def retires(self) -> bool:
-        return self.enabled and bool(self.plan.rows)
+        return self.enabled and bool(self.plan.rows or self.plan.files)
+
+
+def _has_ledger(session: CommandSession) -> bool:
+    """What only would be made by opening it is none."""
+    with session.app(read_only=True, bare=True) as app:
+        return bool(app.ledger.is_stored)
 
 
 def _look(session: CommandSession, grace_ms: int | None, *, again: bool) -> Findings:
@@ -143,6 +159,7 @@ def _document(found: Findings, removed: Any, gone: Any, *, apply: bool) -> dict[
             "enabled": found.enabled,
             "digest": plan.digest,
             "rows": plan.rows,
+            "files": plan.files,
             "bytes": plan.size,
             "kinds": [_kind_document(one) for one in plan.kinds],
             "gone": None if gone is None else [*gone.values()],
@@ -159,8 +176,8 @@ def _note(session: CommandSession, found: Findings, grace: float | None, *, appl
     if (found.is_garbage or found.retires) and not apply:
         spared = "" if grace is None else f" --grace {grace:g}"
         session.note(f"remove it with: kfm gc --apply{spared} --rationale TEXT")
-    if found.plan.rows and not found.enabled:
-        session.note("old rows stay: `retention.enabled` is not set")
+    if (found.plan.rows or found.plan.files) and not found.enabled:
+        session.note("they stay: `retention.enabled` is not set")
 
 
 def _convert(session: CommandSession) -> None:
@@ -209,33 +226,40 @@ def _kind_document(one: Any) -> dict[str, Any]:
 
 
 def _retention_lines(plan: Any, gone: Any, *, enabled: bool) -> list[str]:
-    """Old rows by kind, the largest first."""
+    """Old rows and files by kind, the largest first."""
     if gone is not None:
-        parts = [f"{counted(one.rows, 'row')} of {one.kind}" for one in gone.values()]
+        parts = [f"{_counted(one)} of {one.kind}" for one in gone.values()]
         size = readable_size(sum(one.bytes for one in gone.values()))
         return [f"retired {', '.join(parts)}: {size}" if parts else "no old row of the ledger went"]
-    if not plan.rows:
+    if not plan.rows and not plan.files:
         return []
     would = "would retire" if enabled else "would retire, if `retention.enabled` were set:"
-    lines = [
-        f"{would} {counted(plan.rows, 'row')} of the ledger: {readable_size(plan.size)}; plan {plan.digest}"
+    what = [
+        f"{counted(plan.rows, 'row')} of the ledger" if plan.rows else "",
+        f"{counted(plan.files, 'file')} of runs" if plan.files else "",
     ]
+    told = " and ".join(filter(None, what))
+    lines = [f"{would} {told}: {readable_size(plan.size)}; plan {plan.digest}"]
     for one in sorted(plan.kinds, key=lambda kind: -kind.bytes):
         if one.rows:
             before = rfc3339(one.before_ms)
-            lines.append(
-                f"  {one.kind}: {counted(one.rows, 'row')} from before {before}, {readable_size(one.bytes)}"
-            )
+            lines.append(f"  {one.kind}: {_counted(one)} from before {before}, {readable_size(one.bytes)}")
     return lines
 
 
-def listing(collection: Any) -> list[str]:
-    """What would go: the totals first, then the largest."""
+def _counted(one: Any) -> str:
+    from kfm.model.retention import ARTIFACTS
+
+    return counted(one.rows, "file" if one.kind == ARTIFACTS else "row")
+
+
+def listing(collection: Any, *, is_all: bool) -> list[str]:
+    """What would go: the totals first, then the largest. `is_all`: nothing else goes."""
     kept = (
         f"{counted(collection.objects_kept, 'object')} {'is' if collection.objects_kept == 1 else 'are'} kept"
     )
     if not _amounts(collection):
-        return [f"nothing to remove; {kept}"]
+        return [f"{'nothing' if is_all else 'no object and no version'} to remove; {kept}"]
     lines = [f"would remove {_amounts(collection)}: {readable_size(collection.size)}; {kept}"]
     largest = sorted(collection.objects, key=lambda one: -one.size)
     lines += [f"  {one.sha256}  {readable_size(one.size)}" for one in largest[:SHOWN_MAX]]

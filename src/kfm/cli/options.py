@@ -6,6 +6,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -44,6 +45,17 @@ log_option = click.option(  # read by `kfm.cli.process` before the parser sees i
     expose_value=False,
     help="Form of messages on stderr; else KFM_LOG_FORMAT.",
 )
+
+
+class Finite(click.FloatRange):
+    """A number in a range: neither `nan`, which is in every one, nor `inf`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if not isfinite(found):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return found
+
 
 _OPTIONS = (
     click.option("-c", "--config", metavar="FILE", help="Configuration; else KFM_CONFIG, else ./kfm.yml."),

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from kfm.cli.options import StateChoice, past_ms
+from kfm.cli.options import Finite, StateChoice, past_ms
 from kfm.cli.output import clipped, instant, one_line, table
 from kfm.model.errors import UsageError
 from kfm.model.quantities import counted, moment
@@ -57,7 +57,7 @@ _PACE = (
         help="Units in one transaction.",
     ),
     click.option("--max-batches", type=click.IntRange(1), metavar="N", help="Pause after N batches."),
-    click.option("--rate", type=click.FloatRange(0.001), metavar="N", help="At most N units a second."),
+    click.option("--rate", type=Finite(0.001, 1_000_000), metavar="N", help="At most N units a second."),
     click.option("--rationale", metavar="TEXT", help="Why. Required."),
     click.option("--ticket", metavar="ID", help="The ticket that this belongs to."),
     click.option(

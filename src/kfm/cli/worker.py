@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from kfm.cli.options import session_options
+from kfm.cli.options import Finite, session_options
 from kfm.cli.session import CommandSession
 from kfm.cli.signals import GracefulStop
 from kfm.model.errors import ExtraMissing, UsageError
@@ -30,7 +30,7 @@ TOLD_EVERY_S = 10.0
     "--concurrency", type=click.IntRange(1, 256), default=4, show_default=True, metavar="N",
     help="How many objects are looked at at once, where a policy asks for that.",
 )  # fmt: skip
-@click.option("--rate", type=click.FloatRange(min=0.001), metavar="N", help="At most N units a second.")
+@click.option("--rate", type=Finite(0.001, 1_000_000), metavar="N", help="At most N units a second.")
 @click.option("--batch", type=click.IntRange(1, 10_000), metavar="N", help="Units in one transaction.")
 @session_options
 def command(

@@ -345,17 +345,6 @@ class Ledger(LedgerReader):
         if kept:
             self._database.write(change)
 
-    def settle_windows(self, source_id: str, windows: Iterable[tuple[int, int]]) -> None:
-        """These windows (from, to) are there, or dismissed: the incidents about them end with the last."""
-        kept = tuple(windows)
-
-        def change(session: Session) -> None:
-            for window in kept:
-                self._journal.watch.settled(session, source_id, window, session.now_ms())
-
-        if kept:
-            self._database.write(change)
-
     def acknowledge_incident(self, incident: Incident, actor: str, entry: GovernanceEntry) -> bool:
         """A person has seen it: it is not escalated. False if it is over, or acknowledged already."""
 

@@ -90,6 +90,13 @@ class LedgerReader:
         """For the tables that have a class of their own."""
         return self._database
 
+    @property
+    def is_stored(self) -> bool:
+        """False where none is there yet: what is read then is an empty one in memory."""
+        from kfm.db.sqlite import MemoryDatabase
+
+        return not isinstance(self._database, MemoryDatabase)
+
     def latest_run(self, work_base: str) -> Run | None:
         row = self._session.one("runs.latest_of_work", work_base=work_base)
         return rows.run_from(row) if row else None

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from kfm.db.queries import ARRIVING, MOVED, applied, in_dialect, migration_files
+from kfm.db.queries import ARRIVING, MOVED, applied, in_dialect, is_empty, migration_files
 from kfm.db.session import Database, Row, Session
 from kfm.model.errors import StoreCorrupt
 from kfm.model.records import Record
@@ -163,6 +163,30 @@ class Side(TableReader, Protocol):
     def close(self) -> None: ...
 
 
+def page_along_key(
+    ask: Callable[[str, Sequence[Any]], list[Row]],
+    mark: Callable[[int], str],
+    table: Table,
+    after: Sequence[Any] | None,
+    limit: int,
+) -> list[Row]:
+    """The next rows along the key. `mark`: how this database writes the so many-eth parameter."""
+    found: list[Row] = []
+    # One question for each column of the key, which an index answers: one for all of them at once would read
+    # what is equal to its start.
+    for depth in range(len(table.key), 0, -1) if after is not None else (0,):
+        if len(found) < limit:
+            where = [f"{name} = {mark(at)}" for at, name in enumerate(table.key[: max(0, depth - 1)])]
+            where += [f"{table.key[depth - 1]} > {mark(depth - 1)}"] if depth else []
+            found += ask(
+                f"SELECT {', '.join(table.columns)} FROM {table.name} "
+                + (f"WHERE {' AND '.join(where)} " if where else "")
+                + f"ORDER BY {', '.join(table.key)} LIMIT {limit - len(found)}",
+                (after or ())[:depth],
+            )
+    return found
+
+
 def pages(reader: TableReader, table: Table, after: Sequence[Any] | None = None) -> Iterator[list[Row]]:
     """The rows from a key on, in pages of about the same number of bytes. A page that is not full is the last
     one: rows that are added while it is read are no reason to go on for ever."""
@@ -172,7 +196,7 @@ def pages(reader: TableReader, table: Table, after: Sequence[Any] | None = None)
         if len(page) < limit:
             return
         after = table.key_of(page[-1])
-        size = sum(len(value) for row in page for value in row if isinstance(value, str)) + 1
+        size = sum(len(value) for row in page for value in row if isinstance(value, str | bytes)) + 1
         limit = max(1, min(PAGE_ROWS_MAX, 4 * limit, len(page) * PAGE_BYTES // size))
 
 
@@ -226,10 +250,22 @@ def latest(session: Session) -> Move | None:
     for version, name, place in session.all("migrations.list"):
         if version == ARRIVING:
             return Move(move_id=name, role="target", place=place, state="copying", progress="")
-    made = next(version for version, name, _ in migration_files() if name == "moves")
-    if made not in applied(session):
+    if _made() not in applied(session):
         return None
     return _row(session)
+
+
+def has_arrived(session: Session, move_id: str) -> bool:
+    """Has this ledger been live since that move? Later moves of its own do not matter."""
+    if is_empty(session) or _made() not in applied(session):
+        return False
+    row = session.one("moves.get", move_id=move_id)
+    return row is not None and row == ("target", "live")
+
+
+def _made() -> int:
+    """The migration that made `moves`."""
+    return next(version for version, name, _ in migration_files() if name == "moves")
 
 
 def _row(session: Session) -> Move | None:

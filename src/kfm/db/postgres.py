@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 from msgspec import json
 
@@ -15,6 +16,7 @@ from kfm.db.session import Row, Session
 from kfm.model.errors import (
     LEDGER,
     BackendUnavailable,
+    ConfigError,
     ExtraMissing,
     KfmError,
     LedgerMoved,
@@ -22,6 +24,7 @@ from kfm.model.errors import (
     StoreBusy,
     StoreUnsafe,
 )
+from kfm.model.patterns import late
 from kfm.model.redaction import redact
 
 if TYPE_CHECKING:
@@ -45,6 +48,8 @@ _CONNECTION = {
     "client_encoding": "utf8",
     "application_name": "kfm",
 }
+_PORTS = late(r"[0-9,]*")
+_SEARCH_PATH = late(r"search_path\s*=\s*(\S+)")
 _WEAKER = {
     "fsync": ("off",),
     "synchronous_commit": ("off",),
@@ -60,6 +65,41 @@ def _driver() -> Any:
     return psycopg
 
 
+def _parsed(dsn: str) -> dict[str, str]:
+    """What libpq reads from an address."""
+    psycopg = _driver()
+    try:
+        found = {name: str(value) for name, value in psycopg.conninfo.conninfo_to_dict(dsn).items()}
+    except psycopg.Error:  # it quotes what it can't read, which may be the password
+        found = None
+    # A slash or an @ that the password has unescaped: the rest of it is read as a host, a port or a name.
+    is_cut = found is not None and (
+        "@" in found.get("host", "")
+        or not _PORTS.fullmatch(found.get("port", ""))
+        or ("@" in found.get("dbname", "") and "%40" not in dsn)
+    )
+    if found is None or is_cut:
+        raise ConfigError(
+            "The address of the PostgreSQL database can't be read.",
+            remedy="Write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, and in the password %2F for a "
+            "slash, %40 for an @, %25 for a %, %20 for a blank.",
+        ) from None
+    return found
+
+
+def place_of(dsn: str) -> str:
+    """Where a database is, for people and for the records: host, port, name and schema as libpq reads them.
+
+    Never from the text: what of it is the password, libpq and other readers of addresses judge differently.
+    """
+    found = _parsed(dsn)
+    host, name = quote(found.get("host", ""), safe=",:[]"), quote(found.get("dbname", ""), safe="")
+    port = f":{found['port']}" if found.get("port") else ""
+    path = _SEARCH_PATH.search(found.get("options", ""))
+    schema = f"?options=-csearch_path%3D{quote(path[1], safe=',')}" if path else ""
+    return f"postgresql://{host}{port}/{name}{schema}"
+
+
 class PostgresDatabase:
     """One connection, made again after it broke. Not shared between threads."""
 
@@ -73,7 +113,7 @@ class PostgresDatabase:
     ) -> None:
         self._psycopg = _driver()
         self._dsn = dsn
-        self._where = redact(dsn)
+        self._where = place_of(dsn)
         self._read_only = read_only
         self._checked = not read_only and not unsafe_for_tests
         self._wait_max_ms = wait_max_ms
@@ -87,7 +127,7 @@ class PostgresDatabase:
     def _connect(self) -> psycopg.Connection[Row]:
         connection = None
         try:
-            options = _CONNECTION | self._psycopg.conninfo.conninfo_to_dict(self._dsn)
+            options = _CONNECTION | _parsed(self._dsn)
             connection = self._psycopg.connect(autocommit=True, **options)
             if self._checked:
                 self._check_durability(connection)

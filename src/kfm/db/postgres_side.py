@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from kfm.db.moves import Table, ledger_tables, require_columns
-from kfm.db.postgres import FENCED, PostgresDatabase
+from kfm.db.moves import Table, ledger_tables, page_along_key, require_columns
+from kfm.db.postgres import FENCED, PostgresDatabase, place_of
 from kfm.db.queries import migrate
 from kfm.db.session import Row, Session
 from kfm.model.errors import LockHeld
-from kfm.model.redaction import redact
 
 T = TypeVar("T")
 
 HOLD_LOCK = 4_900_149
-MOVE_LOCK = 4_900_148  # any number that no other program on the server uses
+MOVE_LOCK = 4_900_150  # any number that no other lock of kfm or program on the server uses
+# By the schema: a server may have several ledgers in one database.
+_SCHEMA = "current_schema()::regnamespace::oid::int"
 _SEQUENCES = {"unit_pages": "unit_page_numbers"}  # where no identity column gives the numbers
 _HERE = "relnamespace = current_schema()::regnamespace"
 
@@ -25,7 +26,7 @@ class PostgresSide:
     """A ledger in a schema of a server. Reads have a connection of their own: they may wait for a target."""
 
     def __init__(self, dsn: str) -> None:
-        self.place = redact(dsn)
+        self.place = place_of(dsn)
         self.database = PostgresDatabase(dsn)
         self._reading = PostgresDatabase(dsn, read_only=True)
         self._reading.execute("SET idle_in_transaction_session_timeout = 0")
@@ -43,18 +44,7 @@ class PostgresSide:
             self._reading.execute("COMMIT")
 
     def page(self, table: Table, after: Sequence[Any] | None, limit: int) -> list[Row]:
-        found: list[Row] = []
-        for depth in range(len(table.key), 0, -1) if after is not None else (0,):
-            if len(found) < limit:
-                where = [f"{name} = %(p{at})s" for at, name in enumerate(table.key[: max(0, depth - 1)])]
-                where += [f"{table.key[depth - 1]} > %(p{depth - 1})s"] if depth else []
-                found += self._all(
-                    f"SELECT {', '.join(table.columns)} FROM {table.name} "
-                    + (f"WHERE {' AND '.join(where)} " if where else "")
-                    + f"ORDER BY {', '.join(table.key)} LIMIT {limit - len(found)}",
-                    (after or ())[:depth],
-                )
-        return found
+        return page_along_key(self._all, lambda at: f"%(p{at})s", table, after, limit)
 
     @staticmethod
     def _matches(table: Table) -> str:
@@ -111,10 +101,7 @@ class PostgresSide:
             require_columns(table, [name for (name,) in found])
 
     def hold(self) -> None:
-        # By the schema: a server may have several ledgers in one database.
-        held = self.database.execute(
-            f"SELECT pg_try_advisory_lock({HOLD_LOCK}, current_schema()::regnamespace::oid::int)"
-        )
+        held = self.database.execute(f"SELECT pg_try_advisory_lock({HOLD_LOCK}, {_SCHEMA})")
         if not held[0][0]:
             raise LockHeld(f"Another copy of {self.place} is at work.")
 
@@ -140,7 +127,7 @@ class PostgresSide:
         # reads that it is there.
         self.database.script(
             f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $kfm$ BEGIN "
-            f"PERFORM pg_advisory_xact_lock_shared({MOVE_LOCK}); "
+            f"PERFORM pg_advisory_xact_lock_shared({MOVE_LOCK}, {_SCHEMA}); "
             "IF EXISTS (SELECT 1 FROM moves WHERE role = 'source' AND state IN ('fenced', 'moved')) THEN "
             f"RAISE EXCEPTION USING ERRCODE = '{FENCED}', MESSAGE = '{said}'; END IF; "
             f"IF TG_OP <> 'INSERT' THEN {note}{old})::text); END IF; "
@@ -160,7 +147,7 @@ class PostgresSide:
         self.write(lambda session: session.all("captured.clear"))
 
     def exclude_writers(self) -> None:
-        self.database.execute(f"SELECT pg_advisory_xact_lock({MOVE_LOCK})")
+        self.database.execute(f"SELECT pg_advisory_xact_lock({MOVE_LOCK}, {_SCHEMA})")
 
     def forget(self, numbers: Sequence[int]) -> None:
         self.database.execute(

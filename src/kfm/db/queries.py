@@ -149,7 +149,11 @@ def check(done: dict[int, str], known: Sequence[Migration] | None = None) -> Non
     known = migration_files() if known is None else known
     newest = known[-1][0]
     if MOVED in done:
-        raise LedgerMoved(f"This ledger has moved to {done[MOVED]}.")
+        raise LedgerMoved(
+            f"This ledger has moved to {done[MOVED]}.",
+            remedy="Set `store` to that address, and start what works with it again. A move that is done is "
+            "not given up: copy the new ledger back, to an empty place.",
+        )
     if ARRIVING in done:
         raise LedgerMoved(
             f"This ledger is being filled from {done[ARRIVING]}, and is not in use yet.",

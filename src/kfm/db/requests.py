@@ -272,10 +272,6 @@ class RequestReader:
             for row in found
         ]
 
-    def member_count(self, request_id: str) -> int:
-        row = self._database.session.one("request_members.count", request_id=request_id)
-        return int(row[0]) if row else 0
-
     def asked_by(self, member: str, limit: int = 50) -> list[UpdateRequest]:
         """The requests that a unit's content was a member of."""
         found = self._database.session.all("request_members.asked_for", member=member, row_limit=limit)

@@ -12,9 +12,10 @@ from kfm.db.queries import parameters_of
 from kfm.db.session import Database, Row, Session
 from kfm.model.audit import UNITS, Seal, SealedPage, Span, from_details, spans
 from kfm.model.audit import Row as SealedRow
-from kfm.model.errors import LostLease
+from kfm.model.errors import LostLease, StoreBusy
 from kfm.model.records import Justification, Lock, Record, governance_entry
 from kfm.model.retention import (
+    ARTIFACTS,
     ENTRY,
     Cuts,
     PageDecision,
@@ -37,6 +38,9 @@ ENTRIES_PAGE = 1000
 SEAL_ROWS = 1000
 MEMBERS_PAGE = 5000
 PARTITION_ROWS = 100_000  # also in migration 43
+CUT_LOCK = 4_900_153
+# Who waits for a table keeps all that come after it waiting, too: a backup may read it for an hour.
+TABLE_WAIT_MS = 200
 # Kind → the statement that reads a page of it, and the one that takes a row away.
 PAGES = {
     "invocations": "retention.invocations",
@@ -172,8 +176,9 @@ class RetentionReader:
         for name, low, high, given in session.all("retention.partitions"):
             if high <= given:
                 row = session.one("retention.partition_end", low=low, high=high)
-                is_old = row is None or row[0] is None or row[0] < before_ms
-                (old if is_old else young).append(Partition(name=name, low=low, high=high))
+                is_empty = row is None or row[0] is None
+                found = Partition(name=name, low=low, high=high, is_empty=is_empty)
+                (old if row is None or is_empty or row[0] < before_ms else young).append(found)
         return Cuts(old=tuple(old), young=tuple(young))
 
     def needed_pages(self, pages: Sequence[SealedPage]) -> set[int]:
@@ -251,9 +256,23 @@ class Retention(RetentionReader):
 
         return self._database.write(change)
 
-    def cut(self, kind: SealedKind) -> None:
+    def tell_artifacts(
+        self, fence: int, details: dict[str, Any], by: Justification, *, lease_ms: int
+    ) -> None:
+        """Tell the chain of files that go now: before they do, so that none is gone that it does not tell."""
+
+        def change(session: Session) -> None:
+            _hold(session, fence, lease_ms)
+            _moved(session, ARTIFACTS, Mark(), details["before_ms"], details)
+            entry = governance_entry(ENTRY, subject_of(ARTIFACTS), session.now_ms(), by, **details)
+            governance.append(session, [entry])
+
+        self._database.write(change)
+
+    def cut(self, kind: SealedKind) -> bool:
         """Make the next partition before its numbers are given. Where that was too late, rows are in the
-        default one meanwhile, and the next begins some way above them."""
+        default one meanwhile, and the next begins some way above them. False: others have the table; later.
+        """
 
         def next_low(session: Session) -> int | None:
             found = session.all("retention.partitions")
@@ -263,7 +282,10 @@ class Retention(RetentionReader):
             return int(top) if given < top else int(given) + PARTITION_ROWS
 
         def change(session: Session) -> None:
-            session.all("outbox.hold")  # two processes would make the same one
+            _briefly(self._database)
+            # Two processes would make the same one.
+            lock = f"{CUT_LOCK}, current_schema()::regnamespace::oid::int"
+            _script(self._database, f"SELECT pg_advisory_xact_lock({lock})")
             if (low := next_low(session)) is None:
                 return
             name, high = f"{kind.table}_{low}", (low // PARTITION_ROWS + 1) * PARTITION_ROWS
@@ -274,8 +296,17 @@ class Retention(RetentionReader):
                 f"ALTER TABLE {kind.table} ATTACH PARTITION {name} FOR VALUES FROM ({low}) TO ({high})",
             )
 
-        if kind.stream != UNITS and next_low(self._database.session) is not None:
+        if kind.stream == UNITS or next_low(self._database.session) is None:
+            return True
+        return self._if_free(change)
+
+    def _if_free(self, change: Callable[[Session], None]) -> bool:
+        """Did it get the table at once?"""
+        try:
             self._database.write(change)
+        except StoreBusy:
+            return False
+        return True
 
     def retire_partition(
         self,
@@ -288,17 +319,20 @@ class Retention(RetentionReader):
         by: Justification,
         *,
         lease_ms: int,
-    ) -> None:
+    ) -> bool:
         """Drop a partition, after what stays of it was moved to the default one; tell the chain of each seal.
 
-        No row is in two places, and none is lost: other transactions wait for this one or come before it."""
+        No row is in two places, and none is lost: other transactions wait for this one or come before it.
+        False: others have the table, so nothing was done; later."""
         going = [number for _, decision in decided for number in decision.going]
         is_going = " OR ".join(f"number BETWEEN {first} AND {last}" for first, last in spans(sorted(going)))
         details = [sealed_details(row, decision, before_ms) for row, decision in decided if decision.going]
 
         def change(session: Session) -> None:
             _hold(session, fence, lease_ms)
+            before = _briefly(self._database)
             _script(self._database, f"LOCK TABLE {kind.table} IN ACCESS EXCLUSIVE MODE")
+            _script(self._database, f"SET LOCAL lock_timeout = '{before}'")
             _script(self._database, f"ALTER TABLE {kind.table} DETACH PARTITION {partition.name}")
             stays = f"NOT ({is_going or 'false'}) OR delivered_at_ms IS NULL"
             _script(
@@ -315,7 +349,7 @@ class Retention(RetentionReader):
                 session, [governance_entry(ENTRY, subject, now_ms, by, **one) for one in details]
             )
 
-        self._database.write(change)
+        return self._if_free(change)
 
     def retire_seal(
         self,
@@ -354,6 +388,13 @@ _OUTBOX = (
 def _script(database: Any, sql: str) -> None:
     """Only inside `write`, and only where there are partitions."""
     database.script(sql)
+
+
+def _briefly(database: Any) -> str:
+    """From here on in this transaction no lock is waited for long; how long it was before."""
+    before = str(database.execute("SELECT current_setting('lock_timeout')")[0][0])
+    _script(database, f"SET LOCAL lock_timeout = '{TABLE_WAIT_MS}ms'")
+    return before
 
 
 def _hold(session: Session, fence: int, lease_ms: int) -> None:

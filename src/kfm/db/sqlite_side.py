@@ -11,11 +11,11 @@ import apsw
 
 from kfm.db.catalogue import box_number
 from kfm.db.connection import make_folder
-from kfm.db.moves import COUNTED, Table, ledger_tables, require_columns
+from kfm.db.moves import COUNTED, Table, ledger_tables, page_along_key, require_columns
 from kfm.db.queries import is_empty, migrate
 from kfm.db.session import Row, Session
 from kfm.db.sqlite import FENCED, SqliteDatabase, make_private, translated
-from kfm.model.errors import LockHeld, StoreCorrupt
+from kfm.model.errors import LockHeld, StoreCorrupt, UsageError
 
 if TYPE_CHECKING:
     from kfm.ports import Clock
@@ -26,6 +26,7 @@ _OPERATIONS = {"insert": ("NEW",), "update": ("OLD", "NEW"), "delete": ("OLD",)}
 _BUSY_MS = 30_000
 _FOUND_MAX = 5
 BACKUP_PAGES = 10_000
+_HEADER = b"SQLite format 3\0"
 
 
 class SqliteTables:
@@ -51,20 +52,7 @@ class SqliteTables:
             self._all("COMMIT")
 
     def page(self, table: Table, after: Sequence[Any] | None, limit: int) -> list[Row]:
-        found: list[Row] = []
-        # One question for each column of the key, which an index answers: one for all of them at once
-        # would read what is equal to its start.
-        for depth in range(len(table.key), 0, -1) if after is not None else (0,):
-            if len(found) < limit:
-                where = [f"{name} = ?" for name in table.key[: depth - 1]] if depth else []
-                where += [f"{table.key[depth - 1]} > ?"] if depth else []
-                found += self._all(
-                    f"SELECT {', '.join(table.columns)} FROM {table.name} "
-                    + (f"WHERE {' AND '.join(where)} " if where else "")
-                    + f"ORDER BY {', '.join(table.key)} LIMIT {limit - len(found)}",
-                    (after or ())[:depth],
-                )
-        return found
+        return page_along_key(self._all, lambda _: "?", table, after, limit)
 
     def rows_of(self, table: Table, notes: Sequence[str]) -> list[Row]:
         matches = " AND ".join(
@@ -137,12 +125,24 @@ def strip_moves(path: str) -> None:
         os.unlink(f"{path}-gate")
 
 
+def _require_database(path: str) -> None:
+    """Another file is not touched, and nothing is put beside it."""
+    with suppress(OSError), open(path, "rb") as file:
+        head = file.read(len(_HEADER))
+        if head and head != _HEADER:
+            raise UsageError(
+                f"{path} is no SQLite database.",
+                remedy="Name a file that is not there yet: `kfm store copy` makes it.",
+            )
+
+
 class SqliteSide(SqliteTables):
     """A ledger in a file; as a target made where there is none."""
 
     def __init__(self, path: str, clock: Clock, *, fill: bool) -> None:
         if fill:
             make_folder(os.path.dirname(os.path.abspath(path)))
+            _require_database(path)
         self.database = SqliteDatabase(path, clock)
         super().__init__(path)
         self.place = f"sqlite:{path}"

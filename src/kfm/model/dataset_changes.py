@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from kfm.model.records import GovernanceEntry, Item, Lock, Promotion, Record, Switch
@@ -309,11 +309,6 @@ def lift_command(one: Withdrawal) -> str:
 
 def withdraw_command(dataset_id: str) -> str:
     return f"kfm withdraw {dataset_id} --rationale TEXT"
-
-
-def kinds_of(changes: Iterable[DatasetChange]) -> Mapping[str, DatasetChange]:
-    """Changes by the id that their promotion carries."""
-    return {one.change_id: one for one in changes}
 
 
 def must_go(head: Promotion | None, shows: bool, care_level: str | None, consent: str | None) -> str | None:

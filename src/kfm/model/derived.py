@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 KIND = "dataset"
 PART_TAG = "part/1"
 INPUTS_TAG = "derived/1"
-READ_AS: tuple[ReadAs, ...] = get_args(ReadAs)
 CARE_LEVELS: tuple[CareLevel, ...] = get_args(CareLevel)  # the most open first
 Span = tuple[int, int]  # start and end of a window
 

@@ -638,7 +638,8 @@ class LedgerMoved(BackendUnavailable):
     code = "KFM412"
     remedy = (
         "Set `store` to the address of the new ledger, and start what works with it again. If the copy was "
-        "interrupted, run the same `kfm store copy` again; `kfm store copy --abandon` gives it up."
+        "interrupted, run `kfm store copy --to ADDRESS` again, with the address that is named here; with "
+        "--abandon it is given up."
     )
 
 

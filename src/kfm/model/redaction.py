@@ -52,6 +52,11 @@ TEXT_CHARS_MAX = 8192
 READ_CHARS_MAX = 8 * TEXT_CHARS_MAX  # what is looked at of a text that will be cut anyway
 
 _URL = late(r"\b[a-zA-Z][a-zA-Z0-9+.-]{1,30}://[^\s\"'<>`]+")
+# A database takes a password as it is, also where an address would end for others: at #, ? or a quote.
+_USER = late(
+    r"(?i)\b(postgres(?:ql)?://)\S{0,1100}@"
+    r"|\b([a-z][a-z0-9+.-]{1,30}://)[^\s/:@\"'<>`?#]*:(?![0-9]{1,5}[\"'<>`])[^\s/]*@"
+)
 _HEADER = late(
     r"(?i)\b((?:proxy-)?authorization|cookie|set-cookie|x-api-key|x-amz-security-token|x-kfm-signature"
     r"|webhook-signature|x-hub-signature(?:-256)?)"
@@ -131,7 +136,7 @@ def redact_url(url: str) -> str:
     from urllib.parse import SplitResult, urlsplit, urlunsplit  # late: most commands redact no address
 
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(_USER.sub(r"\1\2", url))
         host = parts.netloc.rpartition("@")[2]
     except ValueError:
         return MASK
@@ -266,6 +271,8 @@ def _kept(text: str, hiding: Redactor | None) -> str:
 
 
 def _masked(text: str, scheme: re.Pattern[str]) -> str:
+    if "@" in text:
+        text = _USER.sub(r"\1\2", text)
     text = _URL.sub(lambda found: redact_url(found[0]), text)
     text = _HEADER.sub(rf"\1\2{MASK}", text)
     text = scheme.sub(rf"\1 {MASK}", text)
@@ -375,9 +382,11 @@ def _address_parts(secret: str) -> set[str]:
         user = split.netloc.rpartition("@")[0]
     except ValueError:
         return set()
-    found = {user.partition(":")[2]}
+    rest = secret.partition("://")[2]
+    # The last one: however a reader of addresses takes an unescaped slash, the parts of it are masked.
+    found = {user.partition(":")[2], rest.rpartition("@")[0].partition(":")[2]}
     if ":" not in user and split.scheme in ("http", "https"):
-        found = {user}  # a token; with databases it would be a plain name
+        found.add(user)  # a token; with databases it would be a plain name
     for pair in split.query.split("&"):
         name, _, value = pair.partition("=")
         if is_secret_name(unquote(name)):

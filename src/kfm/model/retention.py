@@ -12,7 +12,7 @@ import msgspec
 
 from kfm.model.audit import EVENTS, UNITS, Seal, SealedPage, Span, leaf, leaf_hash, root, spans
 from kfm.model.canonical import canonical_bytes
-from kfm.model.errors import UsageError
+from kfm.model.errors import PlanDrifted
 from kfm.model.records import Record
 from kfm.model.runs import OutboxMessage
 from kfm.model.settings import RetentionSettings
@@ -56,6 +56,7 @@ _NUMBER: tuple[tuple[str, Value], ...] = (("after_number", 0),)
 _TIME: tuple[tuple[str, Value], ...] = (("after_ms", -1), ("after_id", ""))
 _MEMBER = (*_TIME, ("after_member", ""))
 _NOT_DONE = ("not-succeeded",)
+LAST = "last"  # SQLite gives the number after the last one: it stays until there is another
 ROW_KINDS: tuple[RowKind, ...] = (
     RowKind(
         name="invocations",
@@ -65,11 +66,11 @@ ROW_KINDS: tuple[RowKind, ...] = (
         is_aged_by_others=False,
         told_by=1,
     ),
-    RowKind(name="attempts", place=_NUMBER, reasons=("open", *_NOT_DONE), counted_as="attempts"),
+    RowKind(name="attempts", place=_NUMBER, reasons=("open", *_NOT_DONE, LAST), counted_as="attempts"),
     RowKind(
         name="call_retries",
         place=_NUMBER,
-        reasons=_NOT_DONE,
+        reasons=(*_NOT_DONE, LAST),
         aged_by="attempts",
         stored_in="retries",
         counted_as="retries",
@@ -132,7 +133,12 @@ SEALED_KINDS = (
     SealedKind(name="outbox", table="outbox", stream=EVENTS),
     SealedKind(name="unit_history", table="unit_pages", stream=UNITS),
 )
-ARTIFACTS = "artifacts"
+ARTIFACTS = "artifacts"  # files of runs, in folders beside the ledger
+
+
+def artifacts_details(run_ids: Sequence[str], files: int, size: int, before_ms: int) -> dict[str, Any]:
+    """What the chain keeps of files that go: whose they were, how many and how large."""
+    return {"rows": files, "bytes": size, "before_ms": before_ms, "runs": list(run_ids)}
 
 
 def cutoffs(settings: RetentionSettings, now_ms: int) -> dict[str, int | None]:
@@ -181,10 +187,13 @@ def decide_page(
         stored = tuple(row[width + 1 + len(kind.reasons) :])
         if at_ms >= before_ms or (kind.counted_as and not is_counted(kind.counted_as, row[0])):
             return PageDecision(going=tuple(going), kept=dict(kept), place=place, is_end=True)
+        reason = next((name for name, is_so in zip(kind.reasons, reasons, strict=True) if is_so), None)
+        if reason == LAST:  # not passed over: it goes with the next pass that finds one after it
+            kept[reason] += 1
+            return PageDecision(going=tuple(going), kept=dict(kept), place=place, is_end=True)
         place = tuple(row[:width])
         if stored[0] is None:  # nothing of this kind is stored there, or not any more
             continue
-        reason = next((name for name, is_so in zip(kind.reasons, reasons, strict=True) if is_so), None)
         if reason is None:
             going.append(stored)
         else:
@@ -247,6 +256,7 @@ class Partition(Record, frozen=True):
     name: str
     low: int
     high: int
+    is_empty: bool = False
 
     def has(self, number: int) -> bool:
         return self.low <= number < self.high
@@ -367,7 +377,7 @@ class KindPlan(Record, frozen=True):
 
     kind: str
     before_ms: int | None
-    rows: int = 0
+    rows: int = 0  # or files
     bytes: int = 0
     kept: dict[str, int] = {}  # reason → old rows that stay
 
@@ -380,7 +390,13 @@ class RetentionPlan(Record, frozen=True):
 
     @property
     def rows(self) -> int:
-        return sum(one.rows for one in self.kinds)
+        """Of the ledger."""
+        return sum(one.rows for one in self.kinds if one.kind != ARTIFACTS)
+
+    @property
+    def files(self) -> int:
+        """Of runs."""
+        return sum(one.rows for one in self.kinds if one.kind == ARTIFACTS)
 
     @property
     def size(self) -> int:
@@ -397,7 +413,7 @@ def planned(kinds: Iterable[KindPlan]) -> RetentionPlan:
 def require_same(plan: RetentionPlan, digest: str) -> None:
     """Refuse a plan that is not the one that a person has seen."""
     if plan.digest != digest:
-        raise UsageError(
+        raise PlanDrifted(
             f"What would go is not what was planned: the plan is {plan.digest} now.",
             remedy="`kfm gc --dry-run` shows the plan and its digest.",
         )

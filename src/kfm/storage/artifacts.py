@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 class ArtifactFolder(Record, frozen=True):
     """What one run has left."""
 
+    run_id: str
     path: str
+    files: int
     size: int
 
 
@@ -35,7 +37,8 @@ class ArtifactFolders:
             if is_done and run is not None and (run.end_time_ms or 0) < before_ms:
                 path = f"{self._path}/{run_id}"
                 if os.path.isdir(path) and not os.path.islink(path):
-                    yield ArtifactFolder(path=path, size=folder_size(path))
+                    files = sum(len(names) for _, _, names in os.walk(path))
+                    yield ArtifactFolder(run_id=run_id, path=path, files=files, size=folder_size(path))
 
     @staticmethod
     def remove(one: ArtifactFolder) -> None:

@@ -115,15 +115,13 @@ class LedgerCopy:
     def _under_way(self) -> Move | None:
         """The copy that goes on, if one was begun; a target that is of no use for it is refused."""
         begun = self._begun()
-        there = self._there()
         if begun is not None and begun.place != self._target.place:
             raise UsageError(
                 f"A copy to {begun.place} is under way.",
-                remedy="Run it again with that address, or give it up: `kfm store copy --abandon`.",
+                remedy=f"Run it again: `{_command(begun)}`; or give it up: `{_command(begun)} --abandon`.",
             )
-        if not self._target.is_empty() and (
-            begun is None or there is None or there.move_id != begun.move_id or there.state == "abandoned"
-        ):
+        is_ours = begun is not None and (self._is_arriving(begun.move_id) or self._is_live(begun.move_id))
+        if not self._target.is_empty() and not is_ours:
             raise UsageError(
                 f"{self._target.place} holds a ledger already.",
                 remedy="Name an empty database, schema or file; a copy never mixes two ledgers.",
@@ -136,9 +134,14 @@ class LedgerCopy:
         is_ours = found is not None and found.role == "source" and found.state in ("copying", "fenced")
         return found if is_ours else None
 
-    def _there(self) -> Move | None:
-        """As the target has it."""
-        return None if self._target.is_empty() else moves.latest(self._target.database.session)
+    def _is_arriving(self, move_id: str) -> bool:
+        """Is the target marked as being filled by this move?"""
+        there = None if self._target.is_empty() else moves.latest(self._target.database.session)
+        return there is not None and (there.move_id, there.state) == (move_id, "copying")
+
+    def _is_live(self, move_id: str) -> bool:
+        """Was the target live once, whatever has become of it since?"""
+        return moves.has_arrived(self._target.database.session, move_id)
 
     # --- the copy ----------------------------------------------------------------------
 
@@ -173,10 +176,6 @@ class LedgerCopy:
 
     def _entry(self, step: str, now_ms: int, place: str) -> Any:
         return governance_entry(KIND, self._environment, now_ms, self._by, step=step, place=place)
-
-    def _is_live(self, move_id: str) -> bool:
-        there = self._there()
-        return there is not None and there.move_id == move_id and there.state == "live"
 
     def _tighten(self, kinds: Sequence[str]) -> None:
         """What was taken away for the load."""
@@ -348,12 +347,19 @@ class LedgerCopy:
             raise UsageError("No copy is under way.", remedy="`kfm store copy --to ADDRESS` begins one.")
         if source.place != self._target.place:
             raise UsageError(
-                f"The copy that is under way goes to {source.place}.", remedy="Name that address."
+                f"The copy that is under way goes to {source.place}.",
+                remedy=f"Name that address: `{_command(source)} --abandon`.",
             )
         if self._is_live(source.move_id):
             raise UsageError(
                 f"{self._target.place} is live already: a ledger that goes on in two places is none.",
-                remedy="Run `kfm store copy` once more: its last step is missing.",
+                remedy=f"Run `{_command(source)}` once more: its last step is missing.",
+            )
+        if not (self._target.is_empty() or self._is_arriving(source.move_id)):
+            raise UsageError(
+                f"{self._target.place} holds a ledger that is in use, or was: it may be this one, gone on.",
+                remedy="If it is this one, set `store` to it. If it is another, move it away and run this "
+                "again.",
             )
         self._source.release(self._tables)
 
@@ -446,6 +452,10 @@ def require_current(source: Side, remedy: str) -> None:
     """For a reader of a ledger that must not change it."""
     if not is_current(source.database.session):
         raise UsageError(f"The ledger {source.place} was made by an older kfm, or is none.", remedy=remedy)
+
+
+def _command(move: Move) -> str:
+    return f"kfm store copy --to '{move.place}'"
 
 
 def _otherwise(table: Table, found: str) -> StoreCorrupt:

@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from kfm.db.retention import Mark, RetentionReader
@@ -31,6 +31,7 @@ from kfm.model.retention import (
     RowKind,
     SealDecision,
     SealedKind,
+    artifacts_details,
     cutoffs,
     decide_events,
     decide_page,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 LEASE_MS = 60_000
 BATCH_ROWS = 500
+FOLDERS_BATCH = 50  # of files of runs, told in one entry of the chain
 SEALS_PAGE = 100
 WAITING_MAX = 1000  # seals that are passed over because a message in them was not delivered
 FOLDS_MAX = 1000  # so often metrics are folded before rows that they count may go
@@ -56,10 +58,10 @@ logger = logging.getLogger(__name__)
 
 
 class Batch(Record, frozen=True):
-    """What one transaction, or one folder, took away."""
+    """What one transaction, or some folders, took away."""
 
     kind: str
-    rows: int
+    rows: int  # or files
     bytes: int
 
 
@@ -82,7 +84,7 @@ def preview(
     before_ms, found = before[ARTIFACTS], Counter[str]()
     if folders is not None and before_ms is not None:
         for one in folders.old(before_ms):
-            found.update(rows=1, bytes=one.size)
+            found.update(rows=one.files, bytes=one.size)
     plans.append(KindPlan(kind=ARTIFACTS, before_ms=before_ms, rows=found["rows"], bytes=found["bytes"]))
     return planned(plans)
 
@@ -287,11 +289,19 @@ class RetentionPass:
                 break
             self._retention.renew(fence, LEASE_MS)
         mark = Mark() if self._again else self._retention.mark(kind.name)
-        together, drops = list[_Decided](), list(cuts.old)
+        # Rows went one by one while a copy was under way: no seal that is looked at leads there again.
+        for empty in (one for one in cuts.old if one.is_empty):
+            told = self._retention.mark(kind.name)
+            if not self._dropped(kind, fence, empty, (), told, before_ms):
+                return
+        together, drops = list[_Decided](), [one for one in cuts.old if not one.is_empty]
         for one in _decisions(self._retention, kind, before_ms, mark, cuts):
             lowest = min((first for first, _ in one.seal.members), default=0)
             while drops and lowest >= drops[0].high:
-                yield from self._drop(kind, fence, before_ms, drops.pop(0), together)
+                batch = self._drop(kind, fence, before_ms, drops.pop(0), together)
+                if batch is None:  # the mark stays before it
+                    return
+                yield batch
                 together = []
             if drops and lowest >= drops[0].low:
                 self._retention.renew(fence, LEASE_MS)
@@ -302,23 +312,39 @@ class RetentionPass:
             )
             yield Batch(kind=kind.name, rows=len(one.decision.going), bytes=one.decision.size)
         if drops:  # whatever of it was not decided on is moved, not lost
-            yield from self._drop(kind, fence, before_ms, drops[0], together)
+            batch = self._drop(kind, fence, before_ms, drops[0], together)
+            if batch is not None:
+                yield batch
 
     def _drop(
         self, kind: SealedKind, fence: int, before_ms: int, partition: Partition, decided: Sequence[_Decided]
-    ) -> Iterator[Batch]:
-        if not decided:
-            return
+    ) -> Batch | None:
+        """What went with a partition; None: it is being read, and goes with a later pass."""
         told = [(one.row, one.decision) for one in decided]
-        self._retention.retire_partition(
-            kind, fence, partition, told, decided[-1].mark, before_ms, self._by, lease_ms=LEASE_MS
-        )
+        if decided and not self._dropped(kind, fence, partition, told, decided[-1].mark, before_ms):
+            return None
         decisions = [decision for _, decision in told]
-        yield Batch(
+        return Batch(
             kind=kind.name,
             rows=sum(len(one.going) for one in decisions),
             bytes=sum(one.size for one in decisions),
         )
+
+    def _dropped(
+        self,
+        kind: SealedKind,
+        fence: int,
+        partition: Partition,
+        told: Sequence[tuple[int, SealDecision]],
+        mark: Mark,
+        before_ms: int,
+    ) -> bool:
+        is_done = self._retention.retire_partition(
+            kind, fence, partition, told, mark, before_ms, self._by, lease_ms=LEASE_MS
+        )
+        if not is_done:
+            logger.info("retention: %s is being read, and goes with a later pass", partition.name)
+        return is_done
 
     def _rows(
         self, kind: RowKind, fence: int, before_ms: int, is_counted: Callable[[str, int], bool]
@@ -342,10 +368,14 @@ class RetentionPass:
             mark = Mark(place=decision.place)
 
     def _artifacts(self, folders: ArtifactFolders, fence: int, before_ms: int) -> Iterator[Batch]:
-        for one in folders.old(before_ms):
-            self._retention.renew(fence, LEASE_MS)
-            folders.remove(one)
-            yield Batch(kind=ARTIFACTS, rows=1, bytes=one.size)
+        found = folders.old(before_ms)
+        while batch := list(islice(found, FOLDERS_BATCH)):
+            files, size = sum(one.files for one in batch), sum(one.size for one in batch)
+            told = artifacts_details([one.run_id for one in batch], files, size, before_ms)
+            self._retention.tell_artifacts(fence, told, self._by, lease_ms=LEASE_MS)
+            for one in batch:
+                folders.remove(one)
+            yield Batch(kind=ARTIFACTS, rows=files, bytes=size)
 
 
 def carry_out(made: RetentionPass) -> dict[str, Batch]:

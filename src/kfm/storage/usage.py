@@ -49,11 +49,12 @@ class Usage(Record, frozen=True):
 def usage(app: App) -> Usage:
     """Reads only. Each file counts once in its place, however many names lead to it."""
     reader = app.ledger.retention_reader()
-    tables = [TableSize(table=name, bytes=size) for name, size in reader.table_sizes().items()]
+    sizes = reader.table_sizes() if app.ledger.is_stored else {}
+    tables = [TableSize(table=name, bytes=size) for name, size in sizes.items()]
     plan = preview(app.ledger, app.settings.retention, app.artifact_folders)
     rows = {one.kind: one.bytes for one in plan.kinds}
     artifacts = rows.pop(ARTIFACTS)
-    free, collection = reader.free_bytes(), _collection(app)
+    free, collection = reader.free_bytes() if app.ledger.is_stored else 0, _collection(app)
     return Usage(
         ledger_bytes=sum(one.bytes for one in tables) + free,
         free_bytes=free,

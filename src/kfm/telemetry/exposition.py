@@ -68,10 +68,6 @@ class Tallies:
             made.sum_ms += value * count * 1000
         self.histograms.setdefault(name, {})[_key(metric, labels)] = made
 
-    def forget_gauges(self) -> None:
-        """Levels are read anew each time; what is not read again is gone."""
-        self.gauges.clear()
-
 
 def _key(metric: Metric, labels: dict[str, str]) -> Labels:
     return tuple(labels[name] for name in metric.labels)

@@ -77,6 +77,22 @@ def test_a_project_moves_to_postgresql_and_goes_on(
     assert password.encode() not in (published / ".kfm" / "kfm.db").read_bytes()
 
 
+def test_the_way_out_of_a_move_is_named(kfm: Kfm, published: Path) -> None:
+    """A file that is no database is refused without a trace; an address that lacks is named with its whole
+    command; what has moved says where to, and gives no advice that ends where it began."""
+    before = sorted(os.listdir(published))
+    refused = kfm("store", "copy", "--to", "sqlite:kfm.yml")
+    assert (refused.code, "is no SQLite database" in refused.err) == (2, True)
+    assert "not there yet" in refused.err
+    assert sorted(os.listdir(published)) == before
+    assert kfm("store", "copy", "--to", "sqlite:new.db").code == 0
+    for again in (["--to", "sqlite:new.db", "--abandon"], ["--to", "sqlite:new.db"]):
+        moved = kfm("store", "copy", *again)
+        assert (moved.code, "KFM412" in moved.err) == (4, True)
+        assert f"has moved to sqlite:{published / 'new.db'}" in moved.err
+        assert "--abandon" not in moved.err
+
+
 def test_a_dry_run_leaves_no_trace(kfm: Kfm, published: Path) -> None:
     """Neither a file at the other place nor a copy that is under way."""
     assert kfm("store", "copy", "--to", "sqlite:other/kfm.db", "--dry-run").code == 0

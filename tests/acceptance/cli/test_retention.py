@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -80,7 +81,13 @@ def test_what_is_listed_goes_and_the_rest_of_the_work_does_not_notice(
     later(1000)
     plan = kfm("gc", "--json").document["retention"]
     drifted = kfm(*APPLY, "--digest", "sha256:" + "0" * 64)
-    assert drifted.code == 2
+    assert (drifted.code, "KFM306" in drifted.err) == (3, True)
+    listed = kfm("gc")
+    assert listed.out.startswith("no object and no version to remove; ")
+    files = sum(path.is_file() for path in (project / ".kfm" / "runs").rglob("*"))
+    assert plan["files"] == files > 0
+    assert f"would retire {plan['rows']} rows of the ledger and {files} files of runs: " in listed.out
+    assert "remove it with: kfm gc --apply" in listed.err
     gone = kfm(*APPLY, "--digest", plan["digest"], "--json").document["retention"]["gone"]
     by_kind = {one["kind"]: (one["rows"], one["bytes"]) for one in gone}
     assert by_kind == {one["kind"]: (one["rows"], one["bytes"]) for one in plan["kinds"] if one["rows"]}
@@ -93,13 +100,57 @@ def test_what_is_listed_goes_and_the_rest_of_the_work_does_not_notice(
     assert verified.document["events"]["retired"] == by_kind["outbox"][0]
     assert "events by retention; their seals stay" in kfm("audit", "verify").out
     told = kfm("explain", worked)
-    assert "Retention took away its attempts, the invocations that asked for it" in told.out
+    took = [line for line in told.out.splitlines() if "Retention took away" in line]
+    befores = {one["kind"]: one["before"][:10] for one in plan["kinds"] if one["before"]}
+    for kind, words in (("attempts", "its attempts"), ("outbox", "its lineage events")):
+        (line,) = [line for line in took if words in line]
+        assert f"from before {befores[kind]}" in line
+    assert befores["attempts"] != befores["outbox"], "each kind has its own age"
     assert "retention took them away" in kfm("explain", f"{worked}#1").err
     assert kfm("run", "--source", "daily").out.startswith("unchanged")
     assert kfm("coverage", "--json").document == covered
     assert not list((project / ".kfm" / "runs").glob("*/attempt-1/run.jsonl"))
     entries = kfm("audit", "list", "--kind", "retention", "--json").document["entries"]
     assert {one["rationale"] for one in entries} == {"The disk is small."}
+    (told_files,) = [one["details"] for one in entries if one["subject"] == "retention/artifacts"]
+    assert (told_files["rows"], told_files["bytes"]) == by_kind["artifacts"]
+    assert worked in told_files["runs"]
+
+
+def test_looking_at_nothing_leaves_nothing(kfm: Kfm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no ledger is: no bytes of one are told, and to remove what is not there makes none. Objects
+    without a ledger are not taken for garbage."""
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    monkeypatch.chdir(bare)
+    found = kfm("du", "--json").document
+    assert (found["bytes"], found["ledger"]) == (0, {"bytes": 0, "free_bytes": 0, "tables": []})
+    assert kfm(*APPLY).out == "nothing to remove; 0 objects are kept\n"
+    assert list(bare.rglob("*.db*")) == []
+    stored = bare / ".kfm" / "objects" / "sha256" / "aa" / ("0" * 62)
+    stored.parent.mkdir(parents=True)
+    stored.write_text("of a ledger that was lost")
+    os.utime(stored, (0, 0))
+    refused = kfm(*APPLY)
+    assert (refused.code, "There is no ledger here" in refused.err) == (2, True)
+    assert stored.exists()
+
+
+@pytest.mark.parametrize("hours", ["nan", "inf", "-1", "1e308", "-inf"])
+def test_a_grace_time_that_is_none_is_refused(kfm: Kfm, project: Path, hours: str) -> None:
+    """What is no number of hours is named, and is no defect of kfm."""
+    called = kfm("gc", "--grace", hours)
+    assert called.code == 2
+    assert "KFM600" not in called.err
+    assert "--grace" in called.err
+
+
+def test_a_dry_run_wins_over_yes(kfm: Kfm, worked: str, project: Path, later: Callable[[int], None]) -> None:
+    """As for every other change: who answers all questions with yes may still only look."""
+    retention(project, "enabled: true")
+    later(1000)
+    listed = kfm("gc", "--yes", "--dry-run", "--json").document
+    assert (listed["dry_run"], listed["retention"]["gone"]) == (True, None)
 
 
 def test_an_export_of_what_is_left_verifies(

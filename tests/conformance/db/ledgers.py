@@ -181,6 +181,13 @@ def switch(position: Any = "paused", scope: str = "all", **changes: Any) -> Swit
     return replace(made, **changes)
 
 
+def settle_window(ledger: Ledger, source_id: str, window: tuple[int, int]) -> None:
+    """It is there, or dismissed: as part of the transaction that says so."""
+    ledger.database.write(
+        lambda session: ledger._journal.watch.settled(session, source_id, window, session.now_ms())
+    )
+
+
 class Desk:
     """Asks the store as the engine does; every question can be bent."""
 

@@ -12,7 +12,7 @@ from kfm.db.postgres import PostgresDatabase
 from kfm.db.queries import migrate, migration_files
 from kfm.db.sqlite import SqliteDatabase
 from kfm.system import SystemClock
-from tests.conformance.db.ledgers import START_MS, Recorder
+from tests.conformance.db.ledgers import START_MS, Recorder, settle_window
 
 DAY_MS = 86_400_000
 RUN = "11111111-1111-8111-8111-111111111111"
@@ -61,5 +61,5 @@ def test_what_was_open_gets_its_windows(database: Any) -> None:
     assert (run.source_id, run.window_start_ms, run.window_end_ms) == ("gauges", START_MS, START_MS + DAY_MS)
     assert unit is not None
     assert unit.window_start_ms is None
-    ledger.settle_windows("gauges", [(START_MS, START_MS + DAY_MS)])
+    settle_window(ledger, "gauges", (START_MS, START_MS + DAY_MS))
     assert ledger.incident_subjects("sha256:c") == [UNIT]

@@ -22,7 +22,7 @@ from kfm.model.retry_budgets import granted
 from kfm.model.runs import Approve, Judge
 from kfm.system import SystemClock
 from tests.conformance.db import ledgers
-from tests.conformance.db.ledgers import START_MS, Desk, new_run
+from tests.conformance.db.ledgers import START_MS, Desk, new_run, settle_window
 from tests.conformance.db.test_quarantine import held_of, state_of
 
 pytestmark = pytest.mark.req("TRG-7")
@@ -242,7 +242,7 @@ def test_overdue_windows_are_one_incident(desk: Desk) -> None:
     assert (incident.kind, incident.error_code, incident.affected) == ("overdue", "KFM640", 2)
     succeed(desk, "late", window_start_ms=NEXT[0], window_end_ms=NEXT[1])
     assert only(desk.store).state == "open"
-    desk.store.settle_windows("usgs-daily", [(START_MS, START_MS + DAY_MS)])
+    settle_window(desk.store, "usgs-daily", (START_MS, START_MS + DAY_MS))
     assert only(desk.store).state == "resolved"
     assert changes(desk.store) == ["open", "resolved"]
     first, last = told(desk.store)
@@ -266,9 +266,9 @@ def test_a_dismissed_window_ends_all_about_it(desk: Desk) -> None:
     """What will never come is neither overdue nor quarantined any more; other windows of its source are."""
     give_up(desk, "one")
     desk.store.mark_overdue([overdue(), overdue(NEXT[0])])
-    desk.store.settle_windows("other", [(START_MS, START_MS + DAY_MS)])
+    settle_window(desk.store, "other", (START_MS, START_MS + DAY_MS))
     assert len(desk.store.incidents(state="open")) == 2
-    desk.store.settle_windows("usgs-daily", [(START_MS, START_MS + DAY_MS)])
+    settle_window(desk.store, "usgs-daily", (START_MS, START_MS + DAY_MS))
     assert desk.store.open_incidents() == {"overdue": 1}
     assert {one.kind: one.state for one in desk.store.incidents()} == {
         "quarantine": "resolved",

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import psycopg
 import pytest
 
 from kfm.audit import chain
 from kfm.db import moves, queries
 from kfm.db.connection import open_ledger, open_store
 from kfm.db.ledger import Ledger
+from kfm.db.postgres import PostgresDatabase
 from kfm.db.postgres_side import PostgresSide
-from kfm.model.errors import LedgerMoved, LockHeld, StoreCorrupt, UsageError
+from kfm.model.errors import KfmError, LedgerMoved, LockHeld, StoreCorrupt, UsageError
 from kfm.system import SystemClock
 from tests import moving, services
 from tests.conformance.db import ledgers
@@ -46,8 +48,6 @@ def on_server(
     template: bytes, postgres_dsn: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[], str]]:
     """Makes databases that hold the same: PostgreSQL copies one much faster than it is filled."""
-    import psycopg
-
     path = tmp_path_factory.mktemp("moved") / "kfm.db"
     path.write_bytes(template)
     made: list[str] = []
@@ -269,6 +269,94 @@ def test_a_copy_can_be_given_up(ends: tuple[str, str]) -> None:
         moving.copy(*ends)
 
 
+def test_a_copy_that_went_on_elsewhere_is_not_given_up(in_file: str, tmp_path: Path) -> None:
+    """A ledger goes on in one place: what was live once, and has moved on since, is not brought back by
+    giving up the copy to it. Run again, that copy makes its last step."""
+    second, third = str(tmp_path / "second.db"), str(tmp_path / "third.db")
+    assert moving.killed_copy(in_file, second, "leaving")
+    moving.copy(second, third)
+    ends = moving.open_side(in_file, fill=False), moving.open_side(second, fill=True)
+    with pytest.raises(UsageError, match="is live already") as refused:
+        moving.mover(*ends).abandon()
+    assert f"kfm store copy --to 'sqlite:{second}'" in refused.value.way_out
+    for side in ends:
+        side.close()
+    assert moving.copy(in_file, second).resumed
+    for path in (in_file, second):
+        with pytest.raises(LedgerMoved, match="has moved to"):
+            writer(path)
+    writer(third).close()
+
+
+def test_a_copy_is_not_given_up_where_another_ledger_is(in_file: str, tmp_path: Path) -> None:
+    """Who can't tell whose ledger is at the target leaves the fence: it may be this one, restored there."""
+    assert moving.killed_copy(in_file, str(tmp_path / "new.db"), "copying")
+    for name in ("new.db", "new.db-wal", "new.db-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    writer(str(tmp_path / "new.db")).close()
+    ends = moving.open_side(in_file, fill=False), moving.open_side(str(tmp_path / "new.db"), fill=True)
+    with pytest.raises(UsageError, match="holds a ledger"):
+        moving.mover(*ends).abandon()
+    ends[1].close()
+    for path in tmp_path.glob("new.db*"):
+        path.unlink()
+    target = moving.open_side(str(tmp_path / "new.db"), fill=True)
+    moving.mover(ends[0], target).abandon()
+    for side in (ends[0], target):
+        side.close()
+    writer(in_file).close()
+
+
+def test_deliveries_do_not_wait_for_writers_while_a_ledger_is_copied(postgres_schema: Any) -> None:
+    """The lock between the fence and the writers is no other's: a claim goes on beside a writer."""
+    dsn = postgres_schema()
+    ledgers.postgres_store(dsn).close()
+    side = PostgresSide(dsn)
+    side.capture(moves.ledger_tables(), "moving")
+    other = PostgresDatabase(dsn, unsafe_for_tests=True, wait_max_ms=500)
+    with psycopg.connect(dsn) as beside:
+        beside.execute("INSERT INTO previews (digest, plan, made_at_ms) VALUES ('d', '{}', 1)")
+        assert list(Ledger(other).claim_messages("openlineage", 1, 60_000)) == []
+        beside.rollback()
+    other.close()
+    side.close()
+
+
+def test_ledgers_of_one_database_do_not_wait_for_each_other(postgres_schema: Any) -> None:
+    """The fence of one schema does not keep the writers of another."""
+    first, second = postgres_schema(), postgres_schema()
+    sides = []
+    for dsn in (first, second):
+        ledgers.postgres_store(dsn).close()
+        sides.append(PostgresSide(dsn))
+        sides[-1].capture(moves.ledger_tables(), "moving")
+    with psycopg.connect(first) as beside:
+        beside.execute("INSERT INTO previews (digest, plan, made_at_ms) VALUES ('d', '{}', 1)")
+        sides[1].database.execute("SET lock_timeout = 500")
+        sides[1].write(lambda _: sides[1].exclude_writers())
+        beside.rollback()
+    for side in sides:
+        side.close()
+
+
+def test_pages_are_bounded_by_bytes_of_every_kind() -> None:
+    """What is packed counts, too: a page of a table of large values has few rows."""
+    table = next(one for one in moves.ledger_tables() if one.name == "fact_pages")
+
+    class Reader:
+        largest = 0
+
+        def page(self, _: Any, after: Any, limit: int) -> list[Any]:
+            first = 1 if after is None else after[0] + 1
+            found = [(number, b"x" * 65536) for number in range(first, min(2001, first + limit))]
+            self.largest = max(self.largest, sum(len(one[1]) for one in found))
+            return found
+
+    reader: Any = Reader()
+    assert sum(map(len, moves.pages(reader, table))) == 2000
+    assert reader.largest <= moves.PAGE_BYTES
+
+
 @pytest.mark.parametrize("ends", ["to-postgresql"], indirect=True)
 def test_an_error_behind_the_fence_lifts_it(ends: tuple[str, str]) -> None:
     """Work goes on with the old ledger; a second call ends the copy."""
@@ -331,9 +419,45 @@ def test_a_place_that_is_taken_is_refused(in_file: str, tmp_path: Path, postgres
 
     with pytest.raises(KeyboardInterrupt):
         moving.copy(in_file, str(tmp_path / "new.db"), moving.Steps(stop))
-    with pytest.raises(UsageError, match="under way"):
+    with pytest.raises(UsageError, match="under way") as refused:
         moving.copy(in_file, str(tmp_path / "other.db"))
+    assert f"`kfm store copy --to 'sqlite:{tmp_path / 'new.db'}' --abandon`" in refused.value.way_out
     assert isinstance(moving.copy(in_file, str(tmp_path / "new.db")).rows, int)
+
+
+@pytest.mark.parametrize("password", ["sek#ret", "sek?ret", 'sek"ret', "sekret"])
+def test_a_password_is_kept_nowhere(in_file: str, postgres_schema: Any, password: str) -> None:
+    """Whatever characters it has that libpq takes: neither ledger tells it, the marks and the audit log
+    included, nor does an error."""
+    dsn, role = postgres_schema(), "kfm_with_password"
+    rest = dsn.partition("://")[2]
+    address = f"postgresql://{role}:{password}@{rest.rpartition('@')[2]}"
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN SUPERUSER PASSWORD '{password}'")
+        try:
+            report = moving.copy(in_file, address)
+        finally:
+            admin.execute(f"REASSIGN OWNED BY {role} TO CURRENT_USER")
+            admin.execute(f"DROP ROLE {role}")
+    with apsw.Connection(in_file) as connection:
+        kept = [connection.execute(f"SELECT * FROM {name}").fetchall() for name in ("moves", "migrations")]
+    told = f"{report} {kept} {moving.contents(in_file)['governance']} {moving.contents(dsn)['governance']}"
+    assert password not in told
+    assert report.target.startswith("postgresql://")
+    assert "search_path" in report.target
+    with pytest.raises(KfmError) as away:
+        open_store(f"postgresql://kfm:{password}@127.0.0.1:1/kfm", "", SystemClock())
+    assert "postgresql://127.0.0.1:1/kfm" in str(away.value)
+    assert password not in str(away.value)
+
+
+@pytest.mark.parametrize("password", ["sek ret", "sek%ret", "sek/ret", "1/sekret", "a@sekret"])
+def test_an_address_that_cannot_be_read_is_not_quoted(password: str) -> None:
+    """What libpq does not take as a password, or takes as a part of something else, is in no error."""
+    with pytest.raises(KfmError) as refused:
+        open_store(f"postgresql://kfm:{password}@127.0.0.1:1/kfm", "", SystemClock())
+    for part in (password, password.replace("/", " ").replace("@", " ").split()[-1]):
+        assert part not in f"{refused.value} {refused.value.__cause__}"
 
 
 def test_the_order_of_rows_does_not_matter_to_a_digest() -> None:

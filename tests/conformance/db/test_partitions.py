@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import psycopg
 import pytest
 from msgspec.structs import replace
 
 from kfm.audit.chain import links, verify_seals
+from kfm.db import moves
 from kfm.db.ledger import Ledger
+from kfm.db.moves import ledger_tables
 from kfm.db.postgres import PostgresDatabase
+from kfm.db.postgres_side import PostgresSide
 from kfm.db.queries import migrate, migration_files
+from kfm.db.retention import CUT_LOCK
+from kfm.model.retention import SEALED_KINDS
 from kfm.storage.retention import carry_out, preview
 from tests.conformance.db.ledgers import Desk, postgres_store
 from tests.conformance.units.test_retention import KEEP, STRICTEST, a_pass, deliver, problems
@@ -139,4 +145,51 @@ def test_a_partition_that_comes_late_begins_above_the_messages_that_are_there(st
     assert partitions(store)["outbox_rest"] == 2
     carry_out(a_pass(store, replace(KEEP, outbox_days=5)))
     assert "outbox_550001" in partitions(store)
+    assert problems(store) == []
+
+
+def test_what_reads_the_messages_keeps_no_one_waiting(store: Ledger) -> None:
+    """A backup has the table for as long as it reads: no partition is made or dropped meanwhile, deliveries
+    and retention of other kinds go on, and the next pass does what was left."""
+    desk, before = Desk(store), partitions(store)
+    deliver(store)
+    side = PostgresSide(store._database._dsn)  # type: ignore[attr-defined]
+    outbox = next(one for one in ledger_tables() if one.name == "outbox")
+    with side.snapshot():
+        assert len(side.page(outbox, None, 20)) == 12
+        gone = carry_out(a_pass(store))
+        assert "attempts" in gone
+        assert "outbox" not in gone
+        assert partitions(store) == before
+        assert desk.promote(desk.admitted("meanwhile"), "meanwhile").answer == "promoted"
+        deliver(store)
+    side.close()
+    assert problems(store) == []
+    assert carry_out(a_pass(store))["outbox"].rows == 14
+    assert partitions(store) == {"outbox_100000": 0, "outbox_200000": 0, "outbox_rest": 0}
+    assert problems(store) == []
+
+
+def test_deliveries_do_not_wait_for_who_makes_a_partition(store: Ledger) -> None:
+    """Two processes do not make the same partition, and messages are claimed meanwhile."""
+    with psycopg.connect(store._database._dsn) as beside:  # type: ignore[attr-defined]
+        beside.execute(f"SELECT pg_advisory_xact_lock({CUT_LOCK}, current_schema()::regnamespace::oid::int)")
+        assert not store.retention().cut(SEALED_KINDS[0])
+        assert store.claim_messages("openlineage", 1, 60_000)
+        beside.rollback()
+    assert store.retention().cut(SEALED_KINDS[0])
+    assert "outbox_200000" in partitions(store)
+
+
+def test_a_partition_goes_whose_rows_went_one_by_one(store: Ledger) -> None:
+    """While a ledger is copied nothing is dropped and rows go by themselves; an empty partition goes
+    afterwards."""
+    deliver(store)
+    database: Any = store._database
+    database.write(lambda session: moves.begin(session, "m1", "source", "elsewhere"))
+    assert carry_out(a_pass(store))["outbox"].rows == 12
+    assert partitions(store) == {"outbox_0": 0, "outbox_100000": 0, "outbox_rest": 0}
+    database.write(lambda session: moves.set_state(session, "m1", "abandoned"))
+    carry_out(a_pass(store))
+    assert partitions(store) == {"outbox_100000": 0, "outbox_200000": 0, "outbox_rest": 0}
     assert problems(store) == []

@@ -91,6 +91,7 @@ RARE = {
     "replays.select_stuck": "a person plans a replay: page by page",
     "replays.since": "a person asks about a replay: its units",
     "replays.tally": "a person asks about a replay: its units",
+    "retention.inputs": "hourly: what failed runs have found",
     "retention.previews": "hourly: plans that failed runs are bound to",
     "retention.replay_units": "hourly: the units of the replay that it has come to",
     "storage.tables": "a person asks where the bytes are: the catalogue of the database",

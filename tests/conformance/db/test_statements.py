@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import apsw
 import pytest
 
+import kfm
 from kfm.db import queries
 from kfm.db.ledger import Ledger
 from kfm.db.ledger_reader import LedgerReader
@@ -168,3 +170,17 @@ def test_a_reader_can_only_read() -> None:
     assert not operations & set(dir(LedgerReader))
     assert ".write(" in inspect.getsource(Ledger)
     assert ".write(" not in inspect.getsource(LedgerReader)
+
+
+@pytest.mark.req("GRO-4")
+def test_no_two_locks_have_one_number() -> None:
+    """Advisory locks of PostgreSQL are known by numbers alone: two of the same would wait for each other."""
+    numbers = []
+    for path in Path(kfm.__file__).parent.rglob("*"):
+        if path.suffix == ".py":
+            numbers += re.findall(r"^[A-Z_]*LOCK = ([0-9_]+)", path.read_text(), re.MULTILINE)
+        if path.suffix == ".sql":  # one lock may be shared by some and held alone by others
+            numbers += set(re.findall(r"advisory[a-z_]*lock[a-z_]*\(([0-9_]+)", path.read_text()))
+    found = [int(number) for number in numbers]
+    assert len(found) >= 6
+    assert len(found) == len(set(found)), sorted(found)

@@ -22,6 +22,7 @@ from kfm.model.settings import RetentionSettings, Settings
 from kfm.model.units import versions
 from kfm.reports.explain.subjects import _of_unit
 from kfm.storage.retention import Batch, RetentionDuty, RetentionPass, carry_out, preview
+from kfm.telemetry.ledger_metrics import FOLD, _decode, _form, keep_fold
 from tests.conformance.db.ledgers import Desk, alive, digest, invocation, new_run
 from tests.conformance.db.test_windows import DAY_MS, facts, request
 from tests.conformance.units.scene import START_MS, Scene, id_of, taken
@@ -79,6 +80,23 @@ def evidence(store: Ledger) -> dict[str, int]:
 def _number(store: Ledger, sql: str) -> int:
     rows = store._database._connection.execute(sql)  # type: ignore[attr-defined]
     return int(next(iter(rows))[0])
+
+
+def script(store: Ledger, sql: str) -> None:
+    store._database.write(lambda _: store._database.script(sql))  # type: ignore[attr-defined]
+
+
+def last_numbers(store: Ledger) -> dict[str, int]:
+    names = ("attempts", "invocations", "retries")
+    return {name: _number(store, f"SELECT MAX(number) FROM {name}") for name in names}
+
+
+def retries_counted(store: Ledger) -> int:
+    while keep_fold(store, rows_min=1):
+        pass
+    fold = store.fold(FOLD, _form())
+    assert fold is not None
+    return sum(count for _, count in _decode(fold.body).counters["kfm.call.retries_total"])
 
 
 def problems(store: Ledger) -> list[str]:
@@ -284,6 +302,56 @@ def test_a_row_that_was_kept_goes_when_it_is_looked_at_again(scene: Scene) -> No
     assert carry_out(a_pass(store, only)) == {}
     assert preview(store, only, again=True).rows == 1
     assert carry_out(a_pass(store, only, again=True))["invocations"].rows == 1
+
+
+def test_no_number_is_given_twice(scene: Scene) -> None:
+    """What comes after retention has numbers above all that were there: metrics count every row once, and it
+    goes in its turn, but for the last one."""
+    store, desk = scene.store, Desk(scene.store)
+    retry = (
+        "INSERT INTO retries (run_id, attempt, node, call_number, try_number, delay_ms, error_class, "
+        "retryable, outcome, circuit_open, at_ms) "
+        "VALUES ('{}', 1, 'fetch', 1, 1, 5, 'timeout', 1, 'retried', 0, 1)"
+    )
+
+    def work(numbers: range) -> None:
+        for number in numbers:
+            run = desk.admitted(f"run {number}")
+            script(store, retry.format(run.run_id))
+            assert desk.promote(run, f"bytes {number}").answer == "promoted"
+
+    work(range(4))
+    before = last_numbers(store)
+    assert before["attempts"] == before["retries"] == 4
+    plan = preview(store, STRICTEST)
+    gone = carry_out(a_pass(store, batch_rows=3))
+    assert gone["attempts"].rows == gone["call_retries"].rows == 3
+    kept = {one.kind: one.kept for one in plan.kinds if one.kind in ("attempts", "call_retries")}
+    assert kept == {"attempts": {"last": 1}, "call_retries": {"last": 1}}
+    assert carry_out(a_pass(store)) == {}
+    work(range(4, 6))
+    assert last_numbers(store) == {"attempts": 6, "invocations": 6, "retries": 6}
+    assert {"attempts": 2, "call_retries": 2}.items() <= {
+        kind: one.rows for kind, one in carry_out(a_pass(store)).items()
+    }.items()
+    assert retries_counted(store) == 6
+
+
+def test_what_a_failed_run_found_stays(scene: Scene) -> None:
+    """It may be tried again with the same inputs, also where a run that succeeded has found the same."""
+    store, desk = scene.store, Desk(scene.store)
+    failed, done = desk.admitted("run 0"), None
+    assert desk.fail(failed)
+    for number in range(1, 3):
+        done = desk.admitted(f"run {number}")
+        assert desk.promote(done, f"bytes {number}").answer == "promoted"
+        script(store, f"INSERT INTO inputs (fingerprint, found) VALUES ('found {number}', '[]')")
+        script(store, f"UPDATE runs SET fingerprint = 'found {number}' WHERE run_id = '{done.run_id}'")
+    script(store, f"UPDATE runs SET fingerprint = 'found 1' WHERE run_id = '{failed.run_id}'")
+    plan = next(one for one in preview(store, STRICTEST).kinds if one.kind == "inputs")
+    assert (plan.rows, plan.kept) == (1, {"not-succeeded": 2})
+    carry_out(a_pass(store))
+    assert (store.inputs("found 1"), store.inputs("found 2")) == ((), None)
 
 
 def test_collection_and_retention_do_not_wait_for_each_other(scene: Scene) -> None:

@@ -51,6 +51,28 @@ def test_secrets_are_masked(shape, secret):
     assert secret not in redact(shape.format(secret))
 
 
+# What libpq takes unescaped, and what people write unescaped though it does not.
+_PASSWORD = st.text(string.ascii_letters + string.digits + "#?\"'<>`:@/&=+$!%", min_size=6, max_size=40)
+
+
+@pytest.mark.parametrize("shape", ["{}", "connecting to {}: refused", 'the store "{}" is away'])
+@given(password=_PASSWORD)
+def test_no_password_of_a_database_survives(shape, password):
+    """Whatever characters a password has, an address of a database is told without it, also in the middle of
+    a sentence."""
+    told = redact(shape.format(f"postgresql://kfm:Zq9{password}9qZ@db.example/kfm"))
+    assert told == shape.format("postgresql://db.example/kfm")
+
+
+@pytest.mark.parametrize("password", ["sek#ret", "sek?ret", 'se"kret', "se'kret", "1#ret", "a@b#c"])
+@pytest.mark.parametrize("scheme", ["postgresql", "https", "redis", "amqp"])
+def test_no_password_ends_an_address(scheme, password):
+    """A password in which an address would end for a browser is none the less taken out of it."""
+    address = f"{scheme}://kfm:{password}@db.example/kfm"
+    assert redact(address) == redact_url(address) == f"{scheme}://db.example/kfm"
+    assert password not in hide(f"failed for {password}!", [address])
+
+
 @given(secret=st.text(min_size=4, max_size=40), before=st.text(max_size=20), after=st.text(max_size=20))
 def test_known_secret_is_masked_anywhere(secret, before, after):
     """A secret that we know is masked in any surroundings."""

@@ -72,7 +72,6 @@ def test_counters_become_the_documented_metrics() -> None:
     """Every counter of the ledger of units is exposed under its documented name, with its labels."""
     tallies = Tallies()
     for _ in range(2):  # they are totals: reading them twice adds nothing
-        tallies.forget_gauges()
         fold_units(FIGURES, tallies, str)
     lines = set(exposition(tallies).splitlines())
     assert {

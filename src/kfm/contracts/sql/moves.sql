@@ -5,6 +5,9 @@ VALUES (:move_id, :role, :place, 'copying', :now_ms, :now_ms, '{}')
 -- name: moves.latest
 SELECT move_id, role, place, state, progress FROM moves ORDER BY started_at_ms DESC, move_id DESC LIMIT 1
 
+-- name: moves.get
+SELECT role, state FROM moves WHERE move_id = :move_id
+
 -- name: moves.set_state
 UPDATE moves SET state = :state, changed_at_ms = :now_ms WHERE move_id = :move_id
 

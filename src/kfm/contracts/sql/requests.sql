@@ -559,9 +559,6 @@ ON CONFLICT (request_id, member) DO NOTHING
 SELECT member, dataset, start_ms, end_ms, at_ms FROM request_members WHERE request_id = :request_id
 ORDER BY member LIMIT :row_limit
 
--- name: request_members.count
-SELECT COUNT(*) FROM request_members WHERE request_id = :request_id
-
 -- name: request_members.asked_for
 -- The requests that this unit's content was a member of.
 SELECT request_id FROM request_members WHERE member = :member ORDER BY request_id LIMIT :row_limit

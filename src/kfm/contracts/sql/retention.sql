@@ -74,12 +74,14 @@ FROM invocations i WHERE i.number > :after_number ORDER BY i.number LIMIT :row_l
 DELETE FROM invocations WHERE number = :number
 
 -- name: retention.attempts
--- Kept: under way; of a run that may be tried again, or that is not known to have succeeded.
+-- Kept: under way; of a run that may be tried again, or that is not known to have succeeded; the last of all, so that
+-- its number is not given again.
 SELECT
   a.number, a.started_at_ms,
   CASE WHEN a.ending IS NULL THEN 1 ELSE 0 END,
   CASE WHEN EXISTS (SELECT 1 FROM runs r WHERE r.run_id = a.run_id AND r.status = 'success'
       AND r.end_time_ms < :before_ms) THEN 0 ELSE 1 END,
+  CASE WHEN a.number = (SELECT MAX(l.number) FROM attempts l) THEN 1 ELSE 0 END,
   a.number, a.run_id, a.attempt, a.node, a.lineage_id, a.invocation_id, a.started_at_ms, a.delay_ms, a.ended_at_ms,
   a.ending, a.outcome, a.error_code, a.error_class, a.error_message, a.retryable, a.inputs_hash, a.validation,
   a.code_sha, a.energy
@@ -93,6 +95,7 @@ SELECT
   t.number, t.at_ms,
   CASE WHEN EXISTS (SELECT 1 FROM runs r WHERE r.run_id = t.run_id AND r.status = 'success'
       AND r.end_time_ms < :before_ms) THEN 0 ELSE 1 END,
+  CASE WHEN t.number = (SELECT MAX(l.number) FROM retries l) THEN 1 ELSE 0 END,
   t.number, t.run_id, t.attempt, t.node, t.call_number, t.try_number, t.delay_ms, t.error_class, t.retryable,
   t.outcome, t.circuit_open, t.at_ms, t.energy
 FROM retries t WHERE t.number > :after_number ORDER BY t.number LIMIT :row_limit
@@ -112,10 +115,14 @@ WHERE (r.start_time_ms, r.run_id) > (:after_ms, :after_id) ORDER BY r.start_time
 DELETE FROM run_documents WHERE run_id = :run_id
 
 -- name: retention.inputs
--- Kept: of a run that may be tried again; found again by a younger run.
+-- Kept: of a run that may be tried again, also if another has found the same; found again by a younger run.
 SELECT
   r.start_time_ms, r.run_id, r.start_time_ms,
-  CASE WHEN r.status = 'success' AND r.end_time_ms < :before_ms THEN 0 ELSE 1 END,
+  CASE WHEN r.status = 'success' AND r.end_time_ms < :before_ms AND r.fingerprint NOT IN (
+    SELECT f.fingerprint FROM runs f WHERE f.status = 'failed' AND f.fingerprint IS NOT NULL
+    UNION ALL
+    SELECT u.fingerprint FROM runs u WHERE u.status = 'running' AND u.fingerprint IS NOT NULL
+  ) THEN 0 ELSE 1 END,
   CASE WHEN EXISTS (SELECT 1 FROM runs n WHERE n.fingerprint = r.fingerprint AND n.start_time_ms >= :before_ms)
     THEN 1 ELSE 0 END,
   i.fingerprint, i.found

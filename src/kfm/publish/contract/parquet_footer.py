@@ -28,7 +28,6 @@ _REPETITION, _NAME, _CHILDREN = 3, 4, 5
 _CHUNKS, _GROUP_ROWS = 1, 3
 _ELSEWHERE, _META = 1, 3
 _UNPACKED, _PACKED, _DATA_AT, _DICTIONARY_AT = 6, 7, 9, 11
-_REPEATED = 2
 # Left out of what the decoder gets: statistics, indexes, filters, keys, and the writer's own schema.
 _KEPT_OF_FILE = (1, _SCHEMA, _ROWS, _GROUPS, 6)
 _KEPT_OF_GROUP = (_CHUNKS, 2, _GROUP_ROWS, 6)

@@ -37,18 +37,26 @@ def retired(ledger: LedgerReader, run: Run) -> Iterator[Sentence]:
         "request_details": "what its webhook told",
     }
     old = {kind: one for kind, one in gone.items() if kind in there and one.before_ms > run.start_time_ms}
-    missing = [names[kind] for kind in names if kind in old and not there[kind]()]
-    if missing:
-        before = moment(max(one.before_ms for one in old.values()))
-        told = missing[0] if len(missing) == 1 else f"{', '.join(missing[:-1])} and {missing[-1]}"
-        yield of_run(f"Retention took away {told}: rows from before {before} are not kept.", run)
+    missing: dict[int, list[str]] = {}
+    for kind, name in names.items():
+        if kind in old and not there[kind]():
+            missing.setdefault(old[kind].before_ms, []).append(name)
+    for before_ms, gone_then in sorted(missing.items(), reverse=True):
+        told = " and ".join(filter(None, (", ".join(gone_then[:-1]), gone_then[-1])))
+        yield of_run(
+            f"Retention took away {told}: such rows from before {moment(before_ms)} are not kept.", run
+        )
 
 
 def retired_words(ledger: LedgerReader) -> str:
     """For a record that is not found: it may have gone."""
     gone = ledger.retention_reader().gone()
-    kinds = [one for kind in ("invocations", "attempts") if (one := gone.get(kind)) and one.rows]
+    kinds = [
+        f"{kind} from before {moment(one.before_ms)}"
+        for kind in ("invocations", "attempts")
+        if (one := gone.get(kind)) and one.rows
+    ]
     if not kinds:
         return ""
-    before = moment(max(one.before_ms for one in kinds))
-    return f" Invocations and attempts from before {before} are not kept: retention took them away."
+    told = " and ".join(kinds)
+    return f" {told[0].upper()}{told[1:]} are not kept: retention took them away."
