@@ -27,7 +27,15 @@ from kfm.model.errors import (
 from kfm.model.quantities import counted, span
 from kfm.model.records import Check, GateCode, GateResult, Record, Switch, ValidationReport, Window
 from kfm.model.settings import DatasetSettings, Freeze, SourceSettings
-from kfm.model.window_rules import WindowSpan, across, is_window, merges_windows, replaced, rewindow_command
+from kfm.model.window_rules import (
+    WindowSpan,
+    across,
+    is_window,
+    merges_windows,
+    replaced,
+    rewindow_command,
+    rewindow_remedy,
+)
 
 # The only gates a force may pass. A result that calls itself overridable is
 # believed only if its gate stands here: a plugin can't open a CARE gate.
@@ -303,16 +311,14 @@ def length_gates(
         return []
     length, changed_by = recorded
     if source.window != length:
-        command = rewindow_command(source.names[-1], source.window)
+        name = source.names[-1]
         return [
             denied(
                 "window",
                 "window-length",
-                f"Windows of {source.names[-1]} are {length} long on record, and {source.window} in the "
-                "configuration.",
-                remedy=f"`{command}` shows what becomes of each window, and applies it; or write "
-                f"`window: {length}`.",
-                command=command,
+                f"Windows of {name} are {length} long on record, and {source.window} in the configuration.",
+                remedy=rewindow_remedy(name, source.window, length),
+                command=f"{rewindow_command(name, source.window)} --yes --rationale TEXT",
             )
         ]
     asked = WindowSpan(start_ms=window.start_ms, end_ms=window.end_ms)

@@ -176,4 +176,13 @@ def _windows(length: str, zone: str, published: Sequence[WindowSpan], now_ms: in
 
 
 def rewindow_command(source_id: str, length: str) -> str:
-    return f"kfm source rewindow {source_id} --window {length} --rationale TEXT"
+    """The command that shows what another length makes of the windows; with `--yes` it is applied."""
+    return f"kfm source rewindow {source_id} --window {length}"
+
+
+def rewindow_remedy(source_id: str, configured: str, recorded: str) -> str:
+    """What a person does about a length in the configuration that is not the one on record."""
+    return (
+        f"`{rewindow_command(source_id, configured)}` shows what becomes of each window, and with "
+        f"`--yes --rationale TEXT` applies it; or write `window: {recorded}`."
+    )

@@ -318,7 +318,7 @@ def unlike_record(settings: Settings, ledger: LedgerReader) -> list[dict[str, An
 
 def require_recorded_lengths(settings: Settings, recorded: Mapping[str, tuple[str, str | None]]) -> None:
     """Refuse a window length that a source did not get by a plan."""
-    from kfm.model.window_rules import merges_windows, rewindow_command
+    from kfm.model.window_rules import merges_windows, rewindow_remedy
 
     for source in settings.sources:
         length, _ = recorded.get(source.id, (source.window, None))
@@ -326,8 +326,7 @@ def require_recorded_lengths(settings: Settings, recorded: Mapping[str, tuple[st
             name = source.names[-1]
             raise ConfigError(
                 f"source `{name}`: its windows are {length} long on record, and {source.window} here",
-                remedy=f"`{rewindow_command(name, source.window)}` shows what becomes of each window, and "
-                f"applies it; or write `window: {length}`.",
+                remedy=rewindow_remedy(name, source.window, length),
             )
 
 

@@ -139,6 +139,16 @@ def test_a_withdrawn_window_stays_away_until_it_is_lifted(filled: Inside, valid:
     sound(filled)
 
 
+def test_the_command_of_a_refusal_is_the_way_out(filled: Inside) -> None:
+    """What a refusal and `dataset show` print to lift a withdrawal lifts it, once TEXT is written."""
+    assert filled.kfm("withdraw", "levels", "--window", "2026-01-02/P1D", "--yes", *WHY).code == 0
+    remedy = day(filled, DAYS[1]).result["error"]["remedy"]
+    (listed,) = filled.kfm("dataset", "show", "levels", "--json").document["dataset"]["withdrawn"]
+    assert f"`{listed['command']}`" in remedy
+    assert filled.kfm(*listed["command"].replace("TEXT", "agreed").split()[1:]).code == 0
+    assert day(filled, DAYS[1]).result["word"] == "published"
+
+
 def test_a_purge_leaves_no_byte_but_what_others_need(filled: Inside) -> None:
     """Old versions and their bytes go from tree and object store; another dataset's copy stays."""
     filled.configure(source=f"{SOURCE}\n  - {TWIN_SOURCE}", more="")
@@ -194,7 +204,7 @@ def test_what_may_not_be_published_can_be_taken_down(filled: Inside) -> None:
     """A CARE block is at the top of the status with the command; neither it nor a switch stops removing."""
     filled.configure(source=SOURCE, rights=BLOCKED)
     status = filled.kfm("status", "--json").document
-    assert status["headline"]["command"] == "kfm withdraw levels --rationale TEXT"
+    assert status["headline"]["command"] == "kfm withdraw levels"
     assert [one["dataset_id"] for one in status["to_withdraw"]] == ["levels"]
     assert filled.kfm("switch", "set", "stopped", "--all", *WHY).code == 0
     refused = filled.kfm("rollback", "levels", "--to", "1", "--yes", "--json", *WHY)

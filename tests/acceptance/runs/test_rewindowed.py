@@ -67,6 +67,19 @@ def test_an_edit_alone_is_refused_with_the_command(days: Inside) -> None:
     assert len(spans(days)) == 13
 
 
+def test_the_command_of_a_refusal_is_the_way_out(days: Inside) -> None:
+    """What the refusal names first only shows, and says so; with what it names then the length is changed."""
+    configure(days, "P1W")
+    remedy = run(days, f"{MONDAY}/P1W").result["error"]["remedy"]
+    assert remedy == days.kfm("config", "check", "--json").document["remedy"]
+    shows, applies, _ = remedy.split("`")[1::2]
+    assert days.kfm(*shows.split()[1:]).code == 0
+    assert not days.rows("SELECT * FROM dataset_changes")
+    done = days.kfm(*f"{shows} {applies}".replace("TEXT", "agreed").split()[1:])
+    assert done.code == 0, done
+    assert run(days, f"{MONDAY}/P1W").result["word"] == "published"
+
+
 @pytest.mark.parametrize("edit_first", [True, False])
 def test_days_become_weeks(days: Inside, valid: Valid, edit_first: bool) -> None:
     """A week that its days cover stays; one that they do not is asked for, and takes their place in one
