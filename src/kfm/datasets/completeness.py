@@ -175,8 +175,12 @@ class CompletenessReader:
             if known is None and is_over:
                 continue  # nothing is expected any more; what is on record was due when it was
             yield verdict(expected, seen(span, NOTHING) if known is None else known, self._now_ms)
+        expectation = None if is_over else self._expectation(source)
         for (start_ms, end_ms), known in facts.items():
-            yield verdict(_asked(source.id, start_ms, end_ms, known), known, self._now_ms)
+            # Of a window that nobody asked for, as far as is known, since it was settled.
+            asked_ms = known.asked_ms if known.asked_ms is not None else known.settled_ms
+            asked = asked_window(source.id, start_ms, end_ms, asked_ms or 0, expectation)
+            yield verdict(asked, known, self._now_ms)
 
     def _facts(self, source: SourceSettings) -> dict[Span, WindowFacts]:
         """What is on record of each window, after what persons changed of the dataset since."""
@@ -574,12 +578,6 @@ class CompletenessReader:
             state = states.get(schedule.id)
             if state is not None and state.paused_at_ms is not None:
                 yield Pause(code="schedule", since_ms=state.paused_at_ms)
-
-
-def _asked(source_id: str, start_ms: int, end_ms: int, facts: WindowFacts) -> ExpectedWindow:
-    """A window that is expected because it was asked for; a settled one since it was settled."""
-    asked_ms = facts.asked_ms if facts.asked_ms is not None else facts.settled_ms
-    return asked_window(source_id, start_ms, end_ms, asked_ms or 0)
 
 
 def _objective(expectation: Expectation | None) -> str:

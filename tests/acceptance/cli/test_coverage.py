@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,21 @@ def test_an_empty_folder_is_no_data(kfm: Kfm, project: Path) -> None:
     deliver(project, "2026-01-02")
     kfm("run", "--missing", "--yes")
     assert kfm("status").out.splitlines()[0] == "all clear"
+
+
+@pytest.mark.req("DAT-1")
+@pytest.mark.parametrize("expect", ["", ", expect: {from: DAY, within: P1D}"])
+def test_a_window_that_has_not_ended_is_not_late(kfm: Kfm, project: Path, expect: str) -> None:
+    """Who asks early makes nothing late: the window is due once it is over, and as declared."""
+    today = datetime.now(UTC).date()
+    end = today + timedelta(days=2)  # a day ahead at the least, should midnight pass meanwhile
+    configured(project, expect=expect.replace("DAY", end.isoformat()))
+    assert kfm("run", "--source", "daily", "--window", f"{today}/P2D").code == 0
+    (window,) = kfm("coverage", "levels", "--json").document["windows"]
+    assert (window["state"], window["is_late"]) == ("waiting", False)
+    due = end + timedelta(days=1 if expect else 0)
+    assert window["due_at"].startswith(f"{due}T00:00")
+    assert health(kfm)["state"] == "never"
 
 
 @pytest.mark.req("DAT-1")
