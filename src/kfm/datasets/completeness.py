@@ -229,7 +229,7 @@ class CompletenessReader:
 
     def _covered(self, source: SourceSettings) -> Callable[[Span], bool]:
         """Is all of a window published by windows of other lengths, or settled?"""
-        from kfm.model.window_rules import WindowSpan, is_covered, spans_of
+        from kfm.model.window_rules import WindowSpan, is_covered, never_expected, spans_of
 
         head = self._ledger.head(source.dataset)
         published = spans_of(head[1].items(), source) if head is not None else []
@@ -238,6 +238,7 @@ class CompletenessReader:
             for one in self._windows.settled(source.id)
             if one.dataset_id == source.dataset
         ]
+        settled += never_expected(source)
 
         def covered(span: Span) -> bool:
             asked = WindowSpan(start_ms=span[0], end_ms=span[1])

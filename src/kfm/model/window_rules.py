@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 
 from kfm.model.records import Item, Record
 from kfm.model.settings import SourceSettings
-from kfm.model.times import rfc3339
-from kfm.model.windows import NO_WINDOW, next_window, window_of
+from kfm.model.times import MS_MIN, rfc3339
+from kfm.model.windows import NO_WINDOW, next_window, parse_instant, window_of
 
 WINDOWS_MAX = 100_000  # of the new length, that one plan looks at
 
@@ -92,6 +92,15 @@ def spans_of(items: Iterable[Item], source: SourceSettings) -> list[WindowSpan]:
         for item in items
         if item.source_id in source.names and item.partition == source.partition
     )
+
+
+def never_expected(source: SourceSettings) -> list[WindowSpan]:
+    """The time before `expect.from`: nothing is asked for there, so it opens no window that reaches into
+    it."""
+    declared = source.expect.since if source.expect is not None else None
+    if declared is None:
+        return []
+    return [WindowSpan(start_ms=MS_MIN, end_ms=parse_instant(declared, source.time_zone))]
 
 
 def is_window(span: WindowSpan, length: str, zone: str) -> bool:

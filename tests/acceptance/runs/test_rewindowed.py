@@ -172,6 +172,28 @@ def test_weeks_and_months_go_by_days(project: Inside) -> None:
     assert len(spans(project)) == 1 + 25 + 27 + 1
 
 
+def test_what_lies_before_the_first_expected_day_opens_no_month(project: Inside) -> None:
+    """Weeks that begin before their month become months by way of days, though the days of that month before
+    `expect.from` never come."""
+    expect = ", expect: {from: 2026-01-26, within: P1D}"
+    configure(project, "P1W", expect)
+    assert run(project, "2026-01-26/P1W").result["word"] == "published"
+    assert rewindow(project, "P1M").code == 2, "February is not covered"
+    assert rewindow(project, "P1D", "--yes", *WHY).code == 0
+    configure(project, "P1D", expect)
+    assert project.kfm("run", "--missing", "levels", "--to", "2026-03-01", "--yes").code == 0
+    done = rewindow(project, "P1M", "--yes", *WHY)
+    assert done.code == 0, done
+    plan = done.document["plan"]["rewindow"]
+    assert [one["start_ms"] for one in plan["covered"]] == [1_767_225_600_000, 1_769_904_000_000]
+    configure(project, "P1M", expect)
+    found = project.kfm("coverage", "levels", "--json", "--to", "2026-03-01").document["windows"]
+    assert [(one["window_start"][:10], one["state"]) for one in found] == [
+        ("2026-01-01", "published"),
+        ("2026-02-01", "published"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("source", "length"),
     [
