@@ -461,7 +461,9 @@ class CompletenessReader:
     def _settled_hours(self, product: FeedProduct) -> dict[int, WindowFacts]:
         if product.id not in self._settled:
             self._settled[product.id] = {
-                one.start_ms: WindowFacts(settled=one.kind, settled_ms=one.settled_at_ms)
+                one.start_ms: WindowFacts(
+                    settled=one.kind, settled_ms=one.settled_at_ms, settled_why=one.rationale
+                )
                 for one in self._windows.settled(product.id)
             }
         return self._settled[product.id]

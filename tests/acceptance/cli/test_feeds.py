@@ -164,7 +164,8 @@ def test_an_hour_that_will_never_come_is_dismissed(kfm: Kfm, feed: Feed, valid: 
     called = kfm("dismiss", "goes-abi", hour, "--product", PRODUCT, "--platform", PLATFORM, *why, "--json")
     assert called.code == 0, called.err
     valid("dismiss", called.document)
-    assert [one["state"] for one in called.document["windows"]] == ["dismissed"]
+    assert [(one["state"], one["reason"]) for one in called.document["windows"]] == [("dismissed", why[1])]
+    assert why[1] in kfm("coverage", "goes-abi").out
     assert kfm("coverage", "goes-abi", "--json").document["health"]["state"] == "fresh"
     assert kfm("incident", "list", "--json").document["incidents"] == []
     assert kfm("dismiss", "goes-abi", hour, "--undo", *why).code == 0
