@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -265,6 +266,31 @@ def test_a_person_reads_what_is_withdrawn(filled: Inside) -> None:
     assert "kfm run --missing levels" in filled.kfm(*window, "--lift", "--yes", *WHY).err
     assert filled.kfm("run", "--missing", "levels", "--yes").code == 0
     assert shown(filled) == list(DAYS)
+
+
+def test_a_version_whose_objects_were_collected_is_not_offered(filled: Inside, valid: Valid) -> None:
+    """What `dataset show` says can be put back can be; a version that lost its objects is said to have."""
+    for words in ("revised", "again"):
+        filled.write(f"incoming/{DAYS[0]}.csv", table(words, 5))
+        assert day(filled, DAYS[0]).result["word"] == "published"
+    filled.configure(source=SOURCE, more="limits: {versions_kept: 2}")
+    offered = {5: False, 4: True, 3: True, 2: True, 1: True}
+    for collected in (False, True):
+        if collected:
+            for path in (filled.state / "objects").rglob("*"):
+                os.utime(path, (0, 0))
+            assert filled.kfm("gc", "--grace", "0", "--apply", *WHY).code == 0
+            offered |= {3: False, 2: False, 1: False}
+        document = filled.kfm("dataset", "show", "levels", "--json").document
+        valid("cli-dataset-show", document)
+        versions = document["dataset"]["versions"]
+        assert {one["version"]: one["can_roll_back"] for one in versions} == offered
+        for version, can in offered.items():
+            if version < 5:
+                ended = filled.kfm("rollback", "levels", "--to", str(version), "--json")
+                assert (ended.document.get("code") is None) == can, ended
+    assert [one["held_back"] for one in versions] == [None, None, "collected", "collected", "collected"]
+    assert "its objects were collected" in filled.kfm("dataset", "show", "levels").out
 
 
 def test_versions_tell_what_made_them(filled: Inside, valid: Valid) -> None:
