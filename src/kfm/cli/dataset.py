@@ -353,6 +353,9 @@ def _applied(session: CommandSession, made: MadeChange, document: dict[str, Any]
     plan, change = made.plan, made.change
     assert change is not None
     lines = [f"{_word(plan)}  {plan.dataset_id}  version {change.sequence}"]
+    if plan.rewindow is not msgspec.UNSET:  # readers see the same version
+        lengths = f"{plan.rewindow.old or 'windows'} → {plan.rewindow.new}"
+        lines = [f"{_word(plan)}  {plan.source_id} of {plan.dataset_id}: {lengths}"]
     for one in made.projections:
         state = "failed " if one.error else "shown  "
         lines.append(f"  {state} {one.target}" + (f"  version {one.sequence}" if one.sequence else ""))

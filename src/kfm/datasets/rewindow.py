@@ -25,13 +25,14 @@ from kfm.model.window_rules import (
     preview,
     spans_of,
 )
-from kfm.model.windows import NO_WINDOW, window_of
+from kfm.model.windows import DAY_MS, NO_WINDOW, window_of
 
 if TYPE_CHECKING:
     from kfm.model.settings import SourceSettings
     from kfm.runs.kernel import Kernel
 
 REQUESTS_MAX = 10_000
+LENGTH_MS_MAX = 36_525 * DAY_MS  # a century
 WAITING: tuple[RequestState, ...] = ("open", "awaiting-approval")
 
 
@@ -73,7 +74,12 @@ def _require_windows(kernel: Kernel, source: SourceSettings, length: str, old: s
         )
     if "/" in length:
         raise UsageError(f"--window takes a length, such as P1D, not `{length[:40]}`.")
-    window_of(length, source.time_zone, kernel.ledger.now_ms())  # a WindowError says what is wrong with it
+    window = window_of(length, source.time_zone, kernel.ledger.now_ms())  # an error says what is wrong
+    if window.end_ms - window.start_ms > LENGTH_MS_MAX:
+        raise UsageError(
+            f"A window of {length[:40]} would last longer than a century.",
+            remedy="Choose a shorter length: P1D, P1W, P1M, P1Y.",
+        )
     if not merges_windows(source):
         raise UsageError(
             f"The windows of {source.id} replace each other, so it needs no plan.",

@@ -36,6 +36,7 @@ from kfm.model.window_rules import (
     rewindow_command,
     rewindow_remedy,
 )
+from kfm.model.windows import window_of
 
 # The only gates a force may pass. A result that calls itself overridable is
 # believed only if its gate stands here: a plugin can't open a CARE gate.
@@ -336,9 +337,17 @@ def length_gates(
             f"{span(blocking.start_ms, blocking.end_ms)} is published, and "
             f"{span(asked.start_ms, asked.end_ms)} can't take its place: readers would lose a part, or see "
             "it twice.",
-            remedy=f"Ask for a window of {length} that holds it; or withdraw it and lift that first.",
+            remedy=f"{_instead(blocking, length, source.time_zone)}; or withdraw it and lift that first.",
         )
     ]
+
+
+def _instead(blocking: WindowSpan, length: str, zone: str) -> str:
+    """What can be asked for where a published window stands in the way."""
+    around = window_of(length, zone, blocking.start_ms)
+    if WindowSpan(start_ms=around.start_ms, end_ms=around.end_ms).holds(blocking):
+        return f"Ask for the window of {length} that holds it"
+    return f"Ask for windows of {length} beside it"
 
 
 def withdrawal_gates(

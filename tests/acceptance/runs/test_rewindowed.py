@@ -77,6 +77,7 @@ def test_the_command_of_a_refusal_is_the_way_out(days: Inside) -> None:
     assert not days.rows("SELECT * FROM dataset_changes")
     done = days.kfm(*f"{shows} {applies}".replace("TEXT", "agreed").split()[1:])
     assert done.code == 0, done
+    assert done.out.splitlines()[0] == "rewindowed  notes of levels: P1D → P1W"
     assert run(days, f"{MONDAY}/P1W").result["word"] == "published"
 
 
@@ -139,6 +140,7 @@ def test_weeks_become_days(project: Inside) -> None:
     configure(project, "P1D")
     inside = run(project, f"{WEEK[2]}/P1D")
     assert (inside.code, inside.result["error"]["code"]) == (3, "KFM301"), inside
+    assert "Ask for windows of P1D beside it" in inside.result["error"]["remedy"]
     assert run(project, "2026-01-12/P1D").result["word"] == "published"
     assert spans(project) == [(0, 7), (7, 8)]
     stale = run(project, "2026-01-12/P1W")
@@ -205,6 +207,8 @@ def test_what_lies_before_the_first_expected_day_opens_no_month(project: Inside)
         ("nothing", "P1W"),
         ("notes", ""),
         ("notes", "P0D"),
+        ("notes", "P999999D"),
+        ("notes", "P999999999D"),
     ],
 )
 def test_nonsense_is_refused_with_a_way_out(days: Inside, source: str, length: str) -> None:
