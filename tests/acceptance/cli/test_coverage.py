@@ -100,6 +100,38 @@ def test_a_window_that_has_not_ended_is_not_late(kfm: Kfm, project: Path, expect
     assert health(kfm)["state"] == "never"
 
 
+@pytest.mark.req("DAT-3")
+def test_nothing_in_the_states_that_were_named_is_told_so(kfm: Kfm, project: Path) -> None:
+    """Of windows in other states nothing is said, and a list that has changed is counted in plain words."""
+    configured(project, expect=EXPECTED)
+    chosen = ("run", "--missing", "levels", "--to", "2026-01-02")
+    assert kfm(*chosen, "--state", "empty").out == "no window is empty\n"
+    assert kfm(*chosen, "--state", "empty", "--state", "failed").out == "no window is empty or failed\n"
+    drifted = kfm(*chosen, "--digest", "sha256:0")
+    assert "it has 1 window and is" in drifted.err
+
+
+@pytest.mark.req("DAT-1")
+@pytest.mark.parametrize("option", ["--from", "--to"])
+def test_what_is_no_date_is_answered_with_one(kfm: Kfm, project: Path, option: str) -> None:
+    """The way out is a date, for an option that takes one."""
+    configured(project)
+    for command in (("coverage", "levels"), ("run", "--missing", "levels")):
+        called = kfm(*command, option, "nonsense")
+        assert called.code == 2
+        assert f"{option} takes a date or a time" in called.err
+        assert f"fix: Write it as {option} 2026-01-31" in called.err
+
+
+@pytest.mark.req("DAT-3")
+def test_an_empty_name_is_nobody(kfm: Kfm, project: Path) -> None:
+    """A person without a name did nothing."""
+    configured(project, expect=EXPECTED)
+    said = ("--rationale", "never", "--actor", "")
+    called = kfm("dismiss", "levels", "2026-01-01/P1D", *said)
+    assert (called.code, "--actor is empty" in called.err) == (2, True)
+
+
 @pytest.mark.req("DAT-1")
 def test_a_hole_under_newer_data_keeps_the_dataset_incomplete(kfm: Kfm, project: Path) -> None:
     """Windows are expected by themselves: one that no row mentions is as visible as one that failed."""

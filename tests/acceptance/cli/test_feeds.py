@@ -134,6 +134,9 @@ def test_the_picture_of_a_feed(kfm: Kfm, feed: Feed) -> None:
     unknown = kfm("coverage", "goes-abi", "--product", "ABI-L2-MCMIPX")
     assert unknown.code == 2
     assert "did you mean" in unknown.err
+    hour = f"{rfc3339(feed.hour_ms(2))}/PT1H"
+    nowhere = kfm("dismiss", "goes-abi", hour, "--platform", "GOES-20", "--rationale", "never")
+    assert "Nothing of a platform `GOES-20` is expected of goes-abi; did you mean" in nowhere.err
 
 
 @pytest.mark.req("DAT-1")
@@ -312,6 +315,9 @@ def test_a_product_without_a_cadence_is_shown_by_its_lag(
     if named:
         expected["ABI-L2-ACHAC"] = (False, False)
         assert document["objectives"]["goes-abi ABI-L2-ACHAC GOES-19"].startswith("no cadence is known")
+        alone = ("coverage", "goes-abi", "--product", "ABI-L2-ACHAC")
+        assert list(kfm(*alone, "--json").document["objectives"]) == ["goes-abi ABI-L2-ACHAC GOES-19"]
+        assert sum(line.startswith("due ") for line in kfm(*alone).out.splitlines()) == 1
     assert came == expected
     assert PRODUCT in kfm("coverage", "goes-abi").out
     assert kfm("incident", "list", "--json").document["incidents"] == []
