@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from kfm.model.records import Item, Record
 from kfm.model.settings import SourceSettings
+from kfm.model.templates import named_unit_ms
 from kfm.model.times import MS_MIN, rfc3339
 from kfm.model.windows import NO_WINDOW, next_window, parse_instant, window_of
 
@@ -182,6 +183,18 @@ def _windows(length: str, zone: str, published: Sequence[WindowSpan], now_ms: in
             return
         window = next_window(window, zone)
     raise TooManyWindows(length)
+
+
+def narrow_names(source: SourceSettings, length: str, now_ms: int) -> tuple[str, ...]:
+    """The settings that name a shorter span than a window of this length: what they find may be a part of
+    it."""
+    window = window_of(length, source.time_zone, now_ms)
+    written = {"pattern": source.pattern, "url": source.url or "", "prefix": source.prefix}
+    written |= {f"params.{name}": text for name, text in source.params.items()}
+    units = {name: named_unit_ms(text) for name, text in written.items()}
+    found = {name: unit_ms for name, unit_ms in units.items() if unit_ms is not None}
+    long_ms = window.end_ms - window.start_ms - 3_600_000  # the day of 25 hours is one
+    return tuple(name for name, unit_ms in found.items() if unit_ms < long_ms)
 
 
 def rewindow_command(source_id: str, length: str) -> str:

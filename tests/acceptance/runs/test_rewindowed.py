@@ -196,6 +196,20 @@ def test_what_lies_before_the_first_expected_day_opens_no_month(project: Inside)
     ]
 
 
+def test_a_name_that_is_shorter_than_the_new_windows_is_told(project: Inside) -> None:
+    """A dated pattern finds one day of a week: the plan says so, and nothing of it where the name fits."""
+    fixed = "id: notes, dataset: levels, kind: files, folder: incoming, window: P1D"
+    project.configure(source=f'{{{fixed}, pattern: "{{window.start:date}}.csv"}}')
+    project.write("incoming/2026-01-05.csv", table("a", 3))
+    assert run(project, f"{MONDAY}/P1D").result["word"] == "published"
+    told = "`pattern` of notes may find but a part of a window of P1W"
+    assert told in project.kfm("source", "rewindow", "notes", "--window", "P1W").err
+    assert "may find" not in project.kfm("source", "rewindow", "notes", "--window", "PT6H").err
+    project.configure(source=f'{{{fixed}, pattern: "{{window.start:%Y-%m}}*.csv"}}')
+    assert "may find" not in project.kfm("source", "rewindow", "notes", "--window", "P1W").err
+    assert "may find" in project.kfm("source", "rewindow", "notes", "--window", "P1Y").err
+
+
 @pytest.mark.parametrize(
     ("source", "length"),
     [
