@@ -177,7 +177,7 @@ class CompletenessReader:
             yield verdict(expected, seen(span, NOTHING) if known is None else known, self._now_ms)
         expectation = None if is_over else self._expectation(source)
         for (start_ms, end_ms), known in facts.items():
-            # Of a window that nobody asked for, as far as is known, since it was settled.
+            # Of a window without a question on record: since it was settled.
             asked_ms = known.asked_ms if known.asked_ms is not None else known.settled_ms
             asked = asked_window(source.id, start_ms, end_ms, asked_ms or 0, expectation)
             yield verdict(asked, known, self._now_ms)

@@ -343,7 +343,7 @@ def length_gates(
 
 
 def _instead(blocking: WindowSpan, length: str, zone: str) -> str:
-    """What can be asked for where a published window stands in the way."""
+    """What can be asked for beside, or in the place of, a window that is published."""
     around = window_of(length, zone, blocking.start_ms)
     if WindowSpan(start_ms=around.start_ms, end_ms=around.end_ms).holds(blocking):
         return f"Ask for the window of {length} that holds it"

@@ -141,8 +141,9 @@ def named_unit_ms(template: str) -> int | None:
     fields = [field.partition(":") for _, field in _pieces(template) if field is not None]
     if any(name == "window.end" for name, *_ in fields):
         return None
-    forms = [form.replace("%%", "").replace("date", "%d") for name, _, form in fields if name == "window.start"]
-    found = [_UNITS_MS[letter] for form in forms for letter in _UNITS_MS if f"%{letter}" in form]
+    starts = (form for name, _, form in fields if name == "window.start")
+    forms = [form.replace("%%", "").replace("date", "%d") for form in starts]
+    found = [_UNITS_MS[code] for form in forms for code in _UNITS_MS if f"%{code}" in form]
     return min(found, default=None)
 
 

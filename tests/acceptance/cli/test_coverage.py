@@ -124,7 +124,7 @@ def test_what_is_no_date_is_answered_with_one(kfm: Kfm, project: Path, option: s
 
 
 @pytest.mark.req("DAT-3")
-def test_an_empty_name_is_nobody(kfm: Kfm, project: Path) -> None:
+def test_an_empty_name_is_refused(kfm: Kfm, project: Path) -> None:
     """A person without a name did nothing."""
     configured(project, expect=EXPECTED)
     said = ("--rationale", "never", "--actor", "")

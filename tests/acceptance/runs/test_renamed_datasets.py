@@ -92,9 +92,8 @@ def test_the_configuration_alone_changes_nothing_for_readers(filled: Inside) -> 
     assert not (filled.published / "gauges").exists()
     assert len(filled.rows("SELECT * FROM promotions WHERE dataset_id = 'levels'")) == 4
     notes = filled.kfm("config", "check", "--json").document["notes"]
-    (command,) = (
-        one["sentence"].split("`")[1] for one in notes if "kfm dataset rename levels gauges" in one["sentence"]
-    )
+    (sentence,) = (one["sentence"] for one in notes if "kfm dataset rename" in one["sentence"])
+    command = sentence.split("`")[1]
     assert filled.kfm(*command.replace("TEXT", "agreed").split()[1:]).code == 0
     assert document(filled, "gauges", "manifest.json")["dataset_id"] == "gauges", "the command renames it"
 

@@ -11,10 +11,10 @@ from kfm.model.dataset_changes import gone_from
 from kfm.model.errors import RoleMissing
 from kfm.model.records import Window, justified
 from kfm.reports.datasets import (
+    StoredObjects,
     item_document,
     receipt_document,
     summary_document,
-    StoredObjects,
     version_documents,
 )
 from kfm.reports.lineage import event_document
