@@ -54,9 +54,9 @@ export function lengthGates(source, recorded) {
   if (!recorded) return [];
   const [length, changedBy] = recorded;
   if (source.window !== length) {
-    const command = `kfm source rewindow ${source.id} --window ${source.window} --rationale TEXT`;
+    const shows = `kfm source rewindow ${source.id} --window ${source.window}`;
     const cause = `Windows of ${source.id} are ${length} long on record, and ${source.window} in the configuration.`;
-    return [denied("window", "window-length", cause, { remedy: `\`${command}\` shows what becomes of each window, and applies it; or write \`window: ${length}\`.`, command })];
+    return [denied("window", "window-length", cause, { remedy: `\`${shows}\` shows what becomes of each window, and with \`--yes --rationale TEXT\` applies it; or write \`window: ${length}\`.`, command: `${shows} --yes --rationale TEXT` })];
   }
   return changedBy === null ? [] : [denied("window", "window-length", `The windows of ${source.id} got another length, and the Node.js runner knows one only.`, { remedy: "Run the same command with Python." })];
 }

@@ -162,7 +162,7 @@ function summary(incident, change, held, name) {
 
 /** What is the matter with a dataset. @param {any} incident */
 function condition({ kind, affected, error_code, error_class }) {
-  if (kind === "overdue") return `${counted(affected, "window")} overdue`;
+  if (kind === "overdue") return `${counted(affected, "window")} past ${affected === 1 ? "its" : "their"} time`;
   if (kind === "approval-waiting") return `${counted(affected, "request")} waiting for an approval`;
   if (kind === "withdrawn") return `withdrawn; ${counted(affected, "target")} had to show it`;
   const state = kind === "halt" ? "halted" : kind === "quarantine" ? "quarantined" : "dead-lettered";
@@ -171,7 +171,7 @@ function condition({ kind, affected, error_code, error_class }) {
 
 /** @param {any} incident */
 function over({ kind, error_code, error_class }) {
-  if (kind === "overdue") return "nothing is overdue any more";
+  if (kind === "overdue") return "nothing is past its time any more";
   if (kind === "approval-waiting") return "no request waits for an approval any more";
   if (kind === "withdrawn") return "every target shows that it is withdrawn";
   return `${error_code} (${error_class}) is over`;

@@ -9,6 +9,8 @@ import { DAY_MS, head, partition, repr } from "./wording.mjs";
 
 const DURATION =
   /^P(?:(\d{1,7})Y)?(?:(\d{1,7})M)?(?:(\d{1,7})W)?(?:(\d{1,7})D)?(?:T(?:(\d{1,7})H)?(?:(\d{1,7})M)?(?:(\d{1,7})S)?)?$/;
+const TOO_LONG = /\d{8,}/;
+const TOO_LONG_ALL = /\d{8,}/g;
 const DATE = /^(\d{4})-(\d\d)-(\d\d)$/;
 const NAIVE = /^(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,3}))?)?$/;
 const SHORT_OFFSET = /^(\d{4}-\d\d-\d\d[T ]\d\d:\d\d)(Z|[+-]\d\d:\d\d)$/;
@@ -17,7 +19,9 @@ const DAY_ONE_MS = MS_MIN; // 0001-01-01, a Monday
 /** @param {string} text @returns {Duration} */
 export function parseDuration(text) {
   const match = DURATION.exec(text);
-  if (!match || text.endsWith("P") || text.endsWith("T")) throw new WindowError(`${repr(head(text, 64))} is not an ISO 8601 duration.`);
+  const isDuration = match && !text.endsWith("P") && !text.endsWith("T");
+  if (!isDuration && TOO_LONG.test(text) && DURATION.test(text.replace(TOO_LONG_ALL, "1"))) throw new WindowError(`${repr(head(text, 64))} is too long.`, { remedy: "A number has seven digits at most." });
+  if (!isDuration) throw new WindowError(`${repr(head(text, 64))} is not an ISO 8601 duration.`);
   const [years, months, weeks, days, hours, minutes, seconds] = /** @type {number[]} */ (match.slice(1).map((part) => Number(part ?? 0)));
   const time_ms = ((/** @type {number} */ (hours) * 60 + /** @type {number} */ (minutes)) * 60 + /** @type {number} */ (seconds)) * 1000;
   const duration = /** @type {Duration} */ ({ years, months, weeks, days, time_ms });

@@ -30,5 +30,5 @@ export function spanWords(one) {
 /** The command that lets this be published again. @param {any} one */
 export function liftCommand(one) {
   const window = span(one);
-  return `kfm withdraw ${one.dataset_id}${window ? ` --window ${window}` : ""}${one.source_id ? ` --source ${one.source_id}` : ""} --lift --rationale TEXT`;
+  return `kfm withdraw ${one.dataset_id}${window ? ` --window ${window}` : ""}${one.source_id ? ` --source ${one.source_id}` : ""} --lift --yes --rationale TEXT`;
 }

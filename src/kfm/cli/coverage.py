@@ -116,20 +116,29 @@ def _rows(completeness: Any, dataset: str, product: str | None, platform: str | 
     known = completeness.products(dataset)
     rows = {one.id for one in known if product in (None, one.product) and platform in (None, one.platform)}
     if (product is not None or platform is not None) and not rows:
-        names = sorted({one.product for one in known})
-        what = " of ".join(part for part in (product, platform) if part)
-        hint = did_you_mean(product, names) if product is not None else ""
         raise UsageError(
-            f"No product `{what[:80]}` is expected of {dataset}{hint}",
+            _no_row(known, dataset, product, platform),
             remedy=f"`kfm coverage {dataset}` lists them; `ingest.feeds` names them.",
         )
     return rows
 
 
+def _no_row(known: Sequence[Any], dataset: str, product: str | None, platform: str | None) -> str:
+    """Which of the two is expected of nothing: a product, a platform, or both together."""
+    products, platforms = {one.product for one in known}, {one.platform or "" for one in known}
+    if product is not None and product not in products:
+        hint = did_you_mean(product[:80], sorted(products))
+        return f"No product `{product[:80]}` is expected of {dataset}{hint}"
+    if platform is not None and platform not in platforms:
+        hint = did_you_mean(platform[:80], sorted(platforms - {""}))
+        return f"Nothing of a platform `{platform[:80]}` is expected of {dataset}{hint}"
+    return f"No product `{product}` of `{platform}` is expected of {dataset}."
+
+
 def _lines(
     found: Any, windows: Sequence[WindowVerdict], shown: Sequence[WindowVerdict], product: str | None
 ) -> list[str]:
-    from kfm.reports.coverage import calendar, cause_text, feed_picture, why
+    from kfm.reports.coverage import calendar, cause_text, feed_picture, objectives_of, why
 
     health = found.health
     counts = ", ".join(f"{health.counts[state]} {state}" for state in WINDOW_STATES if state in health.counts)
@@ -140,7 +149,7 @@ def _lines(
         lines.append(f"watermark  {moment(health.watermark_ms)}: no window before it is open")
     if health.lag_ms:
         lines.append(f"lag        {duration(health.lag_ms)} past its time")
-    lines += [f"due        {name}: {text}" for name, text in found.objectives.items()]
+    lines += [f"due        {name}: {text}" for name, text in objectives_of(found, product).items()]
     lines += _product_lines([one for one in found.products if product in (None, one.product)])
     hours = [one for one in windows if one.objects is not None]
     if hours:
@@ -209,16 +218,26 @@ def span_of(
     app: Any, dataset: str | None, start: str | None, end: str | None
 ) -> tuple[int | None, int | None]:
     """--from and --to in the zone of the dataset's sources, where they have one; else in UTC."""
-    from kfm.model.windows import parse_instant
-
     sources = app.settings.sources if dataset is None else sources_of(app.settings, dataset)
     zones = {source.time_zone for source in sources}
     zone = zones.pop() if len(zones) == 1 else "UTC"
-    start_ms = None if start is None else parse_instant(start, zone)
-    end_ms = None if end is None else parse_instant(end, zone)
+    start_ms = None if start is None else _moment_of("--from", start, zone)
+    end_ms = None if end is None else _moment_of("--to", end, zone)
     if start_ms is not None and end_ms is not None and end_ms <= start_ms:
         raise WindowError("--to is not after --from.")
     return start_ms, end_ms
+
+
+def _moment_of(option: str, text: str, zone: str) -> int:
+    from kfm.model.windows import parse_instant
+
+    try:
+        return parse_instant(text, zone)
+    except WindowError as error:
+        raise UsageError(
+            f"{option} takes a date or a time: {error.detail}",
+            remedy=f"Write it as {option} 2026-01-31 or {option} 2026-01-31T06:00Z.",
+        ) from None
 
 
 # --- dismiss ---------------------------------------------------------------------------

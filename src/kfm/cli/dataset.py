@@ -76,7 +76,13 @@ def _identity(app: Any, name: str) -> str:
 def show_dataset(session: CommandSession, dataset_id: str, limit: int) -> None:
     """Show a dataset's versions, newest first: what made each, and whether it can be put back."""
     with session.app(read_only=True) as app:
-        document = dataset_document(app.settings, app.ledger, _identity(app, dataset_id), limit)
+        document = dataset_document(
+            app.settings,
+            app.ledger,
+            _identity(app, dataset_id),
+            limit,
+            lambda sha256: app.objects.has(sha256),
+        )
         if document.get("name", dataset_id) != dataset_id:
             document["renamed_to"] = document["name"]
         if "dataset_id" not in document:
@@ -101,6 +107,8 @@ def _dataset_lines(document: dict[str, Any]) -> list[str]:
         note = "the head" if not rows else "can be put back" if one["can_roll_back"] else one["held_back"]
         if note == "withdrawn":
             note = "holds withdrawn data" if one["files"] else ""
+        elif note == "collected":
+            note = "its objects were collected"
         size = f"{counted(one['files'], 'file')}, {readable_size(one['bytes'])}"
         rows.append((str(one["version"]), utc(one["promoted_at"]), by, size, note or ""))
     if rows:
@@ -345,6 +353,9 @@ def _applied(session: CommandSession, made: MadeChange, document: dict[str, Any]
     plan, change = made.plan, made.change
     assert change is not None
     lines = [f"{_word(plan)}  {plan.dataset_id}  version {change.sequence}"]
+    if plan.rewindow is not msgspec.UNSET:  # readers see the same version
+        lengths = f"{plan.rewindow.old or 'windows'} → {plan.rewindow.new}"
+        lines = [f"{_word(plan)}  {plan.source_id} of {plan.dataset_id}: {lengths}"]
     for one in made.projections:
         state = "failed " if one.error else "shown  "
         lines.append(f"  {state} {one.target}" + (f"  version {one.sequence}" if one.sequence else ""))

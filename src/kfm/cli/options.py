@@ -153,7 +153,7 @@ def _require_values() -> None:
         given = context.params.get(name)
         empty = given == "" or (isinstance(given, tuple) and "" in given)
         called = each.opts[0] if isinstance(each, click.Option) else each.human_readable_name.strip("[]")
-        if empty and name not in _SAID_CHARS_MAX and each.default != "":
+        if empty and name not in ("rationale", "ticket") and each.default != "":
             raise UsageError(f"{called} is empty.", remedy="Give it a value, or leave it out.")
         if isinstance(given, int) and abs(given) > _NUMBER_MAX:
             raise UsageError(f"{called} is too great a number.", remedy=f"At most {_NUMBER_MAX:,} is one.")

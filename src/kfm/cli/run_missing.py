@@ -38,7 +38,7 @@ def run_missing(session: CommandSession, options: dict[str, Any], *, by_person: 
         plan = plan_missing(app, chosen, states, *bounds)
         if options["digest"]:
             require_same(plan, options["digest"])
-        _show(session, plan)
+        _show(session, plan, states)
         if options["together"] and options["dry_run"] and plan.windows:
             return _previewed(session, app, plan, options)
         if options["dry_run"] or not plan.windows or not _wanted(session, plan, options["digest"]):
@@ -197,7 +197,7 @@ def _wanted(session: CommandSession, plan: Any, digest: str | None) -> bool:
     return session.confirm(f"Ask for {counted(len(plan.windows), 'window')}?")
 
 
-def _show(session: CommandSession, plan: Any) -> None:
+def _show(session: CommandSession, plan: Any, states: Sequence[str]) -> None:
     """The list on stderr where the result is JSON, else on stdout."""
     if session.output != "text":
         return
@@ -210,7 +210,7 @@ def _show(session: CommandSession, plan: Any) -> None:
         )
         for one in plan.windows[:LISTED_MAX]
     ]
-    lines = table(("WINDOW (UTC)", "SOURCE", "STATE", "WHY"), rows) if rows else [_none(plan)]
+    lines = table(("WINDOW (UTC)", "SOURCE", "STATE", "WHY"), rows) if rows else [_none(plan, states)]
     if len(plan.windows) > LISTED_MAX:
         lines.append(f"… and {len(plan.windows) - LISTED_MAX} more")
     lines += [
@@ -225,7 +225,9 @@ def _show(session: CommandSession, plan: Any) -> None:
     session.emit(None, lines)
 
 
-def _none(plan: Any) -> str:
+def _none(plan: Any, states: Sequence[str]) -> str:
+    if tuple(states) != ASKED_FOR:
+        return f"no window is {' or '.join(states)}"
     return "no window is missing" if not plan.skipped else "nothing to ask for: what is open is under way"
 
 

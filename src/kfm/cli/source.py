@@ -39,5 +39,21 @@ def rewindow_command(session: CommandSession, source_id: str, length: str, **opt
       kfm source rewindow gauges --window P1W --yes --rationale "upstream publishes by week now"
     """
     from kfm.datasets.rewindow import plan_rewindow
+    from kfm.model.window_rules import narrow_names
 
-    return carry_out(session, lambda kernel: plan_rewindow(kernel, source_id, length), **options)
+    narrow: tuple[str, ...] = ()
+
+    def plan(kernel: Any) -> Any:
+        nonlocal narrow
+        prepared = plan_rewindow(kernel, source_id, length)
+        source = kernel.settings_as_of_now().source(prepared.plan.source_id)
+        narrow = narrow_names(source, length, kernel.ledger.now_ms())
+        return prepared
+
+    code = carry_out(session, plan, **options)
+    if narrow:
+        session.note(
+            f"{' and '.join(f'`{name}`' for name in narrow)} of {source_id} may find but a part of a window "
+            f"of {length}: what is named there is shorter"
+        )
+    return code

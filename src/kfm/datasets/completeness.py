@@ -175,8 +175,12 @@ class CompletenessReader:
             if known is None and is_over:
                 continue  # nothing is expected any more; what is on record was due when it was
             yield verdict(expected, seen(span, NOTHING) if known is None else known, self._now_ms)
+        expectation = None if is_over else self._expectation(source)
         for (start_ms, end_ms), known in facts.items():
-            yield verdict(_asked(source.id, start_ms, end_ms, known), known, self._now_ms)
+            # Of a window without a question on record: since it was settled.
+            asked_ms = known.asked_ms if known.asked_ms is not None else known.settled_ms
+            asked = asked_window(source.id, start_ms, end_ms, asked_ms or 0, expectation)
+            yield verdict(asked, known, self._now_ms)
 
     def _facts(self, source: SourceSettings) -> Mapping[Span, WindowFacts]:
         """What is on record of each window, after what persons changed of the dataset since. Read once: a
@@ -232,7 +236,7 @@ class CompletenessReader:
 
     def _covered(self, source: SourceSettings) -> Callable[[Span], bool]:
         """Is all of a window published by windows of other lengths, or settled?"""
-        from kfm.model.window_rules import WindowSpan, is_covered, spans_of
+        from kfm.model.window_rules import WindowSpan, is_covered, never_expected, spans_of
 
         head = self._ledger.head(source.dataset)
         published = spans_of(head[1].items(), source) if head is not None else []
@@ -241,6 +245,7 @@ class CompletenessReader:
             for one in self._windows.settled(source.id)
             if one.dataset_id == source.dataset
         ]
+        settled += never_expected(source)
 
         def covered(span: Span) -> bool:
             asked = WindowSpan(start_ms=span[0], end_ms=span[1])
@@ -463,7 +468,9 @@ class CompletenessReader:
     def _settled_hours(self, product: FeedProduct) -> dict[int, WindowFacts]:
         if product.id not in self._settled:
             self._settled[product.id] = {
-                one.start_ms: WindowFacts(settled=one.kind, settled_ms=one.settled_at_ms)
+                one.start_ms: WindowFacts(
+                    settled=one.kind, settled_ms=one.settled_at_ms, settled_why=one.rationale
+                )
                 for one in self._windows.settled(product.id)
             }
         return self._settled[product.id]
@@ -581,12 +588,6 @@ class CompletenessReader:
             state = states.get(schedule.id)
             if state is not None and state.paused_at_ms is not None:
                 yield Pause(code="schedule", since_ms=state.paused_at_ms)
-
-
-def _asked(source_id: str, start_ms: int, end_ms: int, facts: WindowFacts) -> ExpectedWindow:
-    """A window that is expected because it was asked for; a settled one since it was settled."""
-    asked_ms = facts.asked_ms if facts.asked_ms is not None else facts.settled_ms
-    return asked_window(source_id, start_ms, end_ms, asked_ms or 0)
 
 
 def _objective(expectation: Expectation | None) -> str:

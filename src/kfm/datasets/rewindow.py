@@ -12,7 +12,6 @@ from kfm.model.dataset_changes import active
 from kfm.model.errors import UsageError
 from kfm.model.quantities import did_you_mean
 from kfm.model.requests import RequestState
-from kfm.model.times import rfc3339
 from kfm.model.window_rules import (
     WINDOWS_MAX,
     AcrossEdge,
@@ -22,16 +21,18 @@ from kfm.model.window_rules import (
     WindowSpan,
     is_window,
     merges_windows,
+    never_expected,
     preview,
     spans_of,
 )
-from kfm.model.windows import NO_WINDOW, window_of
+from kfm.model.windows import DAY_MS, NO_WINDOW, window_of
 
 if TYPE_CHECKING:
     from kfm.model.settings import SourceSettings
     from kfm.runs.kernel import Kernel
 
 REQUESTS_MAX = 10_000
+LENGTH_MS_MAX = 36_525 * DAY_MS  # a century
 WAITING: tuple[RequestState, ...] = ("open", "awaiting-approval")
 
 
@@ -73,7 +74,12 @@ def _require_windows(kernel: Kernel, source: SourceSettings, length: str, old: s
         )
     if "/" in length:
         raise UsageError(f"--window takes a length, such as P1D, not `{length[:40]}`.")
-    window_of(length, source.time_zone, kernel.ledger.now_ms())  # a WindowError says what is wrong with it
+    window = window_of(length, source.time_zone, kernel.ledger.now_ms())  # an error says what is wrong
+    if window.end_ms - window.start_ms > LENGTH_MS_MAX:
+        raise UsageError(
+            f"A window of {length[:40]} would last longer than a century.",
+            remedy="Choose a shorter length: P1D, P1W, P1M, P1Y.",
+        )
     if not merges_windows(source):
         raise UsageError(
             f"The windows of {source.id} replace each other, so it needs no plan.",
@@ -102,18 +108,19 @@ def _previewed(
         raise UsageError(
             f"The window {edge.window} could not be asked for: {edge.published} is published and lies across "
             "its edge, so readers would lose a part or see it twice.",
-            remedy="Go by a length that fits into both, such as P1D: rewindow to that, have the missing "
-            f"windows published, and rewindow to {length} once all of {edge.window} is published, or after "
-            f"{rfc3339(edge.window.end_ms)}.",
+            remedy="Go by a length that fits into both, such as P1D: rewindow to that, and to "
+            f"{length} once all of {edge.window} is published or dismissed. What lies before `expect.from` "
+            "is not asked for.",
         ) from None
     except TooManyWindows:
         raise UsageError(f"The history has more than {WINDOWS_MAX} windows of {length}.") from None
 
 
 def settled_spans(kernel: Kernel, source: SourceSettings) -> list[WindowSpan]:
-    """What is dismissed or withdrawn of a source: nothing is asked for there."""
+    """What is dismissed or withdrawn of a source, or never was expected: nothing is asked for there."""
     settled = kernel.ledger.window_reader().settled(source.id)
     found = [WindowSpan(start_ms=one.start_ms, end_ms=one.end_ms) for one in settled]
+    found += never_expected(source)
     for one in active(kernel.ledger.change_reader().withdrawals(source.dataset)):
         if one.source_id in ("", source.id) and one.start_ms is not None and one.end_ms is not None:
             found.append(WindowSpan(start_ms=one.start_ms, end_ms=one.end_ms))

@@ -135,17 +135,39 @@ def expected_windows(
         )
 
 
-def asked_window(source_id: str, start_ms: int, end_ms: int, asked_ms: int) -> ExpectedWindow:
-    """A window that no schedule or cadence expects, once it was asked for: its data has to be there then."""
+def asked_window(
+    source_id: str, start_ms: int, end_ms: int, asked_ms: int, expectation: Expectation | None = None
+) -> ExpectedWindow:
+    """A window that no schedule or cadence expects by now, once it was asked for. Its data has to be there
+    then; not before the window has ended, nor before its source owes it."""
+    due_ms = asked_ms
+    if not is_all_time(start_ms, end_ms):
+        due_ms = max(asked_ms, end_ms, _owed_ms(expectation, start_ms, end_ms) if expectation else 0)
     return ExpectedWindow(
         source_id=source_id,
         start_ms=start_ms,
         end_ms=end_ms,
         asked_ms=asked_ms,
-        due_ms=asked_ms,
-        until_ms=asked_ms,
+        due_ms=due_ms,
+        until_ms=due_ms,
         by_request=True,
     )
+
+
+def _owed_ms(expectation: Expectation, start_ms: int, end_ms: int) -> int:
+    """When a window will be due that is not expected yet; 0: nothing says so."""
+    rule = expectation.rule
+    if rule.by is not None or rule.within is not None or expectation.latency_ms is not None:
+        window = Window(start_ms=start_ms, end_ms=end_ms, spec=expectation.source.window)
+        return _due_ms(expectation, window, end_ms, None)
+    # A schedule asks for a window while it is the last complete one.
+    soon_ms = end_ms + 2 * (end_ms - start_ms)
+    if soon_ms <= expectation.since_ms:
+        return 0
+    for one in expected_windows(expectation, soon_ms, start_ms, end_ms):
+        if (one.start_ms, one.end_ms) == (start_ms, end_ms):
+            return one.due_ms
+    return 0
 
 
 Asking = tuple[Window, int, int | None]  # a window, the first moment that asks for it, the moment after that

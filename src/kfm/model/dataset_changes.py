@@ -304,11 +304,12 @@ def lift_command(one: Withdrawal) -> str:
         parts.append(f"--source {one.source_id}")
     if one.target:
         parts.append(f"--target {one.target}")
-    return f"{' '.join(parts)} --lift --rationale TEXT"
+    return f"{' '.join(parts)} --lift --yes --rationale TEXT"
 
 
 def withdraw_command(dataset_id: str) -> str:
-    return f"kfm withdraw {dataset_id} --rationale TEXT"
+    """The command that shows what would be taken down, and how to do it."""
+    return f"kfm withdraw {dataset_id}"
 
 
 def must_go(head: Promotion | None, shows: bool, care_level: str | None, consent: str | None) -> str | None:

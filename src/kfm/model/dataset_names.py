@@ -68,4 +68,4 @@ def pointer(name: str, renames: Sequence[Rename]) -> dict[str, Any]:
 
 
 def rename_command(old: str, new: str) -> str:
-    return f"kfm dataset rename {old} {new} --rationale TEXT"
+    return f"kfm dataset rename {old} {new} --yes --rationale TEXT"

@@ -142,7 +142,7 @@ class ExtraMissing(UsageError):
     """This needs an extra that is not installed."""
 
     code = "KFM205"
-    remedy = "Install the named extra with pip."
+    remedy = "Where kfm is installed: `pip install 'kfm-kernel[EXTRA]'`; pip keeps the kfm that is there."
 
 
 class UnhashableInput(UsageError):

@@ -27,7 +27,16 @@ from kfm.model.errors import (
 from kfm.model.quantities import counted, span
 from kfm.model.records import Check, GateCode, GateResult, Record, Switch, ValidationReport, Window
 from kfm.model.settings import DatasetSettings, Freeze, SourceSettings
-from kfm.model.window_rules import WindowSpan, across, is_window, merges_windows, replaced, rewindow_command
+from kfm.model.window_rules import (
+    WindowSpan,
+    across,
+    is_window,
+    merges_windows,
+    replaced,
+    rewindow_command,
+    rewindow_remedy,
+)
+from kfm.model.windows import window_of
 
 # The only gates a force may pass. A result that calls itself overridable is
 # believed only if its gate stands here: a plugin can't open a CARE gate.
@@ -303,16 +312,14 @@ def length_gates(
         return []
     length, changed_by = recorded
     if source.window != length:
-        command = rewindow_command(source.names[-1], source.window)
+        name = source.names[-1]
         return [
             denied(
                 "window",
                 "window-length",
-                f"Windows of {source.names[-1]} are {length} long on record, and {source.window} in the "
-                "configuration.",
-                remedy=f"`{command}` shows what becomes of each window, and applies it; or write "
-                f"`window: {length}`.",
-                command=command,
+                f"Windows of {name} are {length} long on record, and {source.window} in the configuration.",
+                remedy=rewindow_remedy(name, source.window, length),
+                command=f"{rewindow_command(name, source.window)} --yes --rationale TEXT",
             )
         ]
     asked = WindowSpan(start_ms=window.start_ms, end_ms=window.end_ms)
@@ -330,9 +337,17 @@ def length_gates(
             f"{span(blocking.start_ms, blocking.end_ms)} is published, and "
             f"{span(asked.start_ms, asked.end_ms)} can't take its place: readers would lose a part, or see "
             "it twice.",
-            remedy=f"Ask for a window of {length} that holds it; or withdraw it and lift that first.",
+            remedy=f"{_instead(blocking, length, source.time_zone)}; or withdraw it and lift that first.",
         )
     ]
+
+
+def _instead(blocking: WindowSpan, length: str, zone: str) -> str:
+    """What can be asked for beside, or in the place of, a window that is published."""
+    around = window_of(length, zone, blocking.start_ms)
+    if WindowSpan(start_ms=around.start_ms, end_ms=around.end_ms).holds(blocking):
+        return f"Ask for the window of {length} that holds it"
+    return f"Ask for windows of {length} beside it"
 
 
 def withdrawal_gates(

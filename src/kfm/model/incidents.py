@@ -537,7 +537,7 @@ def summary(incident: Incident, change: Change, held: int, name: str) -> str:
 def condition(kind: Kind, affected: int, error_code: str, error_class: str) -> str:
     """What is the matter with a dataset, in a few words."""
     if kind == "overdue":
-        return f"{counted(affected, 'window')} overdue"
+        return f"{counted(affected, 'window')} past {'its' if affected == 1 else 'their'} time"
     if kind == "approval-waiting":
         return f"{counted(affected, 'request')} waiting for an approval"
     if kind == "withdrawn":
@@ -547,7 +547,7 @@ def condition(kind: Kind, affected: int, error_code: str, error_class: str) -> s
 
 def _over(incident: Incident) -> str:
     if incident.kind == "overdue":
-        return "nothing is overdue any more"
+        return "nothing is past its time any more"
     if incident.kind == "approval-waiting":
         return "no request waits for an approval any more"
     if incident.kind == "withdrawn":
@@ -610,7 +610,7 @@ def _step(
         sentence = "See whether upstream has it, then ask for it again"
         return "run", sentence, run_command(subject.source_id or "", *window)
     if kind == "overdue":
-        return "show", "See which windows are overdue", f"kfm incident show {incident.incident_id}"
+        return "show", "See which windows are past their time", f"kfm incident show {incident.incident_id}"
     return "explain", "See why, and correct the cause", f"kfm explain {about}"
 
 

@@ -113,5 +113,5 @@ def shared(settings: Settings) -> Iterator[tuple[str, tuple[str, ...], tuple[str
 
 
 def removal_command(dataset_id: str, target: str) -> str:
-    """The command that takes a dataset down from a target."""
-    return f"kfm withdraw {dataset_id} --target {target} --rationale TEXT"
+    """The command that shows what would be taken down from a target, and how to do it."""
+    return f"kfm withdraw {dataset_id} --target {target}"

@@ -123,6 +123,30 @@ def _path_problem(path: str) -> str | None:
     return None
 
 
+_UNITS_MS = {
+    "S": 1_000,
+    "M": 60_000,
+    "H": 3_600_000,
+    "d": 86_400_000,
+    "j": 86_400_000,
+    "m": 31 * 86_400_000,
+    "Y": 366 * 86_400_000,
+    "y": 366 * 86_400_000,
+}
+
+
+def named_unit_ms(template: str) -> int | None:
+    """How long a span the start of a window names here, at most: a day for a date. None: it is not named by a
+    date alone, as where its end is named, too."""
+    fields = [field.partition(":") for _, field in _pieces(template) if field is not None]
+    if any(name == "window.end" for name, *_ in fields):
+        return None
+    starts = (form for name, _, form in fields if name == "window.start")
+    forms = [form.replace("%%", "").replace("date", "%d") for form in starts]
+    found = [_UNITS_MS[code] for form in forms for code in _UNITS_MS if f"%{code}" in form]
+    return min(found, default=None)
+
+
 def _pieces(template: str) -> Iterator[tuple[str, str | None]]:
     """(text, None) and ("", field), in order."""
     if len(template) > TEMPLATE_CHARS_MAX:

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 
 from kfm.model.records import Item, Record
 from kfm.model.settings import SourceSettings
-from kfm.model.times import rfc3339
-from kfm.model.windows import NO_WINDOW, next_window, window_of
+from kfm.model.templates import named_unit_ms
+from kfm.model.times import MS_MIN, rfc3339
+from kfm.model.windows import NO_WINDOW, next_window, parse_instant, window_of
 
 WINDOWS_MAX = 100_000  # of the new length, that one plan looks at
 
@@ -92,6 +93,15 @@ def spans_of(items: Iterable[Item], source: SourceSettings) -> list[WindowSpan]:
         for item in items
         if item.source_id in source.names and item.partition == source.partition
     )
+
+
+def never_expected(source: SourceSettings) -> list[WindowSpan]:
+    """The time before `expect.from`: nothing is asked for there, so it opens no window that reaches into
+    it."""
+    declared = source.expect.since if source.expect is not None else None
+    if declared is None:
+        return []
+    return [WindowSpan(start_ms=MS_MIN, end_ms=parse_instant(declared, source.time_zone))]
 
 
 def is_window(span: WindowSpan, length: str, zone: str) -> bool:
@@ -191,5 +201,26 @@ def _windows(length: str, zone: str, published: Sequence[WindowSpan], now_ms: in
     raise TooManyWindows(length)
 
 
+def narrow_names(source: SourceSettings, length: str, now_ms: int) -> tuple[str, ...]:
+    """The settings that name a shorter span than a window of this length: what they find may be a part of
+    it."""
+    window = window_of(length, source.time_zone, now_ms)
+    written = {"pattern": source.pattern, "url": source.url or "", "prefix": source.prefix}
+    written |= {f"params.{name}": text for name, text in source.params.items()}
+    units = {name: named_unit_ms(text) for name, text in written.items()}
+    found = {name: unit_ms for name, unit_ms in units.items() if unit_ms is not None}
+    long_ms = window.end_ms - window.start_ms - 3_600_000  # the day of 25 hours is one
+    return tuple(name for name, unit_ms in found.items() if unit_ms < long_ms)
+
+
 def rewindow_command(source_id: str, length: str) -> str:
-    return f"kfm source rewindow {source_id} --window {length} --rationale TEXT"
+    """The command that shows what another length makes of the windows; with `--yes` it is applied."""
+    return f"kfm source rewindow {source_id} --window {length}"
+
+
+def rewindow_remedy(source_id: str, configured: str, recorded: str) -> str:
+    """What a person does about a length in the configuration that is not the one on record."""
+    return (
+        f"`{rewindow_command(source_id, configured)}` shows what becomes of each window, and with "
+        f"`--yes --rationale TEXT` applies it; or write `window: {recorded}`."
+    )

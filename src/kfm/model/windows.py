@@ -42,6 +42,7 @@ _DURATION = late(
     r"(?:T(?:(\d{1,7})H)?(?:(\d{1,7})M)?(?:(\d{1,7})S)?)?\Z",
     re.ASCII,
 )
+_TOO_LONG = late(r"\d{8,}", re.ASCII)
 _DATE = late(r"(\d{4})-(\d\d)-(\d\d)\Z", re.ASCII)
 _NAIVE = late(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,3}))?)?\Z", re.ASCII)
 _SHORT_OFFSET = late(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d)(Z|[+-]\d\d:\d\d)\Z", re.ASCII)
@@ -64,6 +65,8 @@ def parse_duration(text: str) -> Duration:
     """`P1D`, `P1W`, `P1M`, `P1Y`, `PT6H`, `PT15M`, `P1DT12H`; not zero, no fractions."""
     match = _DURATION.match(text)
     if match is None or text.endswith(("P", "T")):
+        if _TOO_LONG.search(text) and _DURATION.match(_TOO_LONG.sub("1", text)):
+            raise WindowError(f"{text[:64]!r} is too long.", remedy="A number has seven digits at most.")
         raise WindowError(f"{text[:64]!r} is not an ISO 8601 duration.")
     years, months, weeks, days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     time_ms = ((hours * 60 + minutes) * 60 + seconds) * 1000

@@ -97,15 +97,22 @@ def coverage_document(
     coverage: DatasetCoverage, windows: Sequence[WindowVerdict], at_ms: int, product: str | None = None
 ) -> dict[str, Any]:
     """`windows`: those that were chosen. `product`: of a feed, only this one."""
+    products = [one for one in coverage.products if product in (None, one.product)]
     return {
         "dataset_id": coverage.health.dataset_id,
         "at": instant(at_ms),
         "health": health_document(coverage.health),
-        "objectives": dict(coverage.objectives),
+        "objectives": objectives_of(coverage, product),
         "windows": [window_document(one) for one in windows],
-        "products": [product_document(one) for one in coverage.products if product in (None, one.product)],
+        "products": [product_document(one) for one in products],
         "next_steps": [one.command for one in coverage.reconcile],
     }
+
+
+def objectives_of(coverage: DatasetCoverage, product: str | None) -> dict[str, str]:
+    """When windows are due, by source; of a feed by product and platform, or of one product."""
+    meant = {one.source_id for one in coverage.products if one.product == product}
+    return {name: text for name, text in coverage.objectives.items() if product is None or name in meant}
 
 
 def product_document(one: ProductLag) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -19,7 +20,7 @@ from kfm.model.dataset_changes import (
     withdraw_command,
 )
 from kfm.model.dataset_names import earlier_names, of_dataset, owner_of, present_name, rename_command
-from kfm.model.errors import ConfigError
+from kfm.model.errors import ConfigError, KfmError
 from kfm.model.quantities import instant
 from kfm.model.targets import target_name
 
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
     from kfm.model.records import Item, Promotion
     from kfm.model.settings import Settings
+    from kfm.model.versions import Version
 
 VERSIONS_MAX = 50
+OBJECTS_LOOKED_AT = 3  # of a version that is not kept
 
 
 def dataset_documents(settings: Settings, ledger: LedgerReader) -> list[dict[str, Any]]:
@@ -68,11 +71,21 @@ def _state(published: bool, withdrawn: list[Withdrawal]) -> str:
     return "published" if published else "never"
 
 
-def dataset_document(settings: Settings, ledger: LedgerReader, dataset_id: str, limit: int) -> dict[str, Any]:
+class StoredObjects(NamedTuple):
+    """Where versions have their objects, and of how many versions of a dataset they are kept for sure."""
+
+    versions_kept: int
+    has: Callable[[str], bool]
+
+
+def dataset_document(
+    settings: Settings, ledger: LedgerReader, dataset_id: str, limit: int, has: Callable[[str], bool]
+) -> dict[str, Any]:
     """One dataset with its versions, newest first, and what is withdrawn of it."""
+    stored = StoredObjects(settings.limits.versions_kept, has)
     return {
         **summary_document(settings, ledger, dataset_id),
-        "versions": version_documents(ledger, dataset_id, ledger.promotions(dataset_id, limit)),
+        "versions": version_documents(ledger, dataset_id, ledger.promotions(dataset_id, limit), stored),
     }
 
 
@@ -91,7 +104,7 @@ def summary_document(settings: Settings, ledger: LedgerReader, dataset_id: str) 
 
 
 def version_documents(
-    ledger: LedgerReader, dataset_id: str, promotions: Sequence[Promotion]
+    ledger: LedgerReader, dataset_id: str, promotions: Sequence[Promotion], stored: StoredObjects
 ) -> list[dict[str, Any]]:
     """Versions of one dataset: what made each, what it holds, whether it can be put back."""
     from kfm.model.version_trees import NO_ITEMS  # late: a status looks into no version
@@ -105,6 +118,10 @@ def version_documents(
         against = against_rollback(promotion.sequence, version, known) if version is not None else None
         facts = version.facts() if version is not None else NO_ITEMS
         is_head = head is not None and head.sequence == promotion.sequence
+        held_back: str | None = against[1] if against else None
+        if held_back is None and head is not None and version is not None:
+            lacks = _is_collected(ledger, head, promotion.sequence, version, stored)
+            held_back = "collected" if lacks else None
         found.append(
             {
                 "version": promotion.sequence,
@@ -119,11 +136,29 @@ def version_documents(
                 "items": len(version) if version is not None else 0,
                 "files": facts.files,
                 "bytes": facts.bytes,
-                "can_roll_back": not is_head and against is None,
-                "held_back": against[1] if against else None,
+                "can_roll_back": not is_head and held_back is None,
+                "held_back": held_back,
             }
         )
     return found
+
+
+def _is_collected(
+    ledger: LedgerReader, head: Promotion, sequence: int, version: Version, stored: StoredObjects
+) -> bool:
+    """Were objects of this version collected? They go together, so a few of those that no kept version has
+    tell; a rollback looks at all of them. A store that can't be asked leaves it open."""
+    oldest = head.sequence - max(1, stored.versions_kept) + 1
+    if sequence >= oldest:
+        return False
+    kept = ledger.promotion(head.dataset_id, oldest)
+    beside = ledger.version(kept.version_id) if kept is not None else None
+    changed = version.changed_items(beside)
+    shas = {asset.sha256 for _, new in changed if new for asset in new.assets}
+    shas -= {asset.sha256 for old, _ in changed if old for asset in old.assets}
+    with suppress(KfmError, OSError):
+        return not all(stored.has(sha256) for sha256 in sorted(shas)[:OBJECTS_LOOKED_AT])
+    return False
 
 
 def item_document(item: Item) -> dict[str, Any]:
@@ -319,7 +354,7 @@ def unlike_record(settings: Settings, ledger: LedgerReader) -> list[dict[str, An
 
 def require_recorded_lengths(settings: Settings, recorded: Mapping[str, tuple[str, str | None]]) -> None:
     """Refuse a window length that a source did not get by a plan."""
-    from kfm.model.window_rules import merges_windows, rewindow_command
+    from kfm.model.window_rules import merges_windows, rewindow_remedy
 
     for source in settings.sources:
         length, _ = recorded.get(source.id, (source.window, None))
@@ -327,8 +362,7 @@ def require_recorded_lengths(settings: Settings, recorded: Mapping[str, tuple[st
             name = source.names[-1]
             raise ConfigError(
                 f"source `{name}`: its windows are {length} long on record, and {source.window} here",
-                remedy=f"`{rewindow_command(name, source.window)}` shows what becomes of each window, and "
-                f"applies it; or write `window: {length}`.",
+                remedy=rewindow_remedy(name, source.window, length),
             )
 
 

@@ -67,11 +67,11 @@ def _missing(one: StaleWindow) -> str:
 
 
 def withdrawal_of(one: StaleWindow) -> str:
-    """The command that takes the window down: nothing does that by itself."""
+    """The command that shows what would be taken down, and how to do it: nothing goes by itself."""
     window = ""
     if not is_all_time(one.window_start_ms, one.window_end_ms):
         window = f" --window {rfc3339(one.window_start_ms)}/{rfc3339(one.window_end_ms)}"
-    return f"kfm withdraw {one.dataset_id}{window} --source {one.source_id} --rationale TEXT"
+    return f"kfm withdraw {one.dataset_id}{window} --source {one.source_id}"
 
 
 def stale_line(document: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from kfm.model.completeness import ASKED_FOR, WindowState, WindowVerdict
 from kfm.model.errors import LimitExceeded, PlanDrifted
 from kfm.model.input_hash import sha256_text
 from kfm.model.keys import request_id as request_id_of
-from kfm.model.quantities import moment
+from kfm.model.quantities import counted, moment
 from kfm.model.records import GovernanceEntry, Justification, Record, governance_entry, justified
 from kfm.model.requests import UpdateRequest
 from kfm.model.times import rfc3339
@@ -290,6 +290,6 @@ def require_same(plan: MissingPlan, digest: str) -> None:
     if plan.digest != digest:
         raise PlanDrifted(
             f"The list was {digest[:19]}…; now, at {moment(plan.made_at_ms)}, it has "
-            f"{len(plan.windows)} windows and is {plan.digest[:19]}….",
+            f"{counted(len(plan.windows), 'window')} and is {plan.digest[:19]}….",
             remedy="Look at it again without --digest and --yes.",
         )

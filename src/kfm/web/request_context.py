@@ -73,6 +73,12 @@ class WebContext:
             yield app.ledger
 
     @contextmanager
+    def objects(self) -> Iterator[Callable[[str], bool]]:
+        """Whether an object is there; the store is opened by the first question."""
+        with self._opened(read_only=True) as app:
+            yield lambda sha256: app.objects.has(sha256)
+
+    @contextmanager
     def requests(self) -> Iterator[Requests]:
         with self._opened(read_only=False) as app:
             yield app.kernel.store.requests()

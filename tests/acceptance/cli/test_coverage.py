@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,53 @@ def test_an_empty_folder_is_no_data(kfm: Kfm, project: Path) -> None:
     deliver(project, "2026-01-02")
     kfm("run", "--missing", "--yes")
     assert kfm("status").out.splitlines()[0] == "all clear"
+
+
+@pytest.mark.req("DAT-1")
+@pytest.mark.parametrize("expect", ["", ", expect: {from: DAY, within: P1D}"])
+def test_a_window_that_has_not_ended_is_not_late(kfm: Kfm, project: Path, expect: str) -> None:
+    """Who asks early makes nothing late: the window is due once it is over, and as declared."""
+    today = datetime.now(UTC).date()
+    end = today + timedelta(days=2)  # a day ahead at the least, should midnight pass meanwhile
+    configured(project, expect=expect.replace("DAY", end.isoformat()))
+    assert kfm("run", "--source", "daily", "--window", f"{today}/P2D").code == 0
+    (window,) = kfm("coverage", "levels", "--json").document["windows"]
+    assert (window["state"], window["is_late"]) == ("waiting", False)
+    due = end + timedelta(days=1 if expect else 0)
+    assert window["due_at"].startswith(f"{due}T00:00")
+    assert health(kfm)["state"] == "never"
+
+
+@pytest.mark.req("DAT-3")
+def test_nothing_in_the_states_that_were_named_is_told_so(kfm: Kfm, project: Path) -> None:
+    """Of windows in other states nothing is said, and a list that has changed is counted in plain words."""
+    configured(project, expect=EXPECTED)
+    chosen = ("run", "--missing", "levels", "--to", "2026-01-02")
+    assert kfm(*chosen, "--state", "empty").out == "no window is empty\n"
+    assert kfm(*chosen, "--state", "empty", "--state", "failed").out == "no window is empty or failed\n"
+    drifted = kfm(*chosen, "--digest", "sha256:0")
+    assert "it has 1 window and is" in drifted.err
+
+
+@pytest.mark.req("DAT-1")
+@pytest.mark.parametrize("option", ["--from", "--to"])
+def test_what_is_no_date_is_answered_with_one(kfm: Kfm, project: Path, option: str) -> None:
+    """The way out is a date, for an option that takes one."""
+    configured(project)
+    for command in (("coverage", "levels"), ("run", "--missing", "levels")):
+        called = kfm(*command, option, "nonsense")
+        assert called.code == 2
+        assert f"{option} takes a date or a time" in called.err
+        assert f"fix: Write it as {option} 2026-01-31" in called.err
+
+
+@pytest.mark.req("DAT-3")
+def test_an_empty_name_is_refused(kfm: Kfm, project: Path) -> None:
+    """A person without a name did nothing."""
+    configured(project, expect=EXPECTED)
+    said = ("--rationale", "never", "--actor", "")
+    called = kfm("dismiss", "levels", "2026-01-01/P1D", *said)
+    assert (called.code, "--actor is empty" in called.err) == (2, True)
 
 
 @pytest.mark.req("DAT-1")

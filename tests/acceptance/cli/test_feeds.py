@@ -134,6 +134,9 @@ def test_the_picture_of_a_feed(kfm: Kfm, feed: Feed) -> None:
     unknown = kfm("coverage", "goes-abi", "--product", "ABI-L2-MCMIPX")
     assert unknown.code == 2
     assert "did you mean" in unknown.err
+    hour = f"{rfc3339(feed.hour_ms(2))}/PT1H"
+    nowhere = kfm("dismiss", "goes-abi", hour, "--platform", "GOES-20", "--rationale", "never")
+    assert "Nothing of a platform `GOES-20` is expected of goes-abi; did you mean" in nowhere.err
 
 
 @pytest.mark.req("DAT-1")
@@ -164,7 +167,8 @@ def test_an_hour_that_will_never_come_is_dismissed(kfm: Kfm, feed: Feed, valid: 
     called = kfm("dismiss", "goes-abi", hour, "--product", PRODUCT, "--platform", PLATFORM, *why, "--json")
     assert called.code == 0, called.err
     valid("dismiss", called.document)
-    assert [one["state"] for one in called.document["windows"]] == ["dismissed"]
+    assert [(one["state"], one["reason"]) for one in called.document["windows"]] == [("dismissed", why[1])]
+    assert why[1] in kfm("coverage", "goes-abi").out
     assert kfm("coverage", "goes-abi", "--json").document["health"]["state"] == "fresh"
     assert kfm("incident", "list", "--json").document["incidents"] == []
     assert kfm("dismiss", "goes-abi", hour, "--undo", *why).code == 0
@@ -311,6 +315,9 @@ def test_a_product_without_a_cadence_is_shown_by_its_lag(
     if named:
         expected["ABI-L2-ACHAC"] = (False, False)
         assert document["objectives"]["goes-abi ABI-L2-ACHAC GOES-19"].startswith("no cadence is known")
+        alone = ("coverage", "goes-abi", "--product", "ABI-L2-ACHAC")
+        assert list(kfm(*alone, "--json").document["objectives"]) == ["goes-abi ABI-L2-ACHAC GOES-19"]
+        assert sum(line.startswith("due ") for line in kfm(*alone).out.splitlines()) == 1
     assert came == expected
     assert PRODUCT in kfm("coverage", "goes-abi").out
     assert kfm("incident", "list", "--json").document["incidents"] == []

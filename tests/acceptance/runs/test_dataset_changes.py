@@ -143,6 +143,16 @@ def test_a_withdrawn_window_stays_away_until_it_is_lifted(filled: Inside, valid:
     sound(filled)
 
 
+def test_the_command_of_a_refusal_is_the_way_out(filled: Inside) -> None:
+    """What a refusal and `dataset show` print to lift a withdrawal lifts it, once TEXT is written."""
+    assert filled.kfm("withdraw", "levels", "--window", "2026-01-02/P1D", "--yes", *WHY).code == 0
+    remedy = day(filled, DAYS[1]).result["error"]["remedy"]
+    (listed,) = filled.kfm("dataset", "show", "levels", "--json").document["dataset"]["withdrawn"]
+    assert f"`{listed['command']}`" in remedy
+    assert filled.kfm(*listed["command"].replace("TEXT", "agreed").split()[1:]).code == 0
+    assert day(filled, DAYS[1]).result["word"] == "published"
+
+
 def test_a_purge_leaves_no_byte_but_what_others_need(filled: Inside) -> None:
     """Old versions and their bytes go from tree and object store; another dataset's copy stays."""
     filled.configure(source=f"{SOURCE}\n  - {TWIN_SOURCE}", more="")
@@ -198,7 +208,7 @@ def test_what_may_not_be_published_can_be_taken_down(filled: Inside) -> None:
     """A CARE block is at the top of the status with the command; neither it nor a switch stops removing."""
     filled.configure(source=SOURCE, rights=BLOCKED)
     status = filled.kfm("status", "--json").document
-    assert status["headline"]["command"] == "kfm withdraw levels --rationale TEXT"
+    assert status["headline"]["command"] == "kfm withdraw levels"
     assert [one["dataset_id"] for one in status["to_withdraw"]] == ["levels"]
     assert filled.kfm("switch", "set", "stopped", "--all", *WHY).code == 0
     refused = filled.kfm("rollback", "levels", "--to", "1", "--yes", "--json", *WHY)
@@ -259,6 +269,31 @@ def test_a_person_reads_what_is_withdrawn(filled: Inside) -> None:
     assert "kfm run --missing levels" in filled.kfm(*window, "--lift", "--yes", *WHY).err
     assert filled.kfm("run", "--missing", "levels", "--yes").code == 0
     assert shown(filled) == list(DAYS)
+
+
+def test_a_version_whose_objects_were_collected_is_not_offered(filled: Inside, valid: Valid) -> None:
+    """What `dataset show` says can be put back can be; a version that lost its objects is said to have."""
+    for words in ("revised", "again"):
+        filled.write(f"incoming/{DAYS[0]}.csv", table(words, 5))
+        assert day(filled, DAYS[0]).result["word"] == "published"
+    filled.configure(source=SOURCE, more="limits: {versions_kept: 2}")
+    offered = {5: False, 4: True, 3: True, 2: True, 1: True}
+    for collected in (False, True):
+        if collected:
+            for path in (filled.state / "objects").rglob("*"):
+                os.utime(path, (0, 0))
+            assert filled.kfm("gc", "--grace", "0", "--apply", *WHY).code == 0
+            offered |= {3: False, 2: False, 1: False}
+        document = filled.kfm("dataset", "show", "levels", "--json").document
+        valid("cli-dataset-show", document)
+        versions = document["dataset"]["versions"]
+        assert {one["version"]: one["can_roll_back"] for one in versions} == offered
+        for version, can in offered.items():
+            if version < 5:
+                ended = filled.kfm("rollback", "levels", "--to", str(version), "--json")
+                assert (ended.document.get("code") is None) == can, ended
+    assert [one["held_back"] for one in versions] == [None, None, "collected", "collected", "collected"]
+    assert "its objects were collected" in filled.kfm("dataset", "show", "levels").out
 
 
 def test_versions_tell_what_made_them(filled: Inside, valid: Valid) -> None:

@@ -92,7 +92,10 @@ def test_the_configuration_alone_changes_nothing_for_readers(filled: Inside) -> 
     assert not (filled.published / "gauges").exists()
     assert len(filled.rows("SELECT * FROM promotions WHERE dataset_id = 'levels'")) == 4
     notes = filled.kfm("config", "check", "--json").document["notes"]
-    assert any("kfm dataset rename levels gauges" in one["sentence"] for one in notes), notes
+    (sentence,) = (one["sentence"] for one in notes if "kfm dataset rename" in one["sentence"])
+    command = sentence.split("`")[1]
+    assert filled.kfm(*command.replace("TEXT", "agreed").split()[1:]).code == 0
+    assert document(filled, "gauges", "manifest.json")["dataset_id"] == "gauges", "the command renames it"
 
 
 def test_it_is_previewed_applied_and_shown_under_both_names(filled: Inside, valid: Valid) -> None:

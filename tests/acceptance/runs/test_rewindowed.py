@@ -67,6 +67,20 @@ def test_an_edit_alone_is_refused_with_the_command(days: Inside) -> None:
     assert len(spans(days)) == 13
 
 
+def test_the_command_of_a_refusal_is_the_way_out(days: Inside) -> None:
+    """What the refusal names first only shows, and says so; with what it names then the length is changed."""
+    configure(days, "P1W")
+    remedy = run(days, f"{MONDAY}/P1W").result["error"]["remedy"]
+    assert remedy == days.kfm("config", "check", "--json").document["remedy"]
+    shows, applies, _ = remedy.split("`")[1::2]
+    assert days.kfm(*shows.split()[1:]).code == 0
+    assert not days.rows("SELECT * FROM dataset_changes")
+    done = days.kfm(*f"{shows} {applies}".replace("TEXT", "agreed").split()[1:])
+    assert done.code == 0, done
+    assert done.out.splitlines()[0] == "rewindowed  notes of levels: P1D → P1W"
+    assert run(days, f"{MONDAY}/P1W").result["word"] == "published"
+
+
 @pytest.mark.parametrize("edit_first", [True, False])
 def test_days_become_weeks(days: Inside, valid: Valid, edit_first: bool) -> None:
     """A week that its days cover stays; one that they do not is asked for, and takes their place in one
@@ -126,6 +140,7 @@ def test_weeks_become_days(project: Inside) -> None:
     configure(project, "P1D")
     inside = run(project, f"{WEEK[2]}/P1D")
     assert (inside.code, inside.result["error"]["code"]) == (3, "KFM301"), inside
+    assert "Ask for windows of P1D beside it" in inside.result["error"]["remedy"]
     assert run(project, "2026-01-12/P1D").result["word"] == "published"
     assert spans(project) == [(0, 7), (7, 8)]
     stale = run(project, "2026-01-12/P1W")
@@ -159,6 +174,42 @@ def test_weeks_and_months_go_by_days(project: Inside) -> None:
     assert len(spans(project)) == 1 + 25 + 27 + 1
 
 
+def test_what_lies_before_the_first_expected_day_opens_no_month(project: Inside) -> None:
+    """Weeks that begin before their month become months by way of days, though the days of that month before
+    `expect.from` never come."""
+    expect = ", expect: {from: 2026-01-26, within: P1D}"
+    configure(project, "P1W", expect)
+    assert run(project, "2026-01-26/P1W").result["word"] == "published"
+    assert rewindow(project, "P1M").code == 2, "February is not covered"
+    assert rewindow(project, "P1D", "--yes", *WHY).code == 0
+    configure(project, "P1D", expect)
+    assert project.kfm("run", "--missing", "levels", "--to", "2026-03-01", "--yes").code == 0
+    done = rewindow(project, "P1M", "--yes", *WHY)
+    assert done.code == 0, done
+    plan = done.document["plan"]["rewindow"]
+    assert [one["start_ms"] for one in plan["covered"]] == [1_767_225_600_000, 1_769_904_000_000]
+    configure(project, "P1M", expect)
+    found = project.kfm("coverage", "levels", "--json", "--to", "2026-03-01").document["windows"]
+    assert [(one["window_start"][:10], one["state"]) for one in found] == [
+        ("2026-01-01", "published"),
+        ("2026-02-01", "published"),
+    ]
+
+
+def test_a_name_that_is_shorter_than_the_new_windows_is_told(project: Inside) -> None:
+    """A dated pattern finds one day of a week: the plan says so, and nothing of it where the name fits."""
+    fixed = "id: notes, dataset: levels, kind: files, folder: incoming, window: P1D"
+    project.configure(source=f'{{{fixed}, pattern: "{{window.start:date}}.csv"}}')
+    project.write("incoming/2026-01-05.csv", table("a", 3))
+    assert run(project, f"{MONDAY}/P1D").result["word"] == "published"
+    told = "`pattern` of notes may find but a part of a window of P1W"
+    assert told in project.kfm("source", "rewindow", "notes", "--window", "P1W").err
+    assert "may find" not in project.kfm("source", "rewindow", "notes", "--window", "PT6H").err
+    project.configure(source=f'{{{fixed}, pattern: "{{window.start:%Y-%m}}*.csv"}}')
+    assert "may find" not in project.kfm("source", "rewindow", "notes", "--window", "P1W").err
+    assert "may find" in project.kfm("source", "rewindow", "notes", "--window", "P1Y").err
+
+
 @pytest.mark.parametrize(
     ("source", "length"),
     [
@@ -170,6 +221,8 @@ def test_weeks_and_months_go_by_days(project: Inside) -> None:
         ("nothing", "P1W"),
         ("notes", ""),
         ("notes", "P0D"),
+        ("notes", "P999999D"),
+        ("notes", "P999999999D"),
     ],
 )
 def test_nonsense_is_refused_with_a_way_out(days: Inside, source: str, length: str) -> None:

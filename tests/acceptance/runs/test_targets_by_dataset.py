@@ -239,7 +239,7 @@ def test_what_a_target_shows_and_does_not_take_stays_and_is_named(
     assert desk.shown("open", "nests") == 1
     assert desk.as_("ann", "project").code == 0
     assert desk.shown("open", "nests") == 1
-    command = "kfm withdraw nests --target open --rationale TEXT"
+    command = "kfm withdraw nests --target open"
     status = desk.kfm("status", "--json").document
     valid("cli-status", status)
     (named,) = status["not_taken"]

@@ -69,7 +69,7 @@ class History:
         for _ in range(steps):
             self.tick()
             self.number += 1
-            self.rng.choice(kinds)(self.rng.randrange(DAYS))
+            self.rng.choice(kinds)(self.rng.randrange(DAYS + 2))  # the last of them are not over yet
 
     def _run(self, day: int) -> Run | None:
         if day in self.running:
@@ -180,10 +180,8 @@ def recounted(store: Ledger, now_ms: int) -> dict[tuple[int, int], tuple[str, bo
         mine = [run for run in runs if (run.window_start_ms, run.window_end_ms) == span]
         asked = [one for one in requests if (one.window_start_ms, one.window_end_ms) == span]
         called = [call for call in calls if (call.window_start_ms, call.window_end_ms) == span]
-        state, has_data = _state(
-            store, span, mine, asked, called, settled.get(span), span in declared, now_ms
-        )
-        due_ms = span[1] + 2 * DAY_MS if span in declared else 0
+        state, has_data = _state(store, span, mine, asked, called, settled.get(span), now_ms)
+        due_ms = span[1] + 2 * DAY_MS
         open_ended = state not in ("published", "unchanged", "empty", "dismissed")
         moving = state in ("running", "waiting") and span not in declared
         found[span] = (state, open_ended and not moving and not has_data and now_ms >= due_ms, has_data)
@@ -191,7 +189,7 @@ def recounted(store: Ledger, now_ms: int) -> dict[tuple[int, int], tuple[str, bo
 
 
 def _state(
-    store: Ledger, span: Any, runs: Any, asked: Any, calls: Any, settled: Any, declared: bool, now_ms: int
+    store: Ledger, span: Any, runs: Any, asked: Any, calls: Any, settled: Any, now_ms: int
 ) -> tuple[str, bool]:
     under_way = any(run.status == "running" for run in runs)
     ended = sorted(
@@ -239,7 +237,7 @@ def _state(
     waiting = sorted(
         (one for one in asked if one.state == "open"), key=lambda one: (one.accepted_at_ms, one.request_id)
     )
-    is_due = now_ms >= span[1] + 2 * DAY_MS if declared else True
+    is_due = now_ms >= span[1] + 2 * DAY_MS
     if waiting:
         if waiting[-1].blocked_by != "not-yet":
             return "waiting", has_data

@@ -246,7 +246,8 @@ def test_overdue_windows_are_one_incident(desk: Desk) -> None:
     assert only(desk.store).state == "resolved"
     assert changes(desk.store) == ["open", "resolved"]
     first, last = told(desk.store)
-    assert (first["severity"], first["summary"]) == ("warning", "dataset ks-streamflow: 1 window overdue")
+    assert first["severity"] == "warning"
+    assert first["summary"] == "dataset ks-streamflow: 1 window past its time"
     window = "2026-01-01T00:00:00Z/2026-01-02T00:00:00Z"
     assert first["next_step"] == {
         "code": "run",
@@ -257,7 +258,7 @@ def test_overdue_windows_are_one_incident(desk: Desk) -> None:
     }
     assert (last["next_step"], last["summary"]) == (
         None,
-        "dataset ks-streamflow: nothing is overdue any more",
+        "dataset ks-streamflow: nothing is past its time any more",
     )
 
 

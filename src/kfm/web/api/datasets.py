@@ -11,6 +11,7 @@ from kfm.model.dataset_changes import gone_from
 from kfm.model.errors import RoleMissing
 from kfm.model.records import Window, justified
 from kfm.reports.datasets import (
+    StoredObjects,
     item_document,
     receipt_document,
     summary_document,
@@ -54,13 +55,18 @@ def _content(call: ApiCall) -> str:
     return wanted
 
 
+def _stored(call: ApiCall) -> StoredObjects:
+    app = call.app
+    return StoredObjects(app.settings.limits.versions_kept, lambda sha256: app.objects.has(sha256))
+
+
 # --- reading ---------------------------------------------------------------------------
 
 
 def show(call: ApiCall) -> Any:
     """What readers see of a dataset, and what is withdrawn of it."""
     wanted, ledger = _readable(call), call.app.ledger
-    head = version_documents(ledger, wanted, ledger.promotions(wanted, 1))
+    head = version_documents(ledger, wanted, ledger.promotions(wanted, 1), _stored(call))
     return {**summary_document(call.app.settings, ledger, wanted), "head": head[0] if head else None}
 
 
@@ -71,7 +77,7 @@ def versions(call: ApiCall) -> Any:
     found, more = page(ledger.promotions(wanted, query["limit"] + 1, before), query["limit"])
     return {
         "dataset_id": wanted,
-        "versions": version_documents(ledger, wanted, found),
+        "versions": version_documents(ledger, wanted, found, _stored(call)),
         "more": more,
         "next": str(found[-1].sequence) if more else None,
     }
@@ -89,7 +95,7 @@ def one_version(call: ApiCall) -> Any:
     against = gone_from(number, version, ledger.change_reader().withdrawals(wanted))
     if against:
         raise gone(wanted, number, against)
-    (document,) = version_documents(ledger, wanted, [promotion])
+    (document,) = version_documents(ledger, wanted, [promotion], _stored(call))
     shown, more = page(version.items(), call.query["limit"])
     items = [item_document(one) for one in shown]
     return {"dataset_id": wanted, "version": document, "items": items, "more": more}

@@ -150,7 +150,7 @@ def test_a_dataset_that_ended_says_so(tmp_path: Path) -> None:
         page = reader.page("datasets/rivers").text
         assert "Dataset rivers † retired" in page
         assert "the gauge was removed" in page
-        assert "kfm withdraw rivers --lift --rationale TEXT" in page
+        assert "kfm withdraw rivers --lift --yes --rationale TEXT" in page
         assert "kfm run --missing" not in page
         assert "/console/datasets/rivers" in reader.page("").links()
 

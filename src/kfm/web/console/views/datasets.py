@@ -11,7 +11,7 @@ from kfm.model.errors import UsageError
 from kfm.model.quantities import counted, span
 from kfm.model.records import Record
 from kfm.reports.coverage import cause_text, why
-from kfm.reports.datasets import version_documents
+from kfm.reports.datasets import StoredObjects, version_documents
 from kfm.reports.window_steps import cause_command, dismiss_command, feed_commands, window_command
 from kfm.web.console.page_templates import day
 from kfm.web.console.state_words import Word, word
@@ -368,12 +368,16 @@ def _withdrawn(one: Withdrawal) -> WithdrawnRow:
 def _versions(visit: Visit, name: str) -> list[ListedVersion]:
     promotions = visit.reader.promotions(name, VERSIONS_SHOWN_MAX)
     rows: list[ListedVersion] = []
-    documents = version_documents(visit.reader, name, promotions)
+    with visit.context.objects() as has:
+        stored = StoredObjects(visit.context.settings.limits.versions_kept, has)
+        documents = version_documents(visit.reader, name, promotions, stored)
     for promotion, one in zip(promotions, documents, strict=True):
         by = f"run {short(one['run_id'])}" if one["run_id"] else f"{_MADE_BY.get(one['by'], one['by'])}"
         if one["actor"]:
             by = f"{by} by {one['actor']}"
         note = "can be put back" if one["can_roll_back"] else f"holds what was {one['held_back']}"
+        if one["held_back"] == "collected":
+            note = "its objects were collected"
         rows.append(
             ListedVersion(
                 version=one["version"],
