@@ -159,7 +159,7 @@ def _owed_ms(expectation: Expectation, start_ms: int, end_ms: int) -> int:
     rule = expectation.rule
     if rule.by is not None or rule.within is not None or expectation.latency_ms is not None:
         window = Window(start_ms=start_ms, end_ms=end_ms, spec=expectation.source.window)
-        return _due_ms(expectation, window, end_ms, None)
+        return _due_ms(expectation, window, end_ms, None, _within_ms(expectation, window))
     # A schedule asks for a window while it is the last complete one.
     soon_ms = end_ms + 2 * (end_ms - start_ms)
     if soon_ms <= expectation.since_ms:
