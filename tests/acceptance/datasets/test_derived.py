@@ -231,7 +231,7 @@ def test_what_is_made_of_what_is_gone_is_withdrawn_by_the_command_that_status_pr
     assert "zones/zones.csv was removed" not in said
     assert "dataset readings held nothing for its window" in said.lower()
     assert gone["command"] in project.kfm("explain", "exposure").out
-    done = project.kfm(*gone["command"].removesuffix("TEXT").split()[1:], "its input is gone", "--yes")
+    done = project.kfm(*gone["command"].split()[1:], "--yes", "--rationale", "its input is gone")
     assert done.code == 0, done.err
     assert not any(path.startswith("2026-11-02") for path in project.files("exposure"))
     assert project.kfm("status", "--json").document["stale"] == []
