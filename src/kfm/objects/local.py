@@ -69,9 +69,11 @@ class LocalObjects:
             self._files.unlink(self._path(sha256))
 
     def all(self) -> Iterator[str]:
+        """What else lies there is not ours: it is passed over, and stays."""
         for fan in self._names("sha256"):
             for rest in self._names(f"sha256/{fan}"):
-                yield fan + rest
+                if _SHA256.fullmatch(fan + rest):
+                    yield fan + rest
 
     # --- collecting ---
 
@@ -195,7 +197,7 @@ class LocalObjects:
     def _names(self, folder: str) -> list[str]:
         try:
             return self._files.listdir(self.path(folder))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
 

@@ -112,6 +112,17 @@ def test_only_hashes_name_objects(objects, bad):
         objects.has(bad)
 
 
+def test_what_is_not_ours_is_passed_over(objects, tmp_path):
+    """A file of another program among the objects stops neither a listing nor a collection, and stays."""
+    sha256 = put(objects, BODY)
+    strays = [tmp_path / "objects/sha256" / name for name in (".DS_Store", "ab/notes.txt", f"{sha256[:2]}/x")]
+    for stray in strays:
+        stray.parent.mkdir(exist_ok=True)
+        stray.write_text("?")
+    assert list(objects.all()) == [one.sha256 for one in objects.stored()] == [sha256]
+    assert all(stray.exists() for stray in strays)
+
+
 def test_abort_leaves_nothing(objects, tmp_path):
     """An aborted object leaves neither temp file nor partial."""
     staging, _ = objects.stage("key")
