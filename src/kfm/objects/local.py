@@ -72,7 +72,7 @@ class LocalObjects:
         """What else lies there is not ours: it is passed over, and stays."""
         for fan in self._names("sha256"):
             for rest in self._names(f"sha256/{fan}"):
-                if _SHA256.fullmatch(fan + rest):
+                if names_object(fan + rest):
                     yield fan + rest
 
     # --- collecting ---
@@ -357,9 +357,13 @@ CHUNK_BYTES = 1024 * 1024
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
+def names_object(text: str) -> bool:
+    return _SHA256.fullmatch(text) is not None
+
+
 def object_key(sha256: str) -> str:
     """Where an object stands below its store's root; two levels keep folders small."""
-    if not _SHA256.fullmatch(sha256):
+    if not names_object(sha256):
         raise ValueError(f"not a SHA-256 in hex: {sha256[:80]!r}")
     return f"sha256/{sha256[:2]}/{sha256[2:]}"
 

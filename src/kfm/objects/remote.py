@@ -18,7 +18,7 @@ from typing import IO
 
 from kfm.model.errors import BackendUnavailable
 from kfm.model.records import StoredObject
-from kfm.objects.local import CHUNK_BYTES, CheckedReader, missing, object_key
+from kfm.objects.local import CHUNK_BYTES, CheckedReader, missing, names_object, object_key
 from kfm.objects.scratch import nameless_file
 from kfm.ports import Bucket, CollectorLease
 
@@ -72,7 +72,8 @@ class RemoteObjects:
     def stored(self) -> Iterator[StoredObject]:
         for stat in self._bucket.list(f"{self._prefix}sha256/"):
             sha256 = stat.key.removeprefix(f"{self._prefix}sha256/").replace("/", "", 1)
-            yield StoredObject(sha256=sha256, size=stat.size, modified_ms=_age(stat.modified_ms))
+            if names_object(sha256):  # what else lies there is not ours
+                yield StoredObject(sha256=sha256, size=stat.size, modified_ms=_age(stat.modified_ms))
 
     def delete_old(
         self, names: Sequence[str], before_ms: int, lease: CollectorLease

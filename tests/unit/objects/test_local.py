@@ -12,9 +12,11 @@ import pytest
 from kfm.model.errors import StoreCorrupt
 from kfm.objects import local
 from kfm.objects.local import LocalObjects, verify_object
+from kfm.objects.remote import RemoteObjects
 from kfm.ports import Objects
 from kfm.system import PosixFiles, SystemIds
 from tests.power import PowerCutFiles, PowerLost
+from tests.published_bucket import MemoryBucket
 from tests.stand_ins import CountedIds
 
 BODY = bytes(range(256)) * 20
@@ -121,6 +123,18 @@ def test_what_is_not_ours_is_passed_over(objects, tmp_path):
         stray.write_text("?")
     assert list(objects.all()) == [one.sha256 for one in objects.stored()] == [sha256]
     assert all(stray.exists() for stray in strays)
+
+
+def test_what_is_not_ours_in_a_bucket_is_passed_over():
+    """Nor does a key of another program."""
+    bucket = MemoryBucket()
+    shared = RemoteObjects(bucket, "kfm")
+    sha256 = put(shared, BODY)
+    strays = ("kfm/sha256/README.txt", f"kfm/sha256/{sha256[:2]}/x", "kfm/sha256/")
+    for stray in strays:
+        bucket.put(stray, b"?")
+    assert list(shared.all()) == [sha256]
+    assert bucket.stored.keys() >= set(strays)
 
 
 def test_abort_leaves_nothing(objects, tmp_path):
