@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from tests.simulation.measure import measure
+from tests.simulation.measure import PERCENT_MIN, measure
 from tests.simulation.processor import settle_down
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ def main() -> int:
     parser.add_argument("--only", choices=[*KINDS, "updates"], help="only worlds of this kind")
     parser.add_argument("--show", type=int, metavar="SEED", help="run one seed and raise what it breaks")
     parser.add_argument(
-        "--coverage", action="store_true", help="tell how much of the kernel the seeds reach; 1 below 82 %%"
+        "--coverage",
+        action="store_true",
+        help=f"tell how much of the kernel the seeds reach; 1 below {PERCENT_MIN:.0f} %%",
     )
     options = parser.parse_args()
     logging.getLogger("kfm").addHandler(logging.NullHandler())  # what worlds go through is not for stderr
