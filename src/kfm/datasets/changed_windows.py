@@ -6,7 +6,6 @@ What a run once published is not what readers see once a person has changed the 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 
 from kfm.model.completeness import REMOVALS, Removal, WindowFacts
 from kfm.model.dataset_changes import ChangeTime, Withdrawal, active
+from kfm.model.remembered import remembered
 
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
@@ -95,28 +95,28 @@ class ChangedWindows:
 
     # --- read once -------------------------------------------------------------------
 
-    @cached_property
+    @remembered
     def _changes(self) -> list[ChangeTime]:
         return self._reader.times(self._source.dataset)
 
-    @cached_property
+    @remembered
     def _rollbacks(self) -> list[ChangeTime]:
         return [one for one in self._changes if one.kind == "rollback"]
 
-    @cached_property
+    @remembered
     def _withdrawals(self) -> list[Withdrawal]:
         return self._reader.withdrawals(self._source.dataset)
 
-    @cached_property
+    @remembered
     def _withdrawn(self) -> tuple[Withdrawal, ...]:
         return active(self._withdrawals)
 
-    @cached_property
+    @remembered
     def _shown(self) -> dict[Span, list[Item]]:
         head = self._ledger.head(self._source.dataset)
         return self._windows(head[1]) if head is not None else {}
 
-    @cached_property
+    @remembered
     def _bases(self) -> dict[int, dict[Span, list[Item]]]:
         return {}
 

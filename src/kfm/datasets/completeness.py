@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +48,7 @@ from kfm.model.feeds import (
     together,
 )
 from kfm.model.records import Record
+from kfm.model.remembered import remembered
 from kfm.model.times import rfc3339
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ class CompletenessReader:
             }
         return self._known[source.id]
 
-    @cached_property
+    @remembered
     def _known(self) -> dict[str, dict[Span, WindowFacts]]:
         return {}
 
@@ -212,7 +212,7 @@ class CompletenessReader:
         length, changed_by = self._lengths.get(source.id, (None, None))
         return source.mode == "merge" and changed_by is not None and length == source.window
 
-    @cached_property
+    @remembered
     def _lengths(self) -> dict[str, tuple[str, str | None]]:
         return self._ledger.change_reader().window_rules()
 
@@ -475,19 +475,19 @@ class CompletenessReader:
             }
         return self._settled[product.id]
 
-    @cached_property
+    @remembered
     def _products(self) -> dict[str, list[FeedProduct]]:
         return {}
 
-    @cached_property
+    @remembered
     def _settled(self) -> dict[str, dict[int, WindowFacts]]:
         return {}
 
-    @cached_property
+    @remembered
     def _marks(self) -> dict[tuple[str, str], int]:
         return self._windows.overdue_marks()
 
-    @cached_property
+    @remembered
     def _taken_in(self) -> frozenset[str]:
         """The announced datasets of which objects have come."""
         figures = self._ledger.unit_figures()
@@ -518,7 +518,7 @@ class CompletenessReader:
             latency_ms=self._latency_ms(source),
         )
 
-    @cached_property
+    @remembered
     def _gone(self) -> dict[str, HealthCause]:
         """The datasets that are withdrawn as a whole; of a retired one nothing is expected any more."""
         whole = [one for one in active(self._ledger.change_reader().withdrawals()) if one.is_whole]
@@ -533,19 +533,19 @@ class CompletenessReader:
             for one in sorted(whole, key=lambda one: one.retires)
         }
 
-    @cached_property
+    @remembered
     def _retired(self) -> frozenset[str]:
         return frozenset(name for name, cause in self._gone.items() if cause.health == "retired")
 
-    @cached_property
+    @remembered
     def _since(self) -> dict[tuple[str, str], int]:
         return self._windows.expectations()
 
-    @cached_property
+    @remembered
     def _schedules(self) -> tuple[Schedule, ...]:
         return tuple(self._load_schedules())
 
-    @cached_property
+    @remembered
     def _members(self) -> frozenset[str]:
         return frozenset(member for source in self._settings.sources for member in source.members)
 
@@ -554,7 +554,7 @@ class CompletenessReader:
     def _is_live(self, run_id: str) -> bool:
         return run_id in self._alive
 
-    @cached_property
+    @remembered
     def _alive(self) -> frozenset[str]:
         """The runs whose lease holds, by a process that is not known to be dead."""
         return frozenset(
@@ -565,7 +565,7 @@ class CompletenessReader:
             and not self._is_dead(lock.holder.worker_id)
         )
 
-    @cached_property
+    @remembered
     def _published(self) -> frozenset[str]:
         return frozenset(head.dataset_id for head in self._ledger.heads())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kfm.db import approvals, breakers, quarantine, rows
@@ -21,6 +20,7 @@ from kfm.model.records import (
     Window,
     Work,
 )
+from kfm.model.remembered import remembered
 from kfm.model.runs import Attempt, Backlog, CallRetry, ChainLink, OutboxMessage
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ class LedgerReader:
     def version(self, version_id: str) -> Version | None:
         return self._versions.version(version_id)
 
-    @cached_property
+    @remembered
     def _versions(self) -> VersionReader:
         from kfm.db.versions import VersionReader  # late: not every command looks at one
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
 
 from kfm.model.item_ids import source_part
 from kfm.model.records import Item
+from kfm.model.remembered import remembered
 from kfm.model.versions import Version
 from kfm.publish.catalogue.addresses import Page
 
@@ -50,11 +50,11 @@ class Pages:
         self.version = version
         self.earlier = earlier
 
-    @cached_property
+    @remembered
     def is_paged(self) -> bool:
         return has_pages(self.version)
 
-    @cached_property
+    @remembered
     def is_fresh(self) -> bool:
         """Do all items differ from what is shown? What an item says of its dataset is in each of them."""
         if self.earlier is None:
@@ -62,16 +62,16 @@ class Pages:
         old, new = self.earlier.version.header, self.version.header
         return (old.dataset_id, old.rights) != (new.dataset_id, new.rights)
 
-    @cached_property
+    @remembered
     def changes(self) -> list[tuple[Item | None, Item | None]]:
         """(before, after) of each item that differs."""
         return self.version.changed_items(self.earlier.version if self.earlier else None)
 
-    @cached_property
+    @remembered
     def changed_ids(self) -> set[str]:
         return {one.id for pair in self.changes for one in pair if one is not None}
 
-    @cached_property
+    @remembered
     def on_the_way(self) -> set[Page]:
         """The pages that lead to an item which differs, in either version."""
         found: set[Page] = set()
@@ -83,7 +83,7 @@ class Pages:
                     page = page.above
         return found
 
-    @cached_property
+    @remembered
     def sources(self) -> dict[str, int]:
         """How many items each source has, in the order of their names in ids.
 

@@ -6,12 +6,12 @@ Read by look-ups, folder by folder: a plan costs what it is asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from typing import NamedTuple
 
 from kfm.model.branches import TreeEntry
 from kfm.model.item_ids import source_part
 from kfm.model.records import Item
+from kfm.model.remembered import remembered
 from kfm.model.versions import Version
 from kfm.publish.catalogue import NamedDocuments, Tombstone
 from kfm.publish.catalogue.addresses import Page, page_name
@@ -100,13 +100,13 @@ class FolderPlan:
             return True
         return path in self._changed
 
-    @cached_property
+    @remembered
     def _is_catalogue_fresh(self) -> bool:
         assert self._earlier is not None
         renamed = self._earlier.version.dataset_id != self.version.dataset_id
         return renamed or not has_pages(self._earlier.version)
 
-    @cached_property
+    @remembered
     def _changed(self) -> set[str]:
         found: set[str] = set()
         for path in self._changed_names():
@@ -125,7 +125,7 @@ class FolderPlan:
             if not self._is_catalogue_fresh and self.documents.page_differs(page):
                 yield page_name(page)
 
-    @cached_property
+    @remembered
     def _moved(self) -> dict[str, str]:
         """Files of the earlier version by their bytes: paths of those that are gone, or hold others now."""
         assert self._earlier is not None
