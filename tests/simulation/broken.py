@@ -81,7 +81,7 @@ PATCHES = (
         (
             (
                 "            answer = admission.admit(self._subject)\n",
-                "            found = self._discover().found\n"
+                "            found, kernel = self._discover().found, self._kernel\n"
                 "            preparation.fetch_all(self._source(), found, kernel.objects, kernel.clock, "
                 "kernel.guard, kernel.settings.limits, lambda *_: None, lambda: None)\n"
                 "            answer = admission.admit(self._subject)\n",

@@ -64,7 +64,9 @@ def hunt(kind: str, patch: Patch) -> None:
     others: list[str] = []
     with applied(patch):
         found = next(_shown(kind, patch, range(first, first + seeds_max), others), None)
-    assert found is not None, f"{seeds_max} seeds from {first} passed although {patch.name}; instead {others}"
+    assert found is not None, (
+        f"{seeds_max} seeds from {first} passed although {patch.name}; instead {others[:5]}"
+    )
     if found.seed >= first + GOES_ON:
         text = f"{kind}: {patch.name}: shows at seed {found.seed}, not at {first} any more (make hunts)"
         warnings.warn(text, stacklevel=2)
