@@ -40,6 +40,7 @@ class Checks:
         self._world = world
         self._ledger = LedgerReader(world.database)
         self._fences: dict[str, int] = {}
+        self._waiting: set[int] = set()  # fences under which a collection has waited for its turn
         self._locks: dict[str, Any] = {}
         self._sequences: dict[str, int] = {}
         self._shown: dict[str, int] = {}
@@ -89,7 +90,8 @@ class Checks:
         for lock in self._ledger.locks():
             before = self._locks.get(lock.scope)
             if before is not None and before.holder is not None and lock.fence != before.fence:
-                goes_on = _waits(before) and lock.holder and lock.holder.worker_id == before.holder.worker_id
+                waited = before.scope == "gc" and before.fence in self._waiting
+                goes_on = waited and lock.holder and lock.holder.worker_id == before.holder.worker_id
                 live = self._is_live(before, now_ms)
                 require(goes_on or not live, "a live lease is not taken", scope=lock.scope)
             taken = before is None or (before.holder, before.acquired_at_ms) != (
@@ -99,7 +101,9 @@ class Checks:
             if lock.holder is not None and taken:
                 known = before.fence if before is not None else 0
                 require(lock.fence > known, "every holder has a fence of its own", scope=lock.scope)
-                if lock.scope == "gc" and not _waits(lock):
+                if _waits(lock):
+                    self._waiting.add(lock.fence)
+                elif lock.scope == "gc":
                     self._no_run_at_work(now_ms)
                 if lock.scope.startswith(("dataset:", "domain:")):
                     held_back = self._is_live(self._locks.get("gc"), now_ms)
@@ -362,7 +366,8 @@ class Checks:
 
 
 def _waits(lock: Lock) -> bool:
-    """A collection that waits for runs in progress has a shorter lease than one that collects."""
+    """When it is taken: a collection that waits for runs in progress has a shorter lease than one that
+    collects. Renewed for long enough, it has any."""
     return lock.scope == "gc" and lock.lease_until_ms - lock.acquired_at_ms < LEASE_MS
 
 
