@@ -45,9 +45,9 @@ if TYPE_CHECKING:
         Telemetry,
     )
     from kfm.ports import Source as Upstream
-    from kfm.runs.admission import RunSubject, Start
     from kfm.runs.kernel import Kernel, ProjectionReport, RunReport, RunRequest
     from kfm.runs.plan import RunPlan
+    from kfm.runs.subjects import RunSubject, Start
     from kfm.service.incidents import HookPass
     from kfm.service.scheduler import Timetable
     from kfm.sources.source_kinds import Tools
@@ -161,7 +161,7 @@ class App:
     def preview(self, request: RunRequest) -> RunReport:
         from msgspec.structs import replace
 
-        from kfm.runs.admission import asks_approval
+        from kfm.runs.gates import asks_approval
         from kfm.runs.preview import preview
 
         subject, start = self.subject(request), self._start(request)
@@ -171,7 +171,7 @@ class App:
         return preview(self.kernel, subject, replace(start, assume=assume))
 
     def _start(self, request: RunRequest) -> Start:
-        from kfm.runs.admission import Start
+        from kfm.runs.subjects import Start
 
         return Start(
             by_person=request.by_person,
@@ -195,7 +195,7 @@ class App:
         """What a request is about, by the configuration of now."""
         from kfm.model.keys import make_trigger
         from kfm.model.windows import asked_window
-        from kfm.runs.admission import describe
+        from kfm.runs.subjects import describe
         from kfm.runs.transform import output_version
 
         source = self.settings.source(request.source_id)
@@ -228,9 +228,9 @@ class App:
 
     def admission(self, request: RunRequest) -> GateDecision:
         """Would the gates let this begin right now? Reads only."""
-        from kfm.runs import admission
+        from kfm.runs.gates import at_admission
 
-        return admission.at_admission(self.kernel, self.subject(request), dry_run=True)
+        return at_admission(self.kernel, self.subject(request), dry_run=True)
 
     def ask_address(self, source: SourceSettings, timeout_ms: int) -> tuple[str, int]:
         """Ask an HTTP source's address for its window now with HEAD, as a run would: the address as it may be

@@ -16,13 +16,13 @@ IMPORTED = {
     "may_be_granted": {DECISION, "model/next_steps.py", "service/approvals.py"},  # whether a release helps
     "may_be_granted_today": {DECISION},
     "switch_gate": {
-        "runs/admission.py",  # facts for the decision, and at promotion
+        "runs/gates.py",  # facts for the decision, and at promotion
         "nodd/ingest.py",  # units are not runs
         "reports/blockers.py",
         "reports/explain/units.py",
     },
     "freeze_gate": {
-        "runs/admission.py",
+        "runs/gates.py",
         "nodd/ingest.py",
         "reports/blockers.py",
         "datasets/completeness.py",  # tells that a dataset is paused

@@ -13,10 +13,10 @@ from kfm.model.windows import resolve_window
 from kfm.publish.targets.folder_builder import read_file
 from kfm.runs import gc
 from kfm.runs import plan as plans
-from kfm.runs.admission import RunSubject, Start, describe
 from kfm.runs.executor import RunExecutor
 from kfm.runs.kernel import Kernel
 from kfm.runs.preview import preview
+from kfm.runs.subjects import RunSubject, Start, describe
 from kfm.runs.target_updates import project
 from tests.simulation.asking import Asking
 from tests.simulation.judging import require

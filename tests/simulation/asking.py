@@ -11,10 +11,10 @@ from kfm.model.keys import make_trigger
 from kfm.model.requests import UpdateRequest
 from kfm.model.settings import Settings
 from kfm.model.windows import resolve_window
-from kfm.runs.admission import RunSubject, Start, describe
 from kfm.runs.executor import RunExecutor
 from kfm.runs.kernel import Kernel, RunReport, RunRequest
 from kfm.runs.plan import RunPlan
+from kfm.runs.subjects import RunSubject, Start, describe
 from kfm.service.dispatcher import Dispatcher, run_request_of
 from kfm.service.runner import ServedRuns
 

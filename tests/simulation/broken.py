@@ -61,7 +61,7 @@ PATCHES = (
     ),
     Patch(
         "the gates are not asked at promotion",
-        "kfm.runs.admission",
+        "kfm.runs.gates",
         (
             (
                 "return combine(results, force_request(subject))",
@@ -189,7 +189,7 @@ PATCHES = (
     ),
     Patch(
         "freezes are not asked",
-        "kfm.runs.admission",
+        "kfm.runs.gates",
         (("freeze_gate(kernel.settings.freezes,", "freeze_gate((),"),),
         chances=QUIET,
     ),

@@ -8,10 +8,10 @@ from kfm.db.ledger_reader import LedgerReader
 from kfm.model.errors import KfmError, NotApproved
 from kfm.model.requests import RequestPart
 from kfm.runs import retry
-from kfm.runs.admission import Start
 from kfm.runs.kernel import Kernel, RunReport
 from kfm.runs.provider_breakers import reset_breaker
 from kfm.runs.retry import EVER_MS
+from kfm.runs.subjects import Start
 from kfm.service import approvals
 from kfm.service.runner import recover
 from tests.simulation.asking import Asking, SimulatedRuns, app_of, dispatcher

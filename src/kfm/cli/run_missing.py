@@ -86,8 +86,8 @@ def _require_one(app: Any, chosen: Sequence[str]) -> None:
 def _together(app: Any, plan: Any, options: dict[str, Any], *, by_person: bool) -> tuple[list[Any], Any]:
     """What the windows of a list are about, and how they are asked for."""
     from kfm.model.times import rfc3339
-    from kfm.runs.admission import Start
     from kfm.runs.kernel import RunRequest
+    from kfm.runs.subjects import Start
 
     subjects = [
         app.subject(

@@ -209,7 +209,7 @@ class NoddIngest:
             switch_gate,
             undeclared_gate,
         )
-        from kfm.runs.admission import facts
+        from kfm.runs.gates import facts
 
         if not in_flight and dataset not in self._known:
             # The worker that took it in knows more datasets: the unit waits for such a worker.

@@ -24,20 +24,9 @@ from kfm.publish.manifest import VersionChange, diff
 from kfm.publish.publisher import StagingPublisher, Trace
 from kfm.runs import plan as plans
 from kfm.runs import preparation
-from kfm.runs.admission import (
-    Admission,
-    Admitted,
-    AlreadyDone,
-    NotAdmitted,
-    Proposal,
-    RunSubject,
-    Start,
-    as_configured,
-    at_promotion,
-    is_rewindowed,
-    window_length,
-)
+from kfm.runs.admission import Admission, Admitted, AlreadyDone, NotAdmitted, Proposal
 from kfm.runs.artifacts import RunLog
+from kfm.runs.gates import at_promotion, is_rewindowed, window_length
 from kfm.runs.kernel import Kernel, RunReport
 from kfm.runs.lease import hold
 from kfm.runs.nodes import RecordedNodes
@@ -46,6 +35,7 @@ from kfm.runs.outcome import Denied, RunOutcomes, ending, sweep
 from kfm.runs.plan import compare
 from kfm.runs.preview import make_plan, trace_of
 from kfm.runs.retry import judge_reaped
+from kfm.runs.subjects import RunSubject, Start, as_configured
 
 if TYPE_CHECKING:
     from kfm.model.versions import Version

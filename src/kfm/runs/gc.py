@@ -35,9 +35,9 @@ from kfm.model.records import (
     StoredObject,
     governance_entry,
 )
-from kfm.periodic import HeldLease
 from kfm.runs.admission import held_by
 from kfm.runs.kernel import Kernel
+from kfm.runs.lease import hold_scope
 
 if TYPE_CHECKING:
     from kfm.db.dataset_changes import DatasetChangeReader
@@ -158,17 +158,7 @@ class _Held:
         self.removed = Collected()
         self.facts: dict[str, Any] = {}
         self._store = kernel.store
-        self._lease = HeldLease(
-            COLLECTOR,
-            fence,
-            "",
-            clock=kernel.clock,
-            lease_ms=LEASE_MS,
-            renew_ms=RENEW_MS,
-            policy_epoch=kernel.store.policy_epoch(),
-            gate=lambda _ledger: None,
-            store=kernel.store,
-        )
+        self._lease = hold_scope(kernel, COLLECTOR, fence, lease_ms=LEASE_MS, renew_ms=RENEW_MS)
 
     def check(self) -> None:
         self._lease.check()

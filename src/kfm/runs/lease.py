@@ -1,4 +1,4 @@
-"""The lease of a run, which kill switches, a cancellation and the run's time stop."""
+"""The lease of a run, which kill switches, a cancellation and the run's time stop; and that of other work."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from kfm.model.errors import KfmError
 from kfm.model.gates import refusal
 from kfm.model.records import Run
 from kfm.periodic import HeldLease
-from kfm.runs.admission import RunSubject, in_flight
+from kfm.runs.gates import in_flight
 from kfm.runs.kernel import Kernel
+from kfm.runs.subjects import RunSubject
 
 if TYPE_CHECKING:
     from kfm.db.ledger import Ledger
@@ -40,4 +41,21 @@ def hold(kernel: Kernel, subject: RunSubject, run: Run, policy_epoch: int) -> He
         run_ms=kernel.run_ms(subject.source),
         grace_ms=kernel.grace_ms,
         redact=kernel.redact,
+    )
+
+
+def hold_scope(
+    kernel: Kernel, scope: str, fence: int, *, lease_ms: int | None = None, renew_ms: int | None = None
+) -> HeldLease:
+    """A lease of work that is no run: nothing stops it but its loss."""
+    return HeldLease(
+        scope,
+        fence,
+        "",
+        clock=kernel.clock,
+        lease_ms=lease_ms or kernel.lease_ms,
+        renew_ms=renew_ms or kernel.heartbeat_ms,
+        policy_epoch=kernel.store.policy_epoch(),
+        gate=lambda _ledger: None,
+        store=kernel.store,
     )

@@ -12,8 +12,8 @@ from kfm.model.errors import KfmError
 from kfm.model.records import Run, TriggerType
 from kfm.model.runs import Attempt
 from kfm.ports import Clock, TelemetrySpan
-from kfm.runs.admission import RunSubject
 from kfm.runs.kernel import Kernel
+from kfm.runs.subjects import RunSubject
 
 if TYPE_CHECKING:
     from kfm.calls.runtime import FailedTry

@@ -62,10 +62,12 @@ from kfm.model.runs import Ending, Fail, Reaped
 from kfm.model.times import rfc3339
 from kfm.ports import Liveness
 from kfm.reports.next_steps import step_of_run
-from kfm.runs.admission import Admitted, RunSubject, Start, approval_of, trigger_entry
+from kfm.runs.admission import Admitted, trigger_entry
 from kfm.runs.artifacts import RunLog
+from kfm.runs.gates import approval_of
 from kfm.runs.kernel import Kernel, Outcome, RunReport
 from kfm.runs.nodes import RecordedNodes
+from kfm.runs.subjects import RunSubject, Start
 from kfm.runs.target_updates import project
 from kfm.system import os_trouble
 

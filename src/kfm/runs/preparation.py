@@ -38,11 +38,11 @@ from kfm.ports import Source as Upstream
 from kfm.publish.contract import Contract, bbox_of, check_rows_min, load_contract, validate
 from kfm.publish.manifest import merge_items
 from kfm.publish.publisher import Publisher, Staged
-from kfm.runs.admission import RunSubject
 from kfm.runs.artifacts import RunLog
 from kfm.runs.fetch import fetch_all
 from kfm.runs.kernel import Kernel
 from kfm.runs.nodes import TRANSFORM, Nodes
+from kfm.runs.subjects import RunSubject
 from kfm.runs.transform import Context, Input, conduct, own_branch, publish_as_fetched, run_pipeline
 from kfm.sources.dataset import DatasetSource
 from kfm.sources.source_kinds import answers_empty

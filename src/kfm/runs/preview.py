@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kfm import __version__
-from kfm.model.admission import may_start
+from kfm.model.admission import StartDecision, may_start
 from kfm.model.arrival import not_yet_error
 from kfm.model.errors import KfmError
 from kfm.model.gates import GateDecision, refusal
@@ -15,103 +15,122 @@ from kfm.model.windows import SNAPSHOT
 from kfm.ports import Source as Upstream
 from kfm.publish.manifest import merge_items
 from kfm.publish.publisher import NoopPublisher, Trace
-from kfm.runs import admission as gating
 from kfm.runs import plan as plans
 from kfm.runs import preparation
-from kfm.runs.admission import RunSubject, Start, error_of, forced, key_documents
+from kfm.runs.admission import compared, error_of, facts_of_run, may_be_to_come
 from kfm.runs.artifacts import RunLog, fresh_file
+from kfm.runs.gates import at_admission, at_promotion, is_rewindowed
 from kfm.runs.kernel import Kernel, RunReport
 from kfm.runs.nodes import Unrecorded
 from kfm.runs.outcome import ending, failed_checks
+from kfm.runs.subjects import RunSubject, Start, asked_for, forced, key_documents
 
 if TYPE_CHECKING:
     from kfm.model.versions import Version
 
 
 def preview(kernel: Kernel, subject: RunSubject, start: Start) -> RunReport:
-    started_ms, artifacts_dir = kernel.clock.monotonic_ms(), start.artifacts_dir
+    """What would happen now, and what would be published."""
     if start.force:
         subject = forced(subject, kernel.ledger.forces(subject.work_base) + 1)
-    admission = gating.at_admission(kernel, subject, request=start.request, dry_run=True, assume=start.assume)
-    asked, seen = gating.asked_for(subject, start), kernel.ledger.latest_run(subject.work_base)
-    known = gating.facts_of_run(kernel, subject, seen, admission)
-    decision = may_start(asked, seen, known, kernel.ledger.now_ms())
-    run = seen or subject.new_run(decision.revision, kernel.clock.now_ms())
-    head = kernel.ledger.head(subject.dataset.id)
-    documents = key_documents(kernel.ledger, subject, run.revision, seen)
-    log = RunLog(
-        kernel.files,
-        artifacts_dir,
-        kernel.clock,
-        run.run_id,
-        run.attempts,
-        dry_run=True,
-        redact=kernel.redact,
-        dataset_id=run.dataset_id,
-        source_id=run.source_id,
-    )
+    preview = _Preview(kernel, subject, start)
+    try:
+        return preview.run()
+    finally:
+        preview.close()
 
-    def report(outcome: str, word: str, reason: str, **more: object) -> RunReport:
-        log.run_event("run.end", outcome=outcome, reason=reason)
-        log.ledger_record(run, documents, outcome)
-        return RunReport(
-            outcome=outcome,  # type: ignore[arg-type]
-            word=word,
-            reason=reason,
-            source_id=subject.source.id,
-            dataset_id=subject.dataset.id,
-            window_start_ms=subject.window.start_ms,
-            window_end_ms=subject.window.end_ms,
-            invocation_id=None,
-            run=seen,
-            artifacts_dir=artifacts_dir,
-            sequence=head[0].sequence if head else None,
-            duration_ms=kernel.clock.monotonic_ms() - started_ms,
-            **more,  # type: ignore[arg-type]
+
+class _Preview:
+    """One dry-run: decided as an admission decides, made as a run makes it."""
+
+    def __init__(self, kernel: Kernel, subject: RunSubject, start: Start) -> None:
+        self._kernel, self._subject, self._start = kernel, subject, start
+        self._started_ms = kernel.clock.monotonic_ms()
+        self._gates = at_admission(kernel, subject, request=start.request, dry_run=True, assume=start.assume)
+        self._asked, self._seen = asked_for(subject, start), kernel.ledger.latest_run(subject.work_base)
+        self._known = facts_of_run(kernel, subject, self._seen, self._gates)
+        self._decision = self._decided()
+        self._run = self._seen or subject.new_run(self._decision.revision, kernel.clock.now_ms())
+        self._head = kernel.ledger.head(subject.dataset.id)
+        self._documents = key_documents(kernel.ledger, subject, self._run.revision, self._seen)
+        self._upstream: Upstream | None = None
+        self._discovered: preparation.Discovered | None = None
+        self._log = RunLog(
+            kernel.files,
+            start.artifacts_dir,
+            kernel.clock,
+            self._run.run_id,
+            self._run.attempts,
+            dry_run=True,
+            redact=kernel.redact,
+            dataset_id=self._run.dataset_id,
+            source_id=self._run.source_id,
         )
 
-    try:
-        log.run_event(
+    def close(self) -> None:
+        self._log.close()
+
+    def run(self) -> RunReport:
+        subject, decision = self._subject, self._decision
+        self._log.run_event(
             "run.start", trigger=subject.trigger.type, window=subject.window.spec, verdict=decision.kind
         )
-        upstream = kernel.upstream(subject.source, subject.window)
-        discovered = None
-        if decision.kind in ("admitted", "compare") and gating.may_be_to_come(subject, seen):
-            try:
-                discovered = preparation.discover(upstream, subject)
-                answer = preparation.not_yet_in(discovered, subject, kernel.ledger)
-            except KfmError as problem:
-                answer = preparation.not_yet_of(problem, subject)
-                if answer is None:
-                    raise
-            if answer is not None:
-                error = not_yet_error(
-                    answer,
-                    start.request.accepted_at_ms if start.request is not None else kernel.ledger.now_ms(),
-                    kernel.ledger.now_ms(),
-                    preparation.asked_until(kernel, subject),
-                    kernel.rng.unit(),
-                )
-                outcome, word = ending(error)
-                return report(outcome, word, error.message, error=error, gates=admission.results)
-        if decision.kind == "compare" and seen is not None:
-            discovered = discovered or preparation.discover(upstream, subject)
-            known = gating.compared(kernel.ledger, subject, seen, known, discovered.fingerprint)
-            decision = may_start(asked, seen, known, kernel.ledger.now_ms())
+        self._upstream = self._kernel.upstream(subject.source, subject.window)
+        if decision.kind in ("admitted", "compare") and may_be_to_come(subject, self._seen):
+            not_yet = self._not_yet()
+            if not_yet is not None:
+                return self._ended_by(not_yet)
+        if decision.kind == "compare" and self._seen is not None:
+            fingerprint = self._upstream_now().fingerprint
+            self._known = compared(self._kernel.ledger, subject, self._seen, self._known, fingerprint)
+            decision = self._decision = self._decided()
         if decision.kind == "duplicate":
-            return report("noop", "unchanged", decision.reason, gates=admission.results)
-        held_back = decision.kind in ("refused", "waits")
-        if held_back or not admission.allowed:  # also of work that is under way, which was admitted before
-            error = error_of(decision, admission, lambda: "") if held_back else refusal(admission)
-            outcome, word = ending(error)
-            return report(
-                outcome, word, error.message, error=error, gates=admission.results, decision=decision
-            )
-        discovered = discovered or preparation.discover(upstream, subject)
+            return self._report("noop", "unchanged", decision.reason, gates=self._gates.results)
+        if decision.kind in ("refused", "waits"):
+            return self._ended_by(error_of(decision, self._gates, lambda: ""), decision=decision)
+        if not self._gates.allowed:  # also of work that is under way, which was admitted before
+            return self._ended_by(refusal(self._gates), decision=decision)
+        return self._planned()
+
+    def _decided(self) -> StartDecision:
+        return may_start(self._asked, self._seen, self._known, self._kernel.ledger.now_ms())
+
+    def _upstream_now(self) -> preparation.Discovered:
+        """What upstream has, asked once."""
+        assert self._upstream is not None
+        self._discovered = self._discovered or preparation.discover(self._upstream, self._subject)
+        return self._discovered
+
+    def _not_yet(self) -> KfmError | None:
+        """Upstream's answer, if it means that the data has not come yet."""
+        kernel, subject, request = self._kernel, self._subject, self._start.request
+        try:
+            answer = preparation.not_yet_in(self._upstream_now(), subject, kernel.ledger)
+        except KfmError as problem:
+            answer = preparation.not_yet_of(problem, subject)
+            if answer is None:
+                raise
+        if answer is None:
+            return None
+        now_ms = kernel.ledger.now_ms()
+        asked_ms = request.accepted_at_ms if request is not None else now_ms
+        until_ms = preparation.asked_until(kernel, subject)
+        return not_yet_error(answer, asked_ms, now_ms, until_ms, kernel.rng.unit())
+
+    def _planned(self) -> RunReport:
+        assert self._upstream is not None
         plan, allowed, prepared = _plan(
-            kernel, subject, start, upstream, discovered, run, log, admission, revision=decision.revision
+            self._kernel,
+            self._subject,
+            self._start,
+            self._upstream,
+            self._upstream_now(),
+            self._run,
+            self._log,
+            self._gates,
+            revision=self._decision.revision,
         )
-        _write_plan(kernel, artifacts_dir, plan)
+        _write_plan(self._kernel, self._start.artifacts_dir, plan)
         facts = {
             "plan": plan,
             "gates": plan.header.gates,
@@ -120,21 +139,41 @@ def preview(kernel: Kernel, subject: RunSubject, start: Start) -> RunReport:
             "found": prepared.found,
             "prepared": prepared,
         }
-        checked = prepared.report
-        if not allowed.allowed:
-            error = refusal(allowed, in_flight=True)
-            return report(
-                "refused",
-                "blocked",
-                error.message,
-                error=error,
-                failed_checks=failed_checks(checked),
-                checks_made=len(checked.checks) if checked else 0,
-                **facts,
-            )
-        return report("planned", "planned", decision.reason, **facts)
-    finally:
-        log.close()
+        if allowed.allowed:
+            return self._report("planned", "planned", self._decision.reason, **facts)
+        error, checked = refusal(allowed, in_flight=True), prepared.report
+        return self._report(
+            "refused",
+            "blocked",
+            error.message,
+            error=error,
+            failed_checks=failed_checks(checked),
+            checks_made=len(checked.checks) if checked else 0,
+            **facts,
+        )
+
+    def _ended_by(self, error: KfmError, **more: object) -> RunReport:
+        outcome, word = ending(error)
+        return self._report(outcome, word, error.message, error=error, gates=self._gates.results, **more)
+
+    def _report(self, outcome: str, word: str, reason: str, **more: object) -> RunReport:
+        self._log.run_event("run.end", outcome=outcome, reason=reason)
+        self._log.ledger_record(self._run, self._documents, outcome)
+        return RunReport(
+            outcome=outcome,  # type: ignore[arg-type]
+            word=word,
+            reason=reason,
+            source_id=self._subject.source.id,
+            dataset_id=self._subject.dataset.id,
+            window_start_ms=self._subject.window.start_ms,
+            window_end_ms=self._subject.window.end_ms,
+            invocation_id=None,
+            run=self._seen,
+            artifacts_dir=self._start.artifacts_dir,
+            sequence=self._head[0].sequence if self._head else None,
+            duration_ms=self._kernel.clock.monotonic_ms() - self._started_ms,
+            **more,  # type: ignore[arg-type]
+        )
 
 
 def _plan(
@@ -174,7 +213,7 @@ def _plan(
         publisher.noop_guard()
     finally:
         publisher.close()
-    decision = gating.at_promotion(
+    decision = at_promotion(
         kernel, subject, prepared.report, request=start.request, dry_run=True, assume=start.assume
     )
     head = kernel.ledger.head(subject.dataset.id)
@@ -207,7 +246,7 @@ def plan_of(
     """What promoting these items over that head would change."""
     version = head[1] if head else None
     if items:
-        rewindowed = gating.is_rewindowed(kernel.ledger, subject.source)
+        rewindowed = is_rewindowed(kernel.ledger, subject.source)
         version = preparation.with_items(items, head, subject, rewindowed=rewindowed)
     return plans.make(
         base=head,

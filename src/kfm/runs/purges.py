@@ -12,10 +12,10 @@ from kfm.model.dataset_names import earlier_names, present_name
 from kfm.model.errors import KfmError, LockHeld
 from kfm.model.quantities import counted
 from kfm.model.records import Justification, Lock, Promotion, Record, governance_entry
-from kfm.periodic import HeldLease
 from kfm.ports import PurgingProjection
 from kfm.runs.admission import held_by
 from kfm.runs.kernel import Kernel
+from kfm.runs.lease import hold_scope
 from kfm.system import os_trouble
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _held(kernel: Kernel, withdrawal: Withdrawal) -> Iterator[Callable[[], None]
             )
             if isinstance(fence, Lock):
                 raise LockHeld(held_by(fence))
-            held.append((scope, fence, _lease(kernel, scope, fence)))
+            held.append((scope, fence, hold_scope(kernel, scope, fence)))
 
         def check() -> None:
             for _, _, lease in held:
@@ -142,20 +142,6 @@ def _held(kernel: Kernel, withdrawal: Withdrawal) -> Iterator[Callable[[], None]
     finally:
         for scope, fence, _ in held:
             changes.free(scope, fence)
-
-
-def _lease(kernel: Kernel, scope: str, fence: int) -> HeldLease:
-    return HeldLease(
-        scope,
-        fence,
-        "",
-        clock=kernel.clock,
-        lease_ms=kernel.lease_ms,
-        renew_ms=kernel.heartbeat_ms,
-        policy_epoch=kernel.store.policy_epoch(),
-        gate=lambda _ledger: None,
-        store=kernel.store,
-    )
 
 
 def scopes_of(kernel: Kernel, dataset_id: str) -> tuple[str, ...]:
@@ -176,7 +162,7 @@ def _purge_objects(kernel: Kernel, withdrawal: Withdrawal) -> tuple[PurgeState, 
     fence = store.begin_collection(kernel.worker_id, kernel.lease_ms, kernel.liveness.is_dead)
     if isinstance(fence, Lock):
         raise LockHeld(held_by(fence))
-    lease, removed = _lease(kernel, COLLECTOR, fence), 0
+    lease, removed = hold_scope(kernel, COLLECTOR, fence), 0
     try:
         blobs = purgeable((version for _, version in versions_of(kernel, withdrawal).gone), ())
         shared = blobs & needed_objects(kernel.ledger, kernel.settings.limits.versions_kept)

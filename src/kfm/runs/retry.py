@@ -16,9 +16,10 @@ from kfm.model.retry import Failure, classify
 from kfm.model.retry_budgets import REAPED, attended, given_up, judge, limits_of, tied
 from kfm.model.runs import Judge
 from kfm.model.times import rfc3339
-from kfm.runs.admission import RunSubject, Start, approval_of
+from kfm.runs.gates import approval_of
 from kfm.runs.kernel import Kernel, RunReport, RunRequest
 from kfm.runs.outcome import next_run_ms
+from kfm.runs.subjects import RunSubject, Start
 
 if TYPE_CHECKING:
     from kfm.app import App

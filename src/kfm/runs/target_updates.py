@@ -22,7 +22,7 @@ from kfm.model.settings import DatasetSettings, Settings
 from kfm.model.targets import is_showable
 from kfm.model.versions import Version, emptied
 from kfm.ports import Projection
-from kfm.runs import admission, purges
+from kfm.runs import gates, purges
 from kfm.runs.kernel import Kernel, ProjectionReport
 from kfm.system import os_trouble
 
@@ -158,7 +158,7 @@ def _refusal(kernel: Kernel, head: Promotion, dataset: DatasetSettings | None) -
             remedy="Configure the dataset again, and its targets are brought up to date.",
         )
     try:
-        decision = admission.at_projection(kernel, dataset, head)
+        decision = gates.at_projection(kernel, dataset, head)
     except KfmError as error:
         return error  # a gate that can't be asked does not let anything pass
     if not decision.allowed:

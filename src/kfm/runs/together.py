@@ -21,22 +21,15 @@ from kfm.model.window_rules import merges_windows
 from kfm.periodic import HeldLease
 from kfm.publish.manifest import diff
 from kfm.runs import preparation
-from kfm.runs.admission import (
-    Admission,
-    AlreadyDone,
-    NotAdmitted,
-    Proposal,
-    RunSubject,
-    Start,
-    as_configured,
-    is_rewindowed,
-)
+from kfm.runs.admission import Admission, AlreadyDone, NotAdmitted, Proposal
 from kfm.runs.executor import ROUNDS_MAX, RunAtWork, RunExecutor, recover
+from kfm.runs.gates import is_rewindowed
 from kfm.runs.kernel import Kernel, RunReport
 from kfm.runs.lease import hold
 from kfm.runs.outcome import Denied
 from kfm.runs.plan import RunPlan
 from kfm.runs.preview import plan_of, preview
+from kfm.runs.subjects import RunSubject, Start, as_configured
 from kfm.runs.target_updates import project
 
 TOGETHER_TAG = "together/1"

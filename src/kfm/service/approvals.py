@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from kfm.model.replays import ReplayPlan
     from kfm.model.requests import RequestOutcome, UpdateRequest
     from kfm.model.runs import Approve
-    from kfm.runs.admission import RunSubject
     from kfm.runs.kernel import RunReport, RunRequest
     from kfm.runs.plan import RunPlan
+    from kfm.runs.subjects import RunSubject
 
 
 # --- requesting ------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def ask_instead(app: App, asked: RunRequest, refused: RunReport) -> RunReport:
     from kfm.model.keys import request_id
     from kfm.model.next_steps import approve_command
     from kfm.model.requests import ABSENT, UpdateRequest, synchronous_key
-    from kfm.runs.admission import asks_approval
+    from kfm.runs.gates import asks_approval
 
     may_ask = asked.by_person and not (asked.dry_run or asked.force or asked.plan_path is not None)
     if not may_ask or not isinstance(refused.error, GateDenied):
@@ -262,7 +262,7 @@ def asked_before(app: App, request: UpdateRequest, subject: RunSubject) -> Reque
     from kfm.model.approvals import attempt_digest
     from kfm.model.requests import RequestOutcome
     from kfm.runs import preparation
-    from kfm.runs.admission import as_configured
+    from kfm.runs.subjects import as_configured
 
     kernel, now = app.kernel, as_configured(app.kernel, subject)
     waiting = kernel.store.requests().awaiting_same(request)
@@ -592,7 +592,7 @@ def _for_a_while(
 
 def require_approvable(app: App, dataset_id: str, actor: str) -> None:
     """An approval that would change nothing is not requested: it would be read as one that counts."""
-    from kfm.runs.admission import beyond_approval
+    from kfm.runs.gates import beyond_approval
 
     dataset = app.kernel.settings.declared(dataset_id)
     denied = beyond_approval(app.kernel.policies, dataset, actor) if dataset is not None else None

@@ -105,8 +105,8 @@ class ServedRuns:
         self._app = app
 
     def run(self, request: UpdateRequest, plan: plans.RunPlan | None) -> RunReport:
-        from kfm.runs.admission import Start
         from kfm.runs.executor import RunExecutor
+        from kfm.runs.subjects import Start
 
         app = self._app
         subject = app.subject(run_request_of(request))
@@ -116,14 +116,14 @@ class ServedRuns:
         return report
 
     def preview(self, request: UpdateRequest) -> RunReport:
-        from kfm.runs.admission import Start
         from kfm.runs.preview import preview
+        from kfm.runs.subjects import Start
 
         app = self._app  # which counts in the circuits what a preview's calls meet
         return preview(app.kernel, app.subject(run_request_of(request)), Start(request=request, assume=True))
 
     def asks_approval(self, request: UpdateRequest) -> bool:
-        from kfm.runs.admission import asks_approval
+        from kfm.runs.gates import asks_approval
 
         return asks_approval(self._app.kernel, self._app.subject(run_request_of(request)), request)
 

@@ -30,7 +30,7 @@ def stand(
     from kfm.model.approvals import STANDING_MS_MAX, may_give
     from kfm.model.targets import reached_text
     from kfm.model.times import rfc3339
-    from kfm.runs.admission import standing_terms
+    from kfm.runs.gates import standing_terms
     from kfm.runs.kernel import RunRequest
 
     store, said = app.kernel.store, app.loaded.discretion.said

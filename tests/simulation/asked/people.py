@@ -12,12 +12,12 @@ from kfm.model.records import Justification, Switch, Window, governance_entry
 from kfm.model.requests import UpdateRequest
 from kfm.model.times import rfc3339
 from kfm.runs import retry
-from kfm.runs.admission import RunSubject, Start, describe
 from kfm.runs.executor import RunExecutor
 from kfm.runs.kernel import Kernel
 from kfm.runs.plan import RunPlan
 from kfm.runs.preview import preview
 from kfm.runs.provider_breakers import reset_breaker
+from kfm.runs.subjects import RunSubject, Start, describe
 from kfm.service import approvals
 from tests.simulation.asked.messages import WINDOW_MS, WINDOWS
 from tests.simulation.asking import Asking, app_of

@@ -26,10 +26,10 @@ from kfm.pipelines.options import PipelineKernel, PipelineOptions, PipelineRepor
 from kfm.pipelines.planner import PipelinePlanner
 from kfm.pipelines.single_node import SingleNode, run_node
 from kfm.pipelines.workers import WorkerContext
-from kfm.runs.admission import Start, describe
 from kfm.runs.branch_merges import Merging, switch_gate
 from kfm.runs.executor import RunExecutor
 from kfm.runs.kernel import Kernel, RunReport
+from kfm.runs.subjects import Start, describe
 from tests.power import FolderNode, PowerCutFiles
 from tests.recording import Recording
 from tests.simulation.actors.documents import write
