@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any
 
 import hypothesis
@@ -114,13 +114,15 @@ def systemd_analyze() -> Iterator[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Each worker has its share of the slow tests first: what is left in the end is short."""
+    """Each worker has its share of the slow tests first: what is left in the end is short. Those of one file
+    stay together: what they share is made once."""
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     slow = [one for one in items if one.get_closest_marker("slow")]
     quick = iter([one for one in items if not one.get_closest_marker("slow")])
+    files = [list(together) for _, together in groupby(slow, key=lambda one: one.path)]
     spread: list[pytest.Item] = []
     for number in range(workers):
-        first = slow[number::workers]
+        first = [one for together in files[number::workers] for one in together]
         spread += [*first, *islice(quick, max(0, len(items) // workers - len(first)))]
     items[:] = [*spread, *quick]
 

@@ -127,7 +127,7 @@ def test_a_run_waits_for_a_collection(
     def collected(self: ObstoreBucket, *args: Any, **options: Any) -> bool:
         if not collections:
             collections.append(Called(-1, "", ""))
-            collections[0] = kfm(*APPLY)
+            collections[0] = kfm(*APPLY, "--wait", "0")
         return put(self, *args, **options)
 
     monkeypatch.setattr(ObstoreBucket, "put", collected)
