@@ -193,7 +193,7 @@ def _round(ledgers: Ledgers) -> tuple[float, float, float]:
         floor_s += _timed(again)
         reference_s += _timed(lambda parameters=parameters: insert(parameters))  # type: ignore[misc]
     assert len(store.reap(_none_dead)) == ROUND
-    floor("UPDATE locks SET worker_id = NULL, run_id = NULL, lease_until_ms = 0, fence = 0")
+    floor("UPDATE locks SET worker_id = NULL, run_id = NULL, lease_until_ms = 0, fence = 0, known_fence = 0")
     return ours_s / ROUND, reference_s / ROUND, floor_s / ROUND
 
 

@@ -118,6 +118,7 @@ class Side:
         self.day += 1
         start = datetime(2020, 1, 1, tzinfo=UTC) + timedelta(days=self.day)
         window = f"{start:%Y-%m-%d}/P1D"
+        table(self.app, 0, first=f"d{self.day},0.5")
         report = self.app.run(RunRequest(source_id="notes", window_spec=window, actor="bench"))
         assert report.word == "published", report
 
@@ -128,12 +129,18 @@ def _project(stack: ExitStack, config: str) -> App:
     (folder / "kfm.yml").write_text(_CONFIG + config)
     (folder / "contract.odcs.yaml").write_text(_CONTRACT)
     (folder / "pipeline.py").write_text(_PIPELINE)
-    for number in range(TABLES):
-        lines = [f"s{number}-{row},{row % 40}.5" for row in range(ROWS)]
-        (folder / f"incoming/t{number}.csv").write_text("station,level_m\n" + "\n".join(lines) + "\n")
     app = App(load(str(folder / "kfm.yml")), read_only=False, progress=None)
     stack.callback(app.close)
+    for number in range(TABLES):
+        table(app, number, first="s,0.5")
     return app
+
+
+def table(app: App, number: int, *, first: str) -> None:
+    """One of the files that a run publishes; with another first row it is another one."""
+    lines = [f"s{number}-{row},{row % 40}.5" for row in range(ROWS)]
+    path = Path(app.loaded.folder) / f"incoming/t{number}.csv"
+    path.write_text("\n".join(("station,level_m", first, *lines, "")))
 
 
 def _sink(stack: ExitStack) -> int:

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from bench import admission, evidence
 from bench.harness import Benchmark, as_line, is_met, ratio_of, run, run_all
 
 
@@ -98,3 +99,13 @@ def test_one_json_line_each_and_a_missed_goal_is_said(capsys: pytest.CaptureFixt
     assert out == as_line(result) + "\n"
     assert list(json.loads(out)) == ["name", "ours", "reference", "unit", "ratio", "goal", "rounds", "met"]
     assert "slow missed its goal: 2, wanted ≤ 1" in err
+
+
+@pytest.mark.parametrize("name", ["admission_new", "evidence_on"])
+def test_a_benchmark_keeps_up_with_what_it_measures(name: str) -> None:
+    """What benchmarks write by hand, beside the product's writers, fits the ledger of today."""
+    benchmark = next(one for one in [*admission.benchmarks(), *evidence.benchmarks()] if one.name == name)
+    with ExitStack() as stack:
+        fixture = benchmark.setup(stack)
+        assert benchmark.reference(fixture)
+        assert benchmark.ours(fixture)
