@@ -75,7 +75,7 @@ def _on_postgresql(stack: ExitStack) -> tuple[str, str]:
     """A server's address, and a configuration with a database of its own on it."""
     from tests.services import postgres, postgres_database
 
-    server = stack.enter_context(postgres())
+    server = stack.enter_context(postgres(on_disk=True))
     return server, configuration(_folder(stack), stack.enter_context(postgres_database(server)))
 
 

@@ -147,14 +147,19 @@ def stop(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
         process.wait(STOP_SECONDS_MAX)
 
 
-def postgres() -> contextlib.AbstractContextManager[str]:
-    """A PostgreSQL server with its durability settings untouched; yields the DSN of `postgres`."""
-    return postgres_server(_postgres_install)
+def postgres(*, on_disk: bool = False) -> contextlib.AbstractContextManager[str]:
+    """A PostgreSQL server with its durability settings untouched; yields the DSN of `postgres`.
+
+    `on_disk`: where a commit costs what it costs, for those who measure."""
+    return postgres_server(_postgres_install, on_disk=on_disk)
 
 
 @contextlib.contextmanager
 def postgres_server(
-    find_install: Callable[[Path, dict[str, Any]], Path], more_settings: Sequence[str] = ()
+    find_install: Callable[[Path, dict[str, Any]], Path],
+    more_settings: Sequence[str] = (),
+    *,
+    on_disk: bool = False,
 ) -> Iterator[str]:
     """The server that `find_install` finds, given a scratch folder and who will run it."""
     if importlib.util.find_spec("psycopg") is None:
@@ -162,7 +167,7 @@ def postgres_server(
     from tests.memory_disk import memory_disk  # not above: the S3 emulator starts this file by itself
 
     who = _unprivileged_user()
-    place = memory_disk() or "/tmp"
+    place = (None if on_disk else memory_disk()) or "/tmp"
     with tempfile.TemporaryDirectory(prefix="kfm-pg-", dir=place, ignore_cleanup_errors=True) as name:
         scratch = Path(name)
         if who:
