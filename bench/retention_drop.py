@@ -49,7 +49,8 @@ def _served(stack: ExitStack) -> Server:
 
     from tests.services import postgres
 
-    connection = stack.enter_context(psycopg.connect(stack.enter_context(postgres(on_disk=True)), autocommit=True))
+    address = stack.enter_context(postgres(on_disk=True))
+    connection = stack.enter_context(psycopg.connect(address, autocommit=True))
     server = Server(connection, connection.execute("SELECT pg_backend_pid()").fetchone()[0])
     server.run(f"CREATE TABLE whole ({COLUMNS})")
     server.run(f"CREATE TABLE cut ({COLUMNS}) PARTITION BY RANGE (number)")
