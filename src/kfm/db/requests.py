@@ -435,7 +435,7 @@ class Requests(RequestReader):
         """The end of what we claimed; False: it was not ours any more."""
 
         def change(session: Session) -> bool:
-            settled = _settle(session, request, ending)
+            settled = settle(session, request, ending)
             if settled and ending.outcome == ABSENT and request.run_id is not None:
                 # What an earlier attempt was promised is not made; nothing failed that a person has to see.
                 session.all("retry_states.unwanted", run_id=request.run_id, now_ms=session.now_ms())
@@ -483,7 +483,7 @@ class Requests(RequestReader):
         """The end of a request that became no run, with its entry in quarantine and its incident."""
 
         def change(session: Session) -> bool:
-            if not _settle(session, request, ending):
+            if not settle(session, request, ending):
                 return False
             quarantine.hold(session, held)
             self._watch.gave_up(session, held, None, session.now_ms())
@@ -602,7 +602,7 @@ class Requests(RequestReader):
         return self._database.write(change)
 
 
-def _settle(session: Session, request: UpdateRequest, ending: RequestOutcome) -> bool:
+def settle(session: Session, request: UpdateRequest, ending: RequestOutcome) -> bool:
     row = session.one(
         "requests.settle",
         request_id=request.request_id,

@@ -31,7 +31,7 @@ from kfm.model.records import (
 )
 
 if TYPE_CHECKING:
-    from kfm.model.requests import Settlement, UpdateRequest
+    from kfm.model.requests import RequestOutcome, Settlement, UpdateRequest
     from kfm.model.versions import Version
 
 
@@ -392,6 +392,7 @@ class Judge(Record, frozen=True):
     held: QuarantineEntry | None = None
     entries: tuple[GovernanceEntry, ...] = ()
     settle: Settlement | None = None  # what becomes of the requests of the run
+    answer: tuple[UpdateRequest, RequestOutcome] | None = None  # of the one that is claimed, in its own words
 
 
 class Approve(Record, frozen=True):

@@ -11,7 +11,7 @@ from kfm.model.errors import UsageError
 from kfm.model.next_steps import work_command
 from kfm.model.quarantine import QuarantineEntry, RetryState, Waiting, facts_of, held_run
 from kfm.model.records import BY_KFM, GovernanceEntry, Run, governance_entry
-from kfm.model.requests import ADOPTED, TOGETHER, PutOff, UpdateRequest, adopted_key
+from kfm.model.requests import ADOPTED, TOGETHER, PutOff, RequestOutcome, UpdateRequest, adopted_key
 from kfm.model.retry import Failure, classify
 from kfm.model.retry_budgets import REAPED, attended, given_up, judge, limits_of, tied
 from kfm.model.runs import Judge
@@ -66,12 +66,15 @@ def _inputs_of(kernel: Kernel, run: Run) -> str | None:
     return next((one.inputs_hash for one in attempts if one.inputs_hash), None)
 
 
-def give_up(kernel: Kernel, run: Run, reason: str) -> None:
-    """The promised attempt of a run will not be made after all."""
+def give_up(
+    kernel: Kernel, run: Run, reason: str, answer: tuple[UpdateRequest, RequestOutcome] | None = None
+) -> None:
+    """The promised attempt of a run will not be made after all. With the request that it was claimed for, and
+    its answer: together, so that none outlives the other."""
     store = kernel.store
     seen = store.retry_state(run.run_id)
     if seen is not None and seen.fate == "retry":
-        _keep(kernel, run, seen, given_up(seen, reason, store.now_ms()))
+        _keep(kernel, run, seen, given_up(seen, reason, store.now_ms()), answer)
 
 
 def adopt(kernel: Kernel) -> int:
@@ -111,7 +114,13 @@ def adopt(kernel: Kernel) -> int:
 # --- what is written down --------------------------------------------------------------
 
 
-def _keep(kernel: Kernel, run: Run, seen: RetryState | None, state: RetryState) -> None:
+def _keep(
+    kernel: Kernel,
+    run: Run,
+    seen: RetryState | None,
+    state: RetryState,
+    answer: tuple[UpdateRequest, RequestOutcome] | None = None,
+) -> None:
     """Another process may be faster; then its decision holds."""
     held = _held(kernel, run, state)
     entries = (_entry(kernel, run, held),) if held is not None else ()
@@ -119,7 +128,9 @@ def _keep(kernel: Kernel, run: Run, seen: RetryState | None, state: RetryState) 
     settle = settlement(state, why, now_ms)
     if state.reason == "stopped" and run.error_code == CANCELLED:  # other requests for it still wait
         settle = PutOff(not_before_ms=now_ms + SWITCH_MS, blocked_by="switch", reason=why)
-    kernel.store.judge(Judge(run=run, seen=seen, retry=state, held=held, entries=entries, settle=settle))
+    kernel.store.judge(
+        Judge(run=run, seen=seen, retry=state, held=held, entries=entries, settle=settle, answer=answer)
+    )
 
 
 def _held(kernel: Kernel, run: Run, state: RetryState) -> QuarantineEntry | None:

@@ -70,7 +70,7 @@ class DispatchedRuns(Protocol):
     def hopeless(self, request: UpdateRequest, run: Run) -> str | None:
         """Why the promised attempt of this run is never to be made, if so."""
 
-    def give_up(self, run: Run, reason: str) -> None: ...
+    def give_up(self, run: Run, reason: str, answer: tuple[UpdateRequest, RequestOutcome]) -> None: ...
     def run_by_id(self, run_id: str) -> Run | None: ...
     def find(self, source_id: str) -> tuple[SourceSettings, DatasetSettings] | None: ...
     def limits(self, source: SourceSettings) -> RetryLimits: ...
@@ -137,8 +137,9 @@ class Dispatcher:
             self._end(request, "success", "Done before its runner was lost.", run.run_id)
             return
         if found is None:
-            self._end(request, "refused", f"There is no source {request.source_id} any more.")
-            self._not_made(request, run, "source-gone")
+            reason = f"There is no source {request.source_id} any more."
+            self._end_with_promise(request, run, "source-gone", "refused", reason)
+            self._tell_not_made(request, run, "source-gone")
             return
         if run is not None and _is_for_node(found[0]):
             reason = "Its pipeline is an ES module: `node node/runner.mjs run` makes the promised attempt."
@@ -146,8 +147,9 @@ class Dispatcher:
             return
         hopeless = self._runs.hopeless(request, run) if run is not None and run.status == "failed" else None
         if hopeless is not None:
-            self._end(request, "failed", f"Its promised attempt is not made: {NOT_RETRIED[hopeless]}.")
-            self._not_made(request, run, hopeless)
+            reason = f"Its promised attempt is not made: {NOT_RETRIED[hopeless]}."
+            self._end_with_promise(request, run, hopeless, "failed", reason)
+            self._tell_not_made(request, run, hopeless)
         elif self._runs.asks_approval(request):
             self._ask(request, found[0])
         else:
@@ -222,13 +224,12 @@ class Dispatcher:
         if isinstance(error, Cancelled):
             self._cancelled(request, report.reason, run_id)
         elif isinstance(error, PlanDrifted):
-            self._end(request, "refused", f"Not what was approved: {report.reason}", run_id)
-            self._give_up(run, "drifted")
+            reason = f"Not what was approved: {report.reason}"
+            self._end_with_promise(request, run, "drifted", "refused", reason, run_id)
         elif isinstance(error, SwitchThrown):  # in the middle of a preview; a run has put it off itself
             self._put_off(request, SWITCH_MS, "switch", report.reason)
         elif isinstance(error, Refused):
-            self._end(request, "refused", report.reason, run_id)
-            self._give_up(run, "refused")
+            self._end_with_promise(request, run, "refused", "refused", report.reason, run_id)
         elif report.outcome == "failed" and error is not None:
             self._in_vain(request, source, error)
         else:
@@ -308,16 +309,26 @@ class Dispatcher:
             request, RequestOutcome(state="done", outcome="failed", reason=message), held, [entry]
         )
 
-    def _give_up(self, run: Run | None, reason: str) -> None:
-        """The request of a promised attempt has ended: nothing is ahead of its run any more."""
+    def _end_with_promise(
+        self,
+        request: UpdateRequest,
+        run: Run | None,
+        why: str,
+        outcome: str,
+        reason: str,
+        run_id: str | None = None,
+    ) -> None:
+        """The end of a request, and of the attempt that its run was promised, in one: a promise that outlived
+        its request would wait for ever."""
+        ending = RequestOutcome(state="done", outcome=outcome, reason=reason, run_id=run_id)
         if run is not None and run.status == "failed":
-            self._runs.give_up(run, reason)
+            self._runs.give_up(run, why, (request, ending))
+        self._requests.settle(request, ending)  # where nothing was promised any more
 
-    def _not_made(self, request: UpdateRequest, run: Run | None, reason: str) -> None:
-        """A promised attempt that is never to be made is given up, and told of."""
+    def _tell_not_made(self, request: UpdateRequest, run: Run | None, reason: str) -> None:
+        """A promised attempt that is never to be made is told of."""
         if run is None:
             return
-        self._give_up(run, reason)
         text = f"It is not retried automatically: {NOT_RETRIED[reason]}."
         self._on_report(
             request,
@@ -357,8 +368,10 @@ class Dispatcher:
         about = {**_about(request), "tries": request.tries, **outage_of(error)}
         logger.warning("%s: %s", request.source_id, message, extra=about)
         if request.tries >= TRIES_MAX:
-            self._end(request, "failed", f"Stopped after {request.tries} tries: {message}")
-            self._give_up(self._runs.run_by_id(request.run_id) if request.run_id is not None else None, "")
+            run = self._runs.run_by_id(request.run_id) if request.run_id is not None else None
+            self._end_with_promise(
+                request, run, "", "failed", f"Stopped after {request.tries} tries: {message}"
+            )
             return
         at_ms = self._now_ms() + backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, request.tries)
         self._requests.reopen(request, PutOff(not_before_ms=at_ms, blocked_by="trouble", reason=message))

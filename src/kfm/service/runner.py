@@ -150,10 +150,10 @@ class ServedRuns:
             return "dataset-changed"
         return "superseded" if latest is not None and latest.run_id != run.run_id else None
 
-    def give_up(self, run: Run, reason: str) -> None:
+    def give_up(self, run: Run, reason: str, answer: tuple[UpdateRequest, RequestOutcome]) -> None:
         from kfm.runs.retry import give_up
 
-        give_up(self._app.kernel, run, reason)
+        give_up(self._app.kernel, run, reason, answer)
 
     def run_by_id(self, run_id: str) -> Run | None:
         return self._app.ledger.run(run_id)

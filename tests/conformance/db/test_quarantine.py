@@ -11,11 +11,13 @@ from msgspec.structs import replace
 from kfm.db.ledger import Ledger
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState, held_run, release_digest
 from kfm.model.records import Found, Run
-from kfm.model.retry_budgets import granted
+from kfm.model.requests import RequestOutcome
+from kfm.model.retry_budgets import given_up, granted
 from kfm.model.runs import Approve, Judge
 from kfm.system import SystemClock
 from tests.conformance.db import ledgers
 from tests.conformance.db.ledgers import START_MS, Desk, digest, entry
+from tests.conformance.requests.test_requests import claimed, made, now
 
 DUE_MS = START_MS + 30_000
 FOUND = (Found(uri="https://example.org/a.csv", path="a.csv", media_type="text/csv", etag="1"),)
@@ -113,6 +115,27 @@ def test_one_attempt_is_admitted_once(desk: Desk) -> None:
     assert desk.again(run).answer == "admitted"
     late = desk.again(run, worker_id="worker-2", dead=ledgers.dead("worker-1"))
     assert late.answer == "moved"
+
+
+@pytest.mark.req("TRG-1")
+def test_a_promise_ends_with_the_request_that_it_was_claimed_for(desk: Desk) -> None:
+    """An attempt that is not made after all: its request has its answer when the promise is gone, in its own
+    words, so that no promise is left for which no request asks any more."""
+    run, requests = failed(desk, retry=None), desk.store.requests()
+    assert desk.store.judge(Judge(run=run, seen=None, retry=state_of(run)))
+    requests.accept([made("adopted", run_id=run.run_id, source_id=run.source_id)])
+    mine = claimed(requests, "worker-2")
+    seen = desk.store.retry_state(run.run_id)
+    assert seen is not None
+    spent = given_up(seen, "superseded", START_MS + 2)
+    ending = RequestOutcome(state="done", outcome="failed", reason="A newer revision has begun.")
+    other = RequestOutcome(state="done", outcome="failed", reason="Not retried.")
+    assert desk.store.judge(Judge(run=run, seen=seen, retry=spent, settle=other, answer=(mine, ending)))
+    assert desk.store.retry_state(run.run_id) == spent
+    answered = now(requests, mine)
+    assert (answered.state, answered.reason) == ("done", ending.reason)
+    assert not desk.store.judge(Judge(run=run, seen=seen, retry=spent, answer=(mine, other)))
+    assert now(requests, mine) == answered
 
 
 def test_a_dead_run_is_unjudged_until_a_process_judges(desk: Desk) -> None:

@@ -258,7 +258,7 @@ class StubRuns(DispatchedRuns):
     def hopeless(self, request: UpdateRequest, run: Run) -> str | None:
         raise AssertionError("no request has a run here")
 
-    def give_up(self, run: Run, reason: str) -> None:
+    def give_up(self, run: Run, reason: str, answer: Any) -> None:
         raise AssertionError("no request has a run here")
 
     def run_by_id(self, run_id: str) -> Run | None:
