@@ -226,6 +226,42 @@ UNITS = (
         rule="attempts are those that were opened",
     ),
     Patch(
+        "what was not begun costs an attempt",
+        _ENGINE,
+        (
+            (
+                "self._put_back(one, NOT_BEGUN, NOT_BEGUN_TEXT, None)",
+                "replace(self._put_back(one, NOT_BEGUN, NOT_BEGUN_TEXT, None), charged=True)",
+            ),
+        ),
+        rule="attempts are those that were opened",
+    ),
+    Patch(
+        "a renewal does not look at the fence",
+        _CLAIMS,
+        (),
+        sql=(("units.renew", "AND version = :version", "AND :version > 0"),),
+        chances=LATE,
+        rule="only the worker that has a lease renews it",
+    ),
+    Patch(
+        "a renewal meanwhile is not looked at by the reaper",
+        _WORK,
+        (
+            (
+                "        if holds_lease(seen.lease_until_ms,",
+                "        if False and holds_lease(seen.lease_until_ms,",
+            ),
+        ),
+        rule="a lease holds until it lapses",
+    ),
+    Patch(
+        "switches are asked about what is read once it is read",
+        _ENGINE,
+        (("self._batch(ended, self._open_epoch)", "self._batch(ended, context.policy_epoch())"),),
+        rule="switch",
+    ),
+    Patch(
         "attempts have no end",
         "kfm.model.retry",
         (
