@@ -245,17 +245,6 @@ UNITS = (
         rule="only the worker that has a lease renews it",
     ),
     Patch(
-        "a renewal meanwhile is not looked at by the reaper",
-        _WORK,
-        (
-            (
-                "        if holds_lease(seen.lease_until_ms,",
-                "        if False and holds_lease(seen.lease_until_ms,",
-            ),
-        ),
-        rule="a lease holds until it lapses",
-    ),
-    Patch(
         "switches are asked about what is read once it is read",
         _ENGINE,
         (("self._batch(ended, self._open_epoch)", "self._batch(ended, context.policy_epoch())"),),

@@ -61,6 +61,20 @@ def test_a_renewal_begins_the_lease_anew_and_is_no_transition(scene: Scene) -> N
 
 
 @pytest.mark.req("WAL-5", "FLT-1")
+def test_a_lease_that_is_renewed_while_a_reaper_looks_is_not_taken(scene: Scene) -> None:
+    """What the reaper has read before counts for nothing: it looks again in the transaction that takes."""
+    held = scene.claimed("a", worker="w1", lease_ms=MINUTE_MS)
+    scene.sql("UPDATE units SET lease_until_ms = lease_until_ms - 60001")
+
+    def dead(_worker_id: str) -> bool:  # asked between the two
+        assert scene.units.renew_units([held], MINUTE_MS) == {held.wal_id}
+        return False
+
+    assert scene.units.reap_units(0.5, dead) == 0
+    assert scene.end(done(held)).succeeded == (held.wal_id,)
+
+
+@pytest.mark.req("WAL-5", "FLT-1")
 def test_what_others_have_is_not_renewed_and_counts_as_lost(scene: Scene) -> None:
     """Neither a unit that ended nor one of a later claim gets a longer lease; both are counted, once."""
     scene.take(taken("ended"), taken("taken"), taken("kept"))

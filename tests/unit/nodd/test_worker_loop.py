@@ -37,6 +37,7 @@ class FakeWorker:
         self.troubles: list[Exception | None] = []
 
     reads_objects = False
+    is_busy = False
 
     def step(
         self, received: IntakeBatch | None = None, *, claim: bool = True, ahead: bool = True
