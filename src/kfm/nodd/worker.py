@@ -511,7 +511,8 @@ class Worker:
 
 def _dataset_of(results: ResultBatch) -> str:
     """A batch is of one."""
-    return next((one.claimed.dataset for one in (*results.successes, *results.failures)), "")
+    first = results.successes[0] if results.successes else results.failures[0]
+    return first.claimed.dataset
 
 
 def failure_of_unit(
