@@ -221,8 +221,10 @@ def test_a_service_reads_as_many_objects_at_once_as_a_worker(app: App) -> None:
     service = ServiceThreads(app.loaded, ServiceOptions(), open_again)
 
     def read() -> None:
-        together.wait(timeout=20)
-        service.stop()
+        try:
+            together.wait(timeout=20)
+        finally:
+            service.stop()
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ingest, "make_inspector", lambda *_: Objects(read))
