@@ -226,6 +226,31 @@ UNITS = (
         rule="attempts are those that were opened",
     ),
     Patch(
+        "what was not begun costs an attempt",
+        _ENGINE,
+        (
+            (
+                "self._put_back(one, NOT_BEGUN, NOT_BEGUN_TEXT, None)",
+                "replace(self._put_back(one, NOT_BEGUN, NOT_BEGUN_TEXT, None), charged=True)",
+            ),
+        ),
+        rule="attempts are those that were opened",
+    ),
+    Patch(
+        "a renewal does not look at the fence",
+        _CLAIMS,
+        (),
+        sql=(("units.renew", "AND version = :version", "AND :version > 0"),),
+        chances=LATE,
+        rule="only the worker that has a lease renews it",
+    ),
+    Patch(
+        "switches are asked about what is read once it is read",
+        _ENGINE,
+        (("self._batch(ended, self._open_epoch)", "self._batch(ended, context.policy_epoch())"),),
+        rule="switch",
+    ),
+    Patch(
         "attempts have no end",
         "kfm.model.retry",
         (

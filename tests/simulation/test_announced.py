@@ -56,6 +56,8 @@ def test_announced_worlds_are_rough() -> None:
         "spent",
         "damaged",
         "replayed",
+        "renewed",
+        "not begun",
     ):
         assert seen[kind] > 0, kind
 

@@ -122,8 +122,8 @@ def serve(session: CommandSession, listen: str) -> None:
     scrape = Scrape(partial(session.app, read_only=True))
     scrape.tallies()  # a wrong configuration is an error now, not for the first scraper
     hosts: Sequence[str] | None = (*LOOPBACK, shown_host(host), *loaded.settings.serve.hosts)
-    if secret is not None and not people:
-        hosts = None  # any name will do: a page of another origin does not have the one token
+    if secret is not None or people:
+        hosts = None  # any name will do: a page of another origin has no token
 
     def app() -> Any:
         from kfm.web.readers import metrics_app

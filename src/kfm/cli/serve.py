@@ -6,9 +6,11 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,6 +35,7 @@ from kfm.web.listener import (
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
     from kfm.model.schedules import Schedule
+    from kfm.model.settings import Serve
 
 CONNECTIONS_MAX = 1024
 IDLE_SECONDS_MAX = 30
@@ -77,7 +80,9 @@ def command(
     /livez, /readyz        health checks: the process is alive; the ledger can be used
 
     It listens on this machine only. Other addresses need people with tokens in the configuration (`people`),
-    and a proxy in front that ends TLS. After SIGTERM or Ctrl-C it completes the work that it has started.
+    and a proxy in front that ends TLS. Health checks are answered under any host name, /metrics where tokens
+    are asked for. After SIGTERM or Ctrl-C it completes the work that it has started; /readyz says 503 from
+    then on.
 
     Exit codes: 0 stopped by SIGTERM · 2 not configured for this · 4 the ledger or the port can't be used ·
     130 stopped by Ctrl-C.
@@ -126,7 +131,7 @@ def serve(
     with listener(address, settings.port if port is None else port) as listening, stop.installed():
         shown = f"{shown_host(address)}:{listening.getsockname()[1]}{prefix}"
         prepare_decoders(request_bodies())
-        web = WebApplication(WebContext(loaded, live, service.wake))
+        web = WebApplication(WebContext(loaded, live, service.wake, stop.event.is_set))
         config = server_config(
             web.asgi((*settings.hosts, shown_host(address)), prefix),
             lifespan="on",
@@ -144,9 +149,7 @@ def serve(
             session.note(
                 f"{descriptors} files may be open here: at most {connections_max} connections", "warning"
             )
-        _run(uvicorn.Server(config), listening, stop)
-        service.stop()
-        running = service.join()
+        running = _run(uvicorn.Server(config), listening, stop, partial(_drain, service, settings, stop))
     if running:
         names = ", ".join(running)
         session.note(f"still running: {names}; another process takes over when their leases end", "warning")
@@ -154,12 +157,36 @@ def serve(
     return Cancelled.exit_code if stop.by == signal.SIGINT else 0
 
 
-def _run(server: Any, listening: socket.socket, stop: GracefulStop) -> None:
-    """Serve until a signal comes. Our signal handlers stay installed until all threads have ended."""
+def _run(
+    server: Any, listening: socket.socket, stop: GracefulStop, drain: Callable[[], list[str]]
+) -> list[str]:
+    """Serve until a signal comes and all threads have ended, or are not waited for any more: the names of
+    those. Our signal handlers stay installed until then."""
+    running: list[str] = []
+
+    def end() -> None:
+        stop.event.wait()
+        running.extend(drain())
+        server.should_exit = True
+
+    ending = threading.Thread(target=end, name="kfm-drain", daemon=True)
+    ending.start()
     server.capture_signals = nullcontext
-    stop.on_first(lambda: setattr(server, "should_exit", True))
     if not stop.event.is_set():
         server.run([listening])
+        stop.event.set()
+    ending.join()
+    return running
+
+
+def _drain(service: ServiceThreads, settings: Serve, stop: GracefulStop) -> list[str]:
+    """Begin nothing, and wait for what is under way. Meanwhile the web goes on answering, as not ready, so
+    that a load balancer notices before connections are refused."""
+    service.stop()
+    until = monotonic() + (settings.drain_seconds if stop.by == signal.SIGTERM else 0.0)
+    running = service.join()
+    threading.Event().wait(max(0.0, until - monotonic()))
+    return running
 
 
 def _require_people(loaded: Loaded, address: str) -> None:

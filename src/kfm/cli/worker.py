@@ -15,7 +15,7 @@ from kfm.cli.session import CommandSession
 from kfm.cli.signals import GracefulStop
 from kfm.model.errors import ExtraMissing, UsageError
 from kfm.model.quantities import counted
-from kfm.model.settings import Ingest
+from kfm.model.settings import CONCURRENCY_MAX, Ingest
 
 CANCELLED = 130
 TOLD_EVERY_S = 10.0
@@ -27,8 +27,8 @@ TOLD_EVERY_S = 10.0
 @click.option("--stdin", "from_stdin", is_flag=True, help="Read messages from standard input, one a line.")
 @click.option("--no-intake", is_flag=True, help="Leave the queues alone: only work off what is taken in.")
 @click.option(
-    "--concurrency", type=click.IntRange(1, 256), default=4, show_default=True, metavar="N",
-    help="How many objects are looked at at once, where a policy asks for that.",
+    "--concurrency", type=click.IntRange(1, CONCURRENCY_MAX), metavar="N",
+    help="How many objects are looked at at once, where a policy asks for that; else `ingest.concurrency`.",
 )  # fmt: skip
 @click.option("--rate", type=Finite(0.001, 1_000_000), metavar="N", help="At most N units a second.")
 @click.option("--batch", type=click.IntRange(1, 10_000), metavar="N", help="Units in one transaction.")
@@ -39,7 +39,7 @@ def command(
     until_idle: bool,
     from_stdin: bool,
     no_intake: bool,
-    concurrency: int,
+    concurrency: int | None,
     rate: float | None,
     batch: int | None,
 ) -> int:
@@ -49,9 +49,9 @@ def command(
     are claimed in batches, looked at as their dataset's policy asks, entered into the catalogue, and what
     fails is tried again later. Start as many as you like, on as many machines as share the ledger.
 
-    SIGTERM, and Ctrl-C, let it end what it holds and then stop; a second one stops it at once, and what it
-    held is tried again when its lease has lapsed. A ledger that is unavailable is waited for, unless
-    --once or --until-idle is given.
+    SIGTERM, and Ctrl-C, let it end the objects that it is reading, put back what it has not begun, and stop;
+    a second one stops it at once, and what it held is tried again when its lease has lapsed. A ledger that is
+    unavailable is waited for, unless --once or --until-idle is given.
 
     \b
     Examples:
@@ -156,6 +156,8 @@ def report_lines(report: Any) -> list[str]:
         f"{tasks.removed} removed, {tasks.ignored} ignored, {counted(tasks.dead, 'dead letter')}",
         f"worked off: {tasks.succeeded} succeeded, {tasks.failed} failed, {tasks.lost} lost to others",
     ]
+    if tasks.put_back:
+        lines.append(f"put back untried: {counted(tasks.put_back, 'unit')}")
     if report.waiting:
         lines.append(f"still waiting: {counted(report.waiting, 'unit')}")
     lines += [f"blocked: {dataset}: {reason}" for dataset, reason in sorted(report.blocked.items())]

@@ -14,6 +14,7 @@ from kfm.model.errors import ConfigError, WindowError
 from kfm.model.quantities import did_you_mean
 from kfm.model.roles import KnownPerson, read_hash
 from kfm.model.settings import (
+    CONCURRENCY_MAX,
     OWN_LICENCE,
     TRIGGERS,
     LicenceTerms,
@@ -277,6 +278,7 @@ def _replicas(ingest: Ingest) -> Iterator[Problem]:
 def _figures(ingest: Ingest) -> Iterator[Problem]:
     for field, least, most in (
         ("batch", 1, BATCH_MAX),
+        ("concurrency", 1, CONCURRENCY_MAX),
         ("visibility_seconds", 1, VISIBILITY_S_MAX),
         ("safety_seconds", 0, VISIBILITY_S_MAX),
         ("coalesce_seconds", 0, DAY_S),
@@ -307,6 +309,7 @@ TOLERANCE_MIN_S, TOLERANCE_MAX_S = 1.0, 86_400.0
 BODY_BYTES_MIN, BODY_BYTES_MAX = 1024, 16 * 1024 * 1024
 RUNNERS_MAX = 64
 LATE_MAX_S = 86_400.0
+CLOSING_MAX_S = 3_600.0
 
 
 def webhook_problems(settings: Settings) -> Iterator[Problem]:
@@ -438,6 +441,9 @@ def serve_problems(settings: Settings) -> Iterator[Problem]:
         yield "serve.runners", f"`runners` must be from 1 to {RUNNERS_MAX}"
     if not 1 <= serve.late_seconds <= LATE_MAX_S:
         yield "serve.late_seconds", f"`late_seconds` must be from 1 to {LATE_MAX_S:g}"
+    for name in ("grace_seconds", "drain_seconds"):
+        if not 0 <= getattr(serve, name) <= CLOSING_MAX_S:
+            yield f"serve.{name}", f"`{name}` must be from 0 to {CLOSING_MAX_S:g}"
     if not BODY_BYTES_MIN <= serve.body_bytes_max <= BODY_BYTES_MAX:
         yield (
             "serve.body_bytes_max",

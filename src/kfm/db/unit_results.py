@@ -14,7 +14,7 @@ from kfm.db.fact_pages import FactPage
 from kfm.db.incidents import IncidentKeeper
 from kfm.db.session import Session
 from kfm.db.unit_intake import TAKEN_OUT, reopened
-from kfm.db.unit_rows import WATERMARK, CountChanges
+from kfm.db.unit_rows import LOST, WATERMARK, CountChanges
 from kfm.model import keys
 from kfm.model.errors import IllegalTransition
 from kfm.model.quarantine import QuarantineEntry
@@ -245,11 +245,14 @@ class UnitResults:
         """Not ours any more; or new bytes came meanwhile, and those are to be looked at first."""
         claimed = one.claimed
         seen = unit_rows.held(self._session, claimed.wal_id)
+        self._lose(claimed)
         if seen is None or seen.unit.version != claimed.version or seen.unit.status != "in_progress":
-            self._lost.append(claimed.wal_id)
             return
         self._put_back(seen, claimed, SUPERSEDED, "New bytes were announced while it was being looked at.")
+
+    def _lose(self, claimed: ClaimedUnit) -> None:
         self._lost.append(claimed.wal_id)
+        self._tally.add(claimed.dataset, LOST)
 
     def _is_mismatch(self, one: UnitSuccess) -> bool:
         """The same bytes as in an earlier success must make the same item, unless a repair was approved."""
@@ -282,7 +285,7 @@ class UnitResults:
         claimed = one.claimed
         seen = unit_rows.held(self._session, claimed.wal_id)
         if seen is None or seen.unit.version != claimed.version or seen.unit.status != "in_progress":
-            self._lost.append(claimed.wal_id)
+            self._lose(claimed)
             return False
         if seen.content_version != claimed.content_version:
             self._put_back(seen, claimed, one.error_code, one.error_message)

@@ -175,6 +175,7 @@ def claimed_of(seen: StoredUnit) -> ClaimedUnit:
     )
 
 
+LOST = "lost"  # amount: results that did not count, since the unit was not its worker's any more
 WATERMARK = "watermark"  # amount: units that succeeded; high: the newest time that they cover
 
 

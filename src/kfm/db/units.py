@@ -268,6 +268,28 @@ class Units(UnitReader):
         self._workers |= named
         return exchanged
 
+    def renew_units(self, claimed: Sequence[ClaimedUnit], lease_ms: int) -> set[str]:
+        """Begin their leases anew; which of them are still of this claim. The others are counted as lost."""
+        alike: dict[int, list[str]] = {}
+        for one in claimed:
+            alike.setdefault(one.version, []).append(one.wal_id)
+
+        def change(session: Session) -> set[str]:
+            tally, kept = CountChanges(), set[str]()
+            lease = {"lease_ms": lease_ms, "until_ms": session.now_ms() + lease_ms}
+            if len(alike) > 1:
+                unit_rows.hold_all(session, [one.wal_id for one in claimed])
+            for version, ids in alike.items():
+                landed = session.all("units.renew", wal_ids=_ENCODE(ids).decode(), version=version, **lease)
+                kept.update(wal_id for (wal_id,) in landed)
+            for one in claimed:
+                if one.wal_id not in kept:
+                    tally.add(one.dataset, unit_rows.LOST)
+            tally.write(session)
+            return kept
+
+        return self._database.write(change)
+
     def reap_units(
         self,
         unit_random: float,

@@ -452,6 +452,7 @@ class Replica(Strict, frozen=True):
 
 
 _NO_POLICY = IngestPolicy()
+CONCURRENCY_MAX = 256  # objects that one worker reads at once
 
 
 class Ingest(Strict, frozen=True):
@@ -466,6 +467,7 @@ class Ingest(Strict, frozen=True):
     mirrors: dict[str, str] = {}  # bucket → a folder that has its objects
     object_options: dict[str, dict[str, str]] = {}  # s3://bucket, or s3://* → options of the client
     batch: int = 100  # units in one transaction
+    concurrency: int = 4  # objects that a worker reads at once
     visibility_seconds: float = 300.0
     safety_seconds: float = 30.0
     coalesce_seconds: float = 60.0
@@ -506,6 +508,8 @@ class Serve(Strict, frozen=True):
     runners: int = 2  # runs at a time
     late_seconds: float = 60.0  # an instant that is older than this was missed
     body_bytes_max: int = 262_144  # of one webhook
+    grace_seconds: float = 30.0  # for what is under way when it is stopped
+    drain_seconds: float = 0.0  # after SIGTERM it goes on answering, as not ready, for so long at least
 
     @property
     def late_ms(self) -> int:

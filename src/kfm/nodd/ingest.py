@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
+from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO
 
 from msgspec.structs import replace
@@ -34,12 +35,14 @@ if TYPE_CHECKING:
     from kfm.ports import Queue, Upstream
 
 ACTOR = "kfm"
+NOTHING_ENDED_S = 0.2  # after which who waits for results of units looks at their leases
 
 
 class NoddIngest:
     """The parts of a worker, as configured; each is made when it is first needed."""
 
-    def __init__(self, app: App, *, concurrency: int = 1) -> None:
+    def __init__(self, app: App, *, concurrency: int | None = None) -> None:
+        """`concurrency`: how many objects are read at once; None: as configured."""
         self._app = app
         self._concurrency = concurrency
         self._pool: ThreadPoolExecutor | None = None
@@ -174,16 +177,34 @@ class NoddIngest:
         return Verifier(HttpsCertificates(), self._app.clock, self.registry.topics).check
 
     def _map_units(
-        self, process: Callable[[ClaimedUnit], UnitSuccess | UnitFailure], claimed: Sequence[ClaimedUnit]
-    ) -> Iterable[UnitSuccess | UnitFailure]:
-        if self._concurrency <= 1 or len(claimed) <= 1:
-            return map(process, claimed)
-        if self._pool is None:
-            from concurrent.futures import ThreadPoolExecutor
+        self,
+        process: Callable[[ClaimedUnit], UnitSuccess | UnitFailure],
+        units: Iterable[ClaimedUnit],
+        wait: bool,
+    ) -> Iterable[UnitSuccess | UnitFailure | None]:
+        return self._in_threads(process, iter(units)) if wait else map(process, units)
 
-            self._pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="kfm-unit")
+    def _in_threads(
+        self, process: Callable[[ClaimedUnit], UnitSuccess | UnitFailure], units: Iterator[ClaimedUnit]
+    ) -> Iterator[UnitSuccess | UnitFailure | None]:
+        """Results as they come, None if none came for a while; a unit is taken when a thread is free for it.
+        This thread reads nothing itself, not even a single unit: it has the leases to renew."""
+        from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+
+        threads = self._concurrency or self.settings.concurrency
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(threads, thread_name_prefix="kfm-unit")
         context = contextvars.copy_context()  # a context runs once at a time: each unit has a copy
-        return self._pool.map(lambda one: context.copy().run(process, one), claimed)
+        running: set[Future[UnitSuccess | UnitFailure]] = set()
+        while True:
+            for one in islice(units, threads - len(running)):
+                running.add(self._pool.submit(context.copy().run, process, one))
+            if not running:
+                return
+            done, running = wait(running, NOTHING_ENDED_S, FIRST_COMPLETED)
+            yield from (one.result() for one in done)
+            if not done:
+                yield None
 
     def close(self) -> None:
         if self._pool is not None:

@@ -38,6 +38,7 @@ from kfm.nodd.inspect.inspection import InspectionResult, Inspector
 from kfm.nodd.inspect.verdicts import FAILED, NOTHING_ASKED, Levels
 from kfm.nodd.intake import KeyCache
 from kfm.nodd.messages.refusals import RecordRefusal
+from kfm.nodd.open_batch import OpenBatch, log_lost
 from kfm.nodd.unit_observer import UnitObserver
 from kfm.ports import Clock, Rng
 
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 EPOCHS_MAX = 100  # how often switches may move while results are recorded; the leases lapse after that
 LANES_FRESH_MS = 1_000  # how long a list of lanes is used before it is read again
 SWITCHED_OFF = "SWITCHED_OFF"
+NOT_BEGUN = "NOT_BEGUN"
+NOT_BEGUN_TEXT = "Its batch took longer than half of its lease, or its worker was stopped."
 NO_INTAKE = IntakeBatch()
 NEVER_MS = 1 << 62  # when a lane is due in which nothing waits
 MESSAGE_CHARS_MAX = 1_000
@@ -54,6 +57,7 @@ UNABLE_MS = 60_000  # another worker may be able to
 PROVENANCE_PARTIAL = "PROVENANCE_PARTIAL"
 MISSING = "OBJECT_MISSING"
 _UNREADABLE = Classification(retryable=False, error_class="schema")
+_PUT_BACK_CLASSES = {CircuitOpen.code: "circuit-open", NOT_BEGUN: "lease"}
 _key = attrgetter("dataset", "provider", "alone")  # of a lane
 
 
@@ -81,11 +85,13 @@ class IngestContext:
     lineage: bool = True  # are events exported
     observer: UnitObserver | None = None
     introduce: Callable[[], None] = lambda: None  # puts on record what this worker is; asked before it works
-    # Applies a function to many units, in threads where each waits for upstream.
+    # Applies a function to units as they are handed out, in threads if they wait for upstream (the last
+    # argument). None among the results: nothing has ended for a while.
     map_units: Callable[
-        [Callable[[ClaimedUnit], UnitSuccess | UnitFailure], Sequence[ClaimedUnit]],
-        Iterable[UnitSuccess | UnitFailure],
-    ] = map
+        [Callable[[ClaimedUnit], UnitSuccess | UnitFailure], Iterable[ClaimedUnit], bool],
+        Iterable[UnitSuccess | UnitFailure | None],
+    ] = lambda process, units, _wait: map(process, units)
+    stopping: Callable[[], bool] = lambda: False  # objects are not begun to be read any more
 
 
 class StepReport(Record, frozen=True):
@@ -93,6 +99,7 @@ class StepReport(Record, frozen=True):
 
     succeeded: int = 0
     failed: int = 0
+    put_back: int = 0  # untried, at no cost to them
     lost: int = 0
     claimed: int = 0  # and not worked on yet
     intake: IntakeReport = IntakeReport()
@@ -126,6 +133,10 @@ class Worker:
         self._lanes: list[Lane] = []
         self._lanes_read_ms: int | None = None
         self._claimed: list[ClaimedUnit] = []
+        self._claimed_ms = 0  # when the claim was asked for, on the clock that nothing sets
+        self._open: OpenBatch | None = None  # claimed, and being read
+        self._open_epoch = 0  # that the gates were asked at
+        self._lost = 0  # units that renewals found to be others'
         self._unrecorded: ResultBatch | None = None  # worked on, and not known to be recorded
         self._ledger = LedgerTime(context.clock, context.wal.now_ms)
         self._epoch = 0
@@ -138,6 +149,11 @@ class Worker:
     def reads_objects(self) -> bool:
         """The claimed units need requests upstream, which take time: intake should be durable before them."""
         return bool(self._claimed) and self._levels_of(self._claimed[0].dataset) is not NOTHING_ASKED
+
+    @property
+    def is_busy(self) -> bool:
+        """It holds units."""
+        return bool(self._claimed) or self._unrecorded is not None
 
     @property
     def may_wait(self) -> bool:
@@ -163,30 +179,36 @@ class Worker:
         if results is None:
             # Kept until it is recorded: the ledger may be unavailable. Fences make it safe to repeat.
             results = self._unrecorded = self._process_claimed()
-            self._claimed = []
-        if claim and ahead:
+        if claim and ahead and not self._claimed:
             exchanged = self._claim(results, intake.arrivals)
         else:
-            exchanged = self._exchange(results, None)
-        recorded, self._claimed = exchanged.results, list(exchanged.claimed)
+            exchanged = self._exchange(results, None, intake.arrivals)
+        recorded = exchanged.results
+        self._claimed += exchanged.claimed
         for _ in range(EPOCHS_MAX):
             if not recorded.epoch_moved:
                 break
             results = self._unrecorded = self._apply_gates(results)
             recorded = context.wal.exchange(results, None).results
         self._unrecorded = None
+        lasted_ms = context.clock.monotonic_ms() - began_ms
+        if recorded.lost:
+            log_lost(list(recorded.lost), _dataset_of(results), lasted_ms)
         if context.observer is not None:
-            context.observer.batch_ended(results, recorded, context.clock.monotonic_ms() - began_ms)
+            context.observer.batch_ended(results, recorded, lasted_ms)
+        untried = {one.claimed.wal_id for one in results.failures if not one.charged}
+        put_back = len(untried.intersection(recorded.failed))
         return StepReport(
             succeeded=len(recorded.succeeded),
-            failed=len(recorded.failed),
-            lost=len(recorded.lost),
+            failed=len(recorded.failed) - put_back,
+            put_back=put_back,
+            lost=len(recorded.lost) + self._take_lost(),
             claimed=len(self._claimed),
             intake=self._take_in_rest(intake, exchanged),
         )
 
     def drain(self) -> StepReport:
-        """Process the claimed units and claim nothing more."""
+        """Process the claimed units and claim nothing more. It is busy still if some are being read."""
         return self.step(claim=False)
 
     def _take_in_rest(self, intake: IntakeBatch, exchanged: ExchangeReport) -> IntakeReport:
@@ -198,17 +220,41 @@ class Worker:
         return replace(report, created=report.created + created)
 
     def _process_claimed(self) -> ResultBatch:
-        successes: list[UnitSuccess] = []
-        failures: list[UnitFailure] = []
+        """The results of the claimed units; of a batch that is cut those that there are, and its other units
+        untried. What is being read then stays claimed."""
+        context = self._context
         if not self._introduced:
-            self._context.introduce()
+            context.introduce()
             self._introduced = True
-        for result in self._context.map_units(self._process, self._claimed):
-            if isinstance(result, UnitSuccess):
-                successes.append(result)
-            else:
-                failures.append(result)
-        return self._batch(successes, failures)
+        if self._open is None and not self._asks_upstream(self._claimed):
+            ended = [one for one in context.map_units(self._process, self._claimed, False) if one is not None]
+            self._claimed = []
+            return self._batch(ended, self._epoch)
+        if self._open is None:
+            self._open = OpenBatch(context, self._process, self._claimed, self._claimed_ms)
+            self._open_epoch = self._epoch
+        batch = self._open
+        ended = batch.ended()
+        ended += [self._put_back(one, NOT_BEGUN, NOT_BEGUN_TEXT, None) for one in batch.not_begun()]
+        self._claimed = batch.begun()
+        self._lost += batch.take_lost()
+        if batch.is_over:
+            self._open = None
+        return self._batch(ended, self._open_epoch)
+
+    def _asks_upstream(self, claimed: Sequence[ClaimedUnit]) -> bool:
+        """Does some unit of a batch, which is of one dataset, wait for requests upstream?"""
+        dataset = claimed[0].dataset
+        if self._context.inspect is None:
+            return False
+        if self._levels_of(dataset) is not NOTHING_ASKED:
+            return True
+        is_wanted = self._context.settings.policy_of(dataset).provenance == "ok"
+        return is_wanted or any(one.unclear for one in claimed)
+
+    def _take_lost(self) -> int:
+        lost, self._lost = self._lost, 0
+        return lost
 
     # --- claiming --------------------------------------------------------------------
 
@@ -232,6 +278,7 @@ class Worker:
             lease_ms=context.settings.lease_ms,
             policy_epoch=self._epoch,
         )
+        self._claimed_ms = context.clock.monotonic_ms()
         exchanged = self._exchange(results, request, arrivals)
         if exchanged.results.epoch_moved:  # the gates' answers for the other lanes are outdated, too
             self._lanes.clear()
@@ -419,7 +466,7 @@ class Worker:
             claimed=claimed,
             error_code=code,
             error_message=self._context.redact.hide(message)[:MESSAGE_CHARS_MAX],
-            error_class="circuit-open" if code == CircuitOpen.code else "governance",
+            error_class=_PUT_BACK_CLASSES.get(code, "governance"),
             fate="retry",
             reason="put-back",
             not_before_ms=not_before_ms,
@@ -428,12 +475,20 @@ class Worker:
 
     # --- results ---------------------------------------------------------------------
 
-    def _batch(self, successes: list[UnitSuccess], failures: list[UnitFailure]) -> ResultBatch:
+    def _batch(self, ended: Iterable[UnitSuccess | UnitFailure], epoch: int) -> ResultBatch:
+        """`epoch`: that the gates were asked at."""
         context = self._context
+        successes: list[UnitSuccess] = []
+        failures: list[UnitFailure] = []
+        for one in ended:
+            if isinstance(one, UnitSuccess):
+                successes.append(one)
+            else:
+                failures.append(one)
         return ResultBatch(
             successes=tuple(successes),
             failures=tuple(failures),
-            policy_epoch=self._epoch,
+            policy_epoch=epoch,
             replicas=context.replicas,
             downstream=context.downstream,
             lineage=context.lineage,
@@ -444,15 +499,20 @@ class Worker:
         self._epoch = self._context.policy_epoch()
         self._gates.clear()
         self._lanes.clear()  # the gates of before allowed them
-        successes: list[UnitSuccess] = []
-        failures = list(results.failures)
+        ended: list[UnitSuccess | UnitFailure] = list(results.failures)
         for one in results.successes:
             gate = self._gate(one.claimed.dataset, in_flight=True)
             if gate.allowed:
-                successes.append(one)
+                ended.append(one)
             else:
-                failures.append(self._put_back(one.claimed, SWITCHED_OFF, gate.reason, None))
-        return self._batch(successes, failures)
+                ended.append(self._put_back(one.claimed, SWITCHED_OFF, gate.reason, None))
+        return self._batch(ended, self._epoch)
+
+
+def _dataset_of(results: ResultBatch) -> str:
+    """A batch is of one."""
+    first = results.successes[0] if results.successes else results.failures[0]
+    return first.claimed.dataset
 
 
 def failure_of_unit(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import dataclasses
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -81,6 +82,7 @@ class WorkerCounts(Record, frozen=True):
     dead: int = 0
     succeeded: int = 0
     failed: int = 0
+    put_back: int = 0
     lost: int = 0
 
 
@@ -100,7 +102,7 @@ class WorkerTotals:
 
     def add_step(self, report: StepReport) -> None:
         with self._lock:
-            for name in ("succeeded", "failed", "lost"):
+            for name in ("succeeded", "failed", "put_back", "lost"):
                 self._sums[name] += getattr(report, name)
 
     @property
@@ -195,6 +197,8 @@ class WorkerLoop:
     def drain(self) -> None:
         """Finish the claimed units. Anything long starts with this, or their leases would lapse meanwhile."""
         self._record(self._worker.drain())
+        while self._worker.is_busy:
+            self._record(self._worker.drain())
 
     # --- polling -------------------------------------------------------------------------
 
@@ -269,7 +273,7 @@ class WorkerLoop:
     def _record(self, step: StepReport) -> int:
         self._totals.add_step(step)
         self._progress(self._totals.counts)
-        return step.succeeded + step.failed + step.lost + step.claimed
+        return step.succeeded + step.failed + step.put_back + step.lost + step.claimed
 
     def _keep_rate(self) -> bool:
         """Wait for the rate, with maintenance meanwhile; False: stop. Idle time earns no burst later."""
@@ -341,7 +345,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     stream: Any = None  # messages one a line, instead of the queues
     intake: bool = True
     dispatches: bool = True  # runs the updates that follow arrivals
-    concurrency: int = 1
+    concurrency: int | None = None  # None: as configured, and so for `batch`
     rate: float | None = None
     batch: int | None = None
 
@@ -368,7 +372,7 @@ def run_worker(
     prepare_decoders()
     threads = WorkerThreads(app, ingest, stop)
     try:
-        context = ingest.context()
+        context = dataclasses.replace(ingest.context(), stopping=stop.is_set)
         worker, totals = Worker(context), WorkerTotals()
         pollers = ingest.pollers(options.stream) if options.intake else []
         began_ms = app.clock.monotonic_ms()

@@ -61,7 +61,6 @@ RETENTION_MS = 3_600_000  # between two passes
 RETENTION_BATCHES = 5  # at once, so that the other duties do not wait for long
 SEAL_MIN = 100
 PREVIEWS_MAX = 20  # that wait for an approval and are made anew at once
-JOINED_S = 30.0  # how long runs that are under way are waited for, all together
 logger = logging.getLogger(__name__)
 
 
@@ -265,8 +264,9 @@ class ServiceThreads:
         self.wake()
 
     def join(self) -> list[str]:
-        """Wait for what is under way; the names of those that would not end."""
-        ends = monotonic() + JOINED_S
+        """Wait for what is under way, for `serve.grace_seconds` in all; the names of those that would not
+        end."""
+        ends = monotonic() + self._loaded.settings.serve.grace_seconds
         for thread in self._threads:
             thread.join(max(0.0, ends - monotonic()))
         return [thread.name.removeprefix("kfm-") for thread in self._threads if thread.is_alive()]

@@ -41,6 +41,7 @@ TOTALS = {
     "duplicates": "nodd_sns.duplicates_total",
     "stale": "nodd_sns.stale_total",
     "reissues_ignored": "nodd_sns.reissues_ignored_total",
+    "lost": "nodd_sns.units_lost_total",
 }
 PAGE_ROWS = 1000
 LATE_MS = 600_000  # a transaction that is still open after this long is not waited for

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kfm.model.roles import KnownPerson
 
 READING = ["GET", "HEAD"]
+METRICS = "/metrics"
 People = Callable[[], Sequence["KnownPerson"]]  # as they are declared at that moment
 
 
@@ -78,7 +79,7 @@ class MetricsEndpoint:
 
 def metrics_route(scrape: Scrape, people: People, token: str | None = None) -> Route:
     endpoint = ForReaders(request_response(MetricsEndpoint(scrape)), people, token)
-    return Route("/metrics", endpoint, methods=READING)
+    return Route(METRICS, endpoint, methods=READING)
 
 
 def metrics_app(

@@ -33,11 +33,14 @@ class WebContext:
         loaded: Loaded,
         live: LiveConfig | None = None,
         wake: Callable[[], None] = lambda: None,
+        is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`wake` ends the wait of the runners: there is a new request in the ledger."""
+        """`wake` ends the wait of the runners: there is a new request in the ledger. `is_stopping`: no work
+        should be sent here any more."""
         self.loaded = loaded
         self.live = live or LiveConfig(loaded)
         self.wake = wake
+        self.is_stopping = is_stopping
         self.refusals = RefusalCounter(self.now_ms)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import ip_network
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ HEAD_BYTES_MAX = 65_536  # of a head, beyond what came with its first bytes
 HEAD_SECONDS_MAX = 10.0  # of a head, from the connection or its first byte to its end
 ARRIVAL_SECONDS_MAX = 45.0  # of a request, from its first byte to its last
 LOOK_SECONDS = 1.0
+HEALTH = frozenset(("/livez", "/readyz"))
 BACKLOG_MAX = 256  # connections that are taken at once, before any of them is counted
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
@@ -145,14 +146,21 @@ def peer_of(address: str) -> str:
 
 
 class Named:
-    """Middleware that checks the Host header against an allow-list (DNS rebinding)."""
+    """Middleware that checks the Host header against an allow-list (DNS rebinding).
 
-    def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
+    What `is_open` says of a path is answered under any name: a health check names an address, which may be
+    another each time. Such answers are of no use to a page of another origin.
+    """
+
+    def __init__(
+        self, app: ASGIApp, hosts: Sequence[str], is_open: Callable[[str], bool] = HEALTH.__contains__
+    ) -> None:
         self._app = app
         self._hosts = frozenset(hosts)
+        self._is_open = is_open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._is_allowed(scope):
+        if scope["type"] == "http" and not self._is_open(scope["path"]) and not self._is_allowed(scope):
             await problem(421, "The Host header is not one of `serve.hosts`.")(scope, receive, send)
             return
         if scope["type"] == "http" and _is_behind_tls(scope):

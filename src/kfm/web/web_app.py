@@ -29,9 +29,9 @@ from kfm.web.listener import LOOPBACK
 from kfm.web.metrics import Scrape
 from kfm.web.previews import preview_document
 from kfm.web.problems import Problem, answer, on_error, on_http, problem
-from kfm.web.readers import READING, ForReaders, live, metrics_route
+from kfm.web.readers import METRICS, READING, ForReaders, live, metrics_route
 from kfm.web.request_context import WebContext
-from kfm.web.server import Named
+from kfm.web.server import HEALTH, Named
 from kfm.web.stac import stac_app
 from kfm.web.webhooks import Failures, Webhooks, hook_routes
 
@@ -69,7 +69,13 @@ class WebApplication:
         handlers: Any = {HTTPException: on_http, KfmError: on_error, Exception: on_error}
         return Starlette(
             routes=routes,
-            middleware=[Middleware(Named, hosts=(*LOOPBACK, *(host.lower() for host in hosts)))],
+            middleware=[
+                Middleware(
+                    Named,
+                    hosts=(*LOOPBACK, *(host.lower() for host in hosts)),
+                    is_open=partial(self._is_open, prefix),
+                )
+            ],
             exception_handlers=handlers,
             lifespan=self._lifespan,
         )
@@ -83,7 +89,14 @@ class WebApplication:
             await run_in_threadpool(self._accept_queue.close)
             await run_in_threadpool(partial(self._context.enter_refusals, closing=True))
 
+    def _is_open(self, prefix: str, path: str) -> bool:
+        """Is a path answered under any host name? Metrics only where a token is asked for."""
+        inside = path.removeprefix(prefix)
+        return inside in HEALTH or (inside == METRICS and bool(self._context.people))
+
     async def _ready(self, _request: Request) -> Response:
+        if self._context.is_stopping():  # what is sent here now may find nothing that answers
+            return problem(503, "The service is stopping.", headers={"Connection": "close"})
         try:
             await run_in_threadpool(self._read_ledger)
         except Exception as error:  # noqa: BLE001 - whatever the cause, no work must be sent here now

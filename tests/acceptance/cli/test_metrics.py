@@ -192,7 +192,7 @@ def test_token_is_asked_for(begun: Path) -> None:
 
 @pytest.mark.req("GOV-3")
 def test_where_people_are_declared_one_who_may_read_is_asked_for(begun: Path) -> None:
-    """The token of a person, on this machine as well, under a name that is answered to."""
+    """The token of a person, on this machine as well; then under any name."""
     token = "kfm-cy-0123456789abcdef0123456789abcdef"
     hashed = sha256(token.encode()).hexdigest()
     with (begun / "kfm.yml").open("a") as file:
@@ -201,7 +201,8 @@ def test_where_people_are_declared_one_who_may_read_is_asked_for(begun: Path) ->
         assert get(port)[0] == 401
         assert get(port, authorization="Bearer sesame")[0] == 401
         assert get(port, authorization=f"Bearer {token}")[0] == 200
-        assert get(port, authorization=f"Bearer {token}", host="rebound.example")[0] == 421
+        assert get(port, authorization=f"Bearer {token}", host="10.0.0.7")[0] == 200
+        assert get(port, host="rebound.example")[0] == 401
         assert get(port, "/livez")[0] == 200
 
 
@@ -209,6 +210,7 @@ def test_only_names_of_this_machine_are_answered_to(begun: Path) -> None:
     """Without a token a page of another origin could rebind its name to this machine."""
     with served(begun) as (_, port):
         assert get(port, host="rebound.example")[0] == 421
+        assert get(port, "/livez", host="rebound.example")[0] == 200
         assert get(port, host=f"localhost:{port}")[0] == 200
     with served(begun, KFM_TOKEN="sesame") as (_, port):
         assert get(port, host="proxied.example", authorization="Bearer sesame")[0] == 200

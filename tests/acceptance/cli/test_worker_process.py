@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, Any
 
@@ -116,6 +120,72 @@ def test_a_signal_lets_it_end_what_it_holds(tmp_path: Path, number: int, code: i
     assert told["tasks"]["succeeded"] == left["succeeded"] < 300
     assert told["waiting"] == left["pending"] == 300 - left["succeeded"]
     assert told["exit_code"] == code
+    assert "Traceback" not in err
+
+
+class SlowObjects:
+    """A bucket whose objects are answered when a test lets them be."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.may_answer = threading.Event()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_HEAD(self) -> None:
+                outer.asked.append(self.path)
+                outer.may_answer.wait(DEADLINE_S)
+                number = int(re.findall(r"_00(\d\d)(\d\d)_", self.path)[0][1])
+                self.send_response(200)
+                self.send_header("Content-Length", str(number + 1))
+                self.send_header("ETag", f'"{number:032x}"')
+                self.send_header("Last-Modified", "Thu, 01 Jan 2026 01:00:00 GMT")
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+
+@pytest.fixture
+def slow_objects() -> Iterator[SlowObjects]:
+    made = SlowObjects()
+    yield made
+    made.may_answer.set()
+    made.server.shutdown()
+    made.server.server_close()
+
+
+@pytest.mark.req("WAL-5", "FLT-4")
+def test_a_signal_ends_the_objects_that_are_read_and_no_others(
+    tmp_path: Path, slow_objects: SlowObjects
+) -> None:
+    """What it has not begun is pending at once, while the rest is still read; none is charged or lost."""
+    config(
+        tmp_path,
+        concurrency=3,
+        policies=[{"integrity": "head"}],
+        object_options={"s3://*": {"endpoint": slow_objects.endpoint}},
+    )
+    announce(tmp_path, 20)
+    process = start(tmp_path)
+    until(lambda: len(slow_objects.asked) == 3)
+    assert units(tmp_path) == {"in_progress": 20}
+    process.send_signal(signal.SIGTERM)
+    until(lambda: units(tmp_path) == {"in_progress": 3, "pending": 17})
+    slow_objects.may_answer.set()
+    code, told, err = ended(process)
+    assert code == 0, err
+    assert units(tmp_path) == {"succeeded": 3, "pending": 17}
+    tasks = told["tasks"]
+    assert (tasks["succeeded"], tasks["put_back"], tasks["failed"], tasks["lost"]) == (3, 17, 0, 0)
+    assert len(slow_objects.asked) == 3
     assert "Traceback" not in err
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import hashlib
 import os
 import re
 import signal
@@ -172,8 +174,62 @@ def test_every_address_answers(project: Path) -> None:
                 if link["rel"] in ("self", "data", "search"):
                     assert httpx.get(link["href"], follow_redirects=True).status_code == 200, link
             assert served.get("/nowhere").status_code == 404
-            assert served.get("/livez", headers={"Host": "elsewhere.example"}).status_code == 421
+            assert served.get("/api/v1/runs", headers=ELSEWHERE).status_code == 421
             assert served.stop(signal.SIGINT) == 130
+
+
+ELSEWHERE = {"Host": "10.231.0.7:8377"}  # as a kubelet names a pod
+
+
+@pytest.mark.req("FLT-4")
+def test_health_is_answered_under_any_name(project: Path) -> None:
+    """By address or by any name, below a prefix too; nothing else is, nor are metrics without a token."""
+    for prefix in ("", "/kfm"):
+        with serving(project, "--prefix", prefix) as served:
+            for path in ("/livez", "/readyz"):
+                assert served.get(path, headers=ELSEWHERE).status_code == 200
+            for path in ("/metrics", "/", "/console/", "/api/v1/runs", "/stac/", "/livez/x", "/x/livez"):
+                assert served.get(path, headers=ELSEWHERE).status_code == 421, path
+            inside = served.url.removesuffix(prefix)
+            assert httpx.get(f"{inside}/livez", headers=ELSEWHERE).status_code == 200
+
+
+@pytest.mark.req("FLT-4")
+def test_metrics_are_answered_under_any_name_to_who_has_a_token(project: Path) -> None:
+    """Prometheus asks by address; without its token it learns nothing."""
+    token = "kfm_reader_of_metrics_0123456789abcdef"
+    hashed = f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
+    with (project / "kfm.yml").open("a") as file:
+        file.write(
+            f"people:\n  - {{subject: scraper, roles: [read], tokens: ['{hashed}']}}\n"
+            f"  - {{subject: service, roles: [operate], accounts: ['{getpass.getuser()}']}}\n"
+        )
+    with serving(project) as served:
+        bearer = {**ELSEWHERE, "Authorization": f"Bearer {token}"}
+        assert "kfm_" in served.get("/metrics", headers=bearer).text
+        assert served.get("/metrics", headers=ELSEWHERE).status_code == 401
+        assert served.get("/api/v1/runs", headers=bearer).status_code == 421
+
+
+@pytest.mark.req("FLT-4")
+def test_a_service_that_is_stopped_is_alive_and_not_ready(project: Path) -> None:
+    """From SIGTERM on it says so while it goes on answering, takes what is sent all the same, and ends."""
+    with (project / "kfm.yml").open("a") as file:
+        file.write("serve: {drain_seconds: 1.5}\n")
+    with serving(project) as served:
+        with httpx.Client(base_url=served.url, timeout=20) as client:
+            assert client.get("/readyz").status_code == 200
+        began = time.monotonic()
+        served.process.send_signal(signal.SIGTERM)
+        _until(lambda: served.get("/readyz").status_code == 503)
+        assert served.get("/livez").status_code == 200
+        taken = served.hook(body("late"))
+        assert taken.status_code == 202
+        assert served.process.wait(SECONDS_MAX) == 0
+        assert 1.5 <= time.monotonic() - began < 10
+        assert "Traceback" not in served.said
+    with serving(project) as served:  # the next one runs it
+        assert served.settled(taken.json()["request_id"])["state"] == "done"
 
 
 def test_no_other_address_without_tokens(project: Path) -> None:

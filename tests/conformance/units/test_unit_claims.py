@@ -40,6 +40,60 @@ def test_a_claim_is_a_lease_with_a_fence(scene: Scene) -> None:
     scene.check()
 
 
+@pytest.mark.req("WAL-5", "FLT-1")
+def test_a_renewal_begins_the_lease_anew_and_is_no_transition(scene: Scene) -> None:
+    """It holds a full length from now on, under the same fence; the reaper finds nothing, the end lands."""
+    scene.failed("a", "retry", not_before_ms=0)
+    scene.take(taken("b"))
+    held = scene.claim(lease_ms=MINUTE_MS)
+    assert len({one.version for one in held}) == 2
+    scene.sql("UPDATE units SET lease_until_ms = lease_until_ms - 50000")
+    told = [scene.history(name) for name in "ab"]
+    before_ms = scene.store.now_ms()
+    assert scene.units.renew_units(held, MINUTE_MS) == {id_of("a"), id_of("b")}
+    for name, history in zip("ab", told, strict=True):
+        stored = scene.stored(name)
+        assert before_ms + MINUTE_MS <= stored.lease_until_ms <= scene.store.now_ms() + MINUTE_MS
+        assert scene.history(name) == history
+    assert scene.units.reap_units(0.5) == 0
+    assert scene.end(*map(done, held)).lost == ()
+    scene.check()
+
+
+@pytest.mark.req("WAL-5", "FLT-1")
+def test_a_lease_that_is_renewed_while_a_reaper_looks_is_not_taken(scene: Scene) -> None:
+    """What the reaper has read before counts for nothing: it looks again in the transaction that takes."""
+    held = scene.claimed("a", worker="w1", lease_ms=MINUTE_MS)
+    scene.sql("UPDATE units SET lease_until_ms = lease_until_ms - 60001")
+
+    def dead(_worker_id: str) -> bool:  # asked between the two
+        assert scene.units.renew_units([held], MINUTE_MS) == {held.wal_id}
+        return False
+
+    assert scene.units.reap_units(0.5, dead) == 0
+    assert scene.end(done(held)).succeeded == (held.wal_id,)
+
+
+@pytest.mark.req("WAL-5", "FLT-1")
+def test_what_others_have_is_not_renewed_and_counts_as_lost(scene: Scene) -> None:
+    """Neither a unit that ended nor one of a later claim gets a longer lease; both are counted, once."""
+    scene.take(taken("ended"), taken("taken"), taken("kept"))
+    held = {one.wal_id: one for one in scene.claim()}
+    scene.end(done(held[id_of("ended")]))
+    scene.sql(f"UPDATE units SET lease_until_ms = 1 WHERE wal_id = '{id_of('taken')}'")
+    assert scene.units.reap_units(0.5) == 1
+    scene.due()
+    (theirs,) = scene.claim(alone=1, worker="w2", lease_ms=MINUTE_MS)
+    until_ms = scene.stored("taken").lease_until_ms
+    assert scene.units.renew_units(tuple(held.values()), 10 * MINUTE_MS) == {id_of("kept")}
+    assert scene.stored("taken").lease_until_ms == until_ms
+    assert scene.stored("ended").lease_until_ms == 0
+    assert scene.count("lost") == 2
+    assert scene.end(done(held[id_of("taken")])).lost == (theirs.wal_id,)
+    assert scene.count("lost") == 3
+    scene.check()
+
+
 def test_lanes_are_claimed_by_themselves(scene: Scene) -> None:
     """Datasets and providers do not mix, and what waits in each is told with its time."""
     scene.take(taken("a"), taken("b", dataset="gfs"), taken("c", provider="gcp"), taken("d"))

@@ -146,6 +146,20 @@ def test_what_was_put_off_by_a_clock_that_was_ahead_is_due(store: Ledger, clock:
     assert len(scene.claim()) == 1
 
 
+@pytest.mark.req("FLT-1")
+def test_a_renewal_by_a_clock_that_was_ahead_lapses(store: Ledger, clock: SetClock) -> None:
+    """It adds no more than its length to the lease that there was, so a worker that dies then holds nothing
+    until the clock's false time comes."""
+    scene, lease_ms = Scene(store), 60_000
+    held = scene.claimed("a", lease_ms=lease_ms)
+    clock.ahead_ms = YEAR_MS
+    assert scene.units.renew_units([held], lease_ms) == {held.wal_id}
+    clock.ahead_ms = 0
+    assert scene.units.reap_units(0.5) == 0
+    clock.passed_ms += 2 * lease_ms
+    assert scene.units.reap_units(0.5) == 1
+
+
 def test_leases_of_a_clock_that_was_ahead_lapse(store: Ledger, clock: SetClock) -> None:
     """A worker that claimed by such a clock and died holds its units no longer than its lease was long."""
     scene = Scene(store)

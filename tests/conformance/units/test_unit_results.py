@@ -98,7 +98,7 @@ def test_the_same_story_ends_the_same() -> None:
 @pytest.mark.parametrize("late", ["success", "failure", "quarantine"])
 @pytest.mark.parametrize("meanwhile", ["unclaimed", "claimed", "succeeded"])
 def test_a_lapsed_worker_loses_with_all_its_effects(scene: Scene, late: str, meanwhile: str) -> None:
-    """Its end finds another version: no item, no message, no count, no page, nothing held."""
+    """Its end finds another version: no item, no message, no page, nothing held, and one loss is counted."""
     old = scene.claimed("a", worker="w1")
     assert scene.lapse() == 1
     assert scene.events("a")[-2:] == ["failed", "retry_scheduled"]
@@ -107,12 +107,12 @@ def test_a_lapsed_worker_loses_with_all_its_effects(scene: Scene, late: str, mea
         new = scene.claimed("a", worker="w2")
         if meanwhile == "succeeded":
             scene.end(done(new))
-    before = scene.everything()
+    *before, counted = scene.everything()
     other = entry(old, "another-item")
     end = done(old, other) if late == "success" else undone(old, "retry" if late == "failure" else late)
     finished = scene.end(end, replicas=("north",), downstream=(("hrrr", "source"),))
     assert (finished.succeeded, finished.failed, finished.lost) == ((), (), (old.wal_id,))
-    assert scene.everything() == before
+    assert scene.everything() == (*before, {**counted, ("hrrr", "lost"): 1})
     assert scene.sql("SELECT * FROM replica_items") == scene.sql("SELECT * FROM burst_members") == []
     scene.check()
 

@@ -38,7 +38,7 @@ MOVES = {
     "quarantined": (("failed", "pending"), "quarantined"),
 }
 NOTES = ("reissued", "removed", "stale", "ignored")
-UNCHARGED = ("KFM408", "SWITCHED_OFF")
+UNCHARGED = {"KFM408": "circuit refused", "SWITCHED_OFF": "switched off", "NOT_BEGUN": "not begun"}
 LEASE_EXPIRED = "LEASE_EXPIRED"
 CAP_MS = 1_200_000  # twice the longest backoff, which has jitter
 SKEW_MS = 60_000  # by which the clock of a process may be set while it works
@@ -112,10 +112,25 @@ class Checks:
         self.starts.on_commit(process, self.world.ledger_clock(process).now_ms())
         if "unit_pages" in changed:
             self._read_on()
+        elif "units" in changed:
+            self._renewed(process)
         if changed & {"items", "assets"}:
             self.catalogue_is_theirs()
         if "unit_deltas" in changed and self.world.dice.random() < 0.05:
             self.figures()
+
+    def _renewed(self, process: Process) -> None:
+        """Leases of units that made no transition."""
+        for wal_id, until_ms in self.all(
+            "SELECT wal_id, lease_until_ms FROM units WHERE status = 'in_progress'"
+        ):
+            seen = self.units[wal_id]
+            if until_ms != seen.lease_until_ms:
+                holder = self.world.process_of(seen.worker_id)
+                rule = "only the worker that has a lease renews it"
+                require(holder is process, rule, unit=wal_id, seen=seen)
+                seen.lease_until_ms = until_ms
+                self.counts["renewed"] += 1
 
     def _read_on(self) -> None:
         touched: set[str] = set()
@@ -215,7 +230,7 @@ class Checks:
             seen.lapsed = True
         elif seen.code in UNCHARGED:
             seen.charged = max(0, seen.charged - 1)
-            self.counts["circuit refused" if seen.code == "KFM408" else "switched off"] += 1
+            self.counts[UNCHARGED[seen.code]] += 1
 
     def _retry_scheduled(self, seen: Seen, at_ms: int, details: Any, _worker: Any, facts: Any) -> None:
         require(seen.charged < ATTEMPTS_MAX, "what is spent is not tried again", **facts)

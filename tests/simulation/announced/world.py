@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -210,7 +211,7 @@ class AnnouncedWorld:
             circuit_open_until=circuit_open_until,
             replicas=self.replicas,
             downstream=self.downstream,
-            map_units=lambda work, claimed: self._spread(process, work, claimed),
+            map_units=lambda work, units, _wait: self._spread(process, work, units),
         )
         return kernel, store
 
@@ -218,10 +219,10 @@ class AnnouncedWorld:
         self,
         process: Process,
         work: Callable[[ClaimedUnit], UnitSuccess | UnitFailure],
-        claimed: Sequence[ClaimedUnit],
+        units: Iterable[ClaimedUnit],
     ) -> Iterable[UnitSuccess | UnitFailure]:
         """One after the other; some objects kill the process that looks at them."""
-        for one in claimed:
+        for one in units:
             self.scheduler.point(process, "unit")
             if not self.is_over and self.dice.random() < self.takes_time:
                 self.scheduler.sleep(process, self.dice.randrange(10, 4_000))
@@ -250,7 +251,8 @@ class AnnouncedWorld:
                 self.scheduler.sleep(process, self.dice.choice((50, 3_000)))
 
     def _service(self, process: Process, until_ms: int, *, polls: bool) -> WorkerLoop:
-        kernel, store = self.kernel(process)
+        made, store = self.kernel(process)
+        kernel = dataclasses.replace(made, stopping=lambda: self.scheduler.now_ms >= until_ms)
         wal = kernel.wal
         tasks = [
             PeriodicTask("lapsed leases", 4_000, lambda: wal.reap_units(self.dice.random(), self.is_dead)),
@@ -267,7 +269,7 @@ class AnnouncedWorld:
             totals=WorkerTotals(),
             pollers=self._pollers(kernel, process) if polls else [],
             maintenance=[task for task in tasks if self.is_over or self.dice.random() < 0.8],
-            stopping=lambda: self.scheduler.now_ms >= until_ms,
+            stopping=kernel.stopping,
             rest=lambda delay_ms: self.rest(process, delay_ms),
             rate=self.dice.choice((None, None, 2.0)) if not self.is_over else None,
             due_in_ms=lambda: due_in_ms(wal),

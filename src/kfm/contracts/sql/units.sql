@@ -128,6 +128,13 @@ UPDATE units SET stac_status = :stac_status WHERE wal_id = :wal_id
 -- name: units.attempts
 SELECT wal_id, attempts FROM units WHERE wal_id < :before ORDER BY wal_id DESC LIMIT :row_limit
 
+-- name: units.renew
+-- A renewal is no transition: the version, which is the fence, stays. A clock that is ahead adds one lease at most.
+UPDATE units SET lease_until_ms =
+  CASE WHEN lease_until_ms + :lease_ms < :until_ms THEN lease_until_ms + :lease_ms ELSE :until_ms END
+WHERE wal_id IN (SELECT value FROM json_each(:wal_ids)) AND version = :version AND status = 'in_progress'
+RETURNING wal_id
+
 -- name: units.leased
 SELECT wal_id, worker_id, lease_until_ms, last_attempt_at_ms FROM units
 WHERE status = 'in_progress' ORDER BY lease_until_ms LIMIT :row_limit

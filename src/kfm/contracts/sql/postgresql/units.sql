@@ -110,6 +110,18 @@ FROM held
 WHERE units.wal_id = held.wal_id AND units.version = :version AND units.content_version = :done_version
   AND units.status = 'in_progress' AND (units.removed < 2 OR units.removed = :removed)
 
+-- name: units.renew
+-- Held in the order of their ids, as where they end.
+WITH held AS (
+  SELECT u.wal_id FROM units u WHERE u.wal_id = ANY (ARRAY(SELECT json_array_elements_text(:wal_ids::json)))
+  ORDER BY u.wal_id FOR UPDATE
+)
+UPDATE units SET lease_until_ms =
+  CASE WHEN lease_until_ms + :lease_ms < :until_ms THEN lease_until_ms + :lease_ms ELSE :until_ms END
+FROM held
+WHERE units.wal_id = held.wal_id AND units.version = :version AND units.status = 'in_progress'
+RETURNING units.wal_id
+
 -- name: unit_deltas.add
 INSERT INTO unit_deltas (dataset, name, amount, high_ms)
 SELECT * FROM json_to_recordset(:lines::json) AS line (
