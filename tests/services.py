@@ -236,11 +236,9 @@ def standby_of(server_dsn: str) -> Iterator[tuple[str, Callable[[], None]]]:
             os.chown(scratch, who["user"], who["group"])
         install, data, log = _postgres_install(scratch, who), scratch / "data", scratch / "log"
         source = psycopg.conninfo.make_conninfo(server_dsn, application_name="kfm_standby")
-        command = [str(install / "bin" / "pg_basebackup"), "-D", str(data), "-d", source, "-R", "-X", "stream"]
-        made = subprocess.run(
-            [*command, "-c", "fast", "--no-sync"],
-            capture_output=True, text=True, cwd=scratch, timeout=120, **who,
-        )  # fmt: skip
+        command = [str(install / "bin" / "pg_basebackup"), "-D", str(data), "-d", source]
+        command += ["-R", "-X", "stream", "-c", "fast", "--no-sync"]
+        made = subprocess.run(command, capture_output=True, text=True, cwd=scratch, timeout=120, **who)
         if made.returncode != 0:
             raise ServiceUnavailable(f"pg_basebackup failed: {made.stderr.strip()[-500:]}")
         port = free_port()
@@ -254,17 +252,15 @@ def standby_of(server_dsn: str) -> Iterator[tuple[str, Callable[[], None]]]:
                 start_new_session=True, preexec_fn=die_with_parent, **who,
             )  # fmt: skip
         dsn = f"postgresql://postgres:{found['password']}@127.0.0.1:{port}/postgres"
-        promote = [str(install / "bin" / "pg_ctl"), "promote", "-D", str(data), "-w", "-t", "60"]
+
+        def promote() -> None:
+            command = [str(install / "bin" / "pg_ctl"), "promote", "-D", str(data), "-w", "-t", "60"]
+            subprocess.run(command, check=True, capture_output=True, cwd=scratch, timeout=90, **who)
+
         try:
             if not _wait_for_postgres(server, dsn, log):
                 raise ServiceUnavailable(f"the standby did not start: {log.read_text()[-500:]}")
-            yield (
-                dsn,
-                lambda: (
-                    subprocess.run(promote, check=True, capture_output=True, cwd=scratch, timeout=90, **who)
-                    and None
-                ),
-            )
+            yield dsn, promote
         finally:
             stop(server, signal.SIGINT)
 

@@ -101,9 +101,10 @@ class PostgresDatabase:
             raise self._translated(error) from error
         try:
             if self._checked and lent.weaker is not None:
+                name = lent.weaker.partition("=")[0]
                 raise StoreUnsafe(
                     f"PostgreSQL runs with {lent.weaker}, so a commit may be lost.",
-                    remedy=f"Set {lent.weaker.partition('=')[0]}=on on the server, the database and the role.",
+                    remedy=f"Set {name}=on on the server, the database and the role.",
                 )
             self._lent = lent
             yield lent
@@ -282,7 +283,7 @@ class PostgresDatabase:
         with self.transaction():
             assert self._lent is not None
             pooled, row = self._lent.pooled, self.execute(_SERVER)[0]
-        return ServerFacts(*row, pooled=pooled)
+        return ServerFacts(*row, pooled)
 
     def close(self) -> None:
         if not self._is_closed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
@@ -25,14 +25,14 @@ pytestmark = pytest.mark.req("FLT-1")
 
 
 @pytest.fixture
-def pooled(postgres_database: str, pooled_dsn: str) -> Iterator[str]:
+def pooled(postgres_database: str, pooled_dsn: str) -> str:
     """The DSN of an empty database through the pooler. The role's own defaults there are the worst."""
     name = postgres_database.rsplit("/", 1)[1]
     with psycopg.connect(postgres_database, autocommit=True) as admin:
         admin.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
         admin.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
         admin.execute(f"ALTER DATABASE {name} SET lock_timeout = 0")
-    yield f"{pooled_dsn.rsplit('/', 1)[0]}/{name}"
+    return f"{pooled_dsn.rsplit('/', 1)[0]}/{name}"
 
 
 def _shown(database: PostgresDatabase, name: str) -> Any:
@@ -166,7 +166,7 @@ def test_units_there(pooled: str) -> None:
 
 def test_waits_end_there(pooled: str, postgres_database: str) -> None:
     """A row that is held, and a process that stops in the middle of a transaction."""
-    store, stalled = (postgres_store(pooled, wait_max_ms=wait_ms) for wait_ms in (400, 100))
+    store, stalled = (postgres_store(pooled, wait_max_ms=wait_ms) for wait_ms in (30_000, 250))
     run = Desk(store).admitted("a")
     with psycopg.connect(postgres_database) as other:
         other.execute("SET TRANSACTION READ WRITE")
@@ -176,7 +176,7 @@ def test_waits_end_there(pooled: str, postgres_database: str) -> None:
 
     def stop(session: Any) -> None:
         session.one("locks.get_for_update", scope="dataset:ks-streamflow")
-        time.sleep(0.3)
+        time.sleep(0.6)
         session.all("policy.advance")
 
     before = store.policy_epoch()

@@ -122,7 +122,8 @@ def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_row_that_is_held_for_too_long_is_said_in_our_words(postgres_database: str) -> None:
     """After the deadline our sentence, and the next try works."""
-    store = postgres_store(postgres_database, wait_max_ms=100)
+    postgres_store(postgres_database).close()
+    store = postgres_store(postgres_database, wait_max_ms=250)
     run = Desk(store).admitted("a")
     with psycopg.connect(postgres_database) as other:
         other.execute("SELECT * FROM locks FOR UPDATE")
