@@ -228,9 +228,11 @@ def standby_of(server_dsn: str) -> Iterator[tuple[str, Callable[[], None]]]:
     """A synchronous standby of a server; yields the DSN of its `postgres`, and what promotes it."""
     import psycopg
 
-    who = _unprivileged_user()
+    from tests.memory_disk import memory_disk
+
+    who, place = _unprivileged_user(), memory_disk() or "/tmp"
     found = psycopg.conninfo.conninfo_to_dict(server_dsn)
-    with tempfile.TemporaryDirectory(prefix="kfm-pg-", dir="/tmp", ignore_cleanup_errors=True) as name:
+    with tempfile.TemporaryDirectory(prefix="kfm-pg-", dir=place, ignore_cleanup_errors=True) as name:
         scratch = Path(name)
         if who:
             os.chown(scratch, who["user"], who["group"])
@@ -262,7 +264,7 @@ def standby_of(server_dsn: str) -> Iterator[tuple[str, Callable[[], None]]]:
                 raise ServiceUnavailable(f"the standby did not start: {log.read_text()[-500:]}")
             yield dsn, promote
         finally:
-            stop(server, signal.SIGINT)
+            stop(server, signal.SIGQUIT)  # nothing of it is needed
 
 
 # --- a pooler --------------------------------------------------------------------------
