@@ -194,6 +194,20 @@ def test_a_restarted_server_costs_one_call_at_most(
         assert count(admin) == 1
 
 
+def test_a_writer_leaves_a_server_that_can_only_be_read(pool: ConnectionPool) -> None:
+    """It has become a standby: the next call connects again, to the primary if the address names it."""
+    with closing(opened(pool)) as database:
+        [(before,)] = database.execute("SELECT pg_backend_pid()")
+
+        def change(_: Any) -> None:
+            database.execute("SET TRANSACTION READ ONLY")
+            database.execute("CREATE TABLE refused ()")
+
+        with pytest.raises(BackendUnavailable, match="read-only"):
+            database.write(change)
+        assert database.execute("SELECT pg_backend_pid()") != [(before,)]
+
+
 def test_a_child_has_connections_of_its_own(pool: ConnectionPool, admin: psycopg.Connection[Any]) -> None:
     """After a fork the child opens its own, and what it does to them leaves the parent's as they were."""
     with closing(opened(pool)) as database:
