@@ -283,7 +283,7 @@ class PostgresDatabase:
         with self.transaction():
             assert self._lent is not None
             pooled, row = self._lent.pooled, self.execute(_SERVER)[0]
-        return ServerFacts(*row, pooled)
+        return ServerFacts._make((*row, pooled))
 
     def close(self) -> None:
         if not self._is_closed:

@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from kfm.cli.doctor import _server
 from kfm.db.postgres import PostgresDatabase
 from kfm.db.postgres_pool import ConnectionPool
 from kfm.db.postgres_side import PostgresSide
@@ -48,6 +49,12 @@ def test_a_pooler_is_noticed(pooled: str, postgres_database: str) -> None:
         assert (lent.driver.prepare_threshold is None) is is_pooled
         pool.take_back(lent)
         pool.closed()
+
+
+def test_a_pooler_is_told_by_the_doctor(pooled: str) -> None:
+    """Beside the server's version and its connections."""
+    with closing(PostgresDatabase(pooled, read_only=True)) as database:
+        assert "behind a pooler: " in list(_server(database))[-1].message
 
 
 def test_our_rules_hold_in_every_transaction(pooled: str) -> None:

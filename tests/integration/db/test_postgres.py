@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from kfm.cli.doctor import _server
 from kfm.db import admission, governance, promotion
 from kfm.db.connection import open_ledger, open_store
 from kfm.db.ledger_reader import LedgerReader
@@ -44,6 +47,21 @@ def test_a_role_that_may_lose_commits_is_refused(postgres_dsn: str) -> None:
         PostgresDatabase(weak)
     PostgresDatabase(weak, unsafe_for_tests=True).close()
     PostgresDatabase(weak, read_only=True).close()  # reading loses nothing
+
+
+@pytest.mark.req("FLT-3")
+def test_a_weaker_promise_is_told_by_the_doctor(postgres_dsn: str) -> None:
+    """What a failover may lose is a warning; how full the server is, is told in any case."""
+    for setting, states in (("on", ["ok"]), ("remote_write", ["warn", "ok"]), ("local", ["warn", "ok"])):
+        address = f"{postgres_dsn}?options=-csynchronous_commit%3D{setting}"
+        with closing(PostgresDatabase(address, read_only=True)) as database:
+            found = list(_server(database))
+        assert [one.state for one in found] == states
+        assert re.search(
+            r"PostgreSQL \d+.*: \d+ of 150 connections in use, \d+ by kfm here", found[-1].message
+        )
+        if setting != "on":
+            assert f"synchronous_commit={setting}: a failover may lose" in found[0].message
 
 
 def test_a_database_in_another_encoding_is_refused(postgres_dsn: str) -> None:
