@@ -53,6 +53,14 @@ def postgres_database(postgres_dsn: str) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def pooled_dsn(postgres_dsn: str) -> Iterator[str]:
+    """The DSN of the server's `postgres` through pgbouncer, two connections in transaction mode."""
+    for path in _serve("pgbouncer"):
+        with services.pooler(path, postgres_dsn) as dsn:
+            yield dsn
+
+
+@pytest.fixture(scope="session")
 def chromium_path() -> Iterator[str]:
     """The path of a real browser."""
     yield from _serve("chromium")

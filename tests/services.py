@@ -223,6 +223,98 @@ def postgres_database(server_dsn: str) -> Iterator[str]:
             admin.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
 
+@contextlib.contextmanager
+def standby_of(server_dsn: str) -> Iterator[tuple[str, Callable[[], None]]]:
+    """A synchronous standby of a server; yields the DSN of its `postgres`, and what promotes it."""
+    import psycopg
+
+    from tests.memory_disk import memory_disk
+
+    who, place = _unprivileged_user(), memory_disk() or "/tmp"
+    found = psycopg.conninfo.conninfo_to_dict(server_dsn)
+    with tempfile.TemporaryDirectory(prefix="kfm-pg-", dir=place, ignore_cleanup_errors=True) as name:
+        scratch = Path(name)
+        if who:
+            os.chown(scratch, who["user"], who["group"])
+        install, data, log = _postgres_install(scratch, who), scratch / "data", scratch / "log"
+        source = psycopg.conninfo.make_conninfo(server_dsn, application_name="kfm_standby")
+        command = [str(install / "bin" / "pg_basebackup"), "-D", str(data), "-d", source]
+        command += ["-R", "-X", "stream", "-c", "fast", "--no-sync"]
+        made = subprocess.run(command, capture_output=True, text=True, cwd=scratch, timeout=120, **who)
+        if made.returncode != 0:
+            raise ServiceUnavailable(f"pg_basebackup failed: {made.stderr.strip()[-500:]}")
+        port = free_port()
+        settings = [f"port={port}", "listen_addresses=127.0.0.1", "unix_socket_directories="]
+        settings += ["shared_buffers=32MB", "max_connections=150"]
+        command = [str(install / "bin" / "postgres"), "-D", str(data)]
+        command += [part for setting in settings for part in ("-c", setting)]
+        with log.open("ab") as out:
+            server = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=scratch,
+                start_new_session=True, preexec_fn=die_with_parent, **who,
+            )  # fmt: skip
+        dsn = f"postgresql://postgres:{found['password']}@127.0.0.1:{port}/postgres"
+
+        def promote() -> None:
+            command = [str(install / "bin" / "pg_ctl"), "promote", "-D", str(data), "-w", "-t", "60"]
+            subprocess.run(command, check=True, capture_output=True, cwd=scratch, timeout=90, **who)
+
+        try:
+            if not _wait_for_postgres(server, dsn, log):
+                raise ServiceUnavailable(f"the standby did not start: {log.read_text()[-500:]}")
+            yield dsn, promote
+        finally:
+            stop(server, signal.SIGQUIT)  # nothing of it is needed
+
+
+# --- a pooler --------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def pgbouncer() -> Iterator[str]:
+    """The path of a pooler of connections. It is started before a server by `pooler`."""
+    path = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if path is None:
+        raise ServiceUnavailable("pgbouncer is not installed (Debian package `pgbouncer`)")
+    yield path
+
+
+@contextlib.contextmanager
+def pooler(path: str, server_dsn: str, connections: int = 2) -> Iterator[str]:
+    """pgbouncer before a server, in transaction mode with so few connections that transactions change them
+    all the time; yields the DSN of the server's database through it."""
+    import psycopg
+
+    who = _unprivileged_user()
+    found = psycopg.conninfo.conninfo_to_dict(server_dsn)
+    with tempfile.TemporaryDirectory(prefix="kfm-pool-", dir="/tmp", ignore_cleanup_errors=True) as name:
+        scratch, port = Path(name), free_port()
+        config, users, log = scratch / "pgbouncer.ini", scratch / "users", scratch / "log"
+        users.write_text(f'"postgres" "{found["password"]}"\n')
+        config.write_text(
+            f"[databases]\n* = host=127.0.0.1 port={found['port']}\n[pgbouncer]\n"
+            f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
+            f"auth_type = scram-sha-256\nauth_file = {users}\n"
+            f"pool_mode = transaction\ndefault_pool_size = {connections}\nmax_client_conn = 200\n"
+        )
+        if who:
+            for one in (scratch, config, users):
+                os.chown(one, who["user"], who["group"])
+        with log.open("ab") as out:
+            server = subprocess.Popen(
+                [path, str(config)], stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=scratch,
+                start_new_session=True, preexec_fn=die_with_parent, **who,
+            )  # fmt: skip
+        password, database = found["password"], found["dbname"]
+        dsn = f"postgresql://postgres:{password}@127.0.0.1:{port}/{database}"
+        try:
+            if not _wait_for_postgres(server, dsn, log):
+                raise ServiceUnavailable(f"pgbouncer did not start: {log.read_text()[-500:]}")
+            yield dsn
+        finally:
+            stop(server, signal.SIGINT)
+
+
 # --- S3 ------------------------------------------------------------------------------
 
 
@@ -400,6 +492,7 @@ def ministack() -> contextlib.AbstractContextManager[str]:
 
 STARTERS: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {
     "postgres": postgres,
+    "pgbouncer": pgbouncer,
     "s3": s3,
     "ministack": ministack,
     "promtool": promtool,

@@ -539,7 +539,7 @@ class App:
             read_project=self._read,
             load_pipeline=self._load_pipeline,
             runs_folder=f"{self.state}/runs",
-            heartbeat=None if self.read_only else LeaseHeartbeat(self._open_own_ledger),
+            heartbeat=None if self.read_only else LeaseHeartbeat(self._open_for_renewals),
             redact=self.loaded.discretion,
             meter=ProcessMeter(),
             telemetry=self.telemetry,
@@ -555,7 +555,7 @@ class App:
         )
 
     def _intend(self, run: Run, name: str) -> None:
-        """From whichever thread: with a connection of its own."""
+        """From whichever thread: with a store of its own."""
         from kfm.model.errors import LostLease
 
         ledger = self._open_own_ledger()
@@ -584,8 +584,11 @@ class App:
         return load_function(self.loaded.resolve(path), name)
 
     def _open_own_ledger(self) -> Ledger:
-        """Another connection to the ledger, for another thread."""
+        """The ledger once more, for another thread."""
         return self.state_folder.open_ledger(self._emitter, self._renderer)
+
+    def _open_for_renewals(self) -> Ledger:
+        return self.state_folder.open_ledger(self._emitter, self._renderer, urgent=True)
 
 
 @contextmanager

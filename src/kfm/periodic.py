@@ -7,7 +7,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -80,7 +80,7 @@ def repeat(task: PeriodicTask, *, stopping: Callable[[], bool], rest: Callable[[
 
 
 class LeaseHeartbeat:
-    """Renews a lease from a thread with a connection of its own."""
+    """Renews a lease from a thread with a store of its own."""
 
     def __init__(self, open_own_store: Callable[[], Ledger]) -> None:
         self._open = open_own_store
@@ -91,12 +91,15 @@ class LeaseHeartbeat:
         def beating() -> None:
             store: Ledger | None = None
             while not stop.wait(interval_ms / 1000):
-                # A failed renewal does not end it: the next one tries again, with a new connection.
+                # A failed renewal does not end it: the next one tries again, with a store opened anew.
                 try:
                     store = store or self._open()
                     beat(store)
                 except Exception as error:  # noqa: BLE001
                     logger.warning("heartbeat: %s", error, extra=outage_of(error))
+                    if store is not None:
+                        with suppress(Exception):
+                            store.close()
                     store = None
             if store is not None:
                 store.close()

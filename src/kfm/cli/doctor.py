@@ -25,6 +25,7 @@ from kfm.model.redaction import redact_url
 
 FREE_WARN_BYTES = 1024**3
 FREE_FAIL_BYTES = 64 * 1024**2
+CONNECTIONS_FULL = 0.8  # of a server's, from where on they are told
 ADDRESS_TIMEOUT_MS = 5_000
 ANSWER_MS_MAX = 2_000
 CLOCK_STEP_MS = 20
@@ -334,6 +335,59 @@ def _store(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
         yield DoctorFinding(
             "store", "ok", f"the database answers and its schema is known; {counted(heads, 'dataset')}"
         )
+        yield from _server(application().ledger.database)
+
+
+def _server(database: Any) -> Iterator[DoctorFinding]:
+    """Whether what a server of PostgreSQL acknowledges outlives it, and whether it has room."""
+    from kfm.db.postgres import PostgresDatabase
+
+    if not isinstance(database, PostgresDatabase):  # nothing has been written there yet
+        return
+    server = database.server()
+    if server.synchronous_commit in ("local", "remote_write"):
+        yield DoctorFinding(
+            "store",
+            "warn",
+            f"synchronous_commit={server.synchronous_commit}: a failover may lose what was acknowledged",
+            "Set synchronous_commit=on on the server, the database and the role.",
+        )
+    if server.hidden:
+        yield DoctorFinding(
+            "store",
+            "warn",
+            f"{counted(server.standbys, 'standby')}: this role may not see whether commits wait for one",
+            "GRANT pg_monitor TO the role, and look again.",
+        )
+    elif server.standbys and not server.synchronous:
+        yield DoctorFinding(
+            "store",
+            "warn",
+            f"{counted(server.standbys, 'standby')}, asynchronous: a failover may lose what was acknowledged",
+            "Name one in synchronous_standby_names, and promote no other.",
+        )
+    elif server.named_standbys and not server.synchronous:
+        yield DoctorFinding(
+            "store",
+            "warn",
+            f"synchronous_standby_names={server.named_standbys}, and no such standby is there: commits wait",
+            "Start it, or take it out of synchronous_standby_names.",
+        )
+    is_full = server.connections >= server.connections_max * CONNECTIONS_FULL
+    between = ", behind a pooler" if server.pooled else ""
+    standbys = ""
+    if server.synchronous:
+        others = server.standbys - server.synchronous
+        standbys = f"; {server.synchronous} synchronous and {others} asynchronous standbys"
+    yield DoctorFinding(
+        "store",
+        "warn" if is_full else "ok",
+        f"PostgreSQL {server.version}{between}: {server.connections} of {server.connections_max} connections "
+        f"in use, {server.connections_ours} by kfm here{standbys}",
+        "Lower `limits.store_connections`, raise max_connections, or put a pooler before it."
+        if is_full
+        else None,
+    )
 
 
 def _objects(application: Application, loaded: Any) -> Iterator[DoctorFinding]:

@@ -109,6 +109,7 @@ def serve(
         ) from None
     from kfm.config.live import LiveConfig
     from kfm.config.section_checks import webhook_warnings
+    from kfm.config.state_folder import StateFolder
     from kfm.decoders import prepare_decoders
     from kfm.web.api.operation_table import request_bodies
     from kfm.web.request_context import WebContext
@@ -128,7 +129,11 @@ def serve(
     _check_ledger(session)
     service = ServiceThreads(loaded, options, partial(open_app, loaded), live)
     stop = GracefulStop()
-    with listener(address, settings.port if port is None else port) as listening, stop.installed():
+    with (
+        StateFolder.of(loaded).kept_connections(),
+        listener(address, settings.port if port is None else port) as listening,
+        stop.installed(),
+    ):
         shown = f"{shown_host(address)}:{listening.getsockname()[1]}{prefix}"
         prepare_decoders(request_bodies())
         web = WebApplication(WebContext(loaded, live, service.wake, stop.event.is_set))

@@ -578,7 +578,8 @@ def _freezes(settings: Settings) -> Iterator[Problem]:
 
 def _numbers(settings: Settings) -> Iterator[Problem]:
     for field in settings.limits.__struct_fields__:
-        if getattr(settings.limits, field) < 1:
+        limit = getattr(settings.limits, field)
+        if limit is not None and limit < 1:
             yield f"limits.{field}", f"`{field}` must be at least 1"
     for field in settings.retention.__struct_fields__:
         days = getattr(settings.retention, field)

@@ -41,6 +41,7 @@ VARIABLES = {
     "KFM_LIMITS_CALL_TIMEOUT_MS": "limits.call_timeout_ms",
     "KFM_LIMITS_VERSIONS_KEPT": "limits.versions_kept",
     "KFM_LIMITS_RUN_SECONDS": "limits.run_seconds",
+    "KFM_LIMITS_STORE_CONNECTIONS": "limits.store_connections",
 }
 OTHER_VARIABLES = ("KFM_CONFIG", "KFM_TOKEN", "KFM_LOG_FORMAT")
 COMPLETE_VARIABLE = "_KFM_COMPLETE"

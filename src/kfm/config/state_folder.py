@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from kfm.db.connection import POSTGRES, make_folder, open_ledger, open_side, open_store, sqlite_path
+from kfm.db.connection import (
+    POSTGRES,
+    kept_connections,
+    make_folder,
+    open_ledger,
+    open_side,
+    open_store,
+    sqlite_path,
+)
 from kfm.model.errors import KfmError
 from kfm.system import FlockLiveness, PosixFiles, SystemClock, SystemIds, SystemRng
 
@@ -23,9 +32,16 @@ if TYPE_CHECKING:
 class StateFolder:
     """The folder, and the database of its ledger: a file in it, or an address."""
 
-    def __init__(self, path: str, store: str | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        store: str | None = None,
+        clock: Clock | None = None,
+        connections: int | None = None,
+    ) -> None:
         self.path = path
         self._store = store
+        self._connections = connections  # of this process to the ledger's server; None: the default
         self.upgrading: Upgrading | None = None  # shows how far a ledger of an earlier kfm is upgraded
         self.clock: Clock = clock or SystemClock()
         self.ids = SystemIds()
@@ -35,16 +51,40 @@ class StateFolder:
 
     @classmethod
     def of(cls, loaded: Loaded, clock: Clock | None = None) -> StateFolder:
-        return cls(loaded.resolve(loaded.settings.state).rstrip("/"), loaded.store, clock)
+        state = loaded.resolve(loaded.settings.state).rstrip("/")
+        return cls(state, loaded.store, clock, loaded.settings.limits.store_connections)
 
     def open_reader(self) -> LedgerReader:
         """The ledger for reading; nothing is made, also where there is none yet."""
-        return open_ledger(self._store, self.path, self.clock)
+        return open_ledger(self._store, self.path, self.clock, connections=self._connections)
 
-    def open_ledger(self, emitter: Emitter | None = None, renderer: IncidentRenderer | None = None) -> Ledger:
-        """The ledger, with its folder, made or migrated as needed."""
+    def open_ledger(
+        self,
+        emitter: Emitter | None = None,
+        renderer: IncidentRenderer | None = None,
+        *,
+        urgent: bool = False,
+    ) -> Ledger:
+        """The ledger, with its folder, made or migrated as needed. `urgent`: for the renewal of leases."""
         make_folder(self.path)
-        return open_store(self._store, self.path, self.clock, emitter, renderer, self.upgrading)
+        return open_store(
+            self._store,
+            self.path,
+            self.clock,
+            emitter,
+            renderer,
+            self.upgrading,
+            connections=self._connections,
+            urgent=urgent,
+        )
+
+    def open_for_renewals(self) -> Ledger:
+        """The ledger for a heartbeat: it does not wait for others of this process."""
+        return self.open_ledger(urgent=True)
+
+    def kept_connections(self) -> AbstractContextManager[None]:
+        """The connections of a service to the ledger's server, kept as long as this lasts."""
+        return kept_connections(self._store, self._connections)
 
     @property
     def ledger_path(self) -> str | None:

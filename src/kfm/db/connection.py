@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kfm.model.errors import BackendUnavailable, ConfigError, StoreUnsafe, UsageError
@@ -73,15 +75,20 @@ def open_store(
     emitter: Emitter | None = None,
     renderer: IncidentRenderer | None = None,
     upgrading: Upgrading | None = None,
+    *,
+    connections: int | None = None,
+    urgent: bool = False,
 ) -> Ledger:
-    """The ledger, made or migrated as needed; `upgrading` shows how far that is."""
+    """The ledger, made or migrated as needed; `upgrading` shows how far that is. On a server it shares the
+    connections of this process, as many as were named; what is `urgent` does not wait for the rest."""
     from kfm.db.ledger import Ledger
     from kfm.db.queries import migrate
 
     if store is not None and store.startswith(POSTGRES):
         from kfm.db.postgres import PostgresDatabase
+        from kfm.db.postgres_pool import shared_pool
 
-        server = PostgresDatabase(store)
+        server = PostgresDatabase(shared_pool(store, connections), urgent=urgent)
         migrate(server, "postgresql", clock.now_ms(), upgrading=upgrading)
         return Ledger(server, emitter, renderer)
     from kfm.db.sqlite import SqliteDatabase
@@ -93,15 +100,18 @@ def open_store(
     return Ledger(database, emitter, renderer)
 
 
-def open_ledger(store: str | None, state: str, clock: Clock) -> LedgerReader:
+def open_ledger(
+    store: str | None, state: str, clock: Clock, *, connections: int | None = None
+) -> LedgerReader:
     """The ledger for reading only; leaves no trace, also where there is none yet."""
     from kfm.db.ledger_reader import LedgerReader
     from kfm.db.queries import is_current, migrate
 
     if store is not None and store.startswith(POSTGRES):
         from kfm.db.postgres import PostgresDatabase
+        from kfm.db.postgres_pool import shared_pool
 
-        server = PostgresDatabase(store, read_only=True)
+        server = PostgresDatabase(shared_pool(store, connections), read_only=True)
         if server.is_empty():
             server.close()
         elif is_current(server.session):
@@ -120,6 +130,19 @@ def open_ledger(store: str | None, state: str, clock: Clock) -> LedgerReader:
     nothing = MemoryDatabase(clock)
     migrate(nothing, "sqlite", clock.now_ms())
     return LedgerReader(nothing)
+
+
+@contextmanager
+def kept_connections(store: str | None, connections: int | None) -> Iterator[None]:
+    """So many connections for this process, kept as long as this lasts: as many as a service needs, where no
+    number is named."""
+    if store is None or not store.startswith(POSTGRES):
+        yield
+        return
+    from kfm.db.postgres_pool import kept_pool
+
+    with kept_pool(store, connections):
+        yield
 
 
 def earlier_kfm(what: str) -> BackendUnavailable:

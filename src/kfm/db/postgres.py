@@ -1,30 +1,27 @@
-"""PostgreSQL through psycopg, for fleets: connections, sessions, leases by the server's clock."""
+"""PostgreSQL through psycopg, for fleets: transactions on lent connections, leases by the server's clock."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from msgspec import json
 
+from kfm.db.postgres_pool import WAIT_MAX_MS, ConnectionPool, ServerConnection, driver
 from kfm.db.queries import is_empty, parameters_of, queries
 from kfm.db.session import Row, Session
 from kfm.model.errors import (
     LEDGER,
     BackendUnavailable,
-    ConfigError,
-    ExtraMissing,
     KfmError,
     LedgerMoved,
     SchemaViolation,
     StoreBusy,
     StoreUnsafe,
 )
-from kfm.model.patterns import late
 from kfm.model.redaction import redact
 
 if TYPE_CHECKING:
@@ -35,142 +32,89 @@ T = TypeVar("T")
 
 RACES_MAX = 20
 COMMIT = "COMMIT"
-WAIT_MAX_MS = 30_000
+# Said each time: the guards re-read rows once they hold them, which needs READ COMMITTED, and what a session
+# was told is gone behind a pooler.
+WRITING = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+READING = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
+SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 MIGRATION_LOCK = 4_900_147  # any number that no other program on the server uses
 _LOST_RACE = {"40001", "40P01"}  # serialization failure, deadlock
 FENCED = "KFM01"  # the state of what the triggers of a ledger that moves raise
 _NOT_IN_TIME = {"55P03", "57014"}  # lock not available, query cancelled
-# What a DSN does not say: every wait has an end, also when the network swallows packets.
-_CONNECTION = {
-    "connect_timeout": 10,
-    "keepalives_idle": 30,
-    "tcp_user_timeout": WAIT_MAX_MS,
-    "client_encoding": "utf8",
-    "application_name": "kfm",
-}
-_PORTS = late(r"[0-9,]*")
-_SEARCH_PATH = late(r"search_path\s*=\s*(\S+)")
-_WEAKER = {
-    "fsync": ("off",),
-    "synchronous_commit": ("off",),
-    "full_page_writes": ("off",),
-}
-
-
-def _driver() -> Any:
-    try:
-        import psycopg
-    except ImportError as error:
-        raise ExtraMissing("PostgreSQL: install kfm-kernel[postgres].") from error
-    return psycopg
-
-
-def _parsed(dsn: str) -> dict[str, str]:
-    """What libpq reads from an address."""
-    psycopg = _driver()
-    try:
-        found = {name: str(value) for name, value in psycopg.conninfo.conninfo_to_dict(dsn).items()}
-    except psycopg.Error:  # it quotes what it can't read, which may be the password
-        found = None
-    # A slash or an @ that the password has unescaped: the rest of it is read as a host, a port or a name.
-    is_cut = found is not None and (
-        "@" in found.get("host", "")
-        or not _PORTS.fullmatch(found.get("port", ""))
-        or ("@" in found.get("dbname", "") and "%40" not in dsn)
-    )
-    if found is None or is_cut:
-        raise ConfigError(
-            "The address of the PostgreSQL database can't be read.",
-            remedy="Write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, and in the password %2F for a "
-            "slash, %40 for an @, %25 for a %, %20 for a blank.",
-        ) from None
-    return found
-
-
-def place_of(dsn: str) -> str:
-    """Where a database is, for people and for the records: host, port, name and schema as libpq reads them.
-
-    Never from the text: what of it is the password, libpq and other readers of addresses judge differently.
-    """
-    found = _parsed(dsn)
-    host, name = quote(found.get("host", ""), safe=",:[]"), quote(found.get("dbname", ""), safe="")
-    port = f":{found['port']}" if found.get("port") else ""
-    path = _SEARCH_PATH.search(found.get("options", ""))
-    schema = f"?options=-csearch_path%3D{quote(path[1], safe=',')}" if path else ""
-    return f"postgresql://{host}{port}/{name}{schema}"
+_STANDBY = {"25006", "0A000"}  # a writer is told that this server is only read
 
 
 class PostgresDatabase:
-    """One connection, made again after it broke. Not shared between threads."""
+    """Named statements in transactions, each on a connection that is lent for as long as it lasts.
+
+    Not shared between threads. Nothing is kept in a session of the server: what a transaction needs is said
+    at its beginning, so a pooler may be between.
+    """
 
     def __init__(
         self,
-        dsn: str,
+        dsn: str | ConnectionPool,
         *,
         read_only: bool = False,
+        urgent: bool = False,
         unsafe_for_tests: bool = False,
         wait_max_ms: int = WAIT_MAX_MS,
+        idle_max_ms: int | None = None,
     ) -> None:
-        self._psycopg = _driver()
-        self._dsn = dsn
-        self._where = place_of(dsn)
+        """With an address it has a connection of its own; with a pool, `urgent` ones are served first.
+        `idle_max_ms`: how long a transaction may be idle before the server ends it; 0: for ever."""
+        self._psycopg = driver()
+        self._pool = ConnectionPool(dsn).opened() if isinstance(dsn, str) else dsn
+        self._where = self._pool.where
         self._read_only = read_only
+        self._urgent = urgent
         self._checked = not read_only and not unsafe_for_tests
         self._wait_max_ms = wait_max_ms
-        self._changing = False
+        self._settings = {
+            "lock_timeout": f"{wait_max_ms}ms",
+            # A process that is stopped inside a transaction must not hold its row locks for ever.
+            "idle_in_transaction_session_timeout": f"{wait_max_ms if idle_max_ms is None else idle_max_ms}ms",
+        }
+        if self._pool.search_path is not None:
+            self._settings["search_path"] = self._pool.search_path
+        self._preamble = _said(self._settings)
+        self._lent: ServerConnection | None = None  # inside a transaction
+        self._is_closed = False
         self._outgoing: list[PendingStatement] = []
         self._journey = ExitStack()
         self._pipeline: psycopg.Pipeline | None = None
         self._session = PostgresSession(self)
-        self._connection = self._connect()
-
-    def _connect(self) -> psycopg.Connection[Row]:
-        connection = None
         try:
-            options = _CONNECTION | _parsed(self._dsn)
-            connection = self._psycopg.connect(autocommit=True, **options)
-            if self._checked:
-                self._check_durability(connection)
-            self._check_encoding(connection)
-            for setting, value in self._settings().items():
-                connection.execute("SELECT set_config(%s, %s, false)", [setting, value])
-        except BaseException as error:
-            if connection is not None:
-                connection.close()
-            if isinstance(error, self._psycopg.Error):
-                raise self._translated(error) from error
+            with self._borrowed():
+                pass
+        except BaseException:
+            self.close()
             raise
-        return connection  # type: ignore[no-any-return]
 
-    def _settings(self) -> dict[str, str]:
-        return {
-            "lock_timeout": f"{self._wait_max_ms}ms",
-            # A process that is stopped inside a transaction must not hold its row locks for ever.
-            "idle_in_transaction_session_timeout": f"{self._wait_max_ms}ms",
-            # The guards re-read rows once they hold them: that needs READ COMMITTED.
-            "default_transaction_isolation": "read committed",
-            "default_transaction_read_only": "on" if self._read_only else "off",
-        }
-
-    @staticmethod
-    def _check_durability(connection: psycopg.Connection[Row]) -> None:
-        """Refuse a server that acknowledges what it may lose."""
-        for setting, weak in _WEAKER.items():
-            row = connection.execute("SELECT current_setting(%s)", [setting]).fetchone()
-            if row is not None and row[0] in weak:
+    @contextmanager
+    def _borrowed(self) -> Iterator[ServerConnection]:
+        if self._is_closed:
+            raise BackendUnavailable(f"{self._where}: it was closed by this process.", backend=LEDGER)
+        try:
+            lent = self._pool.lend(self._wait_max_ms, urgent=self._urgent)
+        except self._psycopg.Error as error:
+            raise self._translated(error) from error
+        try:
+            if self._checked and lent.weaker is not None:
+                name = lent.weaker.partition("=")[0]
                 raise StoreUnsafe(
-                    f"PostgreSQL runs with {setting}={row[0]}, so a commit may be lost.",
-                    remedy=f"Set {setting}=on on the server, the database and the role.",
+                    f"PostgreSQL runs with {lent.weaker}, so a commit may be lost.",
+                    remedy=f"Set {name}=on on the server, the database and the role.",
                 )
+            self._lent = lent
+            yield lent
+        finally:
+            self._lent = None
+            self._pool.take_back(lent)
 
-    @staticmethod
-    def _check_encoding(connection: psycopg.Connection[Row]) -> None:
-        encoding = connection.info.parameter_status("server_encoding")
-        if encoding != "UTF8":
-            raise StoreUnsafe(
-                f"The database is encoded as {encoding}; UTF8 is needed.",
-                remedy="Create it with ENCODING 'UTF8'.",
-            )
+    def relax(self, *, on: bool) -> None:
+        """Commits need not wait for the disk, from the next transaction on."""
+        self._preamble = _said(self._settings | ({"synchronous_commit": "off"} if on else {}))
 
     def _translated(self, error: Exception) -> KfmError:
         # The headline: libpq explains on further lines what it can only guess.
@@ -199,10 +143,13 @@ class PostgresDatabase:
         return sent.answers
 
     def send(self, sent: PendingStatement) -> PendingStatement:
-        """Send without waiting: at once; in a transaction when an answer is needed, or at its end."""
-        self._outgoing.append(sent)
-        if not self._changing:
-            self.flush()
+        """Send without waiting: in a transaction when an answer is needed, or at its end; else at once, in
+        one of its own."""
+        if self._lent is not None:
+            self._outgoing.append(sent)
+            return sent
+        with self.transaction():
+            self._outgoing.append(sent)
         return sent
 
     def flush(self) -> None:
@@ -210,7 +157,7 @@ class PostgresDatabase:
         outgoing, self._outgoing = self._outgoing, []
         if not outgoing:
             return
-        self._reconnect()
+        assert self._lent is not None
         try:
             if self._pipeline is None and (len(outgoing) == 1 or not self._psycopg.Pipeline.is_supported()):
                 for sent in outgoing:
@@ -219,7 +166,7 @@ class PostgresDatabase:
             # Open until the transaction ends: what psycopg sends when it leaves a pipeline would keep
             # the server's watch over idle transactions from starting.
             if self._pipeline is None:
-                self._pipeline = self._journey.enter_context(self._connection.pipeline())
+                self._pipeline = self._journey.enter_context(self._lent.driver.pipeline())
             cursors = [self._start(sent) for sent in outgoing]
             if outgoing[-1].sql == COMMIT:
                 self._journey.close()
@@ -229,6 +176,8 @@ class PostgresDatabase:
             for sent, cursor in zip(outgoing, cursors, strict=True):
                 self._read(sent, cursor)
         except (self._psycopg.Error, UnicodeEncodeError) as error:
+            if not self._read_only and getattr(error, "sqlstate", None) in _STANDBY:
+                self._lent.is_lost = True
             raise self._translated(error) from error
 
     def _land(self) -> None:
@@ -236,6 +185,11 @@ class PostgresDatabase:
         self._pipeline = None
         with suppress(self._psycopg.Error):
             self._journey.close()
+
+    @property
+    def _connection(self) -> psycopg.Connection[Row]:
+        assert self._lent is not None
+        return self._lent.driver
 
     def _start(self, sent: PendingStatement) -> psycopg.Cursor[Row]:
         cursor = self._connection.cursor()
@@ -259,41 +213,38 @@ class PostgresDatabase:
                 break
         cursor.close()
 
-    def _reconnect(self) -> None:
-        """After the server was restarted. Never in the middle of a transaction: that one is lost."""
-        if self._connection.closed and not self._changing:
-            self._connection = self._connect()
-
     def write(self, change: Callable[[Session], T]) -> T:
         for race in range(RACES_MAX):
-            self._reconnect()
-            self._changing = True
             try:
-                return self._changed(change)
+                self._session.forget()
+                with self.transaction():
+                    return change(self._session)
             except KfmError as error:
                 if not _is_lost_race(error.__cause__) or race + 1 == RACES_MAX:
                     raise
             except self._psycopg.Error as error:
                 if not _is_lost_race(error) or race + 1 == RACES_MAX:
                     raise self._translated(error) from error
-            finally:
-                self._changing = False
         raise AssertionError("unreachable")
 
-    def _changed(self, change: Callable[[Session], T]) -> T:
-        """One transaction. Its beginning travels with its first statement, its end with its last ones."""
-        self._session.forget()
-        self._outgoing = [PendingStatement("BEGIN")]
-        try:
-            result = change(self._session)
-            end = self.send(PendingStatement(COMMIT))
-            self.flush()
-            if end.status != COMMIT:  # a failed statement that was overlooked
-                raise BackendUnavailable(f"{self._where}: the transaction was not committed.", backend=LEDGER)
-        except BaseException:
-            self._roll_back()
-            raise
-        return result
+    @contextmanager
+    def transaction(self, begin: str | None = None) -> Iterator[None]:
+        """What is executed inside is of one transaction. Its beginning travels with its first statement, its
+        end with its last ones."""
+        with self._borrowed():
+            begin = begin or (READING if self._read_only else WRITING)
+            self._outgoing = [PendingStatement(begin), PendingStatement(self._preamble)]
+            try:
+                yield
+                end = self.send(PendingStatement(COMMIT))
+                self.flush()
+                if end.status != COMMIT:  # a failed statement that was overlooked
+                    raise BackendUnavailable(
+                        f"{self._where}: the transaction was not committed.", backend=LEDGER
+                    )
+            except BaseException:
+                self._roll_back()
+                raise
 
     def _roll_back(self) -> None:
         self._outgoing.clear()
@@ -327,9 +278,38 @@ class PostgresDatabase:
         """Two processes that create the same tables at once would both fail."""
         self.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
 
+    def server(self) -> ServerFacts:
+        """What the server says of itself, as far as this role may know."""
+        with self.transaction():
+            assert self._lent is not None
+            pooled, row = self._lent.pooled, self.execute(_SERVER)[0]
+        return ServerFacts._make((*row, pooled))
+
     def close(self) -> None:
-        self._changing = True  # no way back
-        self._connection.close()
+        if not self._is_closed:
+            self._is_closed = True  # no way back
+            self._pool.closed()
+
+
+class ServerFacts(NamedTuple):
+    """How a server keeps what it acknowledges, and how full it is."""
+
+    version: str
+    synchronous_commit: str
+    named_standbys: str  # `synchronous_standby_names`
+    standbys: int
+    synchronous: int  # of them
+    hidden: int  # of them, whose state this role may not see
+    connections: int  # of all its databases
+    connections_max: int
+    connections_ours: int  # of kfm to this database, as far as this role may see
+    pooled: bool  # a pooler is between
+
+
+def _said(settings: dict[str, str]) -> str:
+    """The statement that says them for the transaction that it is in."""
+    values = {name: value.replace("'", "''") for name, value in settings.items()}
+    return "SELECT " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in values.items())
 
 
 def _is_lost_race(error: BaseException | None) -> bool:
@@ -339,6 +319,15 @@ def _is_lost_race(error: BaseException | None) -> bool:
 
 NOTHING = "SELECT 1"  # in place of a statement that an index makes needless here
 WHOLE = "json_to_recordset(%(lines)s"  # in a statement that takes all of its rows at once
+_SERVER = """
+SELECT current_setting('server_version'), current_setting('synchronous_commit'),
+       current_setting('synchronous_standby_names'),
+       COUNT(*), COUNT(*) FILTER (WHERE sync_state IN ('sync', 'quorum')),
+       COUNT(*) FILTER (WHERE sync_state IS NULL),
+       (SELECT SUM(numbackends) FROM pg_stat_database)::int, current_setting('max_connections')::int,
+       (SELECT COUNT(*) FROM pg_stat_activity
+        WHERE application_name = 'kfm' AND datname = current_database())
+FROM pg_stat_replication WHERE state IS DISTINCT FROM 'backup'"""
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Any, TypeVar
 
 from kfm.db.moves import Table, ledger_tables, page_along_key, require_columns
-from kfm.db.postgres import FENCED, PostgresDatabase, place_of
+from kfm.db.postgres import FENCED, SNAPSHOT, PostgresDatabase
+from kfm.db.postgres_pool import place_of
 from kfm.db.queries import migrate
 from kfm.db.session import Row, Session
-from kfm.model.errors import LockHeld
+from kfm.model.errors import KfmError, LockHeld
 
 T = TypeVar("T")
 
@@ -27,21 +28,16 @@ class PostgresSide:
 
     def __init__(self, dsn: str) -> None:
         self.place = place_of(dsn)
-        self.database = PostgresDatabase(dsn)
-        self._reading = PostgresDatabase(dsn, read_only=True)
-        self._reading.execute("SET idle_in_transaction_session_timeout = 0")
-        self.database.execute("SET idle_in_transaction_session_timeout = 0")
+        self._dsn = dsn
+        self._held, self._is_held = ExitStack(), False
+        self.database = PostgresDatabase(dsn, idle_max_ms=0)
+        self._reading = PostgresDatabase(dsn, read_only=True, idle_max_ms=0)
 
     def _all(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         return self._reading.execute(sql, {f"p{at}": value for at, value in enumerate(values)})
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
-        self._reading.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        try:
-            yield
-        finally:
-            self._reading.execute("COMMIT")
+    def snapshot(self) -> AbstractContextManager[None]:
+        return self._reading.transaction(SNAPSHOT)
 
     def page(self, table: Table, after: Sequence[Any] | None, limit: int) -> list[Row]:
         return page_along_key(self._all, lambda at: f"%(p{at})s", table, after, limit)
@@ -101,9 +97,17 @@ class PostgresSide:
             require_columns(table, [name for (name,) in found])
 
     def hold(self) -> None:
-        held = self.database.execute(f"SELECT pg_try_advisory_lock({HOLD_LOCK}, {_SCHEMA})")
+        """By a transaction that lasts as long as the copy, on a connection of its own: a lock of a session
+        would be lost behind a pooler. It has no snapshot, so it keeps no rows from being cleaned up."""
+        if self._is_held:
+            return
+        holding = PostgresDatabase(self._dsn, read_only=True, idle_max_ms=0)
+        self._held.callback(holding.close)
+        self._held.enter_context(holding.transaction())
+        held = holding.execute(f"SELECT pg_try_advisory_xact_lock({HOLD_LOCK}, {_SCHEMA})")
         if not held[0][0]:
             raise LockHeld(f"Another copy of {self.place} is at work.")
+        self._is_held = True
 
     # --- of a source ---
 
@@ -157,7 +161,7 @@ class PostgresSide:
     # --- of a target ---
 
     def relax(self, *, on: bool) -> None:
-        self.database.execute(f"SET synchronous_commit = {'off' if on else 'on'}")
+        self.database.relax(on=on)
 
     def loosen(self) -> list[dict[str, str]]:
         tables = {table.name for table in ledger_tables()}
@@ -223,5 +227,7 @@ class PostgresSide:
         """The constraints that were made again have looked at every row."""
 
     def close(self) -> None:
+        with suppress(KfmError):  # its end is the connection's, too
+            self._held.close()
         self._reading.close()
         self.database.close()

@@ -79,7 +79,7 @@ def run_delay_ms(policy: RetryPolicy, retry_index: int, unit_random: float) -> i
         nominal_ms = policy.ladder_ms[min(retry_index, len(policy.ladder_ms) - 1)]
     else:
         nominal_ms = backoff_ms(policy.base_ms, policy.cap_ms, retry_index + 1)
-    return math.floor(nominal_ms * (0.5 + unit_random))
+    return spread_ms(nominal_ms, unit_random)
 
 
 def call_delay_ms(policy: CallPolicy, retry_index: int, unit_random: float) -> int:
@@ -90,6 +90,11 @@ def call_delay_ms(policy: CallPolicy, retry_index: int, unit_random: float) -> i
 def backoff_ms(base_ms: int, cap_ms: int, failures: int) -> int:
     """Exponential backoff without jitter: base after the first failure, twice as long after each further."""
     return min(cap_ms, base_ms << min(max(failures - 1, 0), DOUBLINGS_MAX))
+
+
+def spread_ms(nominal_ms: int, unit_random: float) -> int:
+    """nominal × uniform(0.5, 1.5): what failed together does not come back together."""
+    return math.floor(nominal_ms * (0.5 + unit_random))
 
 
 def decide_retry(

@@ -276,6 +276,7 @@ class Limits(Strict, frozen=True):
     call_timeout_ms: int = 60_000
     versions_kept: int = 10
     run_seconds: int = 86_400
+    store_connections: int | None = None  # of a process to PostgreSQL; None: 6 of `kfm serve`, 3 of others
 
 
 class Lease(Strict, frozen=True):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from msgspec.structs import replace
 
-from kfm.db.connection import open_store
 from kfm.lineage.collectors import lineage_export
 from kfm.model.errors import ConfigError, UsageError
 from kfm.model.records import GateResult
@@ -111,7 +110,7 @@ class NoddIngest:
     # --- threads ---------------------------------------------------------------------
 
     def pollers(self, stream: BinaryIO | None = None) -> list[tuple[Poller, Queue]]:
-        """One for each queue, each with a connection of its own."""
+        """One for each queue, each with a store of its own."""
         pollers = []
         for queue, check in self.queues(stream):
             self._polled.append(queue)
@@ -120,7 +119,7 @@ class NoddIngest:
 
     def another_store(self) -> Ledger:
         """A store for a thread; closed with everything else."""
-        store = open_store(self._app.loaded.store, self._app.state, self._app.clock)
+        store = self._app.state_folder.open_ledger()
         self._stores.append(store)
         return store
 

@@ -28,7 +28,7 @@ from kfm.model.errors import (
     outage_of,
 )
 from kfm.model.records import Record
-from kfm.model.retry import backoff_ms
+from kfm.model.retry import backoff_ms, spread_ms
 from kfm.model.retry_budgets import unit_policy
 from kfm.model.units import IntakeBatch, IntakeReport
 from kfm.nodd.downstream import Followers
@@ -128,6 +128,7 @@ class WorkerLoop:
         progress: Callable[[WorkerCounts], None] = lambda _counts: None,
         due_in_ms: Callable[[], int | None] = lambda: None,
         has_input: Callable[[], bool] = lambda: False,
+        unit_random: Callable[[], float] = lambda: 0.5,
     ) -> None:
         self._worker = worker
         self._clock = clock
@@ -141,6 +142,7 @@ class WorkerLoop:
         self._progress = progress
         self._due_in_ms = due_in_ms  # by the ledger's clock; None: nothing waits
         self._has_input = has_input  # a stream that has not ended is not idle, however long it is silent
+        self._unit_random = unit_random  # spreads the waits of many workers
         self._next_ms = clock.monotonic_ms()  # with a rate: nothing is processed before
 
     # --- three modes ---------------------------------------------------------------------
@@ -179,7 +181,7 @@ class WorkerLoop:
                 if isinstance(error, LASTING):
                     raise
                 failures += 1
-                idle_ms = backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, failures)
+                idle_ms = spread_ms(backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, failures), self._unit_random())
                 logger.warning(
                     "%s The worker goes on in %d s",
                     error,
@@ -309,6 +311,7 @@ def poll_until_stopped(
     stopping: Callable[[], bool],
     rest: Callable[[int], object],
     exchange: IntakeExchange | None = None,
+    unit_random: Callable[[], float] = lambda: 0.5,
 ) -> None:
     """The body of a queue's thread. A queue that fails is polled again, after growing delays."""
     failures = 0
@@ -320,7 +323,7 @@ def poll_until_stopped(
             text = str(error) if isinstance(error, KfmError) else f"{type(error).__name__}: {error}"
             about = {"queue": poller.queue_name, **outage_of(error)}
             logger.warning("a queue can't be read: %s", text, extra=about)
-            rest(backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, failures))
+            rest(spread_ms(backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, failures), unit_random()))
             continue
         failures = 0
         totals.add_poll(report)
@@ -396,6 +399,7 @@ def run_worker(
             progress=lambda counts: show(counts, (app.clock.monotonic_ms() - began_ms) / 1000),
             has_input=lambda: any(not queue.ended for _, queue in pollers),
             due_in_ms=lambda: due_in_ms(context.wal),
+            unit_random=app.rng.unit,
         )
         modes = {"once": loop.run_once, "until-idle": loop.run_until_idle}
         done = modes.get(options.mode, loop.run_until_stopped)()
@@ -455,8 +459,8 @@ class WorkerThreads:
         remote = {one.name for one in app.settings.ingest.queues if one.kind == "sqs"}
         for poller, queue in pollers:
             wait_ms = LONG_POLL_MS if queue.name in remote else FOLDER_POLL_MS
-            named = {"wait_ms": wait_ms, "exchange": exchange, **common}
-            self._add(f"kfm-poll-{queue.name}", poll_until_stopped, (poller, totals), named)
+            own = {"wait_ms": wait_ms, "exchange": exchange, "unit_random": app.rng.unit}
+            self._add(f"kfm-poll-{queue.name}", poll_until_stopped, (poller, totals), own | common)
         if app.settings.ingest.replicas:
             from kfm.nodd.replicas import Deliveries
 

@@ -134,7 +134,7 @@ class PipelineProject:
             worker_id=self.worker_id,
             workers=_local_workers(WorkerContext(self.objects, self.files, self.clock)),
             actor=_who(self.loaded),
-            heartbeat=LeaseHeartbeat(self._folder.open_ledger),
+            heartbeat=LeaseHeartbeat(self._folder.open_for_renewals),
             ledger=self.store,
             run_ms=self.loaded.settings.limits.run_seconds * 1000 if self.loaded else None,
             redact=self.loaded.discretion if self.loaded else _redacted,

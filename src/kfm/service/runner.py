@@ -24,7 +24,7 @@ from kfm.model.errors import LEDGER, BackendUnavailable, KfmError, outage_of
 from kfm.model.quantities import counted
 from kfm.model.records import Record, Run
 from kfm.model.requests import RequestOutcome, RequestPart, UpdateRequest
-from kfm.model.retry import backoff_ms
+from kfm.model.retry import backoff_ms, spread_ms
 from kfm.model.retry_budgets import RetryLimits, limits_of
 from kfm.model.settings import DatasetSettings, SourceSettings
 from kfm.periodic import PeriodicTask, run_due
@@ -37,7 +37,7 @@ from kfm.service.dispatcher import CLAIM_MS, Dispatcher, run_request_of
 from kfm.service.incidents import deliver_incidents
 from kfm.service.overdue import mark_overdue
 from kfm.storage.retention import RetentionDuty, cut
-from kfm.system import os_trouble
+from kfm.system import SystemRng, os_trouble
 from kfm.telemetry.ledger_metrics import keep_fold
 
 if TYPE_CHECKING:
@@ -224,6 +224,7 @@ class ServiceThreads:
         self._live = live or LiveConfig(loaded)
         self._options = options
         self._part = options.part
+        self._rng = SystemRng()
         self._troubles: dict[str, tuple[str, int]] = {}  # by part: last error, failures in a row
         self._places: dict[str, tuple[int, int] | None] = {}  # of which part, and which ledger it has open
         self._secrets: dict[str, int] = {}  # of which part, and which version of the secrets it has
@@ -300,7 +301,7 @@ class ServiceThreads:
         self._troubles[name] = (text, failures + 1)
         if last != text:
             logger.warning("%s: %s", name, text, extra={"part": name, **outage_of(error)})
-        return backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, failures + 1)
+        return spread_ms(backoff_ms(TROUBLE_MS, TROUBLE_MS_MAX, failures + 1), self._rng.unit())
 
     def _place(self) -> tuple[int, int] | None:
         return place_of(self._loaded.store, self._loaded.resolve(self._loaded.settings.state).rstrip("/"))

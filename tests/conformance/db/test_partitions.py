@@ -153,7 +153,7 @@ def test_what_reads_the_messages_keeps_no_one_waiting(store: Ledger) -> None:
     and retention of other kinds go on, and the next pass does what was left."""
     desk, before = Desk(store), partitions(store)
     deliver(store)
-    side = PostgresSide(store._database._dsn)  # type: ignore[attr-defined]
+    side = PostgresSide(store._database._pool.dsn)  # type: ignore[attr-defined]
     outbox = next(one for one in ledger_tables() if one.name == "outbox")
     with side.snapshot():
         assert len(side.page(outbox, None, 20)) == 12
@@ -172,7 +172,7 @@ def test_what_reads_the_messages_keeps_no_one_waiting(store: Ledger) -> None:
 
 def test_deliveries_do_not_wait_for_who_makes_a_partition(store: Ledger) -> None:
     """Two processes do not make the same partition, and messages are claimed meanwhile."""
-    with psycopg.connect(store._database._dsn) as beside:  # type: ignore[attr-defined]
+    with psycopg.connect(store._database._pool.dsn) as beside:  # type: ignore[attr-defined]
         beside.execute(f"SELECT pg_advisory_xact_lock({CUT_LOCK}, current_schema()::regnamespace::oid::int)")
         assert not store.retention().cut(SEALED_KINDS[0])
         assert store.claim_messages("openlineage", 1, 60_000)

@@ -17,7 +17,6 @@ import apsw
 import pytest
 
 from kfm.db import queries
-from kfm.db.postgres import PostgresDatabase
 from tests.conformance.db import filled, ledgers
 
 FEW, MANY, VERY_MANY = 200, 2000, 10_000
@@ -239,7 +238,7 @@ def postgres_findings(dsn: str) -> dict[str, list[str]]:
 
     ledgers.postgres_store(dsn).close()
     found: dict[str, list[str]] = {}
-    with psycopg.connect(PostgresDatabase(dsn)._dsn, autocommit=True) as connection:
+    with psycopg.connect(dsn, autocommit=True) as connection:
         filled.fill_postgres(connection, VERY_MANY, "apart")  # its planner knows how common a value is
         connection.execute("SET enable_seqscan = off")
         connection.execute("SET plan_cache_mode = force_generic_plan")

@@ -78,8 +78,7 @@ def evidence(store: Ledger) -> dict[str, int]:
 
 
 def _number(store: Ledger, sql: str) -> int:
-    rows = store._database._connection.execute(sql)  # type: ignore[attr-defined]
-    return int(next(iter(rows))[0])
+    return int(Scene(store).sql(sql)[0][0])
 
 
 def script(store: Ledger, sql: str) -> None:

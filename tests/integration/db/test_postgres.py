@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,12 @@ from typing import Any
 import psycopg
 import pytest
 
+from kfm.cli.doctor import _server
 from kfm.db import admission, governance, promotion
 from kfm.db.connection import open_ledger, open_store
 from kfm.db.ledger_reader import LedgerReader
 from kfm.db.postgres import PostgresDatabase
+from kfm.db.postgres_pool import weaker_setting
 from kfm.db.queries import applied, check, migrate, migration_files
 from kfm.model.errors import BackendUnavailable, ConfigError, ExtraMissing, StoreBusy, StoreUnsafe
 from kfm.system import SystemClock
@@ -28,23 +32,12 @@ def _settings(database: PostgresDatabase, *names: str) -> list[str]:
     return [database.execute(f"SHOW {name}")[0][0] for name in names]
 
 
-class Server:
-    """Answers as a server with these settings would."""
-
-    def __init__(self, **settings: str) -> None:
-        self._settings = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"} | settings
-
-    def execute(self, _sql: str, parameters: list[str]) -> Any:
-        row = (self._settings[parameters[0]],)
-        return type("Cursor", (), {"fetchone": lambda self: row})()
-
-
 @pytest.mark.parametrize("setting", ["fsync", "synchronous_commit", "full_page_writes"])
 def test_a_server_that_may_lose_commits_is_refused(setting: str) -> None:
-    """The message names the setting."""
-    with pytest.raises(StoreUnsafe, match=f"{setting}=off"):
-        PostgresDatabase._check_durability(Server(**{setting: "off"}))  # type: ignore[arg-type]
-    PostgresDatabase._check_durability(Server())  # type: ignore[arg-type]
+    """The setting is named."""
+    sound = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
+    assert weaker_setting(sound | {setting: "off"}) == f"{setting}=off"
+    assert weaker_setting(sound) is None
 
 
 def test_a_role_that_may_lose_commits_is_refused(postgres_dsn: str) -> None:
@@ -54,6 +47,21 @@ def test_a_role_that_may_lose_commits_is_refused(postgres_dsn: str) -> None:
         PostgresDatabase(weak)
     PostgresDatabase(weak, unsafe_for_tests=True).close()
     PostgresDatabase(weak, read_only=True).close()  # reading loses nothing
+
+
+@pytest.mark.req("FLT-3")
+def test_a_weaker_promise_is_told_by_the_doctor(postgres_dsn: str) -> None:
+    """What a failover may lose is a warning; how full the server is, is told in any case."""
+    for setting, states in (("on", ["ok"]), ("remote_write", ["warn", "ok"]), ("local", ["warn", "ok"])):
+        address = f"{postgres_dsn}?options=-csynchronous_commit%3D{setting}"
+        with closing(PostgresDatabase(address, read_only=True)) as database:
+            found = list(_server(database))
+        assert [one.state for one in found] == states
+        assert re.search(
+            r"PostgreSQL \d+.*: \d+ of 150 connections in use, \d+ by kfm here", found[-1].message
+        )
+        if setting != "on":
+            assert f"synchronous_commit={setting}: a failover may lose" in found[0].message
 
 
 def test_a_database_in_another_encoding_is_refused(postgres_dsn: str) -> None:
@@ -70,7 +78,7 @@ def test_a_database_in_another_encoding_is_refused(postgres_dsn: str) -> None:
 def test_a_connection_bounds_every_wait(postgres_dsn: str) -> None:
     """Locks, stalled transactions and isolation are set by us, whatever the server's defaults are."""
     database = PostgresDatabase(f"{postgres_dsn}?options=-cdefault_transaction_isolation%3Dserializable")
-    names = "lock_timeout", "idle_in_transaction_session_timeout", "default_transaction_isolation"
+    names = "lock_timeout", "idle_in_transaction_session_timeout", "transaction_isolation"
     assert _settings(database, *names) == ["30s", "30s", "read committed"]
     database.close()
 
@@ -132,7 +140,8 @@ def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_row_that_is_held_for_too_long_is_said_in_our_words(postgres_database: str) -> None:
     """After the deadline our sentence, and the next try works."""
-    store = postgres_store(postgres_database, wait_max_ms=100)
+    postgres_store(postgres_database).close()
+    store = postgres_store(postgres_database, wait_max_ms=250)
     run = Desk(store).admitted("a")
     with psycopg.connect(postgres_database) as other:
         other.execute("SELECT * FROM locks FOR UPDATE")
@@ -176,13 +185,24 @@ def test_a_stalled_transaction_does_not_hold_the_others_up(postgres_database: st
 
 
 def test_a_restarted_server_is_found_again(postgres_database: str) -> None:
-    """After a broken connection one call fails and the next one connects again, with the same settings."""
+    """Between two calls no process notices; in the middle of one it fails, and the next one connects again,
+    with the same settings."""
     store = postgres_store(postgres_database, wait_max_ms=1_234)
     with psycopg.connect(postgres_database, autocommit=True) as admin:
-        admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'kfm'")
-    with pytest.raises(BackendUnavailable):
-        store.append_governance([entry("lost")])
-    store.append_governance([entry("kept")])
+        cut = (
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+            "WHERE application_name = 'kfm' AND datname = current_database()"
+        )
+        assert admin.execute(cut).fetchall() == [(True,)]
+        store.append_governance([entry("kept")])
+
+        def interrupted(session: Any) -> None:
+            governance.append(session, [entry("lost")])
+            admin.execute(cut)
+
+        with pytest.raises(BackendUnavailable):
+            store._database.write(interrupted)
+    store.policy_epoch()
     assert [found.kind for found in store.governance()] == ["kept"]
     assert _settings(store._database, "lock_timeout") == ["1234ms"]  # type: ignore[arg-type]
     store.close()

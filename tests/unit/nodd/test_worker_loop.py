@@ -255,6 +255,22 @@ def stop_after(calls: int) -> Callable[[], bool]:
     return stopping
 
 
+@pytest.mark.req("FLT-1")
+def test_many_in_the_same_trouble_do_not_come_back_together() -> None:
+    """The waits of each are spread by half to either side."""
+    rested: list[int] = []
+    for chance in (0.0, 0.25, 0.999):
+        poll_until_stopped(
+            FakePoller(BackendUnavailable("away")),  # type: ignore[arg-type]
+            WorkerTotals(),
+            wait_ms=10,
+            stopping=stop_after(1),
+            rest=rested.append,
+            unit_random=lambda chance=chance: chance,  # type: ignore[misc]
+        )
+    assert rested == [500, 750, 1_499]
+
+
 def test_a_queue_in_trouble_is_asked_ever_less(caplog: pytest.LogCaptureFixture) -> None:
     """Also if the trouble is nothing that anybody thought of; its thread goes on, and begins anew after."""
     troubles = [*(BackendUnavailable("away") for _ in range(8)), 1, ValueError("odd"), 2]
