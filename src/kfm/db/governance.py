@@ -14,18 +14,39 @@ from kfm.model.records import GovernanceEntry, Justification, Switch, governance
 from kfm.model.runs import OutboxMessage
 
 
-def held_epoch(session: Session) -> int:
-    """The policy epoch, which no one moves until this transaction ends."""
-    row = session.one("policy.epoch_for_share")
+HELD_EPOCH = ("policy.take_part", "policy.epoch")  # two statements: it is read once the lock is ours
+
+
+def held_epoch(session: Session, *, is_expected: bool = False) -> int:
+    """The policy epoch, which no one moves until this transaction ends. `is_expected`: `HELD_EPOCH` is."""
+    if not is_expected:
+        session.expect(*HELD_EPOCH)
+    session.one("policy.take_part")
+    row = session.one("policy.epoch")
+    assert row is not None
+    return int(row[0])
+
+
+def keep_others_out(session: Session) -> None:
+    """Wait for those who hold the epoch; those who come later wait until this transaction ends.
+
+    Before any row that one of them may wait for.
+    """
+    session.one("policy.keep_others_out")
+
+
+def advance_epoch(session: Session) -> int:
+    """What passed the gates before passes them again."""
+    keep_others_out(session)
+    row = session.one("policy.advance")
     assert row is not None
     return int(row[0])
 
 
 def set_switch(session: Session, switch: Switch) -> int:
-    row = session.one("policy.advance")
-    assert row is not None
+    epoch = advance_epoch(session)
     session.all("switches.set", **rows.switch_parameters(switch))
-    return int(row[0])
+    return epoch
 
 
 def append(session: Session, entries: Iterable[GovernanceEntry]) -> None:

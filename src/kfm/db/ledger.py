@@ -154,6 +154,8 @@ class Ledger(LedgerReader):
         def change(session: Session) -> bool:
             now_ms = session.now_ms()
             session.one("locks.get_for_update", scope=request.scope)
+            if request.pause is not None:  # in the order of admission: with rows in hand it would wait in a circle
+                governance.keep_others_out(session)
             landed = session.one(
                 "runs.fail",
                 run_id=request.run_id,

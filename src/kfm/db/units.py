@@ -242,7 +242,7 @@ class Units(UnitReader):
         named: dict[str, str] = {}
 
         def change(session: Session) -> tuple[ExchangeReport, Figures]:
-            session.expect("policy.epoch_for_share", *_pages_of(results, claim, arrivals))
+            session.expect(*governance.HELD_EPOCH, *_pages_of(results, claim, arrivals))
             now_ms, tally, figures = session.now_ms(), CountChanges(), Figures(self._known_figures)
             if is_outdated(session, results, claim):
                 return ExchangeReport(ResultReport(epoch_moved=True), skipped=tuple(arrivals)), figures
@@ -419,4 +419,4 @@ def _waiting(
 def is_outdated(session: Session, finish: ResultBatch | None, claim: ClaimRequest | None) -> bool:
     """Have the gates to be asked again, since a switch was set meanwhile?"""
     asked = {one.policy_epoch for one in (finish, claim) if one is not None} - {None}
-    return bool(asked) and asked != {governance.held_epoch(session)}
+    return bool(asked) and asked != {governance.held_epoch(session, is_expected=True)}
