@@ -42,10 +42,10 @@ def judge(session: Session, request: Judge, watch: IncidentKeeper) -> bool:
         return False
     put_retry_state(session, request.retry)
     hold(session, request.held)
-    watch.gave_up(session, request.held, request.retry, session.now_ms())
     from kfm.db import governance, requests  # late: readers do not need it
 
     requests.settle_run(session, run.run_id, request.settle, session.now_ms())
+    watch.gave_up(session, request.held, request.retry, session.now_ms())
     governance.append(session, request.entries)
     return True
 

@@ -246,10 +246,10 @@ class Units(UnitReader):
             now_ms, tally, figures = session.now_ms(), CountChanges(), Figures(self._known_figures)
             if is_outdated(session, results, claim):
                 return ExchangeReport(ResultReport(epoch_moved=True), skipped=tuple(arrivals)), figures
-            recorded, entries, waited = ResultReport(), [], 0
-            if results is not None:
-                ending = unit_results.UnitResults(session, results, self._watch, now_ms, tally, figures)
-                recorded, entries = ending.end(), ending.entries
+            ending = unit_results.UnitResults(
+                session, results or ResultBatch(), self._watch, now_ms, tally, figures
+            )
+            recorded, waited = ending.end() if results is not None else ResultReport(), 0
             # A claim waits for no lock, and new units only for others that are being inserted: so there is no
             # deadlock. Known units would wait for their rows; they are skipped here and taken in later.
             if claim is not None:
@@ -259,7 +259,7 @@ class Units(UnitReader):
             else:
                 skipped, claimed = unit_intake.insert_new(session, arrivals, now_ms, tally)
             tally.write(session, figures.lines())
-            governance.append(session, entries)
+            ending.close()
             created = len(arrivals) - len(skipped)
             return ExchangeReport(recorded, tuple(claimed), waited, created, tuple(skipped)), figures
 
@@ -302,7 +302,7 @@ class Units(UnitReader):
             count = sum(ending.lapse(wal_id, unit_random, gone, policy_of) for wal_id in some)
             ending.end()
             tally.write(session)
-            governance.append(session, ending.entries)
+            ending.close()
             return count
 
         self._make_stranded_due(now_ms)
@@ -329,7 +329,7 @@ class Units(UnitReader):
             ending = unit_results.UnitResults(session, ResultBatch(), self._watch, now_ms, tally)
             made = ending.quarantine(seen, by)
             tally.write(session)
-            governance.append(session, ending.entries)
+            ending.close()
             return made
 
         return self._database.write(change)
