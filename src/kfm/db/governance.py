@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kfm.db import rows
+from kfm.db import duties, rows
 from kfm.db.packing import joined
 from kfm.db.session import Session
 from kfm.model import audit
@@ -105,10 +105,16 @@ def _adopt(session: Session) -> tuple[int, str]:
 
 
 KIND = "seal"
+SEALS: dict[str, duties.Duty] = {EVENTS: "seals of outbox", UNITS: "seals of units"}
 
 
-def seal(session: Session, actor: str, limit: int, stream: str = EVENTS) -> Seal | None:
-    """Enter the root of the rows that no seal covers yet; None if there are none."""
+def seal(
+    session: Session, actor: str, limit: int, stream: str = EVENTS, *, waits: bool = True
+) -> Seal | None:
+    """Enter the root of the rows that no seal covers yet; None if there are none, or, unless it `waits`, if
+    another process seals them."""
+    if not duties.take(session, SEALS[stream]) and not waits:
+        return None
     hold(session)
     newest = session.one("governance.about", kind=KIND, subject=stream, row_limit=1)
     before = from_details(stream, rows.entry_from(newest).details) if newest else None

@@ -597,9 +597,14 @@ class Ledger(LedgerReader):
 
         self._database.write(change)
 
-    def seal(self, actor: str, limit: int = 1000, stream: str = "outbox") -> Seal | None:
-        """Enter one root for the rows of a stream that no seal covers yet; None if there are none."""
-        return self._database.write(lambda session: governance.seal(session, actor, limit, stream))
+    def seal(
+        self, actor: str, limit: int = 1000, stream: str = "outbox", *, waits: bool = True
+    ) -> Seal | None:
+        """Enter one root for the rows of a stream that no seal covers yet; None if there are none, or, unless
+        it `waits`, if another process seals them."""
+        return self._database.write(
+            lambda session: governance.seal(session, actor, limit, stream, waits=waits)
+        )
 
     def hasten_messages(self, topic: str) -> None:
         """All waiting messages are due now, also claimed ones: a person asked for delivery."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kfm.db import fact_pages, governance, unit_history, unit_intake, unit_results, unit_rows
+from kfm.db import duties, fact_pages, governance, unit_history, unit_intake, unit_results, unit_rows
 from kfm.db.catalogue import Figures, KnownFigures
 from kfm.db.session import Database, Row, Session
 from kfm.db.unit_intake import ClaimableUnits, insert_new
@@ -271,30 +271,22 @@ class Units(UnitReader):
     def reap_units(
         self,
         unit_random: float,
-        dead: Callable[[str], bool] | None = None,
+        gone: Collection[str] = (),
         *,
         lineage: bool = True,
         policy_of: Callable[[str], RetryPolicy] | None = None,
     ) -> int:
-        """Units whose lease has lapsed, or whose worker is known to be gone, fail and are tried again.
+        """Units whose lease has lapsed, or whose worker is one of those that are gone, fail and are tried
+        again; by one process at a time.
 
         `policy_of`: the retry policy of a dataset's units; None: the shipped one.
         """
-        session = self._database.session
-        found = session.all("units.leased", row_limit=REAPED_MAX)
-        now_ms = session.now_ms()
-        known = unit_rows.workers(session, (row[1] for row in found))
-        workers: dict[str, str] = {
-            row[1]: str(known.get(row[1], row[1])) for row in found if row[1] is not None
-        }
-        gone = {worker for worker in workers.values() if dead is not None and dead(worker)}
-        lapsed = sorted(
-            wal_id
-            for wal_id, worker_id, until_ms, claimed_at_ms in found
-            if workers.get(worker_id) in gone or not holds_lease(until_ms, claimed_at_ms or 0, now_ms)
-        )
+        now_ms = self._database.session.now_ms()
+        lapsed = sorted(self._lapsed(now_ms, gone))
 
         def change(session: Session, some: Sequence[str]) -> int:
+            if not duties.take(session, "lapsed leases"):
+                return 0
             now_ms, tally = session.now_ms(), CountChanges()
             ending = unit_results.UnitResults(
                 session, ResultBatch(lineage=lineage), self._watch, now_ms, tally
@@ -308,6 +300,24 @@ class Units(UnitReader):
         self._make_stranded_due(now_ms)
         batches = [lapsed[at : at + TOGETHER_MAX] for at in range(0, len(lapsed), TOGETHER_MAX)]
         return sum(self._database.write(partial(change, some=some)) for some in batches)
+
+    def _lapsed(self, now_ms: int, gone: Collection[str]) -> set[str]:
+        """What is read follows what has lapsed, not what is being worked on."""
+        session = self._database.session
+        found = {row[0] for row in session.all("units.lapsed", now_ms=now_ms, row_limit=REAPED_MAX)}
+        for row_limit in (1, REAPED_MAX):  # by a clock that was ahead: then those are the last to lapse
+            ahead = {
+                wal_id
+                for wal_id, until_ms, claimed_at_ms in session.all("units.last_leased", row_limit=row_limit)
+                if not holds_lease(until_ms, claimed_at_ms or 0, now_ms)
+            }
+            found |= ahead
+            if not ahead:
+                break
+        if gone:
+            workers = _ENCODE(unit_rows.texts_of(session, gone)).decode()
+            found |= {row[0] for row in session.all("units.leased_by", workers=workers, row_limit=REAPED_MAX)}
+        return found
 
     def _make_stranded_due(self, now_ms: int) -> None:
         """What is due later than anything may wait was put off by a clock that was ahead: it is due now."""
@@ -351,7 +361,7 @@ class Units(UnitReader):
         return self._database.write(lambda session: unit_intake.bring_in(session, units, actor, rationale))
 
     def fold_counts(self, limit: int = 10_000) -> int:
-        """Add deltas up; how many there were."""
+        """Add deltas up, unless another process does; how many there were."""
         return self._database.write(lambda session: unit_rows.fold(session, limit))
 
 
