@@ -206,7 +206,12 @@ UNITS = (
     Patch(
         "switches are asked once",
         _CLAIMS,
-        (("return bool(asked) and asked != {governance.held_epoch(session, is_expected=True)}", "return False"),),
+        (
+            (
+                "return bool(asked) and asked != {governance.held_epoch(session, is_expected=True)}",
+                "return False",
+            ),
+        ),
         rule="switch",
     ),
     Patch(

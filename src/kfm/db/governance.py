@@ -13,7 +13,6 @@ from kfm.model.errors import StoreCorrupt
 from kfm.model.records import GovernanceEntry, Justification, Switch, governance_entry
 from kfm.model.runs import OutboxMessage
 
-
 HELD_EPOCH = ("policy.take_part", "policy.epoch")  # two statements: it is read once the lock is ours
 
 

@@ -154,7 +154,9 @@ class Ledger(LedgerReader):
         def change(session: Session) -> bool:
             now_ms, late = session.now_ms(), self._journal.watch.late()
             session.one("locks.get_for_update", scope=request.scope)
-            if request.pause is not None:  # in the order of admission: with rows in hand it would wait in a circle
+            if (
+                request.pause is not None
+            ):  # in the order of admission: with rows in hand it would wait in a circle
                 governance.keep_others_out(session)
             landed = session.one(
                 "runs.fail",
@@ -186,9 +188,7 @@ class Ledger(LedgerReader):
                     governance.set_switch(session, request.pause)
                 if not request.keeps_lock:
                     session.all("locks.release", scope=request.scope, fence=request.fence)
-                late.gave_up(
-                    session, request.held, request.retry, now_ms, halted=request.pause is not None
-                )
+                late.gave_up(session, request.held, request.retry, now_ms, halted=request.pause is not None)
                 late.settle()
                 governance.append(session, request.entries)
             return landed is not None

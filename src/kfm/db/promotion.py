@@ -90,9 +90,7 @@ def _succeed(session: Session, request: Promote, now_ms: int) -> None:
         raise Undo(PromoteResult(answer="cancelled"))
 
 
-def _end(
-    session: Session, request: Promote, now_ms: int, journal: Journal, watch: IncidentKeeper
-) -> None:
+def _end(session: Session, request: Promote, now_ms: int, journal: Journal, watch: IncidentKeeper) -> None:
     session.all(
         "invocations.finish",
         run_id=request.run_id,

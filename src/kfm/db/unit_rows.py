@@ -73,10 +73,9 @@ def workers(session: Session, texts: Iterable[str | None]) -> dict[str, str]:
 
 
 def texts_of(session: Session, worker_ids: Collection[str]) -> list[str]:
-    """How rows name these workers; none of those that never claimed a unit, but rows from before there were
-    numbers name them by their ids."""
+    """How rows name those of these workers that ever claimed a unit."""
     found = session.all("unit_workers.named", worker_ids=msgspec.json.encode(sorted(worker_ids)).decode())
-    return [*sorted(worker_ids), *(f"{NUMBERED}{number}" for (number,) in found)]
+    return [f"{NUMBERED}{number}" for (number,) in found]
 
 
 def run_text(claim: ClaimRequest) -> str:
@@ -217,7 +216,7 @@ class CountChanges:
 
 
 def fold(session: Session, limit: int) -> int:
-    """Add up the oldest changes; how many there were. None, while another process does."""
+    """Add up the oldest changes; how many there were: none, while another process does."""
     if not duties.take(session, "figures"):
         return 0
     taken = session.all("unit_deltas.take", row_limit=limit)

@@ -314,9 +314,10 @@ class Units(UnitReader):
             found |= ahead
             if not ahead:
                 break
-        if gone:
-            workers = _ENCODE(unit_rows.texts_of(session, gone)).decode()
-            found |= {row[0] for row in session.all("units.leased_by", workers=workers, row_limit=REAPED_MAX)}
+        workers = unit_rows.texts_of(session, gone) if gone else []
+        if workers:
+            left = session.all("units.leased_by", workers=_ENCODE(workers).decode(), row_limit=REAPED_MAX)
+            found |= {row[0] for row in left}
         return found
 
     def _make_stranded_due(self, now_ms: int) -> None:

@@ -255,9 +255,7 @@ class Windows(WindowReader):
                 session.all("open_hours.put", **hour.key, is_told=int(hour.is_told))
             late = self._watch.late()
             for one in found:
-                late.overdue(
-                    session, one.source_id, one.dataset_id, one.window, one.due_ms, session.now_ms()
-                )
+                late.overdue(session, one.source_id, one.dataset_id, one.window, one.due_ms, session.now_ms())
             late.settle()
             return True
 

@@ -512,7 +512,11 @@ def maintenance(
     `deliveries`: also those of replicas and lineage of units, which otherwise have threads. `dispatches`: the
     updates that follow arrivals are run here, not by the runners of a service.
     """
-    wal, died, export = app.writer.units(), DeadWorkers(app.liveness.dead), lineage_export(app.settings) != "none"
+    wal, died, export = (
+        app.writer.units(),
+        DeadWorkers(app.liveness.dead),
+        lineage_export(app.settings) != "none",
+    )
     followers = Followers(app, drain, stop.is_set, dispatches=dispatches)
     tasks = [PeriodicTask("arrivals", FAN_OUT_MS, followers.step)] if ingest.downstream else []
     if deliveries and ingest.settings.replicas:
