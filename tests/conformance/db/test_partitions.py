@@ -59,7 +59,7 @@ def store(postgres_schema: Callable[[], str]) -> Iterator[Ledger]:
 
 @pytest.mark.req("FLT-1")
 def test_busy_tables_have_room_and_are_vacuumed_early(store: Ledger) -> None:
-    """Rows that all transactions change have room on their pages; queues, and each partition of the outbox, are
+    """Rows that all transactions change have room on their pages; queues, and partitions of the outbox, are
     vacuumed by the thousand changes, however long they are."""
     database: Any = store._database
     found = {
