@@ -9,11 +9,13 @@ import * as rows from "./rows.mjs";
 
 /** @param {Session} session */
 export function heldEpoch(session) {
-  return Number(/** @type {any[]} */ (session.one("policy.epoch_for_share"))[0]);
+  session.one("policy.take_part");
+  return Number(/** @type {any[]} */ (session.one("policy.epoch"))[0]);
 }
 
 /** @param {Session} session @param {any} change */
 export function setSwitch(session, change) {
+  session.one("policy.keep_others_out");
   const row = /** @type {any[]} */ (session.one("policy.advance"));
   session.all("switches.set", rows.switchParameters(change));
   return Number(row[0]);

@@ -19,6 +19,7 @@ from kfm.model.patterns import late
 _RANDOM_BITS = 74  # what UUIDv7 leaves beside the time, the version and the variant
 _FILE_MODE = 0o644
 _FOLDER_MODE = 0o755
+ALIVE = ".alive"
 _DEAD_FILE_KEPT_SECONDS = 7 * 24 * 3600
 
 
@@ -542,6 +543,13 @@ class FlockLiveness:
         finally:
             os.close(descriptor)
 
+    def dead(self) -> list[str]:
+        """All that surely are, as far as their files are still there."""
+        with contextlib.suppress(FileNotFoundError):
+            names = [name.removesuffix(ALIVE) for name in os.listdir(self._folder) if name.endswith(ALIVE)]
+            return sorted(filter(self.is_dead, names))
+        return []
+
     def release(self, worker_id: str) -> None:
         """A tidy goodbye: the file goes too. Only for a worker that holds nothing any more."""
         descriptor = self._held.pop(worker_id, None)
@@ -557,7 +565,7 @@ class FlockLiveness:
     def _path(self, worker_id: str) -> str:
         if not _WORKER_ID.fullmatch(worker_id):
             raise ValueError(f"not a worker id: {worker_id!r}")
-        return os.path.join(self._folder, f"{worker_id}.alive")
+        return os.path.join(self._folder, f"{worker_id}{ALIVE}")
 
     def _sweep(self) -> None:
         """Remove files of the long dead. The recently dead stay: others may still ask for them."""

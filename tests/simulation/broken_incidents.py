@@ -15,7 +15,7 @@ INCIDENTS = (
     Patch(
         "a success resolves nothing",
         "kfm.db.promotion",
-        (('    journal.watch.succeeded(session, run, now_ms, is_there=request.outcome != "absent")\n', ""),),
+        (('    watch.succeeded(session, run, now_ms, is_there=request.outcome != "absent")\n', ""),),
     ),
     Patch(
         "an open circuit is no incident",

@@ -197,8 +197,8 @@ UNITS = (
         also=(
             (
                 "kfm.db.units",
-                "if workers.get(worker_id) in gone or not holds_lease(",
-                "if True or not holds_lease(",
+                'session.all("units.lapsed", now_ms=now_ms,',
+                'session.all("units.lapsed", now_ms=2**62,',
             ),
         ),
         rule="a lease holds until it lapses",
@@ -206,7 +206,12 @@ UNITS = (
     Patch(
         "switches are asked once",
         _CLAIMS,
-        (("return bool(asked) and asked != {governance.held_epoch(session)}", "return False"),),
+        (
+            (
+                "return bool(asked) and asked != {governance.held_epoch(session, is_expected=True)}",
+                "return False",
+            ),
+        ),
         rule="switch",
     ),
     Patch(

@@ -100,13 +100,13 @@ class SealsVerdict(Record, frozen=True):
 
 
 def seal_all(store: Ledger, actor: str, minimum: int = 1, stream: str = EVENTS) -> list[Seal]:
-    """Seal what no seal covers yet, if it is that much."""
+    """Seal what no seal covers yet, if it is that much; with a minimum, unless another process does."""
     newest = next(iter(store.governance(kind=KIND, subject=stream, limit=1)), None)
     high = from_details(stream, newest.details).high if newest else 0
     if _count(store, stream, high, minimum) < minimum:
         return []
     made = []
-    while (one := store.seal(actor, stream=stream)) is not None:
+    while (one := store.seal(actor, stream=stream, waits=minimum <= 1)) is not None:
         made.append(one)
     return made
 

@@ -95,19 +95,21 @@ def approve(session: Session, request: Approve, watch: IncidentKeeper) -> Approv
     )
     if landed is None:
         return ApproveResult(answer="moved")
-    end_waiting(session, request.request_id, watch)
+    late = watch.late()
+    end_waiting(session, request.request_id, late)
     if request.update is not None:
         _let_run(session, request.update, request.digest, by)
     if request.held_id is not None:
         row = session.one("held.get_for_update", held_id=request.held_id)
         assert row is not None, "it was there a moment ago, and is held since"
         session.one("held.release", held_id=request.held_id, released_at_ms=now_ms, released_by=by)
-        watch.ended(session, quarantine.held_from(row).subject, now_ms)
+        late.ended(session, quarantine.held_from(row).subject, now_ms)
     quarantine.put_retry_state(session, request.grant)
     if request.revived is not None:
         session.all("requests.revive", request_id=request.revived, reason=f"Released by {by}.")
     from kfm.db import governance  # late: readers do not need it
 
+    late.settle()
     governance.append(session, request.entries)
     return ApproveResult(answer="approved")
 
@@ -131,7 +133,6 @@ def reject(session: Session, request: Reject, watch: IncidentKeeper) -> bool:
     )
     if landed is None:
         return False
-    end_waiting(session, request.request_id, watch)
     if request.update is not None:
         # One that was cancelled meanwhile stays as it is.
         session.one(
@@ -144,6 +145,7 @@ def reject(session: Session, request: Reject, watch: IncidentKeeper) -> bool:
         session.all("overdue_marks.lower_request", request_id=request.update)
     from kfm.db import governance  # late: readers do not need it
 
+    end_waiting(session, request.request_id, watch)
     governance.append(session, request.entries)
     return True
 
@@ -153,8 +155,9 @@ def revoke(
 ) -> bool:
     """End an approval before its time; False: it was used up or revoked meanwhile. What is under way and was
     begun under it is decided on anew before it is promoted, so the epoch moves."""
-    advanced = session.one("policy.advance")
-    assert advanced is not None
+    from kfm.db import governance  # late: readers do not need it
+
+    governance.advance_epoch(session)
     landed = session.one(
         "approvals.revoke",
         request_id=request_id,
@@ -164,8 +167,6 @@ def revoke(
     )
     if landed is None:
         return False
-    from kfm.db import governance  # late: readers do not need it
-
     governance.append(session, entries)
     return True
 

@@ -29,6 +29,7 @@ from kfm.model.records import GovernanceEntry, Lock, Promotion
 from kfm.model.times import MS_MAX
 
 if TYPE_CHECKING:
+    from kfm.db.incidents import IncidentKeeper
     from kfm.db.leases import Dead
     from kfm.db.outbox import Journal
     from kfm.db.versions import StagedVersion
@@ -319,8 +320,9 @@ def _apply(
         if not insert_version(session, made, staged.version, now_ms):
             raise _Moved(ApplyResult(answer="head-moved"))
     _store(session, request, now_ms)
+    late = journal.watch.late()
     if request.rewindow is not None:
-        _rewindow(session, request.rewindow, change, journal, now_ms)
+        _rewindow(session, request.rewindow, change, late, now_ms)
     for lifted in request.lifts:
         landed = session.one(
             "withdrawals.lift", change_id=lifted, until_sequence=base + 1, lifted_by=change.change_id
@@ -330,12 +332,13 @@ def _apply(
     if request.approval is not None:
         approvals.use(session, request.approval, change.change_id, 1, now_ms)
     if request.withdrawal is not None:
-        journal.watch.withdrawn(
+        late.withdrawn(
             session, change.dataset_id, change.change_id, request.targets, request.withdrawal.reason, now_ms
         )
-        journal.watch.no_more_expected(session, request.withdrawal, now_ms)
+        late.no_more_expected(session, request.withdrawal, now_ms)
     if request.version is not None:
         journal.dataset_changed(session, _told(session, request, head, now_ms), now_ms)
+    late.settle()
     governance.append(session, [placed(entry, base + 1, epoch, now_ms) for entry in request.entries])
     return ApplyResult(answer="applied", sequence=change.sequence)
 
@@ -384,7 +387,7 @@ def _against(
 
 
 def _rewindow(
-    session: Session, wanted: Rewindow, change: DatasetChange, journal: Journal, now_ms: int
+    session: Session, wanted: Rewindow, change: DatasetChange, watch: IncidentKeeper, now_ms: int
 ) -> None:
     """The length that counts from now on; what waits for windows of the earlier one ends, and the expectation
     goes on as far back as it reached."""
@@ -408,8 +411,8 @@ def _rewindow(
     from kfm.db import requests  # late: readers do not need it
 
     for request_id in wanted.cancels:
-        requests.cancel(session, request_id, f"Windows are {wanted.new} long now.", journal.watch)
-    journal.watch.rewindowed(session, change.dataset_id, wanted, now_ms)
+        requests.cancel(session, request_id, f"Windows are {wanted.new} long now.", watch)
+    watch.rewindowed(session, change.dataset_id, wanted, now_ms)
 
 
 def _is_taken(session: Session, name: str, dataset_id: str) -> bool:

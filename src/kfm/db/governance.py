@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kfm.db import rows
+from kfm.db import duties, rows
 from kfm.db.packing import joined
 from kfm.db.session import Session
 from kfm.model import audit
@@ -13,19 +13,39 @@ from kfm.model.errors import StoreCorrupt
 from kfm.model.records import GovernanceEntry, Justification, Switch, governance_entry
 from kfm.model.runs import OutboxMessage
 
+HELD_EPOCH = ("policy.take_part", "policy.epoch")  # two statements: it is read once the lock is ours
 
-def held_epoch(session: Session) -> int:
-    """The policy epoch, which no one moves until this transaction ends."""
-    row = session.one("policy.epoch_for_share")
+
+def held_epoch(session: Session, *, is_expected: bool = False) -> int:
+    """The policy epoch, which no one moves until this transaction ends. `is_expected`: `HELD_EPOCH` is."""
+    if not is_expected:
+        session.expect(*HELD_EPOCH)
+    session.one("policy.take_part")
+    row = session.one("policy.epoch")
+    assert row is not None
+    return int(row[0])
+
+
+def keep_others_out(session: Session) -> None:
+    """Wait for those who hold the epoch; those who come later wait until this transaction ends.
+
+    Before any row that one of them may wait for.
+    """
+    session.one("policy.keep_others_out")
+
+
+def advance_epoch(session: Session) -> int:
+    """What passed the gates before passes them again."""
+    keep_others_out(session)
+    row = session.one("policy.advance")
     assert row is not None
     return int(row[0])
 
 
 def set_switch(session: Session, switch: Switch) -> int:
-    row = session.one("policy.advance")
-    assert row is not None
+    epoch = advance_epoch(session)
     session.all("switches.set", **rows.switch_parameters(switch))
-    return int(row[0])
+    return epoch
 
 
 def append(session: Session, entries: Iterable[GovernanceEntry]) -> None:
@@ -84,10 +104,16 @@ def _adopt(session: Session) -> tuple[int, str]:
 
 
 KIND = "seal"
+SEALS: dict[str, duties.Duty] = {EVENTS: "seals of outbox", UNITS: "seals of units"}
 
 
-def seal(session: Session, actor: str, limit: int, stream: str = EVENTS) -> Seal | None:
-    """Enter the root of the rows that no seal covers yet; None if there are none."""
+def seal(
+    session: Session, actor: str, limit: int, stream: str = EVENTS, *, waits: bool = True
+) -> Seal | None:
+    """Enter the root of the rows that no seal covers yet; None if there are none, or, unless it `waits`, if
+    another process seals them."""
+    if not duties.take(session, SEALS[stream]) and not waits:
+        return None
     hold(session)
     newest = session.one("governance.about", kind=KIND, subject=stream, row_limit=1)
     before = from_details(stream, rows.entry_from(newest).details) if newest else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -56,6 +57,10 @@ class IncidentKeeper:
 
     def __init__(self, renderer: IncidentRenderer | None = None) -> None:
         self._renderer = renderer or IncidentRenderer()  # which tells no names
+
+    def late(self) -> LateIncidents:
+        """For one transaction that may change several, or goes on to other rows."""
+        return LateIncidents(self, self._renderer)
 
     # --- what comes ----------------------------------------------------------------------
 
@@ -174,7 +179,7 @@ class IncidentKeeper:
 
     def ended(self, session: Session, subject: str, now_ms: int) -> None:
         """A run, a request or an approval is settled by a person's decision: nothing affects it any more."""
-        for (cause,) in session.all("incident_subjects.of_subject", subject=subject):
+        for (cause,) in sorted(session.all("incident_subjects.of_subject", subject=subject)):
             self._ended(session, cause, now_ms, [subject])
 
     def approval_decided(self, session: Session, request_id: str, now_ms: int) -> None:
@@ -239,7 +244,7 @@ class IncidentKeeper:
         if session.one("silences.end", scope=scope, now_ms=now_ms) is None:
             return False
         still = {row[0] for row in session.all("silences.causes")}
-        for (cause,) in session.all("silences.causes_of", scope=scope):
+        for (cause,) in sorted(session.all("silences.causes_of", scope=scope)):
             if cause not in still:
                 self._tell_again(session, cause, now_ms)
         return True
@@ -346,6 +351,40 @@ class IncidentKeeper:
             body=rows.prose_of(event),
             recorded_at_ms=now_ms,
         )
+
+
+class LateIncidents(IncidentKeeper):
+    """What one transaction changes of incidents, kept until `settle`.
+
+    Rows of incidents are held last of all but the chain's head, in the order of their causes: so two
+    transactions that meet the same causes never wait in a circle, and a row is not held while others are
+    waited for. Those of one cause change in the order in which they were asked for.
+    """
+
+    def __init__(self, keeper: IncidentKeeper, renderer: IncidentRenderer) -> None:
+        super().__init__(renderer)
+        self._keeper = keeper
+        self._changes: list[tuple[str, Callable[[], None]]] = []
+
+    def settle(self) -> None:
+        """Make the changes; before the chain's entries, after everything else."""
+        changes, self._changes = self._changes, []
+        for _, change in sorted(changes, key=lambda one: one[0]):
+            change()
+
+    def _struck(self, session: Session, trouble: IncidentCause, now_ms: int) -> None:
+        self._later(trouble, partial(self._keeper._struck, session, trouble, now_ms))
+
+    def _struck_once(self, session: Session, trouble: IncidentCause, now_ms: int) -> None:
+        self._later(trouble, partial(self._keeper._struck_once, session, trouble, now_ms))
+
+    def _later(self, trouble: IncidentCause, change: Callable[[], None]) -> None:
+        self._changes.append((incidents.cause_of(trouble), change))
+
+    def _ended(
+        self, session: Session, cause: str, now_ms: int, subjects: Sequence[str] | None = None
+    ) -> None:
+        self._changes.append((cause, partial(self._keeper._ended, session, cause, now_ms, subjects)))
 
 
 def _latest(session: Session, incident: Incident) -> IncidentSubject | None:

@@ -152,8 +152,12 @@ class Ledger(LedgerReader):
 
     def fail(self, request: Fail) -> bool:
         def change(session: Session) -> bool:
-            now_ms = session.now_ms()
+            now_ms, late = session.now_ms(), self._journal.watch.late()
             session.one("locks.get_for_update", scope=request.scope)
+            if (
+                request.pause is not None
+            ):  # in the order of admission: with rows in hand it would wait in a circle
+                governance.keep_others_out(session)
             landed = session.one(
                 "runs.fail",
                 run_id=request.run_id,
@@ -178,15 +182,14 @@ class Ledger(LedgerReader):
                 self._journal.end(session, request.closes, request.retries, rows.run_from(row), now_ms)
                 quarantine.ended(session, request.retry, request.held, now_ms)
                 if request.cancels is not None:
-                    requests.cancel(session, *request.cancels, self._journal.watch)
+                    requests.cancel(session, *request.cancels, late)
                 requests.settle_run(session, request.run_id, request.settle, now_ms)
                 if request.pause is not None:
                     governance.set_switch(session, request.pause)
-                self._journal.watch.gave_up(
-                    session, request.held, request.retry, now_ms, halted=request.pause is not None
-                )
                 if not request.keeps_lock:
                     session.all("locks.release", scope=request.scope, fence=request.fence)
+                late.gave_up(session, request.held, request.retry, now_ms, halted=request.pause is not None)
+                late.settle()
                 governance.append(session, request.entries)
             return landed is not None
 
@@ -338,9 +341,10 @@ class Ledger(LedgerReader):
         kept = tuple(found)
 
         def change(session: Session) -> None:
-            now_ms, watch = session.now_ms(), self._journal.watch
+            now_ms, late = session.now_ms(), self._journal.watch.late()
             for one in kept:
-                watch.overdue(session, one.source_id, one.dataset_id, one.window, one.due_ms, now_ms)
+                late.overdue(session, one.source_id, one.dataset_id, one.window, one.due_ms, now_ms)
+            late.settle()
 
         if kept:
             self._database.write(change)
@@ -485,10 +489,11 @@ class Ledger(LedgerReader):
     def raise_projected(self, dataset_id: str, target: str, sequence: int) -> None:
         def change(session: Session) -> None:
             session.all("projections.raise", dataset_id=dataset_id, target=target, sequence=sequence)
-            now_ms = session.now_ms()
+            now_ms, late = session.now_ms(), self._journal.watch.late()
             for one in all_withdrawals(session, dataset_id):
                 if one.since_sequence <= sequence:
-                    self._journal.watch.withdrawal_shown(session, dataset_id, one.change_id, target, now_ms)
+                    late.withdrawal_shown(session, dataset_id, one.change_id, target, now_ms)
+            late.settle()
 
         from kfm.db.dataset_changes import all_withdrawals  # late: most commands show nothing
 
@@ -592,9 +597,14 @@ class Ledger(LedgerReader):
 
         self._database.write(change)
 
-    def seal(self, actor: str, limit: int = 1000, stream: str = "outbox") -> Seal | None:
-        """Enter one root for the rows of a stream that no seal covers yet; None if there are none."""
-        return self._database.write(lambda session: governance.seal(session, actor, limit, stream))
+    def seal(
+        self, actor: str, limit: int = 1000, stream: str = "outbox", *, waits: bool = True
+    ) -> Seal | None:
+        """Enter one root for the rows of a stream that no seal covers yet; None if there are none, or, unless
+        it `waits`, if another process seals them."""
+        return self._database.write(
+            lambda session: governance.seal(session, actor, limit, stream, waits=waits)
+        )
 
     def hasten_messages(self, topic: str) -> None:
         """All waiting messages are due now, also claimed ones: a person asked for delivery."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kfm.db import dataset_changes, derived, governance, node_branches, quarantine, requests, rows
+from kfm.db.incidents import IncidentKeeper
 from kfm.db.outbox import Journal
 from kfm.db.session import Session
 from kfm.db.versions import MadeVersion, StagedVersion, insert_version, placed
@@ -59,11 +60,13 @@ def promote(
             # A run with a lock of another scope promoted between our look and our row.
             raise Undo(PromoteResult(answer="head-moved"))
     session.all("locks.release", scope=request.scope, fence=request.fence)
+    late = journal.watch.late()
     for one in every_one:
-        _end(session, one, now_ms, journal)
+        _end(session, one, now_ms, journal, late)
     entries = [
         placed(entry, sequence, request.policy_epoch, now_ms) for one in every_one for entry in one.entries
     ]
+    late.settle()
     governance.append(session, entries)  # last: the head of the chain is one row for all
     return PromoteResult(answer="promoted" if request.version is not None else "unchanged", sequence=sequence)
 
@@ -87,7 +90,7 @@ def _succeed(session: Session, request: Promote, now_ms: int) -> None:
         raise Undo(PromoteResult(answer="cancelled"))
 
 
-def _end(session: Session, request: Promote, now_ms: int, journal: Journal) -> None:
+def _end(session: Session, request: Promote, now_ms: int, journal: Journal, watch: IncidentKeeper) -> None:
     session.all(
         "invocations.finish",
         run_id=request.run_id,
@@ -106,7 +109,7 @@ def _end(session: Session, request: Promote, now_ms: int, journal: Journal) -> N
     derived.pin(session, run, request.inputs)
     journal.end(session, request.closes, request.retries, run, now_ms)
     quarantine.succeeded(session, request.run_id, now_ms)
-    journal.watch.succeeded(session, run, now_ms, is_there=request.outcome != "absent")
+    watch.succeeded(session, run, now_ms, is_there=request.outcome != "absent")
 
 
 def _keep_length(session: Session, source_id: str, length: str) -> bool:

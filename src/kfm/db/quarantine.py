@@ -42,12 +42,12 @@ def judge(session: Session, request: Judge, watch: IncidentKeeper) -> bool:
         return False
     put_retry_state(session, request.retry)
     hold(session, request.held)
-    watch.gave_up(session, request.held, request.retry, session.now_ms())
     from kfm.db import governance, requests  # late: readers do not need it
 
     if request.answer is not None:
         requests.settle(session, *request.answer)
     requests.settle_run(session, run.run_id, request.settle, session.now_ms())
+    watch.gave_up(session, request.held, request.retry, session.now_ms())
     governance.append(session, request.entries)
     return True
 

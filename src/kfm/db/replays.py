@@ -192,9 +192,9 @@ class Replays(ReplayReader):
             held = session.one("replays.hold", replay_id=replay_id)
             if held is None or held[0] != "running":
                 return Stepped(looked_at=0, last=after, receipts={}, done=True)
-            now_ms, tally = session.now_ms(), CountChanges()
+            now_ms, tally, late = session.now_ms(), CountChanges(), self._watch.late()
             approval = _approval(session, replay_id, replay.digest) if replay.plan.needs_approval else None
-            batch = _Batch(session, replay, approval, now_ms, tally, self._watch)
+            batch = _Batch(session, replay, approval, now_ms, tally, late)
             waiting = session.all("replays.open_units", replay_id=replay_id, after=after, row_limit=limit)
             receipts = {wal_id: batch.take(wal_id, version, stopped) for wal_id, version in waiting}
             batch.write()
@@ -205,6 +205,8 @@ class Replays(ReplayReader):
             done = not session.all("replays.open_units", replay_id=replay_id, after="", row_limit=1)
             if done:
                 session.all("replays.settle", replay_id=replay_id, state="done", at_ms=now_ms)
+            late.settle()
+            if done:
                 counts: dict[str, int] = dict(session.all("replays.tally", replay_id=replay_id))
                 governance.append(session, [ended(counts, now_ms)])
             return Stepped(

@@ -519,34 +519,15 @@ class Requests(RequestReader):
             if row is None:
                 return False
             keep_preview(session, (digest, text))
-            approvals.supersede(session, request.request_id, approval.request_id, self._watch)
-            ended = self._supersede_same(session, request, approval.request_id)
-            approvals.start_waiting(session, approval, self._watch)
+            late = self._watch.late()
+            approvals.supersede(session, request.request_id, approval.request_id, late)
+            ended = _supersede_same(session, request, approval.request_id, late)
+            approvals.start_waiting(session, approval, late)
+            late.settle()
             governance.append(session, [entry, *ended])
             return True
 
         return self._database.write(change)
-
-    def _supersede_same(
-        self, session: Session, request: UpdateRequest, approval_id: str
-    ) -> list[GovernanceEntry]:
-        ended, now_ms = [], session.now_ms()
-        for older in _awaiting_same(session, request):
-            reason = f"Superseded by request {request.request_id}, whose preview is newer."
-            session.one("requests.superseded", request_id=older.request_id, reason=reason, ended_at_ms=now_ms)
-            for each in approvals.supersede(session, older.request_id, approval_id, self._watch):
-                ended.append(
-                    governance_entry(
-                        "approval-superseded",
-                        older.request_id,
-                        now_ms,
-                        BY_KFM,
-                        request_id=each,
-                        dataset_id=older.dataset_id,
-                        superseded_by=approval_id,
-                    )
-                )
-        return ended
 
     def preview_anew(self, limit: int) -> int:
         """Previews that wait for an approval although their dataset has a newer version are made anew: what
@@ -555,11 +536,12 @@ class Requests(RequestReader):
             return 0
 
         def change(session: Session) -> int:
-            found = session.all("approvals.outdated", row_limit=limit)
+            found, late = session.all("approvals.outdated", row_limit=limit), self._watch.late()
             for request_id, digest in found:
                 reason = "A newer version is published: its preview is made anew."
                 session.one("requests.preview_anew", request_id=request_id, plan_digest=digest, reason=reason)
-                approvals.supersede(session, request_id, request_id, self._watch)
+                approvals.supersede(session, request_id, request_id, late)
+            late.settle()
             return len(found)
 
         return self._database.write(change)
@@ -594,12 +576,36 @@ class Requests(RequestReader):
         """What waits never begins; what runs is told to stop. False: it has ended."""
 
         def change(session: Session) -> bool:
-            landed = cancel(session, request_id, reason, self._watch)
+            late = self._watch.late()
+            landed = cancel(session, request_id, reason, late)
+            late.settle()
             if landed and entry is not None:
                 governance.append(session, [entry])
             return landed
 
         return self._database.write(change)
+
+
+def _supersede_same(
+    session: Session, request: UpdateRequest, approval_id: str, watch: IncidentKeeper
+) -> list[GovernanceEntry]:
+    ended, now_ms = [], session.now_ms()
+    for older in _awaiting_same(session, request):
+        reason = f"Superseded by request {request.request_id}, whose preview is newer."
+        session.one("requests.superseded", request_id=older.request_id, reason=reason, ended_at_ms=now_ms)
+        for each in approvals.supersede(session, older.request_id, approval_id, watch):
+            ended.append(
+                governance_entry(
+                    "approval-superseded",
+                    older.request_id,
+                    now_ms,
+                    BY_KFM,
+                    request_id=each,
+                    dataset_id=older.dataset_id,
+                    superseded_by=approval_id,
+                )
+            )
+    return ended
 
 
 def settle(session: Session, request: UpdateRequest, ending: RequestOutcome) -> bool:

@@ -39,6 +39,8 @@ SEAL_ROWS = 1000
 MEMBERS_PAGE = 5000
 PARTITION_ROWS = 100_000  # also in migration 43
 CUT_LOCK = 4_900_153
+# As its migration has it for the partitions that were there: a partitioned table itself has no such setting.
+VACUUMED = "autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000"
 # Who waits for a table keeps all that come after it waiting, too: a backup may read it for an hour.
 TABLE_WAIT_MS = 200
 # Kind → the statement that reads a page of it, and the one that takes a row away.
@@ -290,7 +292,10 @@ class Retention(RetentionReader):
                 return
             name, high = f"{kind.table}_{low}", (low // PARTITION_ROWS + 1) * PARTITION_ROWS
             # Made first and attached then: so no reader or writer of the others waits.
-            _script(self._database, f"CREATE TABLE {name} (LIKE {kind.table} INCLUDING DEFAULTS)")
+            _script(
+                self._database,
+                f"CREATE TABLE {name} (LIKE {kind.table} INCLUDING DEFAULTS) WITH ({VACUUMED})",
+            )
             _script(
                 self._database,
                 f"ALTER TABLE {kind.table} ATTACH PARTITION {name} FOR VALUES FROM ({low}) TO ({high})",

@@ -63,9 +63,11 @@ class ScheduleStates(ScheduleReader):
                 return False
             accept(session, accounting.requests)
             session.many("instants.insert", [_parameters(one) for one in accounting.instants])
+            late = self._watch.late()
             for request_id, reason in accounting.cancels:
-                cancel(session, request_id, reason, self._watch)
+                cancel(session, request_id, reason, late)
                 session.all("requests.overtaken", request_id=request_id)
+            late.settle()
             return True
 
         return self._database.write(change)

@@ -45,16 +45,17 @@ PAGED_MIN = 4  # units that arrive together; the addresses of fewer stand in the
 def take_in(session: Session, intake: IntakeBatch, watch: IncidentKeeper) -> IntakeReport:
     if intake.arrivals:
         session.expect("unit_pages.next")
-    now_ms, tally = session.now_ms(), CountChanges()
+    now_ms, tally, late = session.now_ms(), CountChanges(), watch.late()
     again, _ = insert_new(session, intake.arrivals, now_ms, tally)
     created = len(intake.arrivals) - len(again)
-    verdicts = [_announced_again(session, taken, now_ms, tally, watch) for taken in again]
+    verdicts = [_announced_again(session, taken, now_ms, tally, late) for taken in again]
     leaving = sorted(intake.removals, key=lambda gone: gone.wal_id)
-    removed = sum(_removed(session, gone, now_ms, tally, watch) for gone in leaving)
+    removed = sum(_removed(session, gone, now_ms, tally, late) for gone in leaving)
     for rejected in intake.rejected:
         _bury(session, rejected, now_ms)
         tally.add("", f"dead:{rejected.error_code}")
     tally.write(session)
+    late.settle()
     return IntakeReport(
         created=created,
         duplicate=verdicts.count("duplicate"),

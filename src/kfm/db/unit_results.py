@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from kfm.db import catalogue, quarantine, rows, unit_history, unit_rows
+from kfm.db import catalogue, governance, quarantine, rows, unit_history, unit_rows
 from kfm.db.catalogue import Figures
 from kfm.db.fact_pages import FactPage
 from kfm.db.incidents import IncidentKeeper
@@ -62,10 +62,10 @@ class UnitResults:
         self._session = session
         self._figures = figures
         self._finish = finish
-        self._watch = watch
+        self._watch = watch.late()
         self._now_ms = now_ms
         self._tally = tally
-        self.entries: list[GovernanceEntry] = []  # for the chain, at the transaction's very end
+        self._entries: list[GovernanceEntry] = []  # for the chain, at the transaction's very end
         self._ended: list[unit_history.Ended] = []
         self._changed: list[tuple[str, str, int]] = []
         self._lost: list[str] = []
@@ -85,6 +85,11 @@ class UnitResults:
         if finish.lineage and self._ended:
             unit_history.post(session, self._ended, self._now_ms)
         return ResultReport(succeeded=tuple(succeeded), failed=tuple(self._failed), lost=tuple(self._lost))
+
+    def close(self) -> None:
+        """Incidents, then the chain: rows that many transactions want are held last."""
+        self._watch.settle()
+        governance.append(self._session, self._entries)
 
     def _succeed(self, done: Sequence[UnitSuccess]) -> list[str]:
         """The update decides whose units these still are; effects follow for those alone."""
@@ -347,7 +352,7 @@ class UnitResults:
         quarantine.hold(self._session, held)
         self._watch.gave_up(self._session, held, None, self._now_ms)
         if held.kind == "quarantine":
-            self.entries.append(_entry(held, BY_KFM, self._now_ms))
+            self._entries.append(_entry(held, BY_KFM, self._now_ms))
 
     def _put_back(self, seen: StoredUnit, claimed: ClaimedUnit, code: str, message: str) -> None:
         """New bytes came while the old ones were looked at: those count from here on."""
@@ -389,7 +394,7 @@ class UnitResults:
         )
         held = held_unit(made, one, self._now_ms)
         quarantine.hold(self._session, held)
-        self.entries.append(_entry(held, by, self._now_ms, was=before.status))
+        self._entries.append(_entry(held, by, self._now_ms, was=before.status))
         return made
 
     # --- lapsed leases ---------------------------------------------------------------

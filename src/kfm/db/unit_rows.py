@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from kfm.db import fact_pages, rows
+from kfm.db import duties, fact_pages, rows
 from kfm.db.catalogue import PREFIX, Line
 from kfm.db.session import Row, Session
 from kfm.model.errors import IllegalTransition
@@ -70,6 +70,12 @@ def workers(session: Session, texts: Iterable[str | None]) -> dict[str, str]:
         return {}
     found = session.all("unit_workers.of", numbers=msgspec.json.encode(sorted(numbers)).decode())
     return {f"{NUMBERED}{number}": worker_id for number, worker_id in found}
+
+
+def texts_of(session: Session, worker_ids: Collection[str]) -> list[str]:
+    """How rows name those of these workers that ever claimed a unit."""
+    found = session.all("unit_workers.named", worker_ids=msgspec.json.encode(sorted(worker_ids)).decode())
+    return [f"{NUMBERED}{number}" for (number,) in found]
 
 
 def run_text(claim: ClaimRequest) -> str:
@@ -211,7 +217,9 @@ class CountChanges:
 
 
 def fold(session: Session, limit: int) -> int:
-    """Add up the oldest changes; how many there were."""
+    """Add up the oldest changes; how many there were: none, while another process does."""
+    if not duties.take(session, "figures"):
+        return 0
     taken = session.all("unit_deltas.take", row_limit=limit)
     sums: Counter[tuple[str, str]] = Counter()
     highs: dict[tuple[str, str], int] = {}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kfm.db import fact_pages, governance, unit_history, unit_intake, unit_results, unit_rows
+from kfm.db import duties, fact_pages, governance, unit_history, unit_intake, unit_results, unit_rows
 from kfm.db.catalogue import Figures, KnownFigures
 from kfm.db.session import Database, Row, Session
 from kfm.db.unit_intake import ClaimableUnits, insert_new
@@ -242,14 +242,14 @@ class Units(UnitReader):
         named: dict[str, str] = {}
 
         def change(session: Session) -> tuple[ExchangeReport, Figures]:
-            session.expect("policy.epoch_for_share", *_pages_of(results, claim, arrivals))
+            session.expect(*governance.HELD_EPOCH, *_pages_of(results, claim, arrivals))
             now_ms, tally, figures = session.now_ms(), CountChanges(), Figures(self._known_figures)
             if is_outdated(session, results, claim):
                 return ExchangeReport(ResultReport(epoch_moved=True), skipped=tuple(arrivals)), figures
-            recorded, entries, waited = ResultReport(), [], 0
-            if results is not None:
-                ending = unit_results.UnitResults(session, results, self._watch, now_ms, tally, figures)
-                recorded, entries = ending.end(), ending.entries
+            ending = unit_results.UnitResults(
+                session, results or ResultBatch(), self._watch, now_ms, tally, figures
+            )
+            recorded, waited = ending.end() if results is not None else ResultReport(), 0
             # A claim waits for no lock, and new units only for others that are being inserted: so there is no
             # deadlock. Known units would wait for their rows; they are skipped here and taken in later.
             if claim is not None:
@@ -259,7 +259,7 @@ class Units(UnitReader):
             else:
                 skipped, claimed = unit_intake.insert_new(session, arrivals, now_ms, tally)
             tally.write(session, figures.lines())
-            governance.append(session, entries)
+            ending.close()
             created = len(arrivals) - len(skipped)
             return ExchangeReport(recorded, tuple(claimed), waited, created, tuple(skipped)), figures
 
@@ -293,30 +293,22 @@ class Units(UnitReader):
     def reap_units(
         self,
         unit_random: float,
-        dead: Callable[[str], bool] | None = None,
+        gone: Collection[str] = (),
         *,
         lineage: bool = True,
         policy_of: Callable[[str], RetryPolicy] | None = None,
     ) -> int:
-        """Units whose lease has lapsed, or whose worker is known to be gone, fail and are tried again.
+        """Units whose lease has lapsed, or whose worker is one of those that are gone, fail and are tried
+        again; by one process at a time.
 
         `policy_of`: the retry policy of a dataset's units; None: the shipped one.
         """
-        session = self._database.session
-        found = session.all("units.leased", row_limit=REAPED_MAX)
-        now_ms = session.now_ms()
-        known = unit_rows.workers(session, (row[1] for row in found))
-        workers: dict[str, str] = {
-            row[1]: str(known.get(row[1], row[1])) for row in found if row[1] is not None
-        }
-        gone = {worker for worker in workers.values() if dead is not None and dead(worker)}
-        lapsed = sorted(
-            wal_id
-            for wal_id, worker_id, until_ms, claimed_at_ms in found
-            if workers.get(worker_id) in gone or not holds_lease(until_ms, claimed_at_ms or 0, now_ms)
-        )
+        now_ms = self._database.session.now_ms()
+        lapsed = sorted(self._lapsed(now_ms, gone))
 
         def change(session: Session, some: Sequence[str]) -> int:
+            if not duties.take(session, "lapsed leases"):
+                return 0
             now_ms, tally = session.now_ms(), CountChanges()
             ending = unit_results.UnitResults(
                 session, ResultBatch(lineage=lineage), self._watch, now_ms, tally
@@ -324,12 +316,31 @@ class Units(UnitReader):
             count = sum(ending.lapse(wal_id, unit_random, gone, policy_of) for wal_id in some)
             ending.end()
             tally.write(session)
-            governance.append(session, ending.entries)
+            ending.close()
             return count
 
         self._make_stranded_due(now_ms)
         batches = [lapsed[at : at + TOGETHER_MAX] for at in range(0, len(lapsed), TOGETHER_MAX)]
         return sum(self._database.write(partial(change, some=some)) for some in batches)
+
+    def _lapsed(self, now_ms: int, gone: Collection[str]) -> set[str]:
+        """What is read follows what has lapsed, not what is being worked on."""
+        session = self._database.session
+        found = {row[0] for row in session.all("units.lapsed", now_ms=now_ms, row_limit=REAPED_MAX)}
+        for row_limit in (1, REAPED_MAX):  # by a clock that was ahead: then those are the last to lapse
+            ahead = {
+                wal_id
+                for wal_id, until_ms, claimed_at_ms in session.all("units.last_leased", row_limit=row_limit)
+                if not holds_lease(until_ms, claimed_at_ms or 0, now_ms)
+            }
+            found |= ahead
+            if not ahead:
+                break
+        workers = unit_rows.texts_of(session, gone) if gone else []
+        if workers:
+            left = session.all("units.leased_by", workers=_ENCODE(workers).decode(), row_limit=REAPED_MAX)
+            found |= {row[0] for row in left}
+        return found
 
     def _make_stranded_due(self, now_ms: int) -> None:
         """What is due later than anything may wait was put off by a clock that was ahead: it is due now."""
@@ -351,7 +362,7 @@ class Units(UnitReader):
             ending = unit_results.UnitResults(session, ResultBatch(), self._watch, now_ms, tally)
             made = ending.quarantine(seen, by)
             tally.write(session)
-            governance.append(session, ending.entries)
+            ending.close()
             return made
 
         return self._database.write(change)
@@ -373,7 +384,7 @@ class Units(UnitReader):
         return self._database.write(lambda session: unit_intake.bring_in(session, units, actor, rationale))
 
     def fold_counts(self, limit: int = 10_000) -> int:
-        """Add deltas up; how many there were."""
+        """Add deltas up, unless another process does; how many there were."""
         return self._database.write(lambda session: unit_rows.fold(session, limit))
 
 
@@ -441,4 +452,4 @@ def _waiting(
 def is_outdated(session: Session, finish: ResultBatch | None, claim: ClaimRequest | None) -> bool:
     """Have the gates to be asked again, since a switch was set meanwhile?"""
     asked = {one.policy_epoch for one in (finish, claim) if one is not None} - {None}
-    return bool(asked) and asked != {governance.held_epoch(session)}
+    return bool(asked) and asked != {governance.held_epoch(session, is_expected=True)}

@@ -251,12 +251,12 @@ class Windows(WindowReader):
                 moved = session.one("overdue_marks.move", **parameters, seen_ms=seen_ms)
             if moved is None:
                 return False
-            for one in found:
-                self._watch.overdue(
-                    session, one.source_id, one.dataset_id, one.window, one.due_ms, session.now_ms()
-                )
             for hour in open_hours:
                 session.all("open_hours.put", **hour.key, is_told=int(hour.is_told))
+            late = self._watch.late()
+            for one in found:
+                late.overdue(session, one.source_id, one.dataset_id, one.window, one.due_ms, session.now_ms())
+            late.settle()
             return True
 
         return self._database.write(change)
@@ -266,18 +266,15 @@ class Windows(WindowReader):
         others that are overdue an incident is opened or extended, once for each."""
 
         def change(session: Session) -> None:
-            now_ms = session.now_ms()
+            now_ms, late = session.now_ms(), self._watch.late()
             for hour in closed:
                 if session.one("open_hours.close", **hour.key) is not None:
-                    self._watch.settled(
-                        session, hour.source_id, (hour.hour_ms, hour.hour_ms + HOUR_MS), now_ms
-                    )
+                    late.settled(session, hour.source_id, (hour.hour_ms, hour.hour_ms + HOUR_MS), now_ms)
             for one in overdue:
                 key = {"dataset": one.dataset_id, "source_id": one.source_id, "hour_ms": one.window[0]}
                 if session.one("open_hours.told", **key) is not None:
-                    self._watch.overdue(
-                        session, one.source_id, one.dataset_id, one.window, one.due_ms, now_ms
-                    )
+                    late.overdue(session, one.source_id, one.dataset_id, one.window, one.due_ms, now_ms)
+            late.settle()
 
         if closed or overdue:
             self._database.write(change)
@@ -289,11 +286,12 @@ class Windows(WindowReader):
         from kfm.db import governance  # late: readers do not need it
 
         def change(session: Session) -> DismissAnswer:
-            now_ms = session.now_ms()
+            now_ms, late = session.now_ms(), self._watch.late()
             for one in wanted:
-                blocked = self._dismissed(session, one, now_ms)
+                blocked = _dismissed(session, one, late, now_ms)
                 if blocked is not None:
                     raise _Undo(DismissAnswer(answer=blocked, window=one))
+            late.settle()
             governance.append(session, [entry])
             return DismissAnswer(answer="dismissed")
 
@@ -301,29 +299,6 @@ class Windows(WindowReader):
             return self._database.write(change)
         except _Undo as undo:
             return undo.answer
-
-    def _dismissed(
-        self, session: Session, one: Dismissal, now_ms: int
-    ) -> Literal["running", "halted", "withdrawn"] | None:
-        from kfm.db import requests  # late: readers do not need it
-
-        window = _named(one)
-        if session.all("windows.running", **window):
-            return "running"
-        held = session.all("windows.held", **window)
-        if any(row[4] == HALTED for row in held):
-            return "halted"
-        if session.one("windows.settle", **_settling(one, now_ms)) is None:
-            return "withdrawn"
-        by = rows.storable(one.actor)
-        for held_id, _, subject, dataset_id, error_code, error_classes in held:
-            session.one("held.dismiss", held_id=held_id, released_at_ms=now_ms, released_by=by)
-            self._watch.dismissed(session, subject, dataset_id, error_code, error_classes, now_ms)
-        for (request_id,) in session.all("windows.unsettled_requests", **window):
-            requests.cancel(session, request_id, f"Its window was dismissed by {by}.", self._watch)
-        session.all("retry_states.dismiss", **window, now_ms=now_ms)
-        self._watch.settled(session, one.source_id, (one.start_ms, one.end_ms), now_ms)
-        return None
 
     def undismiss(self, wanted: Sequence[Dismissal], entry: GovernanceEntry) -> DismissAnswer:
         """Expect dismissed windows again, all or none."""
@@ -365,3 +340,27 @@ def _settling(one: Dismissal, now_ms: int) -> dict[str, Any]:
         "settled_at_ms": now_ms,
         **rows.with_storable(free, ("actor", "rationale", "ticket")),
     }
+
+
+def _dismissed(
+    session: Session, one: Dismissal, watch: IncidentKeeper, now_ms: int
+) -> Literal["running", "halted", "withdrawn"] | None:
+    from kfm.db import requests  # late: readers do not need it
+
+    window = _named(one)
+    if session.all("windows.running", **window):
+        return "running"
+    held = session.all("windows.held", **window)
+    if any(row[4] == HALTED for row in held):
+        return "halted"
+    if session.one("windows.settle", **_settling(one, now_ms)) is None:
+        return "withdrawn"
+    by = rows.storable(one.actor)
+    for held_id, _, subject, dataset_id, error_code, error_classes in held:
+        session.one("held.dismiss", held_id=held_id, released_at_ms=now_ms, released_by=by)
+        watch.dismissed(session, subject, dataset_id, error_code, error_classes, now_ms)
+    for (request_id,) in session.all("windows.unsettled_requests", **window):
+        requests.cancel(session, request_id, f"Its window was dismissed by {by}.", watch)
+    session.all("retry_states.dismiss", **window, now_ms=now_ms)
+    watch.settled(session, one.source_id, (one.start_ms, one.end_ms), now_ms)
+    return None

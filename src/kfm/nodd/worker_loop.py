@@ -7,6 +7,7 @@ import contextvars
 import dataclasses
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
@@ -57,6 +58,7 @@ LONG_POLL_MS = 10_000
 FOLDER_POLL_MS = 1_000
 JOINED_S = 12.0  # a long poll ends by then
 REAP_MS = 5_000
+DEAD_LOOKS_MAX = 3  # at the units of a worker that died
 FOLD_MS = 5_000
 FOLDED = 10_000  # changes in one transaction
 FOLDS_MAX = 50
@@ -421,12 +423,27 @@ def due_in_ms(wal: UnitReader) -> int | None:
     return None if first_ms is None else first_ms - wal.now_ms()
 
 
+class DeadWorkers:
+    """Workers of this machine that are dead, for as long as they may still have units."""
+
+    def __init__(self, dead: Callable[[], Sequence[str]]) -> None:
+        self._dead = dead
+        self._looks: Counter[str] = Counter()
+
+    def recently(self) -> set[str]:
+        """A claim that was on its way when its worker died may land after a look; what lands after the last
+        one lapses with its lease."""
+        found = {one for one in self._dead() if self._looks[one] < DEAD_LOOKS_MAX}
+        self._looks.update(found)
+        return found
+
+
 def release_units(app: App, worker_id: str) -> None:
     """Units that the ledger still has as claimed by this worker: the answer to their claim was lost."""
     lineage = lineage_export(app.settings) != "none"
     with contextlib.suppress(KfmError):  # the ledger is unavailable: then the leases have to lapse
         app.writer.units().reap_units(
-            app.rng.unit(), worker_id.__eq__, lineage=lineage, policy_of=partial(unit_policy, app.settings)
+            app.rng.unit(), {worker_id}, lineage=lineage, policy_of=partial(unit_policy, app.settings)
         )
 
 
@@ -498,12 +515,16 @@ def maintenance(
     deliveries: bool,
     dispatches: bool,
 ) -> list[PeriodicTask]:
-    """Periodic tasks of the ledger. Every worker has them; the first to come does the work.
+    """Periodic tasks of the ledger. Every worker has them; the first to come does the work of all.
 
     `deliveries`: also those of replicas and lineage of units, which otherwise have threads. `dispatches`: the
     updates that follow arrivals are run here, not by the runners of a service.
     """
-    wal, export = app.writer.units(), lineage_export(app.settings) != "none"
+    wal, died, export = (
+        app.writer.units(),
+        DeadWorkers(app.liveness.dead),
+        lineage_export(app.settings) != "none",
+    )
     followers = Followers(app, drain, stop.is_set, dispatches=dispatches)
     tasks = [PeriodicTask("arrivals", FAN_OUT_MS, followers.step)] if ingest.downstream else []
     if deliveries and ingest.settings.replicas:
@@ -529,7 +550,7 @@ def maintenance(
             REAP_MS,
             lambda: wal.reap_units(
                 app.rng.unit(),
-                app.liveness.is_dead,
+                died.recently(),
                 lineage=export,
                 policy_of=partial(unit_policy, app.settings),
             ),

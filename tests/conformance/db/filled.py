@@ -174,6 +174,8 @@ def steps_of(connection: apsw.Connection, sql: str, parameters: dict[str, Any]) 
 _OPTIONAL = re.compile(r"(?:CAST\()?:([a-z_]+)( AS TEXT\))? (= '(?:|\[\])'|IS NULL) OR")
 _LISTS = {
     "wal_ids",
+    "worker_ids",
+    "workers",
     "numbers",
     "items",
     "datasets",

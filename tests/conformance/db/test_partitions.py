@@ -57,6 +57,26 @@ def store(postgres_schema: Callable[[], str]) -> Iterator[Ledger]:
     store.close()
 
 
+@pytest.mark.req("FLT-1")
+def test_busy_tables_have_room_and_are_vacuumed_early(store: Ledger) -> None:
+    """Rows that all transactions change have room on their pages; queues, and partitions of the outbox, are
+    vacuumed by the thousand changes, however long they are."""
+    database: Any = store._database
+    found = {
+        name: set(options or ())
+        for name, options in database.execute(
+            "SELECT relname, reloptions FROM pg_class WHERE relnamespace = current_schema()::regnamespace"
+        )
+    }
+    for name in ("locks", "counters", "chain_heads", "incidents", "breakers", "unit_totals"):
+        assert found[name] == {"fillfactor=50"}, name
+    early = {"autovacuum_vacuum_scale_factor=0.02", "autovacuum_vacuum_threshold=1000"}
+    queues = ("units", "requests", "replica_items", "hook_deliveries")
+    for name in (*queues, "outbox_0", "outbox_rest", "outbox_100000"):
+        assert found[name] == early, name
+    assert found["unit_deltas"] == {"autovacuum_vacuum_scale_factor=0", "autovacuum_vacuum_threshold=2000"}
+
+
 def test_on_postgresql_retention_of_messages_is_a_drop(store: Ledger) -> None:
     """A partition that is old goes as a whole, what waits in it stays, and goes once it is delivered; the log
     is sound all the while, and the preview says what goes."""

@@ -129,7 +129,10 @@ PLANS = {
     "units.make_due": [
         r"SEARCH units USING (COVERING )?INDEX units_due \(dataset=\? AND .* AND not_before_ms>"
     ],
-    "units.leased": [r"(SEARCH|SCAN) units USING INDEX units_leased"],
+    "units.lapsed": [r"SEARCH units USING INDEX units_leased \(lease_until_ms<\?\)"],
+    "units.last_leased": [r"(SEARCH|SCAN) units USING INDEX units_leased"],
+    "units.leased_by": [r"(SEARCH|SCAN) units USING INDEX units_leased"],
+    "unit_workers.named": [r"SEARCH unit_workers USING .*\(worker_id=\?\)"],
     "units.of_page": [r"SEARCH units USING INDEX sqlite_autoindex_units_1 \(wal_id=\?\)"],
     "units.contents": [r"SEARCH units USING INDEX sqlite_autoindex_units_1 \(wal_id=\?\)"],
     "units.get": [r"SEARCH units USING INDEX sqlite_autoindex_units_1 \(wal_id=\?\)"],

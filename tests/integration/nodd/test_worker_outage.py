@@ -118,6 +118,18 @@ def test_changes_of_figures_do_not_pile_up() -> None:
     assert (some.left, some.calls, endless.calls) == (0, 4, FOLDS_MAX)
 
 
+@pytest.mark.req("FLT-1")
+def test_the_dead_are_asked_for_while_they_may_have_units() -> None:
+    """Who died is looked for more than once, since a claim may have been on its way; but not for ever."""
+    from kfm.nodd.worker_loop import DEAD_LOOKS_MAX, DeadWorkers
+
+    dead = ["w1"]
+    died = DeadWorkers(lambda: dead)
+    assert [died.recently() for _ in range(DEAD_LOOKS_MAX)] == [{"w1"}] * DEAD_LOOKS_MAX
+    dead.append("w2")
+    assert died.recently() == {"w2"}
+
+
 @pytest.mark.req("WAL-8")
 def test_a_worker_that_ends_leaves_nothing_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it claimed in an answer that got lost is pending again when it is gone, not in five minutes."""

@@ -87,7 +87,7 @@ def _worker(scene: Scene, play: Play) -> None:
             _end(scene, play, rng.choice(held))
         elif operation == "reap":
             dead = {each.name for each in scene.scheduler.processes if each.dead}
-            found = play.ledger.units.reap_units(0.5, dead.__contains__, lineage=True)
+            found = play.ledger.units.reap_units(0.5, dead, lineage=True)
             expected = play.oracle.reap(scene.now_ms, dead)
             require(found == expected, "what lapsed is taken back, and nothing else")
         elif operation == "announce":

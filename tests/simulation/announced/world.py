@@ -159,6 +159,9 @@ class AnnouncedWorld:
         process = self.dead_workers.get(worker_id)
         return process is not None and process.dead and worker_id not in self.remote
 
+    def dead(self) -> list[str]:
+        return sorted(filter(self.is_dead, self.dead_workers))
+
     def worker_id(self, process: Process) -> str:
         """Of an application; its process is known by it."""
         self._names += 1
@@ -255,7 +258,7 @@ class AnnouncedWorld:
         kernel = dataclasses.replace(made, stopping=lambda: self.scheduler.now_ms >= until_ms)
         wal = kernel.wal
         tasks = [
-            PeriodicTask("lapsed leases", 4_000, lambda: wal.reap_units(self.dice.random(), self.is_dead)),
+            PeriodicTask("lapsed leases", 4_000, lambda: wal.reap_units(self.dice.random(), self.dead())),
             PeriodicTask("figures", 9_000, lambda: wal.fold_counts(self.dice.choice((2, 10_000)))),
             PeriodicTask("lineage", 7_000, lambda: self._deliver(store, process)),
         ]

@@ -191,10 +191,13 @@ def test_killed_process_is_dead_at_once(holder, tmp_path):
     assert not liveness.is_dead("w1")
     process.send_signal(signal.SIGSTOP)
     assert not liveness.is_dead("w1")
+    liveness.claim("me")
+    assert liveness.dead() == FlockLiveness(str(tmp_path / "nowhere")).dead() == []
     process.kill()
     process.wait()
     assert liveness.is_dead("w1")
     assert liveness.is_dead("w1")
+    assert liveness.dead() == ["w1"]
     assert FlockLiveness(str(tmp_path)).is_dead("w1")
 
 

@@ -1,8 +1,11 @@
 -- name: policy.epoch
 SELECT value FROM counters WHERE name = 'policy_epoch'
 
--- name: policy.epoch_for_share
-SELECT value FROM counters WHERE name = 'policy_epoch'
+-- name: policy.take_part
+SELECT 1
+
+-- name: policy.keep_others_out
+SELECT 1
 
 -- name: policy.advance
 UPDATE counters SET value = value + 1 WHERE name = 'policy_epoch' RETURNING value

@@ -135,9 +135,18 @@ UPDATE units SET lease_until_ms =
 WHERE wal_id IN (SELECT value FROM json_each(:wal_ids)) AND version = :version AND status = 'in_progress'
 RETURNING wal_id
 
--- name: units.leased
-SELECT wal_id, worker_id, lease_until_ms, last_attempt_at_ms FROM units
-WHERE status = 'in_progress' ORDER BY lease_until_ms LIMIT :row_limit
+-- name: units.lapsed
+SELECT wal_id FROM units
+WHERE status = 'in_progress' AND lease_until_ms <= :now_ms ORDER BY lease_until_ms LIMIT :row_limit
+
+-- name: units.last_leased
+SELECT wal_id, lease_until_ms, last_attempt_at_ms FROM units
+WHERE status = 'in_progress' ORDER BY lease_until_ms DESC LIMIT :row_limit
+
+-- name: units.leased_by
+SELECT wal_id FROM units
+WHERE status = 'in_progress' AND worker_id IN (SELECT value FROM json_each(:workers))
+ORDER BY lease_until_ms LIMIT :row_limit
 
 -- name: units.list
 SELECT
@@ -289,6 +298,9 @@ SELECT wal_id, status, etag, size, removed FROM units WHERE wal_id IN (SELECT va
 INSERT INTO unit_workers (worker_id) VALUES (:worker_id)
 ON CONFLICT (worker_id) DO UPDATE SET worker_id = excluded.worker_id
 RETURNING number
+
+-- name: unit_workers.named
+SELECT number FROM unit_workers WHERE worker_id IN (SELECT value FROM json_each(:worker_ids))
 
 -- name: unit_workers.of
 SELECT number, worker_id FROM unit_workers WHERE number IN (SELECT value FROM json_each(:numbers))

@@ -4,8 +4,12 @@ SELECT scope, fence, worker_id, run_id, acquired_at_ms, lease_until_ms FROM lock
 -- name: locks.get_for_share
 SELECT scope, fence, worker_id, run_id, acquired_at_ms, lease_until_ms FROM locks WHERE scope = :scope FOR SHARE
 
--- name: policy.epoch_for_share
-SELECT value FROM counters WHERE name = 'policy_epoch' FOR SHARE
+-- name: policy.take_part
+-- Fair, which FOR SHARE of the row is not: what asks after a switch that waits for it waits behind that.
+SELECT pg_advisory_xact_lock_shared(4900154, current_schema()::regnamespace::oid::int)
+
+-- name: policy.keep_others_out
+SELECT pg_advisory_xact_lock(4900154, current_schema()::regnamespace::oid::int)
 
 -- name: outbox.hold
 SELECT pg_advisory_xact_lock(4900148)

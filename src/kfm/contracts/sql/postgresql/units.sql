@@ -62,6 +62,15 @@ RETURNING dataset, name, amount, high_ms
 SELECT wal_id, status, etag, size, removed FROM units
 WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb))
 
+-- name: units.leased_by
+SELECT wal_id FROM units
+WHERE status = 'in_progress' AND worker_id = ANY (ARRAY(SELECT jsonb_array_elements_text(:workers::jsonb)))
+ORDER BY lease_until_ms LIMIT :row_limit
+
+-- name: unit_workers.named
+SELECT number FROM unit_workers
+WHERE worker_id = ANY (ARRAY(SELECT jsonb_array_elements_text(:worker_ids::jsonb)))
+
 -- name: unit_workers.of
 SELECT number, worker_id FROM unit_workers
 WHERE number = ANY (ARRAY(SELECT value::bigint FROM jsonb_array_elements_text(:numbers::jsonb)))

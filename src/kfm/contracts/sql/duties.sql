@@ -1,0 +1,2 @@
+-- name: duties.take
+SELECT 1

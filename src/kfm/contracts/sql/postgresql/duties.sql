@@ -1,0 +1,3 @@
+-- name: duties.take
+-- Without waiting: a process that has the duty does the work of all.
+SELECT pg_try_advisory_xact_lock(4900156, hashtext(:duty::text || current_schema()))
