@@ -38,7 +38,7 @@ FETCH_S = 5.0  # how long one look at an answer takes; its worker may have died 
 CLOSE_S = 5.0
 LOOK_MS = 2_000  # between two looks at how many threads the cluster has
 IDLE_S = 60.0  # after which a child on a worker ends, if no pipeline run asks for it
-AHEAD = 2  # jobs for each thread of the cluster, so that none waits for the records of the last
+AHEAD = 4  # jobs for each thread of the cluster, so that none waits for the records of the last
 JOBS_MAX = 4096
 SHARED = "Add `?files=shared` if the workers see the same files under the same paths"
 
