@@ -138,6 +138,14 @@ def facts(folder: Path, run_id: str) -> dict[str, Any]:
     return found
 
 
+def in_bucket(report: PipelineReport, node: str, endpoint: str, bucket: str) -> bool:
+    """The bytes of its first output are there, and are the right ones."""
+    sha256 = json.loads(report.nodes[node].outputs)[0]["checksum"].removeprefix("sha256:")
+    client = services.s3_client(endpoint)
+    key = f"values/sha256/{sha256[:2]}/{sha256[2:]}"
+    return hashlib.sha256(client.get_object(Bucket=bucket, Key=key)["Body"].read()).hexdigest() == sha256
+
+
 def awaited(found: Callable[[], Any], what: str) -> Any:
     deadline = time.monotonic() + SECONDS_MAX
     while not (seen := found()):
@@ -172,7 +180,9 @@ def test_what_is_made_and_recorded_does_not_depend_on_the_executor(
 
 
 @pytest.mark.req("FLT-4")
-def test_values_of_before_are_found_in_the_folder(place: Path, config: str, cluster: DaskCluster) -> None:
+def test_values_of_before_are_found_in_the_folder(
+    place: Path, config: str, cluster: DaskCluster, s3_endpoint: str, s3_bucket: str
+) -> None:
     """A project that gets a bucket repeats nothing, and a cluster can read what only the folder has."""
     (place / "kfm.yml").write_text("version: 1\nenvironment: fleet\n")
     before = ran(place, "threads", keep_going=True)
@@ -183,6 +193,7 @@ def test_values_of_before_are_found_in_the_folder(place: Path, config: str, clus
     (place / "flow.py").write_text(flow)
     more = ran(place, cluster.address, keep_going=True)
     assert (more.counts["skipped"], more.counts["success"]) == (NODES, 3)
+    assert in_bucket(more, "n17", s3_endpoint, s3_bucket), "it is read by a new node, on whichever machine"
 
 
 @pytest.mark.req("FLT-4")
@@ -302,8 +313,14 @@ def test_a_pipeline_run_that_lost_its_lease_records_nothing_of_its_workers(
 def test_a_stop_kills_nodes_on_the_cluster_and_ctrl_c_asks_them(
     tmp_path: Path, config: str, cluster: DaskCluster, fresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C lets a node end that looks for it; a stop does not wait for one that does not."""
+    """Ctrl-C lets a node end that looks for it; a stop does not wait for one that does not. With a killed
+    pipeline run the nodes end that it has at work: none would record them."""
     place = project_in(tmp_path / "project", config, HELD)
+    process = started(place, "--executor", cluster.address, "--only", "second")
+    _, child = awaited(lambda: at_work(fresh, "second"), "the node")["second"]
+    process.kill()
+    finish(process)
+    awaited(lambda: not is_alive(child), "the end of the node of a killed pipeline run")
     process = started(place, "--executor", cluster.address, "--only", "polite")
     awaited(lambda: at_work(fresh, "polite"), "the node")
     process.send_signal(signal.SIGINT)
@@ -415,10 +432,6 @@ def test_values_of_a_pipeline_lie_in_the_configured_store(
 ) -> None:
     """Also with threads: other machines find them."""
     report = ran(place, "threads", keep_going=True)
-    output = json.loads(report.nodes["n00"].outputs)[0]
-    sha256 = output["checksum"].removeprefix("sha256:")
-    client = services.s3_client(s3_endpoint)
-    found = client.get_object(Bucket=s3_bucket, Key=f"values/sha256/{sha256[:2]}/{sha256[2:]}")["Body"].read()
-    assert hashlib.sha256(found).hexdigest() == sha256
+    assert in_bucket(report, "n00", s3_endpoint, s3_bucket)
     folder = StateFolder.of(load(str(place / "kfm.yml"), {}))
     assert not os.path.exists(f"{folder.path}/objects/sha256")
