@@ -30,6 +30,9 @@ class HostSetup(msgspec.Struct, frozen=True, kw_only=True):
     child: ChildSetup
 
 
+_SETUPS = msgspec.json.Decoder(HostSetup)  # made while this is imported, which one thread does
+
+
 class _Host:
     """The children of this process, by session; what is asked of the jobs that are at work."""
 
@@ -74,7 +77,7 @@ def run_node(setup_bytes: bytes, order_bytes: bytes) -> bytes:
     """A task of the cluster: run one node, and answer with references to what it made."""
     from distributed import get_worker
 
-    setup = msgspec.json.decode(setup_bytes, type=HostSetup)
+    setup = _SETUPS.decode(setup_bytes)
     order: dict[str, Any] = msgspec.json.decode(order_bytes)
     worker = get_worker()
     task, ticket = worker.get_current_task(), order["ticket"]
