@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from tests.services import START_SECONDS_MAX, ServiceUnavailable, die_with_parent, free_port, stop
@@ -77,7 +78,7 @@ class DaskCluster:
                 cwd=self._folder,
                 env=self._env,
                 start_new_session=True,
-                preexec_fn=die_with_parent,
+                preexec_fn=partial(die_with_parent, signal.SIGKILL),  # also of one that is suspended
             )
 
     def _await_scheduler(self) -> None:

@@ -3,6 +3,9 @@
 Each node appends its name to a file that no transaction protects. Afterwards every value has the bytes that
 threads make, each node has one record, and only nodes that were at work at a kill have run again. The run
 itself is killed once, too, and resumed from another folder. Prints one JSON document.
+
+With --shared the workers share a folder in place of a bucket, and the ledger is SQLite: an emulated
+bucket takes longer than all the rest. The run is resumed in the same folder then.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import time
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,7 @@ from tests import services
 from tests.crash.fleet import Book
 from tests.crash.project import Project, finish
 from tests.dask_cluster import DaskCluster, dask_cluster
+from tests.memory_disk import memory_disk
 
 RUN_ID = "fleet"
 LEASE_SECONDS = 3
@@ -96,25 +101,29 @@ class Told:
 class Fleet:
     """One project of several folders: a ledger and a bucket that all of them share, and a cluster."""
 
-    def __init__(self, scratch: Path, nodes: int, dsn: str, endpoint: str, bucket: str) -> None:
+    def __init__(self, scratch: Path, nodes: int, dsn: str | None, endpoint: str, bucket: str) -> None:
+        """Without a DSN: one folder that all workers see."""
         self._scratch, self._dsn, self._endpoint, self._bucket = scratch, dsn, endpoint, bucket
         self._nodes = nodes
         self.effects = scratch / "effects.txt"
+        self.is_shared = dsn is None
         self.env = {
             "FLEET_EFFECTS": str(self.effects),
             "FLEET_S3": services.S3_SECRET_KEY,
-            "FLEET_STORE": dsn,
+            "FLEET_STORE": dsn or "",
         }
 
     def folder(self, name: str) -> Project:
         """A machine's copy of the project."""
-        project = Project(self._scratch / name)
+        project = Project(self._scratch / ("only" if self.is_shared else name))
         project.env |= self.env
         project.write("flow.py", flow_of(self._nodes))
         project.write("kfm.yml", self._config())
         return project
 
     def _config(self) -> str:
+        if self.is_shared:
+            return f"version: 1\nenvironment: fleet\nlease: {{seconds: {LEASE_SECONDS}}}\n"
         return (
             "version: 1\nenvironment: fleet\nstore: env:FLEET_STORE\n"
             f"lease: {{seconds: {LEASE_SECONDS}}}\n"
@@ -133,7 +142,9 @@ class Fleet:
         return Book(project, self._dsn)
 
     def values(self, project: Project) -> dict[str, str]:
-        """node/output → the hash of its bytes, read from the bucket; and the branch's tree."""
+        """node/output → the hash of its bytes, read from the store; and the branch's tree."""
+        if self.is_shared:
+            return recorded(self.book(project), partial(stored, project))
         client = services.s3_client(self._endpoint)
 
         def digest(sha256: str) -> str:
@@ -141,6 +152,11 @@ class Fleet:
             return hashlib.sha256(client.get_object(Bucket=self._bucket, Key=key)["Body"].read()).hexdigest()
 
         return recorded(self.book(project), digest)
+
+
+def stored(project: Project, sha256: str) -> str:
+    path = project.state / "objects" / "sha256" / sha256[:2] / sha256[2:]
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def recorded(book: Book, digest: Any) -> dict[str, str]:
@@ -166,11 +182,7 @@ def by_threads(scratch: Path, nodes: int) -> tuple[dict[str, str], float]:
     took = time.monotonic() - began
     assert ended.code == 0, ended.err[-2000:]
 
-    def digest(sha256: str) -> str:
-        path = project.state / "objects" / "sha256" / sha256[:2] / sha256[2:]
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-
-    return recorded(Book(project, None), digest), took
+    return recorded(Book(project, None), partial(stored, project)), took
 
 
 class Campaign:
@@ -206,7 +218,8 @@ class Campaign:
         return project
 
     def start(self, project: Project, *more: str) -> subprocess.Popen[str]:
-        command = ["pipeline", "run", "flow.py", "--executor", self._cluster.address, "--json"]
+        address = self._cluster.address + ("?files=shared" if self._fleet.is_shared else "")
+        command = ["pipeline", "run", "flow.py", "--executor", address, "--json"]
         return project.start(*command, *(more or ("--run-id", RUN_ID)))
 
     def _resumed(self, project: Project) -> subprocess.Popen[str]:
@@ -269,7 +282,15 @@ def inspect(fleet: Fleet, project: Project, told: Told, expected: dict[str, str]
 
 
 def campaign(
-    scratch: Path, dsn: str, endpoint: str, bucket: str, *, nodes: int, kills: int, seed: int, suspend: bool
+    scratch: Path,
+    dsn: str | None,
+    endpoint: str,
+    bucket: str,
+    *,
+    nodes: int,
+    kills: int,
+    seed: int,
+    suspend: bool,
 ) -> Told:
     told = Told(nodes, workers=2)
     expected, told.seconds_of_threads = by_threads(scratch, nodes)
@@ -284,14 +305,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=2000)
     parser.add_argument("--kills", type=int, default=12)
+    parser.add_argument("--shared", action="store_true")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     asked = parser.parse_args()
-    scratch = Path(tempfile.mkdtemp(prefix="kfm-clusters-"))
+    scratch = Path(tempfile.mkdtemp(prefix="kfm-clusters-", dir=memory_disk()))
     with ExitStack() as stack:
-        server = stack.enter_context(services.postgres())
-        dsn = stack.enter_context(services.postgres_database(server))
-        endpoint = stack.enter_context(services.s3())
-        bucket = stack.enter_context(services.s3_bucket(endpoint))
+        dsn, endpoint, bucket = None, "", ""
+        if not asked.shared:
+            dsn = stack.enter_context(services.postgres_database(stack.enter_context(services.postgres())))
+            endpoint = stack.enter_context(services.s3())
+            bucket = stack.enter_context(services.s3_bucket(endpoint))
         told = campaign(
             scratch,
             dsn,
