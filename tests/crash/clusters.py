@@ -225,10 +225,11 @@ class Campaign:
 
     def _resumed(self, project: Project) -> subprocess.Popen[str]:
         """From another folder, as soon as the lease of the dead one has lapsed."""
-        seen, deadline = sum(self._fleet.ran().values()), time.monotonic() + PATIENCE_SECONDS
+        book, deadline = self._fleet.book(project), time.monotonic() + PATIENCE_SECONDS
+        begun = f"SELECT 1 FROM pass_attempts WHERE run_id = '{RUN_ID}' AND attempt = 2"
         while True:
             process = self.start(project, "--resume", RUN_ID)
-            while process.poll() is None and sum(self._fleet.ran().values()) <= seen:
+            while process.poll() is None and not book.rows(begun):
                 time.sleep(POLL_SECONDS)
             if process.poll() is None or process.returncode == 0:
                 return process
