@@ -17,7 +17,7 @@ pin demo pyproject.toml requirements/demo.in --extra progress --extra serve --co
 pin test pyproject.toml requirements/test.in requirements/build.in \
     --constraint requirements/demo.txt --constraint requirements/build.txt \
     --extra progress --extra postgres --extra objects --extra aws --extra parquet \
-    --extra delta --extra lakefs --extra lineage --extra otel --extra serve
+    --extra delta --extra lakefs --extra lineage --extra otel --extra serve --extra dask
 # What a service is installed with; the same versions as are tested.
 pin service pyproject.toml --constraint requirements/test.txt \
     --extra serve --extra postgres --extra objects --extra aws --extra parquet --extra lineage --extra otel

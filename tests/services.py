@@ -62,11 +62,11 @@ def _unprivileged_user() -> dict[str, Any]:
     return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
 
 
-def die_with_parent() -> None:
+def die_with_parent(how: signal.Signals = signal.SIGQUIT) -> None:
     """A killed test run leaves no server behind (Linux; elsewhere a no-op)."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGQUIT)
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, how)
 
 
 def _postgres_install(scratch: Path, who: dict[str, Any]) -> Path:

@@ -189,7 +189,7 @@ def test_entry_points_name_what_is_there() -> None:
 
 def test_the_module_of_child_processes_can_be_run() -> None:
     """`python -m` finds what worker processes of a pipeline are started with."""
-    from kfm.pipelines.workers import CHILD
+    from kfm.pipelines.children import CHILD
 
     spec = importlib.util.find_spec(CHILD)
     assert spec is not None

@@ -188,7 +188,7 @@ def test_both_wheels_have_one_version(lint_wheel: Path, wheel: zipfile.ZipFile) 
 
 FOREIGN = re.compile(
     r"pip install [^\n`|&;]*?(?<![\w./-])kfm(?=[\s'\"\[=<>`,.)]|$)"
-    r"|(?<![\w-])kfm\\?\[(?:aws|delta|dev|lakefs|lineage|objects|otel|parquet|postgres|progress|serve|\{)"
+    r"|(?<![\w-])kfm\\?\[(?:aws|dask|delta|dev|lakefs|lineage|objects|otel|parquet|postgres|progress|serve|\{)"
     r"|metadata\.version\(.kfm.\)",
     re.MULTILINE,
 )

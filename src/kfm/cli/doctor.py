@@ -45,6 +45,7 @@ EXTRAS = {
     "lineage": ("openlineage", "lineage over HTTP"),
     "otel": ("opentelemetry", "spans and metrics by OTLP"),
     "aws": ("boto3", "queues of SQS"),
+    "dask": ("distributed", "pipelines on a Dask cluster"),
     "serve": ("uvicorn", "the service, the catalogue as a STAC API"),
 }
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}

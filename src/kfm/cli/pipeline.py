@@ -27,7 +27,6 @@ from kfm.reports.state_words import of_pipeline_run
 
 if TYPE_CHECKING:
     from kfm.model.records import NodeOutcome
-    from kfm.pipelines.declaration import WorkersKind
     from kfm.pipelines.draw import NodeCell
 
 JOBS_MAX = 256
@@ -80,7 +79,12 @@ def command() -> None:
 @click.option("--force", metavar="NODE", multiple=True, help="Run this node in any case; may be repeated.")
 @click.option("--only", metavar="NODE", multiple=True, help="Only this and what it reads from; repeatable.")
 @click.option("--jobs", type=click.IntRange(1, JOBS_MAX), help="So many nodes at a time.")
-@click.option("--processes", is_flag=True, help="Run nodes in processes of their own, not in threads.")
+@click.option(
+    "--executor",
+    metavar="WHERE",
+    help="Run nodes in threads, processes, or on dask://HOST:PORT; else threads.",
+)
+@click.option("--processes", is_flag=True, help="The same as --executor processes.")
 @click.option("--keep-going", is_flag=True, help="After a failure, run whatever does not depend on it.")
 @click.option(
     "--verify", is_flag=True, help="Read files and stored results again, whatever their size and times say."
@@ -93,6 +97,7 @@ def run(
     file: str,
     directory: str | None,
     all_nodes: bool,
+    executor: str | None,
     processes: bool,
     **arguments: Any,
 ) -> int:
@@ -102,6 +107,7 @@ def run(
     that are unchanged. After Ctrl-C, a failure or a kill, `--resume RUN` or simply the same command goes on:
     what is finished is not repeated.
     """
+    executor = _executor(executor, processes=processes)
     pipeline, order = _loaded(file)
     with opened(session, directory, read_only=False) as place:
         began_ms = place.clock.monotonic_ms()
@@ -113,8 +119,7 @@ def run(
         _whole_ids(place, arguments)
         options = make_options(pipeline, place, **arguments)
         with live.attached(quiet=session.quiet):
-            workers: WorkersKind | None = "processes" if processes else None
-            kernel = with_workers(place.kernel(live.node), place, pipeline, workers)
+            kernel = with_workers(place.kernel(live.node), place, pipeline, executor, arguments["jobs"])
             report = PipelineExecutor(PipelinePlanner(kernel, pipeline, options)).run()
         live.clear()
         took_ms = place.clock.monotonic_ms() - began_ms
@@ -128,7 +133,7 @@ def run(
         document = pass_document(report, words, took_ms, code, with_unchanged=all_nodes)
         session.emit(document, (), rows=document["nodes"])
     if code:
-        again = _again(file, report.run_id, directory, session)
+        again = _again(file, report.run_id, directory, session, executor)
         for level, line in failure_lines(report, again, verbose=bool(session.verbose)):
             message(line, level)
         for each in failures(report):
@@ -259,10 +264,25 @@ def _exit_code(report: Any) -> int:
     return 0
 
 
-def _again(file: str, run_id: str, directory: str | None, session: CommandSession) -> str:
+def _executor(asked: str | None, *, processes: bool) -> str | None:
+    """What --executor and --processes say together."""
+    if asked is None:
+        return "processes" if processes else None
+    from kfm.pipelines.executor_address import executor_of
+
+    if processes and executor_of(asked).kind != "processes":
+        raise UsageError("--processes and --executor name different executors.", remedy="Use one of them.")
+    executor_of(asked)  # refused before anything is loaded
+    return asked
+
+
+def _again(
+    file: str, run_id: str, directory: str | None, session: CommandSession, executor: str | None
+) -> str:
     from shlex import quote
 
     words = ["kfm pipeline run", quote(file), "--resume", run_id]
+    words += ["--executor", quote(executor)] if executor is not None else []
     words += ["--directory", quote(directory)] if directory is not None else []
     words += ["--config", quote(session.config)] if session.config is not None else []
     return " ".join(words)

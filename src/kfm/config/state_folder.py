@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kfm.db.queries import Upgrading
     from kfm.model.incidents import IncidentRenderer
     from kfm.objects.local import LocalObjects
-    from kfm.ports import Bucket, Clock, CollectableObjects, Emitter
+    from kfm.ports import Bucket, Clock, CollectableObjects, Emitter, Objects
 
 
 class StateFolder:
@@ -106,6 +106,15 @@ class StateFolder:
         from kfm.objects.remote import RemoteObjects
 
         return RemoteObjects(open_bucket(loaded, settings.objects, settings.objects_options))
+
+    def values(self, loaded: Loaded | None) -> Objects:
+        """Where nodes of pipelines keep their values: the store of the settings; and those of before, from
+        when all of them were in the folder."""
+        if loaded is None or loaded.settings.objects is None:
+            return self.local_objects()
+        from kfm.objects.bucket_with_folder import BucketWithFolder
+
+        return BucketWithFolder(self.objects(loaded), self.local_objects())
 
     def local_objects(self) -> LocalObjects:
         from kfm.objects.local import LocalObjects

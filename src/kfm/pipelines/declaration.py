@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from kfm.pipelines.options import PipelineReport, PlanArguments, RunArguments
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-WorkersKind = Literal["threads", "processes"]
 
 IN_CHILD = False  # this process runs nodes for another, and loads files for that only
 NAME_MAX = 300
@@ -68,7 +66,7 @@ class Pipeline:
         branch: str = MAIN,
         skip_scope: SkipScope = "branch",
         jobs: int | None = None,
-        workers: WorkersKind = "threads",
+        workers: str = "threads",
     ) -> None:
         if not id or len(id) > NAME_MAX:
             raise PipelineError(f"A pipeline needs a name of 1 to {NAME_MAX} characters.")
@@ -77,7 +75,9 @@ class Pipeline:
         self.skip_scope = skip_scope
         self.jobs = jobs
         if workers not in ("threads", "processes"):
-            raise PipelineError(f"workers is {workers!r}; it can be threads or processes.")
+            from kfm.pipelines.executor_address import executor_of  # late: most pipelines name no cluster
+
+            executor_of(workers)
         self.workers = workers
         self.home: str | None = sys._getframe(1).f_globals.get("__file__")  # what makes it
         self.nodes: dict[str, NodeSpec] = {}

@@ -18,7 +18,6 @@ from kfm.telemetry.exporter import Off
 if TYPE_CHECKING:
     from kfm.db.ledger_reader import LedgerReader
     from kfm.lineage.pipeline_emitter import PipelineEmitter
-    from kfm.pipelines.declaration import WorkersKind
     from kfm.pipelines.workers import Workers
     from kfm.ports import (
         Clock,
@@ -87,7 +86,7 @@ class PlanArguments(OptionArguments, total=False):
 class RunArguments(PlanArguments, total=False):
     """Keyword arguments of `Pipeline.run`."""
 
-    workers: "WorkersKind | None"
+    workers: str | None  # threads, processes, or a cluster's address
     on_node: Callable[["NodeReport"], None]
 
 

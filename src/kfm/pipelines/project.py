@@ -20,7 +20,7 @@ from kfm.model.errors import ConfigNotFound, PipelineError, UsageError
 from kfm.model.quantities import stopped, suggest
 from kfm.model.run_state import Pass
 from kfm.periodic import LeaseHeartbeat
-from kfm.pipelines.declaration import Pipeline, WorkersKind
+from kfm.pipelines.declaration import Pipeline
 from kfm.pipelines.execution import PipelineExecutor
 from kfm.pipelines.options import NodeReport, OptionArguments, PipelineKernel, PipelineOptions, PipelineReport
 from kfm.pipelines.planner import PipelinePlanner
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from kfm.config.loader import Loaded
     from kfm.db.queries import Upgrading
     from kfm.db.run_state import RunStateTables
-    from kfm.objects.local import DiskProject, LocalObjects
+    from kfm.model.settings import Settings
+    from kfm.objects.local import DiskProject
     from kfm.pipelines.evidence import ProjectEvidence
     from kfm.pipelines.run_state_store import StoreParts
     from kfm.ports import BranchReader, Clock, InputVersions, Objects
@@ -86,8 +87,8 @@ class PipelineProject:
         return DiskProject(self.root)
 
     @cached_property
-    def objects(self) -> LocalObjects:
-        return self._folder.local_objects()
+    def objects(self) -> Objects:
+        return self._folder.values(self.loaded)
 
     @cached_property
     def breakers(self) -> SharedBreakers:
@@ -126,7 +127,7 @@ class PipelineProject:
             states=self.tables,
             pipeline_runs=self.tables,
             objects=self.objects,
-            object_size=_sizes(f"{self.state}/objects/sha256/"),
+            object_size=self._object_size(),
             files=self.files,
             input_versions=LazyInputVersions(self.clock, self.store.branch_reader, lambda: self.breakers),
             clock=self.clock,
@@ -134,6 +135,7 @@ class PipelineProject:
             worker_id=self.worker_id,
             workers=_local_workers(WorkerContext(self.objects, self.files, self.clock)),
             actor=_who(self.loaded),
+            lease_ms=round(self._settings.lease.seconds * 1000),
             heartbeat=LeaseHeartbeat(self._folder.open_for_renewals),
             ledger=self.store,
             run_ms=self.loaded.settings.limits.run_seconds * 1000 if self.loaded else None,
@@ -141,6 +143,17 @@ class PipelineProject:
             on_node=on_node,
             **({} if evidence is None else evidence.fields()),
         )
+
+    @cached_property
+    def _settings(self) -> Settings:
+        from kfm.model.settings import Settings
+
+        return self.loaded.settings if self.loaded else Settings()
+
+    def _object_size(self) -> Callable[[str], int | None]:
+        if self._settings.objects is None:
+            return _sizes(f"{self.state}/objects/sha256/")
+        return self.objects.size_of
 
     def _make_evidence(self) -> ProjectEvidence | None:
         """None for readers: they leave no evidence."""
@@ -203,13 +216,13 @@ def run_pipeline(
     *,
     directory: str | None = None,
     config: str | None = None,
-    workers: WorkersKind | None = None,
+    workers: str | None = None,
     on_node: Callable[[NodeReport], None] = lambda _report: None,
     **arguments: Unpack[OptionArguments],
 ) -> PipelineReport:
     with open_project(directory, config) as project:
         options = make_options(pipeline, project, **arguments)
-        kernel = with_workers(project.kernel(on_node), project, pipeline, workers)
+        kernel = with_workers(project.kernel(on_node), project, pipeline, workers, arguments.get("jobs"))
         return PipelineExecutor(PipelinePlanner(kernel, pipeline, options)).run()
 
 
@@ -324,15 +337,31 @@ def with_workers(
     kernel: PipelineKernel,
     project: PipelineProject,
     pipeline: Pipeline,
-    workers: WorkersKind | None,
+    executor: str | None,
+    jobs: int | None = None,
 ) -> PipelineKernel:
-    """The kernel with processes as workers, where the caller or the pipeline asks for them."""
-    if (workers or pipeline.workers) != "processes":
-        return kernel
-    from kfm.pipelines.workers import ProcessWorkers, home_of
+    """The kernel with the workers that the caller or the pipeline asks for: threads, processes, a cluster.
 
-    home_of(pipeline)  # before anything is begun
-    return replace(kernel, workers=lambda jobs: ProcessWorkers(project, pipeline, jobs))
+    What can't run there is refused before anything is begun."""
+    asked = executor or pipeline.workers
+    if asked == "threads":
+        return kernel
+    from kfm.pipelines.children import home_of
+    from kfm.pipelines.executor_address import executor_of
+
+    address = executor_of(asked)
+    home_of(pipeline)
+    if address.kind == "processes":
+        from kfm.pipelines.process_workers import ProcessWorkers
+
+        return replace(kernel, workers=lambda jobs: ProcessWorkers(project, pipeline, jobs))
+    from kfm.pipelines import dask_workers
+
+    dask_workers.require(address, project, pipeline)
+    at_once = jobs or pipeline.jobs  # else as many as the cluster has threads for
+    return replace(
+        kernel, workers=lambda _jobs: dask_workers.DaskWorkers(project, pipeline, address, at_once)
+    )
 
 
 def _local_workers(context: WorkerContext) -> Callable[[int], Workers]:

@@ -9,17 +9,30 @@ import queue
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from kfm.model.errors import KfmError, PipelineError
-from kfm.model.run_state import outputs_of, outputs_text
 from kfm.pipelines import context, declaration
+from kfm.pipelines.children import (
+    CHUNK_BYTES,
+    IDLE,
+    ChildSetup,
+    Frames,
+    answer_of,
+    error_document,
+    frame,
+    job_of,
+)
 from kfm.pipelines.code_hash import CodeHashes
-from kfm.pipelines.declaration import Pipeline
 from kfm.pipelines.project import pipelines_of
-from kfm.pipelines.workers import Frames, NodeJob, NodeResult, WorkerContext, frame, perform
+from kfm.pipelines.workers import WorkerContext, perform
+
+if TYPE_CHECKING:
+    from kfm.config.loader import Loaded
+    from kfm.pipelines.declaration import Pipeline
 
 PR_SET_PDEATHSIG = 1
 ORPHANED = 70
@@ -33,6 +46,7 @@ def main() -> None:
     threading.Thread(target=_receive, args=(orders, cancelled), name="kfm-orders", daemon=True).start()
     first = orders.get()
     _die_with(first["parent"])
+    setup = msgspec.convert(first["setup"], ChildSetup)
     lock = threading.Lock()
 
     def send(message: dict[str, Any]) -> None:
@@ -44,22 +58,22 @@ def main() -> None:
     context.logger.addHandler(_SendingHandler(send))
     context.logger.setLevel(logging.INFO)  # the parent knows who wants to see it
     try:
-        pipeline = _pipeline(first)
-        worker = _worker(first)
+        pipeline = _pipeline(setup)
+        worker = _worker(setup)
     except KfmError as error:
-        send({"unusable": _error_document(error)})
+        send({"unusable": error_document(error)})
         return
     hashes = CodeHashes()
     codes = {node: hashes.of_spec(spec) for node, spec in pipeline.nodes.items()}  # before any of them runs
     while True:
-        order = orders.get()["job"]
+        order = _next_order(orders, setup.idle_s)
         cancelled.clear()
         try:
-            outcome = perform(_job(order, pipeline, codes), worker, cancelled.is_set)
+            result = perform(job_of(order, pipeline, codes), worker, cancelled.is_set)
         except KfmError as error:
-            send({"unusable": _error_document(error)})
+            send({"unusable": error_document(error)})
             return
-        send({"done": _answer(outcome)})
+        send({"done": answer_of(result)})
 
 
 class _SendingHandler(logging.Handler):
@@ -76,13 +90,21 @@ class _SendingHandler(logging.Handler):
 def _receive(orders: queue.SimpleQueue[dict[str, Any]], cancelled: threading.Event) -> None:
     """Queue orders as they come; exit at their end, since no process is left to record a result."""
     frames, source = Frames(), sys.stdin.fileno()
-    while data := os.read(source, 1 << 20):
+    while data := os.read(source, CHUNK_BYTES):
         for message in frames.feed(data):
             if "cancel" in message:
                 cancelled.set()
             else:
                 orders.put(message)
     os._exit(0)
+
+
+def _next_order(orders: queue.SimpleQueue[dict[str, Any]], idle_s: float | None) -> dict[str, Any]:
+    try:
+        order: dict[str, Any] = orders.get(timeout=idle_s)["job"]
+    except queue.Empty:
+        os._exit(IDLE)
+    return order
 
 
 def _die_with(parent: int) -> None:
@@ -93,75 +115,36 @@ def _die_with(parent: int) -> None:
         os._exit(ORPHANED)
 
 
-def _pipeline(first: dict[str, Any]) -> Pipeline:
+def _pipeline(setup: ChildSetup) -> Pipeline:
     declaration.IN_CHILD = True
-    sys.path += [each for each in first["path"] if each not in sys.path]
-    found = pipelines_of(first["home"])
-    pipeline = next((each for each in found.values() if each.id == first["pipeline_id"]), None)
+    sys.path += [each for each in setup.path if each not in sys.path]
+    found = pipelines_of(setup.home)
+    pipeline = next((each for each in found.values() if each.id == setup.pipeline_id), None)
     if pipeline is None:
         raise PipelineError(
-            f"{first['home']} makes no pipeline {first['pipeline_id']} when another process loads it.",
+            f"{setup.home} makes no pipeline {setup.pipeline_id} when another process loads it.",
             remedy="Make it at the top level of the file, not in a function; or use threads.",
         )
     return pipeline
 
 
-def _worker(first: dict[str, Any]) -> WorkerContext:
+def _worker(setup: ChildSetup) -> WorkerContext:
     from kfm.config.state_folder import StateFolder
     from kfm.objects.local import DiskProject
 
-    folder = StateFolder(first["state"])
-    return WorkerContext(folder.local_objects(), DiskProject(first["root"]), folder.clock)
+    folder = StateFolder(setup.state)
+    values = folder.values(_loaded(setup) if setup.objects is not None else None)
+    return WorkerContext(values, DiskProject(setup.root), folder.clock)
 
 
-def _job(order: dict[str, Any], pipeline: Pipeline, codes: dict[str, str]) -> NodeJob:
-    spec = pipeline.nodes.get(order["node"])
-    code_sha = codes.get(order["node"])
-    if spec is None or code_sha != order["code_sha"]:
-        raise PipelineError(
-            f"{order['node']} is not what it was when the pipeline run began: its file was changed "
-            "meanwhile, or makes another pipeline each time that it is loaded."
-        )
-    return NodeJob(
-        spec=spec,
-        reason="",
-        inputs_hash="",
-        code_sha=code_sha or "",
-        document=b"",
-        attempt=order["attempt"],
-        arguments={name: outputs_of(text) for name, text in order["arguments"].items()},
-        run_id=order["run_id"],
-        branch=order["branch"],
-    )
+def _loaded(setup: ChildSetup) -> Loaded:
+    """Of the configuration what names the bucket."""
+    from kfm.config.loader import Loaded
+    from kfm.model.settings import Limits, Settings
 
-
-def _answer(outcome: NodeResult) -> dict[str, Any]:
-    return {
-        "outcome": outcome.outcome,
-        "outputs": outputs_text(outcome.outputs),
-        "summary": outcome.summary,
-        "error": _error_document(outcome.error) if outcome.error else None,
-        "duration_ms": outcome.duration_ms,
-    }
-
-
-def _error_document(error: KfmError) -> dict[str, Any]:
-    cause = error.__cause__
-    return {
-        "kind": type(error).__name__,
-        "detail": error.detail,
-        "remedy": error.way_out,
-        "trace": "".join(traceback.format_exception(cause)) if cause is not None else None,
-        "place": _place(cause) if cause is not None else None,
-    }
-
-
-def _place(cause: BaseException) -> str:
-    """The innermost line that is not kfm's own."""
-    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-    frames = traceback.extract_tb(cause.__traceback__)
-    own = [each for each in frames if not each.filename.startswith(here)] or list(frames)
-    return f"{own[-1].filename}:{own[-1].lineno} in {own[-1].name}" if own else "a place that is not known"
+    limits = Limits() if setup.call_timeout_ms is None else Limits(call_timeout_ms=setup.call_timeout_ms)
+    settings = Settings(objects=setup.objects, objects_options=dict(setup.objects_options), limits=limits)
+    return Loaded(settings, f"{setup.folder}/kfm.yml", "kfm.yml", {}, {}, is_file=False)
 
 
 if __name__ == "__main__":

@@ -165,8 +165,8 @@ def test_a_pipeline_that_is_in_no_file_is_refused(tmp_path: Path) -> None:
         namespace["pipeline"].run(workers="processes", directory=str(tmp_path))
     assert "top level" in caught.value.way_out
     assert not (tmp_path / ".kfm" / "objects").exists()
-    with pytest.raises(PipelineError, match="threads or processes"):
-        kfm.Pipeline("odd", workers="fibres")  # type: ignore[arg-type]
+    with pytest.raises(PipelineError, match="threads, processes or dask"):
+        kfm.Pipeline("odd", workers="fibres")
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,13 @@ DYNAMIC = {
     ("config/loader.py", "_TYPES[kind]"),
     ("config/loader.py", "kind"),  # entries of the cache, which are listed
 }
-# Decoded by commands that have no threads.
-ALONE = {"kfm.policy.fixtures", "kfm.storage.backup"}
+# Decoded by commands that have no threads, by a child before it runs nodes, and while a module is imported.
+ALONE = {
+    "kfm.policy.fixtures",
+    "kfm.storage.backup",
+    "kfm.pipelines.worker_child",
+    "kfm.pipelines.dask_host",
+}
 
 
 def _decoded(tree: ast.Module) -> Iterator[ast.expr]:
