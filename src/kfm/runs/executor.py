@@ -154,10 +154,14 @@ class RunExecutor:
         )
 
     def _refuse_drift(self, admission: Admission) -> None:
-        """A plan that can't come true any more is refused at admission: no run, no key."""
+        """A plan that can't come true any more is refused at admission: no run, no key. Not while a run of it
+        is under way, which may have been what makes it come true."""
         if self._plan is None:
             return
         planned, subject = self._plan.header, self._subject
+        latest = self._kernel.ledger.latest_run(subject.work_base)
+        if latest is not None and latest.status == "running":
+            return
         now = {
             "dataset's version": (planned.base_sequence, self._end.head_sequence() or 0),
             "pipeline": (planned.output_version, subject.work.output_version),
