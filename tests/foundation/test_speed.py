@@ -156,7 +156,7 @@ def test_an_admission_is_one_commit_of_eight_statements(database: SqliteDatabase
     assert (begun, ended) == ("BEGIN IMMEDIATE", "COMMIT")
     written = ["runs.insert", "locks.take", "invocations.insert", "run_documents.insert", "attempts.open"]
     assert [name for name in statements if name in written] == written
-    reads = [name for name in statements if name.endswith(("_for_share", "_for_update"))]
+    reads = [name for name in statements if name.endswith(("_for_share", "_for_update", "policy.epoch"))]
     assert len(reads) == 3
 
 
