@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -61,16 +61,23 @@ def test_a_renewal_begins_the_lease_anew_and_is_no_transition(scene: Scene) -> N
 
 
 @pytest.mark.req("WAL-5", "FLT-1")
-def test_a_lease_that_is_renewed_while_a_reaper_looks_is_not_taken(scene: Scene) -> None:
+def test_a_lease_that_is_renewed_while_a_reaper_looks_is_not_taken(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the reaper has read before counts for nothing: it looks again in the transaction that takes."""
     held = scene.claimed("a", worker="w1", lease_ms=MINUTE_MS)
     scene.sql("UPDATE units SET lease_until_ms = lease_until_ms - 60001")
 
-    def dead(_worker_id: str) -> bool:  # asked between the two
-        assert scene.units.renew_units([held], MINUTE_MS) == {held.wal_id}
-        return False
+    units, look = scene.units, scene.units._lapsed
 
-    assert scene.units.reap_units(0.5, dead) == 0
+    def looked(now_ms: int, gone: Collection[str]) -> set[str]:
+        found = look(now_ms, gone)
+        assert found == {held.wal_id}
+        assert units.renew_units([held], MINUTE_MS) == found
+        return found
+
+    monkeypatch.setattr(units, "_lapsed", looked)
+    assert units.reap_units(0.5) == 0
     assert scene.end(done(held)).succeeded == (held.wal_id,)
 
 
