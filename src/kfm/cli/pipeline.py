@@ -270,9 +270,9 @@ def _executor(asked: str | None, *, processes: bool) -> str | None:
         return "processes" if processes else None
     from kfm.pipelines.executor_address import executor_of
 
-    if processes and executor_of(asked).kind != "processes":
+    kind = executor_of(asked).kind  # what is none is refused before anything is loaded
+    if processes and kind != "processes":
         raise UsageError("--processes and --executor name different executors.", remedy="Use one of them.")
-    executor_of(asked)  # refused before anything is loaded
     return asked
 
 

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -188,9 +187,10 @@ def _drain(service: ServiceThreads, settings: Serve, stop: GracefulStop) -> list
     """Begin nothing, and wait for what is under way. Meanwhile the web goes on answering, as not ready, so
     that a load balancer notices before connections are refused."""
     service.stop()
-    until = monotonic() + (settings.drain_seconds if stop.by == signal.SIGTERM else 0.0)
+    clock = SystemClock()
+    until_ms = clock.monotonic_ms() + (settings.drain_seconds * 1000 if stop.by == signal.SIGTERM else 0)
     running = service.join()
-    threading.Event().wait(max(0.0, until - monotonic()))
+    clock.sleep_ms(max(0, round(until_ms - clock.monotonic_ms())))
     return running
 
 
