@@ -89,7 +89,7 @@ def open_store(
         from kfm.db.postgres_pool import shared_pool
 
         server = PostgresDatabase(shared_pool(store, connections), urgent=urgent)
-        migrate(server, "postgresql", clock.now_ms(), upgrading=upgrading)
+        migrate(server, "postgresql", clock.now_ms(), upgrading=upgrading, rolling=True)
         return Ledger(server, emitter, renderer)
     from kfm.db.sqlite import SqliteDatabase
 
@@ -105,7 +105,7 @@ def open_ledger(
 ) -> LedgerReader:
     """The ledger for reading only; leaves no trace, also where there is none yet."""
     from kfm.db.ledger_reader import LedgerReader
-    from kfm.db.queries import is_current, migrate
+    from kfm.db.queries import is_usable, migrate, newest
 
     if store is not None and store.startswith(POSTGRES):
         from kfm.db.postgres import PostgresDatabase
@@ -114,7 +114,8 @@ def open_ledger(
         server = PostgresDatabase(shared_pool(store, connections), read_only=True)
         if server.is_empty():
             server.close()
-        elif is_current(server.session):
+        elif is_usable(server.session):
+            server.keep_to(newest())
             return LedgerReader(server)
         else:  # a reader changes nothing, and has no copy that it could bring up to date, as of a file
             server.close()
@@ -148,7 +149,8 @@ def kept_connections(store: str | None, connections: int | None) -> Iterator[Non
 def earlier_kfm(what: str) -> BackendUnavailable:
     return BackendUnavailable(
         f"{what} was made by an older kfm, or is being upgraded.",
-        remedy="The next command that writes brings it up to date: `kfm run`, for one. Killed, it goes on.",
+        remedy="The next command that writes brings it up to date: `kfm run`, for one; on "
+        "PostgreSQL it may take `kfm migrate`. Killed, it goes on.",
     )
 
 

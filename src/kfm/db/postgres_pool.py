@@ -117,6 +117,7 @@ class ConnectionPool:
         self.size = size
         self.where = place_of(dsn)
         self.search_path = path[1] if path else None  # said in each transaction: poolers refuse it here
+        self.schema: str | None = None  # where its tables are, once someone had to know
         if path and not (rest := _SEARCH_PATH.sub("", options["options"]).strip()):
             del options["options"]
         elif path:
