@@ -354,7 +354,7 @@ def _apply(
             version, name, text = one
             said = declaration(one)
             if LEVELS in done and said.kind != "expand":
-                session.all("schema_level.keep_writers_out")
+                session.all("migrations.keep_writers_out")
             sql = in_dialect(text, dialect)
             if step is None:
                 database.script(sql)
@@ -368,7 +368,7 @@ def _apply(
             )
             done[version] = name
             if LEVELS in done:
-                session.all("schema_level.reach", level=version, floor=said.floor)
+                session.all("migrations.reach_level", level=version, floor=said.floor)
         return [version for version, _name, _text in missing]
 
     return database.write(change)

@@ -18,11 +18,11 @@ INSERT INTO migrations (version, name, checksum, applied_at_ms) VALUES (:version
 -- name: schema_level.get
 SELECT level, floor FROM schema_level WHERE one = 1
 
--- name: schema_level.reach
+-- name: migrations.reach_level
 UPDATE schema_level
 SET level = CASE WHEN level < :level THEN :level ELSE level END,
     floor = CASE WHEN floor < :floor THEN :floor ELSE floor END
 WHERE one = 1
 
--- name: schema_level.keep_writers_out
+-- name: migrations.keep_writers_out
 SELECT 1
