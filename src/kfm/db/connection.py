@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from kfm.db.ledger import Ledger
     from kfm.db.ledger_reader import LedgerReader
     from kfm.db.moves import Side
+    from kfm.db.postgres import PostgresDatabase
     from kfm.db.queries import Upgrading
+    from kfm.db.sqlite import SqliteDatabase
     from kfm.model.incidents import IncidentRenderer
     from kfm.ports import Clock, Emitter
 
@@ -210,6 +212,24 @@ def require_local_disk(path: str) -> str | None:
     return kind
 
 
+def open_database(store: str | None, state: str, clock: Clock) -> PostgresDatabase | SqliteDatabase:
+    """The database that is there, whatever its schema: nothing is made or migrated."""
+    if store is not None and store.startswith(POSTGRES):
+        from kfm.db.postgres import PostgresDatabase
+
+        return PostgresDatabase(store)
+    from kfm.db.sqlite import SqliteDatabase
+
+    path = sqlite_path(store, state)
+    if not _is_filled(path):
+        raise _no_ledger(path)
+    return SqliteDatabase(path, clock)
+
+
+def _no_ledger(path: str) -> UsageError:
+    return UsageError(f"There is no ledger at {path}.", remedy="`kfm run` makes one.")
+
+
 def open_side(store: str | None, state: str, clock: Clock, *, fill: bool = False) -> Side:
     """A ledger as one end of a copy; one that is to be filled is made where there is none."""
     if store is not None and store.startswith(POSTGRES):
@@ -220,5 +240,5 @@ def open_side(store: str | None, state: str, clock: Clock, *, fill: bool = False
 
     path = sqlite_path(store, state)
     if not fill and not _is_filled(path):
-        raise UsageError(f"There is no ledger at {path}.", remedy="`kfm run` makes one.")
+        raise _no_ledger(path)
     return SqliteSide(path, clock, fill=fill)

@@ -324,6 +324,15 @@ class PostgresDatabase:
             pooled, row = self._lent.pooled, self.execute(_SERVER)[0]
         return ServerFacts._make((*row, pooled))
 
+    def peers(self) -> list[Row]:
+        """Name, address, number and beginning of the connections of kfm to this database, but for this one:
+        of every ledger in it, as far as this role may see."""
+        return self.execute(_PEERS)
+
+    def sizes(self, tables: Sequence[str]) -> list[Row]:
+        """Of those that are there: name, rows as the server believes, bytes with indexes."""
+        return self.execute(_SIZES, {"tables": list(tables)})
+
     def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True  # no way back
@@ -359,8 +368,18 @@ SELECT current_setting('server_version'), current_setting('synchronous_commit'),
        COUNT(*) FILTER (WHERE sync_state IS NULL),
        (SELECT SUM(numbackends) FROM pg_stat_database)::int, current_setting('max_connections')::int,
        (SELECT COUNT(*) FROM pg_stat_activity
-        WHERE application_name = 'kfm' AND datname = current_database())
+        WHERE application_name ~ '^kfm( |$)' AND datname = current_database())
 FROM pg_stat_replication WHERE state IS DISTINCT FROM 'backup'"""
+_PEERS = """
+SELECT application_name, host(client_addr), count(*),
+       (extract(epoch FROM min(backend_start)) * 1000)::bigint
+FROM pg_stat_activity
+WHERE application_name ~ '^kfm( |$)' AND datname = current_database() AND pid <> pg_backend_pid()
+GROUP BY application_name, client_addr ORDER BY application_name, client_addr"""
+_SIZES = """
+SELECT relname, greatest(reltuples, 0)::bigint, pg_total_relation_size(oid)
+FROM pg_class WHERE relname = ANY(%(tables)s) AND relkind IN ('r', 'p')
+  AND relnamespace = current_schema()::regnamespace ORDER BY relname"""
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 

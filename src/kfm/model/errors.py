@@ -716,6 +716,17 @@ class DataNotYet(WaitsUntil):
     )
 
 
+class OlderAtWork(Busy):
+    """Processes of an older kfm are at work in the ledger.
+
+    A migration would take away what they need. From migration 47 on they
+    would notice and end; what they have claimed would wait for its lease.
+    """
+
+    code = "KFM505"
+    remedy = "Stop them, or let them be stopped: `kfm migrate --stop-older --rationale TEXT`."
+
+
 class LostLease(Busy):
     """The lease was lost; nothing this run did after that is visible.
 

@@ -201,7 +201,7 @@ def test_a_restarted_server_is_found_again(postgres_database: str) -> None:
     with psycopg.connect(postgres_database, autocommit=True) as admin:
         cut = (
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
-            "WHERE application_name = 'kfm' AND datname = current_database()"
+            "WHERE application_name LIKE 'kfm %' AND datname = current_database()"
         )
         assert admin.execute(cut).fetchall() == [(True,)]
         store.append_governance([entry("kept")])
