@@ -6,10 +6,13 @@ sender was told is accepted has one run, every announced object one unit and one
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
 import shutil
 import signal
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,16 +20,21 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from unittest import mock
 
+import psycopg
+
 from kfm.db.postgres import PostgresDatabase
-from kfm.db.queries import migrate
+from kfm.db.queries import migrate, newest
+from tests import services
 from tests.crash import serves_checks, workers
 from tests.crash.fleet import Book
 from tests.crash.project import RIGHTS, Project, table
 from tests.crash.senders import SECRET, Senders
 from tests.crash.serves import HOOKED, PIPELINE, ROOT, Served
+from tests.integration.db.test_failover import Pair, kill_server, wait_for_standby
 
 STORE = "KFM_PROCESSES_STORE"
 WAIT_S = 90.0
+UNITS = 20  # that are worked off between two events
 PACE_S = 0.5
 BATCH = 8  # objects that are announced at once
 SPOOLED_MAX = 20
@@ -123,7 +131,7 @@ class Processes:
         )
         return int(units), int(requests)
 
-    def go_on(self, units: int = 20, requests: int = 3) -> None:
+    def go_on(self, units: int, requests: int = 3) -> None:
         """Wait until so much more has come to its end."""
         before = self.amounts()
         self.until(
@@ -194,3 +202,111 @@ def next_version(folder: Path, migrations: dict[str, str]) -> Path:
     for name, text in migrations.items():
         (source / "kfm" / "contracts" / "sql" / "migrations" / name).write_text(text)
     return source
+
+
+# --- an old and a new version ----------------------------------------------------------
+
+EXPAND, CONTRACT = newest() + 1, newest() + 2
+# Whoever writes units or requests afterwards is noted, by what its connection says of it.
+MIGRATIONS = {
+    f"{EXPAND:04}_more.sql": """\
+-- expand: Adds a table, and a column that may be left out.
+CREATE TABLE later_writers (name TEXT NOT NULL PRIMARY KEY);
+ALTER TABLE units ADD COLUMN later TEXT;
+""",
+    f"{CONTRACT:04}_less.sql": """\
+-- contract: Takes the column away, and notes who writes.
+@sqlite ALTER TABLE units DROP COLUMN later;
+@postgresql ALTER TABLE units DROP COLUMN later;
+@postgresql CREATE FUNCTION note_writer() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+@postgresql   INSERT INTO later_writers VALUES (current_setting('application_name')) ON CONFLICT DO NOTHING;
+@postgresql   RETURN NULL;
+@postgresql END $$;
+@postgresql CREATE TRIGGER units_noted AFTER INSERT OR UPDATE ON units EXECUTE FUNCTION note_writer();
+@postgresql CREATE TRIGGER requests_noted AFTER INSERT OR UPDATE ON requests EXECUTE FUNCTION note_writer();
+""",
+}
+
+
+def versions_together(folder: Path, dsn: str, seed: int = 1, units: int = UNITS) -> None:
+    """The new one expands the ledger, both work; it contracts, and the old one ends by itself."""
+    later = next_version(folder, MIGRATIONS)
+    with processes(folder / "project", dsn, seed) as fleet:
+        old = [fleet.service(), fleet.worker()]
+        fleet.load()
+        fleet.go_on(1, 1)
+        new = [fleet.service(later), fleet.worker(later)]
+        fleet.until(lambda: new[0].is_up, "the new service answers")
+        assert fleet.book.rows("SELECT level, floor FROM schema_level") == [(EXPAND, newest())]
+        fleet.go_on(units)
+        fleet.until(lambda: all(one.said("goes on beside it") for one in old), "the old ones say so")
+        assert [one.wait(0) for one in (*old, *new)] == [None] * 4
+
+        other = fleet.of(later)
+        plan = other.kfm("migrate", "--plan", "--json").document
+        assert [(one["version"], one["kind"]) for one in plan["migrations"]] == [(CONTRACT, "contract")]
+        assert {(one["level"], one["can_go_on"]) for one in plan["processes"]} == {
+            (newest(), False),
+            (CONTRACT, True),
+        }
+        done = other.kfm("migrate", "--digest", plan["digest"], "--stop-older", "--rationale", "it is time")
+        assert done.code == 0, done.err
+        assert [one.wait(WAIT_S) for one in old] == [4, 4], [list(one.lines)[-5:] for one in old]
+        assert all(one.said("KFM401") for one in old)
+        fleet.go_on(units)
+        fleet.finish()
+        writers = {name for (name,) in fleet.book.rows("SELECT name FROM later_writers")}
+        assert writers
+        assert all(f"(level {CONTRACT})" in name for name in writers - {""}), writers
+        # The auditors are of the old version, and write nothing.
+        fleet.book.rows(f"UPDATE schema_level SET floor = {newest()} RETURNING 1")
+        assert fleet.problems() == []
+
+
+# --- failover ----------------------------------------------------------------------------
+
+
+def fail_over(folder: Path, seed: int = 1, units: int = UNITS) -> None:
+    """The primary is killed, and its synchronous standby promoted."""
+    with services.postgres() as primary, services.standby_of(primary) as (standby, promote):
+        pair = Pair(primary, standby, promote)
+        with psycopg.connect(primary, autocommit=True) as admin:
+            admin.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            admin.execute("SELECT pg_reload_conf()")
+            wait_for_standby(admin, "sync")
+            (data,) = admin.execute("SHOW data_directory").fetchone() or ("",)
+        with processes(folder / "project", pair.both, seed) as fleet:
+            started = [fleet.service(), fleet.worker(), fleet.worker()]
+            fleet.load()
+            fleet.go_on(units)
+            kill_server(data)
+            promote()
+            fleet.go_on(units)
+            assert [one.wait(0) for one in started] == [None] * 3  # none was started again
+            fleet.finish()
+            assert [one.wait(0) for one in started] == [0] * 3
+            assert fleet.problems() == []
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="processes", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--units", type=int, default=400, help="that are worked off between two events")
+    asked = parser.parse_args()
+    for seed in range(1, asked.rounds + 1):
+        with tempfile.TemporaryDirectory(prefix="kfm-processes-") as name, services.postgres() as server:
+            for scenario in (
+                lambda at: versions_together(at, server, seed, asked.units),  # noqa: B023
+                lambda at: fail_over(at, seed, asked.units),  # noqa: B023
+            ):
+                began_s = time.monotonic()
+                folder = Path(name) / f"{time.monotonic_ns()}"
+                folder.mkdir()
+                scenario(folder)
+                took_s = time.monotonic() - began_s
+                sys.stdout.write(f"seed {seed}: {took_s:.0f} s\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

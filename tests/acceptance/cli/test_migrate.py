@@ -18,6 +18,8 @@ from kfm.storage import upgrade
 from tests import upgrading
 from tests.acceptance.cli.conftest import Called
 
+pytestmark = pytest.mark.req("FLT-2")
+
 Kfm = Callable[..., Called]
 Valid = Callable[[str, Any], None]
 KNOWN = migration_files()

@@ -19,6 +19,8 @@ from kfm.model.errors import LedgerBehind, StoreTooNew
 from kfm.model.upgrades import Migration
 from tests import upgrading
 
+pytestmark = pytest.mark.req("FLT-2")
+
 KNOWN = migration_files()
 LEVEL = KNOWN[-1][0]
 EXPAND: Migration = (LEVEL + 1, "more", "-- expand: Adds a table.\nCREATE TABLE more (a TEXT);")
