@@ -115,7 +115,7 @@ def plan(place: str, database: AnyDatabase, known: Sequence[Migration] | None = 
         floor=floor,
         newest=known[-1][0],
         migrations=planned,
-        processes=_processes(database) if dialect == "postgresql" else None,
+        processes=_processes(database) if isinstance(database, PostgresDatabase) else None,
         digest=checksum(canonical_bytes({"has": sorted(done), "lacks": lacks}).decode()),
     )
 
