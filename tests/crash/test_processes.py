@@ -23,7 +23,7 @@ def test_the_old_goes_on_beside_what_expands_and_ends_at_what_contracts(
 
 @pytest.mark.req("FLT-3")
 def test_processes_come_back_on_the_promoted_standby(tmp_path: Path, postgres_dsn: str) -> None:
-    """A service and two workers whose address names both hosts go on by themselves when the primary is gone
+    """A service and a worker whose address names both hosts go on by themselves when the primary is gone
     and its standby is promoted. Nothing that a sender was told is accepted is lost, nothing is done twice,
     and every unit and request comes to its end."""
     assert postgres_dsn  # it says whether servers can be had here

@@ -349,8 +349,8 @@ def _schema(session: Any) -> Iterator[DoctorFinding]:
         yield DoctorFinding(
             "store",
             "warn",
-            f"the ledger is of a newer kfm, at migration {level}; this one, which knows up to {newest()}, may "
-            "go on",
+            f"the ledger is of a newer kfm, at migration {level}; this one, which knows up to {newest()}, "
+            "may go on",
             "Upgrade kfm here, too.",
         )
     elif level < newest():
