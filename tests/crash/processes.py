@@ -207,7 +207,7 @@ def next_version(folder: Path, migrations: dict[str, str]) -> Path:
 # --- an old and a new version ----------------------------------------------------------
 
 EXPAND, CONTRACT = newest() + 1, newest() + 2
-# Whoever writes units or requests afterwards is noted, by what its connection says of it.
+# Processes that write units or requests afterwards are noted, by what their connections say of them.
 MIGRATIONS = {
     f"{EXPAND:04}_more.sql": """\
 -- expand: Adds a table, and a column that may be left out.

@@ -125,7 +125,7 @@ class ConnectionPool:
             options["options"] = rest
         if "," in options.get("host", "") + options.get("hostaddr", ""):
             options.setdefault("target_session_attrs", "primary")  # the others can't be written to
-        # Read by whoever upgrades the ledger: who is at work, and what it knows.
+        # Read by `kfm migrate`: who is at work, and what it knows.
         name = f"kfm {__version__} (level {newest()})"
         self._options = {**_CONNECTION, "application_name": name, **options}
         self.users = 0  # databases that are open with it

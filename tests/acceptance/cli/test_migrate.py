@@ -63,7 +63,7 @@ def test_a_ledger_of_before_is_planned_and_brought_up(kfm: Kfm, project: Path, v
 
 
 def test_who_stops_others_says_why(kfm: Kfm, project: Path) -> None:
-    """And a plan stops nobody."""
+    """And a plan stops no process."""
     assert "--rationale" in kfm("migrate", "--stop-older").err
     assert kfm("migrate", "--plan", "--stop-older", "--rationale", "x").code == 2
     assert kfm("migrate", "--plan").code == 2  # there is no ledger, and none is made

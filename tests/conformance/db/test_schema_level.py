@@ -178,7 +178,7 @@ def test_a_ledger_that_knows_no_level_is_migrated_by_a_person(
 
 
 def test_a_migration_that_says_nothing_of_itself_raises_the_floor(address: str) -> None:
-    """Nobody has promised that others can live with it."""
+    """It was not promised that others can live with it."""
     _migrated(address)
     with closing(upgrading.opened(address)) as older:
         migrate(older, upgrading.dialect_of(address), 1)
