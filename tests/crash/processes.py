@@ -48,7 +48,7 @@ lineage: {{export: file}}
 ingest:
   queues: [{{name: feed, kind: folder, path: spool}}]
   batch: 8
-  visibility_seconds: 2
+  visibility_seconds: 4
   safety_seconds: 1
 publish: [{{kind: local, path: published}}]
 datasets:

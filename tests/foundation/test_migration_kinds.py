@@ -84,7 +84,7 @@ def test_a_first_line_that_says_nothing_is_found(first: str, found: str) -> None
 
 
 def test_what_is_said_is_understood() -> None:
-    """An expansion keeps no process out; a contraction keeps out who does not know it, or the one it names."""
+    """An expansion keeps no process out; a contraction those that do not know it, or the one it names."""
     assert declaration((99, "more", "-- expand: Adds it.\n")) == ("expand", 0, "Adds it.")
     assert declaration((99, "more", "-- contract: Takes it.\n")) == ("contract", 99, "Takes it.")
     assert declaration((99, "more", "-- contract from 98: Takes it.\n")) == ("contract", 98, "Takes it.")
