@@ -90,11 +90,12 @@ fleet: $(TEST) ## four Python and four Node.js processes on one ledger, killed a
 	@$(PY) -m tests.twin.fleet --kills $(KILLS)
 
 .PHONY: lint
-lint: $(TEST) ## style, formatting, the layering of imports, refused words
+lint: $(TEST) ## style, formatting, the layering of imports, refused words, what migrations say of themselves
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@.venv/bin/lint-imports --no-cache
 	@$(PY) tools/check_words.py
+	@$(PY) tools/check_migrations.py
 
 .PHONY: words
 words: $(TEST) ## words that docs/reference/glossary.md refuses, and what to write instead

@@ -11,8 +11,9 @@ from typing import Any
 
 from kfm.db.connection import POSTGRES
 from kfm.db.postgres import PostgresDatabase
-from kfm.db.queries import Dialect, Migration, in_dialect, migrate, migration_files, statements
+from kfm.db.queries import Dialect, in_dialect, migrate, migration_files, statements
 from kfm.db.sqlite import SqliteDatabase
+from kfm.model.upgrades import Migration
 from kfm.system import SystemClock
 from tests import moving
 from tests.conformance.db import filled

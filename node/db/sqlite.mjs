@@ -4,6 +4,7 @@ import { closeSync, constants, existsSync, fsyncSync, openSync, readFileSync, re
 import { dirname, resolve } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { BackendUnavailable, KfmError, LedgerMoved, SchemaViolation, StoreBusy, StoreCorrupt, StoreUnsafe } from "../model/errors.mjs";
+import { tooNew } from "./migrations.mjs";
 import { queries } from "./queries.mjs";
 import { WAIT_MAX_MS, WriteLock, isBusy, retryWhileBusy } from "./write_lock.mjs";
 
@@ -149,6 +150,19 @@ export class SqliteDatabase {
     if (isNew) syncFolder(dirname(folder));
     this.session = new Session(this.connection, clock, path);
     this.identity = identity(this.place);
+    /** The newest migration that this process knows, once it is known that the ledger says who may write. @type {number | null} */
+    this.level = null;
+  }
+
+  /** From now on a transaction lands only if a kfm that knows the migrations up to `level` may write. @param {number} level */
+  keepTo(level) {
+    this.level = level;
+  }
+
+  /** Inside the transaction: a migration can't come between. @param {number} known */
+  #requireLevel(known) {
+    const [level, floor] = this.session.one("schema_level.get") ?? [0, 0];
+    if (floor > known) throw tooNew(level, known);
   }
 
   #prepare() {
@@ -182,6 +196,7 @@ export class SqliteDatabase {
       this.writeLock.acquire(() => this.#whileBusy(() => connection.exec("BEGIN IMMEDIATE")));
       session.inTransaction = true;
       try {
+        if (this.level !== null) this.#requireLevel(this.level);
         result = change(session);
         connection.exec("COMMIT");
       } catch (error) {

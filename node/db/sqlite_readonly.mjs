@@ -6,7 +6,7 @@ import { join, resolve } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { pathToFileURL } from "node:url";
 import { KfmError, StoreBusy, StoreCorrupt } from "../model/errors.mjs";
-import { isCurrent, migrate } from "./migrations.mjs";
+import { isUsable, migrate } from "./migrations.mjs";
 import { checkSqliteLibrary, Session, translated } from "./sqlite.mjs";
 
 /** @typedef {import("../types.js").Clock} Clock */
@@ -125,7 +125,7 @@ export class SqliteReader {
     }
     const session = new Session(connection, this.clock, this.path);
     this.forget = () => connection.close();
-    if (isCurrent(session)) {
+    if (isUsable(session)) {
       this.inner = session;
       return;
     }

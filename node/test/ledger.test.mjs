@@ -110,6 +110,21 @@ test("a database of another text of a migration is refused", () => {
   assert.throws(() => open("edited.db"), /applied with another text/);
 });
 
+test("a ledger that was expanded is written on; one that was contracted is not", () => {
+  const ledger = open("level.db");
+  const note = () => ledger.database.write((/** @type {any} */ session) => session.all("policy.advance"));
+  ledger.session.all("migrations.insert", { version: 900, name: "later", checksum: "sha256:00", applied_at_ms: 0 });
+  ledger.session.all("migrations.reach_level", { level: 900, floor: 0 });
+  note();
+  open("level.db").close();
+  const before = ledger.session.one("policy.epoch");
+  ledger.session.all("migrations.reach_level", { level: 900, floor: 900 });
+  assert.throws(note, /at migration 900; this kfm knows up to/);
+  assert.throws(() => open("level.db"), /at migration 900; this kfm knows up to/);
+  assert.deepEqual(ledger.session.one("policy.epoch"), before);
+  ledger.close();
+});
+
 test("versions are read in the form in which they were named, and only what is new is stored", () => {
   const ledger = open("versions.db");
   const rights = { license: "CC0-1.0", care: { label: "Public", level: "public" }, sovereignty: null, local_contexts: null, attribution: null };

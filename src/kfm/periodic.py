@@ -17,6 +17,7 @@ from kfm.model.errors import (
     KfmError,
     LostLease,
     RunTimedOut,
+    StoreTooNew,
     code_on_record,
     outage_of,
 )
@@ -221,6 +222,8 @@ class HeldLease:
         def beat(store: Ledger) -> None:
             try:
                 self.beat(store)
+            except StoreTooNew as error:
+                self._stop(error)  # nothing of it can land any more
             except BackendUnavailable:
                 return  # the next beat tries again; if the lease lapses meanwhile, the fence decides
 
@@ -249,7 +252,7 @@ class HeldLease:
     def _abandon(self, store: Ledger, error: KfmError) -> None:
         """Give up the lease: the function goes on, and nothing that it does counts any more."""
         text = f"its function did not end within {self._grace_ms / 1000:g} s after the stop"
-        if not isinstance(error, LostLease):
+        if not isinstance(error, LostLease | StoreTooNew):
             from kfm.model.retry import classify_exception  # late: only what is abandoned needs it
 
             kind = classify_exception(error)

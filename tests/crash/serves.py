@@ -157,6 +157,9 @@ class Served:
         self._process.wait()
         self._ended.wait(5)
 
+    def said(self, words: str) -> bool:
+        return any(words in line for line in self.lines)
+
     @property
     def complaints(self) -> list[str]:
         """Whatever looks like a defect of ours."""

@@ -55,6 +55,7 @@ COMMANDS = {
     "backup": ("kfm.cli.backup", "Back up the ledger, objects and anchors, while work goes on."),
     "restore": ("kfm.cli.backup:restore_command", "Restore a backup into an empty place."),
     "store": ("kfm.cli.store", "Move the ledger or the objects to another place."),
+    "migrate": ("kfm.cli.migrate", "Bring the ledger to the schema of this kfm."),
     "du": ("kfm.cli.du", "Show where the bytes are, and what gc would free."),
     "gc": ("kfm.cli.gc", "Remove stored bytes that no kept version needs."),
     "export": ("kfm.cli.export", "Bundle the evidence of a run, or check such a bundle."),

@@ -337,6 +337,29 @@ def _store(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
             "store", "ok", f"the database answers and its schema is known; {counted(heads, 'dataset')}"
         )
         yield from _server(application().ledger.database)
+    yield from _schema(application().ledger.database.session)
+
+
+def _schema(session: Any) -> Iterator[DoctorFinding]:
+    """Whether the ledger and this kfm are of one version."""
+    from kfm.db.queries import applied, newest
+
+    done = applied(session)
+    if (level := max(done)) > newest():
+        yield DoctorFinding(
+            "store",
+            "warn",
+            f"the ledger is of a newer kfm, at migration {level}; this one, which knows up to {newest()}, "
+            "may go on",
+            "Upgrade kfm here, too.",
+        )
+    elif level < newest():
+        yield DoctorFinding(
+            "store",
+            "warn",
+            f"the ledger is at migration {level}; what this kfm would take away, up to {newest()}, is there",
+            "Once no older process is at work: `kfm migrate --plan`, then `kfm migrate`.",
+        )
 
 
 def _server(database: Any) -> Iterator[DoctorFinding]:

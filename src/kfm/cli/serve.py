@@ -82,7 +82,8 @@ def command(
     It listens on this machine only. Other addresses need people with tokens in the configuration (`people`),
     and a proxy in front that ends TLS. Health checks are answered under any host name, /metrics where tokens
     are asked for. After SIGTERM or Ctrl-C it completes the work that it has started; /readyz says 503 from
-    then on.
+    then on. When a newer kfm has upgraded the ledger so that this one may not write to it any more, it stops,
+    too, with KFM401.
 
     Exit codes: 0 stopped by SIGTERM · 2 not configured for this · 4 the ledger or the port can't be used ·
     130 stopped by Ctrl-C.
@@ -127,8 +128,8 @@ def serve(
     _require_people(loaded, address)
     session.inform()
     _check_ledger(session)
-    service = ServiceThreads(loaded, options, partial(open_app, loaded), live)
     stop = GracefulStop()
+    service = ServiceThreads(loaded, options, partial(open_app, loaded), live, stop.event.set)
     with (
         StateFolder.of(loaded).kept_connections(),
         listener(address, settings.port if port is None else port) as listening,
@@ -159,6 +160,8 @@ def serve(
         names = ", ".join(running)
         session.note(f"still running: {names}; another process takes over when their leases end", "warning")
     session.note("stopped")
+    if service.outdated is not None:
+        raise service.outdated
     return Cancelled.exit_code if stop.by == signal.SIGINT else 0
 
 
@@ -189,7 +192,7 @@ def _drain(service: ServiceThreads, settings: Serve, stop: GracefulStop) -> list
     that a load balancer notices before connections are refused."""
     service.stop()
     clock = SystemClock()
-    until_ms = clock.monotonic_ms() + (settings.drain_seconds * 1000 if stop.by == signal.SIGTERM else 0)
+    until_ms = clock.monotonic_ms() + (settings.drain_seconds * 1000 if stop.by != signal.SIGINT else 0)
     running = service.join()
     clock.sleep_ms(max(0, round(until_ms - clock.monotonic_ms())))
     return running

@@ -51,7 +51,8 @@ def command(
 
     SIGTERM, and Ctrl-C, let it end the objects that it is reading, put back what it has not begun, and stop;
     a second one stops it at once, and what it held is tried again when its lease has lapsed. A ledger that is
-    unavailable is waited for, unless --once or --until-idle is given.
+    unavailable is waited for, unless --once or --until-idle is given. One that a newer kfm has upgraded, so
+    that this one may not write to it any more, ends it with KFM401.
 
     \b
     Examples:

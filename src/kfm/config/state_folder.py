@@ -10,6 +10,7 @@ from kfm.db.connection import (
     POSTGRES,
     kept_connections,
     make_folder,
+    open_database,
     open_ledger,
     open_side,
     open_store,
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from kfm.db.ledger import Ledger
     from kfm.db.ledger_reader import LedgerReader
     from kfm.db.moves import Side
+    from kfm.db.postgres import PostgresDatabase
     from kfm.db.queries import Upgrading
+    from kfm.db.sqlite import SqliteDatabase
     from kfm.model.incidents import IncidentRenderer
     from kfm.objects.local import LocalObjects
     from kfm.ports import Bucket, Clock, CollectableObjects, Emitter, Objects
@@ -92,6 +95,19 @@ class StateFolder:
         if self._store is not None and self._store.startswith(POSTGRES):
             return None
         return sqlite_path(self._store, self.path)
+
+    def open_database(self) -> PostgresDatabase | SqliteDatabase:
+        """The ledger's database as it is, whatever its schema."""
+        return open_database(self._store, self.path, self.clock)
+
+    @property
+    def place(self) -> str:
+        """Where the ledger is, without secrets."""
+        if self._store is not None and self._store.startswith(POSTGRES):
+            from kfm.db.postgres_pool import place_of
+
+            return place_of(self._store)
+        return f"sqlite:{sqlite_path(self._store, self.path)}"
 
     def open_side(self, *, fill: bool = False) -> Side:
         """The ledger as one end of a copy."""

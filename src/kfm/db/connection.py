@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from kfm.db.ledger import Ledger
     from kfm.db.ledger_reader import LedgerReader
     from kfm.db.moves import Side
+    from kfm.db.postgres import PostgresDatabase
     from kfm.db.queries import Upgrading
+    from kfm.db.sqlite import SqliteDatabase
     from kfm.model.incidents import IncidentRenderer
     from kfm.ports import Clock, Emitter
 
@@ -89,7 +91,7 @@ def open_store(
         from kfm.db.postgres_pool import shared_pool
 
         server = PostgresDatabase(shared_pool(store, connections), urgent=urgent)
-        migrate(server, "postgresql", clock.now_ms(), upgrading=upgrading)
+        migrate(server, "postgresql", clock.now_ms(), upgrading=upgrading, rolling=True)
         return Ledger(server, emitter, renderer)
     from kfm.db.sqlite import SqliteDatabase
 
@@ -105,7 +107,7 @@ def open_ledger(
 ) -> LedgerReader:
     """The ledger for reading only; leaves no trace, also where there is none yet."""
     from kfm.db.ledger_reader import LedgerReader
-    from kfm.db.queries import is_current, migrate
+    from kfm.db.queries import is_usable, migrate, newest
 
     if store is not None and store.startswith(POSTGRES):
         from kfm.db.postgres import PostgresDatabase
@@ -114,7 +116,8 @@ def open_ledger(
         server = PostgresDatabase(shared_pool(store, connections), read_only=True)
         if server.is_empty():
             server.close()
-        elif is_current(server.session):
+        elif is_usable(server.session):
+            server.keep_to(newest())
             return LedgerReader(server)
         else:  # a reader changes nothing, and has no copy that it could bring up to date, as of a file
             server.close()
@@ -148,7 +151,8 @@ def kept_connections(store: str | None, connections: int | None) -> Iterator[Non
 def earlier_kfm(what: str) -> BackendUnavailable:
     return BackendUnavailable(
         f"{what} was made by an older kfm, or is being upgraded.",
-        remedy="The next command that writes brings it up to date: `kfm run`, for one. Killed, it goes on.",
+        remedy="The next command that writes brings it up to date: `kfm run`, for one; on "
+        "PostgreSQL it may take `kfm migrate`. Killed, it goes on.",
     )
 
 
@@ -208,6 +212,24 @@ def require_local_disk(path: str) -> str | None:
     return kind
 
 
+def open_database(store: str | None, state: str, clock: Clock) -> PostgresDatabase | SqliteDatabase:
+    """The database that is there, whatever its schema: nothing is made or migrated."""
+    if store is not None and store.startswith(POSTGRES):
+        from kfm.db.postgres import PostgresDatabase
+
+        return PostgresDatabase(store)
+    from kfm.db.sqlite import SqliteDatabase
+
+    path = sqlite_path(store, state)
+    if not _is_filled(path):
+        raise _no_ledger(path)
+    return SqliteDatabase(path, clock)
+
+
+def _no_ledger(path: str) -> UsageError:
+    return UsageError(f"There is no ledger at {path}.", remedy="`kfm run` makes one.")
+
+
 def open_side(store: str | None, state: str, clock: Clock, *, fill: bool = False) -> Side:
     """A ledger as one end of a copy; one that is to be filled is made where there is none."""
     if store is not None and store.startswith(POSTGRES):
@@ -218,5 +240,5 @@ def open_side(store: str | None, state: str, clock: Clock, *, fill: bool = False
 
     path = sqlite_path(store, state)
     if not fill and not _is_filled(path):
-        raise UsageError(f"There is no ledger at {path}.", remedy="`kfm run` makes one.")
+        raise _no_ledger(path)
     return SqliteSide(path, clock, fill=fill)

@@ -22,8 +22,9 @@ T = TypeVar("T")
 
 # Columns that SQLite alone has: made anew on arrival.
 _OWN_COLUMNS = {"items": {"box"}, "unit_pages": {"letters_before"}}
-# What belongs to one database alone: its migrations, its own moves, and SQLite's spatial index of items.
-_OWN = ("migrations", "moves", "captured", "item_boxes", "sqlite_")
+# What belongs to one database alone: its migrations and what they say, its own moves, and SQLite's spatial
+# index of items.
+_OWN = ("migrations", "schema_level", "moves", "captured", "item_boxes", "sqlite_")
 # Tables whose next number SQLite keeps in `counters`, for numbers that may never be given twice.
 COUNTED = ("outbox", "unit_pages")
 PAGE_BYTES = 4 * 1024 * 1024

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from msgspec import json
 
 from kfm.db.postgres_pool import WAIT_MAX_MS, ConnectionPool, ServerConnection, driver
-from kfm.db.queries import is_empty, parameters_of, queries
+from kfm.db.queries import is_empty, parameters_of, queries, tell_newer, too_new
 from kfm.db.session import Row, Session
 from kfm.model.errors import (
     LEDGER,
@@ -22,6 +22,7 @@ from kfm.model.errors import (
     StoreBusy,
     StoreUnsafe,
 )
+from kfm.model.patterns import late
 from kfm.model.redaction import redact
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ READING = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 MIGRATION_LOCK = 4_900_147  # any number that no other program on the server uses
 _LOST_RACE = {"40001", "40P01"}  # serialization failure, deadlock
+FLOOR = "kfm-level:"  # how the text begins that is no number
+_REFUSED = late(rf'"{FLOOR}(\d+)"')
+_LEVEL_SCHEMA = """SELECT quote_ident(nspname) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+WHERE c.oid = 'schema_level'::regclass"""
 FENCED = "KFM01"  # the state of what the triggers of a ledger that moves raise
 _NOT_IN_TIME = {"55P03", "57014"}  # lock not available, query cancelled
 _STANDBY = {"25006", "0A000"}  # a writer is told that this server is only read
@@ -77,7 +82,9 @@ class PostgresDatabase:
         }
         if self._pool.search_path is not None:
             self._settings["search_path"] = self._pool.search_path
-        self._preamble = _said(self._settings)
+        self._level: int | None = None  # the newest migration that this process knows
+        self._relaxed = False
+        self._preamble = self._said()
         self._lent: ServerConnection | None = None  # inside a transaction
         self._is_closed = False
         self._outgoing: list[PendingStatement] = []
@@ -114,11 +121,40 @@ class PostgresDatabase:
 
     def relax(self, *, on: bool) -> None:
         """Commits need not wait for the disk, from the next transaction on."""
-        self._preamble = _said(self._settings | ({"synchronous_commit": "off"} if on else {}))
+        self._relaxed = on
+        self._preamble = self._said()
+
+    def keep_to(self, level: int | None) -> None:
+        self._level = None  # for the question where the table is
+        self._preamble = self._said()
+        if level is not None and self._pool.search_path is not None and self._pool.schema is None:
+            self._pool.schema = str(self.execute(_LEVEL_SCHEMA)[0][0])
+        self._level = level
+        self._preamble = self._said()
+
+    def _said(self) -> str:
+        """The statement at the beginning of a transaction: its settings; and, once it is known that the
+        ledger says which kfm may write, a look at that. Until the transaction ends the lock of that look
+        keeps back what would refuse this kfm; and a statement that fails takes all that were sent with it
+        along, the commit too."""
+        settings = self._settings | ({"synchronous_commit": "off"} if self._relaxed else {})
+        values = {name: value.replace("'", "''") for name, value in settings.items()}
+        said = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in values.items())
+        if self._level is None:
+            return f"SELECT {said}"
+        # Named with its schema: the path that is said here counts from the next statement on.
+        table = f"{self._pool.schema}.schema_level" if self._pool.schema else "schema_level"
+        refused = f"('{FLOOR}' || level)::bigint"  # no number: its text is the error's
+        return (
+            f"SELECT {said}, (SELECT CASE WHEN floor > {self._level} THEN {refused} ELSE level END "
+            f"FROM {table} WHERE one = 1)"
+        )
 
     def _translated(self, error: Exception) -> KfmError:
         # The headline: libpq explains on further lines what it can only guess.
         text = f"{self._where}: {redact(str(error)).strip().partition(chr(10))[0]}"
+        if self._level is not None and (found := _REFUSED.search(str(error))):
+            return too_new(int(found[1]), self._level)
         if getattr(error, "sqlstate", None) == FENCED:
             return LedgerMoved(redact(str(error)).partition(chr(10))[0], backend=LEDGER)
         if getattr(error, "sqlstate", None) in _NOT_IN_TIME:
@@ -233,7 +269,8 @@ class PostgresDatabase:
         end with its last ones."""
         with self._borrowed():
             begin = begin or (READING if self._read_only else WRITING)
-            self._outgoing = [PendingStatement(begin), PendingStatement(self._preamble)]
+            preamble = PendingStatement(self._preamble)
+            self._outgoing = [PendingStatement(begin), preamble]
             try:
                 yield
                 end = self.send(PendingStatement(COMMIT))
@@ -242,6 +279,8 @@ class PostgresDatabase:
                     raise BackendUnavailable(
                         f"{self._where}: the transaction was not committed.", backend=LEDGER
                     )
+                if self._level is not None and (level := preamble.answers[0][-1] or 0) > self._level:
+                    tell_newer(level, self._level)
             except BaseException:
                 self._roll_back()
                 raise
@@ -285,6 +324,15 @@ class PostgresDatabase:
             pooled, row = self._lent.pooled, self.execute(_SERVER)[0]
         return ServerFacts._make((*row, pooled))
 
+    def peers(self) -> list[Row]:
+        """Name, address, number and beginning of the connections of kfm to this database, but for this one:
+        of every ledger in it, as far as this role may see."""
+        return self.execute(_PEERS)
+
+    def sizes(self, tables: Sequence[str]) -> list[Row]:
+        """Of those that are there: name, rows as the server believes, bytes with indexes."""
+        return self.execute(_SIZES, {"tables": list(tables)})
+
     def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True  # no way back
@@ -306,12 +354,6 @@ class ServerFacts(NamedTuple):
     pooled: bool  # a pooler is between
 
 
-def _said(settings: dict[str, str]) -> str:
-    """The statement that says them for the transaction that it is in."""
-    values = {name: value.replace("'", "''") for name, value in settings.items()}
-    return "SELECT " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in values.items())
-
-
 def _is_lost_race(error: BaseException | None) -> bool:
     """The server waited before it chose a victim, so trying again at once is no tight loop."""
     return getattr(error, "sqlstate", None) in _LOST_RACE
@@ -326,8 +368,18 @@ SELECT current_setting('server_version'), current_setting('synchronous_commit'),
        COUNT(*) FILTER (WHERE sync_state IS NULL),
        (SELECT SUM(numbackends) FROM pg_stat_database)::int, current_setting('max_connections')::int,
        (SELECT COUNT(*) FROM pg_stat_activity
-        WHERE application_name = 'kfm' AND datname = current_database())
+        WHERE application_name ~ '^kfm( |$)' AND datname = current_database())
 FROM pg_stat_replication WHERE state IS DISTINCT FROM 'backup'"""
+_PEERS = """
+SELECT application_name, host(client_addr), count(*),
+       (extract(epoch FROM min(backend_start)) * 1000)::bigint
+FROM pg_stat_activity
+WHERE application_name ~ '^kfm( |$)' AND datname = current_database() AND pid <> pg_backend_pid()
+GROUP BY application_name, client_addr ORDER BY application_name, client_addr"""
+_SIZES = """
+SELECT relname, greatest(reltuples, 0)::bigint, pg_total_relation_size(oid)
+FROM pg_class WHERE relname = ANY(%(tables)s) AND relkind IN ('r', 'p')
+  AND relnamespace = current_schema()::regnamespace ORDER BY relname"""
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from kfm import __version__
+from kfm.db.queries import newest
 from kfm.model.errors import LEDGER, ConfigError, ExtraMissing, StoreBusy, StoreUnsafe
 from kfm.model.patterns import late
 
@@ -29,7 +31,6 @@ _CONNECTION = {
     "keepalives_idle": 30,
     "tcp_user_timeout": WAIT_MAX_MS,
     "client_encoding": "utf8",
-    "application_name": "kfm",
 }
 _PORTS = late(r"[0-9,]*")
 _SEARCH_PATH = late(r"(?:-c\s*|--)search[_-]path\s*=\s*(\S+)")
@@ -117,13 +118,16 @@ class ConnectionPool:
         self.size = size
         self.where = place_of(dsn)
         self.search_path = path[1] if path else None  # said in each transaction: poolers refuse it here
+        self.schema: str | None = None  # where its tables are, once someone had to know
         if path and not (rest := _SEARCH_PATH.sub("", options["options"]).strip()):
             del options["options"]
         elif path:
             options["options"] = rest
         if "," in options.get("host", "") + options.get("hostaddr", ""):
             options.setdefault("target_session_attrs", "primary")  # the others can't be written to
-        self._options = _CONNECTION | options
+        # Read by `kfm migrate`: who is at work, and what it knows.
+        name = f"kfm {__version__} (level {newest()})"
+        self._options = {**_CONNECTION, "application_name": name, **options}
         self.users = 0  # databases that are open with it
         self._lock = threading.Lock()
         self._begin_anew()

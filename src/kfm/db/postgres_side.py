@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 from kfm.db.moves import Table, ledger_tables, page_along_key, require_columns
 from kfm.db.postgres import FENCED, SNAPSHOT, PostgresDatabase
 from kfm.db.postgres_pool import place_of
-from kfm.db.queries import migrate
+from kfm.db.queries import is_current, migrate
 from kfm.db.session import Row, Session
-from kfm.model.errors import KfmError, LockHeld
+from kfm.model.errors import KfmError, LedgerBehind, LockHeld
 
 T = TypeVar("T")
 
@@ -87,7 +87,9 @@ class PostgresSide:
         return self.database.is_empty()
 
     def prepare(self, now_ms: int, *, arriving: bool = False) -> None:
-        migrate(self.database, "postgresql", now_ms, arriving=arriving)
+        migrate(self.database, "postgresql", now_ms, arriving=arriving, rolling=not arriving)
+        if not arriving and not is_current(self.database.session):
+            raise LedgerBehind("A copy needs the whole schema of this kfm.")
         for table in ledger_tables():
             found = self._all(
                 "SELECT attname FROM pg_attribute WHERE attrelid = %(p0)s::regclass AND attnum > 0 "

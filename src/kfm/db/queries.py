@@ -15,6 +15,7 @@ from kfm.model.errors import LEDGER, LedgerMoved, StoreBusy, StoreCorrupt, Store
 from kfm.model.patterns import late
 
 if TYPE_CHECKING:
+    from kfm.model.upgrades import Migration
     from kfm.ports import Progress
 
 Dialect = Literal["sqlite", "postgresql"]
@@ -111,8 +112,6 @@ def migration_files() -> tuple[tuple[int, str, str], ...]:
     return tuple((int(name[:4]), name[5:-4], _read("migrations", name)) for name in _sql_files("migrations"))
 
 
-Migration = tuple[int, str, str]  # number, name, text
-
 # Marks beside the migrations, with an address in place of a checksum. A kfm that does not know them refuses
 # the database as one from the future.
 MOVED = 900_001
@@ -124,6 +123,9 @@ class Migratable(Database, Protocol):
 
     def script(self, sql: str) -> None: ...
     def exclude_others(self) -> None: ...
+    def keep_to(self, level: int | None) -> None:
+        """From now on a transaction of this process lands only if a kfm that knows the migrations up to
+        `level` may write; None: whatever the ledger says."""
 
 
 def checksum(text: str) -> str:
@@ -144,8 +146,17 @@ def applied(session: Session) -> dict[int, str]:
     return {version: digest for version, _name, digest in session.all("migrations.list")}
 
 
-def check(done: dict[int, str], known: Sequence[Migration] | None = None) -> None:
-    """Refuse a database that this code does not understand."""
+def floor_of(session: Session, done: dict[int, str]) -> int | None:
+    """The newest migration that a process must know to use this database; None: it does not say."""
+    from kfm.model.upgrades import LEVELS  # late, here and below: a ledger that is current needs none of it
+
+    row = session.one("schema_level.get") if LEVELS in done else None
+    return None if row is None else int(row[1])
+
+
+def check(done: dict[int, str], known: Sequence[Migration] | None = None, floor: int | None = None) -> None:
+    """Refuse a database that this code does not understand. With its `floor` a newer one may be understood;
+    else it is refused, too."""
     known = migration_files() if known is None else known
     newest = known[-1][0]
     if MOVED in done:
@@ -161,10 +172,29 @@ def check(done: dict[int, str], known: Sequence[Migration] | None = None) -> Non
             "when it is run again.",
         )
     if done and max(done) > newest:
-        raise StoreTooNew(f"It is at migration {max(done)}; this kfm knows up to {newest}.")
+        if floor is None or floor > newest:
+            raise too_new(max(done), newest)
+        tell_newer(max(done), newest)
     for version, name, text in known:
         if version in done and done[version] != checksum(text):
             raise StoreCorrupt(f"Migration {version} ({name}) was applied with another text.")
+
+
+def too_new(level: int, known: int) -> StoreTooNew:
+    return StoreTooNew(f"It is at migration {level}; this kfm knows up to {known}.", backend=LEDGER)
+
+
+@cache  # once in a process
+def tell_newer(level: int, known: int) -> None:
+    """The ledger was upgraded, and this kfm may go on beside the newer one."""
+    import logging
+
+    logging.getLogger(__name__).warning(
+        "the ledger is of a newer kfm, at migration %d; this one knows up to %d and goes on beside it",
+        level,
+        known,
+        extra={"migration": level},
+    )
 
 
 @cache
@@ -176,18 +206,35 @@ def listed() -> dict[int, str]:
     return found if len(found) == len(_sql_files("migrations")) else {}
 
 
+def newest() -> int:
+    """The newest migration that this code knows."""
+    return max(listed(), default=0) or migration_files()[-1][0]
+
+
 def is_as_listed(done: dict[int, str]) -> bool:
     """Are those all of them, with the texts that they have here? The usual answer, and the cheapest."""
     return bool(done) and done == listed()
 
 
 def is_current(session: Session) -> bool:
-    """Nothing to apply. Refuses as `check` does."""
+    """Nothing to apply, and nothing that this code does not know. Refuses as `check` does."""
     done = applied(session)
     if is_as_listed(done):
         return True
     check(done)
     return len(done) == len(migration_files())
+
+
+def is_usable(session: Session) -> bool:
+    """Is everything there that this code needs? What it does not know may be there, too, and what waits for
+    `kfm migrate` may be missing. Refuses as `check` does."""
+    done = applied(session)
+    if is_as_listed(done):
+        return True
+    check(done, floor=floor_of(session, done))
+    from kfm.model.upgrades import is_needed
+
+    return not any(is_needed(one) for one in migration_files() if one[0] not in done)
 
 
 # A ledger with data is upgraded by one process; others wait, each time as long as they would for a write.
@@ -203,30 +250,41 @@ def migrate(
     *,
     arriving: bool = False,
     upgrading: Upgrading | None = None,
+    rolling: bool = False,
 ) -> list[int]:
-    """Apply what is missing; returns the versions applied. `arriving`: by the one who fills it.
+    """Apply what is missing; returns the versions applied. `arriving`: by the one who fills it. `rolling`:
+    only what processes of the kfm before can live with.
 
     Each migration of a ledger with data is a transaction of its own, so one that is killed goes on with the
     migration that it was in."""
-    if known is None and is_as_listed(applied(database.session)):
+    if known is None and is_as_listed(done := applied(database.session)):
+        database.keep_to(max(done))
         return []
+    from kfm.model.upgrades import LEVELS, at_start
+
     known = migration_files() if known is None else known
+    database.keep_to(None)  # who upgrades does not wait for itself
 
     def looked(session: Session) -> dict[int, str]:
         done = applied(session)
         if arriving:
             done.pop(ARRIVING, None)
-        check(done, known)
+        check(done, known, floor_of(session, done))
         return done
 
     done = looked(database.session)  # before anything is written
     missing = [one for one in known if one[0] not in done]
-    if not missing:
-        return []
-    if not done:  # a new ledger is there as a whole
-        return _apply(database, dialect, now_ms, looked, missing)
-    progress = upgrading() if upgrading is not None else None
-    return _upgrade(database, dialect, now_ms, looked, missing, progress)
+    if missing and done and rolling:
+        missing = at_start(missing)
+    made: list[int] = []
+    if missing and not done:  # a new ledger is there as a whole
+        made = _apply(database, dialect, now_ms, looked, missing)
+    elif missing:
+        progress = upgrading() if upgrading is not None else None
+        made = _upgrade(database, dialect, now_ms, looked, missing, progress)
+    if LEVELS in done or any(version == LEVELS for version, _, _ in missing):
+        database.keep_to(known[-1][0])
+    return made
 
 
 def _upgrade(
@@ -285,13 +343,18 @@ def _apply(
 ) -> list[int]:
     """Migrations with their records, together or not at all; those that no other process was faster with.
     `step` is called before the first statement of a try, and after each."""
+    from kfm.model.upgrades import LEVELS, declaration
 
     def change(session: Session) -> list[int]:
         database.exclude_others()
         session.all("migrations.create")
         done = looked(session)
         missing = [one for one in migrations if one[0] not in done]
-        for version, name, text in missing:
+        for one in missing:
+            version, name, text = one
+            said = declaration(one)
+            if LEVELS in done and said.kind != "expand":
+                session.all("migrations.keep_writers_out")
             sql = in_dialect(text, dialect)
             if step is None:
                 database.script(sql)
@@ -303,6 +366,9 @@ def _apply(
             session.all(
                 "migrations.insert", version=version, name=name, checksum=checksum(text), applied_at_ms=now_ms
             )
+            done[version] = name
+            if LEVELS in done:
+                session.all("migrations.reach_level", level=version, floor=said.floor)
         return [version for version, _name, _text in missing]
 
     return database.write(change)

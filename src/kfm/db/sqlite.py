@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import apsw
 
 from kfm.db.connection import check_local_disk, check_sqlite_library, earlier_kfm, file_system_type
-from kfm.db.queries import is_current, migrate, queries
+from kfm.db.queries import is_usable, migrate, queries, tell_newer, too_new
 from kfm.db.session import Row, Session
 from kfm.model.errors import (
     LEDGER,
@@ -159,6 +159,8 @@ class SqliteDatabase:
         self._session = SqliteSession(self._connection, clock, path)
         self._place = os.path.abspath(path)
         self._identity = _identity(self._place)
+        self._level: int | None = None
+        self._level_sql = queries("sqlite")["schema_level.get"]
 
     def _prepare(self) -> None:
         pragma = self._connection.pragma
@@ -208,6 +210,8 @@ class SqliteDatabase:
             with self._write_lock:
                 execute("BEGIN IMMEDIATE")
             try:
+                if self._level is not None:
+                    self._require_level(self._level)
                 result = change(self._session)
                 execute("COMMIT")
             except BaseException:
@@ -260,6 +264,17 @@ class SqliteDatabase:
 
     def exclude_others(self) -> None:
         """SQLite has one writer: nothing to do."""
+
+    def keep_to(self, level: int | None) -> None:
+        self._level = level
+
+    def _require_level(self, known: int) -> None:
+        """Inside the transaction: a migration can't come between."""
+        level, floor = self._connection.execute(self._level_sql).get
+        if floor > known:
+            raise too_new(level, known)
+        if level > known:
+            tell_newer(level, known)
 
     def close(self) -> None:
         self._connection.close()
@@ -442,6 +457,9 @@ class MemoryDatabase:
     def exclude_others(self) -> None:
         """A database in memory: no other process can see it."""
 
+    def keep_to(self, level: int | None) -> None:
+        """As above: no other process can upgrade it."""
+
     def close(self) -> None:
         self._connection.close()
 
@@ -541,7 +559,7 @@ class SqliteReader:
             raise translated(error, self.path) from error
         self._close = connection.close
         session = SqliteSession(connection, self._clock, self.path)
-        if is_current(session):
+        if is_usable(session):
             self._inner = session
             return
         if connection.pragma("page_count") * connection.pragma("page_size") > COPIED_MAX_BYTES:

@@ -511,10 +511,16 @@ def outage_of(error: BaseException) -> dict[str, str]:
 
 
 class StoreTooNew(BackendUnavailable):
-    """The database was made by a newer kfm."""
+    """The database was made by a newer kfm.
+
+    Each ledger says which migration a kfm must know to write to it. An older
+    one is refused when it starts; one that was at work when the ledger was
+    upgraded is refused by its next transaction, of which nothing is kept, and
+    ends. What it had begun is taken over when its leases have lapsed.
+    """
 
     code = "KFM401"
-    remedy = "Upgrade kfm on this machine; the database was not changed."
+    remedy = "Upgrade kfm on this machine, and start it again; this one has changed nothing since."
 
 
 class StoreUnsafe(BackendUnavailable):
@@ -643,6 +649,18 @@ class LedgerMoved(BackendUnavailable):
     )
 
 
+class LedgerBehind(BackendUnavailable):
+    """The ledger has to be migrated first.
+
+    On a server no process makes a change by itself that processes of the kfm
+    before can't live with: `kfm migrate --plan` shows what is to be done, and
+    who is at work.
+    """
+
+    code = "KFM413"
+    remedy = "Run `kfm migrate --plan`, then `kfm migrate`."
+
+
 class BranchesUnavailable(BackendUnavailable):
     """The branch server is unavailable or refused the request.
 
@@ -696,6 +714,17 @@ class DataNotYet(WaitsUntil):
         "None is needed: `kfm serve`, or `kfm schedule run-due`, asks again. "
         "`kfm requests list` shows what waits."
     )
+
+
+class OlderAtWork(Busy):
+    """Processes of an older kfm are at work in the ledger.
+
+    A migration would take away what they need. From migration 47 on they
+    would notice and end; what they have claimed would wait for its lease.
+    """
+
+    code = "KFM505"
+    remedy = "Stop them, or let them be stopped: `kfm migrate --stop-older --rationale TEXT`."
 
 
 class LostLease(Busy):

@@ -300,7 +300,7 @@ class WorkerLoop:
 
     def _maintain(self, *, everything: bool = False) -> None:
         for failure in run_due(self._maintenance, self._clock.monotonic_ms(), everything=everything):
-            if not isinstance(failure.error, KfmError):
+            if not isinstance(failure.error, KfmError) or isinstance(failure.error, StoreTooNew):
                 raise failure.error
             failure.log()
 

@@ -20,7 +20,7 @@ from kfm.db.connection import place_of
 from kfm.decoders import prepare_decoders
 from kfm.lineage.collectors import deliver
 from kfm.model.derived import derived_sources
-from kfm.model.errors import LEDGER, BackendUnavailable, KfmError, outage_of
+from kfm.model.errors import LEDGER, BackendUnavailable, KfmError, StoreTooNew, outage_of
 from kfm.model.quantities import counted
 from kfm.model.records import Record, Run
 from kfm.model.requests import RequestOutcome, RequestPart, UpdateRequest
@@ -49,6 +49,7 @@ IDLE_MS_MAX = 1_000
 TROUBLE_MS = 1_000
 TROUBLE_MS_MAX = 30_000
 RECOVER_MS = 2_000
+WATCH_MS = 2_000
 FOLLOW_MS = 1_000
 DELIVER_MS = 5_000
 OVERDUE_MS = 60_000
@@ -218,12 +219,16 @@ class ServiceThreads:
         options: ServiceOptions,
         open_app: Callable[..., AbstractContextManager[App]],
         live: LiveConfig | None = None,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_end` is called when it stops by itself."""
         self._loaded = loaded
         self._open_app = open_app
         self._live = live or LiveConfig(loaded)
         self._options = options
         self._part = options.part
+        self._on_end = on_end
+        self.outdated: StoreTooNew | None = None  # why it has stopped by itself
         self._rng = SystemRng()
         self._troubles: dict[str, tuple[str, int]] = {}  # by part: last error, failures in a row
         self._places: dict[str, tuple[int, int] | None] = {}  # of which part, and which ledger it has open
@@ -247,6 +252,7 @@ class ServiceThreads:
             self._thread("evidence", self._maintenance)
             if self._options.changes and derived_sources(self._loaded.settings):
                 self._thread("changes", self._follower)
+        self._thread("upgrades", self._watch)
         if self._options.schedules:
             self._thread("schedules", self._scheduler)
         if self._options.worker and self._loaded.settings.ingest.queues:
@@ -283,12 +289,22 @@ class ServiceThreads:
                     with self._open_app(what="kfm serve") as app:
                         self._places[name] = self._place()
                         work(app)
+                except StoreTooNew as error:
+                    self._end(error)
                 except _SecretsChanged:
                     logger.info("%s: opened anew, since secrets changed", name, extra={"part": name})
                 except Exception as error:  # noqa: BLE001 - no trouble of one part ends the others
                     self._stop.wait(self._trouble(error) / 1000)
 
         self._threads.append(threading.Thread(target=again, name=f"kfm-{name}", daemon=True))
+
+    def _end(self, error: StoreTooNew) -> None:
+        """The ledger belongs to a newer kfm: no part of this one has anything more to do."""
+        if self.outdated is None:
+            self.outdated = error
+            logger.error("%s", error, extra={"code": error.code, "part": _own_name()})
+        self.stop()
+        self._on_end()
 
     def _trouble(self, error: Exception) -> int:
         """An error of the part that calls: logged once, however long it lasts; returns how long to wait."""
@@ -353,6 +369,12 @@ class ServiceThreads:
                 request = held.request
                 if request is not None:
                     requests.renew(request, CLAIM_MS)
+            self._well()
+
+    def _watch(self, app: App) -> None:
+        """Notices that a newer kfm has upgraded the ledger, also where there is nothing else to do."""
+        while not self._stop.wait(WATCH_MS / 1000):
+            app.kernel.store.database.write(lambda _session: None)
             self._well()
 
     def _recovery(self, app: App) -> None:

@@ -17,7 +17,8 @@ from tests.acceptance.service.served import serving
 pytestmark = [pytest.mark.slow, pytest.mark.req("FLT-1")]
 
 _OURS = (
-    "SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = 'kfm' AND datname = current_database()"
+    "SELECT COUNT(*) FROM pg_stat_activity "
+    "WHERE application_name LIKE 'kfm %' AND datname = current_database()"
 )
 _SESSIONS = "SELECT sessions FROM pg_stat_database WHERE datname = current_database()"
 _DONE = "SELECT COUNT(*) FROM units WHERE status = 'succeeded'"

@@ -30,7 +30,7 @@ from tests.conformance.db.test_versions import hourly, keep_whole, of_hours, pro
 
 ROWS = 20
 NEWEST = migration_files()[-1][0]
-MISSING = list(range(upgrading.EARLIER + 1, NEWEST + 1))
+MISSING = [version for version, _, _ in migration_files()[upgrading.EARLIER :]]
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -57,10 +57,10 @@ def test_killed_at_any_migration_it_goes_on(places: Callable[[], str]) -> None:
     for version, count in upgrading.moments(killed):
         for place, statement in ((1, 0), (1, count // 2), (1, count)):
             with closing(upgrading.opened(killed)) as database:
-                behind = version - max(applied(database.session)) - 1
+                behind = MISSING.index(version) - sum(one in MISSING for one in applied(database.session))
             assert upgrading.killed_upgrade(killed, place + behind, statement), (version, statement)
             with closing(upgrading.opened(killed)) as database:
-                assert max(applied(database.session)) == version - 1
+                assert version not in applied(database.session)
     assert upgrading.upgrade(killed) == [NEWEST]
     assert upgrading.contents(killed) == upgrading.contents(unharmed)
 

@@ -62,13 +62,13 @@ def eventually(is_so: Callable[[], bool], what: str) -> None:
         time.sleep(0.02)
 
 
-def _wait_for_standby(admin: psycopg.Connection[Any], state: str) -> None:
+def wait_for_standby(admin: psycopg.Connection[Any], state: str) -> None:
     eventually(
         lambda: admin.execute("SELECT sync_state FROM pg_stat_replication").fetchall() == [(state,)], state
     )
 
 
-def _kill(data: str) -> None:
+def kill_server(data: str) -> None:
     """As a machine that loses its power: no process of the server says goodbye."""
     postmaster = int(Path(data, "postmaster.pid").read_text().split()[0])
     children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
@@ -135,11 +135,11 @@ def test_a_promoted_standby_has_everything_and_is_used(pair: Pair) -> None:
     """Nothing that was acknowledged is lost, nothing is there twice, and work goes on by itself. Before, a
     server that can only be read is refused by writers."""
     with psycopg.connect(pair.primary, autocommit=True) as admin:
-        _wait_for_standby(admin, "async")
+        wait_for_standby(admin, "async")
         assert any("asynchronous: a failover may lose" in line for line in pair.told())
         admin.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
         admin.execute("SELECT pg_reload_conf()")
-        _wait_for_standby(admin, "sync")
+        wait_for_standby(admin, "sync")
         assert any("1 synchronous and 0 asynchronous standbys" in line for line in pair.told())
         with closing(PostgresDatabase(pair.both)) as database:
             migrate(database, "postgresql", 1)
@@ -151,7 +151,7 @@ def test_a_promoted_standby_has_everything_and_is_used(pair: Pair) -> None:
             with pytest.raises(BackendUnavailable, match="recovery"):
                 alone.write(lambda session: session.all("policy.advance"))
             eventually(lambda: len(load.acknowledged) > 20 and len(load.ended) > 10, "work goes on")
-            _kill(found[0])
+            kill_server(found[0])
             before = len(load.acknowledged), len(load.ended)
             pair.promote()
             eventually(lambda: len(load.acknowledged) > before[0] + 20, "entries go on")

@@ -23,7 +23,10 @@ from kfm.system import SystemClock
 
 pytestmark = pytest.mark.req("FLT-1")
 
-OURS = "SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = 'kfm' AND datname = current_database()"
+OURS = (
+    "SELECT COUNT(*) FROM pg_stat_activity "
+    "WHERE application_name LIKE 'kfm %' AND datname = current_database()"
+)
 CUT = OURS.replace("COUNT(*)", "pg_terminate_backend(pid, 10000)")
 WAIT_S = 20
 

@@ -22,7 +22,14 @@ from kfm.db.ledger_reader import LedgerReader
 from kfm.db.postgres import PostgresDatabase
 from kfm.db.postgres_pool import weaker_setting
 from kfm.db.queries import applied, check, migrate, migration_files
-from kfm.model.errors import BackendUnavailable, ConfigError, ExtraMissing, StoreBusy, StoreUnsafe
+from kfm.model.errors import (
+    BackendUnavailable,
+    ConfigError,
+    ExtraMissing,
+    LedgerBehind,
+    StoreBusy,
+    StoreUnsafe,
+)
 from kfm.system import SystemClock
 from tests import services
 from tests.conformance.db.ledgers import MINUTE_MS, Desk, alive, entry, new_run, postgres_store, switch
@@ -103,15 +110,18 @@ def test_a_reader_can_not_write(postgres_database: str) -> None:
 
 
 def test_a_reader_of_an_older_database_is_told_what_to_do(postgres_database: str, tmp_path: Path) -> None:
-    """What only a writer may change is named; afterwards it can be read."""
+    """What only a writer may change is named, and what none does by itself; afterwards it can be read."""
     old = PostgresDatabase(postgres_database)
     migrate(old, "postgresql", 0, migration_files()[:1])
-    old.close()
     with pytest.raises(BackendUnavailable) as refused:
         open_ledger(postgres_database, str(tmp_path), SystemClock())
     assert "older kfm" in refused.value.message
     assert "kfm run" in refused.value.way_out
-    open_store(postgres_database, str(tmp_path), SystemClock()).close()
+    with pytest.raises(LedgerBehind, match="lacks migration 2") as refused:
+        open_store(postgres_database, str(tmp_path), SystemClock())
+    assert "kfm migrate" in refused.value.way_out
+    migrate(old, "postgresql", 0)
+    old.close()
     assert open_ledger(postgres_database, str(tmp_path), SystemClock()).backlog("openlineage").waiting == 0
 
 
@@ -191,7 +201,7 @@ def test_a_restarted_server_is_found_again(postgres_database: str) -> None:
     with psycopg.connect(postgres_database, autocommit=True) as admin:
         cut = (
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
-            "WHERE application_name = 'kfm' AND datname = current_database()"
+            "WHERE application_name LIKE 'kfm %' AND datname = current_database()"
         )
         assert admin.execute(cut).fetchall() == [(True,)]
         store.append_governance([entry("kept")])
