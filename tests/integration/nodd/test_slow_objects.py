@@ -203,7 +203,7 @@ def test_what_another_worker_has_is_not_begun(clock: FakeClock, app: App) -> Non
 def test_a_worker_that_was_suspended_past_its_leases_holds_on_to_what_it_claims_next(
     clock: FakeClock, app: App
 ) -> None:
-    """While objects that others have by now are still being read, it claims again, and ends what it claims."""
+    """While what others have by now is still being read, it claims again, and ends what it claims."""
     place = announced(app, 5)
     resumed = threading.Event()
 
