@@ -319,13 +319,13 @@ def pooler(path: str, server_dsn: str, connections: int = 2) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def s3() -> Iterator[str]:
+def s3(host: str = "127.0.0.1") -> Iterator[str]:
     """An S3 emulator in a process of its own; yields its address."""
     for needed in ("moto", "flask", "boto3"):
         if importlib.util.find_spec(needed) is None:
             raise ServiceUnavailable(f"{needed} is not installed (make test installs it)")
     server = subprocess.Popen(
-        [sys.executable, str(Path(__file__).resolve()), "serve-s3"],
+        [sys.executable, str(Path(__file__).resolve()), "serve-s3", host],
         stdin=subprocess.PIPE,  # its end is the server's end, whatever happens to us
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -338,7 +338,7 @@ def s3() -> Iterator[str]:
         line = server.stdout.readline().decode().strip() if ready else ""
         if not line.isdigit():
             raise ServiceUnavailable(f"the S3 emulator did not start within {START_SECONDS_MAX:.0f} s")
-        yield f"http://127.0.0.1:{line}"
+        yield f"http://{host}:{line}"
     finally:
         assert server.stdin is not None
         assert server.stdout is not None
@@ -388,13 +388,13 @@ def _in_turn(application: Any) -> Any:
     return answer
 
 
-def _serve_s3() -> None:
+def _serve_s3(host: str) -> None:
     from moto.moto_server import threaded_moto_server
     from moto.server import ThreadedMotoServer
 
     application = threaded_moto_server.DomainDispatcherApplication
     threaded_moto_server.DomainDispatcherApplication = lambda make: _in_turn(application(make))
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server = ThreadedMotoServer(ip_address=host, port=0, verbose=False)
     server.start()
     _, port = server.get_host_and_port()
     sys.stdout.write(f"{port}\n")
@@ -513,5 +513,5 @@ def required(environment: str) -> frozenset[str]:
     return names
 
 
-if __name__ == "__main__" and sys.argv[1:] == ["serve-s3"]:
-    _serve_s3()
+if __name__ == "__main__" and sys.argv[1:2] == ["serve-s3"]:
+    _serve_s3(sys.argv[2])

@@ -20,6 +20,7 @@ from pathlib import Path
 BASE = re.compile(r"python:(?P<python>3\.\d+)-slim-(?P<release>[a-z]+)")
 MADE_SECONDS_MAX = 600
 WHEELS = "mnt"  # in the file system that is being made, while a step runs
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # of every image
 DEBIAN = ("python3", "python3-venv", "python3-pip", "python-is-python3", "ca-certificates")
 
 
@@ -89,7 +90,7 @@ def _declare(image: Image, name: str, rest: str) -> None:
         case "ENV":
             for word in shlex.split(rest):
                 key, _, value = word.partition("=")
-                image.env[key] = value.replace("$PATH", image.env.get("PATH", os.defpath))
+                image.env[key] = value.replace("$PATH", image.env.get("PATH", PATH))
         case "WORKDIR":
             image.folder = rest
             if image.root.is_dir():
@@ -140,7 +141,7 @@ def _run(image: Image, script: str, wheels: Path) -> None:
     whole = f"cd {shlex.quote(image.folder)}\n{script}"
     command = ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "sh", "-ec", mounts, "sh"]
     found = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": f"/{WHEELS}", "PIP_ROOT_USER_ACTION": "ignore"}
-    env = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
+    env = {"PATH": PATH, "HOME": "/root"}
     subprocess.run(
         [*command, wheels, image.root, whole],
         check=True,
