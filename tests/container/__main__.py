@@ -302,7 +302,13 @@ def work(cluster: Cluster, pods: list[Pod], prometheus: Prometheus, told: Told) 
     )
     told.expect("the switch is lifted", resumed.returncode == 0)
     ended = "SELECT count(*) FROM units WHERE status = 'succeeded'"
-    until("some have ended", lambda: kept.rows(ended)[0][0] > 0)
+    until(
+        "some have ended",
+        lambda: (
+            kept.rows(ended)[0][0] > 0 or print(kept.rows("SELECT last_error_message FROM units LIMIT 1"))
+        ),
+        1,
+    )
     sized(worker, "worker, reading objects", told)
     worker.terminate()
     code, took = worker.ended()
@@ -407,6 +413,7 @@ def main() -> int:
             run(image, Path(name), told)
         except (AssertionError, TimeoutError) as error:
             told.problems.append(str(error))
+            told.facts["failed"] = getattr(error, "rows", None)
             for log in sorted(Path(name).glob("*/log")):
                 print(f"--- {log.parent.name}\n{log.read_text()[-3000:]}", file=sys.stderr)
     told.facts["seconds"] = round(time.monotonic() - began)

@@ -123,7 +123,8 @@ class Stores:
         (queue,) = document["ingest"]["queues"]
         queue |= {"url": self.queue, "options": {"region": services.S3_REGION, "endpoint_url": self.endpoint}}
         document["ingest"]["policies"] = [{"integrity": "head"}]
-        read = {"endpoint": self.endpoint, "region": services.S3_REGION, "skip_signature": "true"}
+        read = {"endpoint": self.endpoint, "region": services.S3_REGION}
+        read |= {name: document["objects_options"][name] for name in ("access_key_id", "secret_access_key")}
         document["ingest"]["object_options"] = {"s3://*": read}
         for person in document["people"]:
             if "tokens" in person:

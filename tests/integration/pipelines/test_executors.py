@@ -23,7 +23,7 @@ from kfm.pipelines.options import PipelineReport
 from kfm.pipelines.project import load_pipeline, open_project, run_pipeline
 from tests import services
 from tests.crash.project import Project, finish
-from tests.dask_cluster import DaskCluster, dask_cluster
+from tests.dask_cluster import DaskCluster, certificates, dask_cluster
 
 SECONDS_MAX = 60
 NODES = 24
@@ -378,6 +378,30 @@ def test_a_scheduler_that_is_gone_ends_the_run_which_can_be_resumed(
     assert "has gone" in ended.document["error"]["message"]
     (fresh / "go").touch()
     assert ran(place, "threads", resume="lost").error is None
+
+
+@pytest.mark.req("FLT-4")
+def test_a_cluster_behind_tls(tmp_path: Path, config: str, fresh: Path) -> None:
+    """With its certificates nodes run there. Without any, with those of another authority, or by a plain address
+    the run ends with what is wrong, and does not wait for ever."""
+    (fresh / "go").touch()
+    place = project_in(tmp_path / "project", config, HELD)
+    env = {"S3_SECRET": services.S3_SECRET_KEY, "HELD": str(fresh), "HELD_NODES": "first second polite"}
+    right, wrong = certificates(tmp_path / "right"), certificates(tmp_path / "wrong")
+
+    def told(address: str, own: dict[str, str], node: str = "second") -> tuple[int, str]:
+        ended = finish(started(place, "--executor", address, "--only", node, HELD=str(fresh), **own))
+        return ended.code, ended.document["error"]["message"] if ended.code else ""
+
+    with dask_cluster(tmp_path, 1, env={**env, **right}, is_tls=True) as secure:
+        assert told(secure.address, right, "first") == (0, "")
+        for address, own, why in (
+            (secure.address, wrong, "certificate verify failed"),
+            (secure.address, {}, "certificates"),
+            (secure.address.replace("+tls", ""), {}, "No Dask scheduler answers"),
+        ):
+            code, message = told(address, own)
+            assert (code, why in message) == (4, True), message
 
 
 @pytest.mark.req("FLT-4")
