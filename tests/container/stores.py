@@ -147,7 +147,7 @@ def stores(host: Host, scratch: Path) -> Iterator[Stores]:
     os.chmod(scratch, 0o755)
     with contextlib.ExitStack() as stack:
         with host.entered():
-            dsn = stack.enter_context(services.postgres_server(services._postgres_install, settings))
+            dsn = stack.enter_context(services.postgres_server(services.postgres_install, settings))
             dsn = stack.enter_context(services.postgres_database(dsn))
             endpoint = stack.enter_context(services.s3(host.address))
             upstream = Upstream()

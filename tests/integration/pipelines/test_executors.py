@@ -389,19 +389,22 @@ def test_a_cluster_behind_tls(tmp_path: Path, config: str, fresh: Path) -> None:
     env = {"S3_SECRET": services.S3_SECRET_KEY, "HELD": str(fresh), "HELD_NODES": "first second polite"}
     right, wrong = certificates(tmp_path / "right"), certificates(tmp_path / "wrong")
 
+    lost = {**right, "DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY": str(tmp_path / "nowhere")}
+
     def told(address: str, own: dict[str, str], node: str = "second") -> tuple[int, str]:
         ended = finish(started(place, "--executor", address, "--only", node, HELD=str(fresh), **own))
-        return ended.code, ended.document["error"]["message"] if ended.code else ""
+        return ended.code, ended.err
 
     with dask_cluster(tmp_path, 1, env={**env, **right}, is_tls=True) as secure:
         assert told(secure.address, right, "first") == (0, "")
-        for address, own, why in (
-            (secure.address, wrong, "certificate verify failed"),
-            (secure.address, {}, "certificates"),
-            (secure.address.replace("+tls", ""), {}, "No Dask scheduler answers"),
+        for address, own, expected, why in (
+            (secure.address, {}, 2, "There are no certificates"),
+            (secure.address, lost, 2, "can't be read"),
+            (secure.address, wrong, 4, "certificate does not match"),
+            (secure.address.replace("+tls", ""), {}, 4, "No Dask scheduler answers"),
         ):
             code, message = told(address, own)
-            assert (code, why in message) == (4, True), message
+            assert (code, why in message) == (expected, True), message
 
 
 @pytest.mark.req("FLT-4")
