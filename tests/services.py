@@ -427,6 +427,17 @@ def systemd() -> Iterator[str]:
     yield path
 
 
+# --- containers --------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def runc() -> Iterator[str]:
+    """The path of a runtime of containers, where this process may make what they need."""
+    from tests.container import machine_image
+
+    yield machine_image.require()
+
+
 # --- a browser -------------------------------------------------------------------------
 
 
@@ -502,6 +513,7 @@ STARTERS: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {
     "langgraph": langgraph,
     "node": node,
     "pgstac": pgstac,
+    "runc": runc,
 }
 
 

@@ -76,13 +76,19 @@ def make(containerfile: Path, context: Path, scratch: Path) -> Image:
             image = Image(scratch / (alias or "image"))
             stages[alias] = image
             subprocess.run(["cp", "--archive", "--reflink=auto", base, image.root], check=True)
-        elif name == "RUN":
-            _run(image, rest, wheels)
         elif name == "COPY":
             _copy(image, rest, context, stages)
         else:
-            _declare(image, name, rest)
+            carry_out(image, name, rest, wheels)
     return image
+
+
+def carry_out(image: Image, name: str, rest: str, wheels: Path) -> None:
+    """A step that needs no other stage."""
+    if name == "RUN":
+        _run(image, rest, wheels)
+    else:
+        _declare(image, name, rest)
 
 
 def _declare(image: Image, name: str, rest: str) -> None:

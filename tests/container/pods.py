@@ -238,7 +238,7 @@ class Pod:
 
 
 def _written(folder: Path, texts: Mapping[str, str], mode: int, group: int) -> None:
-    """As a kubelet does, so that all files change at once: links to links to a folder with a time for a name."""
+    """As a kubelet does, so that all files change at once: links to links to a folder named after a time."""
     actual = folder / "..2026_01_01"
     actual.mkdir(parents=True)
     (folder / "..data").symlink_to(actual.name)

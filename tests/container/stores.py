@@ -1,4 +1,4 @@
-"""What pods talk to, on a host of its own: PostgreSQL, buckets and a queue, and an upstream that can be held."""
+"""What pods talk to, on a host of its own: PostgreSQL, buckets, a queue, and an upstream that can be held."""
 
 from __future__ import annotations
 

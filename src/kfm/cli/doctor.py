@@ -265,8 +265,8 @@ def _secrets(loaded: Any) -> Iterator[DoctorFinding]:
 
 
 def _is_loose(path: str) -> bool:
-    """Can others read it? The group of a file that is not ours, such as a secret of Kubernetes, is what we are
-    let in by."""
+    """Can others read it? The group of a file that is not ours, such as a secret of Kubernetes, is what lets
+    us in."""
     found = os.stat(path)
     return bool(found.st_mode & (0o077 if found.st_uid == os.geteuid() else 0o037))
 

@@ -382,8 +382,8 @@ def test_a_scheduler_that_is_gone_ends_the_run_which_can_be_resumed(
 
 @pytest.mark.req("FLT-4")
 def test_a_cluster_behind_tls(tmp_path: Path, config: str, fresh: Path) -> None:
-    """With its certificates nodes run there. Without any, with those of another authority, or by a plain address
-    the run ends with what is wrong, and does not wait for ever."""
+    """With its certificates nodes run there. Without any, with those of another authority, or by a plain
+    address the command says what is wrong, and does not wait."""
     (fresh / "go").touch()
     place = project_in(tmp_path / "project", config, HELD)
     env = {"S3_SECRET": services.S3_SECRET_KEY, "HELD": str(fresh), "HELD_NODES": "first second polite"}
