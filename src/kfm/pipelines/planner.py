@@ -122,6 +122,7 @@ class PipelinePlanner:
         """Read what is on record of the nodes."""
         states, options = self.kernel.states, self.options
         self.known = states.known(options.branch, options.run_id, self.order)
+        self._look_at_objects()
         self._standing = dict(self.known.heads) if options.fork_of is not None else self.known.heads
         if options.fork_of is None:
             return
@@ -328,6 +329,17 @@ class PipelinePlanner:
         return {
             text for text, digest in looked_at.items() if is_sole_object(text, digest, size_of(digest[7:]))
         }
+
+    def _look_at_objects(self) -> None:
+        """At those of all nodes, where it would be a request for each."""
+        if self.kernel.object_sizes is None or self.options.verify:
+            return
+        texts = {each.outputs for each in (*self.known.heads.values(), *self.known.own.values())}
+        made = [each for text in texts if text for each in outputs_of(text) if each.kind != "file"]
+        names = {each.checksum[7:] for each in made}
+        names.update(head.outputs_hash[7:] for head in self.known.heads.values())  # what `_intact` looks at
+        sizes = self.kernel.object_sizes(names) if len(names) > 1 else {}
+        self._size_of = lambda sha256: sizes[sha256] if sha256 in sizes else self.kernel.object_size(sha256)
 
     def _missing(self, outputs: str) -> str | None:
         """Which output is gone or altered, in words; None if all are as they were made."""

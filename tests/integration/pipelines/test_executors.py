@@ -24,6 +24,7 @@ from kfm.pipelines.project import load_pipeline, open_project, run_pipeline
 from tests import services
 from tests.crash.project import Project, finish
 from tests.dask_cluster import DaskCluster, certificates, dask_cluster
+from tests.recording_s3 import recording
 
 SECONDS_MAX = 60
 NODES = 24
@@ -212,6 +213,27 @@ def test_a_folder_that_all_share_needs_no_bucket(
     report = ran(place, f"{cluster.address}?files=shared")
     assert report.error is None
     assert (place / "out.txt").read_text() == "in"
+
+
+@pytest.mark.req("FLT-4")
+def test_values_of_unchanged_nodes_are_looked_for_at_once(
+    place: Path, config: str, s3_endpoint: str, s3_bucket: str
+) -> None:
+    """However many nodes there are, a run that finds nothing new lists the bucket and asks for no value; one
+    that is gone is made again, also by a run that is resumed."""
+    with recording(s3_endpoint) as record:
+        (place / "kfm.yml").write_text(config.replace(s3_endpoint, record.address))
+        first = ran(place, "threads", run_id="first", keep_going=True)
+        record.passed.clear()
+        assert ran(place, "threads", keep_going=True).counts["skipped"] == NODES
+        assert not [one for one in record.passed if one.method == "HEAD"]
+        assert len(record.tells("list-type=2")) == 1
+    sha256 = json.loads(first.nodes["n20"].outputs)[0]["checksum"].removeprefix("sha256:")
+    key = f"values/sha256/{sha256[:2]}/{sha256[2:]}"
+    services.s3_client(s3_endpoint).delete_object(Bucket=s3_bucket, Key=key)
+    (place / "kfm.yml").write_text(config)
+    assert ran(place, "threads", resume="first", keep_going=True).nodes["n20"].ran
+    assert in_bucket(first, "n20", s3_endpoint, s3_bucket)
 
 
 # --- what is killed ----------------------------------------------------------------------
