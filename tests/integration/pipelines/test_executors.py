@@ -64,11 +64,12 @@ def declare(name):
     def node(ctx):
         with open(os.path.join(os.environ["HELD"], f"{name}.{os.getppid()}.{os.getpid()}"), "w"):
             pass
-        while not os.path.exists(os.path.join(os.environ["HELD"], "go")):
+        held = os.environ["HELD"]
+        while not {"go", f"go.{os.getpid()}"}.intersection(os.listdir(held)):
             time.sleep(0.01)
             if name == "polite":
                 ctx.check()
-        return name
+        return str(os.getpid()) if name == "late" else name
 
     pipeline.node(name)(node)
 
@@ -85,7 +86,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, held: Path) -> Iterator[DaskCluster]:
-    env = {"S3_SECRET": services.S3_SECRET_KEY, "HELD": str(held), "HELD_NODES": "first second polite"}
+    env = {"S3_SECRET": services.S3_SECRET_KEY, "HELD": str(held), "HELD_NODES": "first second polite late"}
     with dask_cluster(tmp_path_factory.mktemp("cluster"), 2, env=env) as started:
         yield started
 
@@ -241,7 +242,7 @@ def test_values_of_unchanged_nodes_are_looked_for_at_once(
 
 def started(place: Path, *arguments: str, **env: str) -> subprocess.Popen[str]:
     project = Project(place)
-    project.env |= {"S3_SECRET": services.S3_SECRET_KEY, "HELD_NODES": "first second polite", **env}
+    project.env |= {"S3_SECRET": services.S3_SECRET_KEY, "HELD_NODES": "first second polite late", **env}
     return project.start("pipeline", "run", "flow.py", "--json", *arguments)
 
 
@@ -250,7 +251,7 @@ def at_work(held: Path, *names: str) -> dict[str, tuple[int, int]]:
     files = sorted(held.iterdir(), key=lambda each: each.stat().st_mtime_ns)
     found = {}
     for each in files:
-        if each.name != "go":
+        if not each.name.startswith("go"):
             name, worker, child = each.name.split(".")
             found[name] = (int(worker), int(child))
     return found if found.keys() >= set(names) else {}
@@ -304,24 +305,37 @@ def test_a_pipeline_run_that_lost_its_lease_records_nothing_of_its_workers(
     postgres_database: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It stands still past its lease, is resumed from another folder, and comes back: what its workers have
-    made meanwhile is discarded, whole. A killed one is resumed in the same way."""
+    """A killed one is resumed from another folder. That one stands still past its lease, is resumed in its
+    turn, and comes back: what its workers have made meanwhile is discarded, whole."""
     config += "store: env:HELD_STORE\n"
     one, two = project_in(tmp_path / "one", config, HELD), project_in(tmp_path / "two", config, HELD)
     order = ("--executor", cluster.address, "--only", "first")
-    late = started(one, *order, "--run-id", "held", HELD_STORE=postgres_database)
-    awaited(lambda: at_work(fresh, "first"), "the node")
+    killed = started(one, *order, "--run-id", "held", HELD_STORE=postgres_database)
+    seen = awaited(lambda: at_work(fresh, "first"), "the node")
+    killed.kill()
+    finish(killed)
+
+    def resumed(place: Path) -> subprocess.Popen[str] | None:
+        """None: its lease has not lapsed yet."""
+        process = started(place, *order, "--resume", "held", HELD_STORE=postgres_database)
+        while process.poll() is None and at_work(fresh) == seen and not (fresh / "go").exists():
+            time.sleep(0.01)
+        if process.poll() is None or process.returncode == 0:
+            return process
+        assert finish(process).code == 5
+        return None
+
+    late = awaited(lambda: resumed(two), "the end of the first lease")
     late.send_signal(signal.SIGSTOP)
     (fresh / "go").touch()
 
-    def resumed() -> Any:
-        process = started(two, *order, "--resume", "held", HELD_STORE=postgres_database)
-        ended = finish(process)
-        assert ended.code in (0, 5), ended.err
-        return ended if ended.code == 0 else None
+    def done() -> Any:
+        process = resumed(one)
+        ended = finish(process) if process is not None else None
+        return ended if ended is not None and ended.code == 0 else None
 
-    ended = awaited(resumed, "the end of the lease")
-    assert ended.document["attempt"] == 2
+    ended = awaited(done, "the end of the second lease")
+    assert ended.document["attempt"] == 3
     monkeypatch.setenv("HELD_STORE", postgres_database)
     before = facts(two, "held")
     late.send_signal(signal.SIGCONT)
@@ -329,6 +343,33 @@ def test_a_pipeline_run_that_lost_its_lease_records_nothing_of_its_workers(
     assert told.code != 0
     assert "has passed to another" in told.err + told.out
     assert facts(two, "held") == before
+
+
+@pytest.mark.slow
+@pytest.mark.req("FLT-4")
+def test_what_a_late_worker_has_made_is_discarded(
+    tmp_path: Path, config: str, cluster: DaskCluster, fresh: Path
+) -> None:
+    """A worker stands still until the scheduler gives it up and another has its node; then it goes on, and
+    ends the node first. What is recorded is of the other."""
+    place = project_in(tmp_path / "project", config, HELD)
+    process = started(place, "--executor", cluster.address, "--only", "late")
+    worker, child = awaited(lambda: at_work(fresh, "late"), "the node")["late"]
+    stopped = next(each for each in cluster.workers if each.pid == worker)
+    stopped.send_signal(signal.SIGSTOP)
+    _, other = awaited(
+        lambda: (now := at_work(fresh)["late"]) != (worker, child) and now, "another worker at the node"
+    )
+    (fresh / f"go.{child}").touch()
+    stopped.send_signal(signal.SIGCONT)
+    awaited(lambda: not is_alive(child), "the end of the late node")
+    assert process.poll() is None
+    (fresh / "go").touch()
+    ended = finish(process)
+    assert ended.code == 0, ended.err
+    assert list(facts(place, ended.document["run_id"])["late"][-1].values()) == [f'"{other}"'.encode()]
+    cluster.kill(stopped)
+    cluster.add_worker()
 
 
 @pytest.mark.req("FLT-4")
@@ -349,7 +390,7 @@ def test_a_stop_kills_nodes_on_the_cluster_and_ctrl_c_asks_them(
     ended = finish(process)
     assert ended.code == 130, ended.err
     assert "polite was asked to stop" in ended.document["nodes"][0]["error"]["message"]
-    monkeypatch.setenv("HELD_NODES", "first second polite")
+    monkeypatch.setenv("HELD_NODES", "first second polite late")
     children: list[int] = []
 
     def stop() -> None:
@@ -408,7 +449,7 @@ def test_a_cluster_behind_tls(tmp_path: Path, config: str, fresh: Path) -> None:
     address the command says what is wrong, and does not wait."""
     (fresh / "go").touch()
     place = project_in(tmp_path / "project", config, HELD)
-    env = {"S3_SECRET": services.S3_SECRET_KEY, "HELD": str(fresh), "HELD_NODES": "first second polite"}
+    env = {"S3_SECRET": services.S3_SECRET_KEY, "HELD": str(fresh), "HELD_NODES": "first second polite late"}
     right, wrong = certificates(tmp_path / "right"), certificates(tmp_path / "wrong")
 
     lost = {**right, "DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY": str(tmp_path / "nowhere")}
