@@ -66,14 +66,15 @@ def require(address: ExecutorAddress, project: PipelineProject, pipeline: Pipeli
 
 def _require_certificates() -> None:
     """Dask itself would wait for twenty seconds, and end with a TypeError."""
-    from distributed.security import Security
+    import distributed
 
+    security: Any = distributed.Security
     remedy = (
         "Name them in Dask's configuration, for instance by the variables "
         "DASK_DISTRIBUTED__COMM__TLS__CA_FILE, …TLS__CLIENT__CERT and …TLS__CLIENT__KEY."
     )
     try:
-        context = Security().get_connection_args("client")["ssl_context"]
+        context = security().get_connection_args("client")["ssl_context"]
     except OSError as error:
         raise PipelineError(f"The certificates for Dask can't be read: {error}.", remedy=remedy) from error
     if context is None:

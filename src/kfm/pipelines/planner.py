@@ -334,10 +334,11 @@ class PipelinePlanner:
         """At those of all nodes, where it would be a request for each."""
         if self.kernel.object_sizes is None or self.options.verify:
             return
-        texts = {each.outputs for each in (*self.known.heads.values(), *self.known.own.values())}
+        heads, own = self.known.heads.values(), self.known.own.values()
+        texts = {each.outputs for each in heads} | {each.outputs for each in own}
         made = [each for text in texts if text for each in outputs_of(text) if each.kind != "file"]
         names = {each.checksum[7:] for each in made}
-        names.update(head.outputs_hash[7:] for head in self.known.heads.values())  # what `_intact` looks at
+        names.update(each.outputs_hash[7:] for each in heads)  # what `_intact` looks at
         sizes = self.kernel.object_sizes(names) if len(names) > 1 else {}
         self._size_of = lambda sha256: sizes[sha256] if sha256 in sizes else self.kernel.object_size(sha256)
 
