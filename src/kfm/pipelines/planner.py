@@ -122,13 +122,15 @@ class PipelinePlanner:
         """Read what is on record of the nodes."""
         states, options = self.kernel.states, self.options
         self.known = states.known(options.branch, options.run_id, self.order)
-        self._look_at_objects()
         self._standing = dict(self.known.heads) if options.fork_of is not None else self.known.heads
-        if options.fork_of is None:
-            return
-        for node, own in states.own(options.fork_of).items():
+        if options.fork_of is not None:
+            self._learn_from(options.fork_of)
+        self._look_at_objects()
+
+    def _learn_from(self, forked: str) -> None:
+        for node, own in self.kernel.states.own(forked).items():
             if own.outcome in ("success", "skipped") and own.outputs is not None:
-                made_by = own.skipped_because or options.fork_of
+                made_by = own.skipped_because or forked
                 self.known.heads[node] = Head(
                     made_by, own.inputs_hash, own.code_sha, own.outputs_hash, own.outputs
                 )
@@ -337,10 +339,12 @@ class PipelinePlanner:
         heads, own = self.known.heads.values(), self.known.own.values()
         texts = {each.outputs for each in heads} | {each.outputs for each in own}
         made = [each for text in texts if text for each in outputs_of(text) if each.kind != "file"]
-        names = {each.checksum[7:] for each in made}
-        names.update(each.outputs_hash[7:] for each in heads)  # what `_intact` looks at
+        names, size_of = {each.checksum[7:] for each in made}, self.kernel.object_size
         sizes = self.kernel.object_sizes(names) if len(names) > 1 else {}
-        self._size_of = lambda sha256: sizes[sha256] if sha256 in sizes else self.kernel.object_size(sha256)
+        none = {each.outputs_hash[7:] for each in heads} - names  # hashes of several: no objects
+        there = dict.fromkeys(none) | {name: size for name, size in sizes.items() if size is not None}
+        # What is not there is asked for in its turn: a node may have made it meanwhile.
+        self._size_of = lambda sha256: there[sha256] if sha256 in there else size_of(sha256)
 
     def _missing(self, outputs: str) -> str | None:
         """Which output is gone or altered, in words; None if all are as they were made."""
