@@ -7,9 +7,11 @@ import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +19,7 @@ from ruamel.yaml import YAML
 
 from tests.container.containerfile import Image
 from tests.container.network import Host
+from tests.services import die_with_parent
 
 RUNTIME = "runc"
 RUNTIME_SECONDS_MAX = 60
@@ -90,7 +93,12 @@ class Pod:
     def start(self) -> None:
         command = [RUNTIME, "run", "--bundle", str(self._bundle), self._name]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+            preexec_fn=partial(die_with_parent, signal.SIGTERM),  # which the runtime hands on
         )
 
     def kubectl_exec(self, *words: str) -> subprocess.CompletedProcess[str]:
