@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
@@ -32,7 +32,8 @@ class RecordingS3:
 
 
 @contextmanager
-def recording(endpoint: str) -> Iterator[RecordingS3]:
+def recording(endpoint: str, without: Collection[str] = ()) -> Iterator[RecordingS3]:
+    """`without`: headers that do not reach the server, as if it did not know them."""
     record, there = RecordingS3(), urlsplit(endpoint)
 
     class Handler(BaseHTTPRequestHandler):
@@ -43,9 +44,10 @@ def recording(endpoint: str) -> Iterator[RecordingS3]:
         def _pass(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             record.passed.append(Passed(self.command, self.path, body))
+            known = {name: value for name, value in self.headers.items() if name.lower() not in without}
             to = http.client.HTTPConnection(there.hostname or "", there.port or 80, timeout=30)
             try:
-                to.request(self.command, self.path, body, dict(self.headers))
+                to.request(self.command, self.path, body, known)
                 answer = to.getresponse()
                 data = answer.read()
                 self.send_response_only(answer.status)

@@ -256,13 +256,19 @@ def _secrets(loaded: Any) -> Iterator[DoctorFinding]:
                 yield DoctorFinding("secrets", "fail", f"{field}: {error.detail}", error.way_out)
                 continue
             place = value.partition(":")[2]
-            loose = value.startswith("file:") and os.stat(loaded.resolve(place)).st_mode & 0o077
-            if loose:
+            if value.startswith("file:") and _is_loose(loaded.resolve(place)):
                 yield DoctorFinding(
                     "secrets", "warn", f"{field}: others can read {place}", f"chmod 600 {place}"
                 )
             else:
                 yield DoctorFinding("secrets", "ok", f"{field}: {value} is there")
+
+
+def _is_loose(path: str) -> bool:
+    """Can others read it? The group of a file that is not ours, such as a secret of Kubernetes, is what lets
+    us in."""
+    found = os.stat(path)
+    return bool(found.st_mode & (0o077 if found.st_uid == os.geteuid() else 0o037))
 
 
 # --- state folder and store --------------------------------------------------------

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kfm.db.sqlite import SqliteDatabase
     from kfm.model.incidents import IncidentRenderer
     from kfm.objects.local import LocalObjects
+    from kfm.objects.remote import RemoteObjects
     from kfm.ports import Bucket, Clock, CollectableObjects, Emitter, Objects
 
 
@@ -116,12 +117,10 @@ class StateFolder:
 
     def objects(self, loaded: Loaded) -> CollectableObjects:
         """The object store that the settings name."""
-        settings = loaded.settings
-        if settings.objects is None:
+        address = loaded.settings.objects
+        if address is None:
             return self.local_objects()
-        from kfm.objects.remote import RemoteObjects
-
-        return RemoteObjects(open_bucket(loaded, settings.objects, settings.objects_options))
+        return _in_bucket(loaded, address)
 
     def values(self, loaded: Loaded | None) -> Objects:
         """Where nodes of pipelines keep their values: the store of the settings; and those of before, from
@@ -130,7 +129,7 @@ class StateFolder:
             return self.local_objects()
         from kfm.objects.bucket_with_folder import BucketWithFolder
 
-        return BucketWithFolder(self.objects(loaded), self.local_objects())
+        return BucketWithFolder(_in_bucket(loaded, loaded.settings.objects), self.local_objects())
 
     def local_objects(self) -> LocalObjects:
         from kfm.objects.local import LocalObjects
@@ -148,6 +147,12 @@ class StateFolder:
             return
         if not any(holder is not None and holder.worker_id == worker_id for holder in holders):
             self.liveness.close()
+
+
+def _in_bucket(loaded: Loaded, address: str) -> RemoteObjects:
+    from kfm.objects.remote import RemoteObjects
+
+    return RemoteObjects(open_bucket(loaded, address, loaded.settings.objects_options))
 
 
 def open_bucket(

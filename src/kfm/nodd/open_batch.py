@@ -41,20 +41,21 @@ class OpenBatch:
         self._results = iter(context.map_units(process, self._hand_out(), True))
         self._renewals = 0
         self._lost = 0
-        self.is_over = False
+        self._is_over = False
         self._keep()
 
     def ended(self) -> list[UnitSuccess | UnitFailure]:
-        """Results, until all units have ended; of a batch that is cut, until one takes longer than others."""
+        """Results, until all units have ended or are others'; of a batch that is cut, until one takes longer
+        than others."""
         found: list[UnitSuccess | UnitFailure] = []
         for result in self._results:
             if result is not None and result.claimed.wal_id in self._held:
                 found.append(result)
             self._keep()
-            if result is None and (found or self._waiting) and self._is_cut():
+            if result is None and (not self._held or ((found or self._waiting) and self._is_cut())):
                 break
         else:
-            self.is_over = True
+            self._is_over = True
         return [one for one in found if self._held.pop(one.claimed.wal_id, None) is not None]
 
     def not_begun(self) -> list[ClaimedUnit]:
@@ -64,8 +65,9 @@ class OpenBatch:
         return rest
 
     def begun(self) -> list[ClaimedUnit]:
-        """What is being read, and will end later."""
-        return [] if self.is_over else list(self._held.values())
+        """What is being read, and will end later. Nothing: the batch is over, whatever is still read of what
+        others have by now."""
+        return [] if self._is_over else list(self._held.values())
 
     def take_lost(self) -> int:
         """How many units others have taken over, since this was asked last."""

@@ -238,7 +238,7 @@ class Worker:
         ended += [self._put_back(one, NOT_BEGUN, NOT_BEGUN_TEXT, None) for one in batch.not_begun()]
         self._claimed = batch.begun()
         self._lost += batch.take_lost()
-        if batch.is_over:
+        if not self._claimed:
             self._open = None
         return self._batch(ended, self._open_epoch)
 

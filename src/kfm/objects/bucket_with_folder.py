@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from kfm.objects.local import CHUNK_BYTES
 
 if TYPE_CHECKING:
+    from kfm.objects.remote import RemoteObjects
     from kfm.ports import Objects, Reader, Staging
 
 
 class BucketWithFolder:
     """Implements `ports.Objects`: new ones go to the bucket, those of before are in the folder."""
 
-    def __init__(self, bucket: Objects, folder: Objects) -> None:
+    def __init__(self, bucket: RemoteObjects, folder: Objects) -> None:
         self._bucket = bucket
         self._folder = folder
 
@@ -27,6 +28,12 @@ class BucketWithFolder:
     def size_of(self, sha256: str) -> int | None:
         size = self._folder.size_of(sha256)
         return self._bucket.size_of(sha256) if size is None else size
+
+    def sizes_of(self, names: Iterable[str]) -> dict[str, int | None]:
+        """Of many, with far fewer requests."""
+        found = {name: self._folder.size_of(name) for name in names}
+        elsewhere = [name for name, size in found.items() if size is None]
+        return found | self._bucket.sizes_of(elsewhere) if elsewhere else found
 
     def open(self, sha256: str) -> Reader:
         return (self._folder if self._folder.has(sha256) else self._bucket).open(sha256)

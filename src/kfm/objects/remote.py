@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import IO
 
 from kfm.model.errors import BackendUnavailable
@@ -27,6 +28,7 @@ TAKEN = "taken/"  # copies of what a collector is about to delete
 AT_ONCE = 64  # objects between two looks at the lease
 IN_FLIGHT = 16
 COPY_BYTES_MAX = 1024 * 1024 * 1024  # a server needs longer for more than one call may take
+LISTED_FOR_ONE = 50  # objects of a listing that are read in place of one request
 LEFT_MS = 24 * 60 * 60 * 1000  # so long the copies of a collector that stalled are kept for it
 
 
@@ -48,6 +50,20 @@ class RemoteObjects:
     def size_of(self, sha256: str) -> int | None:
         found = self._bucket.head(self._key(sha256))
         return found.size if found is not None else None
+
+    def sizes_of(self, names: Iterable[str]) -> dict[str, int | None]:
+        """Of many: from a listing, a thousand to a request. Only where the bucket holds far more than these,
+        what was not seen in a fair part of it is asked for, several at a time."""
+        found: dict[str, int | None] = dict.fromkeys(names)
+        listing = self.stored()
+        for one in islice(listing, LISTED_FOR_ONE * len(found)):
+            if one.sha256 in found:
+                found[one.sha256] = one.size
+        if next(listing, None) is not None:
+            unseen = [name for name, size in found.items() if size is None]
+            with ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="kfm-sizes") as pool:
+                found.update(zip(unseen, pool.map(self.size_of, unseen), strict=True))
+        return found
 
     def open(self, sha256: str) -> CheckedReader:
         if not self.has(sha256) and not self._put_back(sha256):

@@ -49,6 +49,8 @@ def require(address: ExecutorAddress, project: PipelineProject, pipeline: Pipeli
 
     if find_spec("distributed") is None:
         raise ExtraMissing("A Dask cluster needs distributed: install kfm-kernel[dask].")
+    if str(address.scheduler).startswith("tls:"):
+        _require_certificates()
     if address.shares_files:
         return
     if project.loaded is None or project.loaded.settings.objects is None:
@@ -60,6 +62,23 @@ def require(address: ExecutorAddress, project: PipelineProject, pipeline: Pipeli
         named = [*spec.outputs, *_files_in(spec.inputs)]
         if named:
             raise _needs_files(spec, named[0])
+
+
+def _require_certificates() -> None:
+    """Dask itself would wait for twenty seconds, and end with a TypeError."""
+    import distributed
+
+    security: Any = distributed.Security
+    remedy = (
+        "Name them in Dask's configuration, for instance by the variables "
+        "DASK_DISTRIBUTED__COMM__TLS__CA_FILE, …TLS__CLIENT__CERT and …TLS__CLIENT__KEY."
+    )
+    try:
+        context = security().get_connection_args("client")["ssl_context"]
+    except OSError as error:
+        raise PipelineError(f"The certificates for Dask can't be read: {error}.", remedy=remedy) from error
+    if context is None:
+        raise PipelineError("There are no certificates for a Dask scheduler behind TLS.", remedy=remedy)
 
 
 def _files_in(declared: Any) -> list[str]:

@@ -1,7 +1,7 @@
 """Options, dependencies and report of a pipeline run."""
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
@@ -47,6 +47,7 @@ class PipelineKernel(msgspec.Struct, frozen=True, eq=False):
     worker_id: str
     workers: Callable[[int], "Workers"]
     actor: str
+    object_sizes: Callable[[Iterable[str]], dict[str, int | None]] | None = None  # where each is a request
     lease_ms: int = 60_000
     heartbeat: "Heartbeat | None" = None
     ledger: "LedgerReader | None" = None  # whose switches it obeys; None: those of the governed run

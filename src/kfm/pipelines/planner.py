@@ -123,11 +123,14 @@ class PipelinePlanner:
         states, options = self.kernel.states, self.options
         self.known = states.known(options.branch, options.run_id, self.order)
         self._standing = dict(self.known.heads) if options.fork_of is not None else self.known.heads
-        if options.fork_of is None:
-            return
-        for node, own in states.own(options.fork_of).items():
+        if options.fork_of is not None:
+            self._learn_from(options.fork_of)
+        self._look_at_objects()
+
+    def _learn_from(self, forked: str) -> None:
+        for node, own in self.kernel.states.own(forked).items():
             if own.outcome in ("success", "skipped") and own.outputs is not None:
-                made_by = own.skipped_because or options.fork_of
+                made_by = own.skipped_because or forked
                 self.known.heads[node] = Head(
                     made_by, own.inputs_hash, own.code_sha, own.outputs_hash, own.outputs
                 )
@@ -328,6 +331,20 @@ class PipelinePlanner:
         return {
             text for text, digest in looked_at.items() if is_sole_object(text, digest, size_of(digest[7:]))
         }
+
+    def _look_at_objects(self) -> None:
+        """At those of all nodes, where it would be a request for each."""
+        if self.kernel.object_sizes is None or self.options.verify:
+            return
+        heads, own = self.known.heads.values(), self.known.own.values()
+        texts = {each.outputs for each in heads} | {each.outputs for each in own}
+        made = [each for text in texts if text for each in outputs_of(text) if each.kind != "file"]
+        names, size_of = {each.checksum[7:] for each in made}, self.kernel.object_size
+        sizes = self.kernel.object_sizes(names) if len(names) > 1 else {}
+        none = {each.outputs_hash[7:] for each in heads} - names  # hashes of several: no objects
+        there = dict.fromkeys(none) | {name: size for name, size in sizes.items() if size is not None}
+        # What is not there is asked for in its turn: a node may have made it meanwhile.
+        self._size_of = lambda sha256: there[sha256] if sha256 in there else size_of(sha256)
 
     def _missing(self, outputs: str) -> str | None:
         """Which output is gone or altered, in words; None if all are as they were made."""

@@ -128,6 +128,7 @@ class PipelineProject:
             pipeline_runs=self.tables,
             objects=self.objects,
             object_size=self._object_size(),
+            object_sizes=getattr(self.objects, "sizes_of", None),  # a bucket's alone
             files=self.files,
             input_versions=LazyInputVersions(self.clock, self.store.branch_reader, lambda: self.breakers),
             clock=self.clock,

@@ -200,6 +200,42 @@ def test_what_another_worker_has_is_not_begun(clock: FakeClock, app: App) -> Non
 
 
 @pytest.mark.usefixtures("hurried")
+def test_a_worker_that_was_suspended_past_its_leases_holds_on_to_what_it_claims_next(
+    clock: FakeClock, app: App
+) -> None:
+    """While what others have by now is still being read, it claims again, and ends what it claims."""
+    place = announced(app, 5)
+    resumed = threading.Event()
+
+    def suspended() -> None:
+        clock.passed_ms += LEASE_MS + 1
+
+    begun = threading.Barrier(3, suspended)
+
+    def read() -> None:
+        if not resumed.is_set():
+            begun.wait(timeout=20)
+            assert resumed.wait(timeout=20)
+
+    class Suspended(Renewals):
+        """The first renewal comes after another worker's look at lapsed leases."""
+
+        def renew_units(self, *given: Any) -> Any:
+            assert app.writer.units().reap_units(0.5) == 5
+            clock.passed_ms += 10 * LEASE_MS  # they are due again
+            return super().renew_units(*given)
+
+    worker = worker_of(place, Objects(read), wal=Suspended(app.writer.units()))
+    assert worker.step(IntakeBatch()).claimed == 5
+    after = worker.step()
+    assert (after.lost, after.succeeded, after.claimed) == (5, 0, 1)  # each comes back alone
+    resumed.set()
+    assert worker.step(ahead=False).succeeded == 1
+    assert counts(app)["in_progress"] == 0
+    place.close()
+
+
+@pytest.mark.usefixtures("hurried")
 def test_a_stop_ends_what_is_read_and_puts_back_the_rest(app: App) -> None:
     """A worker that is stopped begins no object any more, charges none, and holds none when it is gone."""
     stop = threading.Event()

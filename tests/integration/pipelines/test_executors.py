@@ -23,7 +23,8 @@ from kfm.pipelines.options import PipelineReport
 from kfm.pipelines.project import load_pipeline, open_project, run_pipeline
 from tests import services
 from tests.crash.project import Project, finish
-from tests.dask_cluster import DaskCluster, dask_cluster
+from tests.dask_cluster import DaskCluster, certificates, dask_cluster
+from tests.recording_s3 import recording
 
 SECONDS_MAX = 60
 NODES = 24
@@ -63,11 +64,12 @@ def declare(name):
     def node(ctx):
         with open(os.path.join(os.environ["HELD"], f"{name}.{os.getppid()}.{os.getpid()}"), "w"):
             pass
-        while not os.path.exists(os.path.join(os.environ["HELD"], "go")):
+        held = os.environ["HELD"]
+        while not {"go", f"go.{os.getpid()}"}.intersection(os.listdir(held)):
             time.sleep(0.01)
             if name == "polite":
                 ctx.check()
-        return name
+        return str(os.getpid()) if name == "late" else name
 
     pipeline.node(name)(node)
 
@@ -84,7 +86,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, held: Path) -> Iterator[DaskCluster]:
-    env = {"S3_SECRET": services.S3_SECRET_KEY, "HELD": str(held), "HELD_NODES": "first second polite"}
+    env = {"S3_SECRET": services.S3_SECRET_KEY, "HELD": str(held), "HELD_NODES": "first second polite late"}
     with dask_cluster(tmp_path_factory.mktemp("cluster"), 2, env=env) as started:
         yield started
 
@@ -214,12 +216,33 @@ def test_a_folder_that_all_share_needs_no_bucket(
     assert (place / "out.txt").read_text() == "in"
 
 
+@pytest.mark.req("FLT-4")
+def test_values_of_unchanged_nodes_are_looked_for_at_once(
+    place: Path, config: str, s3_endpoint: str, s3_bucket: str
+) -> None:
+    """However many nodes there are, a run that finds nothing new lists the bucket and asks for no value; one
+    that is gone is made again, also by a run that is resumed."""
+    with recording(s3_endpoint) as record:
+        (place / "kfm.yml").write_text(config.replace(s3_endpoint, record.address))
+        first = ran(place, "threads", run_id="first", keep_going=True)
+        record.passed.clear()
+        assert ran(place, "threads", keep_going=True).counts["skipped"] == NODES
+        assert not [one for one in record.passed if one.method == "HEAD"]
+        assert len(record.tells("list-type=2")) == 1
+    sha256 = json.loads(first.nodes["n20"].outputs)[0]["checksum"].removeprefix("sha256:")
+    key = f"values/sha256/{sha256[:2]}/{sha256[2:]}"
+    services.s3_client(s3_endpoint).delete_object(Bucket=s3_bucket, Key=key)
+    (place / "kfm.yml").write_text(config)
+    assert ran(place, "threads", resume="first", keep_going=True).nodes["n20"].ran
+    assert in_bucket(first, "n20", s3_endpoint, s3_bucket)
+
+
 # --- what is killed ----------------------------------------------------------------------
 
 
 def started(place: Path, *arguments: str, **env: str) -> subprocess.Popen[str]:
     project = Project(place)
-    project.env |= {"S3_SECRET": services.S3_SECRET_KEY, "HELD_NODES": "first second polite", **env}
+    project.env |= {"S3_SECRET": services.S3_SECRET_KEY, "HELD_NODES": "first second polite late", **env}
     return project.start("pipeline", "run", "flow.py", "--json", *arguments)
 
 
@@ -228,7 +251,7 @@ def at_work(held: Path, *names: str) -> dict[str, tuple[int, int]]:
     files = sorted(held.iterdir(), key=lambda each: each.stat().st_mtime_ns)
     found = {}
     for each in files:
-        if each.name != "go":
+        if not each.name.startswith("go"):
             name, worker, child = each.name.split(".")
             found[name] = (int(worker), int(child))
     return found if found.keys() >= set(names) else {}
@@ -282,24 +305,37 @@ def test_a_pipeline_run_that_lost_its_lease_records_nothing_of_its_workers(
     postgres_database: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It stands still past its lease, is resumed from another folder, and comes back: what its workers have
-    made meanwhile is discarded, whole. A killed one is resumed in the same way."""
+    """A killed one is resumed from another folder. That one stands still past its lease, is resumed in its
+    turn, and comes back: what its workers have made meanwhile is discarded, whole."""
     config += "store: env:HELD_STORE\n"
     one, two = project_in(tmp_path / "one", config, HELD), project_in(tmp_path / "two", config, HELD)
     order = ("--executor", cluster.address, "--only", "first")
-    late = started(one, *order, "--run-id", "held", HELD_STORE=postgres_database)
-    awaited(lambda: at_work(fresh, "first"), "the node")
+    killed = started(one, *order, "--run-id", "held", HELD_STORE=postgres_database)
+    seen = awaited(lambda: at_work(fresh, "first"), "the node")
+    killed.kill()
+    finish(killed)
+
+    def resumed(place: Path) -> subprocess.Popen[str] | None:
+        """None: its lease has not lapsed yet."""
+        process = started(place, *order, "--resume", "held", HELD_STORE=postgres_database)
+        while process.poll() is None and at_work(fresh) == seen and not (fresh / "go").exists():
+            time.sleep(0.01)
+        if process.poll() is None or process.returncode == 0:
+            return process
+        assert finish(process).code == 5
+        return None
+
+    late = awaited(lambda: resumed(two), "the end of the first lease")
     late.send_signal(signal.SIGSTOP)
     (fresh / "go").touch()
 
-    def resumed() -> Any:
-        process = started(two, *order, "--resume", "held", HELD_STORE=postgres_database)
-        ended = finish(process)
-        assert ended.code in (0, 5), ended.err
-        return ended if ended.code == 0 else None
+    def done() -> Any:
+        process = resumed(one)
+        ended = finish(process) if process is not None else None
+        return ended if ended is not None and ended.code == 0 else None
 
-    ended = awaited(resumed, "the end of the lease")
-    assert ended.document["attempt"] == 2
+    ended = awaited(done, "the end of the second lease")
+    assert ended.document["attempt"] == 3
     monkeypatch.setenv("HELD_STORE", postgres_database)
     before = facts(two, "held")
     late.send_signal(signal.SIGCONT)
@@ -307,6 +343,33 @@ def test_a_pipeline_run_that_lost_its_lease_records_nothing_of_its_workers(
     assert told.code != 0
     assert "has passed to another" in told.err + told.out
     assert facts(two, "held") == before
+
+
+@pytest.mark.slow
+@pytest.mark.req("FLT-4")
+def test_what_a_late_worker_has_made_is_discarded(
+    tmp_path: Path, config: str, cluster: DaskCluster, fresh: Path
+) -> None:
+    """A worker stands still until the scheduler gives it up and another has its node; then it goes on, and
+    ends the node first. What is recorded is of the other."""
+    place = project_in(tmp_path / "project", config, HELD)
+    process = started(place, "--executor", cluster.address, "--only", "late")
+    worker, child = awaited(lambda: at_work(fresh, "late"), "the node")["late"]
+    stopped = next(each for each in cluster.workers if each.pid == worker)
+    stopped.send_signal(signal.SIGSTOP)
+    _, other = awaited(
+        lambda: (now := at_work(fresh)["late"]) != (worker, child) and now, "another worker at the node"
+    )
+    (fresh / f"go.{child}").touch()
+    stopped.send_signal(signal.SIGCONT)
+    awaited(lambda: not is_alive(child), "the end of the late node")
+    assert process.poll() is None
+    (fresh / "go").touch()
+    ended = finish(process)
+    assert ended.code == 0, ended.err
+    assert list(facts(place, ended.document["run_id"])["late"][-1].values()) == [f'"{other}"'.encode()]
+    cluster.kill(stopped)
+    cluster.add_worker()
 
 
 @pytest.mark.req("FLT-4")
@@ -327,7 +390,7 @@ def test_a_stop_kills_nodes_on_the_cluster_and_ctrl_c_asks_them(
     ended = finish(process)
     assert ended.code == 130, ended.err
     assert "polite was asked to stop" in ended.document["nodes"][0]["error"]["message"]
-    monkeypatch.setenv("HELD_NODES", "first second polite")
+    monkeypatch.setenv("HELD_NODES", "first second polite late")
     children: list[int] = []
 
     def stop() -> None:
@@ -378,6 +441,33 @@ def test_a_scheduler_that_is_gone_ends_the_run_which_can_be_resumed(
     assert "has gone" in ended.document["error"]["message"]
     (fresh / "go").touch()
     assert ran(place, "threads", resume="lost").error is None
+
+
+@pytest.mark.req("FLT-4")
+def test_a_cluster_behind_tls(tmp_path: Path, config: str, fresh: Path) -> None:
+    """With its certificates nodes run there. Without any, with those of another authority, or by a plain
+    address the command says what is wrong, and does not wait."""
+    (fresh / "go").touch()
+    place = project_in(tmp_path / "project", config, HELD)
+    env = {"S3_SECRET": services.S3_SECRET_KEY, "HELD": str(fresh), "HELD_NODES": "first second polite late"}
+    right, wrong = certificates(tmp_path / "right"), certificates(tmp_path / "wrong")
+
+    lost = {**right, "DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY": str(tmp_path / "nowhere")}
+
+    def told(address: str, own: dict[str, str], node: str = "second") -> tuple[int, str]:
+        ended = finish(started(place, "--executor", address, "--only", node, HELD=str(fresh), **own))
+        return ended.code, ended.err
+
+    with dask_cluster(tmp_path, 1, env={**env, **right}, is_tls=True) as secure:
+        assert told(secure.address, right, "first") == (0, "")
+        for address, own, expected, why in (
+            (secure.address, {}, 2, "There are no certificates"),
+            (secure.address, lost, 2, "can't be read"),
+            (secure.address, wrong, 4, "certificate does not match"),
+            (secure.address.replace("+tls", ""), {}, 4, "No Dask scheduler answers"),
+        ):
+            code, message = told(address, own)
+            assert (code, why in message) == (expected, True), message
 
 
 @pytest.mark.req("FLT-4")

@@ -12,6 +12,7 @@ import pystac
 import pytest
 from msgspec.structs import replace
 
+from kfm.model.errors import TargetUnavailable
 from kfm.model.records import Asset
 from kfm.objects.bucket_client import ObstoreBucket, open_bucket
 from kfm.ports import ObjectAttributes
@@ -126,6 +127,22 @@ def test_two_projectors_only_move_the_pointer_forward(s3_endpoint: str, s3_bucke
     scene.assert_shows_head()
     named = {key.removeprefix("latest/data/"): scene.get(ROOT + key) for key in scene.listed("latest/data/")}
     assert named == scene.reader.files() == scene.reader.files("latest/collection.json")
+
+
+@pytest.mark.parametrize("unknown", ["if-match", "if-none-match"])
+def test_a_server_that_does_not_know_conditions_is_refused(
+    scene: Scene, s3_endpoint: str, unknown: str
+) -> None:
+    """It takes every put: seen before the first version is sent, by each process, and nothing is shown."""
+    scene.database.put(0)
+    with recording(s3_endpoint, without=(unknown,)) as record:
+        for _ in range(2):
+            target = scene.projector(record.address)
+            with pytest.raises(TargetUnavailable, match="ignores conditions"):
+                target.project(DATASET.id, scene.database.head, scene.database)
+    assert list(scene.listed()) == []
+    scene.show()
+    scene.assert_shows_head()
 
 
 @pytest.mark.req("GRO-1")

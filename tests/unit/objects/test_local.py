@@ -137,6 +137,24 @@ def test_what_is_not_ours_in_a_bucket_is_passed_over():
     assert bucket.stored.keys() >= set(strays)
 
 
+def test_sizes_of_many_cost_few_requests(monkeypatch):
+    """A bucket is listed once, and those that are not there are known not to be. Of one that holds far more a
+    part is listed, and only what was not in it is asked for."""
+    bucket = MemoryBucket()
+    shared = RemoteObjects(bucket, "kfm")
+    there = {put(shared, bytes([number]) * number): number for number in range(1, 40)}
+    gone = hashlib.sha256(b"gone").hexdigest()
+    asked: list[str] = []
+    head = bucket.head
+    monkeypatch.setattr(bucket, "head", lambda key: asked.append(key) or head(key))
+    assert shared.sizes_of([*there, gone]) == {**there, gone: None}
+    assert asked == []
+    few = dict(list(there.items())[::8])
+    monkeypatch.setattr("kfm.objects.remote.LISTED_FOR_ONE", 3)
+    assert shared.sizes_of([*few, gone]) == {**few, gone: None}
+    assert 1 < len(asked) <= len(few) + 1
+
+
 def test_abort_leaves_nothing(objects, tmp_path):
     """An aborted object leaves neither temp file nor partial."""
     staging, _ = objects.stage("key")
