@@ -1,0 +1,171 @@
+"""A real Airflow for a test: scheduler, triggerer, DAG processor and API server, each a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+SECONDS_MAX = 120.0  # for one thing to happen, on a busy machine
+_Found = TypeVar("_Found")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class AirflowServer:
+    """What the tests ask it for, by its public API."""
+
+    def __init__(self, url: str, logs: Path) -> None:
+        self._logs = logs
+        self._client = httpx.Client(base_url=url, timeout=30)
+
+    def wait(self, what: str, look: Callable[[], _Found | None]) -> _Found:
+        ends = time.monotonic() + SECONDS_MAX
+        while True:
+            found = look()
+            if found:
+                return found
+            assert time.monotonic() < ends, f"{what}\n{self.said()}"
+            time.sleep(0.2)
+
+    def said(self) -> str:
+        logs = [*self._logs.glob("*.log"), *self._logs.glob("home/logs/**/attempt=*.log")]
+        return "\n".join(f"--- {one.name}\n{one.read_text(errors='replace')[-3000:]}" for one in logs)
+
+    def log_in(self) -> None:
+        def token() -> str | None:
+            try:
+                answer = self._client.post("/auth/token", json={})
+                return str(answer.json()["access_token"]) if answer.status_code == 201 else None
+            except (httpx.HTTPError, ValueError, KeyError):
+                return None
+
+        made = self.wait("no token", token)
+        self._client.headers["Authorization"] = f"Bearer {made}"
+
+    def get(self, path: str, **params: Any) -> dict[str, Any]:
+        answer = self._client.get(f"/api/v2{path}", params=params)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def post(self, path: str, **body: Any) -> dict[str, Any]:
+        answer = self._client.post(f"/api/v2{path}", json=body)
+        assert answer.status_code in (200, 201), answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def wait_for_dags(self, *names: str) -> None:
+        self.wait(f"no DAGs {names}", lambda: set(names) <= {one["dag_id"] for one in self._dags()})
+
+    def _dags(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.get("/dags")["dags"]
+        return found
+
+    def tasks(self, dag_id: str) -> list[dict[str, Any]]:
+        """The task instances of all runs of a DAG, the oldest logical date first."""
+        found: list[dict[str, Any]] = self.get(f"/dags/{dag_id}/dagRuns/~/taskInstances")["task_instances"]
+        return sorted(found, key=lambda one: (str(one["logical_date"]), one["dag_run_id"]))
+
+    def wait_for_tasks(self, dag_id: str, *states: str, tries: int = 1) -> list[dict[str, Any]]:
+        """Until the tasks of a DAG are in these states, each in at least so many tries in all."""
+
+        def look() -> list[dict[str, Any]] | None:
+            found = self.tasks(dag_id)
+            told = [one["state"] for one in found]
+            assert "failed" in states or "failed" not in told, self.said()
+            return found if told == list(states) and sum(one["try_number"] for one in found) >= tries else None
+
+        return self.wait(f"{dag_id} is not {states}", look)
+
+    def xcom(self, task: dict[str, Any]) -> dict[str, Any]:
+        path = f"/dags/{task['dag_id']}/dagRuns/{task['dag_run_id']}/taskInstances/{task['task_id']}"
+        value = self.get(f"{path}/xcomEntries/return_value")["value"]
+        found: dict[str, Any] = json.loads(value) if isinstance(value, str) else value
+        return found
+
+    def events(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.get("/assets/events", order_by="timestamp")["asset_events"]
+        return found
+
+
+@contextmanager
+def airflow(environment: str, folder: Path, dags: Path, **more: str) -> Iterator[AirflowServer]:
+    """Its processes are groups of their own, and are ended with what they have started."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    env = {
+        "PATH": f"{environment}/bin:/usr/bin:/bin",
+        "HOME": str(folder),
+        "LANG": "C.UTF-8",
+        "NO_PROXY": "*",
+        "AIRFLOW_HOME": str(folder / "home"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "AIRFLOW__CORE__PARALLELISM": "2",
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
+        "AIRFLOW__API__BASE_URL": url,
+        "AIRFLOW__API__HOST": "127.0.0.1",
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__API_AUTH__JWT_SECRET": "a secret of this test, which is long enough for what signs with it",
+        "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
+        "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),
+        "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
+        **more,
+    }
+    command = f"{environment}/bin/airflow"
+    subprocess.run([command, "db", "migrate"], cwd=folder, env=env, check=True, capture_output=True, timeout=200)
+    processes = []
+    try:
+        for name in ("api-server", "scheduler", "dag-processor", "triggerer"):
+            with (folder / f"{name}.log").open("wb") as log:
+                processes.append(
+                    subprocess.Popen(
+                        [command, name],
+                        cwd=folder,
+                        env=env,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,
+                    )
+                )
+        server = AirflowServer(url, folder)
+        server.log_in()
+        yield server
+    finally:
+        for process in processes:
+            _signal(process, signal.SIGTERM)
+        for process in processes:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                pass
+            _signal(process, signal.SIGKILL)  # also what it has left behind
+            process.wait()
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+    try:
+        os.killpg(process.pid, number)
+    except ProcessLookupError:
+        pass
