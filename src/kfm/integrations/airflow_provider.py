@@ -17,7 +17,6 @@ from airflow.sdk import (
     BaseSensorOperator,
     PokeReturnValue,
 )
-from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
 
@@ -159,7 +158,7 @@ class KfmRunOperator(BaseOperator):  # type: ignore[misc]
         at: str | None = None,
         correction: str | None = None,
         rationale: str = "Airflow: {{ dag.dag_id }}, {{ run_id }}, {{ ti.task_id }}",
-        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=True),
+        deferrable: bool = True,
         poll_seconds: float = POLL_SECONDS,
         wait_timeout: timedelta | None = None,
         **task: Any,
@@ -356,7 +355,7 @@ class KfmDatasetSensor(BaseSensorOperator):  # type: ignore[misc]
         conn_id: str = DEFAULT_CONNECTION,
         at: str | None = None,
         newer_than: int | str | None = None,
-        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=True),
+        deferrable: bool = True,
         **task: Any,
     ) -> None:
         super().__init__(**task)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import httpx
 import pytest
 
 from tests.acceptance.frameworks.airflow_server import airflow
-from tests.acceptance.frameworks.test_frameworks import called
 from tests.acceptance.service.served import Served, serving
 
 TOKEN = "a token for Airflow that is long enough to be one"
@@ -81,7 +79,7 @@ def test_a_running_airflow(project: Path, tmp_path: Path, airflow_environment: s
     dags = tmp_path / "dags"
     dags.mkdir()
     (dags / "levels.py").write_text(DAGS)
-    with serving(project) as served:
+    with serving(project, environment=[("KFM_TOKEN", TOKEN)]) as served:
         url = httpx.URL(served.url)
         connection = {
             "conn_type": "kfm",
@@ -114,10 +112,15 @@ def test_a_running_airflow(project: Path, tmp_path: Path, airflow_environment: s
             }
             followed = server.wait(
                 "notes has not followed",
-                lambda: {
-                    day for one in server.tasks("notes") if one["state"] == "success" for day in windows(server.xcom(one))
-                }
-                == {"2026-03-01", "2026-03-02"},
+                lambda: (
+                    {
+                        day
+                        for one in server.tasks("notes")
+                        if one["state"] == "success"
+                        for day in windows(server.xcom(one))
+                    }
+                    == {"2026-03-01", "2026-03-02"}
+                ),
             )
             assert followed
 

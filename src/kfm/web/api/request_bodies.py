@@ -70,7 +70,8 @@ class Start(Reason, frozen=True, kw_only=True):
         | None
     ) = None
     machine: Annotated[
-        bool, Meta(description="A machine asks, also with the token of a person: it waits for a promised attempt.")
+        bool,
+        Meta(description="A machine asks, also with the token of a person: it waits for a promised attempt."),
     ] = False
     correction: (
         Annotated[str, Meta(pattern=_ID, description="Redo the window as this correction: opens a revision.")]
