@@ -140,8 +140,8 @@ class KfmRunOperator(BaseOperator):  # type: ignore[misc]
     `project`, it runs `kfm run` in that folder of the worker. The window is the source's own that was the
     last complete one at the end of the data interval; at the end of each window that asset events are about,
     where they have started the DAG run; or at `at`. It succeeds when the window is published or unchanged,
-    and XCom has outcome, version, run and window. Assets of kfm among its `outlets` have an event where it has
-    promoted something, and none where nothing changed.
+    and XCom has outcome, version, run and window. Assets of kfm among its `outlets` have an event where it
+    has promoted something, and none where nothing changed.
     """
 
     template_fields: Sequence[str] = ("source", "window", "at", "correction", "rationale", "project")

@@ -1,4 +1,4 @@
-"""A real Airflow for a test: scheduler, triggerer, DAG processor and API server, each a process of its own."""
+"""A real Airflow for a test: scheduler, triggerer, DAG processor and API server, each its own process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -165,16 +165,12 @@ def airflow(environment: str, folder: Path, dags: Path, **more: str) -> Iterator
         for process in processes:
             _signal(process, signal.SIGTERM)
         for process in processes:
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 process.wait(10)
-            except subprocess.TimeoutExpired:
-                pass
             _signal(process, signal.SIGKILL)  # also what it has left behind
             process.wait()
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, number)
-    except ProcessLookupError:
-        pass
