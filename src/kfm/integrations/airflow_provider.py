@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from airflow.sdk import (
@@ -285,7 +286,7 @@ class KfmRunOperator(BaseOperator):  # type: ignore[misc]
         told = kfm_service.event_of(results)
         if told is None:
             # Airflow makes an event for each outlet of a task that succeeds: here nothing was promoted.
-            self.outlets = [one for one in self.outlets if not _is_kfm_asset(one)]
+            self.outlets: list[Any] = [one for one in self.outlets if not _is_kfm_asset(one)]
         for asset in filter(_is_kfm_asset, self.outlets):
             context["outlet_events"][asset].extra = told
         return kfm_service.summary_of(results)
@@ -314,7 +315,7 @@ class KfmRunTrigger(BaseTrigger):  # type: ignore[misc]
         return _serialized(self, "conn_id", "request_ids", "poll_seconds")
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        told = {"request_ids": self.request_ids, "failure": None, "is_final": False}
+        told: dict[str, Any] = {"request_ids": self.request_ids, "failure": None, "is_final": False}
         try:
             await KfmHook(self.conn_id).acall(
                 lambda service: kfm_service.wait_until_settled(service, self.request_ids, self.poll_seconds)
@@ -421,7 +422,7 @@ class KfmDatasetTrigger(BaseTrigger):  # type: ignore[misc]
         return _serialized(self, "conn_id", "dataset", "at", "newer_than", "poll_seconds")
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        told = {"found": None, "failure": None, "is_final": False}
+        told: dict[str, Any] = {"found": None, "failure": None, "is_final": False}
         try:
             told["found"] = await KfmHook(self.conn_id).acall(self._wait)
         except KfmFailure as failure:
@@ -455,12 +456,8 @@ class KfmPromotionTrigger(BaseEventTrigger):  # type: ignore[misc]
         async with kfm_service.opened(address) as service:
             seen = await self._seen(service)
             while True:
-                fresh = await kfm_service.until(
-                    lambda after=seen: kfm_service.promotions_after(service, self.dataset, after),
-                    self.poll_seconds,
-                    grows=False,
-                )
-                for told in fresh:
+                look = partial(kfm_service.promotions_after, service, self.dataset, seen)
+                for told in await kfm_service.until(look, self.poll_seconds, grows=False):
                     yield TriggerEvent(told)
                     seen = told["version"]
                     await self._keep(seen)
