@@ -117,7 +117,7 @@ def test_a_running_airflow(project: Path, tmp_path: Path, airflow_environment: s
             assert {run: one["version"] for run, one in told_of.items()} == {
                 one["run_id"]: one["version"] for one in results
             }
-            server.wait("notes did not follow", lambda: days(server) == {"2026-03-01", "2026-03-02"})
+            server.wait("notes did not follow", lambda: days(server))
 
             def clear() -> dict[str, Any]:
                 runs = [done[0]["dag_run_id"]]
@@ -137,3 +137,5 @@ def test_a_running_airflow(project: Path, tmp_path: Path, airflow_environment: s
             corrected = clear()
             assert (corrected["outcome"], windows(corrected)) == ("published", ["2026-03-01"])
             assert server.events()[-1]["extra"]["version"] == corrected["version"] == 3
+            # Airflow leaves an event that comes while a run is being made to the next run.
+            server.wait("notes has left one out", lambda: days(server) == {"2026-03-01", "2026-03-02"})

@@ -126,9 +126,7 @@ def test_what_failed(change: dict[str, Any], is_final: bool, said: str) -> None:
         ("http://127.0.0.1:9000/", None, None, {}, "http://127.0.0.1:9000/api/v1"),
     ],
 )
-def test_addresses(
-    host: str, port: int | None, scheme: str | None, extra: dict[str, str], url: str
-) -> None:
+def test_addresses(host: str, port: int | None, scheme: str | None, extra: dict[str, str], url: str) -> None:
     """TLS unless a connection says otherwise, the port of `kfm serve`, and a prefix where it has one."""
     assert asked.address_of(host, port, scheme, None, extra).url == url
 
