@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
+
+from tests.services import die_with_parent, free_port
 
 SECONDS_MAX = 120.0  # for one thing to happen, on a busy machine
 # Without their log servers: those listen on every address, and nothing here reads logs over HTTP.
@@ -24,13 +25,6 @@ PROCESSES = (
     ("triggerer", "--skip-serve-logs"),
 )
 _Found = TypeVar("_Found")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class AirflowServer:
@@ -113,8 +107,12 @@ class AirflowServer:
 
 
 @contextmanager
-def airflow(environment: str, folder: Path, dags: Path, **more: str) -> Iterator[AirflowServer]:
-    """Its processes are groups of their own, and are ended with what they have started."""
+def airflow(
+    environment: str, folder: Path, dags: Path, database: str, **more: str
+) -> Iterator[AirflowServer]:
+    """Its processes are groups of their own, and are ended with what they have started.
+
+    `database` is of PostgreSQL: on SQLite its processes lock each other out, and it makes no backfills."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     env = {
@@ -125,6 +123,8 @@ def airflow(environment: str, folder: Path, dags: Path, **more: str) -> Iterator
         "AIRFLOW_HOME": str(folder / "home"),
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database.replace("postgresql:", "postgresql+psycopg:"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": database.replace("postgresql:", "postgresql+psycopg_async:"),
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": "2",
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
@@ -156,6 +156,7 @@ def airflow(environment: str, folder: Path, dags: Path, **more: str) -> Iterator
                         stdout=log,
                         stderr=subprocess.STDOUT,
                         start_new_session=True,
+                        preexec_fn=die_with_parent,
                     )
                 )
         server = AirflowServer(url, folder)

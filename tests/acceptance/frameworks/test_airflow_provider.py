@@ -79,7 +79,9 @@ def days(server: AirflowServer) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.req("FLT-4")
-def test_a_running_airflow(project: Path, tmp_path: Path, airflow_environment: str) -> None:
+def test_a_running_airflow(
+    project: Path, tmp_path: Path, airflow_environment: str, postgres_database: str
+) -> None:
     """A backfill asks for the windows of its dates, deferred until kfm has ended them; a promotion starts
     the DAG that is scheduled on the asset, for that window; a cleared task asks anew for the same window,
     and tells of nothing where nothing changed; a sensor waits for its window."""
@@ -97,7 +99,7 @@ def test_a_running_airflow(project: Path, tmp_path: Path, airflow_environment: s
         }
         switch(served, "paused")
         told = {"AIRFLOW_CONN_KFM_DEFAULT": json.dumps(connection)}
-        with airflow(airflow_environment, tmp_path, dags, **told) as server:
+        with airflow(airflow_environment, tmp_path, dags, postgres_database, **told) as server:
             server.wait_for_dags("levels", "notes", "waits")
             span = {"from_date": "2026-03-02T00:00:00Z", "to_date": "2026-03-04T00:00:00Z"}
             server.post("/backfills", dag_id="levels", max_active_runs=2, run_on_latest_version=False, **span)
