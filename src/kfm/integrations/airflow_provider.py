@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import partial
+from threading import Thread
 from typing import Any, TypeVar
 
 from airflow.sdk import (
@@ -27,7 +29,7 @@ from kfm.integrations.airflow_service import POLL_SECONDS, KfmFailure, KfmServic
 
 DEFAULT_CONNECTION = "kfm_default"
 KFM = (sys.executable, "-m", "kfm")
-KILL_SECONDS = 60  # that a command has to end after SIGTERM
+DEFER_AFTER_SECONDS = 3.0  # most requests have ended by then, and need no triggerer
 _SEEN = "kfm_version"  # of a watched asset: the last version that an event told of
 _Answer = TypeVar("_Answer")
 
@@ -165,7 +167,9 @@ class KfmRunOperator(BaseOperator):  # type: ignore[misc]
         **task: Any,
     ) -> None:
         super().__init__(**task)
-        self._under_way: Any = None  # requests, or a process
+        self._process: subprocess.Popen[str] | None = None
+        self._asked: list[str] = []  # requests, of the service at:
+        self._address: ServiceAddress | None = None
         self.source = source
         self.conn_id = conn_id
         self.project = project
@@ -183,44 +187,48 @@ class KfmRunOperator(BaseOperator):  # type: ignore[misc]
         try:
             if self.project is not None:
                 return self._ended(context, [self._run_here(at) for at in times])
-            request_ids = self._ask(context, times)
-            if self.deferrable:
+            self._ask(context, times)
+            if not self._is_settled():
                 self.defer(
                     trigger=KfmRunTrigger(
-                        conn_id=self.conn_id, request_ids=request_ids, poll_seconds=self.poll_seconds
+                        conn_id=self.conn_id, request_ids=self._asked, poll_seconds=self.poll_seconds
                     ),
                     method_name="execute_complete",
                     timeout=self.wait_timeout,
                 )
-            KfmHook(self.conn_id).call(
-                lambda service: kfm_service.wait_until_settled(service, request_ids, self.poll_seconds)
-            )
-            return self._results(context, request_ids)
+            return self._results(context, self._asked)
         except KfmFailure as failure:
             raise _raised(failure) from None
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> dict[str, Any]:
         """Go on after the trigger: the requests have ended, or could not be followed."""
-        if event["failure"] is not None:
-            raise (AirflowFailException if event["is_final"] else AirflowException)(event["failure"])
+        request_ids: list[str] = _found(event)
         try:
-            return self._results(context, event["request_ids"])
+            return self._results(context, request_ids)
         except KfmFailure as failure:
             raise _raised(failure) from None
 
     def on_kill(self) -> None:
         """What was asked for is cancelled when the task is stopped."""
-        if isinstance(self._under_way, subprocess.Popen):
-            self._under_way.terminate()
-        elif self._under_way:
-            cancel = _cancelling(self._under_way, "The task was stopped in Airflow.")
-            KfmHook(self.conn_id).call(cancel)
+        if self._process is not None:
+            self._process.terminate()
+        if self._asked:
+            # In a thread: this is called by a signal's handler, within the event loop that waits.
+            thread = Thread(target=self._cancel)
+            thread.start()
+            thread.join()
 
-    def _ask(self, context: Any, times: Sequence[str]) -> list[str]:
+    def _cancel(self) -> None:
+        assert self._address is not None  # asked requests have one
+        try:
+            asyncio.run(_with(self._address, _cancelling(self._asked, "The task was stopped in Airflow.")))
+        except KfmFailure as failure:
+            self.log.warning("could not be cancelled: %s", failure)
+
+    def _ask(self, context: Any, times: Sequence[str]) -> None:
         ti = context["ti"]
 
-        async def ask(service: KfmService) -> list[str]:
-            asked = []
+        async def ask(service: KfmService) -> None:
             for at in times:
                 body = {
                     "source": self.source,
@@ -242,11 +250,17 @@ class KfmRunOperator(BaseOperator):  # type: ignore[misc]
                 request = await service.ask(given, key)
                 span = f"{request['window_start']} … {request['window_end']}"
                 self.log.info("asked for %s of %s: request %s", span, self.source, request["request_id"])
-                asked.append(request["request_id"])
-            return asked
+                self._asked.append(request["request_id"])
 
-        self._under_way = KfmHook(self.conn_id).call(ask)
-        return list(self._under_way)
+        self._address = KfmHook(self.conn_id).get_conn()
+        asyncio.run(_with(self._address, ask))
+
+    def _is_settled(self) -> bool:
+        """Wait for the end of the requests; where the task can be deferred, for a short time."""
+        often, limit = (0.2, DEFER_AFTER_SECONDS) if self.deferrable else (self.poll_seconds, None)
+        return KfmHook(self.conn_id).call(
+            lambda service: kfm_service.wait_until_settled(service, self._asked, often, limit)
+        )
 
     def _results(self, context: Any, request_ids: Sequence[str]) -> dict[str, Any]:
         return self._ended(
@@ -267,7 +281,7 @@ class KfmRunOperator(BaseOperator):  # type: ignore[misc]
             stderr=subprocess.PIPE,
             text=True,
         ) as process:
-            self._under_way = process
+            self._process = process
             stdout, stderr = process.communicate()
         for line in stderr.splitlines():
             self.log.info(line)
@@ -302,7 +316,42 @@ def _cancelling(
     return cancel
 
 
-class KfmRunTrigger(BaseTrigger):  # type: ignore[misc]
+class _Trigger(BaseTrigger, ABC):  # type: ignore[misc]
+    """Trigger that has one event: what it waited for, or why that could not be followed.
+
+    Its first look is `poll_seconds` after its start: Airflow up to 3.3 fails a task that goes on before the
+    scheduler has seen that its worker is done with it (apache/airflow#72716).
+    """
+
+    conn_id: str
+    poll_seconds: float
+
+    @abstractmethod
+    async def _wait(self, service: KfmService) -> Any: ...
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        told: dict[str, Any] = {"found": None, "failure": None, "is_final": False}
+        await asyncio.sleep(self.poll_seconds)
+        try:
+            told["found"] = await KfmHook(self.conn_id).acall(self._wait)
+        except KfmFailure as failure:
+            told |= {"failure": str(failure), "is_final": failure.is_final}
+        yield TriggerEvent(told)
+
+
+def _found(event: dict[str, Any]) -> Any:
+    """What a trigger's event tells of, for the task that goes on."""
+    if event["failure"] is not None:
+        raise (AirflowFailException if event["is_final"] else AirflowException)(event["failure"])
+    return event["found"]
+
+
+def _serialized(trigger: Any, *names: str) -> tuple[str, dict[str, Any]]:
+    path = f"{type(trigger).__module__}.{type(trigger).__qualname__}"
+    return path, {name: getattr(trigger, name) for name in names}
+
+
+class KfmRunTrigger(_Trigger):
     """Trigger that waits until requests have ended."""
 
     def __init__(self, conn_id: str, request_ids: list[str], poll_seconds: float = POLL_SECONDS) -> None:
@@ -314,25 +363,14 @@ class KfmRunTrigger(BaseTrigger):  # type: ignore[misc]
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return _serialized(self, "conn_id", "request_ids", "poll_seconds")
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        told: dict[str, Any] = {"request_ids": self.request_ids, "failure": None, "is_final": False}
-        try:
-            await KfmHook(self.conn_id).acall(
-                lambda service: kfm_service.wait_until_settled(service, self.request_ids, self.poll_seconds)
-            )
-        except KfmFailure as failure:
-            told |= {"failure": str(failure), "is_final": failure.is_final}
-        yield TriggerEvent(told)
+    async def _wait(self, service: KfmService) -> list[str]:
+        await kfm_service.wait_until_settled(service, self.request_ids, self.poll_seconds)
+        return self.request_ids
 
     async def on_kill(self) -> None:
         """A person has cleared or marked the task: what it asked for is cancelled."""
         cancel = _cancelling(self.request_ids, "The task was cleared or marked in Airflow.")
         await KfmHook(self.conn_id).acall(cancel)
-
-
-def _serialized(trigger: Any, *names: str) -> tuple[str, dict[str, Any]]:
-    path = f"{type(trigger).__module__}.{type(trigger).__qualname__}"
-    return path, {name: getattr(trigger, name) for name in names}
 
 
 # --- datasets -------------------------------------------------------------------------------
@@ -399,13 +437,11 @@ class KfmDatasetSensor(BaseSensorOperator):  # type: ignore[misc]
         )
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        if event["failure"] is not None:
-            raise (AirflowFailException if event["is_final"] else AirflowException)(event["failure"])
-        found: dict[str, Any] = event["found"]
+        found: dict[str, Any] = _found(event)
         return found
 
 
-class KfmDatasetTrigger(BaseTrigger):  # type: ignore[misc]
+class KfmDatasetTrigger(_Trigger):
     """Trigger that waits until a dataset has its data."""
 
     def __init__(
@@ -420,14 +456,6 @@ class KfmDatasetTrigger(BaseTrigger):  # type: ignore[misc]
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return _serialized(self, "conn_id", "dataset", "at", "newer_than", "poll_seconds")
-
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        told: dict[str, Any] = {"found": None, "failure": None, "is_final": False}
-        try:
-            told["found"] = await KfmHook(self.conn_id).acall(self._wait)
-        except KfmFailure as failure:
-            told |= {"failure": str(failure), "is_final": failure.is_final}
-        yield TriggerEvent(told)
 
     async def _wait(self, service: KfmService) -> dict[str, Any]:
         return await kfm_service.until(

@@ -317,15 +317,23 @@ async def until(
 
 
 async def wait_until_settled(
-    service: KfmService, request_ids: Sequence[str], poll_seconds: float = POLL_SECONDS
-) -> None:
-    """Until each request has ended."""
-    for request_id in request_ids:
+    service: KfmService,
+    request_ids: Sequence[str],
+    poll_seconds: float = POLL_SECONDS,
+    limit_seconds: float | None = None,
+) -> bool:
+    """Until each request has ended; False: some had not within the limit."""
+    try:
+        async with asyncio.timeout(limit_seconds):
+            for request_id in request_ids:
 
-        async def ended(request_id: str = request_id) -> bool:
-            return is_settled(await service.request(request_id))
+                async def ended(request_id: str = request_id) -> bool:
+                    return is_settled(await service.request(request_id))
 
-        await until(ended, poll_seconds)
+                await until(ended, poll_seconds)
+    except TimeoutError:
+        return False
+    return True
 
 
 async def results(service: KfmService, request_ids: Sequence[str]) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ people:
 DAGS = """\
 from datetime import datetime, timezone
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, task
 from airflow.timetables.trigger import CronTriggerTimetable
 from kfm.integrations.airflow import KfmDatasetSensor, KfmRunOperator, kfm_asset
 
@@ -37,13 +37,13 @@ MARCH = {"start_date": datetime(2026, 3, 1, tzinfo=UTC), "end_date": datetime(20
 LEVELS = kfm_asset("levels")
 
 with DAG("levels", schedule=CronTriggerTimetable("0 6 * * *", timezone="UTC"), catchup=False, **MARCH):
-    KfmRunOperator(task_id="run", source="daily", outlets=[LEVELS], poll_seconds=0.2)
+    KfmRunOperator(task_id="run", source="daily", outlets=[LEVELS], poll_seconds=2)
 
 with DAG("notes", schedule=[LEVELS]):
-    KfmRunOperator(task_id="run", source="notes", poll_seconds=0.2)
+    KfmRunOperator(task_id="run", source="notes", poll_seconds=2)
 
 with DAG("waits", schedule=None):
-    KfmDatasetSensor(task_id="wait", dataset="levels", poke_interval=0.2, timeout=600)
+    KfmDatasetSensor(task_id="wait", dataset="levels", poke_interval=2, timeout=600)
 """
 
 
