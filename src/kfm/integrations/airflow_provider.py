@@ -30,6 +30,7 @@ from kfm.integrations.airflow_service import POLL_SECONDS, KfmFailure, KfmServic
 DEFAULT_CONNECTION = "kfm_default"
 KFM = (sys.executable, "-m", "kfm")
 DEFER_AFTER_SECONDS = 3.0  # most requests have ended by then, and need no triggerer
+FIRST_LOOK_SECONDS = 10.0  # of a trigger; see there
 _SEEN = "kfm_version"  # of a watched asset: the last version that an event told of
 _Answer = TypeVar("_Answer")
 
@@ -319,19 +320,18 @@ def _cancelling(
 class _Trigger(BaseTrigger, ABC):  # type: ignore[misc]
     """Trigger that has one event: what it waited for, or why that could not be followed.
 
-    Its first look is `poll_seconds` after its start: Airflow up to 3.3 fails a task that goes on before the
-    scheduler has seen that its worker is done with it (apache/airflow#72716).
+    Airflow 3.3 fails a task that goes on before the scheduler has seen that its worker is done with it, which
+    a worker tells up to five seconds late (apache/airflow#72716). So the first look is not at once.
     """
 
     conn_id: str
-    poll_seconds: float
 
     @abstractmethod
     async def _wait(self, service: KfmService) -> Any: ...
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         told: dict[str, Any] = {"found": None, "failure": None, "is_final": False}
-        await asyncio.sleep(self.poll_seconds)
+        await asyncio.sleep(FIRST_LOOK_SECONDS)
         try:
             told["found"] = await KfmHook(self.conn_id).acall(self._wait)
         except KfmFailure as failure:

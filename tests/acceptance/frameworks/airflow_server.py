@@ -82,16 +82,14 @@ class AirflowServer:
         found: list[dict[str, Any]] = self.get(f"/dags/{dag_id}/dagRuns/~/taskInstances")["task_instances"]
         return sorted(found, key=lambda one: (str(one["logical_date"]), one["dag_run_id"]))
 
-    def wait_for_tasks(self, dag_id: str, *states: str, tries: int = 1) -> list[dict[str, Any]]:
-        """Until the tasks of a DAG are in these states, each in at least so many tries in all."""
+    def wait_for_tasks(self, dag_id: str, *states: str) -> list[dict[str, Any]]:
+        """Until the tasks of a DAG are in these states."""
 
         def look() -> list[dict[str, Any]] | None:
             found = self.tasks(dag_id)
             told = [one["state"] for one in found]
             assert "failed" in states or "failed" not in told, self.said()
-            return (
-                found if told == list(states) and sum(one["try_number"] for one in found) >= tries else None
-            )
+            return found if told == list(states) else None
 
         return self.wait(f"{dag_id} is not {states}", look)
 
@@ -101,9 +99,32 @@ class AirflowServer:
         found: dict[str, Any] = json.loads(value) if isinstance(value, str) else value
         return found
 
-    def events(self) -> list[dict[str, Any]]:
+    def events(self, uri: str) -> list[dict[str, Any]]:
+        """Those of one asset, the oldest first."""
         found: list[dict[str, Any]] = self.get("/assets/events", order_by="timestamp")["asset_events"]
-        return found
+        return [one for one in found if one["uri"] == uri]
+
+    def fail(self, task: dict[str, Any]) -> None:
+        """Mark a task as failed, as a person does."""
+        path = f"/dags/{task['dag_id']}/dagRuns/{task['dag_run_id']}/taskInstances/{task['task_id']}"
+        answer = self._client.patch(f"/api/v2{path}", json={"new_state": "failed"})
+        assert answer.status_code == 200, answer.text
+
+    def clear(self, task: dict[str, Any]) -> dict[str, Any]:
+        """Clear a task, and wait until it has succeeded again."""
+        dag_id, run_id, tries = task["dag_id"], task["dag_run_id"], task["try_number"]
+        # A run that is about to end, as its tasks have, would end.
+        self.wait(
+            "the run has not ended",
+            lambda: self.get(f"/dags/{dag_id}/dagRuns/{run_id}")["state"] == "success",
+        )
+        self.post(f"/dags/{dag_id}/clearTaskInstances", dry_run=False, only_failed=False, dag_run_id=run_id)
+
+        def again() -> dict[str, Any] | None:
+            (found,) = (one for one in self.tasks(dag_id) if one["dag_run_id"] == run_id)
+            return found if found["state"] == "success" and found["try_number"] > tries else None
+
+        return self.wait("it was not done again", again)
 
 
 @contextmanager
@@ -124,9 +145,11 @@ def airflow(
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database.replace("postgresql:", "postgresql+psycopg:"),
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": database.replace("postgresql:", "postgresql+psycopg_async:"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": database.replace(
+            "postgresql:", "postgresql+psycopg_async:"
+        ),
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
-        "AIRFLOW__CORE__PARALLELISM": "2",
+        "AIRFLOW__CORE__PARALLELISM": "4",
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
@@ -137,6 +160,7 @@ def airflow(
         "AIRFLOW__API_AUTH__JWT_SECRET": "a secret of this test, which is long enough for what signs with it",
         "AIRFLOW__SCHEDULER__ENABLE_HEALTH_CHECK": "False",
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
+        "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
         **more,
     }
     command = f"{environment}/bin/airflow"
