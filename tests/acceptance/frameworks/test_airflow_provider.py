@@ -234,7 +234,7 @@ def test_connection_and_stopped_tasks(project: Path, tmp_path: Path, airflow_env
                     ["extra__kfm__ca_file", "extra__kfm__prefix"],
                 ],
             ),
-            ("tested", [True, "known as airflow, roles: operate, read"]),
+            ("tested", [True, "known as airflow, roles: read, operate"]),
             ("ended", ["AirflowFailException", "The task was stopped in Airflow."]),
             ("ended", ["AirflowException", "The command ended with -15."]),
         ]
