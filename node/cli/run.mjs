@@ -164,7 +164,7 @@ function planned(app, path, sources, window) {
 /** The window of each source as a run is asked for it. Refuse one that no source could be run for. @param {string | null} spec @param {any[]} sources @param {number} nowMs @param {string | null} at @returns {(string | null)[]} */
 function requireWindow(spec, sources, nowMs, at) {
   return sources.map((source) => {
-    const atMs = at === null ? nowMs : parseInstant(at, source.time_zone);
+    const atMs = at === null ? nowMs : instantIn(source.time_zone, at);
     let window;
     try {
       window = resolveWindow(spec ?? source.window, source.time_zone, atMs);
@@ -177,6 +177,16 @@ function requireWindow(spec, sources, nowMs, at) {
       throw new WindowError(`${spec ?? at} begins in the future, at ${moment(window.start_ms)}: nothing is there yet.`, { remedy: "Choose a window that has begun; P1D is the last complete day." });
     return at === null ? spec : `${rfc3339(window.start_ms)}/${rfc3339(window.end_ms)}`;
   });
+}
+
+/** @param {string} zone @param {string} at */
+function instantIn(zone, at) {
+  try {
+    return parseInstant(at, zone);
+  } catch (error) {
+    if (!(error instanceof WindowError)) throw error;
+    throw new UsageError(`--at takes a date or a time: ${error.detail}`, { remedy: "Write it as --at 2026-01-31 or --at 2026-01-31T06:00Z." });
+  }
 }
 
 const LENGTHS = "Choose a length that is more than zero and, below a day, divides it: P1D, PT6H, PT15M.";

@@ -233,11 +233,15 @@ def span_of(
 
 
 def instant_of(app: Any, dataset: str | None, option: str, text: str) -> int:
-    from kfm.model.windows import parse_instant
-
     sources = app.settings.sources if dataset is None else sources_of(app.settings, dataset)
     zones = {source.time_zone for source in sources}
-    zone = zones.pop() if len(zones) == 1 else "UTC"
+    return instant_in(zones.pop() if len(zones) == 1 else "UTC", option, text)
+
+
+def instant_in(zone: str, option: str, text: str) -> int:
+    """A date or a time that an option was given."""
+    from kfm.model.windows import parse_instant
+
     try:
         return parse_instant(text, zone)
     except WindowError as error:

@@ -408,13 +408,14 @@ def require_window(
     spec: str | None, sources: Sequence[Any], now_ms: int, at: str | None = None
 ) -> dict[str, str | None]:
     """The window of each source as a run is asked for it. Refuse one that no source could be run for."""
+    from kfm.cli.coverage import instant_in
     from kfm.model.next_steps import window_text
     from kfm.model.quantities import moment
-    from kfm.model.windows import asked_window, parse_instant
+    from kfm.model.windows import asked_window
 
     specs: dict[str, str | None] = {}
     for source in sources:
-        at_ms = now_ms if at is None else parse_instant(at, source.time_zone)
+        at_ms = now_ms if at is None else instant_in(source.time_zone, "--at", at)
         try:
             window = asked_window(spec, source.window, source.time_zone, at_ms)
         except WindowError as error:
