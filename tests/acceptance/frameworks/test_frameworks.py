@@ -98,8 +98,8 @@ def test_without_airflow_the_adapter_says_so() -> None:
 @pytest.mark.slow
 @pytest.mark.req("RS-14")
 def test_airflow(tmp_path: Path, airflow_environment: str) -> None:
-    """`airflow dags test`, twice: three tasks run, then none; and a pass over the pipeline finds all done. The
-    other DAG does the window of its date, again and again although it publishes below the DAGs folder."""
+    """`airflow dags test`, twice: three tasks run, then none; and a pass over the pipeline finds all done.
+    The other DAG does the window of its date, again and again although it publishes below the DAGs folder."""
     folder = copied("airflow", tmp_path)
     env = {
         "AIRFLOW_HOME": str(tmp_path / "home"),
