@@ -7,7 +7,7 @@ import { nearest } from "../config/shape.mjs";
 import { BackendUnavailable, Cancelled, KfmError, RationaleRequired, UsageError, WindowError, isSystemError, strerror } from "../model/errors.mjs";
 import { stepLine } from "../model/next_steps.mjs";
 import { rfc3339 } from "../model/times.mjs";
-import { resolveWindow } from "../model/windows.mjs";
+import { parseInstant, resolveWindow } from "../model/windows.mjs";
 import { counted, moment, readableSize, oneLine, visibleJson } from "../model/wording.mjs";
 import { Lineup, colouredPlan, exitCode, remarks, reportDocument, shownWord, worst } from "./results.mjs";
 
@@ -37,6 +37,7 @@ export function phases(log) {
 export async function run(options, around) {
   const output = options.as_json ? "json" : options.output;
   const { note } = around;
+  if (options.missing && options.at) throw new UsageError("--missing chooses windows by their state, not by --at.");
   if (options.missing) throw outOfScope("`--missing` asks for windows by what became of them");
   if (options.start || options.end || options.states.length || options.digest || options.together || options.leave_out_failed)
     throw new UsageError("--from, --to, --state, --digest, --together and --leave-out-failed go with --missing.", { remedy: "Name sources with --source, and a window with --window." });
@@ -114,13 +115,14 @@ function asksInPerson(options, hasPerson) {
 /** One request for each chosen source. What can't be asked of one of them is asked of none. @param {any} app @param {Loaded} loaded @param {Record<string, any>} options */
 function requestsOf(app, loaded, options) {
   let { sources, window } = options;
-  if (options.plan) [sources, window] = planned(app, options.plan, sources, window);
+  const at = options.plan ? null : options.at;
+  if (options.plan) [sources, window] = planned(app, options.plan, sources, window ?? options.at);
   const chosen = choose(loaded, sources);
-  if (window !== null) requireWindow(window, chosen.map((id) => loaded.source(id)), app.clock.nowMs());
+  const specs = window !== null || at !== null ? requireWindow(window, chosen.map((id) => loaded.source(id)), app.clock.nowMs(), at) : chosen.map(() => null);
   const folder = options.artifacts;
-  return chosen.map((sourceId) => ({
+  return chosen.map((sourceId, index) => ({
     sourceId,
-    windowSpec: window,
+    windowSpec: specs[index],
     dryRun: options.dry_run,
     byPerson: options.byPerson,
     force: options.force,
@@ -155,23 +157,35 @@ function choose(loaded, wanted) {
 function planned(app, path, sources, window) {
   const { header } = app.openPlan(path);
   if (window !== null || (sources.length && (sources.length !== 1 || sources[0] !== header.source_id)))
-    throw new UsageError(`The plan is about source ${header.source_id}; --source and --window can't change that.`, { remedy: "Leave them out, or make a new plan with `kfm diff --plan FILE`." });
+    throw new UsageError(`The plan is about source ${header.source_id}; --source, --window and --at can't change that.`, { remedy: "Leave them out, or make a new plan with `kfm diff --plan FILE`." });
   return [[header.source_id], `${rfc3339(header.window.start_ms)}/${rfc3339(header.window.end_ms)}`];
 }
 
-/** Refuse a window that no source could be run for, before any is. @param {string} spec @param {any[]} sources @param {number} nowMs */
-function requireWindow(spec, sources, nowMs) {
-  for (const source of sources) {
+/** The window of each source as a run is asked for it. Refuse one that no source could be run for. @param {string | null} spec @param {any[]} sources @param {number} nowMs @param {string | null} at @returns {(string | null)[]} */
+function requireWindow(spec, sources, nowMs, at) {
+  return sources.map((source) => {
+    const atMs = at === null ? nowMs : instantIn(source.time_zone, at);
     let window;
     try {
-      window = resolveWindow(spec, source.time_zone, nowMs);
+      window = resolveWindow(spec ?? source.window, source.time_zone, atMs);
     } catch (error) {
       if (!(error instanceof WindowError)) throw error;
-      const remedy = meant(spec, nowMs);
+      const remedy = spec === null ? null : meant(spec, nowMs);
       throw new WindowError(error.detail, remedy === null ? {} : { remedy });
     }
     if (window.start_ms > nowMs)
-      throw new WindowError(`${spec} begins in the future, at ${moment(window.start_ms)}: nothing is there yet.`, { remedy: "Choose a window that has begun; P1D is the last complete day." });
+      throw new WindowError(`${spec ?? at} begins in the future, at ${moment(window.start_ms)}: nothing is there yet.`, { remedy: "Choose a window that has begun; P1D is the last complete day." });
+    return at === null ? spec : `${rfc3339(window.start_ms)}/${rfc3339(window.end_ms)}`;
+  });
+}
+
+/** @param {string} zone @param {string} at */
+function instantIn(zone, at) {
+  try {
+    return parseInstant(at, zone);
+  } catch (error) {
+    if (!(error instanceof WindowError)) throw error;
+    throw new UsageError(`--at takes a date or a time: ${error.detail}`, { remedy: "Write it as --at 2026-01-31 or --at 2026-01-31T06:00Z." });
   }
 }
 

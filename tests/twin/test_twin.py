@@ -472,6 +472,23 @@ def test_python_reads_and_carries_on_what_node_has_done(run: Run, tmp_path: Path
     assert "all clear" in kfm("status")
 
 
+def test_a_time_means_the_same_window_in_both_languages(run: Run, tmp_path: Path) -> None:
+    """The last complete one at that time, in the zone of the source; what is no time is refused alike."""
+    project(tmp_path, window="P1D", time_zone="America/Chicago")
+
+    def kfm(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "kfm", *words]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    words = ("run", "--json", "--at", "2026-03-09T05:00:00Z")
+    ours, theirs = (json.loads(made(*words).stdout)["results"][0] for made in (run, kfm))
+    assert (ours["word"], theirs["word"]) == ("published", "unchanged")
+    assert ours["window_start"] == theirs["window_start"] == "2026-03-08T06:00:00.000Z"
+    for wrong in (("run", "--at", "noon"), ("run", "--at", "2999-01-01"), ("run", "--missing", "--at", "x")):
+        ours, theirs = run(*wrong), kfm(*wrong)
+        assert (ours.returncode, ours.stderr) == (theirs.returncode, theirs.stderr) == (2, ours.stderr)
+
+
 @pytest.mark.req("GRO-4")
 def test_a_ledger_that_moves_is_refused_by_both(run: Run, tmp_path: Path) -> None:
     """Behind the fence by its triggers, afterwards by its mark, while it is being filled by that: KFM412."""

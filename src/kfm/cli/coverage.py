@@ -24,6 +24,9 @@ LINES_MAX = 200  # windows that are listed one by one, the newest; JSON has all
 @click.option("--from", "start", metavar="TIME", help="Only windows that end after this date or time.")
 @click.option("--to", "end", metavar="TIME", help="Only windows that begin before this date or time.")
 @click.option(
+    "--at", metavar="TIME", help="Only the window of each source that was the last complete one at this time."
+)
+@click.option(
     "--state",
     "states",
     type=click.Choice(WINDOW_STATES),
@@ -37,6 +40,7 @@ def command(
     dataset: str | None,
     start: str | None,
     end: str | None,
+    at: str | None,
     states: tuple[str, ...],
     product: str | None,
 ) -> None:
@@ -57,8 +61,8 @@ def command(
     long objects took to get here.
     """
     if dataset is None:
-        if start or end or states or product:
-            raise UsageError("--from, --to, --state and --product are about one dataset: name it.")
+        if start or end or at or states or product:
+            raise UsageError("--from, --to, --at, --state and --product are about one dataset: name it.")
         _summary(session)
         return
     from kfm.datasets.completeness import completeness_of
@@ -71,9 +75,12 @@ def command(
         completeness = completeness_of(app, now_ms)
         rows = _rows(completeness, dataset, product)
         found = completeness.coverage(dataset, start_ms, end_ms)
+        meant: Sequence[WindowVerdict] = found.windows
+        if at is not None:
+            meant = completeness.windows_at(dataset, instant_of(app, dataset, "--at", at))
     windows = [
         one
-        for one in found.windows
+        for one in meant
         if (start_ms is None or one.end_ms > start_ms)
         and (end_ms is None or one.start_ms < end_ms)
         and (not states or one.state in states)
@@ -218,17 +225,21 @@ def span_of(
     app: Any, dataset: str | None, start: str | None, end: str | None
 ) -> tuple[int | None, int | None]:
     """--from and --to in the zone of the dataset's sources, where they have one; else in UTC."""
-    sources = app.settings.sources if dataset is None else sources_of(app.settings, dataset)
-    zones = {source.time_zone for source in sources}
-    zone = zones.pop() if len(zones) == 1 else "UTC"
-    start_ms = None if start is None else _moment_of("--from", start, zone)
-    end_ms = None if end is None else _moment_of("--to", end, zone)
+    start_ms = None if start is None else instant_of(app, dataset, "--from", start)
+    end_ms = None if end is None else instant_of(app, dataset, "--to", end)
     if start_ms is not None and end_ms is not None and end_ms <= start_ms:
         raise WindowError("--to is not after --from.")
     return start_ms, end_ms
 
 
-def _moment_of(option: str, text: str, zone: str) -> int:
+def instant_of(app: Any, dataset: str | None, option: str, text: str) -> int:
+    sources = app.settings.sources if dataset is None else sources_of(app.settings, dataset)
+    zones = {source.time_zone for source in sources}
+    return instant_in(zones.pop() if len(zones) == 1 else "UTC", option, text)
+
+
+def instant_in(zone: str, option: str, text: str) -> int:
+    """A date or a time that an option was given."""
     from kfm.model.windows import parse_instant
 
     try:

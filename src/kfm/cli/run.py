@@ -53,6 +53,9 @@ _SELECTION = (
         "--window", metavar="SPEC", help="P1D, PT6H, 2026-01-01/P1D or START/END; else the source's own."
     ),
     click.option(
+        "--at", metavar="TIME", help="The window that was the last complete one at this time; else now."
+    ),
+    click.option(
         "--correction",
         metavar="ID",
         help="Redo the window as this correction: opens a revision; needs --rationale.",
@@ -144,6 +147,9 @@ def command(session: CommandSession, force: bool, missing: bool, **options: Any)
     """
     if missing:
         from kfm.cli.run_missing import run_missing
+
+        if options.pop("at"):
+            raise UsageError("--missing chooses windows by their state, not by --at.")
 
         by_person = asks_in_person(session, options.pop("now"), options["rationale"])
         return run_missing(session, options, by_person=by_person)
@@ -274,15 +280,18 @@ def make_requests(app: Any, **options: Any) -> list[Any]:
     if options.get("dataset"):
         sources = sources_feeding(settings, options["dataset"], sources)
     if options.get("plan"):
-        sources, window = planned(options["plan"], sources, window)
+        sources, window = planned(options["plan"], sources, window or options["at"])
+        options["at"] = None
     chosen = choose(settings, sources)
-    if window is not None:
-        require_window(window, [settings.source(source_id) for source_id in chosen], app.clock.now_ms())
+    specs = dict.fromkeys(chosen, window)
+    if window is not None or options.get("at"):
+        found = [settings.source(source_id) for source_id in chosen]
+        specs = require_window(window, found, app.clock.now_ms(), options.get("at"))
     folder = options["artifacts"]
     return [
         RunRequest(
             source_id=source_id,
-            window_spec=window,
+            window_spec=specs[source_id],
             dry_run=options.get("dry_run", False),
             by_person=options.get("by_person", True),  # who only looks is a person
             force=options.get("force", False),
@@ -388,32 +397,39 @@ def planned(path: str, sources: Sequence[str], window: str | None) -> tuple[tupl
         raise PlanError(f"{path} can't be read: {(error.strerror or str(error)).lower()}.") from None
     if window is not None or tuple(sources) not in ((), (header.source_id,)):
         raise UsageError(
-            f"The plan is about source {header.source_id}; --source and --window can't change that.",
+            f"The plan is about source {header.source_id}; --source, --window and --at can't change that.",
             remedy="Leave them out, or make a new plan with `kfm diff --plan FILE`.",
         )
     spec = f"{rfc3339(header.window.start_ms)}/{rfc3339(header.window.end_ms)}"
     return (header.source_id,), spec
 
 
-def require_window(spec: str, sources: Sequence[Any], now_ms: int) -> None:
-    """Refuse a window that no source could be run for, before any is."""
+def require_window(
+    spec: str | None, sources: Sequence[Any], now_ms: int, at: str | None = None
+) -> dict[str, str | None]:
+    """The window of each source as a run is asked for it. Refuse one that no source could be run for."""
+    from kfm.cli.coverage import instant_in
+    from kfm.model.next_steps import window_text
     from kfm.model.quantities import moment
     from kfm.model.windows import asked_window
 
+    specs: dict[str, str | None] = {}
     for source in sources:
+        at_ms = now_ms if at is None else instant_in(source.time_zone, "--at", at)
         try:
-            window = asked_window(spec, source.window, source.time_zone, now_ms)
+            window = asked_window(spec, source.window, source.time_zone, at_ms)
         except WindowError as error:
             # A window that is well written can't be what was meant to be written otherwise.
-            remedy = (
-                error.own_remedy if _is_window(spec, now_ms) else _meant(spec, now_ms) or error.own_remedy
-            )
+            known = spec is None or _is_window(spec, now_ms)
+            remedy = error.own_remedy if known else _meant(spec or "", now_ms) or error.own_remedy
             raise WindowError(error.detail, remedy=remedy) from None
         if window.start_ms > now_ms:
             raise WindowError(
-                f"{spec} begins in the future, at {moment(window.start_ms)}: nothing is there yet.",
+                f"{spec or at} begins in the future, at {moment(window.start_ms)}: nothing is there yet.",
                 remedy="Choose a window that has begun; P1D is the last complete day.",
             )
+        specs[source.id] = spec if at is None else window_text(window.start_ms, window.end_ms)
+    return specs
 
 
 LENGTHS = "Choose a length that is more than zero and, below a day, divides it: P1D, PT6H, PT15M."

@@ -12,6 +12,7 @@ from kfm.cli.options import CommandGroup, session_options
 from kfm.cli.output import between, clipped, instant, one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
 from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.patterns import late
 from kfm.model.quantities import counted, duration, moment
 from kfm.reports.state_words import of_scheduled_time
 
@@ -21,7 +22,8 @@ HISTORY_RECENT = 20
 TOGETHER_MIN = 10  # scheduled times with the same outcome that share one row
 COUNT_MAX = 10_000
 RECENT = 3
-DRIFT_CHARS_MAX = 10_000_000
+FILE_CHARS_MAX = 10_000_000  # of an exported file, or of requirements
+CONNECTION = late(r"[A-Za-z0-9_.-]{1,200}\Z")
 TARGETS = ("github", "airflow", "langgraph")
 _EXIT = {"failed": 1, "refused": 3}
 _WHO = (
@@ -543,29 +545,54 @@ def run_due(session: CommandSession) -> int:
 @command.command(name="export")
 @click.argument("target", type=click.Choice(TARGETS))
 @click.option("--check", "checked", metavar="FILE", help="Write nothing; exit 1 if FILE says something else.")
+@click.option(
+    "--requirements",
+    metavar="FILE",
+    help="github: install what this file of the repository pins, by its hashes where it has them.",
+)
+@click.option(
+    "--connection",
+    metavar="ID",
+    help="airflow: ask the service of this connection; else `kfm run` on the worker, by KFM_CONFIG.",
+)
 @session_options
-def export_schedules(session: CommandSession, target: str, checked: str | None) -> int:
+def export_schedules(
+    session: CommandSession,
+    target: str,
+    checked: str | None,
+    requirements: str | None,
+    connection: str | None,
+) -> int:
     """Print the schedules as a file for another scheduler.
 
     \b
     github     a workflow with `on.schedule`: one job for each schedule, which may only read
-    airflow    a file of DAGs for Airflow 3: one for each schedule
+    airflow    a file of DAGs for Airflow 3: one for each schedule, and one for each dataset made from these
     langgraph  a graph, and a function that registers its crons with a LangGraph server
 
     What the other scheduler can't keep is refused; what it does differently is logged on stderr and listed at
     the top of the file. Keep the file equal to cron.yml by a check in continuous integration:
 
     \b
-    kfm schedule export github > .github/workflows/kfm.yml
-    kfm schedule export github --check .github/workflows/kfm.yml
+    kfm schedule export github --requirements requirements.txt > .github/workflows/kfm.yml
+    kfm schedule export github --requirements requirements.txt --check .github/workflows/kfm.yml
     """
     from os.path import basename
 
     from kfm.config.schedules import FILE
-    from kfm.service.schedule_export import export
+    from kfm.service.schedule_export import ExportOptions, export, export_command, requirements_file
 
     loaded, known = load_schedules(session)
-    made = export(target, tuple(known.values()), basename(loaded.path), loaded.settings.schedules or FILE)
+    if connection is not None and not CONNECTION.match(connection):
+        raise UsageError(f"`{connection[:100]}` can't be the id of a connection of Airflow.")
+    options = ExportOptions(
+        settings=loaded.settings,
+        config=basename(loaded.path),
+        file=loaded.settings.schedules or FILE,
+        requirements=requirements_file(requirements, _text_of(requirements)) if requirements else None,
+        connection=connection,
+    )
+    made = export(target, tuple(known.values()), options)
     document = {"target": target, "text": made.text, "notes": list(made.notes), "drift": None}
     if checked is not None:
         drift = _drift(checked, made.text)
@@ -574,7 +601,7 @@ def export_schedules(session: CommandSession, target: str, checked: str | None) 
         if drift:
             session.fail(
                 f"error: {checked} and {loaded.settings.schedules or FILE} differ",
-                f"fix: kfm schedule export {target} > {checked}",
+                f"fix: {export_command(target, options)} > {checked}",
             )
         return 1 if drift else 0
     session.emit(document, made.text.splitlines())
@@ -587,13 +614,16 @@ def _drift(path: str, text: str) -> list[str]:
     """What would have to change in a file, as a unified diff; nothing if it is equal."""
     from difflib import unified_diff
 
+    wanted = text.splitlines()
+    return list(unified_diff(_text_of(path).splitlines(), wanted, path, "cron.yml", lineterm=""))
+
+
+def _text_of(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
-            there = file.read(DRIFT_CHARS_MAX)
+            return file.read(FILE_CHARS_MAX)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} can't be read: {getattr(error, 'strerror', None) or error}.") from None
-    wanted = text.splitlines()
-    return list(unified_diff(there.splitlines(), wanted, path, "cron.yml", lineterm=""))
 
 
 def _now_ms() -> int:

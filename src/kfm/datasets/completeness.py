@@ -47,7 +47,7 @@ from kfm.model.feeds import (
     settled_hours,
     together,
 )
-from kfm.model.records import Record
+from kfm.model.records import Record, Window
 from kfm.model.remembered import remembered
 from kfm.model.times import rfc3339
 
@@ -156,6 +156,22 @@ class CompletenessReader:
             products=tuple(lags),
             reconcile=tuple(self._reconcile(dataset_id, hours)),
         )
+
+    def windows_at(self, dataset_id: str, at_ms: int) -> list[WindowVerdict]:
+        """The window of each source that was the last complete one at a time: what a run at that time would
+        cover. One that is neither expected nor asked for waits for that run. Of a feed, the hour of each
+        product."""
+        from kfm.model.windows import resolve_window  # late: most readers do not need it
+
+        hour_ms = at_ms // HOUR_MS * HOUR_MS
+        hours, _ = self._hours_shown(dataset_id, (), hour_ms - HOUR_MS, hour_ms)
+        found = [one for one in hours if one.end_ms == hour_ms]
+        for source in self.sources(dataset_id):
+            window = resolve_window(source.window, source.time_zone, at_ms)
+            span = (window.start_ms, window.end_ms)
+            known = (one for one in self.verdicts(source) if (one.start_ms, one.end_ms) == span)
+            found.append(next(known, None) or _not_asked(source.id, window, at_ms))
+        return found
 
     def sources(self, dataset_id: str) -> list[SourceSettings]:
         """The sources whose windows are looked at: members of a sync are looked at through it."""
@@ -588,6 +604,17 @@ class CompletenessReader:
             state = states.get(schedule.id)
             if state is not None and state.paused_at_ms is not None:
                 yield Pause(code="schedule", since_ms=state.paused_at_ms)
+
+
+def _not_asked(source_id: str, window: Window, at_ms: int) -> WindowVerdict:
+    return WindowVerdict(
+        source_id=source_id,
+        start_ms=window.start_ms,
+        end_ms=window.end_ms,
+        state="waiting",
+        due_ms=at_ms,
+        waiting_for="next-run",
+    )
 
 
 def _objective(expectation: Expectation | None) -> str:

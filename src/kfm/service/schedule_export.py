@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from kfm.model.errors import UsageError
 from kfm.model.schedules import MINUTE_MS, Schedule
+from kfm.model.settings import Settings
 from kfm.model.windows import DAY_MS
 
 GITHUB_MINUTES_MIN = 5
@@ -20,6 +21,8 @@ CHECKOUT = "actions/checkout@11bd71901bbe5b1630ceea73d27597364c9af683 # v4.2.2"
 SETUP_PYTHON = "actions/setup-python@a26af69be951a213d495a4c3e4e4022e16d87065 # v5.6.0"
 UPLOAD_ARTIFACT = "actions/upload-artifact@ea165f8d65b6e75b540449e92b4886f43607fa02 # v4.6.2"
 _OWN = re.compile(r"[#LW]", re.IGNORECASE)
+_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}")
+_VARIABLE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
 _NAMES = re.compile(r"\b(?:JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC|SUN|MON|TUE|WED|THU|FRI|SAT)\b")
 
 
@@ -28,6 +31,23 @@ class ScheduleExport(NamedTuple):
 
     text: str
     notes: tuple[str, ...]
+
+
+class ExportOptions(NamedTuple):
+    """What an export is made with, beside the schedules."""
+
+    settings: Settings
+    config: str  # the name of the configuration's file
+    file: str  # and of the schedules'
+    requirements: RequirementsFile | None = None
+    connection: str | None = None  # of Airflow, to a service
+
+
+class RequirementsFile(NamedTuple):
+    """What a job installs: a file of the repository."""
+
+    path: str
+    has_hashes: bool
 
 
 class ExportedJob(NamedTuple):
@@ -39,12 +59,26 @@ class ExportedJob(NamedTuple):
     command: str
 
 
-def export(target: str, schedules: Sequence[Schedule], config: str, file: str) -> ScheduleExport:
+def requirements_file(path: str, text: str) -> RequirementsFile:
+    """The file of requirements that a workflow names, with its text."""
+    if _PATH.fullmatch(path) is None or ".." in path.split("/"):
+        raise UsageError(
+            f"{path[:100]} can't be named in a workflow.",
+            remedy="Give its path in the repository: letters, digits, `.`, `_`, `-` and `/`.",
+        )
+    return RequirementsFile(path, "--hash=" in text)
+
+
+def export(target: str, schedules: Sequence[Schedule], options: ExportOptions) -> ScheduleExport:
     """The file for one scheduler; schedules that are not enabled are left out."""
+    if options.requirements is not None and target != "github":
+        raise UsageError("--requirements is about the workflow of GitHub, which installs what it runs.")
+    if options.connection is not None and target != "airflow":
+        raise UsageError("--connection is about Airflow, which has connections.")
     enabled = sorted((each for each in schedules if each.enabled), key=lambda each: each.id)
     if not enabled:
         raise UsageError("No schedule is enabled, so there is nothing to export.")
-    return TARGETS[target](enabled, config, file)
+    return TARGETS[target](enabled, options)
 
 
 # --- what all of them share --------------------------------------------------------------
@@ -124,10 +158,19 @@ def _notes(schedules: Sequence[Schedule], who: str, cancels: bool) -> tuple[str,
     return tuple(notes)
 
 
-def _header(target: str, file: str, notes: Sequence[str]) -> list[str]:
+def export_command(target: str, options: ExportOptions) -> str:
+    """The command that makes the same file."""
+    command = f"kfm schedule export {target}"
+    if options.requirements is not None:
+        command += f" --requirements {options.requirements.path}"
+    return command if options.connection is None else f"{command} --connection {options.connection}"
+
+
+def _header(target: str, options: ExportOptions, notes: Sequence[str]) -> list[str]:
+    command = export_command(target, options)
     return [
-        f"# Made by `kfm schedule export {target}` from {file}. Edits here are lost;",
-        f"# `kfm schedule export {target} --check THIS_FILE` tells whether it still says the same.",
+        f"# Made by `{command}` from {options.file}. Edits here are lost;",
+        f"# `{command} --check THIS_FILE` tells whether it still says the same.",
         *(f"# - {note}" for note in notes),
     ]
 
@@ -135,12 +178,18 @@ def _header(target: str, file: str, notes: Sequence[str]) -> list[str]:
 # --- GitHub ------------------------------------------------------------------------------
 
 
-def _github(schedules: Sequence[Schedule], config: str, file: str) -> ScheduleExport:
+def _github(schedules: Sequence[Schedule], options: ExportOptions) -> ScheduleExport:
     jobs = [_job(each, "GitHub") for each in schedules]
     _require_five_minutes(jobs)
     _require_distinct(jobs)
-    notes = (*_notes(schedules, "GitHub", cancels=True), "GitHub may start late, or leave out a start")
-    lines = [*_header("github", file, notes), "name: kfm schedules", "on:", "  schedule:"]
+    secrets = _secrets(options.settings)
+    notes = (
+        *_notes(schedules, "GitHub", cancels=True),
+        "GitHub may start late, or leave out a start",
+        f"secrets of the environment `kfm` in the repository's settings: {', '.join(secrets)}",
+        *_install_notes(options),
+    )
+    lines = [*_header("github", options, notes), "name: kfm schedules", "on:", "  schedule:"]
     for job in jobs:
         for line in job.lines:
             lines.append(f'    - cron: "{line}"  # {job.schedule.id}')
@@ -148,7 +197,7 @@ def _github(schedules: Sequence[Schedule], config: str, file: str) -> ScheduleEx
                 lines.append(f'      timezone: "{job.zone}"')
     lines += ["  workflow_dispatch: {}", "", "permissions:", "  contents: read", "", "jobs:"]
     for job in jobs:
-        lines += _github_job(job, config)
+        lines += _github_job(job, options, secrets)
     return ScheduleExport("\n".join(lines) + "\n", notes)
 
 
@@ -187,7 +236,51 @@ def _job_name(job: ExportedJob) -> str:
     return "s-" + job.schedule.id.replace("_", "__").replace(".", "_-")
 
 
-def _github_job(job: ExportedJob, config: str) -> list[str]:
+def _secrets(settings: Settings) -> list[str]:
+    """The variables that a job needs: those that the configuration refers to, and the address of the store.
+
+    Webhooks come to a service, not to a job.
+    """
+    import msgspec
+
+    names: set[str] = set()
+
+    def look(value: object) -> None:
+        if isinstance(value, dict):
+            for field, inner in value.items():
+                if field != "webhook":
+                    look(inner)
+        elif isinstance(value, list | tuple):
+            for inner in value:
+                look(inner)
+        elif isinstance(value, str) and (found := _VARIABLE.fullmatch(value)):
+            names.add(found[1])
+
+    look(msgspec.to_builtins(settings))
+    if not (settings.store or "").startswith(("env:", "postgres")):
+        names.add("KFM_STORE")
+    if settings.people:
+        names.add("KFM_TOKEN")
+    return sorted(names)
+
+
+def _install_notes(options: ExportOptions) -> Iterator[str]:
+    if not (options.settings.store or "").startswith(("env:", "postgres")):
+        yield "the runner's disk ends with the job: KFM_STORE is the address of a PostgreSQL database"
+    if options.requirements is None:
+        yield "what is installed is not pinned: export with --requirements FILE"
+    elif not options.requirements.has_hashes:
+        yield f"{options.requirements.path} has no hashes: `uv pip compile --generate-hashes` writes them"
+
+
+def _install(requirements: RequirementsFile | None) -> str:
+    if requirements is None:
+        return "python -m pip install kfm-kernel"
+    hashes = "--require-hashes --only-binary :all: " if requirements.has_hashes else ""
+    return f"python -m pip install {hashes}--requirement {requirements.path}"
+
+
+def _github_job(job: ExportedJob, options: ExportOptions, secrets: Sequence[str]) -> list[str]:
     patterns = ", ".join(f'"{line}"' for line in job.lines)
     mine = f"contains(fromJSON('[{patterns}]'), github.event.schedule)"
     cancel = "true" if job.schedule.overlap == "cancel-older" else "false"
@@ -195,6 +288,7 @@ def _github_job(job: ExportedJob, config: str) -> list[str]:
         f"  {_job_name(job)}:",
         f"    if: github.event_name != 'schedule' || {mine}",
         "    runs-on: ubuntu-latest",
+        "    environment: kfm",
         "    concurrency:",
         f"      group: kfm-{job.schedule.source}",
         f"      cancel-in-progress: {cancel}",
@@ -203,10 +297,12 @@ def _github_job(job: ExportedJob, config: str) -> list[str]:
         "        with: {persist-credentials: false}",
         f"      - uses: {SETUP_PYTHON}",
         '        with: {python-version: "3.12"}',
-        "      - run: pip install kfm-kernel",
+        "      - run: |",
+        f"          {_install(options.requirements)}",
         f"      - run: {job.command} --output json --artifacts artifacts",
         "        env:",
-        f'          KFM_CONFIG: "{config}"',
+        f'          KFM_CONFIG: "{options.config}"',
+        *(f"          {name}: ${{{{ secrets.{name} }}}}" for name in secrets),
         f"      - uses: {UPLOAD_ARTIFACT}",
         "        if: always()",
         f'        with: {{name: "kfm-{job.schedule.id}", path: artifacts}}',
@@ -216,40 +312,107 @@ def _github_job(job: ExportedJob, config: str) -> list[str]:
 # --- Airflow -----------------------------------------------------------------------------
 
 
-def _airflow(schedules: Sequence[Schedule], config: str, file: str) -> ScheduleExport:
+_AIRFLOW = '''\
+%(imports)s
+
+START = datetime(2020, 1, 1, tzinfo=timezone.utc)
+%(where)s
+
+
+def made(dag_id, source, dataset, schedule, **run):
+    """One at a time, no catch-up: `airflow backfill create` asks for past windows.
+
+    Retries are for services and stores that are away: kfm decides whether work that failed is tried again.
+    """
+    tags = ["kfm", dataset]
+    task = {"owner": "kfm", "retries": 2}
+    with DAG(
+        dag_id,
+        schedule=schedule,
+        start_date=START,
+        catchup=False,
+        max_active_runs=1,
+        tags=tags,
+        default_args=task,
+    ) as dag:
+        KfmRunOperator(task_id="run", source=source, outlets=[kfm_asset(dataset, PLACE)], **WHERE, **run)
+    return dag
+
+
+'''
+_SERVICE = """\
+PLACE = "%s"  # the connection to the service
+WHERE = {"conn_id": PLACE}"""
+_PROJECT = """\
+PLACE = "project"  # in the addresses of assets: kfm://PLACE/DATASET
+WHERE = {"project": os.path.dirname(os.environ.get("KFM_CONFIG", "")) or "."}"""
+
+
+def _airflow(schedules: Sequence[Schedule], options: ExportOptions) -> ScheduleExport:
     notes = [*_notes(schedules, "Airflow", cancels=False)]
     if ids := ", ".join(each.id for each in schedules if each.every_ms and not _divides_a_day(each)):
         notes.append(f"Airflow counts intervals from its own last run: {ids}")
-    notes.append(f"set KFM_CONFIG on the workers to the full path of {config}")
-    lines = [
-        *_header("airflow", file, notes),
-        "from datetime import datetime, timedelta, timezone",
-        "",
-        "from airflow.providers.standard.operators.bash import BashOperator",
-        "from airflow.sdk import DAG",
-        "from airflow.timetables.trigger import DeltaTriggerTimetable, MultipleCronTriggerTimetable",
-        "",
-        "START = datetime(2020, 1, 1, tzinfo=timezone.utc)",
-        "BUSY = 5  # another run is under way",
-        "",
-        "",
-        "def made(dag_id, command, timetable):",
-        '    """One at a time, no catch-up, no retries: kfm has its own."""',
-        "    dag = DAG(dag_id, schedule=timetable, start_date=START, catchup=False, max_active_runs=1)",
-        '    BashOperator(task_id="run", bash_command=command, retries=0, skip_on_exit_code=BUSY, dag=dag)',
-        "    return dag",
-        "",
-        "",
+    settings, connection = options.settings, options.connection
+    derived = _derived(schedules, settings)
+    if connection is None:
+        notes.append(f"set KFM_CONFIG on the workers to the full path of {options.config}")
+    elif derived:
+        ids = ", ".join(source for source, _ in derived)
+        notes.append(f"`kfm serve` makes datasets from datasets itself; mostly these find it done: {ids}")
+    calls = [
+        _made(
+            schedule.id,
+            schedule.source,
+            settings,
+            _timetable(schedule),
+            f'window="{schedule.window}"' if schedule.window is not None else None,
+        )
+        for schedule in schedules
     ]
-    for index, schedule in enumerate(schedules):
-        lines += [
-            f"dag_{index} = made(",
-            f'    "kfm.{schedule.id}",',
-            f'    "{_command(schedule)}",',
-            f"    {_timetable(schedule)},",
-            ")",
+    for source, inputs in derived:
+        assets = " | ".join(f'kfm_asset("{dataset}", PLACE)' for dataset in inputs)
+        calls.append(_made(f"from.{source}", source, settings, assets, None))
+    where = _PROJECT if connection is None else _SERVICE % connection
+    body = _AIRFLOW % {"imports": _imports(calls, connection), "where": where}
+    lines = [f"dag_{index} = {call}" for index, call in enumerate(calls)]
+    header = "\n".join(_header("airflow", options, notes))
+    return ScheduleExport(f"{header}\n{body}" + "\n".join(lines) + "\n", tuple(notes))
+
+
+def _imports(calls: Sequence[str], connection: str | None) -> str:
+    text = "".join(calls)
+    names = [name for name in ("DeltaTriggerTimetable", "MultipleCronTriggerTimetable") if name in text]
+    delta = "timedelta, " if "timedelta(" in text else ""
+    return "\n".join(
+        [
+            *(["import os"] if connection is None else []),
+            f"from datetime import datetime, {delta}timezone",
+            "",
+            "from airflow.sdk import DAG",
+            *([f"from airflow.timetables.trigger import {', '.join(names)}"] if names else []),
+            "from kfm.integrations.airflow import KfmRunOperator, kfm_asset",
         ]
-    return ScheduleExport("\n".join(lines) + "\n", tuple(notes))
+    )
+
+
+def _made(name: str, source: str, settings: Settings, schedule: str, more: str | None) -> str:
+    dataset = settings.source(source).dataset
+    arguments = [f'"kfm.{name}"', f'"{source}"', f'"{dataset}"', schedule, *([more] if more else [])]
+    return "made(\n" + "".join(f"    {argument},\n" for argument in arguments) + ")"
+
+
+def _derived(schedules: Sequence[Schedule], settings: Settings) -> list[tuple[str, list[str]]]:
+    """Sources that are made of datasets which these DAGs promote, and which; schedules of their own win."""
+    asked = {settings.source(each.source).id for each in schedules}
+    made = {settings.source(source).dataset for source in asked}
+    found: dict[str, list[str]] = {}
+    for _ in settings.sources:  # at most so many steps from a first dataset to a last one
+        for source in settings.sources:
+            inputs = [name for name in source.datasets if settings.dataset_id(name) in made]
+            if inputs and source.id not in asked:
+                found[source.id] = inputs
+                made.add(source.dataset)
+    return sorted(found.items())
 
 
 def _timetable(schedule: Schedule) -> str:
@@ -316,10 +479,10 @@ if __name__ == "__main__":
 '''
 
 
-def _langgraph(schedules: Sequence[Schedule], config: str, file: str) -> ScheduleExport:
+def _langgraph(schedules: Sequence[Schedule], options: ExportOptions) -> ScheduleExport:
     notes = (
         *_notes(schedules, "LangGraph", cancels=False),
-        f"set KFM_CONFIG on the server to the full path of {config}",
+        f"set KFM_CONFIG on the server to the full path of {options.config}",
         "register the crons with `python THIS_FILE URL ASSISTANT`",
     )
     entries = []
@@ -334,10 +497,10 @@ def _langgraph(schedules: Sequence[Schedule], config: str, file: str) -> Schedul
             "    },"
         )
     body = _LANGGRAPH % "\n".join(entries)
-    return ScheduleExport("\n".join(_header("langgraph", file, notes)) + "\n" + body, notes)
+    return ScheduleExport("\n".join(_header("langgraph", options, notes)) + "\n" + body, notes)
 
 
-TARGETS: dict[str, Callable[[Sequence[Schedule], str, str], ScheduleExport]] = {
+TARGETS: dict[str, Callable[[Sequence[Schedule], ExportOptions], ScheduleExport]] = {
     "github": _github,
     "airflow": _airflow,
     "langgraph": _langgraph,

@@ -240,6 +240,25 @@ def test_a_window_is_checked_once_and_before_anything_runs(
     assert app.requests == []
 
 
+@pytest.mark.parametrize(
+    ("at", "window"),
+    [
+        ("2025-12-31T06:00:00Z", "2025-12-30T00:00:00Z/2025-12-31T00:00:00Z"),
+        ("2025-12-31", "2025-12-30T00:00:00Z/2025-12-31T00:00:00Z"),
+    ],
+)
+def test_the_window_of_another_time(kfm: Kfm, app: FakeApp, at: str, window: str) -> None:
+    """--at asks for the window that a run at that time would have covered, and for none of the future."""
+    assert kfm("run", "--source", "daily", "--at", at).code == 0
+    assert [request.window_spec for request in app.requests] == [window]
+    app.requests.clear()
+    later = kfm("run", "--source", "daily", "--at", "2029-01-01")
+    assert (later.code, "begins in the future" in later.err) == (2, True)
+    assert kfm("run", "--source", "daily", "--at", "soon").code == 2
+    assert kfm("run", "--missing", "--at", at).code == 2
+    assert app.requests == []
+
+
 def test_a_reason_stands_under_its_line(process: Kfm) -> None:
     """Where both streams go to one pipe, what is said about a result follows it."""
     for _ in range(2):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
+import zipfile
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -162,8 +166,90 @@ def test_exports_for_python(kfm: Kfm, target: str) -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     assert {"30 2 * * *", "America/Chicago", "30 1,4,7,10,13,16,19,22 * * *", "UTC"} <= strings
-    assert {"kfm run --no-input --source daily", "kfm run --no-input --source hourly"} <= strings
+    runs = {"kfm run --no-input --source daily", "kfm run --no-input --source hourly"}
+    assert (runs if target == "langgraph" else {"daily", "hourly", "kfm.morning", "kfm.often"}) <= strings
     assert "resting" not in text
+
+
+@pytest.mark.req("UPD-13")
+def test_airflow_of_a_service(kfm: Kfm) -> None:
+    """With a connection its DAGs ask the service, and need no configuration on the workers."""
+    text = kfm("schedule", "export", "airflow", "--connection", "kfm_prod").out
+    assert 'PLACE = "kfm_prod"' in text
+    assert "KFM_CONFIG" not in text
+    assert kfm("schedule", "export", "airflow", "--connection", 'x"y').code == 2
+    assert kfm("schedule", "export", "github", "--connection", "kfm_prod").code == 2
+
+
+@pytest.mark.req("UPD-13")
+def test_airflow_of_derived_datasets(kfm: Kfm, project: Path) -> None:
+    """A dataset that is made from scheduled ones has a DAG that their promotions start."""
+    config = project / "kfm.yml"
+    rights = "rights: {license: CC0-1.0, care: {label: Public}}"
+    text = config.read_text().replace("datasets:", f"datasets:\n  - {{id: means, {rights}}}", 1)
+    made = "{id: means, dataset: means, kind: dataset, datasets: {%s: window}}"
+    dataset = YAML(typ="safe").load(text)["sources"][0]["dataset"]
+    config.write_text(text.replace("sources:", f"sources:\n  - {made % dataset}", 1))
+    called = kfm("schedule", "export", "airflow")
+    assert called.code == 0, called.err
+    assert (
+        f'    "kfm.from.means",\n    "means",\n    "means",\n    kfm_asset("{dataset}", PLACE),' in called.out
+    )
+
+
+@pytest.mark.req("UPD-13")
+def test_github_installs_what_is_pinned(kfm: Kfm, project: Path, tmp_path: Path) -> None:
+    """The step of the workflow installs the wheel whose hash the file has, and no other."""
+    wheel = tmp_path / "wheels" / "pinned_levels-1.0-py3-none-any.whl"
+    wheel.parent.mkdir()
+    with zipfile.ZipFile(wheel, "w") as archive:
+        info = "pinned_levels-1.0.dist-info"
+        archive.writestr("pinned_levels.py", "LEVEL = 3\n")
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: pinned-levels\nVersion: 1.0\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    digest = sha256(wheel.read_bytes()).hexdigest()
+    pins = project / "requirements.txt"
+    pins.write_text(f"pinned-levels==1.0 --hash=sha256:{digest}\n")
+    called = kfm("schedule", "export", "github", "--requirements", "requirements.txt")
+    install = YAML(typ="safe").load(called.out)["jobs"]["s-morning"]["steps"][2]["run"]
+    assert "--require-hashes" in install
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "fresh"], check=True, timeout=100)
+    path = f"{tmp_path / 'fresh' / 'bin'}:/usr/bin:/bin"
+    env = {"PATH": path, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent), "HOME": str(tmp_path)}
+
+    def shell(command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["sh", "-ec", command], cwd=project, env=env, capture_output=True, text=True, timeout=100
+        )
+
+    pins.write_text(f"pinned-levels==1.0 --hash=sha256:{'0' * 64}\n")
+    assert "DO NOT MATCH THE HASHES" in shell(install).stderr
+    pins.write_text(f"pinned-levels==1.0 --hash=sha256:{digest}\n")
+    done = shell(f"{install}\npython -c 'import pinned_levels; print(pinned_levels.LEVEL)'")
+    assert (done.returncode, done.stdout.split()[-1:]) == (0, ["3"]), done.stderr
+
+
+@pytest.mark.req("UPD-13")
+def test_github_passes_secrets_on(kfm: Kfm, project: Path) -> None:
+    """A job has each variable that the configuration refers to, and the address of a store that lasts."""
+    plain = YAML(typ="safe").load(kfm("schedule", "export", "github").out)["jobs"]["s-morning"]
+    run = next(step for step in plain["steps"] if "kfm run" in step.get("run", ""))
+    assert run["env"] == {"KFM_CONFIG": "kfm.yml", "KFM_STORE": "${{ secrets.KFM_STORE }}"}
+    assert plain["environment"] == "kfm"
+    config = project / "kfm.yml"
+    config.write_text("store: env:LEVELS_STORE\nlineage: {token: env:LINEAGE_TOKEN}\n" + config.read_text())
+    called = kfm("schedule", "export", "github")
+    assert called.code == 0, called.err
+    jobs = YAML(typ="safe").load(called.out)["jobs"]
+    run = next(step for step in jobs["s-morning"]["steps"] if "kfm run" in step.get("run", ""))
+    assert run["env"] == {
+        "KFM_CONFIG": "kfm.yml",
+        "LEVELS_STORE": "${{ secrets.LEVELS_STORE }}",
+        "LINEAGE_TOKEN": "${{ secrets.LINEAGE_TOKEN }}",
+    }
+    assert kfm("schedule", "export", "github", "--requirements", "../x.txt").code == 2
+    assert kfm("schedule", "export", "airflow", "--requirements", "kfm.yml").code == 2
 
 
 @pytest.mark.req("UPD-13")

@@ -98,7 +98,8 @@ def test_without_airflow_the_adapter_says_so() -> None:
 @pytest.mark.slow
 @pytest.mark.req("RS-14")
 def test_airflow(tmp_path: Path, airflow_environment: str) -> None:
-    """`airflow dags test`, twice: three tasks run, then none; and a pass over the pipeline finds all done."""
+    """`airflow dags test`, twice: three tasks run, then none; and a pass over the pipeline finds all done.
+    The other DAG does the window of its date, again and again although it publishes below the DAGs folder."""
     folder = copied("airflow", tmp_path)
     env = {
         "AIRFLOW_HOME": str(tmp_path / "home"),
@@ -111,6 +112,10 @@ def test_airflow(tmp_path: Path, airflow_environment: str) -> None:
     assert len(re.findall(r"soil\.\w+: ran, first run", first.stdout + first.stderr)) == 3
     second = called([airflow, "dags", "test", "soil"], folder, **env)
     assert len(re.findall(r"soil\.\w+: unchanged, unchanged; made by", second.stdout + second.stderr)) == 3
+    for date, day in (("2026-03-03T06:00:00Z", "2026-03-02"), ("2026-03-02T06:00:00Z", "2026-03-01")):
+        called([airflow, "dags", "test", "levels", date], folder, **env)
+        listed = called([python, "-m", "kfm", "runs", "--json"], folder / "levels").stdout
+        assert json.loads(listed)["runs"][0]["window_start"].startswith(day)
     newest, oldest = passes_of(python, folder)
     assert newest["run_id"].startswith("soil.manual__")
     assert (oldest["state"], oldest["counts"]) == ("success", {"success": 3})

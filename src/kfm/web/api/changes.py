@@ -42,10 +42,12 @@ def start(call: ApiCall) -> Any:
     body, app = call.body, call.app
     source = _source(call, body.source)
     now_ms = app.store.now_ms()
-    window = asked_window(body.window, source.window, source.time_zone, now_ms)
+    at_ms = now_ms if body.at is None else parse_rfc3339(body.at)
+    window = asked_window(body.window, source.window, source.time_zone, at_ms)
     if window.start_ms > now_ms:
         raise WindowError(f"{window.spec} begins in the future.")
-    return _accepted(call, source, window, correction=body.correction, about={})
+    by_person = is_person(call.identity) and not body.machine
+    return _accepted(call, source, window, correction=body.correction, by_person=by_person, about={})
 
 
 def _source(call: ApiCall, source_id: str) -> SourceSettings:
@@ -77,11 +79,19 @@ def retry(call: ApiCall) -> Any:
         raise UsageError(f"The files of its pipeline can't be read: {error.strerror}.") from None
     window = Window(start_ms=run.window_start_ms, end_ms=run.window_end_ms, spec=run.window_spec)
     source = _source(call, run.source_id)
-    return _accepted(call, source, window, correction=run.correction, about={"retry_of": run.run_id})
+    about = {"retry_of": run.run_id}
+    by_person = is_person(call.identity)
+    return _accepted(call, source, window, correction=run.correction, by_person=by_person, about=about)
 
 
 def _accepted(
-    call: ApiCall, source: SourceSettings, window: Window, *, correction: str | None, about: dict[str, Any]
+    call: ApiCall,
+    source: SourceSettings,
+    window: Window,
+    *,
+    correction: str | None,
+    by_person: bool,
+    about: dict[str, Any],
 ) -> Reply:
     """The request is durable when this returns. One Idempotency-Key accepts one request."""
     app, body, who = call.app, call.body, call.identity.subject
@@ -103,7 +113,7 @@ def _accepted(
         ticket=body.ticket and redact(body.ticket),
         correction=correction,
         envelope_hash=call.digest,
-        by_person=is_person(call.identity),
+        by_person=by_person,
         details=about,
     )
     facts = {

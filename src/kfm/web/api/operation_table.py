@@ -329,6 +329,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             "coverage",
             moment("start", "Only windows that end after it."),
             moment("end", "Only windows that begin before it."),
+            moment("at", "Only the window of each source that was the last complete one at this time."),
             choice("state", WINDOW_STATES, "Only windows in this state."),
             text("product", "Of a feed, only this product."),
             LIMIT,

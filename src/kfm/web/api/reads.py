@@ -228,9 +228,10 @@ def dataset_coverage(call: ApiCall) -> Any:
     name = present_name(wanted, call.app.ledger.change_reader().renames(wanted))
     coverage = completeness.coverage(wanted, query["start"], query["end"])
     rows = {one.id for one in completeness.products(wanted) if query["product"] in (None, one.product)}
+    at_ms = query["at"]
     chosen = [
         one
-        for one in coverage.windows
+        for one in (coverage.windows if at_ms is None else completeness.windows_at(wanted, at_ms))
         if (query["start"] is None or one.end_ms > query["start"])
         and (query["end"] is None or one.start_ms < query["end"])
         and query["state"] in (None, one.state)

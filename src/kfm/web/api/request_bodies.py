@@ -65,6 +65,14 @@ class Start(Reason, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    at: (
+        Annotated[Time, Meta(description="The window that was the last complete one at this time; else now.")]
+        | None
+    ) = None
+    machine: Annotated[
+        bool,
+        Meta(description="A machine asks, also with the token of a person: it waits for a promised attempt."),
+    ] = False
     correction: (
         Annotated[str, Meta(pattern=_ID, description="Redo the window as this correction: opens a revision.")]
         | None
