@@ -16,7 +16,12 @@ DECISIONS = (
     Patch(
         "a machine begins before its time",
         _DECISION,
-        (("    if due_ms > now_ms and not is_answered(asked, facts):\n", "    if False:\n"),),
+        (
+            (
+                "    if holds(due_ms, now_ms, due_ms - state.updated_at_ms) and not is_answered(asked, facts):\n",
+                "    if False:\n",
+            ),
+        ),
         chances=CRASHES,
         rule="a machine begins nothing before its time",
     ),
