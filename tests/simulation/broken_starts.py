@@ -16,12 +16,7 @@ DECISIONS = (
     Patch(
         "a machine begins before its time",
         _DECISION,
-        (
-            (
-                "    if holds(due_ms, now_ms, due_ms - state.updated_at_ms) and not is_answered(asked, facts):\n",
-                "    if False:\n",
-            ),
-        ),
+        (("    if holds(due_ms, now_ms, due_ms - state.updated_at_ms) and", "    if False and"),),
         chances=CRASHES,
         rule="a machine begins nothing before its time",
     ),

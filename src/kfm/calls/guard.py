@@ -1,7 +1,7 @@
 """The call tier: one external call, tried a few times with full jitter.
 
 The run tier above has its own budget. What this tier can't wait for, it hands up: the error then
-carries `not_before_ms`, the earliest time at which trying again makes sense.
+carries `wait_ms`, how long it makes no sense to try again, and `not_before_ms`, that time by this clock.
 """
 
 from __future__ import annotations
@@ -144,6 +144,6 @@ def _hand_up(error: Exception, decision: RetryDecision, now_ms: int) -> None:
     if isinstance(error, KfmError):
         error.facts["error_class"] = decision.error_class
         if not_before_ms is not None:
-            error.facts["not_before_ms"] = not_before_ms
+            error.facts |= {"not_before_ms": not_before_ms, "wait_ms": max(0, not_before_ms - now_ms)}
     wait = f"; upstream asks us to wait {wanted_ms // 1000} s" if wanted_ms else ""
     error.add_note(f"Not tried again now: {decision.reason}{wait}.")

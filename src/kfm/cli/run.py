@@ -277,7 +277,7 @@ def make_requests(app: Any, **options: Any) -> list[Any]:
         sources, window = planned(options["plan"], sources, window)
     chosen = choose(settings, sources)
     if window is not None:
-        require_window(window, [settings.source(source_id) for source_id in chosen], app.clock.now_ms())
+        require_window(window, [settings.source(source_id) for source_id in chosen], app.ledger.now_ms())
     folder = options["artifacts"]
     return [
         RunRequest(

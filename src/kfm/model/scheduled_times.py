@@ -138,7 +138,7 @@ def is_ahead(state: ScheduleState, now_ms: int) -> bool:
 
 
 def taken_back(state: ScheduleState, now_ms: int) -> Accounting:
-    """It goes on from the present. What the false time made of the times ahead is decided anew as they come."""
+    """It goes on from the present. What the false time made of times ahead is decided anew when they come."""
     left_ms, version = min(state.left_ms, now_ms), state.version + 1
     now = replace(state, cursor_ms=now_ms, left_ms=left_ms, version=version, updated_at_ms=now_ms)
     return Accounting(seen=state, state=now)

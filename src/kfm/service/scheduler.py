@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from kfm.db.schedules import ScheduleStates
     from kfm.model.records import Run, Window
     from kfm.model.requests import UpdateRequest
-    from kfm.ports import Clock
 
 
 SLICES_MAX = 20  # of one schedule in one step
@@ -141,7 +140,7 @@ class Scheduler:
                     self._due_ms.pop(schedule.id, None)
                     return opened
                 state, opened = step.state, opened + len(step.requests)
-        self._looked(schedule, state, now_ms)
+        self._looked(schedule, state)
         return opened
 
     def _by_this_clock(self, schedule: Schedule, state: ScheduleState, now_ms: int) -> ScheduleState:
@@ -278,7 +277,7 @@ class Scheduler:
         due_ms = next_due_ms(schedule, state)
         return due_ms is not None and due_ms <= now_ms
 
-    def _looked(self, schedule: Schedule, state: ScheduleState | None, now_ms: int) -> None:
+    def _looked(self, schedule: Schedule, state: ScheduleState | None) -> None:
         """Remember when to look again; a changed state is looked at in any case."""
         if state is None:
             self._due_ms[schedule.id] = (0, EVER_MS)
@@ -348,10 +347,9 @@ def _grounds_of(app: App) -> Callable[[], Callable[[str], str]]:
 class Timetable:
     """When schedules begin their next runs, by their file as it is now."""
 
-    def __init__(self, loaded: Loaded, ledger: LedgerReader, clock: Clock) -> None:
+    def __init__(self, loaded: Loaded, ledger: LedgerReader) -> None:
         self._loaded = loaded
         self._ledger = ledger
-        self._clock = clock
 
     @property
     def _schedules(self) -> tuple[Schedule, ...]:
@@ -380,7 +378,7 @@ class Timetable:
         ]
         if not fitting:
             return None
-        states, now_ms, found = self._ledger.schedule_reader().states(), self._clock.now_ms(), []
+        states, now_ms, found = self._ledger.schedule_reader().states(), self._ledger.now_ms(), []
         for schedule in fitting:
             state = states.get(schedule.id)
             if state is not None and state.paused_at_ms is not None:

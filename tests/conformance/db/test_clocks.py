@@ -8,13 +8,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from kfm.calls.breakers import BreakerAccess, SharedBreakers
+from kfm.calls.guard import guarded
 from kfm.db.ledger import Ledger
+from kfm.model.breaker import COOLDOWN_MS, on_failure
+from kfm.model.errors import CircuitOpen, UpstreamUnavailable
 from kfm.model.incidents import Silence
 from kfm.model.records import GovernanceEntry
 from kfm.model.requests import PutOff, UpdateRequest
 from kfm.model.schedules import Schedule
 from kfm.model.times import WAIT_MAX_MS, holds
+from kfm.runs.outcome import asked_ms
 from kfm.service.scheduler import Scheduler
+from kfm.system import SystemClock
 from tests.conformance.db.ledgers import Desk
 from tests.conformance.requests.test_requests import CLAIM_MS, claimed, made, none_dead
 from tests.conformance.requests.test_schedulers import settle_all
@@ -23,6 +29,7 @@ from tests.conformance.units.test_bursts import arrive, close
 from tests.conformance.units.test_replica_items import FAR
 from tests.conformance.units.test_replica_items import arrive as owe
 from tests.schedules.book import HOUR_MS, LATE_MS, SOURCE, every
+from tests.stand_ins import FixedRng
 
 pytestmark = pytest.mark.req("FLT-1")
 YEARS_MS = 3_652 * WAIT_MAX_MS
@@ -107,7 +114,7 @@ def test_messages_are_delivered(store: Ledger, desk: Desk, jump: Jump) -> None:
 def test_hooks_get_their_changes(store: Ledger, jump: Jump) -> None:
     """The same for incidents."""
     for _ in range(3):
-        store.change_breaker("p", lambda one, now_ms: failed(one, now_ms))
+        store.change_breaker("p", on_failure)
     jump(YEARS_MS)
     (first,) = store.claim_for_hook("h", 10, 60_000)
     jump(0)
@@ -157,12 +164,6 @@ def test_bursts_close(store: Ledger, jump: Jump) -> None:
     arrive(scene, "then")
     jump(0)
     assert close(store, HOUR_MS) == 1
-
-
-def failed(one: Any, now_ms: int) -> Any:
-    from kfm.model.breaker import on_failure
-
-    return on_failure(one, now_ms)
 
 
 # --- schedules ---------------------------------------------------------------------------
@@ -232,3 +233,55 @@ def test_a_clock_that_was_behind_repeats_nothing(store: Ledger, behind: int, run
     assert hourly.at(5.5) == []
     assert hourly.at(6) == [6]
     assert len(hourly.asked()) == 6
+
+
+# --- workers whose own clock is wrong ----------------------------------------------------------
+
+
+class WrongClock(SystemClock):
+    """A worker's own clock, set by hand. The one that nothing sets goes on."""
+
+    def __init__(self, ahead_ms: int = 0) -> None:
+        self.ahead_ms = ahead_ms
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+wrong = pytest.mark.parametrize(
+    "ahead_ms", [-HOUR_MS, HOUR_MS, YEARS_MS], ids=["an hour behind", "an hour ahead", "ten years ahead"]
+)
+
+
+@wrong
+@pytest.mark.req("RET-5")
+def test_a_wait_that_upstream_asked_for_is_as_long_by_any_clock(ahead_ms: int) -> None:
+    """The call tier tells the run tier how long, not until when: the run's times are the ledger's."""
+
+    def refused(_timeout_ms: int) -> None:
+        raise UpstreamUnavailable(status=503, retry_after="120")
+
+    with pytest.raises(UpstreamUnavailable) as found:
+        guarded(refused, clock=WrongClock(ahead_ms), rng=FixedRng())
+    assert asked_ms(found.value) == 120_000
+
+
+@wrong
+@pytest.mark.req("RET-8")
+def test_a_circuit_is_judged_by_the_ledger_s_time(store: Ledger, ahead_ms: int) -> None:
+    """Also between two looks, whatever happens to the worker's clock meanwhile: neither does it refuse for
+    longer, nor is a probe made before its time."""
+    clock = WrongClock(ahead_ms)
+    access = BreakerAccess(store, store, lambda: store)
+    circuit = SharedBreakers(access, clock).circuit("p")
+    for _ in range(3):
+        circuit.after(False)
+    for now_ahead_ms in (ahead_ms, 0, -ahead_ms):
+        clock.ahead_ms = now_ahead_ms
+        assert COOLDOWN_MS - HOUR_MS // 60 < circuit.wait_ms() <= COOLDOWN_MS
+        with pytest.raises(CircuitOpen) as found:
+            circuit.before()
+        assert COOLDOWN_MS - HOUR_MS // 60 < found.value.facts["wait_ms"] <= COOLDOWN_MS
+    opened_ms = store.breaker("p").opened_at_ms
+    assert opened_ms is not None
+    assert abs(opened_ms - store.now_ms()) < HOUR_MS // 60

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kfm.db import branch_commits
-from kfm.model.times import holds
 from kfm.db.node_branches import entries_of
 from kfm.model.records import Output
 from kfm.model.run_state import outputs_of
+from kfm.model.times import holds
 from kfm.pipelines.workers import NodeJob
 from tests.simulation.judging import read, require
 from tests.simulation.nodes.drawn import SECRET
