@@ -32,7 +32,7 @@ from kfm.model.requests import (
     member_of,
     spread_ms,
 )
-from kfm.model.times import WAIT_MAX_MS, holds, last_ms
+from kfm.model.times import AHEAD_MS, WAIT_MAX_MS, holds, last_ms
 
 if TYPE_CHECKING:
     from kfm.db.incidents import IncidentKeeper
@@ -424,10 +424,11 @@ class Requests(RequestReader):
     def make_due(self) -> int:
         """What waits for the time of a clock that was ahead is due; how many."""
         session = self._database.session
-        latest_ms = last_ms(session.now_ms())
-        if session.one("requests.stranded", last_ms=latest_ms) is None:
+        now_ms = session.now_ms()
+        times = {"now_ms": now_ms, "last_ms": last_ms(now_ms), "ahead_ms": now_ms + AHEAD_MS}
+        if session.one("requests.stranded", **times) is None:
             return 0
-        return len(self._database.write(lambda each: each.all("requests.make_due", last_ms=latest_ms)))
+        return len(self._database.write(lambda each: each.all("requests.make_due", **times)))
 
     def give_back(self, worker_id: str) -> None:
         """The claims of a worker id that is not used any more."""

@@ -29,9 +29,9 @@ from kfm.model.schedules import (
     windows_between,
 )
 from kfm.model.settings import SourceSettings
+from kfm.model.times import AHEAD_MS
 
 DEFINITION_TAG = "definition/1"
-AHEAD_MS = 10 * 60_000  # clocks that differ by less are left to themselves
 INSTANTS_MAX = 500  # on time, in one pass; the cursor moves on with the next
 FIRST_SEEN = "The schedule was not known before."
 REDEFINED = "The schedule was defined otherwise, or switched off in its file."

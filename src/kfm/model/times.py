@@ -13,6 +13,7 @@ MS_MIN = -62_135_596_800_000  # 0001-01-01T00:00:00Z
 MS_MAX = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 UTC_ZONE = "UTC"
 WAIT_MAX_MS = 86_400_000  # no lease, claim or wait that a machine sets is longer
+AHEAD_MS = 10 * 60_000  # clocks that differ by less are left to themselves
 
 
 def holds(until_ms: int, now_ms: int, length_ms: int = WAIT_MAX_MS) -> bool:

@@ -22,6 +22,7 @@ from kfm.runs.outcome import asked_ms
 from kfm.service.scheduler import Scheduler
 from kfm.system import SystemClock
 from tests.conformance.db.ledgers import Desk
+from tests.conformance.db.test_settlement import state_of
 from tests.conformance.requests.test_requests import CLAIM_MS, claimed, made, none_dead
 from tests.conformance.requests.test_schedulers import settle_all
 from tests.conformance.units.scene import Scene
@@ -68,6 +69,46 @@ def test_requests_that_were_put_off_are_due(store: Ledger, jump: Jump) -> None:
     assert requests.claim("w2", CLAIM_MS, none_dead) is None
     (waiting,) = requests.requests(state="open")
     assert (waiting.blocked_by, waiting.not_before_ms) == ("freeze", frozen_ms)
+
+
+@pytest.mark.parametrize("ahead_ms", [HOUR_MS, WAIT_MAX_MS], ids=["an hour", "a day"])
+def test_requests_do_not_wait_for_a_clock_that_was_a_little_ahead(
+    store: Ledger, jump: Jump, ahead_ms: int
+) -> None:
+    """The last turn of their dataset tells, where the wait is one that there could be. What was put off by
+    the right clock goes on waiting."""
+    requests = store.requests()
+    requests.accept([made("a", dataset_id="lakes")])
+    minute = PutOff(not_before_ms=store.now_ms() + 60_000, blocked_by="retry", reason="later")
+    assert requests.reopen(claimed(requests, "w"), minute)
+    requests.accept([made("b")])
+    jump(ahead_ms)
+    late = replace(minute, not_before_ms=store.now_ms() + 60_000)
+    assert requests.reopen(claimed(requests, "w"), late)
+    jump(0)
+    assert requests.make_due() == 1
+    assert claimed(requests, "w").dataset_id == "rivers"
+    assert requests.make_due() == 0
+
+
+@pytest.mark.parametrize("ahead_ms", [HOUR_MS, WAIT_MAX_MS], ids=["an hour", "a day"])
+def test_a_promised_attempt_does_not_wait_for_a_clock_that_was_a_little_ahead(
+    store: Ledger, desk: Desk, jump: Jump, ahead_ms: int
+) -> None:
+    """Nor does its request, when its dataset has had a turn since; and where the attempt is not made after
+    all, it is not looked at again and again."""
+    requests = store.requests()
+    jump(ahead_ms)
+    run = desk.admitted("one")
+    due_ms = store.now_ms() + 60_000
+    state = replace(state_of(run), not_before_ms=due_ms, updated_at_ms=store.now_ms())
+    assert desk.fail(run, retry=state)
+    requests.accept([made("a", run_id=run.run_id, not_before_ms=due_ms, blocked_by="retry")])
+    jump(0)
+    assert requests.make_due() == 1
+    soon = PutOff(not_before_ms=store.now_ms() + 15_000, blocked_by="switch", reason="later")
+    assert requests.reopen(claimed(requests, "w"), soon)
+    assert requests.make_due() == 0
 
 
 def test_nothing_is_put_off_by_more_than_a_day_at_once(store: Ledger) -> None:

@@ -179,14 +179,39 @@ FROM requests WHERE state = 'open' AND not_before_ms <= :now_ms
 ORDER BY not_before_ms, accepted_at_ms, request_id LIMIT :row_limit
 
 -- name: requests.stranded
--- By a clock that was ahead. The end of a freeze is a date that no clock has made.
+-- By a clock that was ahead: further than anything waits, or than its own attempt may, or in a turn that has not come.
+-- The end of a freeze is a date that no clock has made.
 SELECT 1 FROM requests
-WHERE state = 'open' AND not_before_ms > :last_ms AND blocked_by IS DISTINCT FROM 'freeze'
+WHERE state = 'open' AND not_before_ms > :now_ms AND blocked_by IS DISTINCT FROM 'freeze' AND (
+  not_before_ms > :last_ms
+  OR EXISTS (
+    SELECT 1 FROM retry_states s
+    WHERE s.run_id = requests.run_id AND s.not_before_ms <= requests.not_before_ms
+      AND s.not_before_ms - :now_ms > 2 * (s.not_before_ms - s.updated_at_ms)
+  )
+  OR EXISTS (
+    SELECT 1 FROM turns t
+    WHERE t.dataset_id = requests.dataset_id AND t.claimed_at_ms > :ahead_ms
+      AND t.claimed_at_ms <= requests.not_before_ms
+  )
+)
 LIMIT 1
 
 -- name: requests.make_due
 UPDATE requests SET not_before_ms = 0
-WHERE state = 'open' AND not_before_ms > :last_ms AND blocked_by IS DISTINCT FROM 'freeze'
+WHERE state = 'open' AND not_before_ms > :now_ms AND blocked_by IS DISTINCT FROM 'freeze' AND (
+  not_before_ms > :last_ms
+  OR EXISTS (
+    SELECT 1 FROM retry_states s
+    WHERE s.run_id = requests.run_id AND s.not_before_ms <= requests.not_before_ms
+      AND s.not_before_ms - :now_ms > 2 * (s.not_before_ms - s.updated_at_ms)
+  )
+  OR EXISTS (
+    SELECT 1 FROM turns t
+    WHERE t.dataset_id = requests.dataset_id AND t.claimed_at_ms > :ahead_ms
+      AND t.claimed_at_ms <= requests.not_before_ms
+  )
+)
 RETURNING request_id
 
 -- name: requests.next_due
