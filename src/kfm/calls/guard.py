@@ -78,20 +78,21 @@ def guarded(
         try:
             return call(_left_ms(timeout_ms, clock, deadline_ms))
         except Exception as error:
+            now_ms = clock.now_ms()
             decision = decide_call_retry(
                 classify(error),
                 policy,
                 attempt,
-                None if ends_ms is None else clock.now_ms() + ends_ms - clock.monotonic_ms(),
-                clock.now_ms(),
+                None if ends_ms is None else now_ms + ends_ms - clock.monotonic_ms(),
+                now_ms,
                 rng.unit(),
-                asked_ms(error, clock.now_ms()),
+                asked_ms(error, now_ms),
             )
             if decision.retry and isinstance(error, KfmError) and error.facts.get("circuit_open"):
                 # However short the cool-down is: to wait for a circuit is the run's business.
                 decision = replace(decision, retry=False, reason="circuit-open")
             if not decision.retry:
-                _hand_up(error, decision, clock.now_ms())
+                _hand_up(error, decision, now_ms)
                 raise
             delay_ms = decision.delay_ms or 0
             if on_retry is not None:
