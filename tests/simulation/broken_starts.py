@@ -288,7 +288,7 @@ SETTLEMENTS = (
         "datasets take no turns",
         _STORE,
         (),
-        sql=(("requests.claim", "ORDER BY COALESCE(turns.claimed_at_ms, 0), ", "ORDER BY "),),
+        sql=(("requests.claim", "THEN turns.claimed_at_ms ELSE 0 END", "THEN 0 ELSE 0 END"),),
         chances=QUIET,
         rule="datasets take turns",
     ),
