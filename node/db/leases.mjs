@@ -1,5 +1,6 @@
 /** Leases on datasets and domains: their holders, expiry, takeover. */
 
+import { holds } from "../model/times.mjs";
 import * as rows from "./rows.mjs";
 
 /** @typedef {import("./sqlite.mjs").Session} Session */
@@ -7,7 +8,6 @@ import * as rows from "./rows.mjs";
 /** @typedef {(workerId: string) => boolean} Dead */
 /** @typedef {import("./outbox.mjs").Journal} Journal */
 
-const LEASE_MAX_MS = 2 * 86_400_000;
 export const LEASE_EXPIRED = "LEASE_EXPIRED";
 export const WORKER_DIED = "WORKER_DIED";
 const CANCELLED = "CANCELLED";
@@ -16,9 +16,7 @@ export const COLLECTOR = "gc";
 
 /** @param {Lock} lock @param {number} nowMs */
 function lapsed(lock, nowMs) {
-  const left = lock.lease_until_ms - nowMs;
-  // A lease beyond any that can be configured was written by a clock that was far ahead.
-  return !(left > 0 && left <= LEASE_MAX_MS);
+  return !holds(lock.lease_until_ms, nowMs);
 }
 
 /** @param {Lock} lock @param {number} nowMs @param {Dead} dead */

@@ -1,6 +1,7 @@
 /** Requests of runs: made at admission, ended or put off with their run. */
 
 import { spreadMs } from "../model/requests.mjs";
+import { WAIT_MAX_MS } from "../model/times.mjs";
 import * as rows from "./rows.mjs";
 
 /** @typedef {import("./sqlite.mjs").Session} Session */
@@ -26,11 +27,14 @@ export function endWithRun(session, run_id, outcome, reason, nowMs) {
   return session.all("requests.ended_with", { run_id, outcome, reason: rows.storable(reason), ended_at_ms: nowMs }).map((row) => row[0]);
 }
 
+/** When it is looked at again. Only the end of a freeze may be further ahead: no clock has made it. @param {import("../model/requests.mjs").PutOff} later @param {number} nowMs */
+const withinADay = (later, nowMs) => (later.blocked_by === "freeze" ? later.not_before_ms : Math.min(later.not_before_ms, nowMs + WAIT_MAX_MS));
+
 /** An attempt of a run has ended without success: so do its requests, or they wait for the next one. @param {Session} session @param {string} run_id @param {import("../model/requests.mjs").Settlement} settlement @param {number} nowMs */
 export function settleRun(session, run_id, settlement, nowMs) {
   const cancelled = session.all("requests.end_cancelled", { run_id, ended_at_ms: nowMs });
   if ("state" in settlement) endWithRun(session, run_id, settlement.outcome ?? "failed", settlement.reason, nowMs);
-  else session.all("requests.put_off", { ...settlement, run_id, reason: rows.storable(settlement.reason) });
+  else session.all("requests.put_off", { ...settlement, run_id, not_before_ms: withinADay(settlement, nowMs), reason: rows.storable(settlement.reason) });
   // If no other request asks for it, the attempt that was just promised is not made.
   if (cancelled.length) session.all("retry_states.unwanted", { run_id, now_ms: nowMs });
 }

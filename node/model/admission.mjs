@@ -7,7 +7,7 @@
 import { spreadMs } from "./requests.mjs";
 import { grantsPerDayMax } from "./retry.mjs";
 import { CIRCUIT_OPEN, NOT_RETRIED, RETRIED_THEN, hasAttempts, isSpent, mayBeGranted, mayBeGrantedToday, prospect, standing, TOGETHER } from "./retry_budgets.mjs";
-import { rfc3339 } from "./times.mjs";
+import { holds, rfc3339 } from "./times.mjs";
 import { counted, moment } from "./wording.mjs";
 
 /** @typedef {import("../types.js").Run} Run */
@@ -104,7 +104,7 @@ const isAnswered = (asked, facts) => Boolean((asked.by_person && !asked.promised
 /** An attempt is ahead of the run: made when it is due, also late; a person may be earlier. @param {Asked} asked @param {Run} run @param {RetryState} state @param {StartFacts} facts @param {number} nowMs @param {StartDecision} admitted */
 function asPromised(asked, run, state, facts, nowMs, admitted) {
   const dueMs = state.not_before_ms ?? 0;
-  if (dueMs > nowMs && !isAnswered(asked, facts)) return waits(admitted.code, blockerOf(state), dueMs, { run });
+  if (holds(dueMs, nowMs, dueMs - state.updated_at_ms) && !isAnswered(asked, facts)) return waits(admitted.code, blockerOf(state), dueMs, { run });
   const nextMs = facts.next_run_ms ?? 0;
   if (asked.promised && state.reason !== "next-run" && nextMs > nowMs) return waits(admitted.code, "next-run", nextMs, { run });
   return admitted;

@@ -5,6 +5,10 @@ import { head, repr } from "./wording.mjs";
 
 export const MS_MIN = -62_135_596_800_000;
 export const MS_MAX = 253_402_300_799_999;
+export const WAIT_MAX_MS = 86_400_000;
+
+/** Does a lease, a claim or a wait still last? One that lies further ahead than twice its length was set by a clock that was ahead, and is over. @param {number} untilMs @param {number} nowMs @param {number} [lengthMs] */
+export const holds = (untilMs, nowMs, lengthMs = WAIT_MAX_MS) => untilMs > nowMs && untilMs - nowMs <= 2 * lengthMs;
 
 /** Is it the window of a source without windows, which stands for all of time? @param {number} startMs @param {number} endMs */
 export const isAllTime = (startMs, endMs) => startMs === MS_MIN && endMs === MS_MAX;

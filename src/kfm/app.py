@@ -199,7 +199,7 @@ class App:
         from kfm.runs.transform import output_version
 
         source = self.settings.source(request.source_id)
-        window = asked_window(request.window_spec, source.window, source.time_zone, self.clock.now_ms())
+        window = asked_window(request.window_spec, source.window, source.time_zone, self.ledger.now_ms())
         members = [self.settings.source(member) for member in source.members]
         trigger = make_trigger(
             source,
@@ -239,7 +239,7 @@ class App:
         from kfm.sources.http_address import Address
         from kfm.sources.placement import place_fields
 
-        window = resolve_window(source.window, source.time_zone, self.clock.now_ms())
+        window = resolve_window(source.window, source.time_zone, self.ledger.now_ms())
         address = Address(source, self.loaded.secret)
         first = address.first(place_fields(source, window))
         shown = address.shown(first)
@@ -410,7 +410,7 @@ class App:
     def _timetable(self) -> Timetable:
         from kfm.service.scheduler import Timetable
 
-        return Timetable(self.loaded, self.ledger, self.clock)
+        return Timetable(self.loaded, self.ledger)
 
     def input_versions(self) -> RemoteInputVersions:
         """Versions of remote inputs, asked for as sources do: the same retries, circuits and credentials."""

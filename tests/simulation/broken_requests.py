@@ -42,7 +42,7 @@ REQUESTS = (
     Patch(
         "a claim is anybody's",
         _STORE,
-        (("if not claim_holds(until_ms, now_ms) or dead(by)", "if True"),),
+        (("if not holds(until_ms, now_ms) or dead(by)", "if True"),),
         rule="a claim is taken only from who is lost",
     ),
     Patch(
@@ -60,7 +60,7 @@ REQUESTS = (
     Patch(
         "a claim never lapses",
         _STORE,
-        (("if not claim_holds(until_ms, now_ms) or dead(by)", "if False"),),
+        (("if not holds(until_ms, now_ms) or dead(by)", "if False"),),
         chances=CRASHES,
         rule="every request has an end",
     ),
@@ -111,8 +111,8 @@ REQUESTS = (
             (
                 "            if not _moved(session, accounting.seen, accounting.state):\n"
                 "                return False\n"
-                "            accept(session, accounting.requests)\n",
-                "            accept(session, accounting.requests)\n"
+                "            fresh = accept(session, accounting.requests)\n",
+                "            fresh = accept(session, accounting.requests)\n"
                 "            if not _moved(session, accounting.seen, accounting.state):\n"
                 "                return False\n",
             ),
@@ -124,7 +124,7 @@ REQUESTS = (
         "kfm.db.schedules",
         (
             (
-                'session.many("instants.insert", [_parameters(one) for one in accounting.instants])',
+                'session.many("instants.insert", [_parameters(one, early) for one in accounting.instants])',
                 "pass",
             ),
         ),

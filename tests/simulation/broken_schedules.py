@@ -21,7 +21,7 @@ SCHEDULES = (
     Patch(
         "an instant's request is not written with it",
         _STORE,
-        (("accept(session, accounting.requests)", "pass"),),
+        (("fresh = accept(session, accounting.requests)", "fresh = set()"),),
         chances=QUIET,
         rule="an instant has its request",
     ),

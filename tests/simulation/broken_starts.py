@@ -16,7 +16,7 @@ DECISIONS = (
     Patch(
         "a machine begins before its time",
         _DECISION,
-        (("    if due_ms > now_ms and not is_answered(asked, facts):\n", "    if False:\n"),),
+        (("    if holds(due_ms, now_ms, due_ms - state.updated_at_ms) and", "    if False and"),),
         chances=CRASHES,
         rule="a machine begins nothing before its time",
     ),
@@ -288,7 +288,7 @@ SETTLEMENTS = (
         "datasets take no turns",
         _STORE,
         (),
-        sql=(("requests.claim", "ORDER BY COALESCE(turns.claimed_at_ms, 0), ", "ORDER BY "),),
+        sql=(("requests.claim", "THEN turns.claimed_at_ms ELSE 0 END", "THEN 0 ELSE 0 END"),),
         chances=QUIET,
         rule="datasets take turns",
     ),

@@ -145,7 +145,12 @@ UNITS = (
     Patch(
         "leases of a clock that was ahead hold",
         "kfm.model.units",
-        (("return 0 < lease_until_ms - now_ms <= 2 * length_ms", "return 0 < lease_until_ms - now_ms"),),
+        (
+            (
+                "return holds(lease_until_ms, now_ms, lease_until_ms - claimed_at_ms)",
+                "return lease_until_ms > now_ms",
+            ),
+        ),
         rule="nothing waits longer than anything may",
         chances=CRASHES,
     ),

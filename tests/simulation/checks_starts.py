@@ -14,6 +14,7 @@ from kfm.model.breaker import providers_of
 from kfm.model.errors import SwitchThrown
 from kfm.model.retry_budgets import limits_of
 from kfm.model.settings import Settings
+from kfm.model.times import holds
 from kfm.runs import plan as plans
 from kfm.runs.kernel import RunReport
 from tests.simulation.judging import require
@@ -29,7 +30,7 @@ COLUMNS = (
     " is_bound, plan_digest, needs_approval, kind, dataset_id, source_id, window_start_ms, by_person,"
     " details LIKE '%\"adopted\"%'"
 )
-STATE_COLUMNS = "run_id, attempt, fate, reason, not_before_ms, fingerprint, day_grants"
+STATE_COLUMNS = "run_id, attempt, fate, reason, not_before_ms, fingerprint, day_grants, updated_at_ms"
 
 
 class Asked(NamedTuple):
@@ -70,6 +71,7 @@ class Promise(NamedTuple):
     not_before_ms: int | None
     fingerprint: str | None
     day_grants: int
+    updated_at_ms: int
 
 
 class StartChecks:
@@ -201,7 +203,8 @@ class StartChecks:
             return
         facts["ahead"] = promise
         if promise.fate == "retry":
-            early = (promise.not_before_ms or 0) > now_ms and asking.jumps == process.jumps
+            due_ms = promise.not_before_ms or 0
+            early = holds(due_ms, now_ms, due_ms - promise.updated_at_ms) and asking.jumps == process.jumps
             require(not early, "a machine begins nothing before its time", **facts)
             return
         put = puts.get(run_id)

@@ -259,7 +259,7 @@ class Tries:
         )
         hook = plan.on_retry if retry else plan.on_give_up
         if not retry:
-            self._hand_up(error, self._last, asked_ms)
+            self._hand_up(error, self._last, now_ms, asked_ms)
         for observe in (hook, HERE.observe):
             if observe is not None:
                 observe(self._last)
@@ -326,9 +326,11 @@ class Tries:
                 return True
         return False
 
-    def _hand_up(self, error: Exception, last: FailedTry, asked_ms: int | None) -> None:
+    def _hand_up(self, error: Exception, last: FailedTry, now_ms: int, asked_ms: int | None) -> None:
         if not last.retryable:
             return
+        at_ms = last.not_before_ms
+        wait_ms = None if at_ms is None else max(0, at_ms - now_ms)
         handed = HandedUp(
             call=last.call,
             provider=last.provider,
@@ -336,14 +338,15 @@ class Tries:
             reason=last.reason,
             error_class=last.error_class,
             retryable=last.retryable,
-            not_before_ms=last.not_before_ms,
+            not_before_ms=at_ms,
+            wait_ms=wait_ms,
         )
         if last.reason != "retried-inside":  # else the mark of the call that did retry tells more
             mark(error, handed, self.plan.origin)
         if isinstance(error, KfmError):
             error.facts["error_class"] = last.error_class
-            if last.not_before_ms is not None:
-                error.facts["not_before_ms"] = last.not_before_ms
+            if at_ms is not None:
+                error.facts |= {"not_before_ms": at_ms, "wait_ms": wait_ms}
         who = last.provider or "the other side"
         asked = "" if asked_ms is None else f"; {who} asks for {asked_ms // 1000} s"
         error.add_note(

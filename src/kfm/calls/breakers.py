@@ -146,6 +146,7 @@ def circuit_open(provider: str, now_ms: int, left_ms: int) -> CircuitOpen:
         f"{provider} is tried again in {-(-left_ms // 1000)} s; this call was not made.",
         provider=provider,
         not_before_ms=now_ms + left_ms,
+        wait_ms=left_ms,
     )
 
 
@@ -220,7 +221,7 @@ class SharedCircuit:
         self._guard = threading.RLock()
         self._state = Breaker(provider=provider)
         self._seen_ms: int | None = None  # when it was last read, on the monotonic clock
-        self._ahead_ms = 0  # how far the ledger's clock is before ours
+        self._ahead_ms = 0  # how far the ledger's time is before the clock that nothing sets
         self._reserved: int | None = None  # the fence of a probe that was asked for and not made yet
 
     # --- as every call uses it ---------------------------------------------------------
@@ -325,6 +326,7 @@ class SharedCircuit:
             f"{self._provider} {when}; this call was not made.",
             provider=self._provider,
             not_before_ms=at_ms,
+            wait_ms=at_ms - now_ms,
             circuit_open=True,
             # For the call tier: to wait for it is the run's business.
             transient=False,
@@ -337,7 +339,7 @@ class SharedCircuit:
         return self._seen_ms is not None and 0 <= self._clock.monotonic_ms() - self._seen_ms < FRESH_MS
 
     def _now_ms(self) -> int:
-        return self._clock.now_ms() + self._ahead_ms
+        return self._clock.monotonic_ms() + self._ahead_ms
 
     def _look(self) -> None:
         if self._is_fresh():
@@ -350,7 +352,7 @@ class SharedCircuit:
 
     def _keep(self, breaker: Breaker, ledger: LedgerReader) -> None:
         self._state = breaker
-        self._ahead_ms = ledger.now_ms() - self._clock.now_ms()
+        self._ahead_ms = ledger.now_ms() - self._clock.monotonic_ms()
         self._seen_ms = self._clock.monotonic_ms()
 
     def _change(self, decide: Callable[[Breaker, int], Breaker]) -> bool:

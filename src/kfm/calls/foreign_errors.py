@@ -141,9 +141,9 @@ def retry_after_ms(error: BaseException, now_ms: int) -> int | None:
     """How long the other side, or a tier below, asks us to wait."""
     for cause in _chain(error):
         facts = cause.facts if isinstance(cause, KfmError) else {}
-        not_before_ms = facts.get("not_before_ms")
-        if isinstance(not_before_ms, int):
-            return max(0, not_before_ms - now_ms)
+        wait_ms = facts.get("wait_ms")
+        if isinstance(wait_ms, int):
+            return wait_ms
         retry_after = facts.get("retry_after", _header(cause))
         if isinstance(retry_after, int | float) and not isinstance(retry_after, bool) and retry_after >= 0:
             return round(min(retry_after, RETRY_AFTER_MAX_S) * 1000)

@@ -1,7 +1,7 @@
 """The call tier: one external call, tried a few times with full jitter.
 
 The run tier above has its own budget. What this tier can't wait for, it hands up: the error then
-carries `not_before_ms`, the earliest time at which trying again makes sense.
+carries `wait_ms`, how long it makes no sense to try again, and `not_before_ms`, that time by this clock.
 """
 
 from __future__ import annotations
@@ -78,20 +78,21 @@ def guarded(
         try:
             return call(_left_ms(timeout_ms, clock, deadline_ms))
         except Exception as error:
+            now_ms = clock.now_ms()
             decision = decide_call_retry(
                 classify(error),
                 policy,
                 attempt,
-                None if ends_ms is None else clock.now_ms() + ends_ms - clock.monotonic_ms(),
-                clock.now_ms(),
+                None if ends_ms is None else now_ms + ends_ms - clock.monotonic_ms(),
+                now_ms,
                 rng.unit(),
-                asked_ms(error, clock.now_ms()),
+                asked_ms(error, now_ms),
             )
             if decision.retry and isinstance(error, KfmError) and error.facts.get("circuit_open"):
                 # However short the cool-down is: to wait for a circuit is the run's business.
                 decision = replace(decision, retry=False, reason="circuit-open")
             if not decision.retry:
-                _hand_up(error, decision, clock.now_ms())
+                _hand_up(error, decision, now_ms)
                 raise
             delay_ms = decision.delay_ms or 0
             if on_retry is not None:
@@ -144,6 +145,6 @@ def _hand_up(error: Exception, decision: RetryDecision, now_ms: int) -> None:
     if isinstance(error, KfmError):
         error.facts["error_class"] = decision.error_class
         if not_before_ms is not None:
-            error.facts["not_before_ms"] = not_before_ms
+            error.facts |= {"not_before_ms": not_before_ms, "wait_ms": max(0, not_before_ms - now_ms)}
     wait = f"; upstream asks us to wait {wanted_ms // 1000} s" if wanted_ms else ""
     error.add_note(f"Not tried again now: {decision.reason}{wait}.")

@@ -87,7 +87,8 @@ class FailedTry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HandedUp(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a call gave up, for the tier above. `not_before_ms` is when trying again makes sense."""
+    """Why a call gave up, for the tier above. `not_before_ms` is when trying again makes sense, by this
+    machine's clock; `wait_ms` is how long that is."""
 
     call: str
     provider: str | None
@@ -96,6 +97,7 @@ class HandedUp(msgspec.Struct, frozen=True, kw_only=True):
     error_class: str
     retryable: bool
     not_before_ms: int | None
+    wait_ms: int | None = None
 
 
 def handed_up(error: BaseException) -> HandedUp | None:

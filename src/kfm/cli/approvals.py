@@ -95,7 +95,7 @@ def _subject(
         source, window = run.source_id, window_of(run)
     (chosen,) = choose(app.settings, (source or "",))
     if window is not None:
-        require_window(window, [app.settings.source(chosen)], app.clock.now_ms())
+        require_window(window, [app.settings.source(chosen)], app.ledger.now_ms())
     return app.subject(
         RunRequest(
             source_id=chosen,

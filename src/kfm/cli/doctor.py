@@ -20,7 +20,7 @@ from kfm.cli.session import CommandSession
 from kfm.model.bucket_options import client_options
 from kfm.model.dataset_changes import purged
 from kfm.model.errors import AddressRefused, BackendUnavailable, KfmError, UpstreamUnavailable
-from kfm.model.quantities import counted, readable_size
+from kfm.model.quantities import counted, duration, readable_size
 from kfm.model.redaction import redact_url
 
 FREE_WARN_BYTES = 1024**3
@@ -343,6 +343,7 @@ def _store(application: Application, loaded: Any) -> Iterator[DoctorFinding]:
             "store", "ok", f"the database answers and its schema is known; {counted(heads, 'dataset')}"
         )
         yield from _server(application().ledger.database)
+        yield _skew(application())
     yield from _schema(application().ledger.database.session)
 
 
@@ -417,6 +418,23 @@ def _server(database: Any) -> Iterator[DoctorFinding]:
         "Lower `limits.store_connections`, raise max_connections, or put a pooler before it."
         if is_full
         else None,
+    )
+
+
+def _skew(app: Any) -> DoctorFinding:
+    """How far this machine's clock is from the server's, as well as one question can tell."""
+    asked_ms = app.clock.now_ms()
+    server_ms = app.ledger.now_ms()
+    answered_ms = app.clock.now_ms()
+    ahead_ms = (asked_ms + answered_ms) // 2 - server_ms
+    if abs(ahead_ms) <= CLOCK_SLACK_MS + (answered_ms - asked_ms) // 2:
+        return DoctorFinding("clock", "ok", f"{duration(abs(ahead_ms))} from the database server's")
+    return DoctorFinding(
+        "clock",
+        "warn",
+        f"{duration(abs(ahead_ms))} {'ahead of' if ahead_ms > 0 else 'behind'} the database server's",
+        "Check time sync on both machines. Leases, waits and schedules go by the server's clock; logs, "
+        "signatures and dates that upstream gives go by this one's.",
     )
 
 

@@ -69,7 +69,7 @@ def units(
             dataset=dataset,
             status=status or "",
             error_code=error_code,
-            since_ms=0 if since is None else past_ms(since, "--since", app.clock.now_ms()),
+            since_ms=0 if since is None else past_ms(since, "--since", app.ledger.now_ms()),
             limit=limit + 1,
         )
         found = app.ledger.unit_reader().find_units(wanted)
@@ -615,7 +615,7 @@ def import_records(session: CommandSession, file: BinaryIO, rationale: str | Non
             file,
             app.writer.units(),
             registry_of(app),
-            now_ms=app.clock.now_ms(),
+            now_ms=app.ledger.now_ms(),
             actor=app.actor,
             rationale=app.loaded.discretion.said(rationale),
             cleaning=Cleaning(app.loaded.discretion, lambda name: mask(name, key)),

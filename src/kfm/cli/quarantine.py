@@ -56,7 +56,7 @@ def list_held(
             dataset_id=app.settings.dataset_id(dataset),
             limit=limit + 1,
         )
-        steps = [step_of_held(app.ledger, one, app.clock.now_ms(), app.settings) for one in found[:limit]]
+        steps = [step_of_held(app.ledger, one, app.ledger.now_ms(), app.settings) for one in found[:limit]]
     more = len(found) > limit
     shown = found[:limit]
     rows = [
@@ -93,7 +93,7 @@ def show_held(session: CommandSession, wanted: str) -> None:
     with session.app(read_only=True) as app:
         held = find_held(app.ledger, wanted)
         requests = app.ledger.approvals(subject=held.held_id)
-        step = step_of_held(app.ledger, held, app.clock.now_ms(), app.settings)
+        step = step_of_held(app.ledger, held, app.ledger.now_ms(), app.settings)
         objects, count = objects_of(app.ledger, held)
     document = {
         "held": held_document(held, step),
@@ -130,7 +130,7 @@ def add(
         if made is None:
             raise _not_quarantined(find_unit(units, seen.unit.wal_id).unit)
         held = find_held(app.ledger, made.unit.wal_id)
-        step = step_of_held(app.ledger, held, app.clock.now_ms(), app.settings)
+        step = step_of_held(app.ledger, held, app.ledger.now_ms(), app.settings)
     lines = [f"quarantined  {made.unit.wal_id}, {of_unit(seen.unit.status)} before"]
     session.emit({"held": held_document(held, step), "was": seen.unit.status}, lines)
 

@@ -57,7 +57,7 @@ def select(session: CommandSession, save_spec: str | None, **options: Any) -> No
     from kfm.nodd.replay import selected
 
     with session.app(read_only=True) as app:
-        spec = spec_of(options, app.clock.now_ms())
+        spec = spec_of(options, app.ledger.now_ms())
         limit = spec.limit or SELECTED_MAX
         found = selected(app, spec, limit + 1)
     shown, more = found[:limit], len(found) > limit
@@ -85,7 +85,7 @@ def dry_run(
     from kfm.nodd.replay import plan_of
 
     with session.app(read_only=True) as app:
-        spec = spec_of(options, app.clock.now_ms())
+        spec = spec_of(options, app.ledger.now_ms())
         plan = plan_of(app, spec)
     _save(session, save_spec, spec)
     _show_plan(session, plan, selection_file)
@@ -154,7 +154,7 @@ def run(
         else:
             from kfm.nodd.replay import plan_of
 
-            spec = spec_of(options, app.clock.now_ms())
+            spec = spec_of(options, app.ledger.now_ms())
             plan = plan_of(app, spec)
             _save(session, save_spec, spec)
         return _run(session, app, plan, options)

@@ -286,7 +286,7 @@ def make_requests(app: Any, **options: Any) -> list[Any]:
     specs = dict.fromkeys(chosen, window)
     if window is not None or options.get("at"):
         found = [settings.source(source_id) for source_id in chosen]
-        specs = require_window(window, found, app.clock.now_ms(), options.get("at"))
+        specs = require_window(window, found, app.ledger.now_ms(), options.get("at"))
     folder = options["artifacts"]
     return [
         RunRequest(

@@ -26,6 +26,7 @@ from kfm.model.catalogue import (
 )
 from kfm.model.errors import SchemaViolation
 from kfm.model.records import Record, Unit
+from kfm.model.times import last_ms
 
 
 class Replicas:
@@ -37,11 +38,14 @@ class Replicas:
     def claim(self, replica: str, limit: int, claim_ms: int) -> list[Owed]:
         """The longest due, claimed exclusively until the claim ends: one delivery in flight per item."""
         session = self._database.session
-        if session.one("replica_items.due", replica=replica, now_ms=session.now_ms()) is None:
+        now_ms = session.now_ms()
+        due = session.one("replica_items.due", replica=replica, now_ms=now_ms, last_ms=last_ms(now_ms))
+        if due is None:
             return []
 
         def change(session: Session) -> list[Owed]:
             now_ms = session.now_ms()
+            session.send("replica_items.make_due", replica=replica, last_ms=last_ms(now_ms))
             found = session.all(
                 "replica_items.claim",
                 replica=replica,

@@ -30,6 +30,7 @@ from kfm.model.incidents import (
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
 from kfm.model.records import Run
 from kfm.model.runs import Backlog, OutboxMessage
+from kfm.model.times import holds
 
 if TYPE_CHECKING:
     from kfm.model.window_rules import Rewindow
@@ -462,7 +463,7 @@ def claim(
     for message in map(rows.message_from, found):
         if wants is not None and message.tries == 0 and not _is_wanted(wants, message, named):
             session.all("hook_deliveries.skip", hook=hook, number=message.number, at_ms=now_ms)
-        elif message.not_before_ms > now_ms:
+        elif holds(message.not_before_ms, now_ms):
             resting.add(message.subject)
         elif message.subject not in resting and len(taken) < limit:
             taken.append(message)

@@ -9,10 +9,10 @@ from kfm.db.outbox import Journal
 from kfm.db.session import Session
 from kfm.model.records import Lock
 from kfm.model.runs import Reaped
+from kfm.model.times import holds
 
 Dead = Callable[[str], bool]
 
-LEASE_MAX_MS = 2 * 86_400_000  # twice what a configuration may ask for
 LEASE_EXPIRED = "LEASE_EXPIRED"
 WORKER_DIED = "WORKER_DIED"
 CANCELLED = "CANCELLED"
@@ -25,12 +25,7 @@ PIPELINES = ("pipeline:", "node:")  # locks of pipeline runs, which need not be 
 def is_gone(lock: Lock, now_ms: int, dead: Dead) -> bool:
     if lock.holder is None:
         return False
-    return _lapsed(lock, now_ms) or dead(lock.holder.worker_id)
-
-
-def _lapsed(lock: Lock, now_ms: int) -> bool:
-    # A lease beyond any that can be configured was written by a clock that was far ahead.
-    return not 0 < lock.lease_until_ms - now_ms <= LEASE_MAX_MS
+    return not holds(lock.lease_until_ms, now_ms) or dead(lock.holder.worker_id)
 
 
 def at_work_on(session: Session, branch: str) -> Lock | None:
@@ -113,7 +108,7 @@ def evict(
     `run_ids`: which they were before `heirs`, the runs that take the lock, began: of those that are among
     them only the earlier attempt ends."""
     assert lock.holder is not None
-    lapsed, reaped = _lapsed(lock, now_ms), []
+    lapsed, reaped = not holds(lock.lease_until_ms, now_ms), []
     for run_id in runs_under(session, lock) if run_ids is None else run_ids:
         code, reason = LEASE_EXPIRED if lapsed else WORKER_DIED, GONE
         cancelled = session.one("requests.cancelled", run_id=run_id)

@@ -27,6 +27,7 @@ from kfm.model.runs import (
     OutboxMessage,
     Step,
 )
+from kfm.model.times import last_ms
 
 if TYPE_CHECKING:
     from kfm.lineage.pipeline_emitter import PipelineEmitter
@@ -263,7 +264,6 @@ def claim(session: Session, topic: str, limit: int, claim_ms: int) -> list[Outbo
     """One claimer at a time: two at once would not see each other's claims, and part a subject's messages."""
     session.all("outbox.hold")
     now_ms = session.now_ms()
-    found = session.all(
-        "outbox.claim", topic=topic, now_ms=now_ms, until_ms=now_ms + claim_ms, row_limit=limit
-    )
+    times = {"now_ms": now_ms, "until_ms": now_ms + claim_ms, "last_ms": last_ms(now_ms)}
+    found = session.all("outbox.claim", topic=topic, row_limit=limit, **times)
     return sorted(map(rows.message_from, found), key=lambda message: message.number)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kfm.db import approvals, governance, quarantine, rows
 from kfm.db.queries import parameters_of
@@ -27,11 +28,11 @@ from kfm.model.requests import (
     RequestState,
     Settlement,
     UpdateRequest,
-    claim_holds,
     gathered,
     member_of,
     spread_ms,
 )
+from kfm.model.times import AHEAD_MS, WAIT_MAX_MS, holds, last_ms
 
 if TYPE_CHECKING:
     from kfm.db.incidents import IncidentKeeper
@@ -128,6 +129,13 @@ def end_with_run(session: Session, run_id: str, outcome: str, reason: str, now_m
     return {row[0] for row in found}
 
 
+def _within_a_day(later: PutOff, now_ms: int) -> int:
+    """When it is looked at again. Only the end of a freeze may be further ahead: no clock has made it."""
+    if later.blocked_by == "freeze":
+        return later.not_before_ms
+    return min(later.not_before_ms, now_ms + WAIT_MAX_MS)
+
+
 def settle_run(session: Session, run_id: str, settlement: Settlement | None, now_ms: int) -> None:
     """An attempt of a run has ended without success: so do its requests, or they wait for the next one."""
     if settlement is None:
@@ -139,7 +147,7 @@ def settle_run(session: Session, run_id: str, settlement: Settlement | None, now
         session.all(
             "requests.put_off",
             run_id=run_id,
-            not_before_ms=settlement.not_before_ms,
+            not_before_ms=_within_a_day(settlement, now_ms),
             blocked_by=settlement.blocked_by,
             reason=rows.storable(settlement.reason),
         )
@@ -394,7 +402,7 @@ class Requests(RequestReader):
         left = [
             (request_id, by, until_ms)
             for request_id, by, until_ms in session.all("requests.claimed")
-            if not claim_holds(until_ms, now_ms) or dead(by)
+            if not holds(until_ms, now_ms) or dead(by)
         ]
         if not left and session.one(DUE[part], now_ms=now_ms) is None:
             return None
@@ -412,6 +420,15 @@ class Requests(RequestReader):
             return request
 
         return self._database.write(change)
+
+    def make_due(self) -> int:
+        """What waits for the time of a clock that was ahead is due; how many."""
+        session = self._database.session
+        now_ms = session.now_ms()
+        times = {"now_ms": now_ms, "last_ms": last_ms(now_ms), "ahead_ms": now_ms + AHEAD_MS}
+        if session.one("requests.stranded", **times) is None:
+            return 0
+        return len(self._database.write(lambda each: each.all("requests.make_due", **times)))
 
     def give_back(self, worker_id: str) -> None:
         """The claims of a worker id that is not used any more."""
@@ -457,7 +474,7 @@ class Requests(RequestReader):
                 "requests.reopen",
                 request_id=request.request_id,
                 worker_id=request.claimed_by,
-                not_before_ms=later.not_before_ms,
+                not_before_ms=_within_a_day(later, session.now_ms()),
                 blocked_by=later.blocked_by,
                 reason=rows.storable(later.reason),
                 run_id=run_id,
@@ -496,7 +513,11 @@ class Requests(RequestReader):
         """A request for each promised attempt without one; how many. `make` gets run, time, attempt."""
         found = self._database.session.all("requests.orphans", row_limit=limit)
         wanted = [made for row in found if (made := make(row[0], row[1] or 0, row[2])) is not None]
-        return len(self._database.write(lambda session: accept(session, wanted))) if wanted else 0
+        if not wanted:
+            return 0
+        latest_ms = self._database.session.now_ms() + WAIT_MAX_MS
+        near = [replace(one, not_before_ms=min(one.not_before_ms, latest_ms)) for one in wanted]
+        return len(self._database.write(lambda session: accept(session, near)))
 
     def await_approval(
         self, request: UpdateRequest, plan: tuple[str, str], approval: Approval, entry: GovernanceEntry
@@ -643,7 +664,7 @@ class Bursts:
         due = [
             source_id
             for source_id, oldest_ms in session.all("burst_members.waiting")
-            if oldest_ms <= now_ms - window_ms
+            if not now_ms - window_ms < oldest_ms <= now_ms  # or it came by a clock that was ahead
         ]
         return sum(self._close(source_id, period, dataset_of(source_id), actor) for source_id in due)
 

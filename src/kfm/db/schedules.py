@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _STATE = ScheduleState.__struct_fields__
 _INSTANT = Instant.__struct_fields__
+EARLY_MAX = 10  # jumps of a clock that may have asked for one scheduled time
 
 
 class ScheduleReader:
@@ -61,8 +63,10 @@ class ScheduleStates(ScheduleReader):
         def change(session: Session) -> bool:
             if not _moved(session, accounting.seen, accounting.state):
                 return False
-            accept(session, accounting.requests)
-            session.many("instants.insert", [_parameters(one) for one in accounting.instants])
+            fresh = accept(session, accounting.requests)
+            early = _asked_early(session, [one for one in accounting.requests if one.request_id not in fresh])
+            accept(session, list(early.values()))
+            session.many("instants.insert", [_parameters(one, early) for one in accounting.instants])
             late = self._watch.late()
             for request_id, reason in accounting.cancels:
                 cancel(session, request_id, reason, late)
@@ -104,6 +108,25 @@ class ScheduleStates(ScheduleReader):
         return self._database.write(change)
 
 
+def _asked_early(session: Session, known: Sequence[UpdateRequest]) -> dict[str | None, UpdateRequest]:
+    """Of requests that are there already: those that a clock ahead of this time has made, each with the one
+    to make in its place."""
+    from kfm.db.requests import request_from
+    from kfm.model.scheduled_times import asking_in_time
+
+    found: dict[str | None, UpdateRequest] = {}
+    for one in known:
+        wanted = one
+        for _ in range(EARLY_MAX):
+            row = session.one("requests.get", request_id=wanted.request_id)
+            if row is None or request_from(row).accepted_at_ms <= one.accepted_at_ms:
+                break
+            wanted = asking_in_time(wanted)
+        if wanted is not one:
+            found[one.request_id] = wanted
+    return found
+
+
 def _moved(session: Session, seen: ScheduleState | None, state: ScheduleState) -> bool:
     """Is the step ours? The first process to move the state has decided."""
     parameters = rows.with_storable(msgspec.structs.asdict(state), ("paused_by", "rationale"))
@@ -120,5 +143,10 @@ def _named(instant: Instant) -> dict[str, Any]:
     return {"schedule_id": instant.schedule_id, "instant_ms": instant.instant_ms}
 
 
-def _parameters(instant: Instant) -> dict[str, Any]:
-    return rows.with_storable(msgspec.structs.asdict(instant), ("reason",))
+def _parameters(
+    instant: Instant, early: Mapping[str | None, UpdateRequest] = MappingProxyType({})
+) -> dict[str, Any]:
+    """`early`: requests that others have taken the place of."""
+    values = rows.with_storable(msgspec.structs.asdict(instant), ("reason",))
+    instead = early.get(instant.request_id)
+    return values if instead is None else {**values, "request_id": instead.request_id}

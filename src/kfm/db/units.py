@@ -18,8 +18,8 @@ from kfm.model.feeds import HOUR_MS, HourCounts
 from kfm.model.records import GovernanceEntry, Justification, Unit
 from kfm.model.retry import RetryPolicy
 from kfm.model.runs import OutboxMessage
+from kfm.model.times import last_ms
 from kfm.model.units import (
-    WAIT_MAX_MS,
     ClaimedUnit,
     ClaimRequest,
     DeadMessage,
@@ -344,7 +344,7 @@ class Units(UnitReader):
 
     def _make_stranded_due(self, now_ms: int) -> None:
         """What is due later than anything may wait was put off by a clock that was ahead: it is due now."""
-        latest_ms, session = now_ms + WAIT_MAX_MS, self._database.session
+        latest_ms, session = last_ms(now_ms), self._database.session
         for one in self.lanes():
             lane: dict[str, object] = {"dataset": one.dataset, "provider": one.provider, "alone": one.alone}
             row = session.one("units.last_due", **lane)

@@ -25,7 +25,7 @@ from kfm.model.retry_budgets import (
     may_be_granted_today,
     prospect,
 )
-from kfm.model.times import rfc3339
+from kfm.model.times import holds, rfc3339
 
 SWITCH_MS = 15_000  # how soon a request that a switch blocks is looked at again; lifting it wakes it
 UPSTREAM_CHANGED = ReopenReason(code="upstream-changed", text="Upstream has changed.")
@@ -174,7 +174,7 @@ def _as_promised(
 ) -> StartDecision:
     """An attempt is ahead of the run: made when it is due, also late; a person may be earlier."""
     due_ms = state.not_before_ms or 0
-    if due_ms > now_ms and not is_answered(asked, facts):
+    if holds(due_ms, now_ms, due_ms - state.updated_at_ms) and not is_answered(asked, facts):
         return _waits(admitted.code, blocker_of(state), due_ms, run=run)
     overtaken = asked.promised and state.reason != "next-run" and facts.next_run_ms is not None
     if overtaken and facts.next_run_ms is not None and facts.next_run_ms > now_ms:

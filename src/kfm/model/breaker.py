@@ -11,6 +11,7 @@ from kfm.model.contracts import check_transition
 from kfm.model.errors import IllegalTransition
 from kfm.model.patterns import late
 from kfm.model.settings import ProviderSettings, SourceSettings, Target
+from kfm.model.times import holds
 
 FAILURES_MAX = 3
 COOLDOWN_MS = 300_000
@@ -59,8 +60,7 @@ def wait_ms(breaker: Breaker, now_ms: int, limits: BreakerLimits = USUAL_LIMITS)
         left_ms, longest_ms = (breaker.probe_until_ms or 0) - now_ms, ASKED_MAX_MS
     else:
         return 0
-    # Twice as long as any wait: the clock was far ahead when that was written.
-    return left_ms if 0 < left_ms <= 2 * longest_ms else 0
+    return left_ms if holds(now_ms + left_ms, now_ms, longest_ms) else 0
 
 
 def probe_started(

@@ -14,7 +14,6 @@ CHANGES = "changes"  # in the details of a request that datasets have made by ch
 ABSENT = "absent"  # the outcome of a request whose data did not come in time
 NOT_YET = "not-yet"  # what a request waits for whose data has not come
 UNSETTLED: tuple[RequestState, ...] = ("open", "running", "awaiting-approval")
-CLAIM_MAX_MS = 2 * 86_400_000  # twice the longest lease that a configuration may ask for
 
 
 class UpdateRequest(Record, frozen=True):
@@ -73,11 +72,6 @@ class UpdateRequest(Record, frozen=True):
     def members(self) -> int:
         """How many announced objects it gathers."""
         return int(self.details.get("members", 0)) if self.kind == "upstream-event" else 0
-
-
-def claim_holds(until_ms: int, now_ms: int) -> bool:
-    """A claim that ends later than any can was written by a clock that was far ahead, and holds nothing."""
-    return 0 < until_ms - now_ms <= CLAIM_MAX_MS
 
 
 class RequestOutcome(Record, frozen=True):

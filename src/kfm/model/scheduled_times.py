@@ -29,6 +29,7 @@ from kfm.model.schedules import (
     windows_between,
 )
 from kfm.model.settings import SourceSettings
+from kfm.model.times import AHEAD_MS
 
 DEFINITION_TAG = "definition/1"
 INSTANTS_MAX = 500  # on time, in one pass; the cursor moves on with the next
@@ -129,6 +130,26 @@ def account(
     if not step.rows and not redefined:
         return None
     return step.accounting(others)
+
+
+def is_ahead(state: ScheduleState, now_ms: int) -> bool:
+    """Was it accounted for by a clock that was ahead?"""
+    return state.cursor_ms > now_ms + AHEAD_MS
+
+
+def taken_back(state: ScheduleState, now_ms: int) -> Accounting:
+    """It goes on from the present. What the false time made of times ahead is decided anew when they come."""
+    left_ms, version = min(state.left_ms, now_ms), state.version + 1
+    now = replace(state, cursor_ms=now_ms, left_ms=left_ms, version=version, updated_at_ms=now_ms)
+    return Accounting(seen=state, state=now)
+
+
+def went_on(state: ScheduleState, last: Instant | None, now_ms: int) -> ScheduleState:
+    """The state after a clock that was behind has taken it back: what has its row by now is accounted for.
+    `last`: the newest row that begins by now."""
+    if last is None or last.at_ms > now_ms or not state.cursor_ms < last.last_ms <= now_ms:
+        return state
+    return replace(state, cursor_ms=last.last_ms)
 
 
 def _first_sight(schedule: Schedule, now_ms: int) -> Accounting:
@@ -487,6 +508,7 @@ class _Known:
 
 LEFT_TAG = "left/1"
 AGAIN_TAG = "again/1"
+IN_TIME_TAG = "in-time/1"
 LEFT = ("missed", "skipped")
 LEFT_TO = "left_to"  # in a request's details: the request that it came with, or that it repeats
 
@@ -526,6 +548,12 @@ def asking_again(refused: UpdateRequest, now_ms: int, actor: str) -> UpdateReque
         accepted_at_ms=now_ms,
         rationale="Its last request was refused or overtaken.",
     )
+
+
+def asking_in_time(early: UpdateRequest) -> UpdateRequest:
+    """The request for a scheduled time that was asked for before it came, by a clock that was ahead."""
+    key = key_of({"kfm": IN_TIME_TAG, "request_id": early.request_id})
+    return replace(early, request_id=request_id(key), key=key)
 
 
 def _past(request: UpdateRequest, named: dict[str, object]) -> UpdateRequest:

@@ -12,6 +12,19 @@ from kfm.model.patterns import late
 MS_MIN = -62_135_596_800_000  # 0001-01-01T00:00:00Z
 MS_MAX = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 UTC_ZONE = "UTC"
+WAIT_MAX_MS = 86_400_000  # no lease, claim or wait that a machine sets is longer
+AHEAD_MS = 10 * 60_000  # clocks that differ by less are left to themselves
+
+
+def holds(until_ms: int, now_ms: int, length_ms: int = WAIT_MAX_MS) -> bool:
+    """Does a lease, a claim or a wait still last? One that lies further ahead than twice its length was set
+    by a clock that was ahead, and is over: nothing waits for that clock's time."""
+    return 0 < until_ms - now_ms <= 2 * length_ms
+
+
+def last_ms(now_ms: int) -> int:
+    """The latest time that anything waits for."""
+    return now_ms + 2 * WAIT_MAX_MS
 
 
 def is_all_time(start_ms: int, end_ms: int) -> bool:

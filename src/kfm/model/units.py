@@ -17,7 +17,7 @@ from kfm.model.contracts import check_transition
 from kfm.model.errors import IllegalTransition, RationaleRequired, UsageError
 from kfm.model.quarantine import QuarantineEntry
 from kfm.model.records import Record, Unit, UnitStatus
-from kfm.model.times import MS_MIN
+from kfm.model.times import MS_MIN, holds
 
 Reissue = Literal["update", "ignore"]
 Removing = Literal["keep", "remove"]
@@ -508,14 +508,11 @@ def compare_removal(seen: StoredUnit, gone: IntakeRemoval) -> RemovalVerdict:
 
 LEASE_EXPIRED = "LEASE_EXPIRED"
 BY_HAND = "BY_HAND"  # quarantined by a person's decision
-WAIT_MAX_MS = 86_400_000  # no backoff is longer, and no circuit asks for more
 
 
 def holds_lease(lease_until_ms: int, claimed_at_ms: int, now_ms: int) -> bool:
-    """Does a claim still exclude others? One from the future, by more than its own length, was made by a
-    clock that was ahead."""
-    length_ms = lease_until_ms - claimed_at_ms
-    return 0 < lease_until_ms - now_ms <= 2 * length_ms
+    """Does a claim still exclude others, by its own length?"""
+    return holds(lease_until_ms, now_ms, lease_until_ms - claimed_at_ms)
 
 
 _FIELDS = frozenset(Unit.__struct_fields__)

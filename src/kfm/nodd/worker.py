@@ -399,7 +399,7 @@ class Worker:
             ConfigError,
             ExtraMissing,
         ) as error:  # of this worker, not of the unit: nothing was inspected
-            later_ms = error.facts.get("not_before_ms", self._ledger.now_ms() + UNABLE_MS)
+            later_ms = self._ledger.now_ms() + error.facts.get("wait_ms", UNABLE_MS)
             return self._put_back(claimed, error.code, str(error), later_ms)
         except Exception as error:  # noqa: BLE001 - a failure of one unit must not fail the batch
             code = error.code if isinstance(error, KfmError) else type(error).__name__

@@ -27,7 +27,7 @@ def gather(app: Any, schedules: Any = None) -> dict[str, Any]:
 
 def read_status(app: Any, schedules: Any = None) -> tuple[dict[str, Any], dict[str, str]]:
     """The document, and the word that people read for the newest run of each dataset."""
-    settings, ledger, now_ms = app.settings, app.ledger, app.clock.now_ms()
+    settings, ledger, now_ms = app.settings, app.ledger, app.ledger.now_ms()
     heads = {head.dataset_id: head for head in ledger.heads()}
     switches = [switch for switch in ledger.switches() if switch.position != "running"]
     running = ledger.runs(status="running", limit=100)

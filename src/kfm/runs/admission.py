@@ -285,10 +285,9 @@ class Admission:
             if not asked.can_wait:
                 same = decision.run is not None and decision.revision == decision.run.revision
                 self._not_admitted(subject, "failed", error, run=_concerned(decision.run) if same else None)
-            until_ms = error.facts.get("not_before_ms")
             return CircuitWait(
                 provider=str(error.facts.get("provider") or wanted[0]),
-                until_ms=max(until_ms if isinstance(until_ms, int) else 0, now_ms + CIRCUIT_MS),
+                until_ms=now_ms + max(error.facts.get("wait_ms", 0), CIRCUIT_MS),
             )
         return None
 

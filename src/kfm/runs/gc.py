@@ -62,7 +62,7 @@ def plan(kernel: Kernel, objects: CollectableObjects, grace_ms: int | None = Non
     collection = plan_collection(
         kernel.ledger,
         objects,
-        kernel.clock.now_ms(),
+        kernel.ledger.now_ms(),
         kernel.settings.limits.versions_kept,
         GRACE_MS if grace_ms is None else grace_ms,
         pins=lambda: _pins(kernel, grace_ms),

@@ -210,7 +210,7 @@ class RecordedNodes:
             self._node,
             watch=self._watch,
             clock=kernel.clock,
-            ahead_ms=kernel.store.now_ms() - kernel.clock.now_ms(),
+            ahead_ms=kernel.store.now_ms() - kernel.clock.monotonic_ms(),
             take_number=lambda: next(self._calls),
             note=self._note,
             log_try=log_try,

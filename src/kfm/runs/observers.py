@@ -67,7 +67,7 @@ class OwnCalls:
         self._node = node
         self._watch = watch
         self._clock = clock
-        self._ahead_ms = ahead_ms  # how far the ledger's clock is before ours
+        self._ahead_ms = ahead_ms  # how far the ledger's time is before the clock that nothing sets
         self._take_number = take_number
         self._note = note
         self._log_try = log_try  # with a sentence for people, and the class of the error
@@ -129,7 +129,7 @@ class OwnCalls:
             outcome,
             circuit_open=tried.circuit_open or tried.reason == "circuit-open",
             retryable=tried.retryable,
-            at_ms=self._clock.now_ms() + self._ahead_ms,
+            at_ms=self._clock.monotonic_ms() + self._ahead_ms,
         )
 
     def _over(self, call: _Call, tries: int, error_class: str | None) -> None:

@@ -426,7 +426,7 @@ def judged(
         prior,
         now_ms=now_ms,
         unit_random=unit_random,
-        asked_ms=asked_ms(error, now_ms),
+        asked_ms=asked_ms(error),
         idempotent=idempotent,
         counts=not any(isinstance(each, CircuitOpen | NotPublishedTogether) for each in _causes(error)),
         stopped=isinstance(error, STOPPED) and not ended_with_process,
@@ -464,15 +464,16 @@ def advise(
     )
 
 
-def asked_ms(error: BaseException, now_ms: int) -> int | None:
-    """How long upstream, or its breaker, wants us to stay away."""
+def asked_ms(error: BaseException) -> int | None:
+    """How long upstream, or its breaker, wants us to stay away: a length of time, since what was told in
+    another machine's time is not the ledger's."""
     for each in _causes(error):
         handed = handed_up(each)
-        at_ms = handed.not_before_ms if handed is not None else None
-        if at_ms is None and isinstance(each, KfmError):
-            at_ms = each.facts.get("not_before_ms")
-        if isinstance(at_ms, int):
-            return max(0, at_ms - now_ms)
+        wait_ms = handed.wait_ms if handed is not None else None
+        if wait_ms is None and isinstance(each, KfmError):
+            wait_ms = each.facts.get("wait_ms")
+        if isinstance(wait_ms, int):
+            return wait_ms
     return None
 
 

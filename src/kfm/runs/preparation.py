@@ -300,7 +300,7 @@ def _validate(
             contract,
             mine,
             objects.open,
-            now_ms=kernel.clock.now_ms(),
+            now_ms=kernel.ledger.now_ms(),
             window=None if subject.window == SNAPSHOT else subject.window,
             show_values=public,
         )

@@ -258,7 +258,7 @@ class Dispatcher:
         """It was tried and became no run: its preview failed, or upstream could not be compared. The rules of
         its trigger decide, as they do for a run."""
         now_ms, message = self._now_ms(), self._runs.redact(str(error))
-        kind, wait_ms = kind_of(error), asked_ms(error, now_ms)
+        kind, wait_ms = kind_of(error), asked_ms(error)
         if isinstance(error, CircuitOpen):
             later = PutOff(
                 not_before_ms=now_ms + max(wait_ms or 0, BUSY_MS),

@@ -39,6 +39,7 @@ def mark_overdue(app: App) -> int:
 
 
 def _look(app: App, completeness: CompletenessReader, source: SourceSettings, mark_ms: int | None) -> int:
+    mark_ms = _taken_back(app, source.id, overdue_rule(source), mark_ms)
     judged: list[WindowVerdict] = []
     for one in completeness.due(source, mark_ms, WINDOWS_MAX):
         if one.state == "running":  # it has its end soon: the next pass begins here
@@ -51,6 +52,15 @@ def _look(app: App, completeness: CompletenessReader, source: SourceSettings, ma
         late, source.id, overdue_rule(source), mark_ms, judged[-1].end_ms
     )
     return len(late) if moved else 0
+
+
+def _taken_back(app: App, source_id: str, rule: str, mark_ms: int | None) -> int | None:
+    """The mark; the present, where a clock that was ahead has set it further. What was told stays told."""
+    now_ms = app.ledger.now_ms()
+    if mark_ms is None or mark_ms <= now_ms:
+        return mark_ms
+    app.kernel.store.windows().mark_overdue((), source_id, rule, mark_ms, now_ms)
+    return now_ms
 
 
 def _look_at_feed(app: App, completeness: CompletenessReader, dataset: str) -> int:

@@ -180,7 +180,9 @@ def recover(app: App) -> None:
     sweep(kernel.store, kernel.liveness)
     judge_reaped(kernel)
     adopt(kernel)
-    kernel.store.requests().preview_anew(PREVIEWS_MAX)
+    requests = kernel.store.requests()
+    requests.make_due()
+    requests.preview_anew(PREVIEWS_MAX)
 
 
 def make_dispatcher(app: App, part: RequestPart = "all", **more: Any) -> Dispatcher:

@@ -13,19 +13,22 @@ from kfm.model.errors import BackendUnavailable, ConfigError, KfmError, WindowEr
 from kfm.model.keys import key_of
 from kfm.model.masked_names import names_by_dataset
 from kfm.model.quantities import moment
-from kfm.model.requests import claim_holds
 from kfm.model.scheduled_times import (
     LEFT_TO,
     account,
     asking_again,
     asking_for,
     definition_of,
+    is_ahead,
     is_held,
     left_windows,
     next_due_ms,
+    taken_back,
+    went_on,
 )
 from kfm.model.schedules import Accounting, Schedule, ScheduleState
 from kfm.model.settings import SourceSettings
+from kfm.model.times import holds
 
 if TYPE_CHECKING:
     from kfm.app import App
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
     from kfm.db.schedules import ScheduleStates
     from kfm.model.records import Run, Window
     from kfm.model.requests import UpdateRequest
-    from kfm.ports import Clock
 
 
 SLICES_MAX = 20  # of one schedule in one step
@@ -120,6 +122,8 @@ class Scheduler:
             source = self._sources.get(schedule.source)
             if source is None:
                 raise ConfigError(f"There is no source {schedule.source}.")
+            if state is not None:
+                state = self._by_this_clock(schedule, state, now_ms)
             for _ in range(SLICES_MAX):
                 unsettled = self._requests.unsettled_of(schedule.id) if state is not None else []
                 step = account(
@@ -136,8 +140,20 @@ class Scheduler:
                     self._due_ms.pop(schedule.id, None)
                     return opened
                 state, opened = step.state, opened + len(step.requests)
-        self._looked(schedule, state, now_ms)
+        self._looked(schedule, state)
         return opened
+
+    def _by_this_clock(self, schedule: Schedule, state: ScheduleState, now_ms: int) -> ScheduleState:
+        """A state that a clock ahead of this one has moved goes on from the present."""
+        if is_ahead(state, now_ms):
+            step = taken_back(state, now_ms)
+            if self._states.account(step):
+                until = moment(state.cursor_ms)
+                text = "schedule %s: accounted for until %s by a clock that was ahead, it goes on from now"
+                logger.warning(text, schedule.id, until, extra={"schedule": schedule.id})
+            return step.state
+        last = self._states.instants_before(schedule.id, now_ms + 1, 1)
+        return went_on(state, last[0] if last else None, now_ms)
 
     # --- what was left, refused or overtaken -----------------------------------------------
 
@@ -256,23 +272,19 @@ class Scheduler:
                 )
         else:
             self._adopted.add(schedule.id)
+        if is_ahead(state, now_ms):
+            return True
         due_ms = next_due_ms(schedule, state)
         return due_ms is not None and due_ms <= now_ms
 
-    def _looked(self, schedule: Schedule, state: ScheduleState | None, now_ms: int) -> None:
+    def _looked(self, schedule: Schedule, state: ScheduleState | None) -> None:
         """Remember when to look again; a changed state is looked at in any case."""
         if state is None:
             self._due_ms[schedule.id] = (0, EVER_MS)
             return
         due_ms = next_due_ms(schedule, state)
         self._due_ms[schedule.id] = (state.version, EVER_MS if due_ms is None else due_ms)
-        if state.cursor_ms > now_ms + self._late_ms:
-            self._warn(
-                schedule.id,
-                f"It is accounted for until {moment(state.cursor_ms)}, when the clock was ahead: nothing of "
-                "it is due before.",
-            )
-        elif self._said.pop(schedule.id, None):
+        if self._said.pop(schedule.id, None):
             logger.info("schedule %s: goes on", schedule.id, extra={"schedule": schedule.id})
 
     def _warn(self, schedule_id: str, text: str) -> None:
@@ -335,10 +347,9 @@ def _grounds_of(app: App) -> Callable[[], Callable[[str], str]]:
 class Timetable:
     """When schedules begin their next runs, by their file as it is now."""
 
-    def __init__(self, loaded: Loaded, ledger: LedgerReader, clock: Clock) -> None:
+    def __init__(self, loaded: Loaded, ledger: LedgerReader) -> None:
         self._loaded = loaded
         self._ledger = ledger
-        self._clock = clock
 
     @property
     def _schedules(self) -> tuple[Schedule, ...]:
@@ -367,7 +378,7 @@ class Timetable:
         ]
         if not fitting:
             return None
-        states, now_ms, found = self._ledger.schedule_reader().states(), self._clock.now_ms(), []
+        states, now_ms, found = self._ledger.schedule_reader().states(), self._ledger.now_ms(), []
         for schedule in fitting:
             state = states.get(schedule.id)
             if state is not None and state.paused_at_ms is not None:
@@ -413,7 +424,7 @@ def _due(app: App) -> list[UpdateRequest]:
     reader, now_ms = app.ledger.request_reader(), app.ledger.now_ms()
     found = reader.due(now_ms, PAGE)
     for one in reader.requests(state="running", limit=PAGE):
-        if not claim_holds(one.claim_until_ms, now_ms) or app.liveness.is_dead(one.claimed_by or ""):
+        if not holds(one.claim_until_ms, now_ms) or app.liveness.is_dead(one.claimed_by or ""):
             found.append(one)
     # The order in which they are claimed.
     return sorted(found, key=lambda one: (one.not_before_ms, one.accepted_at_ms, one.instant_ms or 0))

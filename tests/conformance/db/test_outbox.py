@@ -60,7 +60,7 @@ def test_a_claim_does_not_read_all_that_waits_for_each_message() -> None:
     database = MemoryDatabase(SystemClock())
     migrate(database, "sqlite", 0)
     statement = "EXPLAIN QUERY PLAN " + queries("sqlite")["outbox.claim"]
-    known = {"topic": "openlineage", "now_ms": 1, "until_ms": 2, "row_limit": 100}
+    known = {"topic": "openlineage", "now_ms": 1, "until_ms": 2, "last_ms": 3, "row_limit": 100}
     plan = [row[3] for row in database._connection.execute(statement, known)]
     assert "SEARCH e USING INDEX outbox_claimed (subject=? AND number<?)" in plan
 

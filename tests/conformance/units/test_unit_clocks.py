@@ -19,8 +19,8 @@ from kfm.model.breaker import (
 )
 from kfm.model.records import GateResult
 from kfm.model.settings import Ingest, IngestPolicy
-from kfm.model.times import rfc3339
-from kfm.model.units import WAIT_MAX_MS, holds_lease
+from kfm.model.times import WAIT_MAX_MS, rfc3339
+from kfm.model.units import holds_lease
 from kfm.nodd.dataset_registry import Generic, IntakePolicy, load_registry
 from kfm.nodd.inspect.inspection import make_inspector
 from kfm.nodd.intake import KeyCache

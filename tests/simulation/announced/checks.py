@@ -12,7 +12,8 @@ from kfm.db import rows
 from kfm.db.ledger_reader import LedgerReader
 from kfm.db.packing import joined
 from kfm.model.gates import switch_gate
-from kfm.model.units import TOPIC, WAIT_MAX_MS, IntakeBatch
+from kfm.model.times import WAIT_MAX_MS
+from kfm.model.units import TOPIC, IntakeBatch
 from tests import unit_pages
 from tests.simulation.announced import ends
 from tests.simulation.announced.followers import FOLLOWED

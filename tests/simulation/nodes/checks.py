@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kfm.db import branch_commits
-from kfm.db.leases import LEASE_MAX_MS
 from kfm.db.node_branches import entries_of
 from kfm.model.records import Output
 from kfm.model.run_state import outputs_of
+from kfm.model.times import holds
 from kfm.pipelines.workers import NodeJob
 from tests.simulation.judging import read, require
 from tests.simulation.nodes.drawn import SECRET
@@ -68,7 +68,7 @@ class Checks:
             holder = self._world.process_of(worker)
             own = holder is not None and process in holder.kin
             if self._locks.get(scope, ("",))[0] != worker and not own:
-                gone = not 0 < until_ms - now_ms <= LEASE_MAX_MS or self._world.is_dead(worker)
+                gone = not holds(until_ms, now_ms) or self._world.is_dead(worker)
                 require(gone, "a lease is taken only from what is gone", scope=scope, of=run_id)
                 self.counts["taken over"] += 1
         for scope, (_worker, run_id, _until_ms) in self._locks.items():

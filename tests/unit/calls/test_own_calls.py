@@ -45,7 +45,7 @@ def observed() -> tuple[OwnCalls, list[Any], Recording]:
         "transform",
         watch=RunObserver(kernel, subject),
         clock=Ticking(),  # type: ignore[arg-type]
-        ahead_ms=3,
+        ahead_ms=998,
         take_number=lambda: next(numbers),
         note=lambda *row, **facts: rows.append((row, facts)),
         log_try=lambda _sentence, _kind: None,

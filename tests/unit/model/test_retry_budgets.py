@@ -134,10 +134,10 @@ def test_an_open_breaker_spends_no_attempt() -> None:
     assert (refused.fate, refused.grant_attempts) == ("retry", 5)
     assert decided(run_at(7), refused).fate == "spent"
     state = judged(
-        run_at(6), CircuitOpen(not_before_ms=START_MS + HOUR_MS), before,
+        run_at(6), CircuitOpen(wait_ms=HOUR_MS), before,
         idempotent=True, now_ms=START_MS + 1000, unit_random=0.5,
     )  # fmt: skip
-    assert (state.fate, state.grant_attempts, state.not_before_ms) == ("retry", 5, START_MS + HOUR_MS)
+    assert (state.fate, state.grant_attempts, state.not_before_ms) == ("retry", 5, START_MS + 1000 + HOUR_MS)
     assert state.error_class == "circuit-open"
 
 
@@ -231,7 +231,7 @@ def test_what_was_stopped_stays_stopped() -> None:
 def test_upstream_says_when(asked_ms: int, fate: str, reason: str) -> None:
     """A long Retry-After is the run's not-before; one that does not fit ends it now."""
     error = PipelineFailed()
-    error.__cause__ = UpstreamUnavailable(status=503, not_before_ms=START_MS + 1000 + asked_ms)
+    error.__cause__ = UpstreamUnavailable(status=503, wait_ms=asked_ms)
     state = judged(run_at(1), error, None, idempotent=True, now_ms=START_MS + 1000, unit_random=0.5)
     assert (state.fate, state.reason, state.error_class) == (fate, reason, "HTTP_503")
     assert state.not_before_ms == START_MS + 1000 + max(asked_ms, 30_000)

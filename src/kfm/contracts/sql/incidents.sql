@@ -193,7 +193,10 @@ SELECT scope, set_at_ms, until_ms, set_by, rationale, ended_at_ms FROM silences
 WHERE ended_at_ms IS NULL ORDER BY +number
 
 -- name: silences.lapsed
-SELECT scope FROM silences WHERE ended_at_ms IS NULL AND until_ms <= :now_ms ORDER BY +number
+-- Also by its own length, where it was set by a clock that was ahead.
+SELECT scope FROM silences
+WHERE ended_at_ms IS NULL AND (until_ms <= :now_ms OR until_ms - :now_ms > 2 * (until_ms - set_at_ms))
+ORDER BY +number
 
 -- name: silences.causes
 -- From the silences, which are few, to what they are about.

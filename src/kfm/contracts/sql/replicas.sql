@@ -32,7 +32,12 @@ ON CONFLICT (replica, collection_id, item_id) DO UPDATE SET
   END
 
 -- name: replica_items.due
-SELECT 1 FROM replica_items WHERE replica = :replica AND wanted > sent AND not_before_ms <= :now_ms LIMIT 1
+SELECT 1 FROM replica_items
+WHERE replica = :replica AND wanted > sent AND (not_before_ms <= :now_ms OR not_before_ms > :last_ms) LIMIT 1
+
+-- name: replica_items.make_due
+UPDATE replica_items SET not_before_ms = 0
+WHERE replica = :replica AND wanted > sent AND not_before_ms > :last_ms
 
 -- name: replica_items.backlog
 SELECT COUNT(*) FROM replica_items WHERE replica = :replica AND wanted > sent

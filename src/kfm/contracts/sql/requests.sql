@@ -178,6 +178,42 @@ SELECT
 FROM requests WHERE state = 'open' AND not_before_ms <= :now_ms
 ORDER BY not_before_ms, accepted_at_ms, request_id LIMIT :row_limit
 
+-- name: requests.stranded
+-- By a clock that was ahead: further than anything waits, or than its own attempt may, or in a turn that has not come.
+-- The end of a freeze is a date that no clock has made.
+SELECT 1 FROM requests
+WHERE state = 'open' AND not_before_ms > :now_ms AND blocked_by IS DISTINCT FROM 'freeze' AND (
+  not_before_ms > :last_ms
+  OR EXISTS (
+    SELECT 1 FROM retry_states s
+    WHERE s.run_id = requests.run_id AND s.not_before_ms <= requests.not_before_ms
+      AND s.not_before_ms - :now_ms > 2 * (s.not_before_ms - s.updated_at_ms)
+  )
+  OR EXISTS (
+    SELECT 1 FROM turns t
+    WHERE t.dataset_id = requests.dataset_id AND t.claimed_at_ms > :ahead_ms
+      AND t.claimed_at_ms <= requests.not_before_ms
+  )
+)
+LIMIT 1
+
+-- name: requests.make_due
+UPDATE requests SET not_before_ms = 0
+WHERE state = 'open' AND not_before_ms > :now_ms AND blocked_by IS DISTINCT FROM 'freeze' AND (
+  not_before_ms > :last_ms
+  OR EXISTS (
+    SELECT 1 FROM retry_states s
+    WHERE s.run_id = requests.run_id AND s.not_before_ms <= requests.not_before_ms
+      AND s.not_before_ms - :now_ms > 2 * (s.not_before_ms - s.updated_at_ms)
+  )
+  OR EXISTS (
+    SELECT 1 FROM turns t
+    WHERE t.dataset_id = requests.dataset_id AND t.claimed_at_ms > :ahead_ms
+      AND t.claimed_at_ms <= requests.not_before_ms
+  )
+)
+RETURNING request_id
+
 -- name: requests.next_due
 SELECT MIN(not_before_ms) FROM requests WHERE state = 'open'
 
@@ -261,7 +297,7 @@ WHERE request_id IN (
       AND waiting.dataset_id NOT IN (SELECT b.dataset_id FROM requests b WHERE b.state = 'running')
   ) AS firsts CROSS JOIN requests due LEFT JOIN turns ON turns.dataset_id = due.dataset_id
   WHERE due.request_id = firsts.request_id
-  ORDER BY COALESCE(turns.claimed_at_ms, 0), due.not_before_ms, due.accepted_at_ms, due.window_start_ms,
+  ORDER BY CASE WHEN turns.claimed_at_ms <= :now_ms THEN turns.claimed_at_ms ELSE 0 END, due.not_before_ms, due.accepted_at_ms, due.window_start_ms,
     due.instant_ms LIMIT 1
 )
 RETURNING
@@ -296,7 +332,7 @@ WHERE request_id IN (
       AND waiting.dataset_id NOT IN (SELECT b.dataset_id FROM requests b WHERE b.state = 'running')
   ) AS firsts CROSS JOIN requests due LEFT JOIN turns ON turns.dataset_id = due.dataset_id
   WHERE due.request_id = firsts.request_id
-  ORDER BY COALESCE(turns.claimed_at_ms, 0), due.not_before_ms, due.accepted_at_ms, due.window_start_ms,
+  ORDER BY CASE WHEN turns.claimed_at_ms <= :now_ms THEN turns.claimed_at_ms ELSE 0 END, due.not_before_ms, due.accepted_at_ms, due.window_start_ms,
     due.instant_ms LIMIT 1
 )
 RETURNING
@@ -331,7 +367,7 @@ WHERE request_id IN (
       AND waiting.dataset_id NOT IN (SELECT b.dataset_id FROM requests b WHERE b.state = 'running')
   ) AS firsts CROSS JOIN requests due LEFT JOIN turns ON turns.dataset_id = due.dataset_id
   WHERE due.request_id = firsts.request_id
-  ORDER BY COALESCE(turns.claimed_at_ms, 0), due.not_before_ms, due.accepted_at_ms, due.window_start_ms,
+  ORDER BY CASE WHEN turns.claimed_at_ms <= :now_ms THEN turns.claimed_at_ms ELSE 0 END, due.not_before_ms, due.accepted_at_ms, due.window_start_ms,
     due.instant_ms LIMIT 1
 )
 RETURNING

@@ -19,9 +19,12 @@ WHERE schedule_id = :schedule_id AND version = :seen_version
 RETURNING schedule_id
 
 -- name: instants.insert
+-- In place of what a clock that was ahead has made of it.
 INSERT INTO instants (schedule_id, instant_ms, last_ms, became, request_id, reason, at_ms)
 VALUES (:schedule_id, :instant_ms, :last_ms, :became, :request_id, :reason, :at_ms)
-ON CONFLICT (schedule_id, instant_ms) DO NOTHING
+ON CONFLICT (schedule_id, instant_ms) DO UPDATE SET last_ms = EXCLUDED.last_ms, became = EXCLUDED.became,
+  request_id = EXCLUDED.request_id, reason = EXCLUDED.reason, at_ms = EXCLUDED.at_ms
+WHERE instants.at_ms > EXCLUDED.at_ms
 
 -- name: instants.shorten
 -- A span whose first instant gets a row of its own begins after it.

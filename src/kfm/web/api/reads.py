@@ -266,7 +266,7 @@ def quarantine(call: ApiCall) -> Any:
         ),
         query["limit"],
     )
-    ledger, now_ms, settings = call.app.ledger, call.app.clock.now_ms(), call.app.settings
+    ledger, now_ms, settings = call.app.ledger, call.app.ledger.now_ms(), call.app.settings
     held = [held_document(one, step_of_held(ledger, one, now_ms, settings)) for one in found]
     return {"held": held, "more": more}
 
@@ -277,7 +277,7 @@ def one_held(call: ApiCall) -> Any:
     if held is None:
         raise missing("entry")
     requests = ledger.approvals(subject=held.held_id)
-    step = step_of_held(ledger, held, call.app.clock.now_ms(), call.app.settings)
+    step = step_of_held(ledger, held, call.app.ledger.now_ms(), call.app.settings)
     return {
         "held": held_document(held, step),
         "requests": [approval_document(one) for one in requests],

@@ -18,11 +18,13 @@ SELECT pg_advisory_xact_lock(4900148)
 UPDATE outbox SET not_before_ms = :until_ms, tries = tries + 1
 WHERE number IN (
   SELECT o.number FROM outbox o
-  WHERE o.topic = :topic AND o.delivered_at_ms IS NULL AND o.not_before_ms <= :now_ms
+  WHERE o.topic = :topic AND o.delivered_at_ms IS NULL
+    AND (o.not_before_ms <= :now_ms OR o.not_before_ms > :last_ms)
     AND NOT EXISTS (
       SELECT 1 FROM outbox e
       WHERE e.subject = o.subject AND e.topic = o.topic AND e.delivered_at_ms IS NULL
         AND e.number < o.number AND e.not_before_ms > 0 AND e.not_before_ms > :now_ms
+        AND e.not_before_ms <= :last_ms
     )
   ORDER BY o.number LIMIT :row_limit FOR UPDATE SKIP LOCKED
 )

@@ -11,7 +11,8 @@ from kfm.model.errors import PlanError
 from kfm.model.next_steps import approve_command
 from kfm.model.quantities import moment, span
 from kfm.model.records import Record
-from kfm.model.requests import UpdateRequest, claim_holds
+from kfm.model.requests import UpdateRequest
+from kfm.model.times import holds
 from kfm.reports.requests import NAMED_MAX, named
 from kfm.reports.runs import word_of_request
 from kfm.reports.state_words import REQUESTS
@@ -183,7 +184,7 @@ def _became(visit: Visit, found: UpdateRequest) -> str:
         later = found.not_before_ms > visit.now_ms
         return f"Waiting {f'until {moment(found.not_before_ms)}' if later else 'for a free runner'}."
     if found.state == "running":
-        claimed = claim_holds(found.claim_until_ms, visit.now_ms)
+        claimed = holds(found.claim_until_ms, visit.now_ms)
         return "Running." if claimed else "Its claim has expired: another runner takes it over."
     if found.state == "awaiting-approval":
         return "Waiting for approval of exactly this preview by a second person."
