@@ -49,7 +49,7 @@ def free_port() -> int:
 # --- PostgreSQL ----------------------------------------------------------------------
 
 
-def _unprivileged_user() -> dict[str, Any]:
+def unprivileged_user() -> dict[str, Any]:
     """PostgreSQL refuses to run as root: then the user nobody runs it, in a folder of its own."""
     if os.geteuid() != 0:
         return {}
@@ -69,7 +69,7 @@ def die_with_parent(how: signal.Signals = signal.SIGQUIT) -> None:
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, how)
 
 
-def _postgres_install(scratch: Path, who: dict[str, Any]) -> Path:
+def postgres_install(scratch: Path, who: dict[str, Any]) -> Path:
     """The folder with PostgreSQL's `bin`, such that `who` may execute what is in it.
 
     The wheel's Python layer is not used: as root it would add a system user and open
@@ -95,7 +95,7 @@ def _postgres_install(scratch: Path, who: dict[str, Any]) -> Path:
     return scratch / shipped.relative_to(site)
 
 
-def _initdb(install: Path, scratch: Path, password: str, who: dict[str, Any]) -> Path:
+def initdb(install: Path, scratch: Path, password: str, who: dict[str, Any]) -> Path:
     data = scratch / "data"
     secret = scratch / "password"
     secret.write_text(password + "\n")
@@ -118,7 +118,7 @@ def _initdb(install: Path, scratch: Path, password: str, who: dict[str, Any]) ->
     return data
 
 
-def _wait_for_postgres(server: subprocess.Popen[bytes], dsn: str, log: Path) -> bool:
+def wait_for_postgres(server: subprocess.Popen[bytes], dsn: str, log: Path) -> bool:
     """True once it answers; False if it ended (most likely the port was taken meanwhile)."""
     import psycopg
 
@@ -151,7 +151,7 @@ def postgres(*, on_disk: bool = False) -> contextlib.AbstractContextManager[str]
     """A PostgreSQL server with its durability settings untouched; yields the DSN of `postgres`.
 
     `on_disk`: where a commit costs what it costs, for those who measure."""
-    return postgres_server(_postgres_install, on_disk=on_disk)
+    return postgres_server(postgres_install, on_disk=on_disk)
 
 
 @contextlib.contextmanager
@@ -166,7 +166,7 @@ def postgres_server(
         raise ServiceUnavailable("psycopg is not installed (the extra `postgres`)")
     from tests.memory_disk import memory_disk  # not above: the S3 emulator starts this file by itself
 
-    who = _unprivileged_user()
+    who = unprivileged_user()
     place = (None if on_disk else memory_disk()) or "/tmp"
     with tempfile.TemporaryDirectory(prefix="kfm-pg-", dir=place, ignore_cleanup_errors=True) as name:
         scratch = Path(name)
@@ -174,7 +174,7 @@ def postgres_server(
             os.chown(scratch, who["user"], who["group"])
         install = find_install(scratch, who)
         password = secrets.token_hex(16)
-        data = _initdb(install, scratch, password, who)
+        data = initdb(install, scratch, password, who)
         log = scratch / "log"
         for _ in range(PORT_TRIES_MAX):
             port = free_port()
@@ -201,7 +201,7 @@ def postgres_server(
                 )
             dsn = f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres"
             try:
-                if _wait_for_postgres(server, dsn, log):
+                if wait_for_postgres(server, dsn, log):
                     yield dsn
                     return
             finally:
@@ -230,13 +230,13 @@ def standby_of(server_dsn: str) -> Iterator[tuple[str, Callable[[], None]]]:
 
     from tests.memory_disk import memory_disk
 
-    who, place = _unprivileged_user(), memory_disk() or "/tmp"
+    who, place = unprivileged_user(), memory_disk() or "/tmp"
     found = psycopg.conninfo.conninfo_to_dict(server_dsn)
     with tempfile.TemporaryDirectory(prefix="kfm-pg-", dir=place, ignore_cleanup_errors=True) as name:
         scratch = Path(name)
         if who:
             os.chown(scratch, who["user"], who["group"])
-        install, data, log = _postgres_install(scratch, who), scratch / "data", scratch / "log"
+        install, data, log = postgres_install(scratch, who), scratch / "data", scratch / "log"
         source = psycopg.conninfo.make_conninfo(server_dsn, application_name="kfm_standby")
         command = [str(install / "bin" / "pg_basebackup"), "-D", str(data), "-d", source]
         command += ["-R", "-X", "stream", "-c", "fast", "--no-sync"]
@@ -260,7 +260,7 @@ def standby_of(server_dsn: str) -> Iterator[tuple[str, Callable[[], None]]]:
             subprocess.run(command, check=True, capture_output=True, cwd=scratch, timeout=90, **who)
 
         try:
-            if not _wait_for_postgres(server, dsn, log):
+            if not wait_for_postgres(server, dsn, log):
                 raise ServiceUnavailable(f"the standby did not start: {log.read_text()[-500:]}")
             yield dsn, promote
         finally:
@@ -285,7 +285,7 @@ def pooler(path: str, server_dsn: str, connections: int = 2) -> Iterator[str]:
     all the time; yields the DSN of the server's database through it."""
     import psycopg
 
-    who = _unprivileged_user()
+    who = unprivileged_user()
     found = psycopg.conninfo.conninfo_to_dict(server_dsn)
     with tempfile.TemporaryDirectory(prefix="kfm-pool-", dir="/tmp", ignore_cleanup_errors=True) as name:
         scratch, port = Path(name), free_port()
@@ -308,7 +308,7 @@ def pooler(path: str, server_dsn: str, connections: int = 2) -> Iterator[str]:
         password, database = found["password"], found["dbname"]
         dsn = f"postgresql://postgres:{password}@127.0.0.1:{port}/{database}"
         try:
-            if not _wait_for_postgres(server, dsn, log):
+            if not wait_for_postgres(server, dsn, log):
                 raise ServiceUnavailable(f"pgbouncer did not start: {log.read_text()[-500:]}")
             yield dsn
         finally:
@@ -319,13 +319,13 @@ def pooler(path: str, server_dsn: str, connections: int = 2) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def s3() -> Iterator[str]:
-    """An S3 emulator in a process of its own; yields its address."""
+def s3(address: str = "127.0.0.1") -> Iterator[str]:
+    """An S3 emulator in a process of its own; yields its URL."""
     for needed in ("moto", "flask", "boto3"):
         if importlib.util.find_spec(needed) is None:
             raise ServiceUnavailable(f"{needed} is not installed (make test installs it)")
     server = subprocess.Popen(
-        [sys.executable, str(Path(__file__).resolve()), "serve-s3"],
+        [sys.executable, str(Path(__file__).resolve()), "serve-s3", address],
         stdin=subprocess.PIPE,  # its end is the server's end, whatever happens to us
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -338,7 +338,7 @@ def s3() -> Iterator[str]:
         line = server.stdout.readline().decode().strip() if ready else ""
         if not line.isdigit():
             raise ServiceUnavailable(f"the S3 emulator did not start within {START_SECONDS_MAX:.0f} s")
-        yield f"http://127.0.0.1:{line}"
+        yield f"http://{address}:{line}"
     finally:
         assert server.stdin is not None
         assert server.stdout is not None
@@ -388,13 +388,13 @@ def _in_turn(application: Any) -> Any:
     return answer
 
 
-def _serve_s3() -> None:
+def _serve_s3(address: str) -> None:
     from moto.moto_server import threaded_moto_server
     from moto.server import ThreadedMotoServer
 
     application = threaded_moto_server.DomainDispatcherApplication
     threaded_moto_server.DomainDispatcherApplication = lambda make: _in_turn(application(make))
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server = ThreadedMotoServer(ip_address=address, port=0, verbose=False)
     server.start()
     _, port = server.get_host_and_port()
     sys.stdout.write(f"{port}\n")
@@ -425,6 +425,17 @@ def systemd() -> Iterator[str]:
     if path is None:
         raise ServiceUnavailable("systemd-analyze is not installed (Debian package `systemd`)")
     yield path
+
+
+# --- network namespaces ----------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def netns() -> Iterator[str]:
+    """The path of `ip`, where this process may make network namespaces. They are each test's own."""
+    from tests.hosts import network
+
+    yield network.require()
 
 
 # --- a browser -------------------------------------------------------------------------
@@ -498,6 +509,7 @@ STARTERS: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {
     "promtool": promtool,
     "chromium": chromium,
     "systemd": systemd,
+    "netns": netns,
     "airflow": airflow,
     "langgraph": langgraph,
     "node": node,
@@ -513,5 +525,5 @@ def required(environment: str) -> frozenset[str]:
     return names
 
 
-if __name__ == "__main__" and sys.argv[1:] == ["serve-s3"]:
-    _serve_s3()
+if __name__ == "__main__" and sys.argv[1:2] == ["serve-s3"]:
+    _serve_s3(*sys.argv[2:])
