@@ -187,10 +187,13 @@ class Host:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def stop(self, seconds: float) -> int | None:
-        """Asked to end: the exit code, None if it did not in time."""
+    def ask_to_end(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
+
+    def ended(self, seconds: float) -> int | None:
+        """The exit code; None if it did not end in time."""
+        assert self._process is not None
         with suppress(subprocess.TimeoutExpired):
             return self._process.wait(seconds)
         return None
