@@ -1,12 +1,13 @@
 """A cable that delays, loses or holds back frames: `python -m tests.hosts.cable HOST_PORT SWITCH_PORT …`.
 
-What netem does where a kernel has it, in one direction as in both, and for one peer alone if asked. Frames are
-passed on whole, with what the kernel has yet to do for them (checksums, segments), and never overtake.
+What netem does where a kernel has it, in one direction as in both, and for one peer alone if asked. Frames
+are passed on whole, with what the kernel has yet to do for them (checksums, segments), and never overtake.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import heapq
 import random
 import selectors
@@ -78,10 +79,8 @@ def carry(host: socket.socket, switch: socket.socket, cable: Cable) -> None:
                 heapq.heappush(waiting, (due, number, target, frame))
         while waiting and waiting[0][0] <= time.monotonic():
             _, _, target, frame = heapq.heappop(waiting)
-            try:
+            with contextlib.suppress(OSError):  # a full or unplugged port drops, as a switch does
                 target.send(frame)
-            except OSError:
-                pass  # a full or unplugged port drops, as a switch does
 
 
 def main() -> None:

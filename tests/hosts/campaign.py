@@ -1,4 +1,4 @@
-"""Hosts fail one after the other, by a plan that a seed makes, while work goes on; then everything is counted."""
+"""Hosts fail by a plan that a seed makes, while work goes on; then everything is counted."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """`kfm` as it is, on a host whose clock may be wrong: `python -m tests.hosts.process CLOCK ARGUMENTS…`.
 
-Namespaces share the machine's clock, so the difference is injected: CLOCK is a file with the milliseconds that
-this host is ahead, which may change while it runs. (libfaketime breaks `time.sleep` of Python 3.11.) What
-services wait for is shorter, as in `tests.crash.served`.
+Namespaces share the machine's clock, so the difference is injected: CLOCK is a file with the milliseconds
+that this host is ahead, which may change while it runs. (libfaketime breaks `time.sleep` of Python 3.11.)
+What services wait for is shorter, as in `tests.crash.served`.
 """
 
 from __future__ import annotations

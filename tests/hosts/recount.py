@@ -1,4 +1,4 @@
-"""The auditor's recount: what ledger, bucket and senders must agree about once everything has come to rest."""
+"""The auditor's recount: what ledger, bucket and senders agree about once everything has come to rest."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Auditor(Project):
 
     def _rest(self) -> Iterator[str]:
         yield from (f"{count} {name} are not at rest" for name, count in self.waiting().items())
-        # Schedules rest in the end, so windows that nobody asks for are late; that each of their times has
+        # Schedules rest in the end, so windows that none of them asks for are late; that each of their times has
         # one fate is checked apart.
         for kind, name, code, subject, message in self.rows(
             "SELECT kind, name, error_code, subject, message FROM incidents "
