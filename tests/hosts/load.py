@@ -161,7 +161,7 @@ class Person:
     def _throw(self) -> None:
         position = self._rng.choice(("paused", "stopped"))
         self.throws.append(self._set(position))
-        with suppress(psycopg.Error):  # the server is away: nothing can begin, and there is nothing to look at
+        with suppress(psycopg.Error):  # the server is away: nothing can begin
             before = self._standing()
             self._over.wait(self._rng.uniform(*HELD_S))
             self._compare(position, before, self._standing())

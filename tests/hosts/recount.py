@@ -112,8 +112,8 @@ class Auditor(Project):
 
     def _rest(self) -> Iterator[str]:
         yield from (f"{count} {name} are not at rest" for name, count in self.waiting().items())
-        # Schedules rest in the end, so windows that none of them asks for are late; that each of their times has
-        # one fate is checked apart.
+        # Schedules rest in the end, so windows that none of them asks for are late; that each of their times
+        # has one fate is checked apart.
         for kind, name, code, subject, message in self.rows(
             "SELECT kind, name, error_code, subject, message FROM incidents "
             "WHERE state = 'open' AND kind <> 'overdue'"
