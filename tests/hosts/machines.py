@@ -147,7 +147,7 @@ class Host:
         set_clock(self._clock, ahead_ms)
 
     def start(self, *more: str) -> None:
-        arguments = ["serve", "--no-worker", "--no-input"] if self.is_service else ["worker"]
+        arguments = ["serve", "--no-worker", "--no-input"] if self.is_service else ["worker", "--verbose"]
         command = [sys.executable, "-m", "tests.hosts.process", str(self._clock), *arguments, *more]
         self.starts += 1
         with self._log.open("ab") as log, self._network.inside(self.name):
