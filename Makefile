@@ -140,6 +140,10 @@ hunts: $(TEST) ## seeds in which the simulator shows that a guard is gone, writt
 schedules: $(TEST) ## every time zone for ten years against a minute-by-minute oracle
 	@$(PY) -m tests.schedules
 
+.PHONY: hosts
+hosts: $(TEST) ## six hosts in network namespaces fail while work goes on; then all is counted (as root; MINUTES=n)
+	@$(PY) -m tests.hosts --minutes $(MINUTES)
+
 .PHONY: crash
 crash: $(TEST) ## kill real processes at every step and look at what is left (MINUTES=0: all of it)
 	@$(PY) -m tests.crash --minutes $(MINUTES)

@@ -127,6 +127,12 @@ def runc() -> Iterator[str]:
     yield from _serve("runc")
 
 
+@pytest.fixture(scope="session")
+def network_namespaces() -> Iterator[str]:
+    """The path of `ip`, where network namespaces can be made."""
+    yield from _serve("netns")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Each worker has its share of the slow tests first: what is left in the end is short. Those of one file
     stay together: what they share is made once."""

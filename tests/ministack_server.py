@@ -19,8 +19,8 @@ from tests import services
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[str]:
-    """The emulator in a process of its own, on 127.0.0.1 alone; yields its address."""
+def serving(address: str = "127.0.0.1") -> Iterator[str]:
+    """The emulator in a process of its own, on this address alone; yields its URL."""
     if importlib.util.find_spec("ministack") is None:
         raise services.ServiceUnavailable("ministack is not installed (make test installs it)")
     with tempfile.TemporaryDirectory(prefix="kfm-ministack-", dir="/tmp", ignore_cleanup_errors=True) as name:
@@ -34,29 +34,29 @@ def serving() -> Iterator[str]:
                     stdout=out,
                     stderr=out,
                     cwd=name,
-                    env=_environment(name, port),
+                    env=_environment(name, address, port),
                     start_new_session=True,
                     preexec_fn=services.die_with_parent,
                 )
             try:
-                if _answers(server, f"http://127.0.0.1:{port}"):
-                    yield f"http://127.0.0.1:{port}"
+                if _answers(server, f"http://{address}:{port}"):
+                    yield f"http://{address}:{port}"
                     return
             finally:
                 services.stop(server, signal.SIGTERM)
         raise services.ServiceUnavailable(f"ministack did not start: {log.read_text()[-500:]}")
 
 
-def _environment(folder: str, port: int) -> dict[str, str]:
+def _environment(folder: str, address: str, port: int) -> dict[str, str]:
     """Nothing of ours is inherited that it could act upon, and it serves what is tested, nothing else."""
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LANG") if name in os.environ}
     return {
         **kept,
         "HOME": folder,
         "TMPDIR": folder,
-        "BIND_HOST": "127.0.0.1",  # its own choice is every interface
+        "BIND_HOST": address,  # its own choice is every interface
         "GATEWAY_PORT": str(port),
-        "MINISTACK_HOST": "127.0.0.1",
+        "MINISTACK_HOST": address,
         "IOT_MTLS_ENABLED": "0",
         "SFTP_ENABLED": "0",
         "DOCKER_HOST": f"unix://{folder}/none",  # it would look for containers of its own

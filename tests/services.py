@@ -438,6 +438,17 @@ def runc() -> Iterator[str]:
     yield machine_image.require()
 
 
+# --- network namespaces ----------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def netns() -> Iterator[str]:
+    """The path of `ip`, where this process may make network namespaces. They are each test's own."""
+    from tests.hosts import network
+
+    yield network.require()
+
+
 # --- a browser -------------------------------------------------------------------------
 
 
@@ -509,6 +520,7 @@ STARTERS: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {
     "promtool": promtool,
     "chromium": chromium,
     "systemd": systemd,
+    "netns": netns,
     "airflow": airflow,
     "langgraph": langgraph,
     "node": node,

@@ -386,7 +386,7 @@ class World:
             port = int(found[1]) if found else None
             time.sleep(POLL_S)
         if port is not None and child.start.work is not None:
-            post(port, self._message(child.number, child.start.work))
+            post(("127.0.0.1", port), self._message(child.number, child.start.work))
         while not child.has_ended() and time.monotonic() < until and self._is_due():
             time.sleep(POLL_S * 5)
         if not child.has_ended():

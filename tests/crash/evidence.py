@@ -28,7 +28,12 @@ class LaterClock(SystemClock):
 
 def problems(project: Project) -> list[str]:
     """Whatever is wrong with the evidence of a project in which everything has come to rest."""
-    return [*_attempts(project), *_events(project), *_chain(project), *_delivery(project)]
+    return [*records(project), *_chain(project), *_delivery(project)]
+
+
+def records(project: Project) -> list[str]:
+    """Whatever is wrong with rows of attempts, and with what the outbox tells of them."""
+    return [*_attempts(project), *_events(project)]
 
 
 def _attempts(project: Project) -> list[str]:

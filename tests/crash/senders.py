@@ -21,6 +21,7 @@ from kfm.model.webhook_signatures import sign_kfm, sign_standard
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 ANSWER_SECONDS_MAX = 40.0  # longer than a ledger that is held is waited for
+Address = tuple[str, int]  # host and port
 TWICE = 0.1  # of all messages: sent to two processes at once
 STANDARD = 0.3  # signed as Standard Webhooks are
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -56,15 +57,17 @@ class Senders:
 
     def __init__(
         self,
-        ports: Callable[[], list[int]],
+        services: Callable[[], list[Address]],
         sources: tuple[str, ...],
         seed: int,
         *,
         pace_seconds: float,
         crowded: Callable[[], bool],
+        patience_seconds: float = ANSWER_SECONDS_MAX,
     ) -> None:
+        self._patience = patience_seconds
         self._crowded = crowded
-        self._ports = ports
+        self._services = services
         self._sources = sources
         self._pace = pace_seconds
         self._seed = seed
@@ -144,9 +147,9 @@ class Senders:
 
     def _deliver(self, message: Message, rng: random.Random) -> None:
         while not self._given_up.is_set():
-            ports = self._ports()
-            if ports:
-                answer = post(rng.choice(ports), message)
+            services = self._services()
+            if services:
+                answer = post(rng.choice(services), message, self._patience)
                 with self._lock:
                     if answer is None:
                         message.unanswered += 1
@@ -157,9 +160,11 @@ class Senders:
             time.sleep(0.05)
 
 
-def post(port: int, message: Message) -> tuple[int, str | None] | None:
+def post(
+    service: Address, message: Message, patience_seconds: float = ANSWER_SECONDS_MAX
+) -> tuple[int, str | None] | None:
     """What it was told; None if the answer did not come."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_SECONDS_MAX)
+    connection = http.client.HTTPConnection(*service, timeout=patience_seconds)
     try:
         connection.request("POST", f"/hooks/{message.source_id}", message.body, message.headers)
         response = connection.getresponse()

@@ -25,7 +25,7 @@ from typing import Any
 
 from tests.crash.fleet import Book
 from tests.crash.project import RIGHTS, Project, environment, table
-from tests.crash.senders import SECRET, Senders
+from tests.crash.senders import SECRET, Address, Senders
 from tests.crash.served import CLAIM_MS
 from tests.crash.serves_checks import Found, check
 
@@ -203,7 +203,7 @@ class Campaign:
     def run(self, seconds: float) -> Told:
         began = time.monotonic()
         senders = Senders(
-            self._ports, HOOKED, self.told.seed, pace_seconds=PACE_S, crowded=lambda: self._crowded
+            self._addresses, HOOKED, self.told.seed, pace_seconds=PACE_S, crowded=lambda: self._crowded
         )
         try:
             self._serves = [self._start() for _ in range(SERVES)]
@@ -232,8 +232,8 @@ class Campaign:
         self.told.starts += 1
         return Served(self._project, *arguments)
 
-    def _ports(self) -> list[int]:
-        return [one.port for one in self._serves if one.is_up and one.port is not None]
+    def _addresses(self) -> list[Address]:
+        return [("127.0.0.1", one.port) for one in self._serves if one.is_up and one.port is not None]
 
     def _stroke(self) -> None:
         for place, until in list(self._stopped.items()):
@@ -267,7 +267,7 @@ class Campaign:
     def _wait_for_two(self) -> None:
         """On a machine that is busy a start takes its time; those who work are to be killed, too."""
         until = time.monotonic() + START_S
-        while len(self._ports()) < 2 and time.monotonic() < until:
+        while len(self._addresses()) < 2 and time.monotonic() < until:
             time.sleep(0.05)
 
     def _go_on(self, place: int) -> None:

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from kfm.app import open_app
 from kfm.config.loader import load
@@ -265,16 +265,30 @@ def _check(config: Path, feed: Feed, told: Told) -> list[str]:
             for text in unit_pages.members(partial(_rows, database), "event = 'failed'")
             for member in json.loads(text)
         )
-        return [
-            *_check_units(database, feed),
-            *_check_items(database, feed),
-            *_check_lineage(database),
-            *_check_histories(app, database),
-            *_check_counts(app, database),
-        ]
+        return check_all(app, feed)
 
 
-def _check_units(database: Any, feed: Feed) -> list[str]:
+class Announced(Protocol):
+    """What a feed has announced."""
+
+    newest: dict[str, tuple[str, str]]
+    sidecars: set[str]
+    dead: int
+
+
+def check_all(app: Any, feed: Announced) -> list[str]:
+    """What is wrong, once everything has come to rest."""
+    database: Any = app.kernel.store.database
+    return [
+        *_check_units(database, feed),
+        *_check_items(database, feed),
+        *_check_lineage(database),
+        *_check_histories(app, database),
+        *_check_counts(app, database),
+    ]
+
+
+def _check_units(database: Any, feed: Announced) -> list[str]:
     problems = []
     rows = _rows(
         database, "SELECT wal_id, status, etag, last_error_code, done_version, content_version FROM units"
@@ -296,7 +310,7 @@ def _check_units(database: Any, feed: Feed) -> list[str]:
     return problems
 
 
-def _check_items(database: Any, feed: Feed) -> list[str]:
+def _check_items(database: Any, feed: Announced) -> list[str]:
     problems = []
     seen: Counter[str] = Counter()
     for number, data in unit_pages.data_files(partial(_rows, database)):

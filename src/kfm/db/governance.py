@@ -13,6 +13,8 @@ from kfm.model.errors import StoreCorrupt
 from kfm.model.records import GovernanceEntry, Justification, Switch, governance_entry
 from kfm.model.runs import OutboxMessage
 
+STOOD_MS = 500
+BRIEF_WAITS = 3
 HELD_EPOCH = ("policy.take_part", "policy.epoch")  # two statements: it is read once the lock is ours
 
 
@@ -32,6 +34,17 @@ def keep_others_out(session: Session) -> None:
     Before any row that one of them may wait for.
     """
     session.one("policy.keep_others_out")
+
+
+def wait_briefly(session: Session) -> bool:
+    """Locks of this transaction are waited for a second at most; False: this database has one writer."""
+    row = session.one("policy.wait_briefly")
+    return row is not None and bool(row[0])
+
+
+def end_standing(session: Session) -> None:
+    """End transactions that hold the epoch and have stood still: their hosts may be gone."""
+    session.all("policy.end_standing", stood_ms=STOOD_MS)
 
 
 def advance_epoch(session: Session) -> int:

@@ -22,6 +22,7 @@ from kfm.db.session import Database, Session
 from kfm.model.audit import Seal
 from kfm.model.breaker import Breaker
 from kfm.model.canonical import canonical_bytes
+from kfm.model.errors import StoreBusy
 from kfm.model.incidents import Incident, IncidentRenderer, OverdueWindow, Silence
 from kfm.model.quarantine import Approval
 from kfm.model.records import GovernanceEntry, Invocation, Lock, Run, Switch
@@ -557,7 +558,9 @@ class Ledger(LedgerReader):
     # --- governance ------------------------------------------------------------------
 
     def set_switch(self, switch: Switch, entry: GovernanceEntry) -> int:
-        """The new policy epoch: runs that passed the gates before must pass them again."""
+        """The new policy epoch: runs that passed the gates before must pass them again.
+
+        It waits for those who hold the epoch, but not for hosts that vanished while they did."""
 
         def change(session: Session) -> int:
             epoch = governance.set_switch(session, switch)
@@ -566,6 +569,20 @@ class Ledger(LedgerReader):
             governance.append(session, [entry])
             return epoch
 
+        is_brief = False
+
+        def change_soon(session: Session) -> int:
+            nonlocal is_brief
+            is_brief = governance.wait_briefly(session)
+            return change(session)
+
+        for _ in range(governance.BRIEF_WAITS):
+            try:
+                return self._database.write(change_soon)
+            except StoreBusy:
+                if not is_brief:
+                    raise
+            self._database.write(governance.end_standing)
         return self._database.write(change)
 
     def append_governance(self, entries: Iterable[GovernanceEntry]) -> None:

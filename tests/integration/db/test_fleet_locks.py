@@ -12,6 +12,7 @@ import pytest
 
 from kfm.db import duties, governance
 from kfm.db.ledger import Ledger
+from kfm.model.errors import BackendUnavailable
 from tests.conformance.db.ledgers import Desk, entry, postgres_store, switch
 from tests.conformance.units.scene import Scene, taken
 from tests.fleet_load import CAUSES, BusyWorker, FailingWorker, crew, deadlocks, rows_read
@@ -61,9 +62,41 @@ def _held(store: Ledger, meanwhile: Callable[[], object]) -> int:
     return store._database.write(change)
 
 
-def test_who_comes_after_a_switch_waits_behind_it(postgres_database: str) -> None:
+def test_a_host_that_vanished_inside_a_transaction_holds_up_no_switch(postgres_database: str) -> None:
+    """A transaction that has compared the epoch and stands still, as that of a host that is cut off or
+    suspended does, is ended by the switch that waits for it; nothing of it is written."""
+    gone = postgres_store(postgres_database, idle_max_ms=0)  # the server would wait for it for ever
+    stores = [gone, postgres_store(postgres_database)]
+    before = stores[0].policy_epoch()
+    back, holding, ended = threading.Event(), threading.Event(), []
+
+    def vanish() -> None:
+        holding.set()
+        assert back.wait(SECONDS_MAX * 2)
+
+    def hold() -> None:
+        try:
+            _held(stores[0], vanish)
+        except BackendUnavailable as error:
+            ended.append(error)
+
+    holder, _ = _thread(hold)
+    assert holding.wait(SECONDS_MAX)
+    assert stores[1].set_switch(switch(), entry("switch")) == before + 1
+    assert stores[1].policy_epoch() == before + 1
+    back.set()
+    holder.join(SECONDS_MAX)
+    assert len(ended) == 1
+    for store in stores:
+        store.close()
+
+
+def test_who_comes_after_a_switch_waits_behind_it(
+    postgres_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A switch waits for the transactions that have compared the epoch before it, and for no other: a later
     one begins when it has landed, and reads the new epoch."""
+    monkeypatch.setattr(governance, "STOOD_MS", SECONDS_MAX * 1000)
     stores = [postgres_store(postgres_database) for _ in range(3)]
     before = stores[0].policy_epoch()
     waiting, go_on = _waiting(postgres_database), threading.Event()

@@ -7,6 +7,12 @@ SELECT 1
 -- name: policy.keep_others_out
 SELECT 1
 
+-- name: policy.wait_briefly
+SELECT 0
+
+-- name: policy.end_standing
+SELECT 0 WHERE :stood_ms < 0
+
 -- name: policy.advance
 UPDATE counters SET value = value + 1 WHERE name = 'policy_epoch' RETURNING value
 

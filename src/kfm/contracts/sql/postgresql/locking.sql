@@ -11,6 +11,19 @@ SELECT pg_advisory_xact_lock_shared(4900154, current_schema()::regnamespace::oid
 -- name: policy.keep_others_out
 SELECT pg_advisory_xact_lock(4900154, current_schema()::regnamespace::oid::int)
 
+-- name: policy.wait_briefly
+SELECT CASE WHEN set_config('lock_timeout', '1000ms', true) <> '' THEN 1 END
+
+-- name: policy.end_standing
+-- Of hosts that were cut off or suspended after they had compared the epoch.
+SELECT pg_terminate_backend(a.pid)
+FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE l.locktype = 'advisory' AND l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND l.classid = 4900154 AND l.objid = current_schema()::regnamespace::oid AND l.objsubid = 2
+  AND a.pid <> pg_backend_pid() AND a.usename = current_user
+  AND a.state IN ('idle in transaction', 'idle in transaction (aborted)')
+  AND a.state_change < clock_timestamp() - make_interval(secs => CAST(:stood_ms AS DOUBLE PRECISION) / 1000)
+
 -- name: outbox.hold
 SELECT pg_advisory_xact_lock(4900148)
 
