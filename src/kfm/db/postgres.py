@@ -252,7 +252,6 @@ class PostgresDatabase:
     def write(self, change: Callable[[Session], T]) -> T:
         for race in range(RACES_MAX):
             try:
-                self._session.forget()
                 with self.transaction():
                     return change(self._session)
             except KfmError as error:
@@ -284,6 +283,8 @@ class PostgresDatabase:
             except BaseException:
                 self._roll_back()
                 raise
+            finally:
+                self._session.forget()  # what was expected of it is no answer of the next one
 
     def _roll_back(self) -> None:
         self._outgoing.clear()

@@ -218,6 +218,21 @@ def test_a_restarted_server_is_found_again(postgres_database: str) -> None:
     store.close()
 
 
+def test_what_a_lost_transaction_expected_is_no_answer_of_a_later_one(postgres_database: str) -> None:
+    """A transaction that ends while statements are on their way takes them with it: who reads the same
+    thing afterwards, in no transaction of its own, asks the server."""
+    with closing(postgres_store(postgres_database)) as store:
+        before = store.policy_epoch()
+
+        def cut_off(session: Any) -> None:
+            session.expect("policy.epoch")
+            raise ConnectionError("the host is away")
+
+        with pytest.raises(ConnectionError):
+            store.database.write(cut_off)
+        assert store.policy_epoch() == before
+
+
 def test_a_lost_race_is_run_again(postgres_database: str) -> None:
     """The victim of a deadlock tries again and lands; entries given as an iterator land once."""
     store = postgres_store(postgres_database)
