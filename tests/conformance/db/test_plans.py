@@ -73,6 +73,7 @@ WAITING = {
     "runs_unjudged": "failed because a process was lost or stopped, and not tried again",
     "silences_in_force": "in force",
     "units_due": "waiting",
+    "units_due_apart": "waiting",
     "units_leased": "being worked on",
     "units_stuck": "failed or quarantined",
     "versions_whole": "kept whole, from before versions were trees",

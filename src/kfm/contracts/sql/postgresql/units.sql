@@ -20,17 +20,36 @@ UPDATE units SET
   attempts = CASE WHEN attempts = 0 THEN 1 ELSE attempts END, grant_attempts = grant_attempts + 1,
   granted_at_ms = CASE WHEN grant_attempts = 0 THEN :now_ms ELSE granted_at_ms END,
   trail = trail || :trail
--- As an array: a plan that asks again for each row would find other rows each time.
+-- As an array: a plan that asks again for each row would find other rows each time. The oldest of one sixteenth of
+-- the lane, then of the next, and so around, until there are enough: others begin at others.
 WHERE wal_id = ANY (ARRAY(
-  SELECT wal_id FROM units
-  WHERE status = 'pending' AND dataset = :dataset AND provider = :provider AND alone = :alone
-    AND not_before_ms <= :now_ms
-  ORDER BY not_before_ms LIMIT :row_limit FOR UPDATE SKIP LOCKED
+  SELECT due.wal_id FROM generate_series(:first_part, :first_part + 15) AS part CROSS JOIN LATERAL (
+    SELECT u.wal_id FROM units u
+    WHERE u.status = 'pending' AND u.dataset = :dataset AND u.provider = :provider AND u.alone = :alone
+      AND (hashtext(u.wal_id) & 15) = (part & 15) AND u.not_before_ms <= :now_ms
+    ORDER BY u.not_before_ms LIMIT :row_limit FOR UPDATE SKIP LOCKED
+  ) AS due LIMIT :row_limit
 )) AND status = 'pending'
 RETURNING
   wal_id, version, dataset, provider, queue, object_uri, event_time_ms, attempts, replay_reason, extra,
   etag, sequencer, size, version_id, content_version, done_version, grants, grant_attempts, granted_at_ms,
   alone, removed, unclear, replacing, last_attempt_at_ms, trail
+
+-- name: units.next_lane
+-- The first of a sixteenth is enough where it is due: at the head of the whole lane is what is left of all that was
+-- claimed a moment ago.
+WITH lane AS (
+  SELECT dataset, provider, alone, not_before_ms FROM units
+  WHERE status = 'pending' AND (dataset, provider, alone) > (:dataset, :provider, :alone)
+  ORDER BY dataset, provider, alone, (hashtext(wal_id) & 15), not_before_ms LIMIT 1
+)
+SELECT lane.dataset, lane.provider, lane.alone,
+  CASE WHEN lane.not_before_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint THEN lane.not_before_ms
+  ELSE (
+    SELECT MIN(u.not_before_ms) FROM units u
+    WHERE u.status = 'pending' AND u.dataset = lane.dataset AND u.provider = lane.provider AND u.alone = lane.alone
+  ) END
+FROM lane
 
 -- name: unit_pages.next
 SELECT nextval('unit_page_numbers')
