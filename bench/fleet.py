@@ -2,7 +2,7 @@
 them, and how often failures for mixed causes wait in circles. Processes of their own, on a disk; not among
 those that run without being named.
 
-    python -m bench.fleet [--seconds 8] [--rounds 2] [WORKERS …]    all of it, with a table: `make fleet-bench`
+    python -m bench.fleet [--json] [--seconds 4] [--rounds 3] [WORKERS …]    `make fleet-bench`: all of it
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Literal
 
-from bench.harness import Benchmark, Kind, Result, as_line, is_met, ratio_of, run_all
-
-if TYPE_CHECKING:
-    import psycopg
+from bench.harness import Benchmark, Kind, Result, as_line, is_met, ratio_of, run
 
 ON_REQUEST = True
 BUSY, FAILING = 16, 6
@@ -29,10 +27,10 @@ SWITCHES = 100
 SECONDS = 12.0  # of mixed failures
 LANDED_S = 2.0
 SIZES = (1, 2, 4, 8, 16, 32, 64)
-BATCH = 100  # as shipped
 SETTINGS = ("max_connections=250", "shared_buffers=256MB")
-RATIO_MIN, KEPT_MIN, CONNECTIONS_MAX = 0.35, 0.8, 3
-FILLED = 20_000  # units at once
+RATIO_MIN, KEPT_MIN, OF_A_WORKER, OF_A_SERVICE = 0.35, 0.8, 3, 6
+WARM_S = 1.5  # each has a batch by then
+REQUESTS = 80  # sixteen at a time, of a service whose connections are counted
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -133,190 +131,203 @@ def benchmarks() -> Iterable[Benchmark]:
 # --- units a second ------------------------------------------------------------------------------------
 
 Side = Literal["ours", "bare"]
-SUCCEEDED: dict[Side, str] = {
-    "ours": "SELECT SUM(amount) FROM (SELECT name, amount FROM unit_totals UNION ALL "
-    "SELECT name, amount FROM unit_deltas) AS figures WHERE name = 'succeeded'",
-    "bare": "SELECT SUM(units) FROM pages WHERE event = 'succeeded'",
-}
-WAITING = "SELECT 1 FROM units WHERE status = 'pending' LIMIT 1"
-CONNECTED = (
-    "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-)
+SUCCEEDED = "SELECT COUNT(*) FROM units WHERE status = 'succeeded'"
 
 
-class Rate(NamedTuple):
-    units_per_second: float
-    connections: float  # for each worker
+class Crew:
+    """Workers of one side, as many as were asked for so far, on a database of their own."""
 
-
-class Ground:
-    """One server; a database with a backlog in one lane for ours, and one for the bare loop."""
-
-    def __init__(self, stack: ExitStack, settings: Sequence[str] = SETTINGS, *, on_disk: bool = True) -> None:
-        from bench.admission import _folder
-        from bench.ingest_feed import configuration, open_ours
-        from tests import services
-
-        server = stack.enter_context(services.postgres_fleet(settings, on_disk=on_disk))
-        self._dsns = {
-            side: stack.enter_context(services.postgres_database(server)) for side in ("ours", "bare")
-        }
-        self._config = configuration(_folder(stack), self._dsns["ours"])
-        self._ours = open_ours(stack, self._config)  # takes in what the others work off
-        self._made = 0  # units of the bare loop
-        self._expected: dict[Side, float] = {"ours": 8_000, "bare": 20_000}  # units a second
-
-    def measure(self, side: Side, workers: int, seconds: float) -> Rate:
-        """What so many of them do in that time, once each has ended a batch. Read from what is durable."""
+    def __init__(self, stack: ExitStack, side: Side, address: str, dsn: str) -> None:
         import psycopg
 
-        with psycopg.connect(self._dsns[side], autocommit=True) as looker:
-            while True:
-                # As long again for the first batches; two workers may do twice what one does.
-                self._fill(side, int(4 * seconds * self._expected[side]) + workers * 3 * BATCH)
-                looker.execute("CHECKPOINT")
-                crew = _Processes(self._command(side), workers)
-                try:
-                    began, before = time.perf_counter(), _number(looker, SUCCEEDED[side])
-                    time.sleep(seconds)
-                    ended, after = time.perf_counter(), _number(looker, SUCCEEDED[side])
-                    connections = _number(looker, CONNECTED) / workers
-                    was_enough = looker.execute(WAITING).fetchone() is not None
-                finally:
-                    crew.stop()
-                rate = (after - before) / (ended - began)
-                self._expected[side] = max(rate, self._expected[side] * (1 if was_enough else 2))
-                if was_enough:
-                    return Rate(rate, connections)
+        self._command = [sys.executable, "-m", "bench.fleet_workers", side, address]
+        self._dsn = dsn
+        self._looker = stack.enter_context(psycopg.connect(dsn, autocommit=True))
+        self._workers: list[subprocess.Popen[str]] = []
+        self._next = 0
+        self._expected = 6_000.0  # units a second
+        stack.callback(self._close)
 
-    def _command(self, side: Side) -> list[str]:
-        arguments = [self._config] if side == "ours" else [self._dsns[side], str(BATCH)]
-        return [sys.executable, "-m", "bench.fleet_workers", side, *arguments]
+    def units_per_second(self, workers: int, seconds: float) -> float:
+        """What so many of them do, counted by what is durable."""
+        while True:
+            share = int(2 * (WARM_S + seconds) * self._expected / workers) + 500
+            orders = [f"prepare {self._next + number * share} {share}" for number in range(workers)]
+            self._next += workers * share
+            self._tell(orders)
+            self._looker.execute("VACUUM ANALYZE units")
+            self._looker.execute("CHECKPOINT")
+            self._tell(["work"] * workers)
+            time.sleep(WARM_S)
+            began_s, before = time.perf_counter(), self._count(SUCCEEDED)
+            time.sleep(seconds)
+            rate = (self._count(SUCCEEDED) - before) / (time.perf_counter() - began_s)
+            left = self._tell(["stop"] * workers)
+            self._expected = max(self._expected, rate)
+            if "0" not in left:
+                return rate
+            self._expected *= 2  # one had nothing to do
 
-    def _fill(self, side: Side, wanted: int) -> None:
-        import psycopg
+    def connections(self, workers: int, seconds: float) -> float:
+        """The most that the server has seen of one worker, on the average of all."""
+        from tests.acceptance.service.test_connections_of_a_service import counting
 
-        from bench.fleet_workers import fill_bare
+        with counting(self._dsn) as counted:
+            self.units_per_second(workers, seconds)
+        return counted.most / len(self._workers)
 
-        with psycopg.connect(self._dsns[side], autocommit=True) as looker:
-            there = 0
-            if side == "ours" or self._made:
-                there = _number(looker, "SELECT COUNT(*) FROM units WHERE status = 'pending'")
-            for _ in range(there, wanted, FILLED):
-                if side == "ours":
-                    self._ours.take_in(FILLED)
-                else:
-                    fill_bare(self._dsns[side], self._made, FILLED)
-                    self._made += FILLED
-            looker.execute("VACUUM ANALYZE units")
+    def _count(self, sql: str) -> int:
+        row = self._looker.execute(sql).fetchone()
+        assert row is not None
+        return int(row[0])
 
+    def _tell(self, orders: Sequence[str]) -> list[str]:
+        while len(self._workers) < len(orders):
+            self._workers.append(
+                subprocess.Popen(
+                    self._command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                )
+            )
+        chosen = self._workers[: len(orders)]
+        for worker, order in zip(chosen, orders, strict=True):
+            assert worker.stdin is not None
+            print(order, file=worker.stdin, flush=True)
+        answers = []
+        for worker in chosen:
+            assert worker.stdout is not None
+            answer = worker.stdout.readline().strip()
+            assert answer, "a worker has died"
+            answers.append(answer)
+        return answers
 
-def _number(looker: psycopg.Connection[Any], sql: str) -> int:
-    row = looker.execute(sql).fetchone()
-    return int(row[0] or 0) if row is not None else 0
-
-
-class _Processes:
-    """Workers that are all at work."""
-
-    def __init__(self, command: Sequence[str], count: int) -> None:
-        self._all = [
-            subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            for _ in range(count)
-        ]
-        for one in self._all:
-            assert one.stdout is not None
-            if one.stdout.readline() != "ready\n":
-                self.stop()
-                raise RuntimeError("A worker did not begin.")
-
-    def stop(self) -> None:
-        for one in self._all:
-            assert one.stdin is not None
-            one.stdin.close()
-        for one in self._all:
-            assert one.stdout is not None
+    def _close(self) -> None:
+        for worker in self._workers:
+            assert worker.stdin is not None
+            worker.stdin.close()
+        for worker in self._workers:
+            assert worker.stdout is not None
             try:
-                one.wait(60)
+                worker.wait(60)
             except subprocess.TimeoutExpired:
-                one.kill()
-                one.wait()
-            one.stdout.close()
+                worker.kill()
+                worker.wait()
+            worker.stdout.close()
+
+
+def crews(stack: ExitStack) -> tuple[Crew, Crew]:
+    """Ours and the bare loop, on one server."""
+    from bench.admission import _folder
+    from bench.ingest_feed import configuration, open_ours
+    from bench.ingest_references import PostgresFloor
+    from tests import services
+
+    server = stack.enter_context(services.postgres_fleet(SETTINGS))
+    ours, bare = (stack.enter_context(services.postgres_database(server)) for _ in range(2))
+    config = configuration(_folder(stack), ours)
+    with ExitStack() as first:
+        open_ours(first, config)  # migrates
+    floor = PostgresFloor(bare)
+    floor.create()
+    floor.close()
+    return Crew(stack, "ours", config, ours), Crew(stack, "bare", bare, bare)
+
+
+def connections_of_a_service() -> float:
+    """The most that the server has seen of `kfm serve` among a crowd of requests."""
+    from bench.admission import _folder
+    from bench.ingest_feed import configuration
+    from tests import services
+    from tests.acceptance.service.served import serving
+    from tests.acceptance.service.test_connections_of_a_service import counting
+
+    with ExitStack() as stack:
+        server = stack.enter_context(services.postgres())
+        dsn = stack.enter_context(services.postgres_database(server))
+        folder = Path(_folder(stack))
+        Path(configuration(str(folder), dsn))
+        counted = stack.enter_context(counting(dsn))
+        served = stack.enter_context(serving(folder))
+        with ThreadPoolExecutor(16) as threads:
+            paths = ("/api/v1/status", "/readyz", "/metrics", "/api/v1/runs")
+            for answer in threads.map(lambda n: served.get(paths[n % 4]), range(REQUESTS)):
+                assert answer.status_code == 200, answer
+        served.stop()
+        return counted.most
+
+
+# --- all of it -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Size:
-    """What was measured with so many workers."""
+class Goal:
+    """What was measured, and how near it came."""
 
-    workers: int
-    ours: float
-    bare: float
-    connections: float
-    rounds: int
+    what: str
+    kind: Kind
+    result: Result
 
-
-def measured(ground: Ground, workers: int, seconds: float, rounds: int) -> Size:
-    rates: dict[Side, list[Rate]] = {"ours": [], "bare": []}
-    sides: tuple[Side, Side] = ("bare", "ours")
-    for index in range(rounds):
-        for side in sides if index % 2 else reversed(sides):  # neither is always first
-            rates[side].append(ground.measure(side, workers, seconds))
-    ours, bare = (statistics.median(one.units_per_second for one in rates[side]) for side in ("ours", "bare"))
-    return Size(workers, ours, bare, max(one.connections for one in rates["ours"]), rounds)
+    def line(self) -> str:
+        one, sign = self.result, "≤" if self.kind == "cost" else "≥"
+        word = "met" if one.met else "MISSED"
+        figures = f"{one.ours:>9.4g} {one.reference:>9.4g}  {one.unit:<27} {one.ratio:>6.3f}"
+        return f"{self.what:<30} {figures}  {sign} {one.goal:<5g} {word}"
 
 
-def judged(
-    name: str, kind: Kind, figures: tuple[float, float], unit: str, goal: float, rounds: int
-) -> Result:
+TITLE = f"{'':<30} {'ours':>9} {'beside':>9}  {'':<27} {'ratio':>6}  goal"
+
+
+def judged(what: str, name: str, kind: Kind, figures: tuple[float, float], unit: str, goal: float) -> Goal:
     ratio = ratio_of(kind, *figures)
-    return Result(name, *figures, unit, ratio, goal, rounds, is_met(kind, ratio, goal))
+    return Goal(what, kind, Result(name, *figures, unit, ratio, goal, 1, is_met(kind, ratio, goal)))
 
 
-def results_of(sizes: Sequence[Size]) -> list[Result]:
-    found = [
-        judged(f"fleet_{one.workers}", "throughput", (one.ours, one.bare), "units/s", RATIO_MIN, one.rounds)
-        for one in sizes
-    ]
-    best, last = max(one.ours for one in sizes), max(sizes, key=lambda one: one.workers)
-    found.append(judged("fleet_kept", "throughput", (last.ours, best), "units/s", KEPT_MIN, last.rounds))
-    connections = max(one.connections for one in sizes)
-    figures = (connections, float(CONNECTIONS_MAX))
-    found.append(judged("fleet_connections", "cost", figures, "connections/worker", 1.0, last.rounds))
-    return found
+def measured(sizes: Sequence[int], seconds: float, rounds: int) -> Iterable[Goal]:
+    """Units a second and connections, one size after the other."""
+    done: dict[int, float] = {}
+    with ExitStack() as stack:
+        ours, bare = crews(stack)
+        for workers in sorted(sizes):
+            rates: dict[Crew, list[float]] = {ours: [], bare: []}
+            for index in range(rounds):
+                for crew in (ours, bare) if index % 2 else (bare, ours):  # neither is always first
+                    rates[crew].append(crew.units_per_second(workers, seconds))
+            done[workers] = statistics.median(rates[ours])
+            figures = (done[workers], statistics.median(rates[bare]))
+            yield judged(
+                f"{workers} workers", f"fleet_{workers}", "throughput", figures, "units/s", RATIO_MIN
+            )
+        connections = ours.connections(max(sizes), seconds)
+    last, best = done[max(sizes)], max(done.values())
+    what = f"{max(sizes)} workers beside the best"
+    yield judged(what, "fleet_kept", "throughput", (last, best), "units/s", KEPT_MIN)
+    figures = (connections, float(OF_A_WORKER))
+    yield judged("connections of a worker", "fleet_worker", "cost", figures, "connections", 1.0)
 
 
-def table(sizes: Sequence[Size], others: Sequence[Result], settings: Sequence[str] = SETTINGS) -> str:
-    lines = [f"PostgreSQL on a disk, {', '.join(settings)}; batches of {BATCH}"]
-    lines.append(f"{'workers':>8} {'units/s':>9} {'bare loop':>10} {'ratio':>6} {'connections':>12}")
-    for one in sizes:
-        ratio = one.ours / one.bare
-        lines.append(
-            f"{one.workers:>8} {one.ours:>9.0f} {one.bare:>10.0f} {ratio:>6.2f} {one.connections:>12.2f}"
-        )
-    for result in others:
-        lines.append(
-            f"{result.name}: {result.ours:.3g} {result.unit}, goal {result.goal * result.reference:g}"
-        )
-    return "\n".join(lines)
+def everything(sizes: Sequence[int], seconds: float, rounds: int) -> Iterable[Goal]:
+    yield from measured(sizes, seconds, rounds)
+    figures = (connections_of_a_service(), float(OF_A_SERVICE))
+    yield judged("connections of a service", "fleet_service", "cost", figures, "connections", 1.0)
+    for one in benchmarks():
+        yield Goal(one.name.replace("_", " "), one.kind, run(one))
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.fleet")
-    parser.add_argument("workers", nargs="*", type=int, default=list(SIZES), metavar="WORKERS")
-    parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
-    parser.add_argument("--rounds", type=int, default=2)
+    parser = argparse.ArgumentParser(prog="python -m bench.fleet", description=__doc__)
+    parser.add_argument("workers", nargs="*", type=int, metavar="WORKERS")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=3, help="the median counts")
+    parser.add_argument("--json", action="store_true", help="one line of JSON for each row")
     options = parser.parse_args(arguments)
-    sizes = []
-    with ExitStack() as stack:
-        ground = Ground(stack)
-        for workers in options.workers:
-            sizes.append(measured(ground, workers, options.seconds, options.rounds))
-            print(as_line(results_of(sizes[-1:])[0]), flush=True)
-    rest = results_of(sizes)[len(sizes) :]
-    for result in rest:
-        print(as_line(result), flush=True)
-    others = [*rest, *run_all(list(benchmarks()))]
-    print(table(sizes, others), file=sys.stderr)
+    if not options.json:
+        print(f"PostgreSQL on a disk, {', '.join(SETTINGS)}; `beside`: a bare psycopg loop with as many")
+        print(f"connections, or the limit that is named.\n{TITLE}")
+    missed = 0
+    for goal in everything(options.workers or SIZES, options.seconds, options.rounds):
+        print(as_line(goal.result) if options.json else goal.line(), flush=True)
+        missed += not goal.result.met
+    if not options.json:
+        print(f"goals missed: {missed}" if missed else "all goals met")
     return 0
 
 

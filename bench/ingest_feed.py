@@ -129,12 +129,6 @@ class Ours:
         self._next += n
         return spool
 
-    def take_in(self, n: int) -> None:
-        """The next announcements; their units wait."""
-        poller = Poller(self._place.context(), self.prepare(n))
-        while poller.step().messages:
-            pass
-
     def work_off(self, spool: Spool, batch: int) -> int:
         """How many succeeded.
 
