@@ -29,7 +29,8 @@ LANDED_S = 2.0
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 SETTINGS = ("max_connections=250", "shared_buffers=256MB")
 RATIO_MIN, KEPT_MIN, OF_A_WORKER, OF_A_SERVICE = 0.35, 0.8, 3, 6
-WARM_S = 1.5  # each has a batch by then
+WARM_S = 2.0  # in which each ends its first batch
+FIRST = 300  # units of a process before it is measured: its imports, and the first plans of its statements
 REQUESTS = 80  # sixteen at a time, of a service whose connections are counted
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -132,6 +133,10 @@ def benchmarks() -> Iterable[Benchmark]:
 
 Side = Literal["ours", "bare"]
 SUCCEEDED = "SELECT COUNT(*) FROM units WHERE status = 'succeeded'"
+CONNECTED = (
+    "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+    "AND backend_type = 'client backend'"
+)
 
 
 class Crew:
@@ -141,40 +146,37 @@ class Crew:
         import psycopg
 
         self._command = [sys.executable, "-m", "bench.fleet_workers", side, address]
-        self._dsn = dsn
         self._looker = stack.enter_context(psycopg.connect(dsn, autocommit=True))
         self._workers: list[subprocess.Popen[str]] = []
         self._next = 0
         self._expected = 6_000.0  # units a second
+        self.connections = 0.0  # of a worker, the most that the server has seen on the average of all
         stack.callback(self._close)
 
     def units_per_second(self, workers: int, seconds: float) -> float:
         """What so many of them do, counted by what is durable."""
+        if len(self._workers) < workers:
+            self._begin(workers, FIRST)
+            self._tell(["stop"] * workers)
         while True:
-            share = int(2 * (WARM_S + seconds) * self._expected / workers) + 500
-            orders = [f"prepare {self._next + number * share} {share}" for number in range(workers)]
-            self._next += workers * share
-            self._tell(orders)
-            self._looker.execute("VACUUM ANALYZE units")
-            self._looker.execute("CHECKPOINT")
-            self._tell(["work"] * workers)
-            time.sleep(WARM_S)
+            self._begin(workers, int(2 * (WARM_S + seconds) * self._expected / workers) + 5 * FIRST)
             began_s, before = time.perf_counter(), self._count(SUCCEEDED)
             time.sleep(seconds)
             rate = (self._count(SUCCEEDED) - before) / (time.perf_counter() - began_s)
+            self.connections = max(self.connections, self._count(CONNECTED) / workers)
             left = self._tell(["stop"] * workers)
             self._expected = max(self._expected, rate)
             if "0" not in left:
                 return rate
             self._expected *= 2  # one had nothing to do
 
-    def connections(self, workers: int, seconds: float) -> float:
-        """The most that the server has seen of one worker, on the average of all."""
-        from tests.acceptance.service.test_connections_of_a_service import counting
-
-        with counting(self._dsn) as counted:
-            self.units_per_second(workers, seconds)
-        return counted.most / len(self._workers)
+    def _begin(self, workers: int, share: int) -> None:
+        orders = [f"prepare {self._next + number * share} {share}" for number in range(workers)]
+        self._next += workers * share
+        self._tell(orders)
+        self._looker.execute("VACUUM ANALYZE units")
+        self._looker.execute("CHECKPOINT")
+        self._tell(["work"] * workers)
 
     def _count(self, sql: str) -> int:
         row = self._looker.execute(sql).fetchone()
@@ -244,7 +246,7 @@ def connections_of_a_service() -> float:
         server = stack.enter_context(services.postgres())
         dsn = stack.enter_context(services.postgres_database(server))
         folder = Path(_folder(stack))
-        Path(configuration(str(folder), dsn))
+        configuration(str(folder), dsn)
         counted = stack.enter_context(counting(dsn))
         served = stack.enter_context(serving(folder))
         with ThreadPoolExecutor(16) as threads:
@@ -296,11 +298,10 @@ def measured(sizes: Sequence[int], seconds: float, rounds: int) -> Iterable[Goal
             yield judged(
                 f"{workers} workers", f"fleet_{workers}", "throughput", figures, "units/s", RATIO_MIN
             )
-        connections = ours.connections(max(sizes), seconds)
     last, best = done[max(sizes)], max(done.values())
     what = f"{max(sizes)} workers beside the best"
     yield judged(what, "fleet_kept", "throughput", (last, best), "units/s", KEPT_MIN)
-    figures = (connections, float(OF_A_WORKER))
+    figures = (ours.connections, float(OF_A_WORKER))
     yield judged("connections of a worker", "fleet_worker", "cost", figures, "connections", 1.0)
 
 
