@@ -29,7 +29,7 @@ WHERE wal_id = ANY (ARRAY(
       AND (hashtext(u.wal_id) & 15) = (part & 15) AND u.not_before_ms <= :now_ms
     ORDER BY u.not_before_ms LIMIT :row_limit FOR UPDATE SKIP LOCKED
   ) AS due LIMIT :row_limit
-)) AND status = 'pending'
+)) AND COALESCE(status, '') = 'pending'
 RETURNING
   wal_id, version, dataset, provider, queue, object_uri, event_time_ms, attempts, replay_reason, extra,
   etag, sequencer, size, version_id, content_version, done_version, grants, grant_attempts, granted_at_ms,
@@ -123,7 +123,8 @@ FROM json_to_recordset(:lines::json) AS line (
 ON CONFLICT (wal_id) DO NOTHING
 
 -- name: units.succeed
--- Held in the order of their ids, so that two at once never wait in a circle.
+-- Held in the order of their ids, so that two at once never wait in a circle. The status within COALESCE: the index of
+-- what is leased would serve, too, and after a quiet hour its statistics promise one row, where a fleet has thousands.
 WITH held AS (
   SELECT u.wal_id FROM units u WHERE u.wal_id = ANY (ARRAY(SELECT json_array_elements_text(:wal_ids::json)))
   ORDER BY u.wal_id FOR UPDATE
@@ -134,9 +135,9 @@ UPDATE units SET
   stac_collection_id = :stac_collection_id, stac_item_id = NULL, stac_item_href = NULL,
   done_version = :done_version, updated_at_ms = :now_ms, last_error_code = NULL, last_error_message = NULL,
   lease_until_ms = 0, alone = 0, unclear = 0, replacing = 0, trail = units.trail || :trail
-FROM held
-WHERE units.wal_id = held.wal_id AND units.version = :version AND units.content_version = :done_version
-  AND units.status = 'in_progress' AND (units.removed < 2 OR units.removed = :removed)
+WHERE units.wal_id = ANY (ARRAY(SELECT wal_id FROM held))
+  AND units.version = :version AND units.content_version = :done_version
+  AND COALESCE(units.status, '') = 'in_progress' AND (units.removed < 2 OR units.removed = :removed)
 
 -- name: units.renew
 -- Held in the order of their ids, as where they end.
@@ -146,8 +147,8 @@ WITH held AS (
 )
 UPDATE units SET lease_until_ms =
   CASE WHEN lease_until_ms + :lease_ms < :until_ms THEN lease_until_ms + :lease_ms ELSE :until_ms END
-FROM held
-WHERE units.wal_id = held.wal_id AND units.version = :version AND units.status = 'in_progress'
+WHERE units.wal_id = ANY (ARRAY(SELECT wal_id FROM held)) AND units.version = :version
+  AND COALESCE(units.status, '') = 'in_progress'
 RETURNING units.wal_id
 
 -- name: unit_deltas.add
