@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -55,24 +56,36 @@ def append(session: Session, entries: Iterable[GovernanceEntry]) -> None:
     """The next rows of the chain.
 
     Its head is one row for everybody, held until the transaction ends: so numbers follow the order of
-    commits without a gap; so a transaction appends last of all.
+    commits without a gap; so a transaction appends last of all. Where the database can link, that travels
+    with the commit: no process holds the head while it works, or is suspended.
     """
-    kept = tuple(entries)
+    kept = tuple(map(rows.entry_parameters, entries))
     if not kept:
         return
+    seen = session.one("chain_heads.look")
+    if seen is None:
+        raise rows.headless()
+    if seen[0] == 0:
+        _append_held(session, kept)
+    elif seen[1] > seen[0]:
+        raise _beyond(seen[1])
+    else:
+        session.send("chain_heads.get_for_update")  # first: the next one sees what it has waited for
+        lines = [{**one, "content": audit.content_hash(rows.stored_entry(one))} for one in kept]
+        session.send("governance.chain_on", entries=rows.text_of(lines))
+
+
+def _append_held(session: Session, kept: Iterable[dict[str, Any]]) -> None:
+    """Link here: on SQLite, and the first entries of a chain, which take in what was there before it."""
     seen_number, seen_hash = number, previous = _held_head(session)
     if number == 0:
         number, previous = _adopt(session)
-    for entry in kept:
+    for parameters in kept:
         number += 1
-        parameters = rows.entry_parameters(entry)
         # What is hashed is what was stored: a NUL, for one, is not kept as such.
         made = audit.link(previous, number, rows.stored_entry(parameters))
         if session.one("governance.append", number=number, hash=made.hash, **parameters) is None:
-            raise StoreCorrupt(
-                f"The audit log has a row {number} beyond its end.",
-                remedy="`kfm audit verify` says more. Stop, and copy the database before anything else.",
-            )
+            raise _beyond(number)
         previous = made.hash
     advanced = session.one(
         "chain_heads.advance",
@@ -82,6 +95,13 @@ def append(session: Session, entries: Iterable[GovernanceEntry]) -> None:
         seen_hash=seen_hash,
     )
     assert advanced is not None, "the head is ours inside this transaction"
+
+
+def _beyond(number: int) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"The audit log has a row {number} beyond its end.",
+        remedy="`kfm audit verify` says more. Stop, and copy the database before anything else.",
+    )
 
 
 def hold(session: Session) -> None:
