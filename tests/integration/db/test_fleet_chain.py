@@ -81,7 +81,7 @@ def test_what_is_rolled_back_is_not_chained(store: Ledger) -> None:
 
 @pytest.mark.parametrize("text", ["plain", 'quoted " and \\ and \n', "ünïcode 🌍", "nul \x00 inside", ""])
 def test_an_entry_is_hashed_as_it_is_stored(store: Ledger, text: str) -> None:
-    """The server links what it stores; whoever reads it back computes the same."""
+    """The server links what it stores; a reader computes the same."""
     details: dict[str, Any] = {"text": text, "number": 15, "none": None, "list": [1, {"a": text}]}
     store.append_governance([entry("refusal", "odd", rationale=text, details=details)])
     assert subjects(store)[-1] == "odd"

@@ -73,7 +73,7 @@ SELECT number, hash FROM chain_heads WHERE name = 'governance'
 
 -- name: chain_heads.look
 -- Where the chain ends, and its highest number, if the database can link by itself. SQLite has no SHA-256, and one
--- writer: nobody waits for its head.
+-- writer: no process waits for its head.
 SELECT 0, 0
 
 -- name: chain_heads.get_for_update
