@@ -123,6 +123,10 @@ bench: $(TEST) ## measure against a reference in the same run (BENCH=name for on
 	@$(PY) -m compileall -q src
 	@$(PY) -m bench $(BENCH)
 
+.PHONY: fleet-bench
+fleet-bench: $(TEST) ## 1 to 64 workers on one PostgreSQL beside a bare loop, switches and failures among them
+	@$(PY) -m bench.fleet
+
 .PHONY: bench-growth
 bench-growth: $(TEST) ## what happens now, with a million runs or two million units on record (takes long)
 	@$(PY) -m compileall -q src

@@ -104,8 +104,12 @@ def unit_row(number: int) -> Row:
 
 
 def item_of(row: Row) -> tuple[str, str, str]:
+    return item_at(row[2])
+
+
+def item_at(uri: str) -> tuple[str, str, str]:
     """Item id, collection and href that the success writes."""
-    name = row[2].rsplit("/", 1)[1].removesuffix(".nc")
+    name = uri.rsplit("/", 1)[1].removesuffix(".nc")
     return name, "noaa-goes19-abi", f"collections/noaa-goes19-abi/items/{name}"
 
 
@@ -190,17 +194,18 @@ WHERE wal_id = ?5 AND version = ?6"""
 
 
 class PostgresFloor(Floor):
-    """Three commits a batch through psycopg: statements are prepared, a batch is one pipeline."""
+    """Three commits a batch through psycopg: statements are prepared, a batch is one pipeline. Of several on
+    one database each claims what any of them has inserted."""
 
     INSERT = f"INSERT INTO units ({', '.join(COLUMNS)}) VALUES ({', '.join(['%s'] * len(COLUMNS))})"
     CLAIM = """\
 UPDATE units SET status = 'in_progress', version = version + 1, attempts = attempts + 1,
   worker_id = %(worker)s, ingest_run_id = %(run)s, last_attempt_at_ms = %(now)s, updated_at_ms = %(now)s,
   lease_until_ms = %(until)s
-WHERE wal_id IN (
+WHERE wal_id = ANY (ARRAY(
   SELECT wal_id FROM units
   WHERE status = 'pending' AND dataset = %(dataset)s AND provider = 'aws' AND not_before_ms <= %(now)s
-  ORDER BY not_before_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
+  ORDER BY not_before_ms LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
 RETURNING wal_id, version, object_uri"""
     SUCCEED = """\
 UPDATE units SET status = 'succeeded', version = version + 1, integrity_status = 'ok', metadata_status = 'ok',
@@ -214,10 +219,16 @@ WHERE wal_id = %s AND version = %s"""
         self._database = psycopg.connect(dsn, autocommit=True, prepare_threshold=0)
         for setting in ("fsync", "synchronous_commit", "full_page_writes"):
             assert self._database.execute(f"SHOW {setting}").fetchone() == ("on",)
+
+    def create(self) -> None:
         for statement in SCHEMA:
             self._database.execute(statement)
 
     def _through(self, rows: Sequence[Row], items: dict[str, tuple[str, str, str]], now_ms: int) -> None:
+        self.through(rows, items, now_ms)
+
+    def through(self, rows: Sequence[Row], items: dict[str, tuple[str, str, str]], now_ms: int) -> int:
+        """How many were claimed, and succeeded."""
         self._commit(self.INSERT, rows)
         asked = {
             "worker": WORKER,
@@ -228,8 +239,13 @@ WHERE wal_id = %s AND version = %s"""
             "limit": len(rows),
         }
         claimed = self._database.execute(self.CLAIM, asked).fetchall()  # a transaction by itself
-        done = [(*items[wal_id], now_ms, wal_id, version) for wal_id, version, _uri in claimed]
-        self._commit(self.SUCCEED, done)
+        done = [
+            (*(items.get(wal_id) or item_at(uri)), now_ms, wal_id, version)
+            for wal_id, version, uri in claimed
+        ]
+        if done:  # others may have claimed all
+            self._commit(self.SUCCEED, done)
+        return len(done)
 
     def _commit(self, statement: str, rows: Sequence[Row]) -> None:
         if len(rows) == 1:
@@ -302,6 +318,7 @@ def postgres_floor(stack: ExitStack, server_dsn: str) -> PostgresFloor:
 
     floor = PostgresFloor(stack.enter_context(postgres_database(server_dsn)))
     stack.callback(floor.close)
+    floor.create()
     return floor
 
 

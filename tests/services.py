@@ -154,6 +154,13 @@ def postgres(*, on_disk: bool = False) -> contextlib.AbstractContextManager[str]
     return postgres_server(postgres_install, on_disk=on_disk)
 
 
+def postgres_fleet(
+    settings: Sequence[str], *, on_disk: bool = True
+) -> contextlib.AbstractContextManager[str]:
+    """The same, with settings for many workers."""
+    return postgres_server(_postgres_install, settings, on_disk=on_disk)
+
+
 @contextlib.contextmanager
 def postgres_server(
     find_install: Callable[[Path, dict[str, Any]], Path],

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
 
 from kfm.db import duties, rows
 from kfm.db.packing import joined
+from kfm.db.session import Row as StoredRow
 from kfm.db.session import Session
 from kfm.model import audit
 from kfm.model.audit import EVENTS, UNITS, Row, Seal, SealedPage, Span, details, from_details, sealed
@@ -65,24 +69,36 @@ def append(session: Session, entries: Iterable[GovernanceEntry]) -> None:
     """The next rows of the chain.
 
     Its head is one row for everybody, held until the transaction ends: so numbers follow the order of
-    commits without a gap; so a transaction appends last of all.
+    commits without a gap; so a transaction appends last of all. Where the database can link, that travels
+    with the commit: no process holds the head while it works, or is suspended.
     """
-    kept = tuple(entries)
+    kept = tuple(map(rows.entry_parameters, entries))
     if not kept:
         return
+    seen = session.one("chain_heads.look")
+    if seen is None:
+        raise rows.headless()
+    if seen[0] == 0:
+        _append_held(session, kept)
+    elif seen[1] > seen[0]:
+        raise _beyond(seen[1])
+    else:
+        session.send("chain_heads.get_for_update")  # first: the next one sees what it has waited for
+        lines = [{**one, "content": audit.content_hash(rows.stored_entry(one))} for one in kept]
+        session.send("governance.chain_on", entries=rows.text_of(lines))
+
+
+def _append_held(session: Session, kept: Iterable[dict[str, Any]]) -> None:
+    """Link here: on SQLite, and the first entries of a chain, which take in what was there before it."""
     seen_number, seen_hash = number, previous = _held_head(session)
     if number == 0:
         number, previous = _adopt(session)
-    for entry in kept:
+    for parameters in kept:
         number += 1
-        parameters = rows.entry_parameters(entry)
         # What is hashed is what was stored: a NUL, for one, is not kept as such.
         made = audit.link(previous, number, rows.stored_entry(parameters))
         if session.one("governance.append", number=number, hash=made.hash, **parameters) is None:
-            raise StoreCorrupt(
-                f"The audit log has a row {number} beyond its end.",
-                remedy="`kfm audit verify` says more. Stop, and copy the database before anything else.",
-            )
+            raise _beyond(number)
         previous = made.hash
     advanced = session.one(
         "chain_heads.advance",
@@ -92,6 +108,13 @@ def append(session: Session, entries: Iterable[GovernanceEntry]) -> None:
         seen_hash=seen_hash,
     )
     assert advanced is not None, "the head is ours inside this transaction"
+
+
+def _beyond(number: int) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"The audit log has a row {number} beyond its end.",
+        remedy="`kfm audit verify` says more. Stop, and copy the database before anything else.",
+    )
 
 
 def hold(session: Session) -> None:
@@ -127,22 +150,49 @@ def seal(
     another process seals them."""
     if not duties.take(session, SEALS[stream]) and not waits:
         return None
-    hold(session)
-    newest = session.one("governance.about", kind=KIND, subject=stream, row_limit=1)
-    before = from_details(stream, rows.entry_from(newest).details) if newest else None
-    found = [row for span in (before.holes if before else ()) for row in _rows(session, stream, span, limit)]
-    found += _rows(session, stream, ((before.high if before else 0) + 1, 2**62), limit)
-    if not found:
+    before = _newest(session, stream)
+    made = _next(session, before, limit, stream)
+    if made is None:
         return None
-    made = sealed(stream, before, found[:limit])
-    by = Justification(actor=actor)
-    append(session, [governance_entry(KIND, stream, session.now_ms(), by, **details(made))])
+    hold(session)  # not before: rows are many, and everybody waits for the head
+    if (sealed_meanwhile := _newest(session, stream)) != before:
+        made = _next(session, sealed_meanwhile, limit, stream)
+    if made is not None:
+        by = Justification(actor=actor)
+        append(session, [governance_entry(KIND, stream, session.now_ms(), by, **details(made))])
     return made
 
 
-def _rows(session: Session, stream: str, span: Span, limit: int) -> list[Row]:
-    found: Sequence[Row] = (pages if stream == UNITS else between)(session, span, limit)
-    return list(found)
+def _newest(session: Session, stream: str) -> Seal | None:
+    row = session.one("governance.about", kind=KIND, subject=stream, row_limit=1)
+    return from_details(stream, rows.entry_from(row).details) if row else None
+
+
+def _next(session: Session, before: Seal | None, limit: int, stream: str) -> Seal | None:
+    """In this order: who drew a number up to the last that was given has ended, and its rows are seen, or is
+    found to be under way."""
+    if before is not None and before.in_flight is None:
+        before = replace(before, holes=_never_sealed(session, before))
+    last = session.one("seals.last_given", stream=stream)
+    in_flight = [name for (name,) in session.all("seals.in_flight", stream=stream)]
+    assert last is not None
+    high, holes = (before.high, before.holes) if before else (0, ())
+    found = _late(session, stream, holes, limit) if holes else []
+    if len(found) < limit:
+        found += (pages if stream == UNITS else between)(session, (high + 1, last[0]), limit - len(found))
+    return sealed(stream, before, found, in_flight) if found else None
+
+
+def _never_sealed(session: Session, last: Seal) -> tuple[Span, ...]:
+    """All numbers below the last seal of an earlier kfm that no seal covers: it kept a hundred of them."""
+    found = session.all("governance.about", kind=KIND, subject=last.stream, row_limit=2**62)
+    made = (from_details(last.stream, rows.entry_from(row).details) for row in found)
+    return audit.gaps(sorted(span for seal in made for span in seal.members))
+
+
+def _late(session: Session, stream: str, spans: Sequence[Span], limit: int) -> list[Row]:
+    found = session.all(f"seals.late_{stream}", spans=rows.text_of(spans), row_limit=limit)
+    return [page_from(row) if stream == UNITS else rows.message_from(row) for row in found]
 
 
 def between(session: Session, span: Span, limit: int) -> list[OutboxMessage]:
@@ -155,4 +205,8 @@ def pages(session: Session, span: Span, limit: int) -> list[SealedPage]:
     """Of the history of units."""
     first, last = span
     found = session.all("unit_pages.between", first_number=first, last_number=last, row_limit=limit)
-    return [SealedPage(*(*row[:5], joined(row[5], row[6]))) for row in found]
+    return [page_from(row) for row in found]
+
+
+def page_from(row: StoredRow) -> SealedPage:
+    return SealedPage(*(*row[:5], joined(row[5], row[6])))

@@ -446,7 +446,14 @@ def _waiting(
         lease_until_ms=now_ms + claim.lease_ms,
         row_limit=limit,
         trail=f" {number}",
+        first_part=first_part(number),
     )
+
+
+def first_part(number: int) -> int:
+    """The sixteenth of a lane at which the claim with this page begins. Pages are numbered for the whole
+    fleet, so claims that follow each other begin apart, however many numbers are between them."""
+    return number * 0x9E3779B1 % 2**32 >> 28
 
 
 def is_outdated(session: Session, finish: ResultBatch | None, claim: ClaimRequest | None) -> bool:

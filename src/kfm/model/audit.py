@@ -317,7 +317,6 @@ def includes(root_hash: bytes, size: int, leaf: bytes, index: int, proof: Sequen
 ROW_TAG = "sealed-row/1"
 PAGE_TAG = "sealed-page/1"
 EVENTS, UNITS = "outbox", "units"  # what is sealed
-HOLES_MAX = 100  # a database that lost so many numbers has lost them for good
 Span = tuple[int, int]  # first and last, both included
 
 
@@ -330,6 +329,9 @@ class Seal(Record, frozen=True):
     root: str
     high: int  # no number above it has been sealed
     holes: tuple[Span, ...] = ()  # numbers below it that may still turn up
+    # Transactions that had drawn numbers and not ended: no other can bring one of the holes. None: it was not
+    # looked for, and of the holes only the last hundred were kept.
+    in_flight: tuple[str, ...] | None = ()
 
 
 class SealedPage(Record, frozen=True):
@@ -381,26 +383,56 @@ def root_of(rows: Iterable[Row]) -> str:
     return root([leaf(row) for row in rows]).hex()
 
 
-def sealed(stream: str, before: Seal | None, rows: Sequence[Row]) -> Seal:
-    """The seal over these rows, which come in the order of their numbers."""
+def sealed(stream: str, before: Seal | None, rows: Sequence[Row], in_flight: Iterable[str] = ()) -> Seal:
+    """The seal over these rows, which come in the order of their numbers.
+
+    `in_flight`: the transactions that had drawn numbers up to the last of these, and had not ended when the
+    rows were read. What no row has once they have ended is lost for good.
+    """
     numbers = [row.number for row in rows]
-    old_high = before.high if before else 0
-    high = max(old_high, numbers[-1])
-    holes_before = before.holes if before else ()
-    open_before = [number for first, last in holes_before for number in range(first, last + 1)]
-    skipped: list[int] = []
-    for here, following in zip((old_high, *numbers), numbers, strict=False):
-        skipped += range(max(here + 1, following - HOLES_MAX, old_high + 1), following)
-    found = set(numbers)
-    holes = [number for number in (*open_before, *skipped) if number not in found][-HOLES_MAX:]
+    still, old_high = tuple(in_flight), before.high if before else 0
+    fresh = gaps(spans(number for number in numbers if number > old_high), old_high) if still else ()
     return Seal(
         stream=stream,
         members=spans(numbers),
         count=len(numbers),
         root=root_of(rows),
-        high=high,
-        holes=spans(holes),
+        high=max(old_high, numbers[-1]),
+        holes=(*(_open(before, numbers, still) if before else ()), *fresh),
+        in_flight=still,
     )
+
+
+def _open(before: Seal, found: Sequence[int], in_flight: Sequence[str]) -> tuple[Span, ...]:
+    """Holes that an earlier seal has left, and that have to be looked at again."""
+    may_come = before.in_flight is None or not set(before.in_flight).isdisjoint(in_flight)
+    is_cut = found[-1] <= before.high  # there may be more of them than one seal takes
+    return without(before.holes, found) if (may_come and in_flight) or is_cut else ()
+
+
+def without(holes: Sequence[Span], found: Iterable[int]) -> tuple[Span, ...]:
+    """Sorted spans without some numbers, which are sorted, too."""
+    left, taken = list[Span](), iter(found)
+    number = next(taken, None)
+    for first, last in holes:
+        while number is not None and number <= last:
+            if number > first:
+                left.append((first, number - 1))
+            first = max(first, number + 1)
+            number = next(taken, None)
+        if first <= last:
+            left.append((first, last))
+    return tuple(left)
+
+
+def gaps(members: Iterable[Span], after: int = 0) -> tuple[Span, ...]:
+    """What lies between sorted spans, from the first number after that one."""
+    found: list[Span] = []
+    for first, last in members:
+        if first > after + 1:
+            found.append((after + 1, first - 1))
+        after = max(after, last)
+    return tuple(found)
 
 
 def spans(numbers: Iterable[int]) -> tuple[Span, ...]:
@@ -422,6 +454,7 @@ def details(seal: Seal) -> dict[str, Any]:
         "root": seal.root,
         "high": seal.high,
         "holes": [list(span) for span in seal.holes],
+        "in_flight": list(seal.in_flight or ()),
     }
 
 
@@ -433,4 +466,5 @@ def from_details(stream: str, found: dict[str, Any]) -> Seal:
         root=found["root"],
         high=found["high"],
         holes=tuple((first, last) for first, last in found["holes"]),
+        in_flight=tuple(found["in_flight"]) if "in_flight" in found else None,
     )

@@ -215,6 +215,8 @@ def _argument(name: str, rows: int, world: World, asked: Literal["one", "none"])
         return 10
     if name == "pairs":
         return '[["one", "item_id1"]]'
+    if name == "spans":
+        return "[[1, 3], [5, 5]]"
     if name == "extra":
         return "{}"
     if name == "lines":

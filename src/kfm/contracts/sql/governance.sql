@@ -31,6 +31,9 @@ VALUES (:number, :kind, :subject, :actor, :recorded_at_ms, :rationale, :ticket, 
 ON CONFLICT DO NOTHING
 RETURNING number
 
+-- name: governance.chain_on
+SELECT 1
+
 -- name: governance.list
 SELECT kind, subject, actor, recorded_at_ms, rationale, ticket, details FROM governance
 ORDER BY number DESC LIMIT :row_limit
@@ -73,6 +76,11 @@ UPDATE governance SET hash = :hash WHERE number = :number AND hash = '' RETURNIN
 
 -- name: chain_heads.get
 SELECT number, hash FROM chain_heads WHERE name = 'governance'
+
+-- name: chain_heads.look
+-- Where the chain ends, and its highest number, if the database can link by itself. SQLite has no SHA-256, and one
+-- writer: no process waits for its head.
+SELECT 0, 0
 
 -- name: chain_heads.get_for_update
 SELECT number, hash FROM chain_heads WHERE name = 'governance'

@@ -20,17 +20,36 @@ UPDATE units SET
   attempts = CASE WHEN attempts = 0 THEN 1 ELSE attempts END, grant_attempts = grant_attempts + 1,
   granted_at_ms = CASE WHEN grant_attempts = 0 THEN :now_ms ELSE granted_at_ms END,
   trail = trail || :trail
--- As an array: a plan that asks again for each row would find other rows each time.
+-- As an array: a plan that asks again for each row would find other rows each time. The oldest of one sixteenth of
+-- the lane, then of the next, and so around, until there are enough: others begin at others.
 WHERE wal_id = ANY (ARRAY(
-  SELECT wal_id FROM units
-  WHERE status = 'pending' AND dataset = :dataset AND provider = :provider AND alone = :alone
-    AND not_before_ms <= :now_ms
-  ORDER BY not_before_ms LIMIT :row_limit FOR UPDATE SKIP LOCKED
-)) AND status = 'pending'
+  SELECT due.wal_id FROM generate_series(:first_part, :first_part + 15) AS part CROSS JOIN LATERAL (
+    SELECT u.wal_id FROM units u
+    WHERE u.status = 'pending' AND u.dataset = :dataset AND u.provider = :provider AND u.alone = :alone
+      AND (hashtext(u.wal_id) & 15) = (part & 15) AND u.not_before_ms <= :now_ms
+    ORDER BY u.not_before_ms LIMIT :row_limit FOR UPDATE SKIP LOCKED
+  ) AS due LIMIT :row_limit
+)) AND COALESCE(status, '') = 'pending'
 RETURNING
   wal_id, version, dataset, provider, queue, object_uri, event_time_ms, attempts, replay_reason, extra,
   etag, sequencer, size, version_id, content_version, done_version, grants, grant_attempts, granted_at_ms,
   alone, removed, unclear, replacing, last_attempt_at_ms, trail
+
+-- name: units.next_lane
+-- The first of a sixteenth is enough where it is due: at the head of the whole lane is what is left of all that was
+-- claimed a moment ago.
+WITH lane AS (
+  SELECT dataset, provider, alone, not_before_ms FROM units
+  WHERE status = 'pending' AND (dataset, provider, alone) > (:dataset, :provider, :alone)
+  ORDER BY dataset, provider, alone, (hashtext(wal_id) & 15), not_before_ms LIMIT 1
+)
+SELECT lane.dataset, lane.provider, lane.alone,
+  CASE WHEN lane.not_before_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint THEN lane.not_before_ms
+  ELSE (
+    SELECT MIN(u.not_before_ms) FROM units u
+    WHERE u.status = 'pending' AND u.dataset = lane.dataset AND u.provider = lane.provider AND u.alone = lane.alone
+  ) END
+FROM lane
 
 -- name: unit_pages.next
 SELECT nextval('unit_page_numbers')
@@ -104,7 +123,8 @@ FROM json_to_recordset(:lines::json) AS line (
 ON CONFLICT (wal_id) DO NOTHING
 
 -- name: units.succeed
--- Held in the order of their ids, so that two at once never wait in a circle.
+-- Held in the order of their ids, so that two at once never wait in a circle. The status within COALESCE: the index of
+-- what is leased would serve, too, and after a quiet hour its statistics promise one row, where a fleet has thousands.
 WITH held AS (
   SELECT u.wal_id FROM units u WHERE u.wal_id = ANY (ARRAY(SELECT json_array_elements_text(:wal_ids::json)))
   ORDER BY u.wal_id FOR UPDATE
@@ -115,9 +135,9 @@ UPDATE units SET
   stac_collection_id = :stac_collection_id, stac_item_id = NULL, stac_item_href = NULL,
   done_version = :done_version, updated_at_ms = :now_ms, last_error_code = NULL, last_error_message = NULL,
   lease_until_ms = 0, alone = 0, unclear = 0, replacing = 0, trail = units.trail || :trail
-FROM held
-WHERE units.wal_id = held.wal_id AND units.version = :version AND units.content_version = :done_version
-  AND units.status = 'in_progress' AND (units.removed < 2 OR units.removed = :removed)
+WHERE units.wal_id = ANY (ARRAY(SELECT wal_id FROM held))
+  AND units.version = :version AND units.content_version = :done_version
+  AND COALESCE(units.status, '') = 'in_progress' AND (units.removed < 2 OR units.removed = :removed)
 
 -- name: units.renew
 -- Held in the order of their ids, as where they end.
@@ -127,8 +147,8 @@ WITH held AS (
 )
 UPDATE units SET lease_until_ms =
   CASE WHEN lease_until_ms + :lease_ms < :until_ms THEN lease_until_ms + :lease_ms ELSE :until_ms END
-FROM held
-WHERE units.wal_id = held.wal_id AND units.version = :version AND units.status = 'in_progress'
+WHERE units.wal_id = ANY (ARRAY(SELECT wal_id FROM held)) AND units.version = :version
+  AND COALESCE(units.status, '') = 'in_progress'
 RETURNING units.wal_id
 
 -- name: unit_deltas.add
