@@ -158,7 +158,7 @@ def postgres_fleet(
     settings: Sequence[str], *, on_disk: bool = True
 ) -> contextlib.AbstractContextManager[str]:
     """The same, with settings for many workers."""
-    return postgres_server(_postgres_install, settings, on_disk=on_disk)
+    return postgres_server(postgres_install, settings, on_disk=on_disk)
 
 
 @contextlib.contextmanager
