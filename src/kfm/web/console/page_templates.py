@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from hashlib import sha256
-from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -52,12 +50,6 @@ def environment() -> Environment:
         "thousands": lambda number: f"{number:,}",
     }
     return made
-
-
-def stylesheet() -> tuple[str, bytes]:
-    """Its name, which changes with it, and its bytes."""
-    data = resources.files(HERE).joinpath("static/console.css").read_bytes()
-    return f"console.{sha256(data).hexdigest()[:12]}.css", data
 
 
 def when(at_ms: int | None) -> Markup:
