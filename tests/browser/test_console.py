@@ -80,7 +80,7 @@ def test_axe_finds_no_barrier_on_the_way_in(guarded_site: str, tab: Tab) -> None
 def test_pages_work_with_and_without_scripts_and_ask_no_other_server(
     site: str, filled: Filled, tab: Tab, scripts: bool
 ) -> None:
-    """Every page shows its heading, runs nothing but our own, says nothing to the console, and asks only this server."""
+    """Every page shows its heading, runs only what is ours, logs nothing, and asks only this server."""
     watched = tab(java_script_enabled=scripts)
     for path in filled.paths:
         watched.page.goto(site + path)

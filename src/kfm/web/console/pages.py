@@ -18,8 +18,8 @@ from kfm import __version__
 from kfm.model.errors import BackendUnavailable, UsageError
 from kfm.model.roles import Identity, decide, identify
 from kfm.web.console import page_templates, sign_in
-from kfm.web.console.static_files import SCRIPTS, STYLE, static_files
 from kfm.web.console.state_words import Word
+from kfm.web.console.static_files import SCRIPTS, STYLE, static_files
 from kfm.web.console.views import (
     audit,
     datasets,
@@ -97,7 +97,12 @@ PAGES = (
         "Datasets",
     ),
     ConsolePage(
-        "pipelines", pipeline_runs.view, "pipeline_runs.html", "Pipeline runs", pipeline_runs.FILTERS, "Pipeline runs"
+        "pipelines",
+        pipeline_runs.view,
+        "pipeline_runs.html",
+        "Pipeline runs",
+        pipeline_runs.FILTERS,
+        "Pipeline runs",
     ),
     ConsolePage(
         "pipelines/{run_id}", pipeline_runs.view_one, "pipeline_run.html", "Pipeline run", (), "Pipeline runs"

@@ -1,4 +1,4 @@
-"""Files that pages load: the style sheet, scripts of our own and vendored ones. Names change with the bytes."""
+"""Files that pages load: the style sheet and scripts, ours and vendored. Names change with the bytes."""
 
 from __future__ import annotations
 

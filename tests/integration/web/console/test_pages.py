@@ -65,7 +65,7 @@ def test_what_is_not_printed_is_made_visible(reader: Reader) -> None:
 
 
 def test_headers_allow_nothing_but_our_own_files(reader: Reader, filled: Filled) -> None:
-    """Every answer, also a refusal, forbids foreign and inline scripts, frames, foreign requests and keeping."""
+    """Every answer, also a refusal, forbids foreign and inline scripts, frames and keeping."""
     for path in (*filled.paths, "sign-in"):
         answer = reader.ask(path)
         for name, value in HEADERS.items():
