@@ -313,6 +313,8 @@ class Filled:
         """Every page, and every page of one thing."""
         return (
             "",
+            "activity",
+            "activity?last=7d&view=timeline",
             "runs",
             f"runs/{self.run_id}",
             f"runs/{self.failed_id}",

@@ -209,6 +209,16 @@ class LedgerReader:
         )
         return [rows.invocation_from(row) for row in found]
 
+    def invocations_before(
+        self, from_ms: int, until_ms: int, before: int, limit: int
+    ) -> list[tuple[int, Invocation]]:
+        """Those of a span of time, with their numbers, newest first; of those at `until_ms` the ones with
+        lower numbers than `before`."""
+        found = self._session.all(
+            "invocations.before", from_ms=from_ms, until_ms=until_ms, before_number=before, row_limit=limit
+        )
+        return [(row[0], rows.invocation_from(row[1:])) for row in found]
+
     def find_invocations(self, start: str, limit: int = 2) -> list[Invocation]:
         """Those whose id begins so."""
         found = self._session.all("invocations.find", **rows.beginning(start), row_limit=limit)

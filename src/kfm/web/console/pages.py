@@ -21,6 +21,7 @@ from kfm.web.console import page_templates, sign_in
 from kfm.web.console.state_words import Word
 from kfm.web.console.static_files import SCRIPTS, STYLE, static_files
 from kfm.web.console.views import (
+    activity,
     audit,
     datasets,
     overview,
@@ -84,6 +85,9 @@ class Place(NamedTuple):
 
 PAGES = (
     ConsolePage("", overview.view, "overview.html", "Home", section="Home", live_seconds=10),
+    ConsolePage(
+        "activity", activity.view, "activity.html", "Activity", activity.FILTERS, "Activity", live_seconds=30
+    ),
     ConsolePage("runs", runs.view, "runs.html", "Runs", runs.FILTERS, "Runs"),
     ConsolePage("runs/{run_id}", runs.view_one, "run.html", "Run", (), "Runs"),
     ConsolePage("calls/{invocation_id}", runs.view_invocation, "invocation.html", "Invocation", (), "Runs"),
@@ -130,7 +134,7 @@ LISTS = {page.section: page for page in PAGES if "{" not in page.path}
 PLACES = (
     Place("Home", "h", ("Home",)),
     Place("Datasets", "d", ("Datasets",)),
-    Place("Activity", "a", ("Runs", "Requests", "Pipeline runs", "Quarantine")),
+    Place("Activity", "a", ("Activity", "Runs", "Requests", "Pipeline runs", "Quarantine")),
     Place("Feeds", "f", ("Units",)),
     Place("Schedules", "s", ("Schedules",)),
     Place("Audit", "u", ("Audit",)),
