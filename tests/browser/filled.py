@@ -314,6 +314,7 @@ class Filled:
         return (
             "",
             "activity",
+            "search?q=r",
             "activity?last=7d&view=timeline",
             "runs",
             f"runs/{self.run_id}",

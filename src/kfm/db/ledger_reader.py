@@ -304,6 +304,12 @@ class LedgerReader:
             found = self._session.all("governance.list", row_limit=limit)
         return [rows.entry_from(row) for row in found]
 
+    def of_ticket(self, ticket: str, limit: int = 50) -> tuple[list[Invocation], list[GovernanceEntry]]:
+        """What was asked for and what was decided with reference to a ticket, newest first."""
+        calls = self._session.all("invocations.of_ticket", ticket=ticket, row_limit=limit)
+        entries = self._session.all("governance.of_ticket", ticket=ticket, row_limit=limit)
+        return [rows.invocation_from(row) for row in calls], [rows.entry_from(row) for row in entries]
+
     def links(self, subject: str, limit: int = 50) -> list[ChainLink]:
         """The audit log's entries about one subject with their places in the chain, newest first."""
         found = self._session.all("governance.of_subject", subject=subject, row_limit=limit)

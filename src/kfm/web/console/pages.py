@@ -30,6 +30,7 @@ from kfm.web.console.views import (
     requests,
     runs,
     schedules,
+    search,
     units,
 )
 from kfm.web.console.visible_text import visible
@@ -88,6 +89,7 @@ PAGES = (
     ConsolePage(
         "activity", activity.view, "activity.html", "Activity", activity.FILTERS, "Activity", live_seconds=30
     ),
+    ConsolePage("search", search.view, "search.html", "Search", search.FILTERS),
     ConsolePage("runs", runs.view, "runs.html", "Runs", runs.FILTERS, "Runs"),
     ConsolePage("runs/{run_id}", runs.view_one, "run.html", "Run", (), "Runs"),
     ConsolePage("calls/{invocation_id}", runs.view_invocation, "invocation.html", "Invocation", (), "Runs"),
@@ -130,7 +132,7 @@ PAGES = (
     ConsolePage("units/{wal_id}", units.view_one, "unit.html", "Unit", (), "Units"),
     ConsolePage("audit", audit.view, "audit.html", "Audit", audit.FILTERS, "Audit"),
 )
-LISTS = {page.section: page for page in PAGES if "{" not in page.path}
+LISTS = {page.section: page for page in PAGES if page.section and "{" not in page.path}
 PLACES = (
     Place("Home", "h", ("Home",)),
     Place("Datasets", "d", ("Datasets",)),
