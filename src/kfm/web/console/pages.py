@@ -91,7 +91,7 @@ PAGES = (
     ),
     ConsolePage("search", search.view, "search.html", "Search", search.FILTERS),
     ConsolePage("runs", runs.view, "runs.html", "Runs", runs.FILTERS, "Runs"),
-    ConsolePage("runs/{run_id}", runs.view_one, "run.html", "Run", (), "Runs"),
+    ConsolePage("runs/{run_id}", runs.view_one, "run.html", "Run", pipeline_runs.GRAPH_FILTERS, "Runs"),
     ConsolePage("calls/{invocation_id}", runs.view_invocation, "invocation.html", "Invocation", (), "Runs"),
     ConsolePage("datasets", datasets.view, "datasets.html", "Datasets", datasets.FILTERS, "Datasets"),
     ConsolePage(
@@ -111,7 +111,12 @@ PAGES = (
         "Pipeline runs",
     ),
     ConsolePage(
-        "pipelines/{run_id}", pipeline_runs.view_one, "pipeline_run.html", "Pipeline run", (), "Pipeline runs"
+        "pipelines/{run_id}",
+        pipeline_runs.view_one,
+        "pipeline_run.html",
+        "Pipeline run",
+        pipeline_runs.GRAPH_FILTERS,
+        "Pipeline runs",
     ),
     ConsolePage("schedules", schedules.view, "schedules.html", "Schedules", schedules.FILTERS, "Schedules"),
     ConsolePage(

@@ -176,7 +176,7 @@ def view_one(visit: Visit) -> RunView:
         window=span(run.window_start_ms, run.window_end_ms),
         why=explanation.shown(visit, explain_run(reader, run, visit.now_ms, visit.context.settings)),
         facts=tuple(_facts(visit, run)),
-        steps=graph(_steps(run, attempts)),
+        steps=graph(visit, _steps(run, attempts)),
         pipeline=_pipeline(visit, run.run_id),
         timeline=timeline(attempts, retries, visit.now_ms),
         retries=tuple(
