@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import msgspec
-
 from kfm import __version__
 from kfm.nodd.catalogue.search import LIMIT_DEFAULT, LIMIT_MAX
+from kfm.web.api.components import component_ref
 from kfm.web.api.operations import ID, Operation, Parameter
 from kfm.web.api.schemas import schemas
 from kfm.web.problems import JSON, PROBLEM, TITLES, problem_schema
@@ -43,11 +42,8 @@ def api_openapi(base: str = BASE) -> dict[str, Any]:
     for operation in OPERATIONS:
         paths.setdefault(operation.shown_path, {})[operation.method.lower()] = _operation(operation)
     paths["/openapi.json"] = {"get": _itself()}
-    _, bodies = msgspec.json.schema_components(
-        [operation.body for operation in OPERATIONS if operation.body is not None],
-        ref_template="#/components/schemas/{name}",
-    )
-    answers = schemas(frozenset({operation.answer for operation in OPERATIONS} | {"problem"}))
+    answers = tuple(dict.fromkeys([*(operation.answer for operation in OPERATIONS), "problem"]))
+    bodies = tuple(dict.fromkeys(operation.body for operation in OPERATIONS if operation.body is not None))
     return {
         "openapi": "3.1.0",
         "info": {
@@ -60,7 +56,7 @@ def api_openapi(base: str = BASE) -> dict[str, Any]:
         "tags": [{"name": name, "description": about} for name, about in TAGS.items()],
         "paths": paths,
         "components": {
-            "schemas": {**answers, **dict(sorted(bodies.items()))},
+            "schemas": schemas(answers, bodies),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -124,7 +120,7 @@ def _in_query(parameter: Parameter) -> dict[str, Any]:
 def _responses(operation: Operation) -> dict[str, Any]:
     done: dict[str, Any] = {
         "description": _DONE[operation.status],
-        "content": _content(operation.media_type, _ref(operation.answer)),
+        "content": _content(operation.media_type, component_ref(operation.answer)),
     }
     if operation.once == "request" and operation.method == "POST":
         done["headers"] = {"Location": {"description": "The request.", "schema": _TEXT}}
@@ -138,7 +134,10 @@ def _responses(operation: Operation) -> dict[str, Any]:
 
 
 def _problem(status: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"description": TITLES[status], "content": _content(PROBLEM, _ref("problem"))}
+    found: dict[str, Any] = {
+        "description": TITLES[status],
+        "content": _content(PROBLEM, component_ref("problem")),
+    }
     if status in _RESPONSE_HEADERS:
         found["headers"] = {_RESPONSE_HEADERS[status]: {"schema": _TEXT}}
     return found

@@ -15,6 +15,7 @@ from kfm.config.loader import load
 from kfm.model.redaction import PREFIX
 from kfm.model.times import rfc3339
 from kfm.runs.kernel import RunRequest
+from kfm.web.api.components import component_ref
 from kfm.web.api.operation_table import OPERATIONS
 from kfm.web.api.routes import api_app
 from kfm.web.openapi import api_openapi
@@ -111,7 +112,7 @@ def test_every_answer_has_its_shape(world: World) -> None:
         if operation.path.startswith("/requests"):
             names["request_id"] = request["request_id"]
         document = world.get(operation.shown_path.format(**names))
-        schema = {**described, "$ref": f"#/components/schemas/{operation.answer}"}
+        schema = {**described, **component_ref(operation.answer)}
         jsonschema_rs.validator_for(schema, validate_formats=True).validate(document)
 
 
