@@ -22,6 +22,7 @@ from kfm.cli.signals import GracefulStop
 from kfm.model.errors import Cancelled, ExtraMissing, UsageError
 from kfm.model.quantities import counted
 from kfm.service.runner import ServiceOptions, ServiceThreads
+from kfm.system import SystemClock
 from kfm.web.listener import (
     address_of,
     connections_within,
