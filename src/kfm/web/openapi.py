@@ -10,6 +10,7 @@ from kfm.nodd.catalogue.search import LIMIT_DEFAULT, LIMIT_MAX
 from kfm.web.api.components import component_ref
 from kfm.web.api.operations import ID, Operation, Parameter
 from kfm.web.api.schemas import schemas
+from kfm.web.api.short_ids import takes_short_ids
 from kfm.web.problems import JSON, PROBLEM, TITLES, problem_schema
 from kfm.web.query_params import ITEMS_FIELDS, SEARCH_FIELDS
 
@@ -27,6 +28,13 @@ _KEY = {
     "description": "With the same body: the same answer, nothing is done twice. With another body: 422.",
     "schema": {"type": "string", "pattern": "^[!-~]{1,200}$"},
 }
+_KNOWN = {
+    "name": "If-None-Match",
+    "in": "header",
+    "description": "Entity tags of answers that the client has: one of them is answered 304.",
+    "schema": _TEXT,
+}
+_TAG = {"ETag": {"description": "Of the bytes of the answer.", "schema": _TEXT}}
 _ABOUT = (
     "What the commands show and do, over HTTP. A bearer token identifies the caller; changes need a role and "
     "a rationale, and leave an entry in the audit log. Errors are problem details (RFC 9457)."
@@ -65,8 +73,9 @@ def api_openapi(base: str = BASE) -> dict[str, Any]:
 def statuses(operation: Operation) -> tuple[int, ...]:
     """Every status that an operation may be answered with."""
     found = {operation.status, *operation.more, *_ALWAYS, 401, 403}
-    if operation.method == "POST":
-        found |= {*_CHANGING}
+    found |= {*_CHANGING} if operation.method == "POST" else {304}
+    if takes_short_ids(operation):
+        found.add(409)
     if operation.fields:
         found.add(404)
     return tuple(sorted(found))
@@ -81,7 +90,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
         "parameters": [
             *(_in_path(name, pattern=f"^{ID}$") for name in operation.fields),
             *map(_in_query, operation.parameters),
-            *([_KEY] if operation.method == "POST" else []),
+            _KEY if operation.method == "POST" else _KNOWN,
         ],
         "responses": _responses(operation),
         # Without people in the configuration, this machine may read without a token.
@@ -122,12 +131,16 @@ def _responses(operation: Operation) -> dict[str, Any]:
         "description": _DONE[operation.status],
         "content": _content(operation.media_type, component_ref(operation.answer)),
     }
-    if operation.once == "request" and operation.method == "POST":
+    if operation.method == "GET":
+        done["headers"] = _TAG
+    elif operation.once == "request":
         done["headers"] = {"Location": {"description": "The request.", "schema": _TEXT}}
     found: dict[str, Any] = {str(operation.status): done}
     for status in statuses(operation):
         if 200 <= status < 300:  # the same document
             found[str(status)] = {**done, "description": _DONE[status]}
+        elif status == 304:
+            found[str(status)] = {"description": "Not modified", "headers": _TAG}
         else:
             found[str(status)] = _problem(status)
     return found

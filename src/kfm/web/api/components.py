@@ -23,9 +23,7 @@ _NAMES = {
     "cli-show": "run-record",
     "cli-request": "approval-record",
     "cli-approve": "approved",
-    "cli-nodd-units": "unit-list",
     "cli-nodd-show": "unit-record",
-    "cli-nodd-dead-list": "dead-letter-list",
 }
 _NULL = {"type": "null"}
 _VARIANTS = ("anyOf", "oneOf", "allOf")

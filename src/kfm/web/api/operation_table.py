@@ -16,6 +16,7 @@ from kfm.web.api import changes, datasets, reads
 from kfm.web.api import request_bodies as bodies
 from kfm.web.api.operations import (
     AFTER,
+    AFTER_ID,
     AFTER_NUMBER,
     LIMIT,
     SPAN,
@@ -194,12 +195,13 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             "listUnits",
             "Announced objects, the newest time that they cover first",
             reads.units,
-            "cli-nodd-units",
+            "units",
             _DATASET,
             choice("status", tuple(UNIT_STATUSES), "Only with this status."),
             text("error_code", "Only those whose last error has this code."),
             moment("since", "Only those that changed since then."),
             LIMIT,
+            AFTER_ID,
         ),
         _get(
             "/units/{wal_id}",
@@ -213,10 +215,11 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             "listDeadLetters",
             "Messages that could not be read, by the hashes of their bodies",
             reads.dead_letters,
-            "cli-nodd-dead-list",
+            "dead-letters",
             text("error_code", "Only with this code."),
             flag("all", "Also released ones."),
             LIMIT,
+            AFTER,
         ),
     ),
     "requests": (
@@ -459,11 +462,12 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             "listQuarantine",
             "Quarantined work and dead letters, newest first",
             reads.quarantine,
-            "cli-quarantine-list",
+            "quarantine",
             _DATASET,
             choice("kind", ("dead-letter", "quarantine"), "Only of this kind."),
             flag("all", "Also released and resolved entries."),
             LIMIT,
+            AFTER_NUMBER,
         ),
         _get(
             "/quarantine/{held_id}",
@@ -485,9 +489,10 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             "listIncidents",
             "Incidents, newest first",
             reads.incidents,
-            "cli-incident-list",
+            "incidents",
             flag("all", "Also those that are resolved."),
             LIMIT,
+            AFTER,
         ),
         _get(
             "/incidents/{incident_id}",
@@ -531,9 +536,9 @@ _ALL: dict[str, tuple[Operation, ...]] = {
         _get(
             "/approvals",
             "listApprovals",
-            "Requests for approvals",
+            "Requests for approvals, newest first. A page may be short, and others follow it",
             reads.approvals,
-            "cli-approve-list",
+            "approvals",
             choice(
                 "state",
                 ("requested", "approved", "rejected", "superseded", "revoked"),
@@ -541,6 +546,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
                 "requested",
             ),
             LIMIT,
+            AFTER,
         ),
         _get(
             "/approvals/{request_id}",

@@ -58,8 +58,8 @@ def paged(name: str) -> dict[str, Any]:
     schema = contract(name)
     return {
         **schema,
-        "required": sorted([*schema["required"], "next"]),
-        "properties": {**schema["properties"], "next": _SOME},
+        "required": sorted({*schema["required"], "more", "next"}),
+        "properties": {**schema["properties"], "more": {"type": "boolean"}, "next": _SOME},
     }
 
 
@@ -138,6 +138,11 @@ def shapes() -> dict[str, dict[str, Any]]:
     return {
         "runs": paged("cli-runs"),
         "audit": paged("cli-audit-list"),
+        "units": paged("cli-nodd-units"),
+        "dead-letters": paged("cli-nodd-dead-list"),
+        "quarantine": paged("cli-quarantine-list"),
+        "incidents": paged("cli-incident-list"),
+        "approvals": paged("cli-approve-list"),
         "attempts": _object(
             run_id=_TEXT, attempts=_list(contract("attempt")), retries=_list(contract("retry"))
         ),

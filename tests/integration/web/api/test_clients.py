@@ -42,7 +42,7 @@ def described(tmp_path: Path) -> Path:
 
 
 def test_every_object_has_a_name() -> None:
-    """No component refers into another one or holds an object of its own, and none is named after a command."""
+    """No component refers into another one or holds an object of its own, and none has a command's name."""
     components = api_openapi()["components"]["schemas"]
 
     def inner(schema: object, *, top: bool = False) -> bool:
