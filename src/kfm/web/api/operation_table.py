@@ -12,7 +12,7 @@ from kfm.model.dataset_changes import ChangeKind
 from kfm.model.records import UNIT_STATUSES
 from kfm.model.requests import RequestKind
 from kfm.model.roles import Role
-from kfm.web.api import changes, datasets, reads
+from kfm.web.api import changes, datasets, reads, run_log
 from kfm.web.api import request_bodies as bodies
 from kfm.web.api.operations import (
     AFTER,
@@ -164,6 +164,25 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             "The preview of a run, recorded before any change",
             reads.preview_of_run,
             "preview",
+        ),
+        _get(
+            "/runs/{run_id}/log",
+            "showLog",
+            "The log of an attempt, oldest first; `next` goes on with what is written later",
+            run_log.log,
+            "run-log",
+            whole_number("attempt", "Of this attempt; else of the newest.", required=False),
+            choice("level", run_log.LEVELS, "Only lines of this level, or graver.", "info"),
+            text("node", "Only of this step or node."),
+            LIMIT,
+            AFTER_NUMBER,
+        ),
+        _post(
+            "/runs/{run_id}/cancel",
+            "cancelRun",
+            "Cancel every open request of a run: the attempt under way stops, and no other follows",
+            changes.cancel_run,
+            "cancelled-run",
         ),
         _post(
             "/runs/{run_id}/retry",
@@ -507,6 +526,13 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             "Say that a person has seen it; it is not escalated",
             changes.acknowledge_incident,
             "cli-incident-ack",
+        ),
+        _post(
+            "/incidents/{incident_id}/close",
+            "closeIncident",
+            "Resolve an incident by decision",
+            changes.close_incident,
+            "cli-incident-close",
         ),
         _post(
             "/incidents/{incident_id}/silence",

@@ -108,15 +108,14 @@ def text(name: str, about: str, pattern: str = NAME) -> Parameter:
     return Parameter(name, about, {"type": "string", "pattern": f"^{pattern}$"}, read)
 
 
-def whole_number(name: str, about: str) -> Parameter:
-    """One that has to be given."""
+def whole_number(name: str, about: str, *, required: bool = True) -> Parameter:
 
     def read(value: str) -> int:
         if re.fullmatch(NUMBER, value) is None or int(value) < 1:
             raise UsageError(f"`{name}` is a whole number from 1 on.")
         return int(value)
 
-    return Parameter(name, about, {"type": "integer", "minimum": 1}, read, required=True)
+    return Parameter(name, about, {"type": "integer", "minimum": 1}, read, required=required)
 
 
 def choice(name: str, values: tuple[str, ...], about: str, default: str | None = None) -> Parameter:

@@ -147,6 +147,17 @@ def shapes() -> dict[str, dict[str, Any]]:
             run_id=_TEXT, attempts=_list(contract("attempt")), retries=_list(contract("retry"))
         ),
         "nodes": _object(run_id=_TEXT, attempt=_NUMBER, nodes=_list(contract("attempt")), pipeline=_graph()),
+        "run-log": _object(
+            run_id=_TEXT,
+            attempt=_NUMBER,
+            lines=_list(_object(at=_AT, level=_TEXT, phase=_TEXT, message=_TEXT, facts={"type": "object"})),
+            more={"type": "boolean"},
+            next=_TEXT,
+            ended={"type": "boolean"},
+        ),
+        "cancelled-run": _object(
+            run_id=_TEXT, requests=contract("cli-requests-list")["properties"]["requests"]
+        ),
         "provenance": {"type": "object", "required": ["@context"]},
         "datasets": _object(
             datasets=_list(

@@ -142,3 +142,42 @@ def test_a_repeated_request_has_the_same_answer(tmp_path: Path) -> None:
     assert (again.status_code, again.content) == (first.status_code, first.content)
     assert again.headers["location"] == first.headers["location"]
     assert world.change("/requests", key="one", source="river", ticket="T-1").status_code == 422
+
+
+def test_the_log_of_an_attempt(world: World) -> None:
+    """The log is read from its beginning to its end by offsets, by level and step; a traceback names the file
+    and the line."""
+    path = f"/runs/{world.failed_id}/log"
+    whole = world.get(f"{path}?limit=1000")
+    assert (whole["attempt"], whole["more"], whole["ended"]) == (1, False, True)
+    found: list[Any] = []
+    cursor = ""
+    for _ in range(1000):
+        page = world.get(f"{path}?limit=1{cursor}")
+        found += page["lines"]
+        if not page["more"]:
+            break
+        cursor = f"&cursor={page['next']}"
+    assert found == whole["lines"]
+    assert world.get(f"{path}?cursor={whole['next']}")["lines"] == []
+    grave = world.get(f"{path}?level=error&node=pipeline")["lines"]
+    assert {(one["level"], one["phase"]) for one in grave} == {("error", "pipeline")}
+    assert 'broken.py", line 2' in grave[0]["message"]
+    assert world.ask("GET", f"{path}?attempt=9").status_code == 404
+
+
+def test_an_incident_is_closed_once(tmp_path: Path) -> None:
+    """Closed by a person with a reason, with one entry in the audit log; not again, and not by a reader."""
+    world = World(tmp_path / "p").past()
+    (incident,) = [one for one in world.get("/incidents")["incidents"] if one["about"] == "dataset"]
+    path = f"/incidents/{incident['incident_id']}/close"
+    assert world.change(path, "cy").status_code == 403
+    assert world.change(path).json()["incident"]["state"] == "resolved"
+    assert world.change(path).status_code == 422
+    assert len(world.entries("incident-closed")) == 1
+
+
+def test_nothing_to_cancel(world: World) -> None:
+    """A run that has ended is not cancelled."""
+    assert world.change(f"/runs/{world.run_id}/cancel").status_code == 409
+    assert world.change(f"/runs/{world.run_id}/cancel", "cy").status_code == 403
