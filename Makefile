@@ -79,7 +79,7 @@ NODE = $(shell requirements/environment.sh where node)/bin
 .PHONY: node
 node: $(BASE) ## make the environment of the Node.js twin: Node.js 24 (outside the project) and its packages
 	@requirements/environment.sh make node >/dev/null
-	@cd node && PATH="$(NODE):$$PATH" npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@for each in node tests/typescript; do (cd $$each && PATH="$(NODE):$$PATH" npm ci --ignore-scripts --no-audit --no-fund --loglevel=error) || exit 1; done
 
 .PHONY: differential
 differential: $(TEST) ## the same random work in Python and in Node.js, compared byte by byte (CASES=n)

@@ -11,6 +11,7 @@ import jsonschema_rs
 import pytest
 
 from kfm.app import open_app
+from kfm.web.api.components import component_ref
 from kfm.web.api.operation_table import OPERATIONS
 from kfm.web.console.pages import PAGES
 from kfm.web.metrics import Scrape
@@ -98,7 +99,7 @@ def test_no_answer_of_the_api_tells(world: HiddenWorld) -> None:
     for operation in OPERATIONS:
         if operation.method != "GET":
             continue
-        schema = {**described, "$ref": f"#/components/schemas/{operation.answer}"}
+        schema = {**described, **component_ref(operation.answer)}
         shape = jsonschema_rs.validator_for(schema, validate_formats=True)
         for path in addresses(operation.path, known):
             path += QUERIES.get(operation.name, "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -24,6 +24,7 @@ from kfm.web.api.access import BEARER, Unauthenticated, authenticate, require
 from kfm.web.api.changes import key_reused
 from kfm.web.api.operation_table import OPERATIONS
 from kfm.web.api.operations import ID, ApiCall, Operation, Reply, read_query
+from kfm.web.api.short_ids import with_whole_ids
 from kfm.web.listener import LOOPBACK
 from kfm.web.openapi import BASE, api_openapi
 from kfm.web.problems import JSON, Problem, answer, problem_of, render
@@ -32,6 +33,7 @@ from kfm.web.server import Named
 from kfm.web.visibility import Visibility, may_know
 
 BODY_BYTES_MAX = 64 * 1024
+TAG_CHARS = 32
 HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -118,15 +120,31 @@ class _Address(_Answering):
             if re.fullmatch(ID, value) is None:
                 raise Problem(404, f"`{name}` is not a valid id.")
         query = _query(request, operation)
-        body, key, digest = None, None, ""
+        body, key = None, None
         if operation.body is not None:
             key = idempotency_keys.read_key(request.headers.getlist("idempotency-key"))
             body = _converted(await _read(request), operation.body)
-            asked_for = {"operation": what, "path": path, "body": msgspec.to_builtins(body)}
-            digest = f"sha256:{sha256(canonical_bytes(asked_for)).hexdigest()}"
         base = str(request.scope.get("root_path", ""))
-        values = {"path": path, "query": query, "body": body, "key": key, "digest": digest, "base": base}
-        return await run_in_threadpool(_work, self._context, identity, operation, **values)
+        values = {"path": path, "query": query, "body": body, "key": key, "base": base}
+        response = await run_in_threadpool(_work, self._context, identity, operation, **values)
+        return _unless_known(request, response) if operation.method == "GET" else response
+
+
+def _unless_known(request: Request, response: Response) -> Response:
+    """An answer with its entity tag; none, where the client has the same one already."""
+    tag = f'"{sha256(response.body).hexdigest()[:TAG_CHARS]}"'
+    response.headers["ETag"] = tag
+    known = [one.strip() for text in request.headers.getlist("if-none-match") for one in text.split(",")]
+    if response.status_code != 200 or not {tag, f"W/{tag}", "*"} & set(known):
+        return response
+    return Response(status_code=304, headers={**HEADERS, "ETag": tag})
+
+
+def _digest(operation: Operation, path: Mapping[str, str], body: Any) -> str:
+    """Of everything that a request asks for: the same under one key, or the key was reused."""
+    what = f"{operation.method} {operation.shown_path}"
+    asked_for = {"operation": what, "path": path, "body": msgspec.to_builtins(body)}
+    return f"sha256:{sha256(canonical_bytes(asked_for)).hexdigest()}"
 
 
 def _work(context: WebContext, identity: Identity, operation: Operation, **values: Any) -> Response:
@@ -139,12 +157,11 @@ def _work(context: WebContext, identity: Identity, operation: Operation, **value
             hide=app.loaded.hide,
             schedules=context.schedules,
         )
-        call = ApiCall(context, app, identity, visibility, **values)
         try:
-            if call.key is not None and operation.once == "answer":
-                reply = _once(call, operation)
-            else:
-                reply = _done(call, operation)
+            values["path"] = with_whole_ids(app.ledger, operation, values["path"])
+            digest = _digest(operation, values["path"], values["body"]) if values["body"] is not None else ""
+            call = ApiCall(context, app, identity, visibility, **values, digest=digest)
+            reply = _done(call, operation) if call.key is None else _once(call, operation)
         except (KfmError, Problem) as error:
             problem = problem_of(error)
             problem.detail = visibility.text(problem.detail)
@@ -168,7 +185,7 @@ def _once(call: ApiCall, operation: Operation) -> Reply:
     )
     if isinstance(taken, idempotency_keys.Reused):
         raise key_reused()
-    if isinstance(taken, idempotency_keys.InHand):
+    if isinstance(taken, idempotency_keys.InHand) and operation.once == "answer":
         raise Problem(
             409,
             "The first request with this Idempotency-Key is still running, or its process was interrupted. "
@@ -177,12 +194,13 @@ def _once(call: ApiCall, operation: Operation) -> Reply:
     if isinstance(taken, idempotency_keys.AnsweredBefore):
         return Reply(taken.document, taken.headers, taken.status)
     try:
-        reply = _done(call, operation)
+        reply = _done(call, operation)  # a request has the key itself: also made twice, it is one
     except (KfmError, Problem):
-        idempotency_keys.given_back(store, taken)
+        if isinstance(taken, idempotency_keys.KeyTaken):
+            idempotency_keys.given_back(store, taken)
         raise
-    idempotency_keys.answered(store, taken, reply.document, dict(reply.headers), reply.status)
-    return reply
+    kept = idempotency_keys.answered(store, taken.name, reply.document, dict(reply.headers), reply.status)
+    return reply if kept is None else Reply(kept.document, kept.headers, kept.status)
 
 
 # --- parameters and bodies -----------------------------------------------------------
