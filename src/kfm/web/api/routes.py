@@ -17,7 +17,8 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from kfm.model.canonical import canonical_bytes, strict_loads
-from kfm.model.errors import KfmError, RationaleRequired, UsageError
+from kfm.model.errors import KfmError, UsageError
+from kfm.model.rationales import require_rationale
 from kfm.model.roles import Identity
 from kfm.web.api import idempotency_keys
 from kfm.web.api.access import BEARER, Unauthenticated, authenticate, require
@@ -249,8 +250,8 @@ async def _read(request: Request) -> bytes:
 
 def _converted(data: bytes, kind: type[msgspec.Struct]) -> Any:
     value = strict_loads(data, bytes_max=BODY_BYTES_MAX)
-    if isinstance(value, dict) and not str(value.get("rationale") or "").strip():
-        raise RationaleRequired("Every change needs a rationale.", remedy="Give `rationale`.")
+    if isinstance(value, dict):
+        require_rationale(str(value.get("rationale") or ""), "Every change needs a rationale.")
     try:
         return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as error:
