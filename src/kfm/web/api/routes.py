@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
@@ -16,22 +15,19 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
-from kfm.model.canonical import canonical_bytes, strict_loads
-from kfm.model.errors import KfmError, UsageError
-from kfm.model.rationales import require_rationale
+from kfm.model.canonical import strict_loads
+from kfm.model.errors import UsageError
 from kfm.model.roles import Identity
 from kfm.web.api import idempotency_keys
 from kfm.web.api.access import BEARER, Unauthenticated, authenticate, require
-from kfm.web.api.changes import key_reused
 from kfm.web.api.operation_table import OPERATIONS
-from kfm.web.api.operations import ID, ApiCall, Operation, Reply, read_query
-from kfm.web.api.short_ids import with_whole_ids
+from kfm.web.api.operations import ID, Operation, read_query
+from kfm.web.api.perform import body_of, perform
 from kfm.web.listener import LOOPBACK
 from kfm.web.openapi import BASE, api_openapi
 from kfm.web.problems import JSON, Problem, answer, problem_of, render
 from kfm.web.request_context import WebContext
 from kfm.web.server import Named
-from kfm.web.visibility import Visibility, may_know
 
 BODY_BYTES_MAX = 64 * 1024
 TAG_CHARS = 32
@@ -124,7 +120,7 @@ class _Address(_Answering):
         body, key = None, None
         if operation.body is not None:
             key = idempotency_keys.read_key(request.headers.getlist("idempotency-key"))
-            body = _converted(await _read(request), operation.body)
+            body = body_of(strict_loads(await _read(request), bytes_max=BODY_BYTES_MAX), operation.body)
         base = str(request.scope.get("root_path", ""))
         values = {"path": path, "query": query, "body": body, "key": key, "base": base}
         response = await run_in_threadpool(_work, self._context, identity, operation, **values)
@@ -141,67 +137,10 @@ def _unless_known(request: Request, response: Response) -> Response:
     return Response(status_code=304, headers={**HEADERS, "ETag": tag})
 
 
-def _digest(operation: Operation, path: Mapping[str, str], body: Any) -> str:
-    """Of everything that a request asks for: the same under one key, or the key was reused."""
-    what = f"{operation.method} {operation.shown_path}"
-    asked_for = {"operation": what, "path": path, "body": msgspec.to_builtins(body)}
-    return f"sha256:{sha256(canonical_bytes(asked_for)).hexdigest()}"
-
-
 def _work(context: WebContext, identity: Identity, operation: Operation, **values: Any) -> Response:
-    """In a thread, with an application of its own: a store is not shared between threads."""
-    with context.app(identity, read_only=operation.method == "GET") as app:
-        visibility = Visibility(
-            app.settings,
-            app.ledger,
-            everything=may_know(identity),
-            hide=app.loaded.hide,
-            schedules=context.schedules,
-        )
-        try:
-            values["path"] = with_whole_ids(app.ledger, operation, values["path"])
-            digest = _digest(operation, values["path"], values["body"]) if values["body"] is not None else ""
-            call = ApiCall(context, app, identity, visibility, **values, digest=digest)
-            reply = _done(call, operation) if call.key is None else _once(call, operation)
-        except (KfmError, Problem) as error:
-            problem = problem_of(error)
-            problem.detail = visibility.text(problem.detail)
-            problem.members = visibility.document(problem.members)
-            raise problem from None
-        headers = {**HEADERS, **reply.headers}
-        return answer(reply.document, operation.media_type, reply.status or operation.status, headers)
-
-
-def _done(call: ApiCall, operation: Operation) -> Reply:
-    found = operation.work(call)
-    reply = found if isinstance(found, Reply) else Reply(found)
-    return Reply(call.visibility.document(reply.document), reply.headers, reply.status)
-
-
-def _once(call: ApiCall, operation: Operation) -> Reply:
-    """A change under an Idempotency-Key: made once, and answered alike ever after."""
-    store = call.app.store
-    taken = idempotency_keys.take(
-        store, call.identity.subject, call.key or "", call.digest, call.app.ids.new()
-    )
-    if isinstance(taken, idempotency_keys.Reused):
-        raise key_reused()
-    if isinstance(taken, idempotency_keys.InHand) and operation.once == "answer":
-        raise Problem(
-            409,
-            "The first request with this Idempotency-Key is still running, or its process was interrupted. "
-            "Check what was changed; then use a new key.",
-        )
-    if isinstance(taken, idempotency_keys.AnsweredBefore):
-        return Reply(taken.document, taken.headers, taken.status)
-    try:
-        reply = _done(call, operation)  # a request has the key itself: also made twice, it is one
-    except (KfmError, Problem):
-        if isinstance(taken, idempotency_keys.KeyTaken):
-            idempotency_keys.given_back(store, taken)
-        raise
-    kept = idempotency_keys.answered(store, taken.name, reply.document, dict(reply.headers), reply.status)
-    return reply if kept is None else Reply(kept.document, kept.headers, kept.status)
+    reply = perform(context, identity, operation, **values)
+    headers = {**HEADERS, **reply.headers}
+    return answer(reply.document, operation.media_type, reply.status or operation.status, headers)
 
 
 # --- parameters and bodies -----------------------------------------------------------
@@ -246,13 +185,3 @@ async def _read(request: Request) -> bytes:
             raise too_large
         parts.append(part)
     return b"".join(parts)
-
-
-def _converted(data: bytes, kind: type[msgspec.Struct]) -> Any:
-    value = strict_loads(data, bytes_max=BODY_BYTES_MAX)
-    if isinstance(value, dict):
-        require_rationale(str(value.get("rationale") or ""), "Every change needs a rationale.")
-    try:
-        return msgspec.convert(value, kind, strict=True)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"The body is not valid: {error}.", remedy="/openapi.json describes it.") from None
