@@ -18,9 +18,11 @@ from kfm import __version__
 from kfm.model.errors import BackendUnavailable, UsageError
 from kfm.model.roles import Identity, decide, identify
 from kfm.web.console import page_templates, sign_in
+from kfm.web.console.actions import PAGE
 from kfm.web.console.state_words import Word
 from kfm.web.console.static_files import SCRIPTS, STYLE, static_files
 from kfm.web.console.views import (
+    action,
     activity,
     audit,
     datasets,
@@ -45,7 +47,7 @@ from kfm.web.console.visit import (
     Visit,
     read_query,
 )
-from kfm.web.problems import TITLES, log_error
+from kfm.web.problems import TITLES, Problem, log_error
 from kfm.web.request_context import WebContext
 from kfm.web.visibility import Visibility, may_know
 
@@ -62,6 +64,7 @@ HEADERS = {
 }
 HTML = "text/html; charset=utf-8"
 YEAR_SECONDS = 31_536_000
+FIELDS_MAX = 100
 
 
 class ConsolePage(NamedTuple):
@@ -135,8 +138,10 @@ PAGES = (
     ),
     ConsolePage("units", units.view, "units.html", "Units", units.FILTERS, "Units"),
     ConsolePage("units/{wal_id}", units.view_one, "unit.html", "Unit", (), "Units"),
+    ConsolePage(f"{PAGE}/{{operation}}", action.view, "action.html", "Change", action.CHOSEN),
     ConsolePage("audit", audit.view, "audit.html", "Audit", audit.FILTERS, "Audit"),
 )
+ACTION = next(page for page in PAGES if page.view is action.view)
 LISTS = {page.section: page for page in PAGES if page.section and "{" not in page.path}
 PLACES = (
     Place("Home", "h", ("Home",)),
@@ -153,6 +158,7 @@ def console_routes(context: WebContext, *, hide: Callable[[str], str] = str) -> 
     console = _Console(context, hide)
     return [
         *(Route(f"/{page.path}", partial(console.answer, page), methods=["GET"]) for page in PAGES),
+        Route(f"/{PAGE}/{{operation}}", console.act, methods=["POST"]),
         Route("/static/{name}", console.static, methods=["GET"]),
         Route("/sign-in", console.sign_in, methods=["GET", "POST"]),
         Route("/sign-out", console.sign_out, methods=["POST"]),
@@ -184,9 +190,25 @@ class _Console:
             return self._to_sign_in(request)
         return await run_in_threadpool(self._page, page, request, identity)
 
-    def _page(self, page: ConsolePage, request: Request, identity: Identity) -> Response:
+    async def act(self, request: Request) -> Response:
+        """A change that a form asks for."""
+        identity = self._identity(request)
+        if identity is None:
+            return self._to_sign_in(request)
+        if _is_foreign(request):
+            return self._problem(request, 403, "The form was not sent from this page.", identity)
+        body = await _body(request)
+        if body is None:
+            return self._problem(request, 413, "", identity)
+        form = _form(body)
+        return await run_in_threadpool(self._page, ACTION, request, identity, form)
+
+    def _page(
+        self, page: ConsolePage, request: Request, identity: Identity, form: dict[str, str] | None = None
+    ) -> Response:
+        status = 200
         try:
-            query = read_query(request.query_params.multi_items(), page.filters)
+            query = {} if form is not None else read_query(request.query_params.multi_items(), page.filters)
             with self._context.reader() as reader:
                 visibility = Visibility(
                     self._context.settings,
@@ -209,10 +231,17 @@ class _Console:
                     query,
                     request.path_params,
                 )
-                record = visibility.record(page.view(visit))
+                if form is None:
+                    found = page.view(visit)
+                else:
+                    status, found = action.sent(visit, form)
+                record = visibility.record(found)
             response = self._html(request, page.template, visit=visit, page=page, view=record)
+            response.status_code = status
         except UsageError as error:
             return self._problem(request, 400, error.detail or error.message, identity)
+        except Problem as error:
+            return self._problem(request, error.status, error.detail, identity)
         except NotHere as error:
             return self._problem(request, 404, str(error), identity)
         except NotForYou as error:
@@ -278,7 +307,7 @@ class _Console:
         body = await _body(request)
         if body is None:
             return self._problem(request, 413)
-        token = "".join(parse_qs(body.decode("utf-8", "replace")).get("token", [])).strip()
+        token = _form(body).get("token", "").strip()
         identity, cookie = self._sessions.begin(token, self._context.now_ms())
         if not decide(identity, "read", self._context.people, remote=True).allowed:
             refused = "The token is not known. `kfm whoami` with KFM_TOKEN set shows its identity."
@@ -399,6 +428,12 @@ async def _body(request: Request) -> bytes | None:
         if len(found) > sign_in.FORM_BYTES_MAX:
             return None
     return found
+
+
+def _form(body: bytes) -> dict[str, str]:
+    """The fields of a form; of a name that is given twice, the last."""
+    fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=FIELDS_MAX)
+    return {name: values[-1] for name, values in fields.items()}
 
 
 def _is_secure(request: Request) -> bool:

@@ -17,7 +17,8 @@ from tests.integration.web.console.reading import Reader
 KNOWN_TAGS = set(
     "html head meta title link body a header div p b span nav ul ol li main section h1 h2 h3 table caption "
     "thead tbody tr th td time code pre details summary dl dt dd form label select option input button "
-    "footer svg desc g rect path text line circle strong abbr br script noscript dialog kbd small".split()
+    "footer svg desc g rect path text line circle strong abbr br script noscript dialog kbd small "
+    "defs marker textarea".split()
 )
 
 

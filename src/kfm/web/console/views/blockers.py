@@ -12,6 +12,7 @@ from kfm.model.quarantine import Approval
 from kfm.model.records import Record
 from kfm.reports import blockers as reports
 from kfm.reports.incidents import incident_care, incident_document
+from kfm.web.console.actions import Offer, offer
 from kfm.web.console.state_words import Word, word
 from kfm.web.console.visit import Visit, short
 
@@ -30,6 +31,7 @@ class ShownBlocker(Record, frozen=True):
     command: str
     is_on_purpose: bool = False
     holds: tuple[str, ...] = ()  # datasets
+    actions: tuple[Offer, ...] = ()
 
 
 class ShownTrouble(Record, frozen=True):
@@ -40,6 +42,7 @@ class ShownTrouble(Record, frozen=True):
     command: str
     dataset_id: str = ""  # whose it is
     run_id: str = ""
+    actions: tuple[Offer, ...] = ()
 
 
 def blockers(visit: Visit) -> list[ShownBlocker]:
@@ -56,9 +59,18 @@ def blockers(visit: Visit) -> list[ShownBlocker]:
             command=each.command,
             is_on_purpose=each.is_on_purpose,
             holds=tuple(one.id for one in settings.datasets if each.holds(one.id, one.domain)),
+            actions=tuple(_lifting(visit, each)),
         )
         for each in reports.blockers(settings, visit.reader, visit.now_ms)
     ]
+
+
+def _lifting(visit: Visit, each: reports.Blocker) -> list[Offer]:
+    if each.kind in ("switch", "replays"):
+        return [offer(visit, "setSwitch", "Resume", scope=each.scope, position="running")]
+    if each.kind == "breaker":
+        return [offer(visit, "resetBreaker", provider=each.what.removeprefix("provider "))]
+    return []
 
 
 def recovering(visit: Visit) -> list[str]:
@@ -73,7 +85,7 @@ def recovering(visit: Visit) -> list[str]:
 # --- incidents, approvals ----------------------------------------------------------------
 
 
-def incident(each: Incident, silences: Sequence[Silence]) -> ShownTrouble:
+def incident(visit: Visit, each: Incident, silences: Sequence[Silence]) -> ShownTrouble:
     if each.about == "provider":
         text = f"circuit open after {counted(each.affected, 'failure')} in a row"
     else:
@@ -87,10 +99,20 @@ def incident(each: Incident, silences: Sequence[Silence]) -> ShownTrouble:
         command=f"kfm incident show {short(each.incident_id)}",
         dataset_id=each.name if each.about == "dataset" else "",
         run_id=each.subject,
+        actions=tuple(
+            offer(visit, name, incident_id=each.incident_id)
+            for name in ("acknowledgeIncident", "silenceIncident", "closeIncident")
+            if each.acknowledged_at_ms is None or name != "acknowledgeIncident"
+        ),
     )
 
 
-def approval(each: Approval) -> ShownTrouble:
+def decisions(visit: Visit, each: Approval) -> list[Offer]:
+    """What a second person may do about a request."""
+    return [offer(visit, name, request_id=each.request_id) for name in ("approve", "reject")]
+
+
+def approval(visit: Visit, each: Approval) -> ShownTrouble:
     about = each.about or f"{each.kind} of {short(each.subject)}"
     return ShownTrouble(
         word=word("waiting for approval"),
@@ -99,4 +121,5 @@ def approval(each: Approval) -> ShownTrouble:
         since_ms=each.requested_at_ms,
         command=approve_command(each.request_id),
         dataset_id=each.dataset_id or "",
+        actions=tuple(decisions(visit, each)),
     )

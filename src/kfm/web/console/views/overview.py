@@ -121,9 +121,9 @@ def view(visit: Visit) -> Overview:
     figures = reader.ahead()
     silences = reader.silences()
     incidents = [
-        blockers.incident(each, silences) for each in reader.incidents(state="open", limit=SHOWN_MAX)
+        blockers.incident(visit, each, silences) for each in reader.incidents(state="open", limit=SHOWN_MAX)
     ]
-    asked = [blockers.approval(each) for each in reader.approvals(state="requested", limit=SHOWN_MAX)]
+    asked = [blockers.approval(visit, each) for each in reader.approvals(state="requested", limit=SHOWN_MAX)]
     coming, coming_more = due(visit)
     shown = [_failed(visit, run) for run in failed[: blockers.FAILED_SHOWN_MAX]]
     open_breakers = sum(each.kind == "breaker" for each in blocked)

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kfm.model.errors import BackendUnavailable, UsageError
+from kfm.model.next_steps import window_text
 from kfm.model.quantities import counted, duration, span
 from kfm.model.records import Found, Promotion, Record, Run
 from kfm.model.runs import Attempt
@@ -17,6 +18,7 @@ from kfm.reports.lookup import only, runs_in
 from kfm.reports.next_steps import step_of_run
 from kfm.reports.state_words import RUNS, is_refusal
 from kfm.web.console import state_words
+from kfm.web.console.actions import Offer, offer
 from kfm.web.console.state_words import Word
 from kfm.web.console.views import explanation
 from kfm.web.console.views.explanation import Fact, Next, allowed
@@ -153,6 +155,7 @@ class RunView(Record, frozen=True):
     lineage: RunLineage
     requests: tuple[Link, ...]
     commands: tuple[Next, ...]
+    actions: tuple[Offer, ...]
 
 
 def view_one(visit: Visit) -> RunView:
@@ -198,6 +201,7 @@ def view_one(visit: Visit) -> RunView:
         lineage=lineage,
         requests=tuple(_requests(visit, run)),
         commands=tuple(_commands(visit, run)),
+        actions=tuple(_actions(visit, run)),
     )
 
 
@@ -307,6 +311,14 @@ def _commands(visit: Visit, run: Run) -> list[Next]:
     if run.error_code and run.error_code.startswith("KFM"):
         found.append(Next(command=f"kfm explain {run.error_code}", why="explains the error"))
     return found
+
+
+def _actions(visit: Visit, run: Run) -> list[Offer]:
+    if run.status == "running":
+        return [offer(visit, "cancelRun", run_id=run.run_id)]
+    window = window_text(run.window_start_ms, run.window_end_ms)
+    again = offer(visit, "startUpdate", "Run again", source=run.source_id, window=window)
+    return [offer(visit, "retryRun", run_id=run.run_id)] if run.status == "failed" else [again]
 
 
 class ChangeRow(Record, frozen=True):
