@@ -185,7 +185,7 @@ def test_who_may_only_read_sees_who_could(acted: Filled) -> None:
 def test_a_change_that_readers_will_see_is_previewed_and_its_name_is_typed(
     acted: Filled, operator: Reader
 ) -> None:
-    """A withdrawal shows its plan first; it is made in exactly that form, after the dataset's name was typed."""
+    """A withdrawal shows its plan first, and is made in exactly that form, once its name was typed."""
     page = operator.page("do/withdraw?dataset_id=rivers")
     form = _form(page) | {"rationale": REASON}
     assert form["digest"].startswith("sha256:")
