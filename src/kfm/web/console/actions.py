@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from kfm.model.quarantine import Approval
 from kfm.model.records import Record
 from kfm.model.roles import Identity, KnownPerson, decide
 from kfm.web.api.operation_table import OPERATIONS
@@ -253,3 +254,8 @@ def command_line(action: Action, values: Values) -> str:
     reason = ["--rationale", values.get("rationale") or "TEXT"]
     ticket = ["--ticket", values["ticket"]] if values.get("ticket") else []
     return shlex.join([*action.command(values), *reason, *ticket])
+
+
+def decisions(visit: Visit, asked: Approval) -> list[Offer]:
+    """What a second person may do about a request."""
+    return [offer(visit, name, request_id=asked.request_id) for name in ("approve", "reject")]

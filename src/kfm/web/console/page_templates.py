@@ -40,6 +40,7 @@ def environment() -> Environment:
     made.filters |= {
         "when": when,
         "until": until,
+        "clock": clock,
         "ago": ago,
         "took": duration,
         "clip": clip,
@@ -70,6 +71,13 @@ def until(last_ms: int, first_ms: int) -> Markup:
     text = moment(last_ms).removesuffix(" UTC")
     same = text[:10] == moment(first_ms)[:10]
     return Markup('<time datetime="{}">{}</time>').format(rfc3339(last_ms), text[11:] if same else text)
+
+
+def clock(at_ms: int, now_ms: int) -> Markup:
+    """A time that is near: of today without its day."""
+    text = moment(at_ms).removesuffix(" UTC")
+    shown = text[11:16] if text[:10] == moment(now_ms)[:10] else text[5:16]
+    return Markup('<time datetime="{}">{}</time>').format(rfc3339(at_ms), shown)
 
 
 def clip(text: str, chars: int = CLIP_CHARS) -> str:

@@ -26,7 +26,7 @@ from kfm.web.console.views import (
     activity,
     audit,
     datasets,
-    overview,
+    home,
     pipeline_runs,
     quarantine,
     requests,
@@ -88,7 +88,7 @@ class Place(NamedTuple):
 
 
 PAGES = (
-    ConsolePage("", overview.view, "overview.html", "Home", section="Home", live_seconds=10),
+    ConsolePage("", home.view, "home.html", "Home", section="Home", live_seconds=10),
     ConsolePage(
         "activity", activity.view, "activity.html", "Activity", activity.FILTERS, "Activity", live_seconds=30
     ),

@@ -11,9 +11,8 @@ from kfm.reports.quarantine import objects_of
 from kfm.reports.requests import named
 from kfm.reports.state_words import QUARANTINE_KINDS
 from kfm.web.console import state_words
-from kfm.web.console.actions import Offer, offer
+from kfm.web.console.actions import Offer, decisions, offer
 from kfm.web.console.state_words import Word
-from kfm.web.console.views.blockers import decisions
 from kfm.web.console.views.explanation import Fact, Next, allowed
 from kfm.web.console.visit import ROWS, Filter, NotHere, Paging, Visit, chosen, paged, short
 

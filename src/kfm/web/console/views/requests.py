@@ -17,9 +17,8 @@ from kfm.reports.runs import word_of_request
 from kfm.reports.state_words import REQUESTS
 from kfm.runs.plan import read, render_text
 from kfm.web.console import state_words
-from kfm.web.console.actions import Offer, offer
+from kfm.web.console.actions import Offer, decisions, offer
 from kfm.web.console.state_words import Word
-from kfm.web.console.views.blockers import decisions
 from kfm.web.console.views.explanation import Fact, Next, allowed
 from kfm.web.console.visit import (
     ROWS,
