@@ -30,6 +30,7 @@ from kfm.web.console.views import (
     pipeline_runs,
     quarantine,
     requests,
+    run_log,
     runs,
     schedules,
     search,
@@ -94,7 +95,7 @@ PAGES = (
     ),
     ConsolePage("search", search.view, "search.html", "Search", search.FILTERS),
     ConsolePage("runs", runs.view, "runs.html", "Runs", runs.FILTERS, "Runs"),
-    ConsolePage("runs/{run_id}", runs.view_one, "run.html", "Run", pipeline_runs.GRAPH_FILTERS, "Runs"),
+    ConsolePage("runs/{run_id}", runs.view_one, "run.html", "Run", runs.ONE_FILTERS, "Runs", live_seconds=10),
     ConsolePage("calls/{invocation_id}", runs.view_invocation, "invocation.html", "Invocation", (), "Runs"),
     ConsolePage("datasets", datasets.view, "datasets.html", "Datasets", datasets.FILTERS, "Datasets"),
     ConsolePage(
@@ -141,6 +142,7 @@ PAGES = (
     ConsolePage(f"{PAGE}/{{operation}}", action.view, "action.html", "Change", action.CHOSEN),
     ConsolePage("audit", audit.view, "audit.html", "Audit", audit.FILTERS, "Audit"),
 )
+LOG_TEXT = ConsolePage("runs/{run_id}/log.txt", run_log.text, "", "Log", ("attempt",))
 ACTION = next(page for page in PAGES if page.view is action.view)
 LISTS = {page.section: page for page in PAGES if page.section and "{" not in page.path}
 PLACES = (
@@ -159,6 +161,7 @@ def console_routes(context: WebContext, *, hide: Callable[[str], str] = str) -> 
     return [
         *(Route(f"/{page.path}", partial(console.answer, page), methods=["GET"]) for page in PAGES),
         Route(f"/{PAGE}/{{operation}}", console.act, methods=["POST"]),
+        Route("/runs/{run_id}/log.txt", console.log_text, methods=["GET"]),
         Route("/static/{name}", console.static, methods=["GET"]),
         Route("/sign-in", console.sign_in, methods=["GET", "POST"]),
         Route("/sign-out", console.sign_out, methods=["POST"]),
@@ -189,6 +192,10 @@ class _Console:
         if identity is None:
             return self._to_sign_in(request)
         return await run_in_threadpool(self._page, page, request, identity)
+
+    async def log_text(self, request: Request) -> Response:
+        """The log of an attempt, to be kept."""
+        return await self.answer(LOG_TEXT, request)
 
     async def act(self, request: Request) -> Response:
         """A change that a form asks for."""
@@ -235,7 +242,9 @@ class _Console:
                     found = page.view(visit)
                 else:
                     status, found = action.sent(visit, form)
-                record = visibility.record(found)
+                record = visibility.record(found) if page.template else found
+            if not page.template:
+                return Response(record, 200, HEADERS, "text/plain; charset=utf-8")
             response = self._html(request, page.template, visit=visit, page=page, view=record)
             response.status_code = status
         except UsageError as error:
