@@ -319,6 +319,12 @@ class Filled:
             "runs",
             f"runs/{self.run_id}",
             f"runs/{self.failed_id}",
+            *(
+                f"runs/{self.failed_id}?tab={tab}"
+                for tab in ("log", "timeline", "graph", "changes", "evidence")
+            ),
+            f"do/retryRun?run_id={self.failed_id}",
+            "do/setSwitch?scope=dataset:rivers",
             f"calls/{self.call_id}",
             "datasets",
             "datasets/rivers",

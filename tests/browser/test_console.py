@@ -142,7 +142,7 @@ def test_the_keyboard_alone_gets_everywhere(site: str, filled: Filled, tab: Tab)
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     page.wait_for_url("**/datasets")
-    page.goto(f"{site}runs/{filled.run_id}")
+    page.goto(f"{site}runs/{filled.run_id}?tab=graph")
     page.locator("summary").first.focus()
     page.keyboard.press("Enter")
     assert page.locator("details.table").first.get_attribute("open") is not None
@@ -171,7 +171,11 @@ def test_motion_is_only_for_those_who_want_it(site: str, tab: Tab) -> None:
 def test_pictures_say_in_words_what_they_show(site: str, filled: Filled, tab: Tab) -> None:
     """Each picture has a title, a description and a table with as many rows as it has signs."""
     page = tab().page
-    for path in (f"runs/{filled.run_id}", f"pipelines/{filled.pass_id}", "schedules/river-daily"):
+    for path in (
+        f"runs/{filled.run_id}?tab=timeline",
+        f"pipelines/{filled.pass_id}",
+        "schedules/river-daily",
+    ):
         page.goto(site + path)
         for picture in page.locator("svg[role=img]").all():
             assert picture.locator("> title").text_content(), path

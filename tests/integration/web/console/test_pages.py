@@ -99,11 +99,11 @@ def test_scripts_are_what_was_vendored_and_small() -> None:
 
 
 def test_pages_are_only_read(reader: Reader, filled: Filled) -> None:
-    """Nothing but reading is answered, and reading leaves the ledger as it was."""
+    """Nothing but reading is answered, but of forms; and reading leaves the ledger as it was."""
     with filled.context.reader() as ledger:
         before = ledger.chain_head(), ledger.policy_epoch(), len(ledger.runs(limit=1000))
     for path in filled.paths:
-        for method in ("POST", "PUT", "PATCH", "DELETE"):
+        for method in ("POST", "PUT", "PATCH", "DELETE")[path.startswith("do/") :]:
             assert reader.ask(path, method).status_code == 405, (method, path)
         reader.ask(path)
     with filled.context.reader() as ledger:
