@@ -131,6 +131,10 @@ bench-growth: $(TEST) ## what happens now, with a million runs or two million un
 simulate: $(TEST) ## whole histories from random seeds (SEEDS=n)
 	@$(PY) -m tests.simulation --seeds $(SEEDS)
 
+.PHONY: world
+world: $(TEST) ## a world of 13 datasets and sixty days to look at, served on 127.0.0.1 (WORLD="--frozen --units 100000")
+	@$(PY) -m tests.world $(WORLD)
+
 .PHONY: hunts
 hunts: $(TEST) ## seeds in which the simulator shows that a guard is gone, written down for the tests
 	@$(PY) -m tests.simulation.hunting
