@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from msgspec.structs import replace
+
 from kfm.model.completeness import DatasetHealth, HealthCause
 from kfm.model.incidents import Incident, condition
 from kfm.model.next_steps import approve_command
@@ -85,12 +87,54 @@ def needs(
     feeds = set(completeness.feeds())
     found = [*_shown(settings, ledger), *_blocked(settings, ledger, now_ms)]
     held = {name: one.kind for one in found for name in one.about}
+    found = [_with_windows(one, healths) for one in found]
     found += _of_datasets(settings, ledger, healths, feeds, held, now_ms)
     told = {(name, one.run_id) for one in found for name in one.about}
     codes = {(one.dataset_id, cause.code) for one in healths for cause in one.causes}
     found += _given_up(ledger.incidents(state="open", limit=INCIDENTS_MAX), codes, told)
     found += _approvals(ledger.approvals(state="requested", limit=APPROVALS_MAX))
-    return sorted(found, key=_order)
+    return sorted(_together(found), key=_order)
+
+
+def _with_windows(one: Need, healths: Sequence[DatasetHealth]) -> Need:
+    """A pause with the windows that wait for it: they are no trouble of their own."""
+    if not one.scope:
+        return one
+    waiting = sum(
+        cause.windows
+        for health in healths
+        for cause in health.causes
+        if health.dataset_id in one.about and _waits_for_switch(cause)
+    )
+    return replace(one, count=waiting)
+
+
+def _waits_for_switch(cause: HealthCause) -> bool:
+    return cause.state == "waiting" and cause.code == "switch"
+
+
+def _together(found: Iterable[Need]) -> list[Need]:
+    """Holes, and objects that were given up for one error, are one cause however many datasets have them."""
+    alike: dict[tuple[str, str], list[Need]] = {}
+    for one in found:
+        key = one.what.partition(":")[0] if one.kind in ("incomplete", "given up") else str(len(alike))
+        alike.setdefault((one.kind, key), []).append(one)
+    return [_one_of(several) for several in alike.values()]
+
+
+def _one_of(several: Sequence[Need]) -> Need:
+    several = sorted(several, key=lambda one: (-one.count, one.about))
+    first = several[0]
+    if len(several) == 1:
+        return first
+    since = [one.since_ms for one in several if one.since_ms is not None]
+    return replace(
+        first,
+        about=tuple(dict.fromkeys(name for one in several for name in one.about)),
+        count=sum(one.count for one in several),
+        since_ms=min(since, default=None),
+        incident_id=None,
+    )
 
 
 def _order(one: Need) -> tuple[int, int, tuple[str, ...]]:
@@ -142,6 +186,8 @@ def _of_datasets(
         for cause in health.causes:
             if cause.health not in ("failing", "late", "incomplete") and cause.code != "schedule":
                 continue  # a switch or a freeze is told by itself, and what is withdrawn is no trouble
+            if _waits_for_switch(cause) and health.dataset_id in held:
+                continue
             holds = held.get(health.dataset_id)
             if cause.health == "failing" and (holds == "halted" or (holds and cause.state == "refused")):
                 continue  # what holds it is on the list
@@ -167,7 +213,7 @@ def _of_cause(
         then = step.sentence if step else "needs a fix"
     else:
         kind = "late" if cause.health == "late" else "incomplete"
-        what = f"{'Past its time' if kind == 'late' else 'Older holes'}: {cause.state}"
+        what = f"Past its time: {cause.state}" if kind == "late" else "Older holes"
         then = f"waits for {cause.code}" if cause.state == "waiting" else "nothing asks for it by itself"
     return Need(
         kind=kind,  # type: ignore[arg-type]

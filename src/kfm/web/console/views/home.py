@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
+import msgspec
+
 from kfm.datasets.completeness import CompletenessReader
 from kfm.model.breaker import recovered_at_ms
 from kfm.model.completeness import DatasetHealth, WindowVerdict
@@ -102,7 +104,7 @@ def view(visit: Visit) -> Home:
     lines, healths = _datasets(visit, completeness)
     found = needs(settings, reader, completeness, visit.now_ms, healths)
     rows = tuple(_need(visit, each) for each in found)
-    coming = sorted(_ahead(visit), key=lambda each: (each.at_ms or 0, each.what))
+    coming = _alike(sorted(_ahead(visit), key=lambda each: (each.at_ms or 0, each.what)))
     seen = {cell.word.text: cell.word for line in lines for cell in line.days if cell.word is not NOTHING}
     worst = next((each.kind for each in found), None)
     is_new = not reader.runs(limit=1) and not reader.unit_figures()
@@ -163,9 +165,11 @@ def _links(visit: Visit, need: Need) -> Iterator[Link]:
     if need.run_id is not None:
         yield Link(text="Explain", href=visit.run(need.run_id))
     elif need.kind in ("late", "incomplete"):
-        yield Link(text="Windows", href=f"{visit.dataset_page(need.about[0])}#open")
+        one = visit.dataset_page(need.about[0]) + "#open"
+        yield Link(text="Windows", href=one if len(need.about) == 1 else visit.href("datasets"))
     elif need.kind == "given up":
-        yield Link(text="Entries", href=visit.href("held", dataset=need.about[0]))
+        one = visit.href("held", dataset=need.about[0])
+        yield Link(text="Entries", href=one if len(need.about) == 1 else visit.href("held"))
     elif need.kind == "paused" and not need.scope:
         yield Link(text="Schedules", href=visit.href("schedules"))
 
@@ -228,9 +232,11 @@ def _ahead(visit: Visit) -> Iterator[Due]:
     """What starts without a person within a day: scheduled times, waiting requests, retries."""
     until_ms = visit.now_ms + AHEAD_MS
     for each in visit.reader.request_reader().requests(state="open", limit=AHEAD_SHOWN_MAX + 1):
+        if each.not_before_ms > until_ms:
+            continue
         yield Due(
             at_ms=each.not_before_ms if each.not_before_ms > visit.now_ms else None,
-            what=f"{each.dataset_id} from {each.source_id}",
+            what=each.dataset_id,
             why=each.reason or f"request by {each.kind}",
             href=visit.at("requests", each.request_id),
         )
@@ -238,11 +244,25 @@ def _ahead(visit: Visit) -> Iterator[Due]:
         at_ms = waiting.state.not_before_ms
         yield Due(
             at_ms=at_ms if at_ms and at_ms > visit.now_ms else None,
-            what=f"{waiting.run.dataset_id} from {waiting.run.source_id}",
+            what=waiting.run.dataset_id,
             why=f"retry after attempt {waiting.state.attempt}: {waiting.state.error_class}",
             href=visit.run(waiting.run.run_id),
         )
     yield from _scheduled(visit, until_ms)
+
+
+def _alike(found: Sequence[Due]) -> list[Due]:
+    """Those at one time for one reason are one line."""
+    together: dict[tuple[int | None, str], list[Due]] = {}
+    for each in found:
+        together.setdefault((each.at_ms, each.why), []).append(each)
+    lines = []
+    for several in together.values():
+        names = list(dict.fromkeys(each.what for each in several))
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        times = f" ×{len(several)}" if len(several) > len(names) else ""
+        lines.append(msgspec.structs.replace(several[0], what=f"{', '.join(names[:3])}{more}{times}"))
+    return lines
 
 
 def _scheduled(visit: Visit, until_ms: int) -> Iterator[Due]:
@@ -268,7 +288,7 @@ def _scheduled(visit: Visit, until_ms: int) -> Iterator[Due]:
             refused = "" if freeze.allowed else f"will be refused: {freeze.reason.rstrip('.')}"
         yield Due(
             at_ms=due_ms(each, at_ms),
-            what=f"{dataset or each.source} from {each.source}",
+            what=dataset or each.source,
             why=refused or f"schedule, {pattern(each)}",
             href=visit.at("schedules", each.id),
             is_refused=bool(refused),
