@@ -230,7 +230,7 @@ def test_a_refused_invocation_is_a_blocker(reader: Reader) -> None:
     """It is a cause with its way out, once: windows that it holds up are not a second one."""
     text = reader.page("").text
     listed = text[text.index("Needs action, by cause") : text.index("Next 24 h")]
-    assert "no approval of this attempt is recorded (care.restricted-needs-approval)" in listed
+    assert "and no approval of this attempt is" in listed
     assert "kfm approvals request --source mound --window" in listed
     assert listed.count("burials") == 2  # this, and a freeze
     assert "burials ! failing" in text[text.index("Freshness and coverage") :]
