@@ -79,7 +79,7 @@ NODE = $(shell requirements/environment.sh where node)/bin
 .PHONY: node
 node: $(BASE) ## make the environment of the Node.js twin: Node.js 24 (outside the project) and its packages
 	@requirements/environment.sh make node >/dev/null
-	@cd node && PATH="$(NODE):$$PATH" npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@for each in node tests/typescript; do (cd $$each && PATH="$(NODE):$$PATH" npm ci --ignore-scripts --no-audit --no-fund --loglevel=error) || exit 1; done
 
 .PHONY: differential
 differential: $(TEST) ## the same random work in Python and in Node.js, compared byte by byte (CASES=n)
@@ -135,6 +135,10 @@ bench-growth: $(TEST) ## what happens now, with a million runs or two million un
 .PHONY: simulate
 simulate: $(TEST) ## whole histories from random seeds (SEEDS=n)
 	@$(PY) -m tests.simulation --seeds $(SEEDS)
+
+.PHONY: world
+world: $(TEST) ## a world of 13 datasets and sixty days to look at, served on 127.0.0.1 (WORLD="--frozen --units 100000")
+	@$(PY) -m tests.world $(WORLD)
 
 .PHONY: hunts
 hunts: $(TEST) ## seeds in which the simulator shows that a guard is gone, written down for the tests

@@ -45,6 +45,7 @@ FILES_ALLOWED = {
     "src/kfm/contracts/sql/migrations/": "a migration that was applied never changes",
     "src/kfm/contracts/tables/": "made from the code, where the word is found",
     "node/package-lock.json": "npm's",
+    "tests/typescript/package-lock.json": "npm's",
     "tests/foundation/test_words.py": "it tries the refused words",
     "tests/integration/db/data/": "ledgers that older versions made",
     "tools/check_words.py": "it names what it allows",

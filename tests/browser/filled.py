@@ -313,9 +313,18 @@ class Filled:
         """Every page, and every page of one thing."""
         return (
             "",
+            "activity",
+            "search?q=r",
+            "activity?last=7d&view=timeline",
             "runs",
             f"runs/{self.run_id}",
             f"runs/{self.failed_id}",
+            *(
+                f"runs/{self.failed_id}?tab={tab}"
+                for tab in ("log", "timeline", "graph", "changes", "evidence")
+            ),
+            f"do/retryRun?run_id={self.failed_id}",
+            "do/setSwitch?scope=dataset:rivers",
             f"calls/{self.call_id}",
             "datasets",
             "datasets/rivers",

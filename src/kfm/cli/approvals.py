@@ -16,9 +16,10 @@ from kfm.cli.quarantine import NEEDS_APPROVAL, note_earlier
 from kfm.cli.run import choose, require_window
 from kfm.cli.session import CommandSession
 from kfm.model import next_steps
-from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.errors import UsageError
 from kfm.model.quantities import counted, moment
 from kfm.model.quarantine import Approval
+from kfm.model.rationales import require_rationale
 from kfm.reports.lookup import SHOWN_CHARS_MAX, Sought, approvals_in, find_run, only
 from kfm.reports.quarantine import approval_document, held_document, is_open
 from kfm.reports.state_words import APPROVALS, of_approval
@@ -68,8 +69,7 @@ def request_command(
         raise UsageError("Say what to ask for: --source ID, with --window W, or --run RUN.")
     if run_id is not None and window is not None:
         raise UsageError("--run names its window itself.")
-    if not (reason["rationale"] or "").strip():
-        raise RationaleRequired("An approval is asked for with --rationale TEXT.")
+    require_rationale(reason["rationale"], "An approval is asked for with --rationale TEXT.")
     from kfm.service.approvals import request_attempt
 
     with session.app() as app:
@@ -244,8 +244,7 @@ def stand(session: CommandSession, source: str, until: str, **reason: Any) -> in
     Examples:
       kfm approvals stand burials --until 2027-06-30 --rationale "agreed with the council"
     """
-    if not (reason["rationale"] or "").strip():
-        raise RationaleRequired("A standing approval is given with --rationale TEXT.")
+    require_rationale(reason["rationale"], "A standing approval is given with --rationale TEXT.")
     from kfm.service.standing_approvals import stand
 
     with session.app(role="approve") as app:
@@ -277,8 +276,7 @@ def revoke(session: CommandSession, request_id: str, actor: str | None, rational
     From now on no attempt begins under it, and what is under way publishes nothing. What was published under
     it stays. REQUEST is the id in `kfm approvals list --state approved`.
     """
-    if not (rationale or "").strip():
-        raise RationaleRequired("An approval is revoked with --rationale TEXT.")
+    require_rationale(rationale, "An approval is revoked with --rationale TEXT.")
     from kfm.service.standing_approvals import revoke
 
     with session.app(role="approve") as app:
@@ -322,8 +320,7 @@ def approve(session: CommandSession, request_id: str, actor: str | None, rationa
 
 
 def _approve(session: CommandSession, request_id: str, actor: str | None, rationale: str | None) -> int:
-    if not (rationale or "").strip():
-        raise RationaleRequired("An approval is given with --rationale TEXT.")
+    require_rationale(rationale, "An approval is given with --rationale TEXT.")
     from kfm.service import approvals
 
     with session.app(role="approve") as app:
@@ -371,8 +368,7 @@ def reject(session: CommandSession, request_id: str, actor: str | None, rational
     ask again for the same before its inputs, its code or its rights change. The rejection and its reason are
     kept in the audit log.
     """
-    if not (rationale or "").strip():
-        raise RationaleRequired("A request is rejected with --rationale TEXT.")
+    require_rationale(rationale, "A request is rejected with --rationale TEXT.")
     from kfm.service import approvals
 
     with session.app(role="approve") as app:

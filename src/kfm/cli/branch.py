@@ -12,8 +12,9 @@ from kfm.cli.options import CommandGroup, session_options
 from kfm.cli.output import instant, one_line, table
 from kfm.cli.session import CommandSession
 from kfm.model.branches import Branch
-from kfm.model.errors import MergeConflict, RationaleRequired
+from kfm.model.errors import MergeConflict
 from kfm.model.quantities import counted, moment, readable_size
+from kfm.model.rationales import require_rationale
 
 SHOWN_MAX = 100_000
 _rationale = click.option("--rationale", metavar="TEXT", help="Why; kept in the audit log.")
@@ -254,8 +255,7 @@ def protect(session: CommandSession, name: str, off: bool, rationale: str | None
 
 
 def _need(rationale: str | None, what: str) -> None:
-    if not (rationale or "").strip():
-        raise RationaleRequired(f"{what} with --rationale TEXT.")
+    require_rationale(rationale, f"{what} with --rationale TEXT.")
 
 
 def _tell(session: CommandSession, done: Any, what: str, word: str) -> int:

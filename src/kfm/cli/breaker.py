@@ -9,7 +9,8 @@ import click
 from kfm.cli.options import CommandGroup, session_options
 from kfm.cli.output import table, utc
 from kfm.cli.session import CommandSession
-from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.errors import UsageError
+from kfm.model.rationales import require_rationale
 from kfm.reports.breakers import breaker_document, breaker_text
 
 
@@ -58,8 +59,7 @@ def reset(session: CommandSession, provider: str, rationale: str | None, **optio
     Only needed where the next try is too far away: a circuit closes by itself. The reset is kept in the
     audit log. If the provider still fails, a few calls open the circuit again.
     """
-    if not (rationale or "").strip():
-        raise RationaleRequired("A circuit is reset with --rationale TEXT.")
+    require_rationale(rationale, "A circuit is reset with --rationale TEXT.")
     with session.app() as app:
         known = [breaker.provider for breaker in app.ledger.breakers()]
         if provider not in known:

@@ -11,9 +11,10 @@ from kfm.cli.options import session_options
 from kfm.cli.output import clipped, duration, short_id, table
 from kfm.cli.session import CommandSession
 from kfm.model.completeness import WINDOW_STATES, WindowVerdict
-from kfm.model.errors import Busy, Halted, RationaleRequired, UsageError, WindowError
+from kfm.model.errors import Busy, Halted, UsageError, WindowError
 from kfm.model.feeds import feed_names
 from kfm.model.quantities import NO_WINDOW_TEXT, counted, did_you_mean, moment
+from kfm.model.rationales import require_rationale
 from kfm.model.times import is_all_time
 
 LINES_MAX = 200  # windows that are listed one by one, the newest; JSON has all
@@ -282,8 +283,7 @@ def dismiss_command(
 
     Exit code 5: one of them is running. 3: one of them is halted.
     """
-    if not (options["rationale"] or "").strip():
-        raise RationaleRequired("A window is dismissed with --rationale TEXT.")
+    require_rationale(options["rationale"], "A window is dismissed with --rationale TEXT.")
     from kfm.cli.run import notify_hooks
     from kfm.datasets.completeness import completeness_of
     from kfm.model.records import governance_entry, justified

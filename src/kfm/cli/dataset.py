@@ -11,8 +11,9 @@ import msgspec
 from kfm.cli.options import CommandGroup, session_options
 from kfm.cli.output import one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
-from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.errors import UsageError
 from kfm.model.quantities import counted, did_you_mean, readable_size
+from kfm.model.rationales import require_rationale
 from kfm.reports.dataset_plans import out_of_reach_lines, plan_lines
 from kfm.reports.datasets import VERSIONS_MAX, dataset_document, dataset_documents
 
@@ -306,8 +307,7 @@ def carry_out(
         session.emit({**preview_document(plan), "exit_code": 0}, plan_lines(plan))
         session.note(f"apply it with the same command and: --digest {plan.digest} --rationale TEXT")
         return 0
-    if not (rationale or "").strip():
-        raise RationaleRequired("A change of what is published needs --rationale TEXT.")
+    require_rationale(rationale, "A change of what is published needs --rationale TEXT.")
     with session.app() as app:
         return _apply(session, app, make, digest, (actor, rationale or "", ticket))
 

@@ -10,8 +10,9 @@ import click
 from kfm.cli.options import Finite, session_options
 from kfm.cli.progress import Silent, watcher
 from kfm.cli.session import CommandSession
-from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.errors import UsageError
 from kfm.model.quantities import counted, readable_size
+from kfm.model.rationales import require_rationale
 from kfm.model.records import Record
 from kfm.model.times import rfc3339
 
@@ -76,8 +77,8 @@ def command(
     if apply and dry_run:
         raise UsageError("Either --apply or --dry-run.")
     apply = (apply or session.yes) and not dry_run
-    if apply and not (rationale or "").strip():
-        raise RationaleRequired("Removing needs --rationale TEXT; without --apply it is only listed.")
+    if apply:
+        require_rationale(rationale, "Removing needs --rationale TEXT; without --apply it is only listed.")
     has_ledger = not apply or _has_ledger(session)
     if apply and has_ledger:
         _convert(session)

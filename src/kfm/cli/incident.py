@@ -10,8 +10,9 @@ import click
 from kfm.cli.options import CommandGroup, session_options
 from kfm.cli.output import one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
-from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.errors import UsageError
 from kfm.model.quantities import counted
+from kfm.model.rationales import require_rationale
 from kfm.model.records import Justification, justified
 from kfm.reports.incidents import (
     find_incident,
@@ -112,8 +113,7 @@ def _reasons(why: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def _by(app: Any, what: str, options: dict[str, Any]) -> Justification:
-    if not (options["rationale"] or "").strip():
-        raise RationaleRequired(f"{what} with --rationale TEXT.")
+    require_rationale(options["rationale"], f"{what} with --rationale TEXT.")
     said = app.loaded.discretion.said
     return justified(said, app.actor, options["rationale"], options["ticket"], options["actor"])
 
@@ -214,8 +214,7 @@ def close(session: CommandSession, wanted: str, rationale: str | None, **options
     itself with the last window that it affects. The reason is kept in the audit log; hooks are notified.
     Quarantined work stays quarantined, and what is still overdue opens a new incident.
     """
-    if not (rationale or "").strip():
-        raise RationaleRequired("An incident is closed with --rationale TEXT.")
+    require_rationale(rationale, "An incident is closed with --rationale TEXT.")
     from kfm.cli.run import notify_hooks
 
     with session.app() as app:

@@ -14,8 +14,9 @@ from kfm.cli.output import clipped, encode, instant, one_line, table, utc
 from kfm.cli.process import data
 from kfm.cli.progress import watched
 from kfm.cli.session import CommandSession
-from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.errors import UsageError
 from kfm.model.quantities import counted, duration, moment
+from kfm.model.rationales import require_rationale
 from kfm.model.records import UNIT_STATUSES
 from kfm.model.redaction import MASK_KEY, mask
 from kfm.model.times import parse_rfc3339, rfc3339
@@ -465,8 +466,7 @@ def release(session: CommandSession, wanted: str, rationale: str | None, ticket:
     It is not taken in by that. Send it again once the cause is fixed, or forward it with
     `kfm nodd dead show HASH --body`. Who released it, and why, is entered in the audit log.
     """
-    if not (rationale or "").strip():
-        raise RationaleRequired("A dead message is released with --rationale TEXT.")
+    require_rationale(rationale, "A dead message is released with --rationale TEXT.")
     from kfm.model.records import Justification, governance_entry
 
     with session.app() as app:
@@ -517,8 +517,8 @@ def reconcile(session: CommandSession, bucket: str, **options: Any) -> int:
 
     Exit codes: 0 nothing is missing, or all of it was opened · 1 something is missing · 4 no listing.
     """
-    if options["open_missing"] and not options["rationale"]:
-        raise RationaleRequired("Opening units is on record: give --rationale TEXT.")
+    if options["open_missing"]:
+        require_rationale(options["rationale"], "Opening units is on record: give --rationale TEXT.")
     from kfm.nodd.reconciliation import reconcile_bucket, reconciliation_options
 
     asked = reconciliation_options(
@@ -604,8 +604,7 @@ def import_records(session: CommandSession, file: BinaryIO, rationale: str | Non
 
     Exit codes: 0 all lines were taken, or known · 1 some could not be read · 2 no such file.
     """
-    if not rationale:
-        raise RationaleRequired("An import is on record: give --rationale TEXT.")
+    require_rationale(rationale, "An import is on record: give --rationale TEXT.")
     from kfm.nodd.ingest import registry_of
     from kfm.nodd.unit_import import Cleaning, import_units
 

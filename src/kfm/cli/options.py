@@ -17,6 +17,7 @@ from kfm.cli.process import keep_data_apart, name_config
 from kfm.cli.session import CommandSession
 from kfm.cli.signals import masked
 from kfm.model.errors import ConfigNotFound, UsageError
+from kfm.model.rationales import refuse_placeholder
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
@@ -137,6 +138,8 @@ def _require_brief(options: dict[str, Any]) -> None:
                 f"--{name} has {chars:,} characters; {limit:,} are kept.",
                 remedy="Say it in short, and name the place where the rest is.",
             )
+    if (options.get("rationale") or "").strip():
+        refuse_placeholder(options["rationale"])
 
 
 _NUMBER_MAX = 2**53 - 1  # what JSON, SQLite and PostgreSQL all hold

@@ -10,9 +10,10 @@ import click
 from kfm.cli.options import CommandGroup, StateChoice, session_options
 from kfm.cli.output import one_line, short_id, table
 from kfm.cli.session import CommandSession
-from kfm.model.errors import Busy, KfmError, RationaleRequired, UsageError
+from kfm.model.errors import Busy, KfmError, UsageError
 from kfm.model.next_steps import approve_command, held_step
 from kfm.model.quantities import moment
+from kfm.model.rationales import require_rationale
 from kfm.model.records import justified
 from kfm.reports.lookup import find_unit
 from kfm.reports.next_steps import step_of_held
@@ -120,8 +121,7 @@ def add(
 
     Exit code 5: a worker has it at present.
     """
-    if not (rationale or "").strip():
-        raise RationaleRequired("A unit is quarantined with --rationale TEXT.")
+    require_rationale(rationale, "A unit is quarantined with --rationale TEXT.")
     with session.app() as app:
         units = app.writer.units()
         seen = find_unit(units, wanted)
@@ -164,8 +164,7 @@ def resume(
 
     Exit code 3: it needs an approval.
     """
-    if not (rationale or "").strip():
-        raise RationaleRequired("A release is asked for with --rationale TEXT.")
+    require_rationale(rationale, "A release is asked for with --rationale TEXT.")
     from kfm.service.approvals import request_release
 
     with session.app() as app:

@@ -20,9 +20,10 @@ from kfm.cli.replay_options import (
     write_record,
 )
 from kfm.cli.session import CommandSession
-from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.errors import UsageError
 from kfm.model.next_steps import approve_command
 from kfm.model.quantities import counted, moment
+from kfm.model.rationales import require_rationale
 from kfm.reports.lookup import Sought, only
 
 REFUSED = 3
@@ -255,8 +256,7 @@ def _emit_run(session: CommandSession, app: Any, plan: Any, carried: Any, reques
 
 
 def _require_rationale(options: dict[str, Any]) -> None:
-    if not (options["rationale"] or "").strip():
-        raise RationaleRequired("A replay is run with --rationale TEXT.")
+    require_rationale(options["rationale"], "A replay is run with --rationale TEXT.")
 
 
 def _confirmed(session: CommandSession, plan: Any, options: dict[str, Any]) -> bool:

@@ -10,7 +10,8 @@ import click
 from kfm.cli.options import CommandGroup, StateChoice, session_options
 from kfm.cli.output import PAGE, between, instant, matching, one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
-from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.errors import UsageError
+from kfm.model.rationales import require_rationale
 from kfm.model.requests import CHANGES, RequestKind, UpdateRequest
 from kfm.reports.lookup import only, requests_in, runs_in
 from kfm.reports.requests import named, request_document, shown_request
@@ -184,7 +185,7 @@ def cancel(session: CommandSession, wanted: str, **why: Any) -> None:
     What a run has published stays published. The cancellation is kept in the audit log.
     `kfm cancel RUN` cancels every request of a run.
     """
-    require_rationale(why)
+    require_reason(why)
     with session.app() as app:
         (ended,) = _cancelled(app, [find_request(app.kernel.store.requests(), wanted)], why)
     session.emit({"request": request_document(ended)}, [_ending_line(ended)])
@@ -201,16 +202,15 @@ def cancel_command(session: CommandSession, wanted: str, **why: Any) -> None:
     of an id is enough. `stopping` is printed for what runs: its process stops at its next step, `kfm show`
     has its end. What was published stays published. The cancellation is kept in the audit log.
     """
-    require_rationale(why)
+    require_reason(why)
     with session.app() as app:
         ended = _cancelled(app, _meant(app.kernel.store, wanted), why)
     documents = [request_document(one) for one in ended]
     session.emit({"requests": documents}, [_ending_line(one) for one in ended], rows=documents)
 
 
-def require_rationale(why: dict[str, Any]) -> None:
-    if not (why["rationale"] or "").strip():
-        raise RationaleRequired("A request is cancelled with --rationale TEXT.")
+def require_reason(why: dict[str, Any]) -> None:
+    require_rationale(why["rationale"], "A request is cancelled with --rationale TEXT.")
 
 
 def _meant(ledger: Any, wanted: str) -> list[UpdateRequest]:

@@ -29,6 +29,7 @@ from kfm.model.errors import (
     WindowError,
 )
 from kfm.model.quantities import span
+from kfm.model.rationales import require_rationale
 from kfm.reports.state_words import of_report
 
 SEAL_EVENTS_MIN = 500  # so many events are worth an entry in the chain
@@ -192,8 +193,7 @@ def require_reasons(options: dict[str, Any]) -> None:
 
 def require_correction_rationale(options: dict[str, Any]) -> None:
     """A correction changes what is published although nothing else did: its reason is a person's."""
-    if not (options.get("rationale") or "").strip():
-        raise RationaleRequired("A correction needs --rationale.")
+    require_rationale(options.get("rationale"), "A correction needs --rationale.")
 
 
 def attempt_all(

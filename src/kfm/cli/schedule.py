@@ -11,9 +11,10 @@ import click
 from kfm.cli.options import CommandGroup, session_options
 from kfm.cli.output import between, clipped, instant, one_line, short_id, table, utc
 from kfm.cli.session import CommandSession
-from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.errors import UsageError
 from kfm.model.patterns import late
 from kfm.model.quantities import counted, duration, moment
+from kfm.model.rationales import require_rationale
 from kfm.reports.state_words import of_scheduled_time
 
 DAY_MS = 86_400_000
@@ -222,8 +223,9 @@ def _set_paused(session: CommandSession, name: str, paused: bool, why: dict[str,
 
     _, known = load_schedules(session)
     schedule = find_schedule(known, name)
-    if not (why["rationale"] or "").strip():
-        raise RationaleRequired(f"A schedule is {'paused' if paused else 'resumed'} with --rationale TEXT.")
+    require_rationale(
+        why["rationale"], f"A schedule is {'paused' if paused else 'resumed'} with --rationale TEXT."
+    )
     from kfm.service.schedule_changes import set_paused
 
     with session.app() as app:
@@ -310,8 +312,8 @@ def backfill(
     schedule = find_schedule(known, name)
     start_ms = parse_instant(start, "UTC")
     makes = session.yes and not dry_run
-    if makes and not (why["rationale"] or "").strip():
-        raise RationaleRequired("A backfill is asked for with --rationale TEXT.")
+    if makes:
+        require_rationale(why["rationale"], "A backfill is asked for with --rationale TEXT.")
     from kfm.service.schedule_changes import make_backfill, plan_backfill
 
     made: list[Any] = []

@@ -9,8 +9,9 @@ import click
 from kfm.cli.options import CommandGroup, session_options
 from kfm.cli.output import one_line, table
 from kfm.cli.session import CommandSession
-from kfm.model.errors import RationaleRequired, UsageError
+from kfm.model.errors import UsageError
 from kfm.model.quantities import moment
+from kfm.model.rationales import require_rationale
 from kfm.reports.status import switch_document
 
 MEANING = {
@@ -42,8 +43,7 @@ def set_switch(session: CommandSession, position: str, rationale: str | None, **
     two batches, so either position ends one there; `kfm replay run REPLAY` goes on once it is lifted. Every
     change needs a rationale, and is kept in the audit log.
     """
-    if not (rationale or "").strip():
-        raise RationaleRequired("A kill switch is set with --rationale TEXT.")
+    require_rationale(rationale, "A kill switch is set with --rationale TEXT.")
     with session.app() as app:
         scope = _scope(app, options)
         switch = app.set_switch(

@@ -66,7 +66,6 @@ def every_from(
         after = key(page[-1])
 
 
-_NEVER = 2**62  # ms; later than anything
 MASKED_NAMES = "masked_names"  # the mark that remembers every name that was ever masked
 
 
@@ -178,7 +177,7 @@ class LedgerReader:
         limit: int = 50,
     ) -> list[Run]:
         """Newest first; `before` is (start_time_ms, run_id) of the last one of the page before."""
-        before_ms, before_id = before or (_NEVER, "")
+        before_ms, before_id = before or (rows.NEVER, "")
         # The statement whose index leads to the fewest: runs that did not succeed, of a source, of a dataset.
         asked = {"dataset_id": dataset_id or "", "source_id": source_id or "", "status": status or ""}
         if status in ("running", "failed"):
@@ -208,6 +207,16 @@ class LedgerReader:
             else self._session.all("invocations.list", row_limit=limit)
         )
         return [rows.invocation_from(row) for row in found]
+
+    def invocations_before(
+        self, from_ms: int, until_ms: int, before: int, limit: int
+    ) -> list[tuple[int, Invocation]]:
+        """Those of a span of time, with their numbers, newest first; of those at `until_ms` the ones with
+        lower numbers than `before`."""
+        found = self._session.all(
+            "invocations.before", from_ms=from_ms, until_ms=until_ms, before_number=before, row_limit=limit
+        )
+        return [(row[0], rows.invocation_from(row[1:])) for row in found]
 
     def find_invocations(self, start: str, limit: int = 2) -> list[Invocation]:
         """Those whose id begins so."""
@@ -293,6 +302,12 @@ class LedgerReader:
         else:
             found = self._session.all("governance.list", row_limit=limit)
         return [rows.entry_from(row) for row in found]
+
+    def of_ticket(self, ticket: str, limit: int = 50) -> tuple[list[Invocation], list[GovernanceEntry]]:
+        """What was asked for and what was decided with reference to a ticket, newest first."""
+        calls = self._session.all("invocations.of_ticket", ticket=ticket, row_limit=limit)
+        entries = self._session.all("governance.of_ticket", ticket=ticket, row_limit=limit)
+        return [rows.invocation_from(row) for row in calls], [rows.entry_from(row) for row in entries]
 
     def links(self, subject: str, limit: int = 50) -> list[ChainLink]:
         """The audit log's entries about one subject with their places in the chain, newest first."""
@@ -397,7 +412,7 @@ class LedgerReader:
         found = self._session.all("outbox.between", first_number=first, last_number=last, row_limit=limit)
         return [rows.message_from(row) for row in found]
 
-    def events_posted(self, after: int = 0, limit: int = _NEVER) -> int:
+    def events_posted(self, after: int = 0, limit: int = 2**62) -> int:
         """How many rows the outbox has above that number; they are counted up to a limit."""
         row = self._session.one("outbox.count", after_number=after, row_limit=limit)
         return int(row[0]) if row else 0
@@ -436,14 +451,33 @@ class LedgerReader:
         limit: int = 50,
     ) -> list[QuarantineEntry]:
         """Newest first."""
-        found = quarantine.listed(
-            self._session, state=state, kind=kind, dataset_id=dataset_id, subject=subject, limit=limit
+        if subject:
+            return quarantine.of_subject(self._session, subject, state, kind, dataset_id, limit)
+        found = self.held_page(state=state, kind=kind, dataset_id=dataset_id, limit=limit)
+        return [entry for _, entry in found]
+
+    def held_page(
+        self,
+        *,
+        state: str | None = None,
+        kind: str | None = None,
+        dataset_id: str | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> list[tuple[int, QuarantineEntry]]:
+        """Newest first, each with its number; `before` is that of the last one of the page before."""
+        return quarantine.listed(
+            self._session, state=state, kind=kind, dataset_id=dataset_id, before=before, limit=limit
         )
-        return [quarantine.held_from(row) for row in found]
 
     def held_one(self, held_id: str) -> QuarantineEntry | None:
         row = self._session.one("held.get", held_id=held_id)
         return quarantine.held_from(row) if row else None
+
+    def find_held(self, start: str, limit: int = 2) -> list[QuarantineEntry]:
+        """Those whose id begins so."""
+        found = self._session.all("held.find", **rows.beginning(start), row_limit=limit)
+        return [quarantine.held_from(row) for row in found]
 
     def ahead(self) -> Ahead:
         """How much is held and since when, and which automatic attempt comes next."""
@@ -469,17 +503,25 @@ class LedgerReader:
         return approvals.approval_from(row) if row else None
 
     def approvals(
-        self, *, state: str | None = None, subject: str | None = None, limit: int = 50
+        self,
+        *,
+        state: str | None = None,
+        subject: str | None = None,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
     ) -> list[Approval]:
-        """Newest first."""
+        """Newest first; `before` is (requested_at_ms, request_id) of the last one of the page before, of a
+        list that is not of one subject."""
+        before_ms, before_id = before or (rows.NEVER, "")
+        place: dict[str, Any] = {"before_ms": before_ms, "before_id": before_id, "row_limit": limit}
         if subject:
             found = self._session.all(
                 "approvals.of_subject", subject=subject, state=state or "", row_limit=limit
             )
         elif state:
-            found = self._session.all("approvals.in_state", state=state, row_limit=limit)
+            found = self._session.all("approvals.in_state", state=state, **place)
         else:
-            found = self._session.all("approvals.list", row_limit=limit)
+            found = self._session.all("approvals.list", **place)
         return [approvals.approval_from(row) for row in found]
 
     def find_approvals(self, start: str, limit: int = 2) -> list[Approval]:
@@ -504,10 +546,19 @@ class LedgerReader:
 
     # --- incidents ---------------------------------------------------------------------
 
-    def incidents(self, *, state: Literal["open"] | None = None, limit: int = 50) -> list[Incident]:
-        """Newest first; all, or those that are open."""
+    def incidents(
+        self,
+        *,
+        state: Literal["open"] | None = None,
+        before: tuple[int, str] | None = None,
+        limit: int = 50,
+    ) -> list[Incident]:
+        """Newest first; all, or those that are open. `before` is (opened_at_ms, cause) of the last one of the
+        page before."""
         name = "incidents.list_open" if state == "open" else "incidents.list"
-        return _incidents(self._session.all(name, row_limit=limit))
+        before_ms, after_cause = before or (rows.NEVER, "")
+        found = self._session.all(name, before_ms=before_ms, after_cause=after_cause, row_limit=limit)
+        return _incidents(found)
 
     def open_incidents(self) -> dict[str, int]:
         """How many are open, by kind."""

@@ -103,20 +103,30 @@ def listed(
     state: str | None,
     kind: str | None,
     dataset_id: str | None,
-    subject: str | None,
+    before: int | None,
     limit: int,
-) -> list[Row]:
-    """Newest first, by the statement whose index leads to the fewest: little is held beside what was."""
+) -> list[tuple[int, QuarantineEntry]]:
+    """Newest first, each with its number, by the statement whose index leads to the fewest: little is held
+    beside what was. `before`: the number of the last one of the page before."""
     asked = {"state": state or "", "kind": kind or "", "dataset_id": dataset_id or ""}
-    if subject:
-        return session.all("held.of_subject", subject=subject, row_limit=limit, **asked)
     if state == "held" or (state and not dataset_id):
-        return session.all("held.in_state", row_limit=limit, **asked)
-    if dataset_id:
-        return session.all("held.of_dataset", row_limit=limit, **asked)
-    if kind:
-        return session.all("held.of_kind", kind=kind, row_limit=limit)
-    return session.all("held.list", row_limit=limit)
+        name = "held.in_state"
+    elif dataset_id:
+        name = "held.of_dataset"
+    else:
+        name = "held.of_kind" if kind else "held.list"
+        asked = {"kind": kind} if kind else {}
+    found = session.all(name, before=rows.NEVER if before is None else before, row_limit=limit, **asked)
+    return [(row[-1], held_from(row[:-1])) for row in found]
+
+
+def of_subject(
+    session: Session, subject: str, state: str | None, kind: str | None, dataset_id: str | None, limit: int
+) -> list[QuarantineEntry]:
+    """Newest first, all that was ever held of a run, unit or request."""
+    asked = {"state": state or "", "kind": kind or "", "dataset_id": dataset_id or ""}
+    found = session.all("held.of_subject", subject=subject, row_limit=limit, **asked)
+    return [held_from(row) for row in found]
 
 
 def hold(session: Session, held: QuarantineEntry | None) -> None:

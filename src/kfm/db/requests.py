@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 _FIELDS = UpdateRequest.__struct_fields__
 _FLAGS = ("needs_approval", "is_bound", "by_person")
 _FREE = ("actor", "claimed_actor", "rationale", "ticket", "correction", "reason", "request_uuid")
-_NEVER = 2**62
 # The part of the requests that a claimer is for → whether one of them is due, and the claim of the next one.
 DUE: dict[RequestPart, str] = {
     "all": "requests.due",
@@ -209,7 +208,7 @@ class RequestReader:
         limit: int = 50,
     ) -> list[UpdateRequest]:
         """The newest first; `before` is (accepted_at_ms, request_id) of the last one of the page before."""
-        before_ms, before_id = before or (_NEVER, "")
+        before_ms, before_id = before or (rows.NEVER, "")
         # The statement whose index leads to the fewest; most requests are done, and most are of schedules.
         asked = {"state": state, "kind": kind, "source_id": source_id, "schedule_id": schedule_id}
         if state in UNSETTLED:

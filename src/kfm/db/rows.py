@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kfm.model.versions import Form
 
 T = TypeVar("T")
+NEVER = 2**62  # ms, or the number of a row: later than any
 CATALOGUE = "catalogue:"  # how the names of its figures begin, among the counters of units
 
 _RUN_FIELDS = Run.__struct_fields__

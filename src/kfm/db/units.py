@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kfm.db import duties, fact_pages, governance, unit_history, unit_intake, unit_results, unit_rows
+from kfm.db import duties, fact_pages, governance, rows, unit_history, unit_intake, unit_results, unit_rows
 from kfm.db.catalogue import Figures, KnownFigures
 from kfm.db.session import Database, Row, Session
 from kfm.db.unit_intake import ClaimableUnits, insert_new
@@ -67,6 +67,11 @@ class UnitQueries:
         """The unit, and what the ledger keeps beside it."""
         return unit_rows.get(self._database.session, wal_id)
 
+    def find(self, start: str, limit: int = 2) -> list[str]:
+        """Ids that begin so."""
+        found = self._database.session.all("units.find", **rows.beginning(start), row_limit=limit)
+        return [str(row[0]) for row in found]
+
     def history_of(self, wal_id: str) -> list[UnitTransition]:
         stored = self.stored(wal_id)
         return [] if stored is None else unit_history.history(self._database.session, wal_id, stored.trail)
@@ -104,6 +109,7 @@ class UnitQueries:
             dataset=wanted.dataset,
             error_code=wanted.error_code,
             since_ms=wanted.since_ms,
+            before=wanted.before,
             row_limit=wanted.limit,
         )
         return [one.unit for one in unit_rows.stored(self._database.session, found)]
@@ -154,15 +160,30 @@ class UnitQueries:
 
     # --- dead messages ---------------------------------------------------------------
 
-    def dead_messages(self, state: str = "held", error_code: str = "", limit: int = 100) -> list[DeadMessage]:
-        """Without their bodies, the newest first."""
+    def dead_messages(
+        self,
+        state: str = "held",
+        error_code: str = "",
+        limit: int = 100,
+        *,
+        before: tuple[int, str, int] | None = None,
+    ) -> list[DeadMessage]:
+        """Without their bodies, the newest first; `before` is (last_at_ms, envelope_hash, record_index) of
+        the last one of the page before."""
         session = self._database.session
+        before_ms, after_hash, after_index = before or (rows.NEVER, "", 0)
+        place: dict[str, Any] = {
+            "before_ms": before_ms,
+            "after_hash": after_hash,
+            "after_index": after_index,
+            "row_limit": limit,
+        }
         if state:
-            found = session.all("dead_messages.in_state", state=state, error_code=error_code, row_limit=limit)
+            found = session.all("dead_messages.in_state", state=state, error_code=error_code, **place)
         elif error_code:
-            found = session.all("dead_messages.of_error", error_code=error_code, row_limit=limit)
+            found = session.all("dead_messages.of_error", error_code=error_code, **place)
         else:
-            found = session.all("dead_messages.list", row_limit=limit)
+            found = session.all("dead_messages.list", **place)
         return [DeadMessage(*row) for row in found]
 
     def dead_message(self, envelope_hash: str) -> list[DeadMessage]:

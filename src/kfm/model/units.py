@@ -284,6 +284,7 @@ class UnitFilter(Record, frozen=True):
     status: str = ""
     error_code: str = ""
     since_ms: int = 0  # changed since
+    before: str = "~"  # the id of the last one of the page before
     limit: int = 100
 
 

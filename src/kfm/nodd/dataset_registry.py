@@ -107,12 +107,12 @@ class Registry:
         """Providers that have a known bucket of this name."""
         return tuple(
             provider
-            for provider in dict.fromkeys(("aws", "gcp", "azure", *(name for name, _ in self._known)))
-            if (provider, bucket) in self._known
+            for provider in dict.fromkeys(("aws", "gcp", "azure", *(name for name, _ in self.places)))
+            if (provider, bucket) in self.places
         )
 
     @property
-    def _known(self) -> list[tuple[str, str]]:
+    def places(self) -> list[tuple[str, str]]:
         """Provider and bucket of all that is known."""
         return [*self._places, *self._generic]
 

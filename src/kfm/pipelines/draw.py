@@ -288,6 +288,7 @@ class SvgStyle(NamedTuple):
     edges: str
     node: Callable[[NodeCell], tuple[str, str]]  # attributes of its group, and of its box
     small_text: Callable[[NodeCell], str]
+    href: Callable[[NodeCell], str] = lambda _cell: ""  # where its box leads, if anywhere
 
 
 class Drawing(NamedTuple):
@@ -388,12 +389,14 @@ def _node(cell: NodeCell, name: str, small: str, box: NodeBox, reads: Reads, sty
     title = "; ".join(part for part in whole if part)
     group, rect = style.node(cell)
     x = _n(box.x + style.inset)
+    href = style.href(cell)
+    before, after = (f"<a href={quoteattr(href)}>", "</a>") if href else ("", "")
     return (
-        f'<g{group} role="img" aria-label={quoteattr(title)}><title>{_x(title)}</title>'
+        f'{before}<g{group} role="img" aria-label={quoteattr(title)}><title>{_x(title)}</title>'
         f'<rect x="{_n(box.x)}" y="{_n(box.y)}" width="{_n(box.width)}" height="{_n(box.height)}" '
         f'rx="{_n(style.radius)}"{rect}/>'
         f'<text x="{x}" y="{_n(box.y + style.name_y)}" {style.name}>{_x(name)}</text>'
-        f'<text x="{x}" y="{_n(box.y + style.small_y)}" {style.small}>{_x(small)}</text></g>'
+        f'<text x="{x}" y="{_n(box.y + style.small_y)}" {style.small}>{_x(small)}</text></g>{after}'
     )
 
 
@@ -440,10 +443,14 @@ LOOKS: dict[str, tuple[str, str, str, str]] = {
 }
 _OTHER = ("#ffffff", "#5b6166", "1", "")
 EDGE = "#8a9096"
-ARROW = (
-    '<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" '
-    f'orient="auto"><path d="M0 0L8 4L0 8z" fill="{EDGE}"/></marker></defs>'
-)
+
+
+def arrow(name: str, look: str) -> str:
+    """The head of every edge that has `marker-end="url(#name)"`."""
+    return (
+        f'<defs><marker id="{name}" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" '
+        f'orient="auto"><path d="M0 0L8 4L0 8z" {look}/></marker></defs>'
+    )
 
 
 def picture(
@@ -466,7 +473,7 @@ def picture(
         f'font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="12" fill="#1b1b1b">',
         f'<title id="title">{_x(title)}</title>',
         f'<desc id="desc">{_x(description)}</desc>',
-        ARROW,
+        arrow("arrow", f'fill="{EDGE}"'),
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         f'<text x="{MARGIN}" y="26" font-size="14" font-weight="bold">{_x(title)}</text>',
         *_legend([(word, words[word]) for word in legend]),

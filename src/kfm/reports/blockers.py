@@ -141,7 +141,8 @@ def open_circuits(settings: Settings, breakers: Iterable[Breaker], now_ms: int) 
 
         tried = breaker.state == "half-open"
         left_ms = wait_ms(breaker, now_ms, limits_of(breaker.provider, settings.providers))
-        again = "" if tried else f"; tried again at {moment(now_ms + left_ms)}"
+        when = f"tried again at {moment(now_ms + left_ms)}" if left_ms > 0 else "the next call tries it again"
+        again = "" if tried else f"; {when}"
         sentence, command = breaker_headline(breaker_document(breaker, now_ms, settings))
         yield Blocker(
             kind="breaker",

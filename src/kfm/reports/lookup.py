@@ -122,6 +122,10 @@ def changes_in(ledger: Any) -> Sought:
     )
 
 
+def units_in(reader: Any) -> Sought:
+    return Sought("unit", "units", lambda start: reader.find(start, NAMED_MAX + 1), str)
+
+
 def requests_in(reader: Any) -> Sought:
     return Sought(
         "request", "requests", lambda start: reader.find(start, NAMED_MAX + 1), lambda one: one.request_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kfm.model.quantities import instant
-from kfm.reports.lookup import SEARCHED_MAX, SHOWN_CHARS_MAX, Sought, only
+from kfm.reports.lookup import NAMED_MAX, SEARCHED_MAX, SHOWN_CHARS_MAX, Sought, only
 from kfm.reports.requests import OBJECTS_MAX
 
 if TYPE_CHECKING:
@@ -95,6 +95,13 @@ def ahead_documents(ahead: Any) -> dict[str, Any]:
     if ahead.held:
         held = {"count": ahead.held, "oldest": instant(ahead.held_since_ms), "command": "kfm quarantine list"}
     return {"held": held, "next_retry": upcoming}
+
+
+def held_in(ledger: Any) -> Sought:
+    """By the entry's own id."""
+    return Sought(
+        "entry", "entries", lambda start: ledger.find_held(start, NAMED_MAX + 1), lambda one: one.held_id
+    )
 
 
 def find_held(ledger: Any, wanted: str) -> Any:

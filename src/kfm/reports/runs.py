@@ -55,6 +55,8 @@ def run_document(run: Any) -> dict[str, Any]:
         "attempts": run.attempts,
         "start_time_utc": instant(run.start_time_ms),
         "end_time_utc": instant(run.end_time_ms),
+        "started_at": instant(run.start_time_ms),
+        "ended_at": instant(run.end_time_ms),
         "version_id": run.version_id,
         "error_code": run.error_code,
         "error_message": run.error_message,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import msgspec
-
 from kfm import __version__
 from kfm.nodd.catalogue.search import LIMIT_DEFAULT, LIMIT_MAX
+from kfm.web.api.components import component_ref
 from kfm.web.api.operations import ID, Operation, Parameter
 from kfm.web.api.schemas import schemas
+from kfm.web.api.short_ids import takes_short_ids
 from kfm.web.problems import JSON, PROBLEM, TITLES, problem_schema
 from kfm.web.query_params import ITEMS_FIELDS, SEARCH_FIELDS
 
@@ -28,6 +28,13 @@ _KEY = {
     "description": "With the same body: the same answer, nothing is done twice. With another body: 422.",
     "schema": {"type": "string", "pattern": "^[!-~]{1,200}$"},
 }
+_KNOWN = {
+    "name": "If-None-Match",
+    "in": "header",
+    "description": "Entity tags of answers that the client has: one of them is answered 304.",
+    "schema": _TEXT,
+}
+_TAG = {"ETag": {"description": "Of the bytes of the answer.", "schema": _TEXT}}
 _ABOUT = (
     "What the commands show and do, over HTTP. A bearer token identifies the caller; changes need a role and "
     "a rationale, and leave an entry in the audit log. Errors are problem details (RFC 9457)."
@@ -43,11 +50,8 @@ def api_openapi(base: str = BASE) -> dict[str, Any]:
     for operation in OPERATIONS:
         paths.setdefault(operation.shown_path, {})[operation.method.lower()] = _operation(operation)
     paths["/openapi.json"] = {"get": _itself()}
-    _, bodies = msgspec.json.schema_components(
-        [operation.body for operation in OPERATIONS if operation.body is not None],
-        ref_template="#/components/schemas/{name}",
-    )
-    answers = schemas(frozenset({operation.answer for operation in OPERATIONS} | {"problem"}))
+    answers = tuple(dict.fromkeys([*(operation.answer for operation in OPERATIONS), "problem"]))
+    bodies = tuple(dict.fromkeys(operation.body for operation in OPERATIONS if operation.body is not None))
     return {
         "openapi": "3.1.0",
         "info": {
@@ -60,7 +64,7 @@ def api_openapi(base: str = BASE) -> dict[str, Any]:
         "tags": [{"name": name, "description": about} for name, about in TAGS.items()],
         "paths": paths,
         "components": {
-            "schemas": {**answers, **dict(sorted(bodies.items()))},
+            "schemas": schemas(answers, bodies),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -69,8 +73,9 @@ def api_openapi(base: str = BASE) -> dict[str, Any]:
 def statuses(operation: Operation) -> tuple[int, ...]:
     """Every status that an operation may be answered with."""
     found = {operation.status, *operation.more, *_ALWAYS, 401, 403}
-    if operation.method == "POST":
-        found |= {*_CHANGING}
+    found |= {*_CHANGING} if operation.method == "POST" else {304}
+    if takes_short_ids(operation):
+        found.add(409)
     if operation.fields:
         found.add(404)
     return tuple(sorted(found))
@@ -85,7 +90,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
         "parameters": [
             *(_in_path(name, pattern=f"^{ID}$") for name in operation.fields),
             *map(_in_query, operation.parameters),
-            *([_KEY] if operation.method == "POST" else []),
+            _KEY if operation.method == "POST" else _KNOWN,
         ],
         "responses": _responses(operation),
         # Without people in the configuration, this machine may read without a token.
@@ -124,21 +129,28 @@ def _in_query(parameter: Parameter) -> dict[str, Any]:
 def _responses(operation: Operation) -> dict[str, Any]:
     done: dict[str, Any] = {
         "description": _DONE[operation.status],
-        "content": _content(operation.media_type, _ref(operation.answer)),
+        "content": _content(operation.media_type, component_ref(operation.answer)),
     }
-    if operation.once == "request" and operation.method == "POST":
+    if operation.method == "GET":
+        done["headers"] = _TAG
+    elif operation.once == "request":
         done["headers"] = {"Location": {"description": "The request.", "schema": _TEXT}}
     found: dict[str, Any] = {str(operation.status): done}
     for status in statuses(operation):
         if 200 <= status < 300:  # the same document
             found[str(status)] = {**done, "description": _DONE[status]}
+        elif status == 304:
+            found[str(status)] = {"description": "Not modified", "headers": _TAG}
         else:
             found[str(status)] = _problem(status)
     return found
 
 
 def _problem(status: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"description": TITLES[status], "content": _content(PROBLEM, _ref("problem"))}
+    found: dict[str, Any] = {
+        "description": TITLES[status],
+        "content": _content(PROBLEM, component_ref("problem")),
+    }
     if status in _RESPONSE_HEADERS:
         found["headers"] = {_RESPONSE_HEADERS[status]: {"schema": _TEXT}}
     return found

@@ -118,6 +118,11 @@ def problem_schema(*, stac: bool = False) -> dict[str, Any]:
         "detail": text,
         "code": {**text, "pattern": "^(KFM[0-9]{3}|[1-5][0-9]{2})$" if stac else "^KFM[0-9]{3}$"},
         "remedy": {**text, "description": "What to do about it."},
+        "candidates": {
+            "type": "array",
+            "items": text,
+            "description": "Whole ids of the records that a short id may mean.",
+        },
         "tombstone": {
             "type": "object",
             "description": "Of what was withdrawn: what, since when and why, as far as it may be told.",

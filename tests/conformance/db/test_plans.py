@@ -105,7 +105,6 @@ RARE = {
     "runs.list": "a person lists what almost all are: successful",
     "silences.causes_of": "a silence ends: the incidents of its dataset",
     "windows.settled": "reads the few windows that persons have settled",
-    "units.list": "a person lists units of every status",
 }
 
 

@@ -284,5 +284,6 @@ def test_columns_are_the_records(store: Ledger) -> None:
         for name in statements:
             assert _selected(name) == list(record.__struct_fields__)  # type: ignore[attr-defined]
     assert _columns("held") == ["number", *QuarantineEntry.__struct_fields__]
-    for name in ("held.list", "held.get", "held.get_for_update"):
+    assert _selected("held.list") == [*QuarantineEntry.__struct_fields__, "number"]
+    for name in ("held.get", "held.get_for_update"):
         assert _selected(name) == list(QuarantineEntry.__struct_fields__)

@@ -11,6 +11,7 @@ import jsonschema_rs
 import pytest
 
 from kfm.app import open_app
+from kfm.web.api.components import component_ref
 from kfm.web.api.operation_table import OPERATIONS
 from kfm.web.console.pages import PAGES
 from kfm.web.metrics import Scrape
@@ -83,6 +84,12 @@ def addresses(path: str, known: dict[str, list[str]]) -> Iterator[str]:
         yield re.sub(r":path}", "}", path).format(**dict(zip(fields, values, strict=True)))
 
 
+def searched(known: dict[str, list[str]]) -> list[str]:
+    """What somebody may search for who has an id, or guesses at a name."""
+    ids = [one[:12] for kind in ("run_id", "invocation_id", "request_id") for one in known[kind]]
+    return [f"search?q={text}" for text in (*ids, *known["wal_id"], "wam", "bur", "rel", "e", "KFM300")]
+
+
 def test_no_answer_of_the_api_tells(world: HiddenWorld) -> None:
     """Every GET of the description, for every id there is: no text, name or address of a hidden dataset.
 
@@ -92,7 +99,7 @@ def test_no_answer_of_the_api_tells(world: HiddenWorld) -> None:
     for operation in OPERATIONS:
         if operation.method != "GET":
             continue
-        schema = {**described, "$ref": f"#/components/schemas/{operation.answer}"}
+        schema = {**described, **component_ref(operation.answer)}
         shape = jsonschema_rs.validator_for(schema, validate_formats=True)
         for path in addresses(operation.path, known):
             path += QUERIES.get(operation.name, "")
@@ -114,7 +121,8 @@ def test_no_page_of_the_console_tells(world: HiddenWorld) -> None:
     known, leaks, seen = subjects(world), [], set()
     cy, ann = world.signed_in("cy"), world.signed_in("ann")
     for page in PAGES:
-        for path in addresses(page.path, known):
+        typed = searched(known) if page.path == "search" else []
+        for path in (*addresses(page.path, known), *typed):
             answer = world.ask(f"/console/{path}", cookies=cy)
             assert answer.status_code in (200, 403, 404), path
             if words := told(answer.text):

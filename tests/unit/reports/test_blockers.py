@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from kfm.model.breaker import Breaker
 from kfm.model.next_steps import held_step
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import GateResult, Invocation, Switch
 from kfm.model.settings import DatasetSettings, Freeze, Settings
-from kfm.reports.blockers import APPROVER, blockers, failures, switched
+from kfm.reports.blockers import APPROVER, blockers, failures, open_circuits, switched
 from tests.unit.model.test_next_steps import ASKED, HELD
 
 NOW_MS = 1_794_823_468_000
@@ -172,3 +173,10 @@ def test_without_failures_nothing_else_is_read() -> None:
     """Where no run failed, no run is read."""
     nothing = SimpleNamespace(failed_runs=list)
     assert failures(nothing, SimpleNamespace()) == []  # type: ignore[arg-type]
+
+
+def test_a_circuit_whose_wait_is_over_waits_for_a_call() -> None:
+    """It is not tried at the second of looking, and that for days: the next call that comes does it."""
+    open_one = Breaker(provider="airnow", state="open", failures=19, opened_at_ms=0, tripped_at_ms=0)
+    (late,) = open_circuits(SETTINGS, [open_one], 3 * 86_400_000)
+    assert "the next call tries it again" in late.why

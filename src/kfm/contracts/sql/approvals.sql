@@ -13,6 +13,7 @@ SELECT
   used_attempt, used_at_ms, rejected_by, rejected_at_ms, rejection_rationale, terms, fingerprint, base_sequence,
   superseded_by, revoked_by, revoked_at_ms, revocation_rationale
 FROM approvals
+WHERE (requested_at_ms, request_id) < (:before_ms, :before_id)
 ORDER BY requested_at_ms DESC, request_id DESC LIMIT :row_limit
 
 -- name: approvals.in_state
@@ -25,6 +26,7 @@ FROM approvals
 WHERE CASE
     WHEN rejected_at_ms IS NOT NULL THEN 'rejected' WHEN superseded_by IS NOT NULL THEN 'superseded'
     WHEN revoked_at_ms IS NOT NULL THEN 'revoked' ELSE state END = :state
+  AND (requested_at_ms, request_id) < (:before_ms, :before_id)
 ORDER BY requested_at_ms DESC, request_id DESC LIMIT :row_limit
 
 -- name: approvals.of_subject

@@ -47,6 +47,10 @@ SELECT kind, subject, actor, recorded_at_ms, rationale, ticket, details FROM gov
 WHERE subject = :subject AND (:kind = '' OR kind = :kind)
 ORDER BY number DESC LIMIT :row_limit
 
+-- name: governance.of_ticket
+SELECT kind, subject, actor, recorded_at_ms, rationale, ticket, details FROM governance
+WHERE ticket = :ticket ORDER BY number DESC LIMIT :row_limit
+
 -- name: governance.chain
 SELECT
   g.number, g.kind, g.subject, g.actor, g.recorded_at_ms, g.rationale, g.ticket, g.details,

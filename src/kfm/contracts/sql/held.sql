@@ -1,29 +1,35 @@
 -- name: held.list
 SELECT
   held_id, kind, grain, subject, dataset_id, source_id, payload_hash, source_ids, code_sha, idempotency_key,
-  attempts, error_classes, error_code, error_message, reason, held_at_ms, state, released_at_ms, released_by
-FROM held ORDER BY number DESC LIMIT :row_limit
+  attempts, error_classes, error_code, error_message, reason, held_at_ms, state, released_at_ms, released_by,
+  number
+FROM held WHERE number < :before ORDER BY number DESC LIMIT :row_limit
 
 -- name: held.of_kind
 SELECT
   held_id, kind, grain, subject, dataset_id, source_id, payload_hash, source_ids, code_sha, idempotency_key,
-  attempts, error_classes, error_code, error_message, reason, held_at_ms, state, released_at_ms, released_by
-FROM held WHERE kind = :kind ORDER BY number DESC LIMIT :row_limit
+  attempts, error_classes, error_code, error_message, reason, held_at_ms, state, released_at_ms, released_by,
+  number
+FROM held WHERE kind = :kind AND number < :before ORDER BY number DESC LIMIT :row_limit
 
 -- name: held.in_state
 SELECT
   held_id, kind, grain, subject, dataset_id, source_id, payload_hash, source_ids, code_sha, idempotency_key,
-  attempts, error_classes, error_code, error_message, reason, held_at_ms, state, released_at_ms, released_by
+  attempts, error_classes, error_code, error_message, reason, held_at_ms, state, released_at_ms, released_by,
+  number
 FROM held
 WHERE state = :state AND (:kind = '' OR kind = :kind) AND (:dataset_id = '' OR dataset_id = :dataset_id)
+  AND number < :before
 ORDER BY number DESC LIMIT :row_limit
 
 -- name: held.of_dataset
 SELECT
   held_id, kind, grain, subject, dataset_id, source_id, payload_hash, source_ids, code_sha, idempotency_key,
-  attempts, error_classes, error_code, error_message, reason, held_at_ms, state, released_at_ms, released_by
+  attempts, error_classes, error_code, error_message, reason, held_at_ms, state, released_at_ms, released_by,
+  number
 FROM held
 WHERE dataset_id = :dataset_id AND (:state = '' OR state = :state) AND (:kind = '' OR kind = :kind)
+  AND number < :before
 ORDER BY number DESC LIMIT :row_limit
 
 -- name: held.of_subject
@@ -40,6 +46,12 @@ SELECT
   held_id, kind, grain, subject, dataset_id, source_id, payload_hash, source_ids, code_sha, idempotency_key,
   attempts, error_classes, error_code, error_message, reason, held_at_ms, state, released_at_ms, released_by
 FROM held WHERE held_id = :held_id ORDER BY number DESC LIMIT 1
+
+-- name: held.find
+SELECT
+  held_id, kind, grain, subject, dataset_id, source_id, payload_hash, source_ids, code_sha, idempotency_key,
+  attempts, error_classes, error_code, error_message, reason, held_at_ms, state, released_at_ms, released_by
+FROM held WHERE held_id >= :low AND held_id < :high ORDER BY held_id LIMIT :row_limit
 
 -- name: held.halted
 SELECT

@@ -18,13 +18,18 @@ FROM incidents WHERE cause IN (
 SELECT
   cause, incident_id, about, name, kind, error_class, error_code, message, subject, state, occurrence, changes,
   affected, opened_at_ms, last_at_ms, resolved_at_ms, acknowledged_at_ms, acknowledged_by, escalated_at_ms
-FROM incidents ORDER BY opened_at_ms DESC, cause LIMIT :row_limit
+FROM incidents
+WHERE opened_at_ms <= :before_ms AND (opened_at_ms < :before_ms OR cause > :after_cause)
+ORDER BY opened_at_ms DESC, cause LIMIT :row_limit
 
 -- name: incidents.list_open
+-- By the index of the few that are open: the sum keeps SQLite from the one of all.
 SELECT
   cause, incident_id, about, name, kind, error_class, error_code, message, subject, state, occurrence, changes,
   affected, opened_at_ms, last_at_ms, resolved_at_ms, acknowledged_at_ms, acknowledged_by, escalated_at_ms
-FROM incidents WHERE state = 'open'
+FROM incidents
+WHERE state = 'open'
+  AND (opened_at_ms + 0 < :before_ms OR (opened_at_ms + 0 = :before_ms AND cause > :after_cause))
 ORDER BY opened_at_ms DESC, cause LIMIT :row_limit
 
 -- name: incidents.open_by_kind

@@ -60,6 +60,22 @@ SELECT
   requested_at_ms, claimed_actor, rationale, ticket, reason, gates, reason_code, window_start_ms, window_end_ms
 FROM invocations WHERE number > :after_number ORDER BY number LIMIT :row_limit
 
+-- name: invocations.before
+SELECT
+  number,
+  invocation_id, run_id, source_id, dataset_id, trigger_type, idempotency_key, outcome, actor,
+  requested_at_ms, claimed_actor, rationale, ticket, reason, gates, reason_code, window_start_ms, window_end_ms
+FROM invocations
+WHERE (requested_at_ms, number) < (:until_ms, :before_number) AND requested_at_ms >= :from_ms
+ORDER BY requested_at_ms DESC, number DESC
+LIMIT :row_limit
+
+-- name: invocations.of_ticket
+SELECT
+  invocation_id, run_id, source_id, dataset_id, trigger_type, idempotency_key, outcome, actor,
+  requested_at_ms, claimed_actor, rationale, ticket, reason, gates, reason_code, window_start_ms, window_end_ms
+FROM invocations WHERE ticket = :ticket ORDER BY number DESC LIMIT :row_limit
+
 -- name: invocations.newest_of_source
 SELECT
   invocation_id, run_id, source_id, dataset_id, trigger_type, idempotency_key, outcome, actor,

@@ -148,6 +148,9 @@ SELECT wal_id FROM units
 WHERE status = 'in_progress' AND worker_id IN (SELECT value FROM json_each(:workers))
 ORDER BY lease_until_ms LIMIT :row_limit
 
+-- name: units.find
+SELECT wal_id FROM units WHERE wal_id >= :low AND wal_id < :high ORDER BY wal_id LIMIT :row_limit
+
 -- name: units.list
 SELECT
   wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms, status,
@@ -160,6 +163,7 @@ SELECT
 FROM units
 WHERE (:status = '' OR status = :status) AND (:dataset = '' OR dataset = :dataset)
   AND (:error_code = '' OR last_error_code = :error_code) AND updated_at_ms >= :since_ms
+  AND wal_id < :before
 ORDER BY wal_id DESC LIMIT :row_limit
 
 -- name: units.list_waiting
@@ -174,6 +178,7 @@ SELECT
 FROM units
 WHERE status = 'pending' AND (:status = '' OR status = :status) AND (:dataset = '' OR dataset = :dataset)
   AND (:error_code = '' OR last_error_code = :error_code) AND updated_at_ms >= :since_ms
+  AND wal_id || '' < :before
 ORDER BY wal_id || '' DESC LIMIT :row_limit
 
 -- name: units.list_leased
@@ -188,6 +193,7 @@ SELECT
 FROM units
 WHERE status = 'in_progress' AND (:status = '' OR status = :status) AND (:dataset = '' OR dataset = :dataset)
   AND (:error_code = '' OR last_error_code = :error_code) AND updated_at_ms >= :since_ms
+  AND wal_id || '' < :before
 ORDER BY wal_id || '' DESC LIMIT :row_limit
 
 -- name: units.list_stuck
@@ -202,6 +208,7 @@ SELECT
 FROM units
 WHERE status IN ('failed', 'quarantined') AND (:status = '' OR status = :status) AND (:dataset = '' OR dataset = :dataset)
   AND (:error_code = '' OR last_error_code = :error_code) AND updated_at_ms >= :since_ms
+  AND wal_id || '' < :before
 ORDER BY wal_id || '' DESC LIMIT :row_limit
 
 -- name: units.oldest_leased
@@ -271,16 +278,19 @@ ON CONFLICT (envelope_hash, record_index) DO UPDATE SET
 -- name: dead_messages.list
 SELECT envelope_hash, record_index, queue, error_code, error, times, first_at_ms, last_at_ms, state
 FROM dead_messages
+WHERE last_at_ms <= :before_ms AND (last_at_ms < :before_ms OR (envelope_hash, record_index) > (:after_hash, :after_index))
 ORDER BY last_at_ms DESC, envelope_hash, record_index LIMIT :row_limit
 
 -- name: dead_messages.in_state
 SELECT envelope_hash, record_index, queue, error_code, error, times, first_at_ms, last_at_ms, state
 FROM dead_messages WHERE state = :state AND (:error_code = '' OR error_code = :error_code)
+  AND last_at_ms <= :before_ms AND (last_at_ms < :before_ms OR (envelope_hash, record_index) > (:after_hash, :after_index))
 ORDER BY last_at_ms DESC, envelope_hash, record_index LIMIT :row_limit
 
 -- name: dead_messages.of_error
 SELECT envelope_hash, record_index, queue, error_code, error, times, first_at_ms, last_at_ms, state
 FROM dead_messages WHERE error_code = :error_code
+  AND last_at_ms <= :before_ms AND (last_at_ms < :before_ms OR (envelope_hash, record_index) > (:after_hash, :after_index))
 ORDER BY last_at_ms DESC, envelope_hash, record_index LIMIT :row_limit
 
 -- name: dead_messages.bodies

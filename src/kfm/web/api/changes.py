@@ -154,6 +154,24 @@ def cancel(call: ApiCall) -> Any:
     return {"request": request_document(ended)}
 
 
+def cancel_run(call: ApiCall) -> Any:
+    """Cancel each request of a run that has no end yet."""
+    from kfm.service.requests import cancel_request
+
+    app, body = call.app, call.body
+    run = app.ledger.run(call.path["run_id"])
+    if run is None:
+        raise missing("run")
+    open_ones = [one for one in app.ledger.request_reader().of_run(run.run_id) if not one.is_settled]
+    if not open_ones:
+        raise Problem(409, "No request of this run is open: there is nothing to cancel.")
+    ended = [
+        cancel_request(app, one, rationale=body.rationale, ticket=body.ticket, claimed_actor=body.actor)
+        for one in open_ones
+    ]
+    return {"run_id": run.run_id, "requests": [request_document(one) for one in ended]}
+
+
 def _entry(call: ApiCall, kind: str, subject: str, **facts: Any) -> GovernanceEntry:
     app, body = call.app, call.body
     redact = app.loaded.discretion.said
@@ -239,6 +257,21 @@ def acknowledge_incident(call: ApiCall) -> Any:
 
     seen = incidents.acknowledge_incident(call.app, _incident(call), _by(call))
     return {"incident": incident_document(seen, call.app.ledger.silences())}
+
+
+def close_incident(call: ApiCall) -> Any:
+    from kfm.service import incidents
+
+    body = call.body
+    closed = incidents.close_incident(
+        call.app,
+        _incident(call),
+        actor=call.identity.subject,
+        rationale=body.rationale,
+        ticket=body.ticket,
+        claimed_actor=body.actor,
+    )
+    return {"incident": incident_document(closed, call.app.ledger.silences())}
 
 
 def silence_incident(call: ApiCall) -> Any:

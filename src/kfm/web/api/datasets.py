@@ -21,7 +21,7 @@ from kfm.reports.lineage import event_document
 from kfm.runs import artifacts
 from kfm.service.dataset_changes import Planner, made_document, make_change, preview_document, span_of
 from kfm.web.api.operations import ApiCall, Reply, cursor_position
-from kfm.web.api.reads import page
+from kfm.web.api.reads import page, rest
 from kfm.web.gone import gone, gone_dataset, gone_item
 from kfm.web.problems import missing
 
@@ -78,8 +78,7 @@ def versions(call: ApiCall) -> Any:
     return {
         "dataset_id": wanted,
         "versions": version_documents(ledger, wanted, found, _stored(call)),
-        "more": more,
-        "next": str(found[-1].sequence) if more else None,
+        **rest(more, *(one.sequence for one in found[-1:])),
     }
 
 
@@ -123,8 +122,8 @@ def list_changes(call: ApiCall) -> Any:
         ),
         query["limit"],
     )
-    last = f"{found[-1].changed_at_ms}~{found[-1].change_id}" if more else None
-    return {"changes": [receipt_document(ledger, one) for one in found], "more": more, "next": last}
+    last = (found[-1].changed_at_ms, found[-1].change_id) if more else ()
+    return {"changes": [receipt_document(ledger, one) for one in found], **rest(more, *last)}
 
 
 def one_change(call: ApiCall) -> Any:

@@ -37,6 +37,8 @@ class AnsweredBefore(NamedTuple):
 class InHand(NamedTuple):
     """The first request has no answer yet, or its process ended before."""
 
+    name: str
+
 
 class Reused(NamedTuple):
     """The key was used for another request."""
@@ -68,18 +70,20 @@ def take(
             return KeyTaken(name)
         answer = store.mark(f"{name}/answer")
         if answer is None:
-            return InHand()
+            return InHand(name)
         if answer != _AGAIN:
             return AnsweredBefore(**msgspec.json.decode(answer))
-    return InHand()
+    return InHand(name)
 
 
 def answered(
-    store: Any, taken: KeyTaken, document: Any, headers: dict[str, str], status: int | None = None
-) -> None:
+    store: Any, name: str, document: Any, headers: dict[str, str], status: int | None = None
+) -> AnsweredBefore | None:
+    """Record the answer; the one that is on record already, if another request was first."""
     kept = {"document": document, "headers": headers} | ({} if status is None else {"status": status})
     text = msgspec.json.encode(kept).decode()
-    store.ensure_mark(f"{taken.name}/answer", text)
+    first = store.ensure_mark(f"{name}/answer", text)
+    return None if first in (text, _AGAIN) else AnsweredBefore(**msgspec.json.decode(first))
 
 
 def given_back(store: Any, taken: KeyTaken) -> None:

@@ -12,10 +12,11 @@ from kfm.model.dataset_changes import ChangeKind
 from kfm.model.records import UNIT_STATUSES
 from kfm.model.requests import RequestKind
 from kfm.model.roles import Role
-from kfm.web.api import changes, datasets, reads
+from kfm.web.api import changes, datasets, reads, run_log
 from kfm.web.api import request_bodies as bodies
 from kfm.web.api.operations import (
     AFTER,
+    AFTER_ID,
     AFTER_NUMBER,
     LIMIT,
     SPAN,
@@ -164,6 +165,25 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             reads.preview_of_run,
             "preview",
         ),
+        _get(
+            "/runs/{run_id}/log",
+            "showLog",
+            "The log of an attempt, oldest first; `next` goes on with what is written later",
+            run_log.log,
+            "run-log",
+            whole_number("attempt", "Of this attempt; else of the newest.", required=False),
+            choice("level", run_log.LEVELS, "Only lines of this level, or graver.", "info"),
+            text("node", "Only of this step or node."),
+            LIMIT,
+            AFTER_NUMBER,
+        ),
+        _post(
+            "/runs/{run_id}/cancel",
+            "cancelRun",
+            "Cancel every open request of a run: the attempt under way stops, and no other follows",
+            changes.cancel_run,
+            "cancelled-run",
+        ),
         _post(
             "/runs/{run_id}/retry",
             "retryRun",
@@ -194,12 +214,13 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             "listUnits",
             "Announced objects, the newest time that they cover first",
             reads.units,
-            "cli-nodd-units",
+            "units",
             _DATASET,
             choice("status", tuple(UNIT_STATUSES), "Only with this status."),
             text("error_code", "Only those whose last error has this code."),
             moment("since", "Only those that changed since then."),
             LIMIT,
+            AFTER_ID,
         ),
         _get(
             "/units/{wal_id}",
@@ -213,10 +234,11 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             "listDeadLetters",
             "Messages that could not be read, by the hashes of their bodies",
             reads.dead_letters,
-            "cli-nodd-dead-list",
+            "dead-letters",
             text("error_code", "Only with this code."),
             flag("all", "Also released ones."),
             LIMIT,
+            AFTER,
         ),
     ),
     "requests": (
@@ -460,11 +482,12 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             "listQuarantine",
             "Quarantined work and dead letters, newest first",
             reads.quarantine,
-            "cli-quarantine-list",
+            "quarantine",
             _DATASET,
             choice("kind", ("dead-letter", "quarantine"), "Only of this kind."),
             flag("all", "Also released and resolved entries."),
             LIMIT,
+            AFTER_NUMBER,
         ),
         _get(
             "/quarantine/{held_id}",
@@ -486,9 +509,10 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             "listIncidents",
             "Incidents, newest first",
             reads.incidents,
-            "cli-incident-list",
+            "incidents",
             flag("all", "Also those that are resolved."),
             LIMIT,
+            AFTER,
         ),
         _get(
             "/incidents/{incident_id}",
@@ -503,6 +527,13 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             "Say that a person has seen it; it is not escalated",
             changes.acknowledge_incident,
             "cli-incident-ack",
+        ),
+        _post(
+            "/incidents/{incident_id}/close",
+            "closeIncident",
+            "Resolve an incident by decision",
+            changes.close_incident,
+            "cli-incident-close",
         ),
         _post(
             "/incidents/{incident_id}/silence",
@@ -532,9 +563,9 @@ _ALL: dict[str, tuple[Operation, ...]] = {
         _get(
             "/approvals",
             "listApprovals",
-            "Requests for approvals",
+            "Requests for approvals, newest first. A page may be short, and others follow it",
             reads.approvals,
-            "cli-approve-list",
+            "approvals",
             choice(
                 "state",
                 ("requested", "approved", "rejected", "superseded", "revoked"),
@@ -542,6 +573,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
                 "requested",
             ),
             LIMIT,
+            AFTER,
         ),
         _get(
             "/approvals/{request_id}",

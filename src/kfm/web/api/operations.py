@@ -24,7 +24,7 @@ VALUE_CHARS_MAX = 500
 # Printed characters of ASCII: other ids are refused before the database is read.
 ID = r"[!-~]{1,300}"
 NAME = r"[A-Za-z0-9][A-Za-z0-9 ._:/@+~-]{0,199}"
-CURSOR = r"[0-9]{1,15}~[A-Za-z0-9._-]{1,100}"
+CURSOR = r"[0-9]{1,15}~[A-Za-z0-9._:-]{1,200}"
 NUMBER = r"[0-9]{1,15}"
 SPAN = r"[A-Za-z0-9:.+/-]{1,100}"
 _DAY = r"[1-9][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
@@ -108,15 +108,14 @@ def text(name: str, about: str, pattern: str = NAME) -> Parameter:
     return Parameter(name, about, {"type": "string", "pattern": f"^{pattern}$"}, read)
 
 
-def whole_number(name: str, about: str) -> Parameter:
-    """One that has to be given."""
+def whole_number(name: str, about: str, *, required: bool = True) -> Parameter:
 
     def read(value: str) -> int:
         if re.fullmatch(NUMBER, value) is None or int(value) < 1:
             raise UsageError(f"`{name}` is a whole number from 1 on.")
         return int(value)
 
-    return Parameter(name, about, {"type": "integer", "minimum": 1}, read, required=True)
+    return Parameter(name, about, {"type": "integer", "minimum": 1}, read, required=required)
 
 
 def choice(name: str, values: tuple[str, ...], about: str, default: str | None = None) -> Parameter:
@@ -162,6 +161,7 @@ LIMIT = Parameter(
 )
 AFTER = text("cursor", "`next` of the page before.", CURSOR)
 AFTER_NUMBER = text("cursor", "`next` of the page before.", NUMBER)
+AFTER_ID = text("cursor", "`next` of the page before.", r"[A-Za-z0-9._:/@+~-]{1,300}")
 
 
 def cursor_position(cursor: str | None) -> tuple[int, str] | None:

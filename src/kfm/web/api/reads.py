@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from kfm.datasets.completeness import completeness_of
@@ -32,8 +34,13 @@ NODES_MAX = 20_000
 COVERED_MS = 24 * 60 * 60 * 1000
 
 
-def page(found: list[Any], limit: int) -> tuple[list[Any], bool]:
-    return found[:limit], len(found) > limit
+def page(found: Sequence[Any], limit: int) -> tuple[list[Any], bool]:
+    return list(found[:limit]), len(found) > limit
+
+
+def rest(more: bool, *last: object) -> dict[str, Any]:
+    """How a list goes on: with the rows after the one in this place, if there are more."""
+    return {"more": more, "next": "~".join(map(str, last)) if more else None}
 
 
 # --- runs ----------------------------------------------------------------------------
@@ -52,8 +59,8 @@ def runs(call: ApiCall) -> Any:
         ),
         query["limit"],
     )
-    last = f"{found[-1].start_time_ms}~{found[-1].run_id}" if more else None
-    return {"runs": [run_document(one) for one in found], "more": more, "next": last}
+    last = (found[-1].start_time_ms, found[-1].run_id) if more else ()
+    return {"runs": [run_document(one) for one in found], **rest(more, *last)}
 
 
 def one_run(call: ApiCall) -> Any:
@@ -155,10 +162,11 @@ def units(call: ApiCall) -> Any:
         status=query["status"] or "",
         error_code=query["error_code"] or "",
         since_ms=query["since"] or 0,
+        before=query["cursor"] or "~",
         limit=query["limit"] + 1,
     )
     found, more = page(call.app.ledger.unit_reader().find_units(wanted), query["limit"])
-    return {"units": [unit_document(one) for one in found], "more": more}
+    return {"units": [unit_document(one) for one in found], **rest(more, *(one.wal_id for one in found[-1:]))}
 
 
 def one_unit(call: ApiCall) -> Any:
@@ -174,15 +182,20 @@ def one_unit(call: ApiCall) -> Any:
 
 def dead_letters(call: ApiCall) -> Any:
     """Messages that could not be read, by the hashes of their bodies."""
-    query = call.query
+    query, before = call.query, None
+    if query["cursor"] is not None:
+        at_ms, place = cursor_position(query["cursor"]) or (0, "")
+        envelope, _, index = place.rpartition(".")
+        before = (at_ms, envelope, int(index) if re.fullmatch("[0-9]{1,9}", index) else 0)
     found, more = page(
         call.app.ledger.unit_reader().dead_messages(
-            "" if query["all"] else "held", query["error_code"] or "", query["limit"] + 1
+            "" if query["all"] else "held", query["error_code"] or "", query["limit"] + 1, before=before
         ),
         query["limit"],
     )
     dead = [{**dead_document(one), "error": call.visibility.unattributed(one.error)} for one in found]
-    return {"dead": dead, "more": more}
+    last = [(one.last_at_ms, f"{one.envelope_hash}.{one.record_index}") for one in found[-1:]]
+    return {"dead": dead, **rest(more, *(last[0] if more else ()))}
 
 
 # --- blockers ------------------------------------------------------------------------
@@ -258,17 +271,18 @@ def switches(call: ApiCall) -> Any:
 def quarantine(call: ApiCall) -> Any:
     query = call.query
     found, more = page(
-        call.app.ledger.held(
+        call.app.ledger.held_page(
             state=None if query["all"] else "held",
             kind=query["kind"],
             dataset_id=call.app.settings.dataset_id(call.visibility.meant(query["dataset"])),
+            before=None if query["cursor"] is None else int(query["cursor"]),
             limit=query["limit"] + 1,
         ),
         query["limit"],
     )
     ledger, now_ms, settings = call.app.ledger, call.app.ledger.now_ms(), call.app.settings
-    held = [held_document(one, step_of_held(ledger, one, now_ms, settings)) for one in found]
-    return {"held": held, "more": more}
+    held = [held_document(one, step_of_held(ledger, one, now_ms, settings)) for _, one in found]
+    return {"held": held, **rest(more, *(number for number, _ in found[-1:]))}
 
 
 def one_held(call: ApiCall) -> Any:
@@ -288,11 +302,17 @@ def one_held(call: ApiCall) -> Any:
 def incidents(call: ApiCall) -> Any:
     query = call.query
     found, more = page(
-        call.app.ledger.incidents(state=None if query["all"] else "open", limit=query["limit"] + 1),
+        call.app.ledger.incidents(
+            state=None if query["all"] else "open",
+            before=cursor_position(query["cursor"]),
+            limit=query["limit"] + 1,
+        ),
         query["limit"],
     )
     silences = call.app.ledger.silences()
-    return {"incidents": [present_document(call.app.ledger, one, silences) for one in found], "more": more}
+    last = (found[-1].opened_at_ms, found[-1].cause) if more else ()
+    shown = [present_document(call.app.ledger, one, silences) for one in found]
+    return {"incidents": shown, **rest(more, *last)}
 
 
 def one_incident(call: ApiCall) -> Any:
@@ -315,16 +335,18 @@ def one_incident(call: ApiCall) -> Any:
 
 
 def approvals(call: ApiCall) -> Any:
-    ledger = call.app.ledger
-    if call.query["state"] == "requested":
-        found = [
-            one
-            for one in ledger.approvals(state="requested", limit=call.query["limit"])
-            if is_open(ledger, one)
-        ]
-    else:
-        found = ledger.approvals(state=call.query["state"], limit=call.query["limit"])
-    return {"requests": [{**approval_document(one), "excluded_by": _excluded(ledger, one)} for one in found]}
+    """A page may be short, and others follow it: requests whose run has moved on are left out."""
+    ledger, query = call.app.ledger, call.query
+    found, more = page(
+        ledger.approvals(
+            state=query["state"], before=cursor_position(query["cursor"]), limit=query["limit"] + 1
+        ),
+        query["limit"],
+    )
+    shown = [one for one in found if query["state"] != "requested" or is_open(ledger, one)]
+    last = (found[-1].requested_at_ms, found[-1].request_id) if more else ()
+    documents = [{**approval_document(one), "excluded_by": _excluded(ledger, one)} for one in shown]
+    return {"requests": documents, **rest(more, *last)}
 
 
 def _excluded(ledger: Any, one: Any) -> str | None:
@@ -349,7 +371,7 @@ def one_approval(call: ApiCall) -> Any:
 def audit(call: ApiCall) -> Any:
     query = call.query
     before = None if query["cursor"] is None else int(query["cursor"])
-    found, rest = page_of_entries(
+    found, older = page_of_entries(
         call.app.ledger,
         kind=query["kind"],
         subject=call.visibility.meant(query["subject"]),
@@ -358,8 +380,7 @@ def audit(call: ApiCall) -> Any:
     )
     return {
         "entries": [entry_document(one) for one in found],
-        "more": rest is not None,
-        "next": None if rest is None else str(rest),
+        **rest(older is not None, older),
     }
 
 
@@ -411,8 +432,8 @@ def requests(call: ApiCall) -> Any:
         ),
         query["limit"],
     )
-    last = f"{found[-1].accepted_at_ms}~{found[-1].request_id}" if more else None
-    return {"requests": [request_document(one) for one in found], "more": more, "next": last}
+    last = (found[-1].accepted_at_ms, found[-1].request_id) if more else ()
+    return {"requests": [request_document(one) for one in found], **rest(more, *last)}
 
 
 def one_request(call: ApiCall) -> Any:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
-import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
@@ -16,22 +15,22 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
-from kfm.model.canonical import canonical_bytes, strict_loads
-from kfm.model.errors import KfmError, RationaleRequired, UsageError
+from kfm.model.canonical import strict_loads
+from kfm.model.errors import UsageError
 from kfm.model.roles import Identity
 from kfm.web.api import idempotency_keys
 from kfm.web.api.access import BEARER, Unauthenticated, authenticate, require
-from kfm.web.api.changes import key_reused
 from kfm.web.api.operation_table import OPERATIONS
-from kfm.web.api.operations import ID, ApiCall, Operation, Reply, read_query
+from kfm.web.api.operations import ID, Operation, read_query
+from kfm.web.api.perform import body_of, perform
 from kfm.web.listener import LOOPBACK
 from kfm.web.openapi import BASE, api_openapi
 from kfm.web.problems import JSON, Problem, answer, problem_of, render
 from kfm.web.request_context import WebContext
 from kfm.web.server import Named
-from kfm.web.visibility import Visibility, may_know
 
 BODY_BYTES_MAX = 64 * 1024
+TAG_CHARS = 32
 HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -118,71 +117,30 @@ class _Address(_Answering):
             if re.fullmatch(ID, value) is None:
                 raise Problem(404, f"`{name}` is not a valid id.")
         query = _query(request, operation)
-        body, key, digest = None, None, ""
+        body, key = None, None
         if operation.body is not None:
             key = idempotency_keys.read_key(request.headers.getlist("idempotency-key"))
-            body = _converted(await _read(request), operation.body)
-            asked_for = {"operation": what, "path": path, "body": msgspec.to_builtins(body)}
-            digest = f"sha256:{sha256(canonical_bytes(asked_for)).hexdigest()}"
+            body = body_of(strict_loads(await _read(request), bytes_max=BODY_BYTES_MAX), operation.body)
         base = str(request.scope.get("root_path", ""))
-        values = {"path": path, "query": query, "body": body, "key": key, "digest": digest, "base": base}
-        return await run_in_threadpool(_work, self._context, identity, operation, **values)
+        values = {"path": path, "query": query, "body": body, "key": key, "base": base}
+        response = await run_in_threadpool(_work, self._context, identity, operation, **values)
+        return _unless_known(request, response) if operation.method == "GET" else response
+
+
+def _unless_known(request: Request, response: Response) -> Response:
+    """An answer with its entity tag; none, where the client has the same one already."""
+    tag = f'"{sha256(response.body).hexdigest()[:TAG_CHARS]}"'
+    response.headers["ETag"] = tag
+    known = [one.strip() for text in request.headers.getlist("if-none-match") for one in text.split(",")]
+    if response.status_code != 200 or not {tag, f"W/{tag}", "*"} & set(known):
+        return response
+    return Response(status_code=304, headers={**HEADERS, "ETag": tag})
 
 
 def _work(context: WebContext, identity: Identity, operation: Operation, **values: Any) -> Response:
-    """In a thread, with an application of its own: a store is not shared between threads."""
-    with context.app(identity, read_only=operation.method == "GET") as app:
-        visibility = Visibility(
-            app.settings,
-            app.ledger,
-            everything=may_know(identity),
-            hide=app.loaded.hide,
-            schedules=context.schedules,
-        )
-        call = ApiCall(context, app, identity, visibility, **values)
-        try:
-            if call.key is not None and operation.once == "answer":
-                reply = _once(call, operation)
-            else:
-                reply = _done(call, operation)
-        except (KfmError, Problem) as error:
-            problem = problem_of(error)
-            problem.detail = visibility.text(problem.detail)
-            problem.members = visibility.document(problem.members)
-            raise problem from None
-        headers = {**HEADERS, **reply.headers}
-        return answer(reply.document, operation.media_type, reply.status or operation.status, headers)
-
-
-def _done(call: ApiCall, operation: Operation) -> Reply:
-    found = operation.work(call)
-    reply = found if isinstance(found, Reply) else Reply(found)
-    return Reply(call.visibility.document(reply.document), reply.headers, reply.status)
-
-
-def _once(call: ApiCall, operation: Operation) -> Reply:
-    """A change under an Idempotency-Key: made once, and answered alike ever after."""
-    store = call.app.store
-    taken = idempotency_keys.take(
-        store, call.identity.subject, call.key or "", call.digest, call.app.ids.new()
-    )
-    if isinstance(taken, idempotency_keys.Reused):
-        raise key_reused()
-    if isinstance(taken, idempotency_keys.InHand):
-        raise Problem(
-            409,
-            "The first request with this Idempotency-Key is still running, or its process was interrupted. "
-            "Check what was changed; then use a new key.",
-        )
-    if isinstance(taken, idempotency_keys.AnsweredBefore):
-        return Reply(taken.document, taken.headers, taken.status)
-    try:
-        reply = _done(call, operation)
-    except (KfmError, Problem):
-        idempotency_keys.given_back(store, taken)
-        raise
-    idempotency_keys.answered(store, taken, reply.document, dict(reply.headers), reply.status)
-    return reply
+    reply = perform(context, identity, operation, **values)
+    headers = {**HEADERS, **reply.headers}
+    return answer(reply.document, operation.media_type, reply.status or operation.status, headers)
 
 
 # --- parameters and bodies -----------------------------------------------------------
@@ -227,13 +185,3 @@ async def _read(request: Request) -> bytes:
             raise too_large
         parts.append(part)
     return b"".join(parts)
-
-
-def _converted(data: bytes, kind: type[msgspec.Struct]) -> Any:
-    value = strict_loads(data, bytes_max=BODY_BYTES_MAX)
-    if isinstance(value, dict) and not str(value.get("rationale") or "").strip():
-        raise RationaleRequired("Every change needs a rationale.", remedy="Give `rationale`.")
-    try:
-        return msgspec.convert(value, kind, strict=True)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"The body is not valid: {error}.", remedy="/openapi.json describes it.") from None

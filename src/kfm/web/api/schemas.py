@@ -7,7 +7,10 @@ import os
 from functools import cache
 from typing import Any
 
+import msgspec
+
 import kfm
+from kfm.web.api.components import Components, dereferenced
 from kfm.web.problems import problem_schema
 
 _FOLDER = os.path.join(os.path.dirname(os.path.abspath(kfm.__file__)), "contracts", "schemas")
@@ -32,30 +35,22 @@ def _list(items: Any) -> dict[str, Any]:
     return {"type": "array", "items": items}
 
 
-def _ref(name: str) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{name}"}
+@cache
+def contract(name: str) -> dict[str, Any]:
+    """A schema of the contracts, as a part of an OpenAPI document."""
+    return dereferenced(_stored(name))
 
 
 @cache
-def contract(name: str) -> dict[str, Any]:
-    """A schema of the contracts, as a component of an OpenAPI document."""
+def definition(name: str, part: str) -> dict[str, Any]:
+    """One definition of a schema of the contracts."""
+    return dereferenced({"$defs": _stored(name)["$defs"], "$ref": f"#/$defs/{part}"})
+
+
+def _stored(name: str) -> dict[str, Any]:
     with open(os.path.join(_FOLDER, f"{name}.schema.json"), encoding="utf-8") as file:
-        schema = json.load(file)
-    for field in ("$schema", "$id", "title"):
-        schema.pop(field, None)
-    moved: dict[str, Any] = _moved(schema, f"#/components/schemas/{name}/")
-    return moved
-
-
-def _moved(value: Any, base: str) -> Any:
-    if isinstance(value, dict):
-        return {
-            key: each.replace("#/", base, 1)
-            if key == "$ref" and isinstance(each, str)
-            else _moved(each, base)
-            for key, each in value.items()
-        }
-    return [_moved(each, base) for each in value] if isinstance(value, list) else value
+        schema: dict[str, Any] = json.load(file)
+    return {key: each for key, each in schema.items() if key not in ("$schema", "$id", "title")}
 
 
 def paged(name: str) -> dict[str, Any]:
@@ -63,8 +58,8 @@ def paged(name: str) -> dict[str, Any]:
     schema = contract(name)
     return {
         **schema,
-        "required": sorted([*schema["required"], "next"]),
-        "properties": {**schema["properties"], "next": _SOME},
+        "required": sorted({*schema["required"], "more", "next"}),
+        "properties": {**schema["properties"], "more": {"type": "boolean"}, "next": _SOME},
     }
 
 
@@ -143,8 +138,26 @@ def shapes() -> dict[str, dict[str, Any]]:
     return {
         "runs": paged("cli-runs"),
         "audit": paged("cli-audit-list"),
-        "attempts": _object(run_id=_TEXT, attempts=_list(_ref("attempt")), retries=_list(_ref("retry"))),
-        "nodes": _object(run_id=_TEXT, attempt=_NUMBER, nodes=_list(_ref("attempt")), pipeline=_graph()),
+        "units": paged("cli-nodd-units"),
+        "dead-letters": paged("cli-nodd-dead-list"),
+        "quarantine": paged("cli-quarantine-list"),
+        "incidents": paged("cli-incident-list"),
+        "approvals": paged("cli-approve-list"),
+        "attempts": _object(
+            run_id=_TEXT, attempts=_list(contract("attempt")), retries=_list(contract("retry"))
+        ),
+        "nodes": _object(run_id=_TEXT, attempt=_NUMBER, nodes=_list(contract("attempt")), pipeline=_graph()),
+        "run-log": _object(
+            run_id=_TEXT,
+            attempt=_NUMBER,
+            lines=_list(_object(at=_AT, level=_TEXT, phase=_TEXT, message=_TEXT, facts={"type": "object"})),
+            more={"type": "boolean"},
+            next=_TEXT,
+            ended={"type": "boolean"},
+        ),
+        "cancelled-run": _object(
+            run_id=_TEXT, requests=contract("cli-requests-list")["properties"]["requests"]
+        ),
         "provenance": {"type": "object", "required": ["@context"]},
         "datasets": _object(
             datasets=_list(
@@ -153,12 +166,12 @@ def shapes() -> dict[str, dict[str, Any]]:
                     name=_TEXT,
                     version={"type": ["integer", "null"]},
                     promoted_at=_SOMETIME,
-                    health=contract("cli-coverage")["$defs"]["health"],
+                    health=definition("cli-coverage", "health"),
                 )
             )
         ),
         **_life(),
-        "coverage": _with_more(contract("cli-coverage")["$defs"]["dataset"]),
+        "coverage": _with_more(definition("cli-coverage", "dataset")),
         "requests": paged("cli-requests-list"),
         "schedules": _object(schedules=_list(_schedule())),
         "instants": _object(
@@ -181,22 +194,11 @@ def shapes() -> dict[str, dict[str, Any]]:
 
 
 @cache
-def schemas(names: frozenset[str]) -> dict[str, dict[str, Any]]:
-    """These schemas, and all that they refer to."""
+def schemas(names: tuple[str, ...], bodies: tuple[type[msgspec.Struct], ...]) -> dict[str, dict[str, Any]]:
+    """The components of these answers and bodies, and of all that they hold."""
+    _, taken = msgspec.json.schema_components(bodies, ref_template="#/components/schemas/{name}")
     known = shapes()
-    found: dict[str, dict[str, Any]] = {}
-    left = sorted(names)
-    while left:
-        name = left.pop()
-        if name in found:
-            continue
-        found[name] = known[name] if name in known else contract(name)
-        left += [other for other in _referred(found[name]) if other not in found]
-    return dict(sorted(found.items()))
-
-
-def _referred(value: Any) -> list[str]:
-    if isinstance(value, dict):
-        own = [value["$ref"].split("/")[3]] if str(value.get("$ref", "")).startswith("#/components/") else []
-        return own + [name for each in value.values() for name in _referred(each)]
-    return [name for each in value for name in _referred(each)] if isinstance(value, list) else []
+    components = Components(taken, names)
+    for name in names:
+        components.add(name, known[name] if name in known else contract(name))
+    return dict(sorted(components.schemas.items()))

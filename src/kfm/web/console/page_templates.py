@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from hashlib import sha256
-from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -13,13 +11,14 @@ from markupsafe import Markup, escape
 
 from kfm.model.quantities import counted, duration, moment, readable_size, span
 from kfm.model.times import rfc3339
-from kfm.pipelines.draw import NodeCell, SvgStyle, draw_graph
+from kfm.pipelines.draw import NodeCell, SvgStyle, arrow, depths, draw_graph
 
 if TYPE_CHECKING:
     from kfm.web.console.views.pipeline_runs import NodeSeen
 
 HERE = "kfm.web.console"
 CLIP_CHARS = 200
+LAYERS_ACROSS_MAX = 6  # a deeper graph goes downwards: it fits the width of the page
 _DAY_MS = 86_400_000
 
 
@@ -41,6 +40,7 @@ def environment() -> Environment:
     made.filters |= {
         "when": when,
         "until": until,
+        "clock": clock,
         "ago": ago,
         "took": duration,
         "clip": clip,
@@ -52,12 +52,6 @@ def environment() -> Environment:
         "thousands": lambda number: f"{number:,}",
     }
     return made
-
-
-def stylesheet() -> tuple[str, bytes]:
-    """Its name, which changes with it, and its bytes."""
-    data = resources.files(HERE).joinpath("static/console.css").read_bytes()
-    return f"console.{sha256(data).hexdigest()[:12]}.css", data
 
 
 def when(at_ms: int | None) -> Markup:
@@ -77,6 +71,13 @@ def until(last_ms: int, first_ms: int) -> Markup:
     text = moment(last_ms).removesuffix(" UTC")
     same = text[:10] == moment(first_ms)[:10]
     return Markup('<time datetime="{}">{}</time>').format(rfc3339(last_ms), text[11:] if same else text)
+
+
+def clock(at_ms: int, now_ms: int) -> Markup:
+    """A time that is near: of today without its day."""
+    text = moment(at_ms).removesuffix(" UTC")
+    shown = text[11:16] if text[:10] == moment(now_ms)[:10] else text[5:16]
+    return Markup('<time datetime="{}">{}</time>').format(rfc3339(at_ms), shown)
 
 
 def clip(text: str, chars: int = CLIP_CHARS) -> str:
@@ -117,14 +118,16 @@ def prose(text: str) -> Markup:
     return Markup("").join(made)
 
 
-def drawing(nodes: Sequence[NodeSeen]) -> PageDrawing:
+def drawing(nodes: Sequence[NodeSeen], name: str) -> PageDrawing:
     """A graph as SVG elements: drawn last, so that every text in it is fit to be shown."""
     cells = [NodeCell(node.name, node.word.text, node.reason, node.took_ms) for node in nodes]
-    words = {node.name: node.word for node in nodes}
+    seen = {node.name: node for node in nodes}
 
     def small(cell: NodeCell) -> str:
+        if seen[cell.id].members:
+            return cell.reason
         took = [duration(cell.took_ms)] if cell.took_ms is not None else []
-        return " · ".join([f"{words[cell.id].sign} {cell.word}", *took])
+        return " · ".join([f"{seen[cell.id].word.sign} {cell.word}", *took])
 
     style = SvgStyle(
         margin=8,
@@ -142,12 +145,19 @@ def drawing(nodes: Sequence[NodeSeen]) -> PageDrawing:
         name_chars_max=28,
         name='class="name"',
         small='class="small"',
-        edges='class="curve"',
-        node=lambda cell: (f' class="box {words[cell.id].tone}"', ""),
+        edges=f'class="curve" marker-end="url(#{name}-arrow)"',
+        node=lambda cell: (
+            f' class="box {seen[cell.id].word.tone}{" group" if seen[cell.id].members else ""}"',
+            "",
+        ),
         small_text=small,
+        href=lambda cell: seen[cell.id].href,
     )
-    drawn = draw_graph(cells, {node.name: node.reads for node in nodes}, style)
-    return PageDrawing(round(drawn.width, 1), round(drawn.height, 1), Markup("\n".join(drawn.elements)))
+    reads = {node.name: node.reads for node in nodes}
+    deep = len(set(depths(reads).values())) > LAYERS_ACROSS_MAX
+    drawn = draw_graph(cells, reads, style, "down" if deep else "right")
+    elements = [arrow(f"{name}-arrow", 'class="head"'), *drawn.elements]
+    return PageDrawing(round(drawn.width, 1), round(drawn.height, 1), Markup("\n".join(elements)))
 
 
 def _span(start_ms: int, end_ms: int) -> str:

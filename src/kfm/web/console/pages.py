@@ -18,16 +18,22 @@ from kfm import __version__
 from kfm.model.errors import BackendUnavailable, UsageError
 from kfm.model.roles import Identity, decide, identify
 from kfm.web.console import page_templates, sign_in
+from kfm.web.console.actions import PAGE
 from kfm.web.console.state_words import Word
+from kfm.web.console.static_files import SCRIPTS, STYLE, static_files
 from kfm.web.console.views import (
+    action,
+    activity,
     audit,
     datasets,
-    overview,
+    home,
     pipeline_runs,
     quarantine,
     requests,
+    run_log,
     runs,
     schedules,
+    search,
     units,
 )
 from kfm.web.console.visible_text import visible
@@ -42,22 +48,24 @@ from kfm.web.console.visit import (
     Visit,
     read_query,
 )
-from kfm.web.problems import TITLES, log_error
+from kfm.web.problems import TITLES, Problem, log_error
 from kfm.web.request_context import WebContext
 from kfm.web.visibility import Visibility, may_know
 
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self' data:; "
-    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    # Other sites learn nothing; our own forms say where they are from, which `_is_foreign` looks at.
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
 HTML = "text/html; charset=utf-8"
 YEAR_SECONDS = 31_536_000
+FIELDS_MAX = 100
 
 
 class ConsolePage(NamedTuple):
@@ -68,13 +76,26 @@ class ConsolePage(NamedTuple):
     template: str
     title: str
     filters: tuple[str, ...] = ()
-    section: str = ""  # of the navigation
+    section: str = ""  # the tab that it belongs to
+    live_seconds: int = 0  # how often a script looks for news; 0: what it shows does not change by itself
+
+
+class Place(NamedTuple):
+    """A place of the navigation: the tabs in it, of which the first is where it leads."""
+
+    name: str
+    key: str  # after `g`
+    tabs: tuple[str, ...]
 
 
 PAGES = (
-    ConsolePage("", overview.view, "overview.html", "Overview", section="Overview"),
+    ConsolePage("", home.view, "home.html", "Home", section="Home", live_seconds=10),
+    ConsolePage(
+        "activity", activity.view, "activity.html", "Activity", activity.FILTERS, "Activity", live_seconds=30
+    ),
+    ConsolePage("search", search.view, "search.html", "Search", search.FILTERS),
     ConsolePage("runs", runs.view, "runs.html", "Runs", runs.FILTERS, "Runs"),
-    ConsolePage("runs/{run_id}", runs.view_one, "run.html", "Run", (), "Runs"),
+    ConsolePage("runs/{run_id}", runs.view_one, "run.html", "Run", runs.ONE_FILTERS, "Runs", live_seconds=10),
     ConsolePage("calls/{invocation_id}", runs.view_invocation, "invocation.html", "Invocation", (), "Runs"),
     ConsolePage("datasets", datasets.view, "datasets.html", "Datasets", datasets.FILTERS, "Datasets"),
     ConsolePage(
@@ -86,10 +107,20 @@ PAGES = (
         "Datasets",
     ),
     ConsolePage(
-        "pipelines", pipeline_runs.view, "pipeline_runs.html", "Pipelines", pipeline_runs.FILTERS, "Pipelines"
+        "pipelines",
+        pipeline_runs.view,
+        "pipeline_runs.html",
+        "Pipeline runs",
+        pipeline_runs.FILTERS,
+        "Pipeline runs",
     ),
     ConsolePage(
-        "pipelines/{run_id}", pipeline_runs.view_one, "pipeline_run.html", "Pipeline run", (), "Pipelines"
+        "pipelines/{run_id}",
+        pipeline_runs.view_one,
+        "pipeline_run.html",
+        "Pipeline run",
+        pipeline_runs.GRAPH_FILTERS,
+        "Pipeline runs",
     ),
     ConsolePage("schedules", schedules.view, "schedules.html", "Schedules", schedules.FILTERS, "Schedules"),
     ConsolePage(
@@ -108,18 +139,30 @@ PAGES = (
     ),
     ConsolePage("units", units.view, "units.html", "Units", units.FILTERS, "Units"),
     ConsolePage("units/{wal_id}", units.view_one, "unit.html", "Unit", (), "Units"),
+    ConsolePage(f"{PAGE}/{{operation}}", action.view, "action.html", "Change", action.CHOSEN),
     ConsolePage("audit", audit.view, "audit.html", "Audit", audit.FILTERS, "Audit"),
 )
-SECTIONS = tuple(page for page in PAGES if "{" not in page.path)
+LOG_TEXT = ConsolePage("runs/{run_id}/log.txt", run_log.text, "", "Log", ("attempt",))
+ACTION = next(page for page in PAGES if page.view is action.view)
+LISTS = {page.section: page for page in PAGES if page.section and "{" not in page.path}
+PLACES = (
+    Place("Home", "h", ("Home",)),
+    Place("Datasets", "d", ("Datasets",)),
+    Place("Activity", "a", ("Activity", "Runs", "Requests", "Pipeline runs", "Quarantine")),
+    Place("Feeds", "f", ("Units",)),
+    Place("Schedules", "s", ("Schedules",)),
+    Place("Audit", "u", ("Audit",)),
+)
 
 
 def console_routes(context: WebContext, *, hide: Callable[[str], str] = str) -> list[BaseRoute]:
     """Routes to be mounted. `hide` redacts known secrets in a text."""
     console = _Console(context, hide)
-    name = console.stylesheet
     return [
         *(Route(f"/{page.path}", partial(console.answer, page), methods=["GET"]) for page in PAGES),
-        Route(f"/static/{name}", console.style, methods=["GET"]),
+        Route(f"/{PAGE}/{{operation}}", console.act, methods=["POST"]),
+        Route("/runs/{run_id}/log.txt", console.log_text, methods=["GET"]),
+        Route("/static/{name}", console.static, methods=["GET"]),
         Route("/sign-in", console.sign_in, methods=["GET", "POST"]),
         Route("/sign-out", console.sign_out, methods=["POST"]),
         Route(
@@ -139,7 +182,8 @@ class _Console:
         self._hide = hide
         self._templates = page_templates.environment()
         self._sessions = sign_in.Sessions(secrets.token_bytes(32), lambda: context.people)
-        self.stylesheet, self._style = page_templates.stylesheet()
+        self._files = static_files()
+        self._served = {each.name: each for each in self._files.values()}
 
     # --- pages -------------------------------------------------------------------------
 
@@ -149,9 +193,29 @@ class _Console:
             return self._to_sign_in(request)
         return await run_in_threadpool(self._page, page, request, identity)
 
-    def _page(self, page: ConsolePage, request: Request, identity: Identity) -> Response:
+    async def log_text(self, request: Request) -> Response:
+        """The log of an attempt, to be kept."""
+        return await self.answer(LOG_TEXT, request)
+
+    async def act(self, request: Request) -> Response:
+        """A change that a form asks for."""
+        identity = self._identity(request)
+        if identity is None:
+            return self._to_sign_in(request)
+        if _is_foreign(request):
+            return self._problem(request, 403, "The form was not sent from this page.", identity)
+        body = await _body(request)
+        if body is None:
+            return self._problem(request, 413, "", identity)
+        form = _form(body)
+        return await run_in_threadpool(self._page, ACTION, request, identity, form)
+
+    def _page(
+        self, page: ConsolePage, request: Request, identity: Identity, form: dict[str, str] | None = None
+    ) -> Response:
+        status = 200
         try:
-            query = read_query(request.query_params.multi_items(), page.filters)
+            query = {} if form is not None else read_query(request.query_params.multi_items(), page.filters)
             with self._context.reader() as reader:
                 visibility = Visibility(
                     self._context.settings,
@@ -174,10 +238,19 @@ class _Console:
                     query,
                     request.path_params,
                 )
-                record = visibility.record(page.view(visit))
+                if form is None:
+                    found = page.view(visit)
+                else:
+                    status, found = action.sent(visit, form)
+                record = visibility.record(found) if page.template else found
+            if not page.template:
+                return Response(record, 200, HEADERS, "text/plain; charset=utf-8")
             response = self._html(request, page.template, visit=visit, page=page, view=record)
+            response.status_code = status
         except UsageError as error:
             return self._problem(request, 400, error.detail or error.message, identity)
+        except Problem as error:
+            return self._problem(request, error.status, error.detail, identity)
         except NotHere as error:
             return self._problem(request, 404, str(error), identity)
         except NotForYou as error:
@@ -204,12 +277,15 @@ class _Console:
         status = 404 if request.method in ("GET", "HEAD") else 405
         return self._problem(request, status, "", identity)
 
-    async def style(self, _request: Request) -> Response:
+    async def static(self, request: Request) -> Response:
+        found = self._served.get(request.path_params["name"])
+        if found is None:
+            return await self.not_found(request)
         headers = {
             "Cache-Control": f"public, max-age={YEAR_SECONDS}, immutable",
             "X-Content-Type-Options": "nosniff",
         }
-        return Response(self._style, headers=headers, media_type="text/css")
+        return Response(found.data, headers=headers, media_type=found.media_type)
 
     # --- sessions ----------------------------------------------------------------------
 
@@ -217,7 +293,7 @@ class _Console:
         """The identity of the session; without people all may read, as on the command line."""
         if not self._context.people:
             return identify((), sign_in.ACCOUNT)
-        found = self._sessions.of(request.cookies.get(sign_in.COOKIE), self._context.now_ms())
+        found = self._sessions.of(_cookie(request), self._context.now_ms())
         return found if found is not None and "read" in found.roles else None
 
     def _to_sign_in(self, request: Request) -> Response:
@@ -240,7 +316,7 @@ class _Console:
         body = await _body(request)
         if body is None:
             return self._problem(request, 413)
-        token = "".join(parse_qs(body.decode("utf-8", "replace")).get("token", [])).strip()
+        token = _form(body).get("token", "").strip()
         identity, cookie = self._sessions.begin(token, self._context.now_ms())
         if not decide(identity, "read", self._context.people, remote=True).allowed:
             refused = "The token is not known. `kfm whoami` with KFM_TOKEN set shows its identity."
@@ -254,7 +330,7 @@ class _Console:
     async def sign_out(self, request: Request) -> Response:
         if _is_foreign(request):
             return self._problem(request, 403, "The form was not sent from this page.")
-        self._sessions.end(request.cookies.get(sign_in.COOKIE), self._context.now_ms())
+        self._sessions.end(_cookie(request), self._context.now_ms())
         response = RedirectResponse(
             f"{base_of(request)}/{'sign-in' if self._context.people else ''}", 303, HEADERS
         )
@@ -286,8 +362,10 @@ class _Console:
         everything = {
             "view": None,
             "base": base,
-            "style": f"{base}/static/{self.stylesheet}",
-            "sections": [(each.section, f"{base}/{each.path}", each.section == section) for each in SECTIONS],
+            "style": self._files[STYLE],
+            "scripts": [self._files[name] for name in SCRIPTS],
+            "places": _places(base, section),
+            "tabs": _tabs(base, section),
             "environment": visible(self._context.settings.environment),
             "version": __version__,
             "now_ms": now_ms,
@@ -295,10 +373,22 @@ class _Console:
             "masked": identity is not None and not may_know(identity),
             "again": _again(visit) if visit else (),
             "refreshing": visit.query.get(REFRESH) if visit else None,
+            "live_seconds": page.live_seconds if page else 0,
             "may_navigate": identity is not None,
             **context,
         }
         return Response(page_templates.render(self._templates, template, **everything), 200, HEADERS, HTML)
+
+
+def _places(base: str, section: str) -> list[tuple[Place, str, bool]]:
+    """The places of the navigation, where each leads, and whether this page is in it."""
+    return [(each, f"{base}/{LISTS[each.tabs[0]].path}", section in each.tabs) for each in PLACES]
+
+
+def _tabs(base: str, section: str) -> list[tuple[str, str, bool]]:
+    """The tabs of the place that this page is in, if there are several."""
+    found = next((each.tabs for each in PLACES if section in each.tabs), ())
+    return [(each, f"{base}/{LISTS[each].path}", each == section) for each in found] if len(found) > 1 else []
 
 
 def _again(visit: Visit) -> tuple[Link, ...]:
@@ -331,12 +421,12 @@ def _own_path(text: str) -> str:
 
 
 def _is_foreign(request: Request) -> bool:
-    """Was the form sent by another site (CSRF)? By Sec-Fetch-Site or Origin; our policy makes ours `null`."""
-    site = request.headers.get("sec-fetch-site")
-    if site is not None:
-        return site not in ("same-origin", "none")
-    origin = request.headers.get("origin", "null")
-    return origin != "null" and origin.partition("://")[2] != request.headers.get("host", "")
+    """Was the form sent by another site (CSRF)? By Sec-Fetch-Site and Origin, of which a browser sends one
+    with every form. Neither is sent by programs, which have no cookie that they were not given."""
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site is not None and site != "same-origin":
+        return True
+    return origin is not None and origin.partition("://")[2] != request.headers.get("host", "")
 
 
 async def _body(request: Request) -> bytes | None:
@@ -349,14 +439,30 @@ async def _body(request: Request) -> bytes | None:
     return found
 
 
+def _form(body: bytes) -> dict[str, str]:
+    """The fields of a form; of a name that is given twice, the last."""
+    fields = parse_qs(body.decode("utf-8", "replace"), max_num_fields=FIELDS_MAX)
+    return {name: values[-1] for name, values in fields.items()}
+
+
+def _is_secure(request: Request) -> bool:
+    """A proxy's header is enough to be stricter."""
+    return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", ""))
+
+
+def _cookie(request: Request) -> str | None:
+    return request.cookies.get(sign_in.SECURE_COOKIE if _is_secure(request) else sign_in.COOKIE)
+
+
 def _set_cookie(response: Response, request: Request, value: str, seconds: int) -> None:
+    """Over TLS by a name that browsers let no other host and no plain connection set."""
+    secure = _is_secure(request)
     response.set_cookie(
-        sign_in.COOKIE,
+        sign_in.SECURE_COOKIE if secure else sign_in.COOKIE,
         value,
         max_age=seconds,
-        path=base_of(request) or "/",
+        path="/" if secure else base_of(request) or "/",
         httponly=True,
         samesite="strict",
-        # A proxy's header is enough to be stricter.
-        secure="https" in (request.url.scheme, request.headers.get("x-forwarded-proto", "")),
+        secure=secure,
     )

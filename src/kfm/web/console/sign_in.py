@@ -12,6 +12,7 @@ from itsdangerous import BadData, URLSafeSerializer
 from kfm.model.roles import Identity, KnownPerson, hash_of, identify
 
 COOKIE = "kfm_console"
+SECURE_COOKIE = "__Host-kfm_console"
 SESSION_MS = 8 * 3_600_000
 COOKIE_CHARS_MAX = 2048
 FORM_BYTES_MAX = 16_384

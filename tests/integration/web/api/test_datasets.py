@@ -10,6 +10,7 @@ import jsonschema_rs
 import pytest
 
 from kfm.runs.kernel import RunRequest
+from kfm.web.api.components import component_ref
 from kfm.web.openapi import api_openapi
 from tests.integration.web.api.test_reads import printed
 from tests.integration.web.api.world import World
@@ -47,7 +48,7 @@ def configure(world: World, more: str) -> None:
 
 
 def valid(name: str, document: Any) -> None:
-    schema = {**api_openapi(), "$ref": f"#/components/schemas/{name}"}
+    schema = {**api_openapi(), **component_ref(name)}
     jsonschema_rs.validator_for(schema, validate_formats=True).validate(document)
 
 

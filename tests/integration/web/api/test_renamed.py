@@ -13,6 +13,7 @@ from kfm.config.loader import load
 from kfm.datasets.changes import apply, plan_rename
 from kfm.model.records import Justification
 from kfm.runs.purges import scopes_of
+from kfm.web.api.components import component_ref
 from kfm.web.api.routes import api_app
 from kfm.web.openapi import api_openapi
 from kfm.web.request_context import WebContext
@@ -57,7 +58,7 @@ def test_an_earlier_name_is_answered_with_the_new_one(
     found = world.get(f"/datasets/{name}/coverage")
     assert (found["dataset_id"], found["renamed_to"]) == ("rivers", renamed_to)
     document = api_openapi("")
-    schema = {"$ref": "#/components/schemas/coverage", "components": document["components"]}
+    schema = {**component_ref("coverage"), "components": document["components"]}
     jsonschema_rs.validator_for(schema).validate(found)
     assert len(world.get(f"/runs?dataset={name}")["runs"]) == 2
     assert world.get(f"/explain/{name}")["kind"] == "dataset"

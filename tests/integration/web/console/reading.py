@@ -23,6 +23,7 @@ class Parsed(HTMLParser):
         self.open: list[str] = []
         self.said: list[str] = []
         self.odd: list[str] = []
+        self.coded: list[str] = []
         self.feed(text)
         self.close()
 
@@ -40,10 +41,16 @@ class Parsed(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.said.append(data)
+        if self.open[-1:] == ["code"]:
+            self.coded.append(data)
 
     @property
     def text(self) -> str:
         return " ".join(" ".join(self.said).split())
+
+    def commands(self) -> list[str]:
+        """What is written as code."""
+        return [" ".join(text.split()) for text in self.coded]
 
     def links(self) -> list[str]:
         return [str(attrs["href"]) for tag, attrs in self.tags if tag == "a"]

@@ -12,17 +12,16 @@ from tests.browser.filled import Filled
 from tests.integration.web.console.reading import Reader
 
 
-def test_the_overview_names_the_blocker_who_lifts_it_and_how(reader: Reader) -> None:
-    """The first line is the single thing in the way, with the command that lifts it: a provider that can't
-    be called comes before a pause on purpose, which the list has."""
+def test_the_first_page_has_one_line_for_each_cause_by_harm(reader: Reader) -> None:
+    """What fails comes before a provider that can't be called, that before older holes, and those before
+    what was put to rest on purpose; each with the command, and a sentence that counts them."""
     text = reader.page("").text
-    page = text[text.index("Overview", text.index("Audit")) :]
-    headline, listed = page[:450], page[450:4000]
-    assert "Overview – circuit open Provider" in headline
-    assert "kfm breaker reset" in headline
-    assert "Kill switch, paused by" not in headline
-    assert "Kill switch, paused by" in listed
+    listed = text[text.index("Needs action, by cause") : text.index("Next 24 h")]
+    causes = ["KFM607", "host:example.org Its circuit", "Older holes", "Kill switch, paused by", "release of"]
+    assert sorted(causes, key=listed.index) == causes
+    assert "kfm breaker reset" in listed
     assert "kfm switch set running --domain hydrology --rationale TEXT" in listed
+    assert f"{listed.count(' command kfm ')} things need someone" in text
 
 
 def test_four_words_for_four_things(reader: Reader) -> None:
@@ -228,15 +227,13 @@ def test_the_checks_of_a_webhook_are_shown(filled: Filled) -> None:
 
 @pytest.mark.req("RS-12")
 def test_a_refused_invocation_is_a_blocker(reader: Reader) -> None:
-    """Datasets, figures and the table of blockers agree, and the table has the way out."""
-    page = reader.page("")
-    table = page.text[page.text.index("Why work does not start") : page.text.index("The newest run of")]
-    assert "no approval of this attempt is recorded (care.restricted-needs-approval)." in table
-    assert "one person requests it, another approves kfm approvals request --source mound --window" in table
-    assert "5 blockers" in page.text  # a switch, a freeze, two providers, and this
-    datasets = page.text[page.text.index("How each dataset is by all its windows") :]
-    assert "burials ! failing – refused" in datasets
-    assert "blocked by" in datasets
+    """It is a cause with its way out, once: windows that it holds up are not a second one."""
+    text = reader.page("").text
+    listed = text[text.index("Needs action, by cause") : text.index("Next 24 h")]
+    assert "and no approval of this attempt is" in listed
+    assert "kfm approvals request --source mound --window" in listed
+    assert listed.count("burials") == 2  # this, and a freeze
+    assert "burials ! failing" in text[text.index("Freshness and coverage") :]
 
 
 def test_runs_are_paged_from_the_last_one_that_was_shown(reader: Reader, filled: Filled) -> None:

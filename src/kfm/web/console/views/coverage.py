@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import groupby, islice
 
@@ -28,8 +29,13 @@ _WITHOUT = {
 }
 SECOND_MS, MINUTE_MS, HOUR_MS = 1_000, 60_000, 3_600_000
 LABEL, TOP, ROW = 92, 22, 28
-_TONES = ("bad", "warn", "busy", "good", "quiet", "faint")  # of several in one cell the worst shows
+_TONES = ("bad", "warn", "busy", "good", "quiet", "faint")
 _SIXTY = tuple(f"{number:02d}" for number in range(60))
+
+
+def worst_word(words: Sequence[Word]) -> Word:
+    """Of several in one cell the worst shows."""
+    return min(words, key=lambda each: _TONES.index(each.tone))
 
 
 class Spot(Record, frozen=True):
@@ -274,7 +280,7 @@ def _grid(instants: int, span_ms: int) -> Grid:
 
 
 def _cell(index: int, many: list[Spot], grid: Grid, now: bool) -> CalendarCell:
-    worst = min(many, key=lambda spot: _TONES.index(spot.word.tone)).word
+    worst = worst_word([spot.word for spot in many])
     past = [spot.word.text for spot in many]
     counts = ", ".join(f"{past.count(text)} {text}" for text in dict.fromkeys(past))
     return CalendarCell(

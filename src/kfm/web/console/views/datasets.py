@@ -13,6 +13,7 @@ from kfm.model.records import Record
 from kfm.reports.coverage import cause_text, why
 from kfm.reports.datasets import StoredObjects, version_documents
 from kfm.reports.window_steps import cause_command, dismiss_command, feed_commands, window_command
+from kfm.web.console.actions import Offer, offer
 from kfm.web.console.page_templates import day
 from kfm.web.console.state_words import Word, word
 from kfm.web.console.views.coverage import DAY_MS, SPOTS_MAX, Calendar, Spot, calendar
@@ -202,6 +203,7 @@ class DatasetView(Record, frozen=True):
     versions: tuple[ListedVersion, ...]
     runs_href: str
     commands: tuple[Next, ...]
+    actions: tuple[Offer, ...]
 
 
 def view_one(visit: Visit) -> DatasetView:
@@ -264,6 +266,7 @@ def view_one(visit: Visit) -> DatasetView:
         versions=tuple(_versions(visit, name)),
         runs_href=visit.href("runs", dataset=name),
         commands=tuple(_commands(name, to_act, withdrawals, coverage if is_feed else None)),
+        actions=tuple(_actions(visit, name, withdrawals)),
     )
 
 
@@ -408,3 +411,20 @@ def _commands(
     found.append(Next(command=f"kfm coverage {name}", why="prints the same"))
     found.append(Next(command=f"kfm dataset show {name}", why="every version, and what is withdrawn"))
     return found
+
+
+def _actions(visit: Visit, name: str, withdrawals: Sequence[Withdrawal]) -> list[Offer]:
+    sources = [each.id for each in visit.context.settings.sources if each.dataset == name]
+    paused = any(
+        each.scope == f"dataset:{name}" and each.position != "running" for each in visit.reader.switches()
+    )
+    found = [
+        offer(visit, "startUpdate", f"Run {each}" if sources[1:] else "Run", source=each) for each in sources
+    ]
+    switched = {"scope": f"dataset:{name}", "position": "running" if paused else "paused"}
+    found.append(offer(visit, "setSwitch", "Resume" if paused else "Pause", **switched))
+    if visit.reader.head(name) is not None:
+        found += [offer(visit, each, dataset_id=name) for each in ("rollBack", "withdraw")]
+    if withdrawals:
+        found.append(offer(visit, "lift", dataset_id=name))
+    return [*found, offer(visit, "silenceDataset", dataset_id=name)]

@@ -58,7 +58,7 @@ def _sentence(visit: Visit, sentence: Sentence) -> ShownSentence:
     elif kind == "pass":
         href = visit.at("pipelines", name)
     elif kind == "attempt":
-        href = f"{visit.run(name.partition('#')[0])}#timeline"
+        href = f"{visit.run(name.partition('#')[0])}?tab=timeline"
     elif kind == "unit":
         href = visit.at("units", name)
     elif kind == "invocation":

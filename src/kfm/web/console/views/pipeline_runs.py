@@ -5,17 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import msgspec
+
+from kfm.model.errors import UsageError
 from kfm.model.quantities import counted
 from kfm.model.records import Node, Record
 from kfm.model.run_state import Pass
+from kfm.pipelines.graph_view import GroupedGraph, grouped, near
 from kfm.reports.pipeline_runs import cells_of
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word
 from kfm.web.console.views import explanation
-from kfm.web.console.visit import ROWS, NotHere, Paging, Visit, paged, short
+from kfm.web.console.views.timeline import Span, Timeline, gantt
+from kfm.web.console.visit import ROWS, Link, NotHere, Paging, Visit, paged, short
 
 FILTERS = ("page",)
-NODES_MAX = 200  # of more only the table is shown
+GRAPH_FILTERS = ("focus", "hops", "open")
+WHOLE = "all"
+HOPS = ("1", "2", "3", "5")
+SMALL = 12  # nodes that are always drawn as they are
+GROUPED_FROM = 40
+BOXES_MAX = 250  # of more only the table is shown
+GANTT_MAX = 40
+TONES = ("bad", "warn", "busy", "good", "quiet", "faint")  # the worst first
 
 
 class PipelineRunRow(Record, frozen=True):
@@ -65,7 +77,7 @@ def pipeline_run_view(visit: Visit, run_id: str) -> PipelineRunView | None:
         started_ms=seen.found.started_at_ms,
         ended_ms=seen.found.ended_at_ms,
         attempt=seen.found.attempt,
-        graph=graph(nodes_of(seen.found, seen.nodes)),
+        graph=graph(visit, nodes_of(seen.found, seen.nodes)),
         why=explanation.shown(visit, seen.account),
         command=f"kfm graph {short(seen.found.run_id)}",
     )
@@ -119,28 +131,111 @@ def nodes_of(found: Pass, records: dict[str, Node]) -> list[NodeSeen]:
             reason=cell.reason,
             took_ms=cell.took_ms,
             reads=reads[cell.id],
+            started_ms=_began(records.get(cell.id)),
         )
         for cell in cells_of(found, records)
     ]
 
 
+def _began(record: Node | None) -> int | None:
+    """When it ran; what was unchanged did not."""
+    if record is None or record.outcome == "skipped" or record.duration_ms is None:
+        return None
+    return record.recorded_at_ms - record.duration_ms
+
+
 class NodeSeen(Record, frozen=True):
+    """A box of a graph: one node, or a group of them."""
+
     name: str
     word: Word
     reason: str = ""
     took_ms: int | None = None
     reads: tuple[str, ...] = ()
+    href: str = ""
+    members: int = 0  # of a group
+    started_ms: int | None = None
 
 
 class Graph(Record, frozen=True):
     summary: str
-    nodes: tuple[NodeSeen, ...]
-    drawn: bool
+    nodes: tuple[NodeSeen, ...]  # all of them
+    drawn: tuple[NodeSeen, ...]  # boxes of the part that is drawn
+    part: str  # which part that is
+    links: tuple[Link, ...]  # to other parts
+    gantt: Timeline | None
 
 
-def graph(nodes: Sequence[NodeSeen]) -> Graph:
-    """`nodes` in an order in which each comes after what it reads from."""
-    return Graph(summary=_summary(nodes), nodes=tuple(nodes), drawn=0 < len(nodes) <= NODES_MAX)
+def graph(visit: Visit, nodes: Sequence[NodeSeen]) -> Graph:
+    """`nodes` in an order in which each comes after what it reads from. Drawn is what `focus`, `hops` and
+    `open` ask for; without them, of a large graph, what failed and two hops around it."""
+    reads = {node.name: node.reads for node in nodes}
+    seen = {node.name: node for node in nodes}
+    bad = [node.name for node in nodes if node.word.tone == "bad"]
+    focus, hops = visit.query.get("focus"), visit.choice("hops", HOPS) or HOPS[1]
+    if focus not in (None, WHOLE, *reads):
+        raise UsageError(f"There is no node `{focus}` in this graph.")
+    centres = [] if focus == WHOLE else [focus] if focus else bad if len(nodes) > SMALL else []
+    part = near(reads, centres, int(hops)) if centres else reads
+    opened = tuple(filter(None, visit.query.get("open", "").split(",")))
+    boxes = grouped(part, opened) if len(part) > GROUPED_FROM else GroupedGraph(dict(part), {})
+    drawn = [_box(visit, name, seen, boxes, opened) for name in boxes.reads]
+    text = f"{counted(len(part), 'node')} of {len(nodes)}" if len(part) < len(nodes) else "all nodes"
+    around = f", {hops} hops around {_named(centres)}" if centres else ""
+    groups = f", {len(boxes.members)} groups closed" if boxes.members else ""
+    links = [
+        *([Link(text="Whole graph", href=visit.with_query(focus=WHOLE, open=None))] if centres else []),
+        *([Link(text="What failed", href=visit.with_query(focus=None, open=None))] if bad and focus else []),
+        *(
+            [Link(text="Close all groups", href=visit.with_query(open=None))]
+            if opened and len(part) > GROUPED_FROM
+            else []
+        ),
+    ]
+    return Graph(
+        summary=_summary(nodes),
+        nodes=tuple(nodes),
+        drawn=tuple(drawn) if len(drawn) <= BOXES_MAX else (),
+        part=f"{text}{around}{groups}",
+        links=tuple(links),
+        gantt=_gantt(nodes),
+    )
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}"
+
+
+def _box(
+    visit: Visit, name: str, seen: dict[str, NodeSeen], boxes: GroupedGraph, opened: Sequence[str]
+) -> NodeSeen:
+    """A node, which leads to its row, or a group, which leads to its nodes."""
+    members = boxes.members.get(name)
+    if members is None:
+        return msgspec.structs.replace(seen[name], reads=boxes.reads[name], href=f"#node-{name}")
+    counts = Counter(seen[each].word.text for each in members)
+    worst = min((seen[each].word for each in members), key=lambda word: TONES.index(word.tone))
+    took = [seen[each].took_ms or 0 for each in members]
+    return NodeSeen(
+        name=name,
+        word=worst,
+        reason=", ".join(f"{count} {text}" for text, count in counts.items()),
+        took_ms=sum(took),
+        reads=boxes.reads[name],
+        href=visit.with_query(open=",".join((*opened, name))),
+        members=len(members),
+    )
+
+
+def _gantt(nodes: Sequence[NodeSeen]) -> Timeline | None:
+    """Where the time went: the nodes that took longest, in the order in which they began."""
+    timed = [node for node in nodes if node.started_ms is not None and node.took_ms is not None]
+    longest = sorted(timed, key=lambda node: -(node.took_ms or 0))[:GANTT_MAX]
+    if not longest:
+        return None
+    spans = [Span(node.name, node.word, node.started_ms or 0, node.took_ms or 0) for node in longest]
+    return gantt(sorted(spans, key=lambda each: each.started_ms), len(timed))
 
 
 def _summary(nodes: Sequence[NodeSeen]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import Record
 from kfm.reports.next_steps import step_of_held
@@ -9,6 +11,7 @@ from kfm.reports.quarantine import objects_of
 from kfm.reports.requests import named
 from kfm.reports.state_words import QUARANTINE_KINDS
 from kfm.web.console import state_words
+from kfm.web.console.actions import Offer, decisions, offer
 from kfm.web.console.state_words import Word
 from kfm.web.console.views.explanation import Fact, Next, allowed
 from kfm.web.console.visit import ROWS, Filter, NotHere, Paging, Visit, chosen, paged, short
@@ -123,6 +126,7 @@ class QuarantineEntryView(Record, frozen=True):
     facts: tuple[Fact, ...]
     asked: tuple[ApprovalAsked, ...]
     commands: tuple[Next, ...]
+    actions: tuple[Offer, ...]
 
 
 def view_one(visit: Visit) -> QuarantineEntryView:
@@ -139,6 +143,7 @@ def view_one(visit: Visit) -> QuarantineEntryView:
         facts=tuple(_facts(visit, held)),
         asked=tuple(map(_asked, asked)),
         commands=() if step is None else (Next(command=step.command, why=step.sentence),),
+        actions=tuple(_actions(visit, held, asked)),
     )
 
 
@@ -180,3 +185,12 @@ def _asked(approval: Approval) -> ApprovalAsked:
         rationale=approval.rationale,
         approved=approved,
     )
+
+
+def _actions(visit: Visit, held: QuarantineEntry, asked: Sequence[Approval]) -> list[Offer]:
+    if held.state != "held" or held.grain != "run":
+        return []
+    waiting = [each for each in asked if each.state == "requested"]
+    if waiting:
+        return decisions(visit, waiting[0])
+    return [offer(visit, "releaseHeld", held_id=held.held_id)]

@@ -18,6 +18,7 @@ from kfm.reports.runs import word_of_request
 from kfm.reports.state_words import REQUESTS
 from kfm.runs.plan import read, render_text
 from kfm.web.console import state_words
+from kfm.web.console.actions import Offer, decisions, offer
 from kfm.web.console.state_words import Word
 from kfm.web.console.views.explanation import Fact, Next, allowed
 from kfm.web.console.visit import (
@@ -142,6 +143,7 @@ class RequestView(Record, frozen=True):
     digest: str
     preview_first: bool
     commands: tuple[Next, ...]
+    actions: tuple[Offer, ...]
 
 
 def view_one(visit: Visit) -> RequestView:
@@ -164,6 +166,7 @@ def view_one(visit: Visit) -> RequestView:
         digest=found.plan_digest or "",
         preview_first=found.state == "awaiting-approval",
         commands=tuple(_commands(visit, found)),
+        actions=tuple(_actions(visit, found)),
     )
 
 
@@ -280,3 +283,13 @@ def _commands(visit: Visit, found: UpdateRequest) -> list[Next]:
         commands.append(Next(command=f"kfm requests cancel {name} --rationale TEXT", why=stops))
     commands.append(Next(command=f"kfm explain {name}", why="explains its state"))
     return commands
+
+
+def _actions(visit: Visit, found: UpdateRequest) -> list[Offer]:
+    offers = []
+    if found.state == "awaiting-approval":
+        for each in visit.reader.approvals(state="requested", subject=found.request_id, limit=1):
+            offers += decisions(visit, each)
+    if not found.is_settled:
+        offers.append(offer(visit, "cancelRequest", request_id=found.request_id))
+    return offers

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kfm.model.errors import BackendUnavailable, UsageError
+from kfm.model.next_steps import window_text
 from kfm.model.quantities import counted, duration, span
 from kfm.model.records import Found, Promotion, Record, Run
 from kfm.model.runs import Attempt
@@ -17,11 +18,21 @@ from kfm.reports.lookup import only, runs_in
 from kfm.reports.next_steps import step_of_run
 from kfm.reports.state_words import RUNS, is_refusal
 from kfm.web.console import state_words
+from kfm.web.console.actions import Offer, offer
 from kfm.web.console.state_words import Word
 from kfm.web.console.views import explanation
 from kfm.web.console.views.explanation import Fact, Next, allowed
-from kfm.web.console.views.pipeline_runs import Graph, NodeSeen, PipelineRunView, graph, pipeline_run_view
+from kfm.web.console.views.pipeline_runs import (
+    GRAPH_FILTERS,
+    Graph,
+    NodeSeen,
+    PipelineRunView,
+    graph,
+    pipeline_run_view,
+)
 from kfm.web.console.views.requests import KINDS
+from kfm.web.console.views.run_log import FILTERS as LOG_FILTERS
+from kfm.web.console.views.run_log import RunLog, run_log
 from kfm.web.console.views.timeline import Timeline, timeline, word_of
 from kfm.web.console.visit import (
     ROWS,
@@ -41,6 +52,8 @@ if TYPE_CHECKING:
     from kfm.model.versions import Version
 
 FILTERS = ("dataset", "source", "status", "before")
+TABS = ("explanation", "log", "timeline", "graph", "changes", "evidence")
+ONE_FILTERS = ("tab", *GRAPH_FILTERS, *LOG_FILTERS)
 STATUSES = ("running", "success", "failed")
 _PREFIX = re.compile(r"[0-9a-f-]{4,36}", re.ASCII | re.IGNORECASE)
 RETRIES_SHOWN_MAX = 200
@@ -143,16 +156,20 @@ class RunView(Record, frozen=True):
     window: str
     why: explanation.ShownExplanation
     facts: tuple[Fact, ...]
-    steps: Graph
+    tab: str
+    tabs: tuple[tuple[str, str, bool], ...]  # name, address, is it this one?
+    steps: Graph | None
     pipeline: PipelineRunView | None
-    timeline: Timeline
+    timeline: Timeline | None
     retries: tuple[RetryRow, ...]
     gates: tuple[explanation.CallGates, ...]
     calls: tuple[explanation.CallRow, ...]
-    changes: Changes
-    lineage: RunLineage
+    changes: Changes | None
+    lineage: RunLineage | None
+    log: RunLog | None
     requests: tuple[Link, ...]
     commands: tuple[Next, ...]
+    actions: tuple[Offer, ...]
 
 
 def view_one(visit: Visit) -> RunView:
@@ -161,11 +178,12 @@ def view_one(visit: Visit) -> RunView:
         raise NotHere("No run of that id is on record. `kfm runs` lists them.")
     allowed(visit, run.dataset_id)
     reader = visit.reader
+    tab = visit.choice("tab", TABS) or TABS[0]
     attempts, retries = reader.attempts(run.run_id), reader.retries(run.run_id)
     calls = sorted(
         reader.invocations(run_id=run.run_id, limit=READ_MAX), key=lambda call: call.requested_at_ms
     )
-    changes, lineage = changes_and_lineage(visit, run)
+    changes, lineage = changes_and_lineage(visit, run) if tab in ("changes", "evidence") else (None, None)
     word = state_words.of_run(visit.reader, run)
     return RunView(
         run_id=run.run_id,
@@ -176,9 +194,19 @@ def view_one(visit: Visit) -> RunView:
         window=span(run.window_start_ms, run.window_end_ms),
         why=explanation.shown(visit, explain_run(reader, run, visit.now_ms, visit.context.settings)),
         facts=tuple(_facts(visit, run)),
-        steps=graph(_steps(run, attempts)),
-        pipeline=_pipeline(visit, run.run_id),
-        timeline=timeline(attempts, retries, visit.now_ms),
+        tab=tab,
+        tabs=tuple(
+            (
+                each.capitalize(),
+                f"{visit.run(run.run_id)}{f'?tab={each}' if each != TABS[0] else ''}",
+                each == tab,
+            )
+            for each in TABS
+        ),
+        steps=graph(visit, _steps(run, attempts)) if tab == "graph" else None,
+        pipeline=_pipeline(visit, run.run_id) if tab == "graph" else None,
+        timeline=timeline(attempts, retries, visit.now_ms) if tab == "timeline" else None,
+        log=run_log(visit, run) if tab == "log" else None,
         retries=tuple(
             RetryRow(
                 attempt=each.attempt,
@@ -198,6 +226,7 @@ def view_one(visit: Visit) -> RunView:
         lineage=lineage,
         requests=tuple(_requests(visit, run)),
         commands=tuple(_commands(visit, run)),
+        actions=tuple(_actions(visit, run)),
     )
 
 
@@ -307,6 +336,14 @@ def _commands(visit: Visit, run: Run) -> list[Next]:
     if run.error_code and run.error_code.startswith("KFM"):
         found.append(Next(command=f"kfm explain {run.error_code}", why="explains the error"))
     return found
+
+
+def _actions(visit: Visit, run: Run) -> list[Offer]:
+    if run.status == "running":
+        return [offer(visit, "cancelRun", run_id=run.run_id)]
+    window = window_text(run.window_start_ms, run.window_end_ms)
+    again = offer(visit, "startUpdate", "Run again", source=run.source_id, window=window)
+    return [offer(visit, "retryRun", run_id=run.run_id)] if run.status == "failed" else [again]
 
 
 class ChangeRow(Record, frozen=True):

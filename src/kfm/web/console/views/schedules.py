@@ -11,6 +11,7 @@ from kfm.model.quantities import duration, moment
 from kfm.model.records import Record
 from kfm.model.schedules import Schedule, ScheduleState, latest_instants, next_instant
 from kfm.model.times import offset_ms
+from kfm.web.console.actions import Offer, offer
 from kfm.web.console.page_templates import day, roughly
 from kfm.web.console.state_words import Word, word
 from kfm.web.console.views.coverage import (
@@ -142,6 +143,7 @@ class ScheduleView(Record, frozen=True):
     earlier: str
     later: str
     commands: tuple[Next, ...]
+    actions: tuple[Offer, ...]
 
 
 def view_one(visit: Visit) -> ScheduleView:
@@ -177,6 +179,7 @@ def view_one(visit: Visit) -> ScheduleView:
         earlier=visit.with_query(**{"from": span.written(span.earlier_ms), "page": None}),
         later=visit.with_query(**{"from": span.written(span.end_ms), "page": None}),
         commands=tuple(_commands(schedule, state is not None and state.paused_at_ms is not None)),
+        actions=tuple(_actions(visit, schedule, state is not None and state.paused_at_ms is not None)),
     )
 
 
@@ -288,4 +291,12 @@ def _commands(schedule: Schedule, paused: bool) -> list[Next]:
     return [
         Next(command=f"kfm schedule next {schedule.id}", why="shows its next scheduled times"),
         Next(command=f"kfm schedule {wanted} {schedule.id} --rationale TEXT", why=why),
+    ]
+
+
+def _actions(visit: Visit, schedule: Schedule, paused: bool) -> list[Offer]:
+    return [
+        offer(visit, "resumeSchedule" if paused else "pauseSchedule", schedule_id=schedule.id),
+        offer(visit, "backfillSchedule", schedule_id=schedule.id),
+        offer(visit, "startUpdate", "Run now", source=schedule.source),
     ]

@@ -1,0 +1,50 @@
+"""A run's page has tabs, of which one is the log of its attempts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser.filled import Filled
+from tests.integration.web.console.reading import Reader
+
+TABS = ("Explanation", "Log", "Timeline", "Graph", "Changes", "Evidence")
+
+
+def test_every_tab_of_a_run_is_an_address(reader: Reader, filled: Filled) -> None:
+    """Each tab is a page of its own, and the first is why the run is as it is."""
+    first = reader.page(f"runs/{filled.failed_id}")
+    for name in TABS:
+        page = reader.page(f"runs/{filled.failed_id}?tab={name.lower()}")
+        assert all(each in page.text for each in TABS)
+    assert "Each sentence is read from the record" in first.text
+    assert "Failed calls" not in first.text
+    reader.page(f"runs/{filled.failed_id}?tab=none", 400)
+
+
+def test_the_log_of_an_attempt_has_the_exception_with_file_and_line(reader: Reader, filled: Filled) -> None:
+    """It is filtered by level and step, and can be kept as text."""
+    path = f"runs/{filled.failed_id}?tab=log"
+    page = reader.page(path)
+    assert "broken.py" in page.text
+    assert "line 2, in publish" in page.text
+    assert "1 objects" in page.text
+    assert "1 objects" not in reader.page(f"{path}&level=error").text
+    fetched = reader.page(f"{path}&node=fetch").text
+    assert "1 objects" in fetched
+    assert "line 2, in publish" not in fetched
+    kept = reader.ask(f"runs/{filled.failed_id}/log.txt?attempt=1")
+    assert kept.headers["content-type"] == "text/plain; charset=utf-8"
+    assert "error   pipeline: Traceback" in kept.text
+    assert "<script>document" in kept.text  # as text, which no browser takes for markup
+    assert kept.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("query", ["attempt=0", "attempt=99", "attempt=x", "offset=-1", "level=odd"])
+def test_a_log_that_is_not_there_is_said_so(reader: Reader, filled: Filled, query: str) -> None:
+    """No nonsense in the address is more than an answer that says so."""
+    assert reader.ask(f"runs/{filled.failed_id}?tab=log&{query}").status_code in (200, 400, 404)
+
+
+def test_a_page_of_the_log_goes_on_where_the_one_before_ended(reader: Reader, filled: Filled) -> None:
+    """An offset beyond the end shows no line, and no error."""
+    assert "No line is like that" in reader.page(f"runs/{filled.failed_id}?tab=log&offset=999999").text
