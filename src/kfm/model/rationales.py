@@ -11,7 +11,7 @@ _PLACEHOLDERS = frozenset({"", "text", "why", "reason", "rationale", "your reaso
 
 
 def is_placeholder(text: str) -> bool:
-    """Also of text without a letter or a digit, and in any brackets or quotes."""
+    """Also of text without a word, and in any brackets or quotes."""
     return re.sub(r"[\W_]+", " ", text).strip().casefold() in _PLACEHOLDERS
 
 

@@ -2,7 +2,7 @@
 
 The order is that of harm. First what readers see and may not; then stops and reviews, what fails, providers
 that are away, objects that were given up, what is late, older holes; last what was put to rest on purpose,
-and decisions that somebody waits for.
+and decisions that a person waits for.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def addresses(path: str, known: dict[str, list[str]]) -> Iterator[str]:
 
 
 def searched(known: dict[str, list[str]]) -> list[str]:
-    """What somebody may search for who has an id, or guesses at a name."""
+    """What a person may search for who has an id, or guesses at a name."""
     ids = [one[:12] for kind in ("run_id", "invocation_id", "request_id") for one in known[kind]]
     return [f"search?q={text}" for text in (*ids, *known["wal_id"], "wam", "bur", "rel", "e", "KFM300")]
 

@@ -245,7 +245,7 @@ def refusal(identity: Identity, action: Action, people: Sequence[KnownPerson]) -
     access = decide(identity, role, people, remote=True)
     if access.allowed:
         return ""
-    others = f": {', '.join(access.others[:3])}" if access.others else ", which nobody has"
+    others = f": {', '.join(access.others[:3])}" if access.others else ", which no person has"
     return f"needs the role {role}{others}"
 
 

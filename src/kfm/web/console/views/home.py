@@ -10,10 +10,10 @@ import msgspec
 from kfm.datasets.completeness import CompletenessReader
 from kfm.model.breaker import recovered_at_ms
 from kfm.model.completeness import DatasetHealth, WindowVerdict
-from kfm.model.gates import freeze_gate
 from kfm.model.quantities import counted, duration, moment
 from kfm.model.records import Lock, Record, Run
 from kfm.model.schedules import due_ms, next_instant
+from kfm.reports.blockers import frozen
 from kfm.reports.coverage import cause_text
 from kfm.reports.needs import Need, headline, needs
 from kfm.web.console.actions import Offer, offer
@@ -279,13 +279,15 @@ def _scheduled(visit: Visit, until_ms: int) -> Iterator[Due]:
         dataset = sources[each.source].dataset if each.source in sources else ""
         state = states.get(each.id)
         scopes = {"all", f"dataset:{dataset}", f"domain:{domains.get(dataset)}"}
-        freeze = freeze_gate(settings.freezes, dataset, domains.get(dataset, ""), at_ms)
+        freeze = next(
+            (one for one in frozen(settings, at_ms) if one.holds(dataset, domains.get(dataset))), None
+        )
         if state is not None and state.paused_at_ms is not None:
             refused = "will be skipped: the schedule is paused"
         elif stopped & scopes:
             refused = f"will be refused: {min(stopped & scopes)} is switched off"
         else:
-            refused = "" if freeze.allowed else f"will be refused: {freeze.reason.rstrip('.')}"
+            refused = f"will be refused: {freeze.why.rstrip('.')}" if freeze else ""
         yield Due(
             at_ms=due_ms(each, at_ms),
             what=dataset or each.source,
