@@ -17,7 +17,6 @@ from kfm.cli.process import keep_data_apart, name_config
 from kfm.cli.session import CommandSession
 from kfm.cli.signals import masked
 from kfm.model.errors import ConfigNotFound, UsageError
-from kfm.model.rationales import refuse_placeholder
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
@@ -139,6 +138,8 @@ def _require_brief(options: dict[str, Any]) -> None:
                 remedy="Say it in short, and name the place where the rest is.",
             )
     if (options.get("rationale") or "").strip():
+        from kfm.model.rationales import refuse_placeholder
+
         refuse_placeholder(options["rationale"])
 
 
