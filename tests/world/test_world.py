@@ -38,6 +38,6 @@ def test_it_is_in_the_trouble_that_is_looked_for(world: Path) -> None:
     assert [one["provider"] for one in status["breakers"]] == ["airnow"]
     assert [one["dataset_id"] for one in status["running"]] == ["ks-crop-condition"]
     assert [one["holder"] is not None for one in status["running"]] == [True]
-    assert len(document(world, "approvals", "list")["approvals"]) == 2
+    assert len(document(world, "approvals", "list")["requests"]) == 2
     units = {one["dataset"]: (one["failed"], one["quarantined"]) for one in status["units"]["datasets"]}
     assert units == {"hrrr": (57, 0), "mrms": (0, 36), "nexrad-l2": (0, 32)}

@@ -22,6 +22,7 @@ def away(project: Inside, days: int) -> None:
     """No service has looked for so many days."""
     with closing(sqlite3.connect(project.folder / ".kfm" / "kfm.db", isolation_level=None)) as database:
         database.execute(f"UPDATE schedules SET cursor_ms = cursor_ms - {days * DAY_MS}")
+        database.execute(f"UPDATE instants SET last_ms = last_ms - {days * DAY_MS}")
         database.execute(f"UPDATE schedules SET left_ms = left_ms - {days * DAY_MS}")
 
 

@@ -169,8 +169,11 @@ class Starting(Inside):
 
     def fire(self, name: str) -> None:
         """The scheduled time has come, and is not accounted for."""
+        of = f"WHERE schedule_id = '{name}'"
         change(
-            self, f"UPDATE schedules SET cursor_ms = cursor_ms - {2 * HOUR_MS} WHERE schedule_id = '{name}'"
+            self,
+            f"UPDATE schedules SET cursor_ms = cursor_ms - {2 * HOUR_MS} {of}",
+            f"UPDATE instants SET last_ms = last_ms - {2 * HOUR_MS} {of} AND became = 'redefined'",
         )
 
     def announce(self, second: int) -> None:

@@ -22,6 +22,8 @@ from tests.conformance.db import ledgers
 
 # What a column is called where the field's name is a word of SQL.
 RENAMED = {"partition": "partition_key"}
+# What only many writers at once need: where each begins in the lane.
+ONE_WRITER_NEEDS_NO = {"units.claim": {"first_part"}}
 
 
 def _columns(table: str) -> list[str]:
@@ -142,7 +144,7 @@ def test_a_statement_asks_for_the_same_in_each_database() -> None:
     for name in queries.overrides("sqlite").keys() & queries.overrides("postgresql").keys():
         texts = (queries.overrides("sqlite")[name], queries.overrides("postgresql")[name])
         first, second = (set(queries._PARAMETER.findall(text)) for text in texts)
-        assert first == second, name
+        assert first | ONE_WRITER_NEEDS_NO.get(name, set()) == second, name
 
 
 def test_no_name_is_given_twice() -> None:
@@ -159,7 +161,8 @@ def test_every_statement_is_used() -> None:
 
     folder = pathlib.Path(queries.__file__).parent
     code = "\n".join(path.read_text("utf-8") for path in folder.glob("*.py"))
-    unused = [name for name in queries.queries("sqlite") if f'"{name}"' not in code]
+    made = [f"seals.late_{stream}" for stream in ("units", "outbox")]  # named while it runs
+    unused = [name for name in queries.queries("sqlite") if f'"{name}"' not in code and name not in made]
     assert unused == []
 
 

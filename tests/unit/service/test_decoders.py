@@ -25,7 +25,7 @@ from kfm.web.api.operation_table import request_bodies
 
 SOURCE = Path(kfm.__file__).parent
 # Functions that decode a type which they are given; their callers are looked at instead.
-GIVEN = {"converted", "shaped", "_converted"}
+GIVEN = {"converted", "shaped", "_converted", "body_of"}
 # Types that are known only when it runs: what functions of a pipeline take; in `config` plain numbers and
 # texts; a plan or its choice for `kfm replay`, which has no threads by then.
 DYNAMIC = {

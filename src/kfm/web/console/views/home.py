@@ -48,6 +48,7 @@ class NeedRow(Record, frozen=True):
     links: tuple[Link, ...]
     actions: tuple[Offer, ...]
     command: str
+    dataset_id: str = ""  # a masked one that it is about: texts of it are withheld
 
 
 class Running(Record, frozen=True):
@@ -153,6 +154,7 @@ def _need(visit: Visit, need: Need) -> NeedRow:
         links=tuple(_links(visit, need)),
         actions=tuple(_actions(visit, need)),
         command=need.command,
+        dataset_id=next(filter(visit.visibility.hides, need.about), ""),
     )
 
 
