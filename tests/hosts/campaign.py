@@ -96,6 +96,7 @@ class Told:
     drained: float = 0.0
     faults: dict[str, int] = field(default_factory=dict)
     passed_over: int = 0  # the host, or the backend, was failing already
+    started_again: int = 0  # met no database as it began
     messages: int = 0
     unanswered: int = 0
     refused: int = 0
@@ -210,7 +211,10 @@ class Campaign:
                 self._say(f"{fault.host} is well after: {fault.kind}")
         for host in self._hosts.values():
             if not host.is_running and host.name not in self._down:
-                self.told.problems.append(f"{host.name} ended by itself: {' / '.join(host.lines[-3:])}")
+                if host.found_no_database:
+                    self.told.started_again += 1
+                else:
+                    self.told.problems.append(f"{host.name} ended by itself: {' / '.join(host.lines[-3:])}")
                 host.start()
 
     def _begin(self, fault: Fault) -> None:

@@ -133,6 +133,7 @@ class Host:
         self.set_clock(ahead_ms)
         self._process: subprocess.Popen[bytes] | None = None
         self.starts = 0
+        self._said_before = 0
 
     @property
     def is_service(self) -> bool:
@@ -150,6 +151,7 @@ class Host:
         arguments = ["serve", "--no-worker", "--no-input"] if self.is_service else ["worker", "--verbose"]
         command = [sys.executable, "-m", "tests.hosts.process", str(self._clock), *arguments, *more]
         self.starts += 1
+        self._said_before = len(self.lines)
         with self._log.open("ab") as log, self._network.inside(self.name):
             self._process = subprocess.Popen(
                 command, cwd=self.folder, env=environment(**self._env), stdin=subprocess.DEVNULL,
@@ -201,6 +203,12 @@ class Host:
     @property
     def lines(self) -> list[str]:
         return self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+
+    @property
+    def found_no_database(self) -> bool:
+        """It ended as it began, since the database was away: what started it starts it again."""
+        told = self.lines[self._said_before :]
+        return not self.is_running and bool(told) and told[0].startswith("error KFM400")
 
     @property
     def complaints(self) -> list[str]:
