@@ -254,13 +254,13 @@ class App:
         ) as answer:
             return shown, answer.status
 
-    def project(self, *, everything: bool = False) -> list[ProjectionReport]:
+    def project(self, dataset_id: str | None = None, *, everything: bool = False) -> list[ProjectionReport]:
         """Bring the targets up to date with the heads, after ending what dead processes left."""
         from kfm.runs.outcome import sweep
         from kfm.runs.target_updates import project
 
         sweep(self.writer, self.liveness)
-        return project(self.kernel, everything=everything)
+        return project(self.kernel, dataset_id, everything=everything)
 
     def set_switch(
         self,

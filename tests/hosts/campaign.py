@@ -211,7 +211,7 @@ class Campaign:
                 self._say(f"{fault.host} is well after: {fault.kind}")
         for host in self._hosts.values():
             if not host.is_running and host.name not in self._down:
-                if host.found_no_database:
+                if host.found_no_database():
                     self.told.started_again += 1
                 else:
                     self.told.problems.append(f"{host.name} ended by itself: {' / '.join(host.lines[-3:])}")

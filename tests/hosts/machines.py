@@ -134,6 +134,7 @@ class Host:
         self._process: subprocess.Popen[bytes] | None = None
         self.starts = 0
         self._said_before = 0
+        self._excused: set[int] = set()  # lines
 
     @property
     def is_service(self) -> bool:
@@ -204,16 +205,21 @@ class Host:
     def lines(self) -> list[str]:
         return self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
 
-    @property
     def found_no_database(self) -> bool:
-        """It ended as it began, since the database was away: what started it starts it again."""
-        told = self.lines[self._said_before :]
-        return not self.is_running and bool(told) and told[0].startswith("error KFM400")
+        """It ended as it began, since the database was away: what started it starts it again. Asked to be
+        verbose, it says where it was then; that is no complaint."""
+        told = self.lines
+        found = told[self._said_before :][:1]
+        if self.is_running or not found or not found[0].startswith("error KFM400"):
+            return False
+        self._excused.update(range(self._said_before, len(told)))
+        return True
 
     @property
     def complaints(self) -> list[str]:
         """Whatever looks like a defect of ours."""
-        return [line for line in self.lines if _COMPLAINT.search(line)]
+        said = [line for number, line in enumerate(self.lines) if number not in self._excused]
+        return [line for line in said if _COMPLAINT.search(line)]
 
 
 def variables(backend: Backend) -> dict[str, str]:

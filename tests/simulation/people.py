@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from kfm.db.ledger_reader import LedgerReader
 from kfm.model.errors import KfmError, NotApproved
+from kfm.model.records import Justification
 from kfm.model.requests import RequestPart
 from kfm.runs import retry
 from kfm.runs.kernel import Kernel, RunReport
-from kfm.runs.provider_breakers import reset_breaker
+from kfm.runs.provider_breakers import BreakerDecision, decide_breaker
 from kfm.runs.retry import EVER_MS
 from kfm.runs.subjects import Start
 from kfm.service import approvals
@@ -139,7 +140,8 @@ class People:
     def _reset(self, kernel: Kernel, _process: Process) -> None:
         broken = [one.provider for one in kernel.store.breakers() if one.state != "closed"]
         if broken and self._rng.random() < 0.4:
-            reset_breaker(self._app(kernel), self._rng.choice(broken), rationale="seen", actor="ada")
+            by = Justification(actor="ada", rationale="seen")
+            decide_breaker(self._app(kernel), self._rng.choice(broken), BreakerDecision(kind="reset"), by)
             self._world.outcomes.append("breaker reset")
 
     def _app(self, kernel: Kernel) -> Any:

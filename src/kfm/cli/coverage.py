@@ -11,11 +11,17 @@ from kfm.cli.options import session_options
 from kfm.cli.output import clipped, duration, short_id, table
 from kfm.cli.session import CommandSession
 from kfm.model.completeness import WINDOW_STATES, WindowVerdict
-from kfm.model.errors import Busy, Halted, UsageError, WindowError
-from kfm.model.feeds import feed_names
-from kfm.model.quantities import NO_WINDOW_TEXT, counted, did_you_mean, moment
+from kfm.model.errors import UsageError, WindowError
+from kfm.model.quantities import moment
 from kfm.model.rationales import require_rationale
-from kfm.model.times import is_all_time
+from kfm.service.dismissals import (
+    WindowChoice,
+    dismiss_windows,
+    require_dataset,
+    rows_of,
+    sources_of,
+    span_text,
+)
 
 LINES_MAX = 200  # windows that are listed one by one, the newest; JSON has all
 
@@ -74,7 +80,7 @@ def command(
         now_ms = app.ledger.now_ms()
         start_ms, end_ms = span_of(app, dataset, start, end)
         completeness = completeness_of(app, now_ms)
-        rows = _rows(completeness, dataset, product)
+        rows = rows_of(completeness, dataset, product)
         found = completeness.coverage(dataset, start_ms, end_ms)
         meant: Sequence[WindowVerdict] = found.windows
         if at is not None:
@@ -119,30 +125,6 @@ def _summary(session: CommandSession) -> None:
     session.emit({"datasets": documents}, lines, rows=documents)
 
 
-def _rows(completeness: Any, dataset: str, product: str | None, platform: str | None = None) -> set[str]:
-    """The rows of a feed that are meant; an error where a product or a platform is named that none has."""
-    known = completeness.products(dataset)
-    rows = {one.id for one in known if product in (None, one.product) and platform in (None, one.platform)}
-    if (product is not None or platform is not None) and not rows:
-        raise UsageError(
-            _no_row(known, dataset, product, platform),
-            remedy=f"`kfm coverage {dataset}` lists them; `ingest.feeds` names them.",
-        )
-    return rows
-
-
-def _no_row(known: Sequence[Any], dataset: str, product: str | None, platform: str | None) -> str:
-    """Which of the two is expected of nothing: a product, a platform, or both together."""
-    products, platforms = {one.product for one in known}, {one.platform or "" for one in known}
-    if product is not None and product not in products:
-        hint = did_you_mean(product[:80], sorted(products))
-        return f"No product `{product[:80]}` is expected of {dataset}{hint}"
-    if platform is not None and platform not in platforms:
-        hint = did_you_mean(platform[:80], sorted(platforms - {""}))
-        return f"Nothing of a platform `{platform[:80]}` is expected of {dataset}{hint}"
-    return f"No product `{product}` of `{platform}` is expected of {dataset}."
-
-
 def _lines(
     found: Any, windows: Sequence[WindowVerdict], shown: Sequence[WindowVerdict], product: str | None
 ) -> list[str]:
@@ -168,7 +150,7 @@ def _lines(
         header = ("WINDOW (UTC)", "STATE", "DUE (UTC)", "SOURCE", "RUN OR REQUEST", "WHY")
         rows = [
             (
-                _span(one).removesuffix(" UTC"),
+                span_text(one).removesuffix(" UTC"),
                 one.state,
                 moment(one.due_ms)[:16],
                 one.source_id,
@@ -201,25 +183,6 @@ def _product_lines(products: Sequence[Any]) -> list[str]:
 
 
 # --- selection -------------------------------------------------------------------------
-
-
-def require_dataset(settings: Any, name: str) -> str:
-    """The id of the dataset that goes or went by this name, or of a feed."""
-    feeds = feed_names(settings)
-    dataset = str(settings.dataset_id(name))
-    if settings.declared(dataset) is None and dataset not in feeds:
-        known = [*(each for one in settings.datasets for each in one.names), *feeds]
-        raise UsageError(
-            f"There is no dataset `{dataset[:80]}`{did_you_mean(dataset[:80], known)}",
-            remedy="`kfm coverage` lists the datasets.",
-        )
-    return dataset
-
-
-def sources_of(settings: Any, dataset: str) -> list[Any]:
-    """The sources of a dataset, without those that a sync publishes."""
-    members = {member for source in settings.sources for member in source.members}
-    return [one for one in settings.sources if one.dataset == dataset and one.id not in members]
 
 
 def span_of(
@@ -285,129 +248,26 @@ def dismiss_command(
     """
     require_rationale(options["rationale"], "A window is dismissed with --rationale TEXT.")
     from kfm.cli.run import notify_hooks
-    from kfm.datasets.completeness import completeness_of
-    from kfm.model.records import governance_entry, justified
+    from kfm.model.records import justified
     from kfm.reports.coverage import window_document
-    from kfm.runs.outcome import sweep
 
     with session.app() as app:
-        dataset = require_dataset(app.settings, dataset)
-        sweep(app.writer, app.liveness)
-        completeness = completeness_of(app)
-        rows = _rows(completeness, dataset, options["product"], options["platform"])
-        coverage = completeness.coverage(dataset)
-        meant = _meant(app, dataset, options["source"], rows, windows, coverage.windows, undo=undo)
         said = app.loaded.discretion.said
         by = justified(said, app.actor, options["rationale"], options["ticket"], options["actor"])
-        entry = governance_entry(
-            "window-expected-again" if undo else "window-dismissed",
-            dataset,
-            app.ledger.now_ms(),
-            by,
-            windows=[f"{one.source_id} {_span(one)}" for one in meant],
+        meant = WindowChoice(
+            windows=windows,
+            source=options["source"],
+            product=options["product"],
+            platform=options["platform"],
         )
-        store = app.writer.windows()
-        wanted = [_dismissal(one, dataset, by) for one in meant]
-        answer = store.undismiss(wanted, entry) if undo else store.dismiss(wanted, entry)
-        _require_done(answer)
-        now = completeness_of(app).coverage(dataset)
+        dataset = require_dataset(app.settings, dataset)
+        done = dismiss_windows(app, dataset, meant, by, undo=undo)
         notify_hooks(session, app)
-    chosen = {(one.source_id, one.start_ms, one.end_ms) for one in meant}
-    left = [one for one in now.windows if (one.source_id, one.start_ms, one.end_ms) in chosen]
     word = "expected again" if undo else "dismissed"
-    documents = [window_document(one) for one in left]
+    documents = [window_document(one) for one in done.after]
     session.emit(
         {"dataset_id": dataset, "undone": undo, "windows": documents},
-        [f"{word}  {one.source_id}  {_span(one)}, {one.state} before" for one in meant],
+        [f"{word}  {one.source_id}  {span_text(one)}, {one.state} before" for one in done.before],
         rows=documents,
     )
-    session.note(f"{dataset} is {now.health.state}")
-
-
-def _dismissal(one: WindowVerdict, dataset: str, by: Any) -> Any:
-    from kfm.model.completeness import Dismissal
-
-    return Dismissal(
-        source_id=one.source_id,
-        dataset_id=dataset,
-        start_ms=one.start_ms,
-        end_ms=one.end_ms,
-        actor=by.actor,
-        rationale=by.rationale or "",
-        ticket=by.ticket,
-    )
-
-
-def _span(one: Any) -> str:
-    if is_all_time(one.start_ms, one.end_ms):
-        return NO_WINDOW_TEXT
-    return f"{moment(one.start_ms)[:16]} … {moment(one.end_ms)[:16]} UTC"
-
-
-def _meant(
-    app: Any,
-    dataset: str,
-    source_id: str | None,
-    rows: set[str],
-    specs: Sequence[str],
-    known: Sequence[WindowVerdict],
-    *,
-    undo: bool,
-) -> list[WindowVerdict]:
-    """The windows that were named, each once, in order; an error where one names none that can be settled."""
-    from kfm.model.windows import resolve_window
-
-    sources = [one for one in sources_of(app.settings, dataset) if source_id in (None, *one.names)]
-    zones = {one.id: one.time_zone for one in sources}
-    if source_id is None:
-        zones |= dict.fromkeys(rows, "UTC")
-    if not zones:
-        raise UsageError(
-            f"The dataset {dataset} has no source {source_id or 'of its own'}.",
-            remedy=f"`kfm coverage {dataset}` shows its sources.",
-        )
-    chosen: dict[tuple[str, int, int], WindowVerdict] = {}
-    for spec in specs:
-        inside = []
-        for name, zone in zones.items():
-            window = resolve_window(spec, zone, app.ledger.now_ms())
-            inside += [
-                one
-                for one in known
-                if one.source_id == name and window.start_ms <= one.start_ms and one.end_ms <= window.end_ms
-            ]
-        fitting = [
-            one for one in inside if (one.state == "dismissed") == undo and (undo or not one.is_settled)
-        ]
-        if not fitting:
-            raise WindowError(
-                _none(dataset, spec, inside, undo=undo), remedy=f"`kfm coverage {dataset}` lists them."
-            )
-        chosen |= {(one.source_id, one.start_ms, one.end_ms): one for one in fitting}
-    return [chosen[key] for key in sorted(chosen, key=lambda key: (key[1], key[2], key[0]))]
-
-
-def _none(dataset: str, spec: str, inside: Sequence[WindowVerdict], *, undo: bool) -> str:
-    if not inside:
-        return f"No window of {dataset} that is expected, or was asked for, lies in {spec[:64]}."
-    states = ", ".join(sorted({one.state for one in inside}))
-    wanted = "is dismissed" if undo else "is open"
-    return f"Of {counted(len(inside), 'window')} in {spec[:64]} none {wanted}: {states}."
-
-
-def _require_done(answer: Any) -> None:
-    if answer.answer in ("dismissed", "undone"):
-        return
-    where = f"{answer.window.source_id} {_span(answer.window)}"
-    if answer.answer == "running":
-        raise Busy(
-            f"The window {where} is running; nothing was dismissed.", remedy="Try again when it has ended."
-        )
-    if answer.answer == "halted":
-        raise Halted(
-            f"The window {where} is halted for review; nothing was dismissed.",
-            remedy="`kfm quarantine list` shows what two persons decide about first.",
-        )
-    raise UsageError(
-        f"The window {where} has changed meanwhile; nothing was changed.", remedy="Look again, and repeat."
-    )
+    session.note(f"{dataset} is {done.health}")

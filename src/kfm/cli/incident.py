@@ -20,6 +20,7 @@ from kfm.reports.incidents import (
     incident_document,
     incident_next_step,
     present_document,
+    retried_document,
     silence_document,
     told_documents,
 )
@@ -31,7 +32,7 @@ SUBJECT_WORDS = {"overdue": "window", "approval-waiting": "request", "withdrawn"
 
 @click.group(name="incident", cls=CommandGroup)
 def command() -> None:
-    """List, show, silence and close incidents."""
+    """List, show, assign, retry, silence and close incidents."""
 
 
 @command.command(name="list")
@@ -137,6 +138,52 @@ def acknowledge(session: CommandSession, wanted: str, **options: Any) -> None:
         session.emit({"incident": document}, [f"acknowledged  {incident.incident_id}"])
 
 
+@command.command(name="assign")
+@click.argument("wanted", metavar="ID")
+@click.argument("person", metavar="PERSON")
+@_reasons("Why this person.")
+@session_options
+def assign(session: CommandSession, wanted: str, person: str, **options: Any) -> None:
+    """Say who looks after an incident from now on; it is not escalated.
+
+    PERSON is a subject of `people`, where the configuration names some. The rationale is kept in the audit
+    log.
+    """
+    with session.app() as app:
+        from kfm.service.incidents import assign_incident
+
+        by = _by(app, "An incident is assigned", options)
+        incident = assign_incident(app, find_incident(app.ledger, wanted), person, by)
+        document = incident_document(incident, app.ledger.silences())
+        session.emit({"incident": document}, [f"assigned to {one_line(person)}  {incident.incident_id}"])
+
+
+@command.command(name="retry")
+@click.argument("wanted", metavar="ID")
+@_reasons("Why it should go well now.")
+@session_options
+def retry_affected(session: CommandSession, wanted: str, **options: Any) -> None:
+    """Request one more attempt at every failed run that an incident affects.
+
+    The requests are carried out by the next `kfm serve`, or by `kfm requests run`. What can't be retried
+    is listed with the reason; what is quarantined needs its release. Repeated, it makes no second request for
+    the same attempt. The rationale is kept in the audit log.
+    """
+    with session.app() as app:
+        from kfm.service.incident_retries import retry_incident
+
+        by = _by(app, "Its runs are retried", options)
+        incident = find_incident(app.ledger, wanted)
+        retried = retry_incident(app, incident, by, by_person=True)
+        document = retried_document(incident.incident_id, retried)
+        lines = [
+            f"requested  {short_id(one['request_id'])}  run {short_id(one['run_id'])}"
+            for one in document["requests"]
+        ]
+        lines += [f"skipped    {short_id(one['subject'])}  {one['why']}" for one in document["passed_over"]]
+        session.emit(document, lines)
+
+
 @command.command(name="silence")
 @click.argument("wanted", metavar="DATASET|ID")
 @click.option("--until", metavar="TIME", help="To then, as RFC 3339, such as 2026-02-01T08:00:00Z.")
@@ -165,14 +212,15 @@ def silence_incidents(session: CommandSession, wanted: str, **options: Any) -> N
 
             notify_hooks(session, app)
             return
-        made = silence(app, scope, _silent_until(app.ledger.now_ms(), options), by)
+        made = silence(app, scope, named_end(app.ledger.now_ms(), options), by)
         document = silence_document(made)
         session.emit(
             {"scope": scope, "silence": document}, [f"silenced until {utc(document['until'])}  {scope}"]
         )
 
 
-def _silent_until(now_ms: int, options: dict[str, Any]) -> int:
+def named_end(now_ms: int, options: dict[str, Any]) -> int:
+    """The time that --until or --for means."""
     from kfm.model.times import parse_rfc3339
     from kfm.model.windows import parse_duration, shifted
 

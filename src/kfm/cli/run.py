@@ -329,7 +329,7 @@ def without_retired(
 
 def sources_feeding(settings: Any, dataset: str, sources: Sequence[str]) -> tuple[str, ...]:
     """The sources of a dataset, members of a sync left out."""
-    from kfm.cli.coverage import require_dataset, sources_of
+    from kfm.service.dismissals import require_dataset, sources_of
 
     if sources:
         raise UsageError("Name a dataset, or sources with --source, not both.")

@@ -101,6 +101,10 @@ class Ledger(LedgerReader):
 
         self._database.write(change)
 
+    def keep_entry(self, entry: GovernanceEntry) -> None:
+        """A decision whose effect is no row of the ledger."""
+        self._database.write(lambda session: governance.append(session, [entry]))
+
     # --- while a run is under way ----------------------------------------------------
 
     def renew(self, scope: str, fence: int, lease_ms: int) -> tuple[int, str | None] | None:
@@ -359,6 +363,22 @@ class Ledger(LedgerReader):
                 cause=incident.cause,
                 incident_id=incident.incident_id,
                 actor=rows.storable(actor),
+                now_ms=session.now_ms(),
+            )
+            governance.append(session, [entry] if landed else [])
+            return landed is not None
+
+        return self._database.write(change)
+
+    def assign_incident(self, incident: Incident, person: str, entry: GovernanceEntry) -> bool:
+        """A person looks after it from now on: it is not escalated. False if it is over."""
+
+        def change(session: Session) -> bool:
+            landed = session.one(
+                "incidents.assign",
+                cause=incident.cause,
+                incident_id=incident.incident_id,
+                person=rows.storable(person),
                 now_ms=session.now_ms(),
             )
             governance.append(session, [entry] if landed else [])

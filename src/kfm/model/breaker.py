@@ -103,6 +103,27 @@ def reset(breaker: Breaker, now_ms: int) -> Breaker:
     return replace(_closed(breaker, now_ms), fence=breaker.fence + 1)
 
 
+def probe_asked(breaker: Breaker, now_ms: int) -> Breaker:
+    """A person wants it tried now: the next call is the probe, and one that is under way counts no more."""
+    if breaker.state == "closed":
+        return breaker
+    check_transition("breaker", breaker.state, "half-open", "probe_asked")
+    return replace(breaker, state="half-open", probe_until_ms=now_ms, fence=breaker.fence + 1)
+
+
+def held_open(breaker: Breaker, now_ms: int, until_ms: int) -> Breaker:
+    """A person wants no call of it until then, at most a day; the call after that is the probe."""
+    check_transition("breaker", breaker.state, "half-open", "held_open")
+    return replace(
+        breaker,
+        state="half-open",
+        probe_until_ms=min(until_ms, now_ms + ASKED_MAX_MS),
+        fence=breaker.fence + 1,
+        tripped_at_ms=now_ms if breaker.state == "closed" else breaker.tripped_at_ms,
+        closed_at_ms=None,
+    )
+
+
 def on_success(breaker: Breaker, fence: int | None = None, now_ms: int | None = None) -> Breaker:
     """A call went well. While open or half-open only the probe's own result counts.
 

@@ -15,6 +15,18 @@ def present_document(ledger: Any, incident: Any, silences: Any = ()) -> dict[str
     return {**incident_document(incident, silences), **({} if stays else {"affected": now})}
 
 
+def retried_document(incident_id: str, retried: Any) -> dict[str, Any]:
+    """The requests for what an incident affects, and what is not retried."""
+    return {
+        "incident_id": incident_id,
+        "requests": [
+            {"request_id": one.request_id, "run_id": one.details["retry_of"], "state": one.state}
+            for one in retried.requests
+        ],
+        "passed_over": [{"subject": one.subject, "why": one.why} for one in retried.passed_over],
+    }
+
+
 def incident_document(incident: Any, silences: Any = ()) -> dict[str, Any]:
     """`silences`: those in force."""
     from kfm.model.incidents import SEVERITY, silenced_until

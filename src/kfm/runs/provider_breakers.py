@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from msgspec.structs import replace
 
 from kfm.calls.breakers import SharedBreakers
 from kfm.calls.guarded_clients import CircuitGuard, GuardedBucket, GuardedHttp
-from kfm.model.breaker import Breaker, provider_of, provider_of_target, reset
-from kfm.model.records import governance_entry, justified
+from kfm.model.breaker import (
+    ASKED_MAX_MS,
+    Breaker,
+    held_open,
+    probe_asked,
+    provider_of,
+    provider_of_target,
+    reset,
+)
+from kfm.model.errors import UsageError
+from kfm.model.records import Justification, Record, governance_entry
 from kfm.model.settings import SourceSettings, Target
+from kfm.model.times import rfc3339
 from kfm.ports import Bucket, Clock, Rng
 from kfm.sources.source_kinds import Tools
 
@@ -67,24 +77,34 @@ def observe_calls(by: OwnCalls, left_ms: int) -> Iterator[None]:
         yield
 
 
-def reset_breaker(
-    app: App,
-    provider: str,
-    *,
-    rationale: str,
-    actor: str,
-    claimed_actor: str | None = None,
-    ticket: str | None = None,
+class BreakerDecision(Record, frozen=True):
+    """What a person decides about a provider's circuit."""
+
+    kind: Literal["reset", "probe", "hold"]
+    until_ms: int = 0  # of a hold
+
+
+def decide_breaker(
+    app: App, provider: str, decision: BreakerDecision, by: Justification
 ) -> tuple[Breaker, Breaker]:
-    """Close a provider's circuit by a person's decision: what it was, and what it is now."""
-    store = app.kernel.store
-    seen = store.breaker(provider)
-    entry = governance_entry(
-        "breaker-reset",
-        f"provider:{provider}",
-        store.now_ms(),
-        justified(app.loaded.discretion.said, actor, rationale, ticket, claimed_actor),
-        state=seen.state,
-        failures=seen.failures,
-    )
-    return store.change_breaker(provider, reset, [entry])
+    """Close a circuit, have it tried now, or hold it open: what it was, and what it is now. The decision is
+    kept in the audit log."""
+    store, until_ms = app.kernel.store, decision.until_ms
+    seen, now_ms = store.breaker(provider), store.now_ms()
+    facts: dict[str, Any] = {"state": seen.state, "failures": seen.failures}
+    if decision.kind == "probe" and seen.state == "closed":
+        raise UsageError(f"The circuit of {provider} is closed: every call is made already.")
+    if decision.kind == "hold":
+        if not now_ms < until_ms <= now_ms + ASKED_MAX_MS:
+            raise UsageError(
+                "A circuit is held open until a time in the future, at most a day ahead.",
+                remedy="Name such a time; hold it again later, if need be.",
+            )
+        facts["until"] = rfc3339(until_ms)
+    entry = governance_entry(f"breaker-{decision.kind}", f"provider:{provider}", now_ms, by, **facts)
+    made: dict[str, Callable[[Breaker, int], Breaker]] = {
+        "reset": reset,
+        "probe": probe_asked,
+        "hold": lambda breaker, at_ms: held_open(breaker, at_ms, until_ms),
+    }
+    return store.change_breaker(provider, made[decision.kind], [entry])

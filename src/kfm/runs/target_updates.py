@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -70,6 +71,15 @@ def project(
                 reports.append(_failed(head.dataset_id, target, refused))
     purges.finish(kernel, dataset_id)
     return reports
+
+
+def projection_document(report: ProjectionReport) -> dict[str, Any]:
+    return {
+        "dataset_id": report.dataset_id,
+        "target": report.target,
+        "version": report.sequence,
+        "error": report.error,
+    }
 
 
 def _taking(

@@ -300,6 +300,23 @@ def acknowledge_incident(app: IncidentContext, incident: Incident, by: Justifica
     return store.find_incidents(incident.cause)[0]
 
 
+def assign_incident(app: IncidentContext, incident: Incident, person: str, by: Justification) -> Incident:
+    """A person looks after it from now on; the decision is kept in the audit log."""
+    store = app.store
+    assert store is not None
+    known = [one.subject for one in app.settings.people]
+    if known and person not in known:
+        raise UsageError(
+            f"There is no person `{person[:60]}`{did_you_mean(person[:60], known)}",
+            remedy="`people` in the configuration names them.",
+        )
+    subject = f"{incident.about}:{incident.name}"
+    entry = _entry(app, "incident-assigned", subject, by, incident, person=person)
+    if not store.assign_incident(incident, person, entry):
+        raise UsageError("It is resolved already.", remedy="`kfm incident show` has the time.")
+    return store.find_incidents(incident.cause)[0]
+
+
 def silence(app: IncidentContext, scope: str, until_ms: int, by: Justification) -> Silence:
     """Send nothing of a dataset or an incident until then; the decision is kept in the audit log."""
     store = app.store

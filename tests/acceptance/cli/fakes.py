@@ -416,7 +416,7 @@ class FakeApp:
         assert request.dry_run
         return self.run(request)
 
-    def project(self, *, everything: bool = False) -> list[ProjectionReport]:
+    def project(self, dataset_id: str | None = None, *, everything: bool = False) -> list[ProjectionReport]:
         assert everything
         return self.projection_reports
 

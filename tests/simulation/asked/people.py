@@ -16,7 +16,7 @@ from kfm.runs.executor import RunExecutor
 from kfm.runs.kernel import Kernel
 from kfm.runs.plan import RunPlan
 from kfm.runs.preview import preview
-from kfm.runs.provider_breakers import reset_breaker
+from kfm.runs.provider_breakers import BreakerDecision, decide_breaker
 from kfm.runs.subjects import RunSubject, Start, describe
 from kfm.service import approvals
 from tests.simulation.asked.messages import WINDOW_MS, WINDOWS
@@ -191,7 +191,9 @@ class People:
         broken = [one.provider for one in kernel.store.breakers() if one.state != "closed"]
         if broken and self._dice.random() < 0.5:
             app = app_of(kernel, self._world.settings)
-            reset_breaker(app, self._dice.choice(broken), rationale="seen", actor="ada")
+            decision = BreakerDecision(kind="reset" if self._dice.random() < 0.5 else "probe")
+            by = Justification(actor="ada", rationale="seen")
+            decide_breaker(app, self._dice.choice(broken), decision, by)
 
     # --- announcements -----------------------------------------------------------------------
 

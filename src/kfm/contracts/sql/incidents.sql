@@ -185,6 +185,11 @@ UPDATE incidents SET acknowledged_at_ms = :now_ms, acknowledged_by = :actor
 WHERE cause = :cause AND incident_id = :incident_id AND state = 'open' AND acknowledged_at_ms IS NULL
 RETURNING cause
 
+-- name: incidents.assign
+UPDATE incidents SET acknowledged_at_ms = COALESCE(acknowledged_at_ms, :now_ms), acknowledged_by = :person
+WHERE cause = :cause AND incident_id = :incident_id AND state = 'open'
+RETURNING cause
+
 -- name: silences.put
 INSERT INTO silences (scope, set_at_ms, until_ms, set_by, rationale, ended_at_ms)
 VALUES (:scope, :set_at_ms, :until_ms, :set_by, :rationale, NULL)

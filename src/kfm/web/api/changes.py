@@ -13,12 +13,14 @@ from kfm.model.roles import is_person
 from kfm.model.settings import SourceSettings
 from kfm.model.times import parse_rfc3339, rfc3339
 from kfm.reports.breakers import breaker_document
-from kfm.reports.incidents import incident_document, silence_document
+from kfm.reports.coverage import window_document
+from kfm.reports.incidents import incident_document, retried_document, silence_document
 from kfm.reports.quarantine import approval_document, held_document
 from kfm.reports.requests import request_document
 from kfm.reports.schedules import backfill_document, state_document
 from kfm.reports.status import switch_document
-from kfm.runs import provider_breakers
+from kfm.runs.provider_breakers import BreakerDecision, decide_breaker
+from kfm.runs.target_updates import projection_document
 from kfm.service.schedule_changes import make_backfill, plan_backfill, set_paused
 from kfm.web.api.operations import ApiCall, Reply
 from kfm.web.api.reads import schedule_of
@@ -224,17 +226,22 @@ def backfill(call: ApiCall) -> Any:
 
 
 def reset_breaker(call: ApiCall) -> Any:
-    app, body, provider = call.app, call.body, call.path["provider"]
+    return _decide_breaker(call, BreakerDecision(kind="reset"))
+
+
+def probe_breaker(call: ApiCall) -> Any:
+    return _decide_breaker(call, BreakerDecision(kind="probe"))
+
+
+def hold_breaker(call: ApiCall) -> Any:
+    return _decide_breaker(call, BreakerDecision(kind="hold", until_ms=parse_rfc3339(call.body.until)))
+
+
+def _decide_breaker(call: ApiCall, decision: BreakerDecision) -> Any:
+    app, provider = call.app, call.path["provider"]
     if provider not in [breaker.provider for breaker in app.ledger.breakers()]:
         raise missing("provider that had trouble")
-    before, after = provider_breakers.reset_breaker(
-        app,
-        provider,
-        rationale=body.rationale,
-        actor=call.identity.subject,
-        claimed_actor=body.actor,
-        ticket=body.ticket,
-    )
+    before, after = decide_breaker(app, provider, decision, _by(call))
     return {"breaker": breaker_document(after, app.ledger.now_ms(), app.settings), "was": before.state}
 
 
@@ -257,6 +264,25 @@ def acknowledge_incident(call: ApiCall) -> Any:
 
     seen = incidents.acknowledge_incident(call.app, _incident(call), _by(call))
     return {"incident": incident_document(seen, call.app.ledger.silences())}
+
+
+def assign_incident(call: ApiCall) -> Any:
+    from kfm.service import incidents
+
+    person = call.body.person
+    seen = incidents.assign_incident(call.app, _incident(call), person, _by(call))
+    return {"incident": incident_document(seen, call.app.ledger.silences())}
+
+
+def retry_incident(call: ApiCall) -> Any:
+    """Requests for all failed runs that it affects."""
+    from kfm.service import incident_retries
+
+    found = incident_retries.retry_incident(
+        call.app, _incident(call), _by(call), by_person=is_person(call.identity)
+    )
+    call.context.wake()
+    return retried_document(call.path["incident_id"], found)
 
 
 def close_incident(call: ApiCall) -> Any:
@@ -295,6 +321,40 @@ def _silence(call: ApiCall, scope: str) -> Any:
         return {"scope": scope, "silence": None}
     made = incidents.silence(call.app, scope, parse_rfc3339(call.body.until), _by(call))
     return {"scope": scope, "silence": silence_document(made)}
+
+
+def dismiss(call: ApiCall) -> Any:
+    """Settle windows that will never have data; with `undo` they are expected again."""
+    from kfm.service.dismissals import WindowChoice, dismiss_windows, require_dataset
+
+    app, body = call.app, call.body
+    try:
+        dataset = require_dataset(app.settings, call.path["dataset_id"])
+    except UsageError:
+        raise missing("dataset") from None
+    choice = WindowChoice(
+        windows=(body.window,), source=body.source, product=body.product, platform=body.platform
+    )
+    done = dismiss_windows(app, dataset, choice, _by(call), undo=body.undo)
+    return {
+        "dataset_id": dataset,
+        "undone": body.undo,
+        "windows": [window_document(one) for one in done.after],
+    }
+
+
+def project_again(call: ApiCall) -> Any:
+    """Every target shows what is promoted of the dataset, whatever it shows now."""
+    app, dataset_id = call.app, call.path["dataset_id"]
+    if app.ledger.head(dataset_id) is None:
+        raise missing("dataset that is published")
+    entry = _entry(call, "projected-again", dataset_id, dataset_id=dataset_id)
+    app.store.keep_entry(entry)
+    reports = app.project(dataset_id, everything=True)
+    return {
+        "projections": [projection_document(one) for one in reports],
+        "exit_code": 4 if any(one.error for one in reports) else 0,
+    }
 
 
 def release(call: ApiCall) -> Any:

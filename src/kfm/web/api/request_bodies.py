@@ -52,6 +52,40 @@ class Silenced(Reason, frozen=True, kw_only=True):
     until: Time | None = None  # None: the silence ends now
 
 
+class HeldOpen(Reason, frozen=True, kw_only=True):
+    """How long a circuit is held open."""
+
+    until: Annotated[Time, Meta(description="At most a day ahead; then one call tests the provider.")]
+
+
+class Assigned(Reason, frozen=True, kw_only=True):
+    """Who looks after an incident."""
+
+    person: Annotated[
+        str, Meta(min_length=1, max_length=200, pattern=r"\S", description="Who looks after it from now on.")
+    ]
+
+
+class DismissWindows(Reason, frozen=True, kw_only=True):
+    """Windows of a dataset that will never have data."""
+
+    window: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=100,
+            description="As `kfm run --window` takes it. One that spans several means each that has no data.",
+        ),
+    ]
+    source: Annotated[str, Meta(pattern=_ID, description="Only of this source.")] | None = None
+    product: Annotated[str, Meta(pattern=_ID, description="Of a feed, only this product.")] | None = None
+    platform: (
+        Annotated[str, Meta(pattern=_ID, description="Of a feed, only this satellite, site or region.")]
+        | None
+    ) = None
+    undo: Annotated[bool, Meta(description="Expect these windows again.")] = False
+
+
 class Start(Reason, frozen=True, kw_only=True):
     """An update of one source."""
 

@@ -66,6 +66,12 @@ def _silence(values: Values) -> list[str]:
     return ["kfm", "incident", "silence", what, *(["--until", until] if until else ["--end"])]
 
 
+def _dismissal(values: Values) -> list[str]:
+    window = values.get("window") or "WINDOW"
+    named = ("source=--source", "product=--product", "platform=--platform", "undo=--undo")
+    return _words(f"kfm dismiss {{dataset_id}} {window}", *named)(values)
+
+
 _APPLY = ("digest=--digest",)
 _PART = ("window=--window", "source=--source", "target=--target")
 ACTIONS = {
@@ -165,6 +171,33 @@ ACTIONS = {
             _words("kfm breaker reset {provider}"),
         ),
         Action(
+            "probeBreaker",
+            "Probe",
+            "The next call to the provider is made, as the only one: if it goes well, the circuit is closed.",
+            _words("kfm breaker probe {provider}"),
+        ),
+        Action(
+            "holdBreaker",
+            "Hold open",
+            "No call to the provider is made until then; the one after it decides. What waits spends no "
+            "attempt.",
+            _words("kfm breaker hold {provider}", "until=--until"),
+        ),
+        Action(
+            "dismissWindows",
+            "Dismiss",
+            "The windows are settled without data: what is quarantined of them is resolved, what waits for "
+            "them is cancelled. Should data come after all, it counts.",
+            _dismissal,
+        ),
+        Action(
+            "projectAgain",
+            "Project again",
+            "Every target is made to show what is promoted now, whatever it shows. No target goes back to an "
+            "older version.",
+            _words("kfm project {dataset_id}"),
+        ),
+        Action(
             "releaseHeld",
             "Release",
             "A second person has to approve its release; then it is tried again.",
@@ -175,6 +208,25 @@ ACTIONS = {
             "Acknowledge",
             "The incident has someone who looks after it, and is not escalated.",
             _words("kfm incident ack {incident_id}"),
+        ),
+        Action(
+            "assignIncident",
+            "Assign",
+            "The person looks after the incident, and it is not escalated.",
+            lambda values: [
+                "kfm",
+                "incident",
+                "assign",
+                values["incident_id"],
+                values.get("person") or "NAME",
+            ],
+        ),
+        Action(
+            "retryIncident",
+            "Retry all",
+            "A request for every failed run that the incident affects. What has been done already is not "
+            "done again.",
+            _words("kfm incident retry {incident_id}"),
         ),
         Action(
             "closeIncident",
@@ -259,3 +311,8 @@ def command_line(action: Action, values: Values) -> str:
 def decisions(visit: Visit, asked: Approval) -> list[Offer]:
     """What a second person may do about a request."""
     return [offer(visit, name, request_id=asked.request_id) for name in ("approve", "reject")]
+
+
+def circuit(visit: Visit, provider: str) -> list[Offer]:
+    """What a person may decide about the circuit of a provider."""
+    return [offer(visit, name, provider=provider) for name in ("probeBreaker", "resetBreaker", "holdBreaker")]

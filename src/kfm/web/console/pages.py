@@ -27,6 +27,7 @@ from kfm.web.console.views import (
     audit,
     datasets,
     home,
+    incidents,
     pipeline_runs,
     quarantine,
     requests,
@@ -137,6 +138,7 @@ PAGES = (
     ConsolePage(
         "held/{held_id}", quarantine.view_one, "quarantine_entry.html", "Quarantine entry", (), "Quarantine"
     ),
+    ConsolePage("incidents/{incident_id}", incidents.view_one, "incident.html", "Incident", (), "Home"),
     ConsolePage("units", units.view, "units.html", "Units", units.FILTERS, "Units"),
     ConsolePage("units/{wal_id}", units.view_one, "unit.html", "Unit", (), "Units"),
     ConsolePage(f"{PAGE}/{{operation}}", action.view, "action.html", "Change", action.CHOSEN),

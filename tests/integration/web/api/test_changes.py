@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kfm.model.roles import ROLES
-from kfm.model.times import rfc3339
+from kfm.model.times import parse_rfc3339, rfc3339
 from kfm.web.api.operation_table import OPERATIONS
 from kfm.web.api.operations import Operation
 from tests.integration.web.api.world import World
@@ -216,6 +216,82 @@ def test_a_circuit_is_reset(world: World) -> None:
     assert world.change("/breakers/unknown/reset").status_code == 404
     (entry,) = world.entries("breaker-reset")
     assert (entry["actor"], entry["rationale"]) == ("ann", "it is well")
+
+
+@pytest.mark.req("RET-7")
+def test_a_circuit_is_probed_or_held_open(world: World) -> None:
+    """A person has a provider tried now, or not at all for a while: both are on record, with the reason."""
+    path = "/breakers/host:example.org"
+    answer = world.change(f"{path}/probe", rationale="their page says it is back").json()
+    assert (answer["was"], answer["breaker"]["state"]) == ("open", "half-open")
+    assert parse_rfc3339(answer["breaker"]["next_try"]) <= world.opened().ledger.now_ms()
+    until_ms = world.opened().ledger.now_ms() + 3_600_000
+    held = world.change(f"{path}/hold", until=rfc3339(until_ms), rationale="works until noon").json()
+    assert held["breaker"]["next_try"] == rfc3339(until_ms)
+    late = rfc3339(until_ms + 2 * 86_400_000)
+    assert world.change(f"{path}/hold", until=late, rationale="for long").status_code == 422
+    assert world.change(f"{path}/hold", rationale="no end").status_code == 422
+    assert world.change(f"{path}/reset", rationale="it is well").json()["breaker"]["state"] == "closed"
+    assert world.change(f"{path}/probe", rationale="once more").status_code == 422
+    assert [len(world.entries(f"breaker-{each}")) for each in ("probe", "hold", "reset")] == [1, 1, 1]
+
+
+@pytest.mark.req("DAT-10")
+def test_an_incident_is_assigned(world: World) -> None:
+    """It has a person who looks after it, also where another did before; nobody who is unknown gets it."""
+    (incident,) = (one for one in world.get("/incidents")["incidents"] if one["about"] == "dataset")
+    path = f"/incidents/{incident['incident_id']}"
+    world.change(f"{path}/acknowledge", rationale="I look into it")
+    given = world.change(f"{path}/assign", person="bob", rationale="he knows the source")
+    assert given.json()["incident"]["acknowledged_by"] == "bob", given.text
+    assert world.change(f"{path}/assign", person="nobody").status_code == 422
+    (entry,) = world.entries("incident-assigned")
+    assert (entry["actor"], entry["details"]["person"]) == ("ann", "bob")
+
+
+@pytest.mark.req("DAT-10")
+def test_all_of_a_cause_is_retried(world: World) -> None:
+    """Each failed run that an incident affects gets one request, however often it is asked for; what can't
+    be retried is named with the reason."""
+    (incident,) = (one for one in world.get("/incidents")["incidents"] if one["about"] == "dataset")
+    path = f"/incidents/{incident['incident_id']}"
+    subjects = world.get(path)["subjects"]
+    first = world.change(f"{path}/retry", rationale="their server is back")
+    assert first.status_code == 202, first.text
+    made = first.json()["requests"]
+    assert sorted(subjects) == sorted(
+        [*(one["run_id"] for one in made), *(one["subject"] for one in first.json()["passed_over"])]
+    )
+    assert world.change(f"{path}/retry", rationale="once more").json()["requests"] == made
+    for one in made:
+        assert world.get(f"/requests/{one['request_id']}")["request"]["rationale"] == "their server is back"
+
+
+def test_a_dataset_is_projected_again(world: World) -> None:
+    """Every target of a dataset is written once more, because a person says so, and that is on record."""
+    answer = world.change("/datasets/rivers/projection", rationale="the folder was emptied")
+    assert (answer.status_code, answer.json()["exit_code"]) == (200, 0), answer.text
+    assert answer.json()["projections"] == []  # it has no target
+    assert world.change("/datasets/unknown/projection").status_code == 404
+    assert len(world.entries("projected-again")) == 1
+
+
+@pytest.mark.req("DAT-2")
+def test_windows_are_dismissed_and_expected_again(world: World) -> None:
+    """A window that will never have data is settled by a person, and can be expected again."""
+    (window, *_) = (
+        one
+        for one in world.get("/datasets/rivers/coverage")["windows"]
+        if one["state"] not in ("published", "unchanged", "dismissed", "running", "expected")
+    )
+    about = {"window": f"{window['window_start']}/{window['window_end']}", "source": window["source_id"]}
+    done = world.change("/datasets/rivers/dismissal", rationale="the gauge was out", **about)
+    assert [one["state"] for one in done.json()["windows"]] == ["dismissed"], done.text
+    back = world.change("/datasets/rivers/dismissal", rationale="found after all", undo=True, **about)
+    assert [one["state"] for one in back.json()["windows"]] == ["failed"], back.text
+    assert world.change("/datasets/unknown/dismissal", window="P1D").status_code == 404
+    assert world.change("/datasets/rivers/dismissal", window="1999-01-01/P1D").status_code == 422
+    assert len(world.entries("window-dismissed")) == len(world.entries("window-expected-again")) == 1
 
 
 @pytest.mark.req("DAT-10")

@@ -214,7 +214,7 @@ def _receipt(visit: Visit, values: dict[str, str], reply: Reply) -> ActionPage:
 _RECORDS = {
     "request": ("request_id", "Request", "requests"),
     "held": ("held_id", "Quarantine entry", "held"),
-    "incident": ("incident_id", "Incident", ""),
+    "incident": ("incident_id", "Incident", "incidents"),
 }
 
 
@@ -321,7 +321,9 @@ def _incident(visit: Visit, incident_id: str) -> Subject | None:
     )
     if found is None:
         return None
-    return Subject(name=f"incident {short(incident_id)}", state=found.state, href=visit.href())
+    return Subject(
+        name=f"incident {short(incident_id)}", state=found.state, href=visit.at("incidents", incident_id)
+    )
 
 
 def _scope(visit: Visit, scope: str) -> Subject:

@@ -424,7 +424,7 @@ def _actions(visit: Visit, name: str, withdrawals: Sequence[Withdrawal]) -> list
     switched = {"scope": f"dataset:{name}", "position": "running" if paused else "paused"}
     found.append(offer(visit, "setSwitch", "Resume" if paused else "Pause", **switched))
     if visit.reader.head(name) is not None:
-        found += [offer(visit, each, dataset_id=name) for each in ("rollBack", "withdraw")]
+        found += [offer(visit, each, dataset_id=name) for each in ("rollBack", "withdraw", "projectAgain")]
     if withdrawals:
         found.append(offer(visit, "lift", dataset_id=name))
-    return [*found, offer(visit, "silenceDataset", dataset_id=name)]
+    return [*found, *(offer(visit, each, dataset_id=name) for each in ("dismissWindows", "silenceDataset"))]

@@ -16,7 +16,7 @@ from kfm.model.schedules import due_ms, next_instant
 from kfm.reports.blockers import frozen
 from kfm.reports.coverage import cause_text
 from kfm.reports.needs import Need, headline, needs
-from kfm.web.console.actions import Offer, offer
+from kfm.web.console.actions import Offer, circuit, offer
 from kfm.web.console.state_words import Word, word
 from kfm.web.console.views.coverage import DAY_MS, worst_word
 from kfm.web.console.views.schedules import pattern
@@ -166,6 +166,8 @@ def _about(visit: Visit, need: Need, name: str) -> str:
 def _links(visit: Visit, need: Need) -> Iterator[Link]:
     if need.run_id is not None:
         yield Link(text="Explain", href=visit.run(need.run_id))
+    elif need.incident_id is not None:
+        yield Link(text="Incident", href=visit.at("incidents", need.incident_id))
     elif need.kind in ("late", "incomplete"):
         one = visit.dataset_page(need.about[0]) + "#open"
         yield Link(text="Windows", href=one if len(need.about) == 1 else visit.href("datasets"))
@@ -182,7 +184,7 @@ def _actions(visit: Visit, need: Need) -> Iterator[Offer]:
     elif need.scope:
         yield offer(visit, "setSwitch", "Resume", scope=need.scope, position="running")
     elif need.kind == "circuit":
-        yield offer(visit, "resetBreaker", provider=need.about[0])
+        yield from circuit(visit, need.about[0])
     elif need.kind == "shown":
         yield offer(visit, "withdraw", dataset_id=need.about[0])
     elif need.incident_id is not None:
