@@ -238,13 +238,13 @@ def test_a_circuit_is_probed_or_held_open(world: World) -> None:
 
 @pytest.mark.req("DAT-10")
 def test_an_incident_is_assigned(world: World) -> None:
-    """It has a person who looks after it, also where another did before; nobody who is unknown gets it."""
+    """It has a person who looks after it, also where another did before; an unknown person is refused."""
     (incident,) = (one for one in world.get("/incidents")["incidents"] if one["about"] == "dataset")
     path = f"/incidents/{incident['incident_id']}"
     world.change(f"{path}/acknowledge", rationale="I look into it")
     given = world.change(f"{path}/assign", person="bob", rationale="he knows the source")
     assert given.json()["incident"]["acknowledged_by"] == "bob", given.text
-    assert world.change(f"{path}/assign", person="nobody").status_code == 422
+    assert world.change(f"{path}/assign", person="stranger").status_code == 422
     (entry,) = world.entries("incident-assigned")
     assert (entry["actor"], entry["details"]["person"]) == ("ann", "bob")
 
