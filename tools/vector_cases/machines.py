@@ -37,6 +37,7 @@ _ALLOWED = {
         "closed-open",
         "open-half_open",
         "open-closed",
+        "closed-half_open",
         "half_open-half_open",
         "half_open-closed",
         "half_open-open",
@@ -92,6 +93,8 @@ TRANSITIONS = Family(
         _by("run", "running", "running", "retried", False),
         _by("run", "failed", "running", "taken_over", False),
         _by("breaker", "half-open", "half-open", "probe_started", False),
+        _by("breaker", "closed", "half-open", "held_open", True),
+        _by("breaker", "closed", "half-open", "probe_asked", False),
     ],
 )
 
