@@ -21,7 +21,7 @@ COMMANDS = {
     "run-state": ("kfm.cli.run_state", "Show the records of pipelines and their nodes."),
     "graph": ("kfm.cli.pipeline:graph_command", "Draw a pipeline run: its nodes and their results."),
     "diff": ("kfm.cli.diff", "Show what a run would publish, without doing it."),
-    "status": ("kfm.cli.status", "Show what is blocked, what is running and what is published."),
+    "status": ("kfm.cli.status", "Show what needs someone, what is running and what is published."),
     "coverage": ("kfm.cli.coverage", "Show the state of every window, and how each dataset is."),
     "dismiss": ("kfm.cli.coverage:dismiss_command", "Settle windows that will never have data."),
     "runs": ("kfm.cli.runs", "List runs, newest first."),
