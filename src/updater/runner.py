@@ -11,6 +11,7 @@ from kfm.cli.command_line import COMMANDS, SETTINGS, LazyGroup, run_command_line
 
 class RunnerGroup(LazyGroup):
     table = {"run": COMMANDS["run"]}
+    headings = {"Commands": ("run",)}
     older: dict[str, str] = {}
 
 

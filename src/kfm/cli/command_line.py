@@ -21,7 +21,7 @@ COMMANDS = {
     "run-state": ("kfm.cli.run_state", "Show the records of pipelines and their nodes."),
     "graph": ("kfm.cli.pipeline:graph_command", "Draw a pipeline run: its nodes and their results."),
     "diff": ("kfm.cli.diff", "Show what a run would publish, without doing it."),
-    "status": ("kfm.cli.status", "Show what is blocked, what is running and what is published."),
+    "status": ("kfm.cli.status", "Show what needs someone, what is running and what is published."),
     "coverage": ("kfm.cli.coverage", "Show the state of every window, and how each dataset is."),
     "dismiss": ("kfm.cli.coverage:dismiss_command", "Settle windows that will never have data."),
     "runs": ("kfm.cli.runs", "List runs, newest first."),
@@ -73,6 +73,20 @@ COMMANDS = {
 }
 
 
+# The headings of `kfm --help`, each with its commands in the order in which one needs them.
+HEADINGS = {
+    "Start": ("init", "config", "doctor", "whoami", "completion", "man"),
+    "Look": ("status", "coverage", "runs", "show", "explain"),
+    "Work": ("diff", "run", "retry", "cancel", "requests", "schedule"),
+    "Datasets": ("dataset", "source", "dismiss", "rollback", "withdraw", "project", "branch", "catalogue"),
+    "Feeds of announced objects": ("nodd", "worker", "replay"),
+    "Decide": ("approvals", "quarantine", "incident", "switch", "breaker"),
+    "Pipelines": ("pipeline", "graph", "run-state"),
+    "Evidence": ("audit", "lineage", "compliance", "export", "lint", "gate", "release"),
+    "Operate": ("serve", "webhook", "metrics", "backup", "restore", "store", "migrate", "du", "gc"),
+}
+
+
 # Older spellings, which no help shows: command → where it is.
 OLDER = {"approve": "kfm.cli.approvals:approve_command", "request": "kfm.cli.approvals:request_command"}
 
@@ -82,6 +96,7 @@ class LazyGroup(click.Group):
 
     table: dict[str, tuple[str, str]] = COMMANDS
     older: dict[str, str] = OLDER
+    headings: dict[str, tuple[str, ...]] = HEADINGS
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(self.table)
@@ -109,8 +124,10 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in self.table.items()])
+        width = max(map(len, self.table))  # the same for all, so that they are read as one list
+        for heading, names in self.headings.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), self.table[name][1]) for name in names])
 
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kfm.cli.output import between, duration, one_line, short_id, table, utc
-from kfm.cli.process import name_config
+from kfm.cli.process import clean, data, name_config, with_config
 from kfm.cli.session import CommandSession
+from kfm.model.errors import UsageError
 from kfm.model.records import UNIT_STATUSES
 from kfm.reports.state_words import of_unit
-from kfm.reports.status import read_status
+from kfm.reports.status import StatusRead, read_status
+
+if TYPE_CHECKING:
+    from kfm.ports import Clock
 
 
 def read_session(arguments: Sequence[str]) -> CommandSession | None:
     """The session that these arguments of `status` mean, or None if the parser should decide."""
     config, output = None, "text"
-    rest = list(arguments)
+    rest = [word for word in arguments if word != "--all"]
     while rest:
         word = rest.pop(0)
         if word == "--json":
@@ -35,15 +39,47 @@ def quick_status(arguments: Sequence[str]) -> int | None:
         return None
     from kfm.cli.process import guarded
 
-    return guarded(lambda: show_status(session), arguments, logs=False)
+    return guarded(lambda: show_status(session, everything="--all" in arguments), arguments, logs=False)
 
 
-def show_status(session: CommandSession) -> int:
+def show_status(session: CommandSession, *, everything: bool = False) -> int:
+    """In brief where a person looks at a terminal, unless `everything` is asked for."""
     name_config(session.config)
-    with session.app(read_only=True) as app:
-        document, words = read_status(app)
-    session.emit(document, render(document, words))
+    is_brief = session.output == "text" and not everything and data().isatty()
+    read = _read(session, with_needs=is_brief or session.output != "text")
+    session.emit(read.document, _brief(session, read) if is_brief else render(read.document, read.words))
     return 0
+
+
+def watch_status(session: CommandSession, clock: Clock) -> int:
+    """The brief form, again every few seconds."""
+    from kfm.cli.status_brief import watch
+
+    if session.output != "text" or not data().isatty():
+        raise UsageError(
+            "--watch draws on a terminal; it has no JSON form, and none for files and pipes.",
+            remedy="Ask again from a loop: `kfm status --json`.",
+        )
+
+    def write(text: str) -> None:
+        data().write(clean(with_config(text)))
+        data().flush()
+
+    return watch(lambda: _brief(session, _read(session, with_needs=True)), write, clock)
+
+
+def _read(session: CommandSession, *, with_needs: bool) -> StatusRead:
+    with session.app(read_only=True) as app:
+        return read_status(app, with_needs=with_needs)
+
+
+def _brief(session: CommandSession, read: StatusRead) -> list[str]:
+    import shutil
+
+    from kfm.cli.status_brief import brief, coloured
+
+    lines = brief(read.document, read.sentence, shutil.get_terminal_size().columns)
+    return coloured(lines) if session.colour else lines
 
 
 def render(document: dict[str, Any], words: dict[str, str]) -> list[str]:

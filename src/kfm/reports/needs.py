@@ -8,14 +8,14 @@ and decisions that a person waits for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec.structs import replace
 
 from kfm.model.completeness import DatasetHealth, HealthCause
 from kfm.model.incidents import Incident, condition
 from kfm.model.next_steps import approve_command
-from kfm.model.quantities import counted, short_id
+from kfm.model.quantities import counted, instant, one_line, short_id
 from kfm.model.quarantine import Approval
 from kfm.model.records import Record, Run
 from kfm.reports import blockers
@@ -262,6 +262,23 @@ def _approvals(asked: Iterable[Approval]) -> Iterator[Need]:
             unit="approval",
             request_id=each.request_id,
         )
+
+
+def need_document(one: Need) -> dict[str, Any]:
+    return {
+        "kind": one.kind,
+        "about": list(one.about),
+        "what": one_line(one.what),
+        "then": one_line(one.then),
+        "command": one.command,
+        "since": instant(one.since_ms),
+        "count": one.count,
+        "unit": one.unit,
+        "by": one.by or None,
+        "run_id": one.run_id,
+        "incident_id": one.incident_id,
+        "request_id": one.request_id,
+    }
 
 
 def headline(healths: Sequence[DatasetHealth], found: Sequence[Need]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from kfm.datasets.completeness import completeness_of
 from kfm.model.dataset_changes import active
@@ -22,11 +22,19 @@ ATTENTION_MAX = 20  # works named; more are counted
 
 def gather(app: Any, schedules: Any = None) -> dict[str, Any]:
     """All of it, as one document. `schedules`: those that are in force; None: as they are written."""
-    return read_status(app, schedules)[0]
+    return read_status(app, schedules).document
 
 
-def read_status(app: Any, schedules: Any = None) -> tuple[dict[str, Any], dict[str, str]]:
-    """The document, and the word that people read for the newest run of each dataset."""
+class StatusRead(NamedTuple):
+    """A status as it was read."""
+
+    document: dict[str, Any]
+    words: dict[str, str]  # that people read for the newest run of each dataset
+    sentence: str = ""  # how things are, where the needs were asked for
+
+
+def read_status(app: Any, schedules: Any = None, *, with_needs: bool = False) -> StatusRead:
+    """`with_needs`: also what needs someone, by cause; others do not pay for it."""
     settings, ledger, now_ms = app.settings, app.ledger, app.ledger.now_ms()
     heads = {head.dataset_id: head for head in ledger.heads()}
     switches = [switch for switch in ledger.switches() if switch.position != "running"]
@@ -74,7 +82,14 @@ def read_status(app: Any, schedules: Any = None) -> tuple[dict[str, Any], dict[s
     headline = _headline(settings, switches, halts, document, healths, now_ms)
     if headline["state"] in ("empty", "clear"):
         headline = _quiet(headline, healths, len(settings.datasets) - len(living))
-    return {"headline": headline, **document}, words
+    sentence = ""
+    if with_needs:
+        from kfm.reports import needs
+
+        found = needs.needs(settings, ledger, completeness, now_ms, healths)
+        document["needs"] = [needs.need_document(one) for one in found]
+        sentence = needs.headline(healths, found)
+    return StatusRead({"headline": headline, **document}, words, sentence)
 
 
 def _promise(ledger: Any, run: Any) -> Any:
