@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from gc import freeze, set_threshold  # not the module: a command of this package has its name
+from os import environ
 
 from kfm import __version__
 
@@ -53,7 +54,7 @@ def _print_version() -> bool:
 
 def _run(arguments: list[str]) -> int:
     _load_msgspec()
-    if arguments[:1] == ["status"]:
+    if arguments[:1] == ["status"] and "KFM_SERVER" not in environ:
         from kfm.cli.status_fast import quick_status
 
         code = quick_status(arguments[1:])

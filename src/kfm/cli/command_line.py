@@ -140,9 +140,15 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
     epilog="Exit codes: 0 done or nothing to do · 1 failed, or findings · 2 usage or configuration · "
     "3 refused by governance · 4 a backend is unavailable · 5 busy · 130 cancelled.",
 )
+@click.option(
+    "--server",
+    metavar="URL|NAME",
+    envvar="KFM_SERVER",
+    help="Let a service do it, over its API, as the person of KFM_TOKEN; else KFM_SERVER.",
+)
 @click.version_option(__version__, "-V", "--version", prog_name="kfm", message="%(prog)s %(version)s")
 @click.pass_context
-def kfm(ctx: click.Context) -> None:
+def kfm(ctx: click.Context, server: str | None) -> None:  # noqa: ARG001 - the commands look at it
     """Keep datasets up to date: each update takes effect once, and can be previewed and explained."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -114,7 +114,13 @@ def session_options(function: Callable[..., Any]) -> Callable[..., Any]:
         common = {name: options.pop(name) for name in CommandSession._fields if name in options}
         name_config(common["config"])
         _choose_levels(common["verbose"], common["quiet"])
-        return function(session=CommandSession(output=output, **common), **options)
+        session = CommandSession(output=output, **common)
+        wanted = click.get_current_context().find_root().params.get("server")
+        if wanted:
+            from kfm.cli.remote import carry_out, find_server
+
+            return carry_out(find_server(wanted), session, options)
+        return function(session=session, **options)
 
     for option in reversed(_OPTIONS):
         wrapper = option(wrapper)

@@ -1,0 +1,145 @@
+"""Which operation of a service's API each command is, when it is called with --server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from kfm.model.errors import UsageError
+
+Given = Mapping[str, Any]  # the command's arguments and options, by name
+REASON = {"rationale": "rationale", "ticket": "ticket", "actor": "actor"}
+
+
+class Remote(NamedTuple):
+    """One command. Braces in `path` and the names in `sends` are its arguments and options."""
+
+    method: str
+    path: str | Callable[[Given], str]
+    sends: Mapping[str, str] = {}  # option → name in the query or the body
+    ignores: tuple[str, ...] = ()  # options that mean nothing there
+    more: Callable[[Given], dict[str, Any]] = lambda _: {}  # what is computed from several of them
+    preview: bool = False  # GET tells the plan and its digest, POST carries out exactly that one
+    each: str = ""  # an option that may be given several times: one request for each
+    or_path: str = ""  # where the first is not found
+
+
+def _get(path: str | Callable[[Given], str], *ignores: str, **sends: str) -> Remote:
+    return Remote("GET", path, sends, ignores)
+
+
+def _post(path: str | Callable[[Given], str], *ignores: str, **sends: str) -> Remote:
+    return Remote("POST", path, {**REASON, **sends}, ignores)
+
+
+def _coverage(given: Given) -> str:
+    return "/datasets/{dataset}/coverage" if given["dataset"] else "/datasets"
+
+
+def _scope(given: Given) -> str:
+    """The scope that the options of `kfm switch set` name."""
+    named = [(kind, given[kind]) for kind in ("dataset", "domain", "replays") if given[kind]]
+    if len(named) + bool(given["everything"]) != 1:
+        raise UsageError("Say what the switch is for: one of --dataset, --domain, --replays, --all.")
+    return f"/switches/{':'.join(named[0]) if named else 'all'}"
+
+
+def _withdrawal(given: Given) -> str:
+    return "/datasets/{dataset_id}/" + ("lift" if given["lift"] else "withdrawal")
+
+
+def _spans(given: Given) -> dict[str, Any]:
+    windows = given["windows"]
+    if len(windows) > 1:
+        raise UsageError("A service takes one --window at a time.", remedy="Call it once for each.")
+    return {"window": windows[0]} if windows else {}
+
+
+def _until(given: Given) -> dict[str, Any]:
+    from kfm.model.times import rfc3339
+    from kfm.model.windows import parse_duration, shifted
+    from kfm.system import SystemClock
+
+    if given["length"]:
+        return {"until": rfc3339(shifted(SystemClock().now_ms(), parse_duration(given["length"]), "UTC"))}
+    return {"until": given["until"]} if given["until"] else {}
+
+
+def _state(given: Given) -> dict[str, Any]:
+    if len(given["states"]) > 1:
+        raise UsageError("A service takes one --state at a time.", remedy="Call it once for each.")
+    return {"state": given["states"][0]} if given["states"] else {}
+
+
+def _only_missed(given: Given) -> dict[str, Any]:
+    return {"missed_only": bool(given["missed"]), "dry_run": bool(given["dry_run"])}
+
+
+REMOTE: dict[str, Remote] = {
+    "status": _get("/status", "everything"),
+    "whoami": _get("/whoami"),
+    "runs": _get("/runs", dataset="dataset", source="source", status="status", limit="limit"),
+    "show": _get("/runs/{run}"),
+    "explain": _get("/explain/{what}"),
+    "coverage": _get(_coverage, start="start", end="end", at="at", product="product")._replace(more=_state),
+    "run": _post("/requests", "now", window="window", at="at", correction="correction")._replace(
+        each="sources=source"
+    ),
+    "retry": _post("/runs/{run_id}/retry", "now"),
+    "cancel": _post("/requests/{wanted}/cancel")._replace(or_path="/runs/{wanted}/cancel"),
+    "requests list": _get(
+        "/requests", state="state", kind="kind", source="source", schedule="schedule", limit="limit"
+    ),
+    "requests show": _get("/requests/{wanted}"),
+    "requests cancel": _post("/requests/{wanted}/cancel")._replace(or_path="/runs/{wanted}/cancel"),
+    "schedule list": _get("/schedules"),
+    "schedule history": _get("/schedules/{name}/instants", since="start", limit="limit"),
+    "schedule pause": _post("/schedules/{name}/pause"),
+    "schedule resume": _post("/schedules/{name}/resume"),
+    "schedule backfill": _post(
+        "/schedules/{name}/backfill", "missed", "dry_run", start="start", end="end"
+    )._replace(more=_only_missed),
+    "dataset list": _get("/datasets"),
+    "dataset show": _get("/datasets/{dataset_id}", "limit"),
+    "dataset retire": _post("/datasets/{dataset_id}/retirement", purge="purge")._replace(preview=True),
+    "rollback": _post("/datasets/{dataset_id}/rollback", to_version="to_version")._replace(preview=True),
+    "withdraw": _post(
+        _withdrawal, "windows", "lift", source_id="source", target="target", purge="purge"
+    )._replace(preview=True, more=_spans),
+    "dismiss": _post(
+        "/datasets/{dataset}/dismissal", source="source", product="product", platform="platform", undo="undo"
+    )._replace(each="windows=window"),
+    "project": _post("/datasets/{dataset}/projection"),
+    "approvals list": _get("/approvals", state="state"),
+    "approvals show": _get("/approvals/{wanted}"),
+    "approvals approve": _post("/approvals/{request_id}/approve"),
+    "approvals reject": _post("/approvals/{request_id}/reject"),
+    "approvals revoke": _post("/approvals/{request_id}/revoke"),
+    "approvals stand": _post("/sources/{source}/standing-approval", until="until"),
+    "quarantine list": _get("/quarantine", dataset="dataset", kind="kind", everything="all", limit="limit"),
+    "quarantine show": _get("/quarantine/{wanted}"),
+    "quarantine release": _post("/quarantine/{wanted}/release"),
+    "incident list": _get("/incidents", everything="all", limit="limit"),
+    "incident show": _get("/incidents/{wanted}"),
+    "incident ack": _post("/incidents/{wanted}/acknowledge"),
+    "incident assign": _post("/incidents/{wanted}/assign", person="person"),
+    "incident retry": _post("/incidents/{wanted}/retry"),
+    "incident close": _post("/incidents/{wanted}/close"),
+    "incident silence": _post("/incidents/{wanted}/silence", "length", "end", "until")._replace(
+        more=_until, or_path="/datasets/{wanted}/silence"
+    ),
+    "switch list": _get("/switches"),
+    "switch set": _post(_scope, "dataset", "domain", "replays", "everything", position="position"),
+    "breaker list": _get("/breakers"),
+    "breaker reset": _post("/breakers/{provider}/reset"),
+    "breaker probe": _post("/breakers/{provider}/probe"),
+    "breaker hold": _post("/breakers/{provider}/hold", "until", "length")._replace(more=_until),
+    "audit list": _get("/audit", kind="kind", subject="subject", limit="limit"),
+    "lineage show": _get("/runs/{run}/lineage"),
+    "lineage prov": _get("/runs/{run}/provenance"),
+    "nodd units": _get(
+        "/units", dataset="dataset", status="status", error_code="error_code", since="since", limit="limit"
+    ),
+    "nodd show": _get("/units/{unit}"),
+    "nodd dead list": _get("/dead-letters", error_code="error_code", everything="all", limit="limit"),
+}
