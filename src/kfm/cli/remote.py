@@ -23,6 +23,7 @@ from kfm.model.errors import (
     ConfigError,
     KfmError,
     RoleMissing,
+    UpstreamUnavailable,
     UsageError,
     all_errors,
 )
@@ -266,9 +267,14 @@ class _Client:
         return whole
 
     def change(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Sent once more under the same key, where the answer was lost: it is made once."""
         from kfm.system import SystemIds
 
-        return self._call("POST", path, msgspec.json.encode(body), {"Idempotency-Key": SystemIds().new()})
+        sent, key = msgspec.json.encode(body), {"Idempotency-Key": SystemIds().new()}
+        try:
+            return self._call("POST", path, sent, key)
+        except UpstreamUnavailable:
+            return self._call("POST", path, sent, key)
 
     def _call(
         self, method: str, path: str, body: bytes | None, more: Mapping[str, str] = {}
