@@ -8,6 +8,7 @@ from typing import Any
 from kfm import __version__
 from kfm.nodd.catalogue.search import LIMIT_DEFAULT, LIMIT_MAX
 from kfm.web.api.components import component_ref
+from kfm.web.api.events import EVENTS
 from kfm.web.api.operations import ID, Operation, Parameter
 from kfm.web.api.schemas import schemas
 from kfm.web.api.short_ids import takes_short_ids
@@ -129,9 +130,11 @@ def _in_query(parameter: Parameter) -> dict[str, Any]:
 def _responses(operation: Operation) -> dict[str, Any]:
     done: dict[str, Any] = {
         "description": _DONE[operation.status],
-        "content": _content(operation.media_type, component_ref(operation.answer)),
+        "content": _content(operation.media_type, component_ref(operation.answer))
+        if operation.media_type != EVENTS
+        else {EVENTS: {}},
     }
-    if operation.method == "GET":
+    if operation.method == "GET" and operation.media_type != EVENTS:
         done["headers"] = _TAG
     elif operation.once == "request":
         done["headers"] = {"Location": {"description": "The request.", "schema": _TEXT}}

@@ -84,7 +84,9 @@ def test_what_goes_wrong_is_the_same_error_as_here(laptop: Laptop) -> None:
     assert laptop.kfm("switch", "set", "paused", "--all").code == 3
     assert laptop.kfm("switch", "set", "paused", "--all", "--rationale", "TEXT").code == 3
     assert laptop.kfm("run", "--rationale", "no source").code == 2
-    assert "--force does not work" in laptop.kfm("run", "--source", "river", "--force", "--rationale", "x").err
+    assert (
+        "--force does not work" in laptop.kfm("run", "--source", "river", "--force", "--rationale", "x").err
+    )
     assert "works on the machine" in laptop.kfm("doctor").err
     assert laptop.kfm("retry", "--rationale", "which one").code == 2
 
@@ -146,7 +148,9 @@ def test_every_remote_command_is_an_operation(name: str) -> None:
     assert {*re.findall(r"{(\w+)}", path)} <= options
     if remote.or_path:
         assert _shape(remote.or_path) in known
-    fields = operation.body.__struct_fields__ if operation.body else [one.name for one in operation.parameters]
+    fields = (
+        operation.body.__struct_fields__ if operation.body else [one.name for one in operation.parameters]
+    )
     if name != "coverage":  # it is two operations
         assert set(remote.sends.values()) - set(REASON) <= set(fields) | {"source"}
 
@@ -166,7 +170,12 @@ def test_what_a_form_prints_can_be_pasted_with_a_server() -> None:
 def test_documents_as_lines() -> None:
     """Tables fit the terminal, ids are short, and no two columns have one name."""
     rows = [
-        {"run_id": "989834af-379d-899f-9f67-5ed35394a9ec", "version": 1, "version_id": "sha256:aa", "by": None}
+        {
+            "run_id": "989834af-379d-899f-9f67-5ed35394a9ec",
+            "version": 1,
+            "version_id": "sha256:aa",
+            "by": None,
+        }
     ]
     lines = document_lines({"runs": rows, "more": True, "next": "c"}, 80)
     assert lines[1].split() == ["RUN", "VERSION", "VERSION", "ID"]

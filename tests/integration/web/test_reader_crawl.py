@@ -12,6 +12,7 @@ import pytest
 
 from kfm.app import open_app
 from kfm.web.api.components import component_ref
+from kfm.web.api.events import EVENTS
 from kfm.web.api.operation_table import OPERATIONS
 from kfm.web.console.actions import ACTIONS
 from kfm.web.console.pages import PAGES
@@ -30,7 +31,7 @@ GUESSES = (
     "relic-nightly",
     "wampum",
 )
-QUERIES = {"previewRollback": "?to_version=4"}  # what has to be given
+QUERIES = {"listEvents": "?cursor=0", "previewRollback": "?to_version=4"}  # what has to be given
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +109,7 @@ def test_no_answer_of_the_api_tells(world: HiddenWorld) -> None:
             answer = world.api(path)
             if words := told(answer.text):
                 leaks.append((operation.name, path, words, answer.text[:2000]))
-            if answer.status_code == 200:
+            if answer.status_code == 200 and operation.media_type != EVENTS:
                 shape.validate(answer.json())
             if told(world.api(path, "ann").text):
                 seen.add(operation.name)

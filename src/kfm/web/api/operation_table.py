@@ -12,7 +12,7 @@ from kfm.model.dataset_changes import ChangeKind
 from kfm.model.records import UNIT_STATUSES
 from kfm.model.requests import RequestKind
 from kfm.model.roles import Role
-from kfm.web.api import changes, datasets, reads, run_log
+from kfm.web.api import changes, datasets, events, reads, run_log
 from kfm.web.api import request_bodies as bodies
 from kfm.web.api.operations import (
     AFTER,
@@ -671,6 +671,16 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             text("subject", "Only entries about this run, dataset or scope."),
             LIMIT,
             AFTER_NUMBER,
+        ),
+        _get(
+            "/events",
+            "listEvents",
+            "What was entered in the audit log since, as server-sent events: promotions and decisions. "
+            "A client asks again by itself, after the last one that it has (`Last-Event-ID`)",
+            events.events,
+            "events",
+            AFTER_NUMBER,
+            media_type=events.EVENTS,
         ),
         _get("/whoami", "whoami", "The identity and the roles of the caller", reads.whoami, "whoami"),
     ),

@@ -22,7 +22,7 @@ from kfm.reports.quarantine import approval_document, held_document, is_open, ob
 from kfm.reports.requests import request_document, shown_request
 from kfm.reports.runs import run_document, shown_run
 from kfm.reports.schedules import expected_document, schedule_document, state_document
-from kfm.reports.status import gather, switch_document
+from kfm.reports.status import read_status, switch_document
 from kfm.reports.units import dead_document, stored_document, unit_document
 from kfm.runs import artifacts
 from kfm.web.api.operations import ApiCall, cursor_position
@@ -202,7 +202,8 @@ def dead_letters(call: ApiCall) -> Any:
 
 
 def status(call: ApiCall) -> Any:
-    return {**gather(call.app, _schedules(call)), "not_in_force": sorted(call.context.live.problems)}
+    read = read_status(call.app, _schedules(call), with_needs=True)
+    return {**read.document, "not_in_force": sorted(call.context.live.problems)}
 
 
 def _schedules(call: ApiCall) -> Any:

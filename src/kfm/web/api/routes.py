@@ -20,8 +20,9 @@ from kfm.model.errors import UsageError
 from kfm.model.roles import Identity
 from kfm.web.api import idempotency_keys
 from kfm.web.api.access import BEARER, Unauthenticated, authenticate, require
+from kfm.web.api.events import EVENTS, as_stream
 from kfm.web.api.operation_table import OPERATIONS
-from kfm.web.api.operations import ID, Operation, read_query
+from kfm.web.api.operations import ID, NUMBER, Operation, read_query
 from kfm.web.api.perform import body_of, perform
 from kfm.web.listener import LOOPBACK
 from kfm.web.openapi import BASE, api_openapi
@@ -117,6 +118,8 @@ class _Address(_Answering):
             if re.fullmatch(ID, value) is None:
                 raise Problem(404, f"`{name}` is not a valid id.")
         query = _query(request, operation)
+        if operation.media_type == EVENTS and query["cursor"] is None:
+            query["cursor"] = _last_event(request)
         body, key = None, None
         if operation.body is not None:
             key = idempotency_keys.read_key(request.headers.getlist("idempotency-key"))
@@ -124,7 +127,8 @@ class _Address(_Answering):
         base = str(request.scope.get("root_path", ""))
         values = {"path": path, "query": query, "body": body, "key": key, "base": base}
         response = await run_in_threadpool(_work, self._context, identity, operation, **values)
-        return _unless_known(request, response) if operation.method == "GET" else response
+        is_tagged = operation.method == "GET" and operation.media_type != EVENTS
+        return _unless_known(request, response) if is_tagged else response
 
 
 def _unless_known(request: Request, response: Response) -> Response:
@@ -140,6 +144,9 @@ def _unless_known(request: Request, response: Response) -> Response:
 def _work(context: WebContext, identity: Identity, operation: Operation, **values: Any) -> Response:
     reply = perform(context, identity, operation, **values)
     headers = {**HEADERS, **reply.headers}
+    if operation.media_type == EVENTS:
+        headers["Cache-Control"] = "no-store"
+        return Response(as_stream(reply.document), 200, headers, media_type=EVENTS)
     return answer(reply.document, operation.media_type, reply.status or operation.status, headers)
 
 
@@ -153,6 +160,13 @@ def _query(request: Request, operation: Operation | None) -> dict[str, Any]:
         )
     except UsageError as error:
         raise Problem(400, error.detail, error) from None
+
+
+def _last_event(request: Request) -> str | None:
+    found = request.headers.get("last-event-id", "")
+    if found and re.fullmatch(NUMBER, found) is None:
+        raise Problem(400, "`Last-Event-ID` is not an id of an event.")
+    return found or None
 
 
 def _require_acceptable(request: Request, media_type: str) -> None:

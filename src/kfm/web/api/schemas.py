@@ -189,6 +189,7 @@ def shapes() -> dict[str, dict[str, Any]]:
             roles=_list({"enum": ["read", "operate", "approve"]}),
             people=_NUMBER,
         ),
+        "events": _TEXT,
         "problem": problem_schema(),
     }
 
