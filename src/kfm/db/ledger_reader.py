@@ -587,6 +587,12 @@ class LedgerReader:
 
         return incidents.subject_from(row)
 
+    def incidents_about(self, subject: str) -> list[Incident]:
+        """Those that affect a run, a unit or a request now."""
+        causes = self._session.all("incident_subjects.of_subject", subject=subject)
+        found = (self.find_incidents(str(cause), 1) for (cause,) in causes)
+        return [each for one in found for each in one]
+
     def silences(self) -> list[Silence]:
         """Those in force."""
         found = self._session.all("silences.in_force")

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from kfm.model.times import is_all_time
 
 SHORT_ID_CHARS = 13
+TIMED_ID_CHARS = 18  # a UUIDv7
+UNIT_ID_CHARS = 22
 SIMILAR_MIN = 0.6  # difflib's ratio from which a word counts as a slip of another
 KNOWN_SHOWN_MAX = 8
 
@@ -114,9 +116,16 @@ def between(start: str, end: str) -> str:
     return f"{utc(start)[:cut]} … {utc(end)[:cut]} UTC"
 
 
-def short_id(run_id: str) -> str:
-    """Enough of a run's id to tell it from all others; every command takes it."""
-    return run_id[:SHORT_ID_CHARS]
+def short_id(whole: str) -> str:
+    """Enough of an id to tell it from all others; every command takes it.
+
+    An id that begins with a time, as a unit's and a UUIDv7 do, is told from those of the same time by what
+    comes after it.
+    """
+    first, _, rest = whole.partition("-")
+    if len(first) == SHORT_ID_CHARS:
+        return whole[:UNIT_ID_CHARS]
+    return whole[: TIMED_ID_CHARS if rest[5:6] == "7" and rest[4:5] == "-" else SHORT_ID_CHARS]
 
 
 def one_line(text: str) -> str:

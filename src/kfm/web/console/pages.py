@@ -25,6 +25,7 @@ from kfm.web.console.views import (
     action,
     activity,
     audit,
+    board,
     datasets,
     home,
     incidents,
@@ -94,6 +95,9 @@ PAGES = (
     ConsolePage(
         "activity", activity.view, "activity.html", "Activity", activity.FILTERS, "Activity", live_seconds=30
     ),
+    ConsolePage(
+        "board", board.view, "board.html", "Circuits and switches", board.FILTERS, "Home", live_seconds=10
+    ),
     ConsolePage("search", search.view, "search.html", "Search", search.FILTERS),
     ConsolePage("runs", runs.view, "runs.html", "Runs", runs.FILTERS, "Runs"),
     ConsolePage("runs/{run_id}", runs.view_one, "run.html", "Run", runs.ONE_FILTERS, "Runs", live_seconds=10),
@@ -123,7 +127,9 @@ PAGES = (
         pipeline_runs.GRAPH_FILTERS,
         "Pipeline runs",
     ),
-    ConsolePage("schedules", schedules.view, "schedules.html", "Schedules", schedules.FILTERS, "Schedules"),
+    ConsolePage(
+        "schedules", schedules.view, "schedules.html", "Schedules", schedules.FILTERS, "Schedules", 30
+    ),
     ConsolePage(
         "schedules/{schedule_id}",
         schedules.view_one,
@@ -131,6 +137,7 @@ PAGES = (
         "Schedule",
         schedules.ONE_FILTERS,
         "Schedules",
+        30,
     ),
     ConsolePage("requests", requests.view, "requests.html", "Requests", requests.FILTERS, "Requests"),
     ConsolePage("requests/{request_id}", requests.view_one, "request.html", "Request", (), "Requests"),
@@ -146,7 +153,7 @@ PAGES = (
 )
 LOG_TEXT = ConsolePage("runs/{run_id}/log.txt", run_log.text, "", "Log", ("attempt",))
 ACTION = next(page for page in PAGES if page.view is action.view)
-LISTS = {page.section: page for page in PAGES if page.section and "{" not in page.path}
+LISTS = {page.section: page for page in reversed(PAGES) if page.section and "{" not in page.path}  # the first
 PLACES = (
     Place("Home", "h", ("Home",)),
     Place("Datasets", "d", ("Datasets",)),

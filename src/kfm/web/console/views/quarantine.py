@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import Record
 from kfm.model.times import is_all_time, rfc3339
@@ -12,7 +10,7 @@ from kfm.reports.quarantine import objects_of
 from kfm.reports.requests import named
 from kfm.reports.state_words import QUARANTINE_KINDS
 from kfm.web.console import state_words
-from kfm.web.console.actions import Offer, decisions, offer
+from kfm.web.console.actions import Offer, about_run, offer
 from kfm.web.console.state_words import Word
 from kfm.web.console.views.explanation import Fact, Next, allowed
 from kfm.web.console.visit import ROWS, Filter, NotHere, Paging, Visit, chosen, paged, short
@@ -144,7 +142,7 @@ def view_one(visit: Visit) -> QuarantineEntryView:
         facts=tuple(_facts(visit, held)),
         asked=tuple(map(_asked, asked)),
         commands=() if step is None else (Next(command=step.command, why=step.sentence),),
-        actions=tuple(_actions(visit, held, asked)),
+        actions=tuple(_actions(visit, held)),
     )
 
 
@@ -188,7 +186,7 @@ def _asked(approval: Approval) -> ApprovalAsked:
     )
 
 
-def _actions(visit: Visit, held: QuarantineEntry, asked: Sequence[Approval]) -> list[Offer]:
+def _actions(visit: Visit, held: QuarantineEntry) -> list[Offer]:
     if held.state != "held" or held.grain not in ("run", "request"):
         return []
     run = visit.reader.run(held.subject) if held.grain == "run" else None
@@ -198,9 +196,4 @@ def _actions(visit: Visit, held: QuarantineEntry, asked: Sequence[Approval]) -> 
         window = f"{rfc3339(span_of.window_start_ms)}/{rfc3339(span_of.window_end_ms)}"
         values = {"dataset_id": held.dataset_id, "source": held.source_id, "window": window}
         discard = [offer(visit, "dismissWindows", "Discard", **values)]
-    if run is None:
-        return discard
-    waiting = [each for each in asked if each.state == "requested"]
-    if waiting:
-        return [*decisions(visit, waiting[0]), *discard]
-    return [offer(visit, "releaseHeld", held_id=held.held_id), *discard]
+    return [*about_run(visit, run), *discard] if run is not None else discard
