@@ -303,6 +303,20 @@ class LedgerReader:
             found = self._session.all("governance.list", row_limit=limit)
         return [rows.entry_from(row) for row in found]
 
+    def entries_before(
+        self, before: int, *, kind: str | None = None, subject: str | None = None, limit: int = 1000
+    ) -> list[ChainLink]:
+        """Entries of the audit log before a number, newest first: of one subject, else of one kind, else all."""
+        if subject:
+            found = self._session.all(
+                "governance.subject_before", subject=subject, before=before, row_limit=limit
+            )
+        elif kind:
+            found = self._session.all("governance.kind_before", kind=kind, before=before, row_limit=limit)
+        else:
+            found = self._session.all("governance.before", before=before, row_limit=limit)
+        return [rows.link_from(row) for row in found]
+
     def of_ticket(self, ticket: str, limit: int = 50) -> tuple[list[Invocation], list[GovernanceEntry]]:
         """What was asked for and what was decided with reference to a ticket, newest first."""
         calls = self._session.all("invocations.of_ticket", ticket=ticket, row_limit=limit)

@@ -150,6 +150,14 @@ PAGES = (
     ConsolePage("units/{wal_id}", units.view_one, "unit.html", "Unit", (), "Units"),
     ConsolePage(f"{PAGE}/{{operation}}", action.view, "action.html", "Change", action.CHOSEN),
     ConsolePage("audit", audit.view, "audit.html", "Audit", audit.FILTERS, "Audit"),
+    ConsolePage(
+        "audit/verify",
+        audit.view_verify,
+        "audit_verify.html",
+        "Audit log verified",
+        audit.VERIFY_FILTERS,
+        "Audit",
+    ),
 )
 LOG_TEXT = ConsolePage("runs/{run_id}/log.txt", run_log.text, "", "Log", ("attempt",))
 ACTION = next(page for page in PAGES if page.view is action.view)

@@ -78,6 +78,8 @@ _WORDS: dict[str, Word] = {
         Word(text="circuit open", tone="warn", sign="–"),
         Word(text="circuit half-open", tone="busy", sign="▸"),
         Word(text="recovering", tone="busy", sign="▸"),
+        Word(text="sound", tone="good", sign="✓"),
+        Word(text="broken", tone="bad", sign="!"),
         Word(text="closed", tone="good", sign="✓"),
         Word(text="on", tone="good", sign="✓"),
         Word(text="off", tone="quiet", sign="×"),
