@@ -306,7 +306,7 @@ class LedgerReader:
     def entries_before(
         self, before: int, *, kind: str | None = None, subject: str | None = None, limit: int = 1000
     ) -> list[ChainLink]:
-        """Entries of the audit log before a number, newest first: of one subject, else of one kind, else all."""
+        """Entries of the audit log before a number, newest first: of one subject, else kind, else all."""
         if subject:
             found = self._session.all(
                 "governance.subject_before", subject=subject, before=before, row_limit=limit

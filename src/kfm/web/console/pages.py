@@ -124,7 +124,7 @@ PAGES = (
         pipeline_runs.view_one,
         "pipeline_run.html",
         "Pipeline run",
-        pipeline_runs.GRAPH_FILTERS,
+        pipeline_runs.ONE_FILTERS,
         "Pipeline runs",
     ),
     ConsolePage(
@@ -390,7 +390,7 @@ class _Console:
             "masked": identity is not None and not may_know(identity),
             "again": _again(visit) if visit else (),
             "refreshing": visit.query.get(REFRESH) if visit else None,
-            "live_seconds": page.live_seconds if page else 0,
+            "live_seconds": getattr(context.get("view"), "live_seconds", page.live_seconds if page else 0),
             "may_navigate": identity is not None,
             **context,
         }

@@ -14,7 +14,17 @@ from kfm.reports.audit import EntryFilter, entry_sentence, page_of_entries
 from kfm.reports.lookup import is_wal_id
 from kfm.web.console import time_range
 from kfm.web.console.state_words import Word, word
-from kfm.web.console.visit import ROWS, Filter, Paging, TypedFilter, Visit, short, typed
+from kfm.web.console.visit import (
+    ROWS,
+    Filter,
+    Paging,
+    TypedFilter,
+    Visit,
+    before_number,
+    paged_by_number,
+    short,
+    typed,
+)
 
 FILTERS = (*time_range.FILTERS, "actor", "kind", "subject", "before")
 VERIFY_FILTERS = ("after",)
@@ -59,14 +69,15 @@ def view(visit: Visit) -> AuditView:
         since_ms=span.from_ms or None,
         until_ms=span.until_ms if span.until_ms < time_range.FAR_MS else None,
     )
-    before = _number(visit, "before")
     found, older = page_of_entries(
-        visit.reader, asked, before=before, limit=ROWS, hides=visit.visibility.hides_record
+        visit.reader, asked, before=before_number(visit), limit=ROWS, hides=visit.visibility.hides_record
     )
     rows = tuple(_row(visit, link.entry, link.number) for link in found)
-    summary = f"{counted(len(rows), 'entry')}, newest first".replace("entrys", "entries") if rows else "none"
+    paging = paged_by_number(visit, len(rows), older, "entry/entries")
     if older is not None and len(rows) < ROWS:
-        summary += f"; looked back to entry {older:,}"
+        paging = msgspec.structs.replace(
+            paging, summary=f"{paging.summary}; looked back to entry {older:,}, older ones follow"
+        )
     return AuditView(
         filters=(
             *span.filters,
@@ -75,26 +86,12 @@ def view(visit: Visit) -> AuditView:
             typed("subject", "Subject", subject),
         ),
         rows=rows,
-        paging=Paging(
-            newer=visit.with_query(before=None) if before is not None else None,
-            older=visit.with_query(before=older) if older is not None else None,
-            summary=summary,
-            newest=True,
-        ),
+        paging=paging,
         clear=visit.href("audit"),
         entries=last,
         head=head,
         verify=visit.href("audit/verify", after=0),
     )
-
-
-def _number(visit: Visit, name: str) -> int | None:
-    text = visit.query.get(name)
-    if text is None:
-        return None
-    if not text.isascii() or not text.isdigit() or len(text) > NUMBER_DIGITS_MAX:
-        raise UsageError(f"`{name}` is the number of an entry.")
-    return int(text)
 
 
 def _row(visit: Visit, recorded: GovernanceEntry, number: int) -> AuditRow:
@@ -169,7 +166,10 @@ class VerifyView(Record, frozen=True):
 
 
 def view_verify(visit: Visit) -> VerifyView:
-    after = _number(visit, "after") or 0
+    text = visit.query.get("after", "0")
+    if not text.isascii() or not text.isdigit() or len(text) > NUMBER_DIGITS_MAX:
+        raise UsageError("`after` is the number of an entry.")
+    after = int(text)
     part = verify_part(visit.reader, after)
     return VerifyView(
         word=word("sound" if part.sound else "broken"),
@@ -191,6 +191,6 @@ def _verdict(part: ChainPart, visit: Visit) -> str:
         return "The audit log has no entries."
     seals = f"; {counted(part.seals, 'seal')} over {part.sealed:,} rows match them" if part.seals else ""
     return (
-        f"Entries {part.first:,} to {part.last:,} of {part.end:,} follow on each other, and each is as it was "
+        f"Entries {part.first:,} to {part.last:,} of {part.end:,} follow on each other and are as they were "
         f"written{seals}. Checked at {at}."
     )

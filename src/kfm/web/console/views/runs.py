@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 FILTERS = ("dataset", "source", "status", "before")
 TABS = ("explanation", "log", "timeline", "graph", "changes", "evidence")
 ONE_FILTERS = ("tab", *GRAPH_FILTERS, *LOG_FILTERS)
+PHASES = {"transform": "pipeline", "publish": "promote"}  # what the log calls a step
 STATUSES = ("running", "success", "failed")
 _PREFIX = re.compile(r"[0-9a-f-]{4,36}", re.ASCII | re.IGNORECASE)
 RETRIES_SHOWN_MAX = 200
@@ -169,6 +170,7 @@ class RunView(Record, frozen=True):
     lineage: RunLineage | None
     log: RunLog | None
     step: tuple[Next, ...]  # one, or none
+    live_seconds: int  # how often a script looks for news
     commands: tuple[Next, ...]
     actions: tuple[Offer, ...]
 
@@ -204,7 +206,7 @@ def view_one(visit: Visit) -> RunView:
             )
             for each in TABS
         ),
-        steps=graph(visit, _steps(run, attempts)) if tab == "graph" else None,
+        steps=graph(visit, _steps(visit.run(run.run_id), run, attempts)) if tab == "graph" else None,
         pipeline=_pipeline(visit, run.run_id) if tab == "graph" else None,
         timeline=timeline(attempts, retries, visit.now_ms) if tab == "timeline" else None,
         log=run_log(visit, run) if tab == "log" else None,
@@ -226,6 +228,7 @@ def view_one(visit: Visit) -> RunView:
         changes=changes,
         lineage=lineage,
         step=tuple(_step(visit, run)),
+        live_seconds=2 if tab == "log" and run.status == "running" else 10,
         commands=tuple(_commands(run)),
         actions=tuple(about_run(visit, run)),
     )
@@ -316,8 +319,9 @@ def _breakers(visit: Visit, run: Run) -> list[Breaker]:
     return [one for one in visit.reader.breakers() if one.provider in called]
 
 
-def _steps(run: Run, attempts: list[Attempt]) -> list[NodeSeen]:
-    """The nodes in the order in which they started, each in its state after the last attempt."""
+def _steps(at: str, run: Run, attempts: list[Attempt]) -> list[NodeSeen]:
+    """The nodes in the order in which they started, each in its state after the last attempt, and with the
+    lines of its log. `at`: where the page of the run is."""
     last: dict[str, Attempt] = {}
     for each in attempts:
         if each.node:
@@ -337,6 +341,7 @@ def _steps(run: Run, attempts: list[Attempt]) -> list[NodeSeen]:
                 reason=reason or earlier,
                 took_ms=took,
                 reads=(names[index - 1],) if index else (),
+                href=f"{at}?tab=log&attempt={each.attempt}&node={PHASES.get(name, name)}",
             )
         )
     return found
