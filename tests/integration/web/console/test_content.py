@@ -69,7 +69,10 @@ def test_pages_of_many_things_are_paged_by_the_address(reader: Reader) -> None:
         (older,) = [attrs["href"] for tag, attrs in first.tags if attrs.get("rel") == "next"]
         second = reader.page(f"http://127.0.0.1{older}")
         assert words[1] in second.text
-        rows = [{href for href in page.links() if f"/{path}/" in href and "verify" not in href} for page in (first, second)]
+        rows = [
+            {href for href in page.links() if f"/{path}/" in href and "verify" not in href}
+            for page in (first, second)
+        ]
         assert not rows[0] & rows[1]
     numbers = reader.page("audit").text
     assert "entries" in numbers
