@@ -177,7 +177,7 @@
     });
     setInterval(follow, Number(place.dataset.every) * 1000);
     setInterval(showLive, 1000);
-    document.addEventListener("visibilitychange", follow); // it has not followed while nobody looked
+    document.addEventListener("visibilitychange", follow); // it has not followed while it was hidden
     showLive();
   }
 
@@ -207,6 +207,10 @@
   });
 
   prepare(document);
+  for (const each of all(document, ".scroll")) { // what failed is seen first, also in a picture that is too wide
+    const bad = each.querySelector(".box.bad")?.getBoundingClientRect();
+    if (bad && bad.right > each.getBoundingClientRect().right) each.scrollLeft = bad.left - each.getBoundingClientRect().left - 16;
+  }
   document.getElementById("zone")?.addEventListener("change", (event) => {
     kept.set("zone", ZONES.includes(event.target.value) ? event.target.value : "UTC");
     showTimes(document);
