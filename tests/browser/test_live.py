@@ -53,7 +53,7 @@ def test_twenty_updates_keep_focus_scroll_details_and_what_was_typed(
 
 
 def test_a_pause_outlives_the_page_and_a_stale_page_says_so(site: str, tab: Tab) -> None:
-    """What was paused stays so on the next page; after three updates without an answer a page says its age."""
+    """What was paused stays so on the next page; after three updates without an answer it says its age."""
     page = tab().page
     page.clock.install()
     page.goto(site)
