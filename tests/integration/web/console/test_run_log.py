@@ -59,7 +59,7 @@ def test_a_page_of_the_log_goes_on_where_the_one_before_ended(reader: Reader, fi
 
 def test_the_last_lines_of_a_long_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log is followed from its end, filtered like the rest; a line that is cut or being written waits."""
-    monkeypatch.setattr(run_logs, "READ_BYTES_MAX", 400)
+    monkeypatch.setattr(run_logs, "READ_BYTES_MAX", 800)
     folder = tmp_path / "runs" / "r" / "attempt-1"
     folder.mkdir(parents=True)
     lines = [
