@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _loaded: Loaded | None = None
 _named: str | None = None  # the configuration that was named on the command line
+_colour = "auto"  # what --color says
 # A command that a message names: in backticks, or behind a colon at the end of a line.
 _COMMAND = r"(?<=`)kfm [a-z][^`\n]*(?=`)|(?<=: )kfm [a-z][^`\n]*$"
 _WITHOUT_CONFIG = r"^kfm (?:init|completion|man|lint)\b| (?:-c|--config|--directory|--help)\b"
@@ -40,6 +41,15 @@ def name_config(path: str | None) -> None:
     """The command was given this configuration; None: it looks for one itself."""
     global _named  # noqa: PLW0603
     _named = path
+
+
+def choose_colour(choice: str) -> None:
+    global _colour  # noqa: PLW0603
+    _colour = choice
+
+
+def colour_choice() -> str:
+    return _colour
 
 
 def with_config(text: str) -> str:
@@ -226,6 +236,7 @@ def guarded(run: Callable[[], int], arguments: Sequence[str], *, logs: bool = Tr
     """Run with streams, logging and errors set up. `logs=False` saves the import of `logging`."""
     begin()
     name_config(None)
+    choose_colour("auto")
     log_format = _log_format(arguments)
     with forgiving(log_format) as out, _logging(log_format) if logs else nullcontext():
         code = _ended(run, arguments)

@@ -77,7 +77,11 @@ def list_held(
     ]
     header = ("SINCE (UTC)", "KIND", "DATASET", "SOURCE", "TRIED", "ERROR", "GIVEN UP", "WHAT", "ID", "NEXT")
     documents = [held_document(one, step) for one, step in zip(shown, steps, strict=True)]
-    lines = table(header, rows) if rows else ["nothing is quarantined"]
+    lines = (
+        table(header, rows, spare=("NEXT", "TRIED", "GIVEN UP", "SOURCE", "WHAT"))
+        if rows
+        else ["nothing is quarantined"]
+    )
     session.emit({"held": documents, "more": more}, lines, rows=documents)
     if more and session.output == "text":
         session.note(f"more is quarantined than is shown: use --limit (now {limit})")

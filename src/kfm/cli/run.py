@@ -37,14 +37,6 @@ SEAL_EVENTS_MIN = 500  # so many events are worth an entry in the chain
 # backend, with permission, with the work; then only busy; then fine.
 WORST_FIRST = (130, 2, 4, 3, 1, 5, 0)
 CHECKS_SHOWN_MAX = 10
-COLOURS = {
-    "published": "green",
-    "unchanged": "green",
-    "planned": "cyan",
-    "blocked": "yellow",
-    "busy": "yellow",
-    "failed": "red",
-}
 _WINDOW_CHARS, _VERSION_CHARS, _RUN_CHARS = 39, 12, 17
 _SELECTION = (
     click.option(
@@ -588,7 +580,11 @@ def show_report(session: CommandSession, lineup: Lineup, report: Any) -> None:
     if session.output == "jsonl":
         session.emit(None, (), rows=[report_document(report)])
     elif session.output == "text":
-        line = click.style(lineup.line(report), fg=COLOURS.get(report.word))
+        line = lineup.line(report)
+        if session.colour:
+            from kfm.cli.tables import coloured
+
+            line = coloured(line, of_report(report.word))
         session.emit(None, [line, *plan_lines(report)])
     remark(session, report)
 

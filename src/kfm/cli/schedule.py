@@ -93,7 +93,7 @@ def list_schedules(session: CommandSession) -> None:
     header = ("SCHEDULE", "SOURCE", "WHEN", "TIME ZONE", "NEXT (UTC)", "LAST", "OVERLAP", "MISSED")
     session.emit(
         {"file": loaded.settings.schedules or FILE, "schedules": documents},
-        table(header, rows) if rows else ["no schedules"],
+        table(header, rows, spare=("OVERLAP", "MISSED", "TIME ZONE", "SOURCE")) if rows else ["no schedules"],
         rows=documents,
     )
     if not rows:
@@ -176,7 +176,7 @@ def next_instants(session: CommandSession, wanted: tuple[str, ...], count: int, 
     header = ("UTC", "LOCAL", "SCHEDULE", "BEGINS (UTC)", "COVERS")
     session.emit(
         {"from": instant(start_ms), "instants": documents},
-        table(header, rows) if rows else ["nothing is scheduled"],
+        table(header, rows, spare=("LOCAL", "BEGINS (UTC)")) if rows else ["nothing is scheduled"],
         rows=documents,
     )
 

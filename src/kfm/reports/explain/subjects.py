@@ -28,10 +28,10 @@ from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_link, o
 from kfm.reports.lookup import (
     SHOWN_CHARS_MAX,
     approvals_in,
+    begins_wal_id,
     calls_in,
     find_unit,
     incidents_in,
-    is_wal_id,
     only,
     replays_in,
     requests_in,
@@ -73,7 +73,9 @@ def explain_subject(
         found = _in_pipelines(ledger, tables(), what, governed=False)
         assert found is not None
         return found
-    if is_wal_id(what):
+    named = {one for dataset in settings.datasets for one in dataset.names}
+    named |= {source.id for source in settings.sources}
+    if begins_wal_id(what) and what not in named:
         return _of_unit(ledger, settings, what, now_ms)
     if what.startswith((SCHEDULE, PROVIDER)):
         return _of_control(ledger, settings, what, now_ms, schedules) or _unknown(what)
@@ -385,6 +387,7 @@ def _of_unit(ledger: LedgerReader, settings: Settings, wal_id: str, now_ms: int)
 
     reader = ledger.unit_reader()
     stored = find_unit(reader, wal_id)
+    wal_id = stored.unit.wal_id
     return explain_unit(
         stored,
         reader.history_of(wal_id),
