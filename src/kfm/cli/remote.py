@@ -119,7 +119,7 @@ def carry_out(server: Server, session: CommandSession, given: Given) -> int:
         from kfm.model.rationales import require_rationale
 
         require_rationale(given["rationale"], "A service carries out a change with --rationale TEXT.")
-    with _Client(server) as client:
+    with Client(server) as client:
         documents = list(_documents(client, session, remote, given))
     for document in documents:
         _show(session, name, document)
@@ -144,7 +144,7 @@ def _require_known(context: click.Context, remote: Remote, given: Given) -> None
 
 
 def _documents(
-    client: _Client, session: CommandSession, remote: Remote, given: Given
+    client: Client, session: CommandSession, remote: Remote, given: Given
 ) -> Iterator[dict[str, Any]]:
     several, _, sent_as = remote.each.partition("=")
     if not several:
@@ -157,7 +157,7 @@ def _documents(
 
 
 def _document(
-    client: _Client, session: CommandSession, remote: Remote, given: Given, extra: dict[str, Any]
+    client: Client, session: CommandSession, remote: Remote, given: Given, extra: dict[str, Any]
 ) -> dict[str, Any]:
     sent = {to: given[name] for name, to in remote.sends.items() if given.get(name) not in (None, False, ())}
     sent |= remote.more(given) | extra
@@ -175,7 +175,7 @@ def _document(
 
 
 def _previewed(
-    client: _Client, session: CommandSession, path: str, sent: dict[str, Any], given: Given
+    client: Client, session: CommandSession, path: str, sent: dict[str, Any], given: Given
 ) -> dict[str, Any]:
     """The plan; and, once it is confirmed, exactly that one."""
     asked = {name: value for name, value in sent.items() if name not in ("rationale", "ticket", "actor")}
@@ -235,15 +235,15 @@ class _NotThere(UsageError):
     remedy = "Check the id; the lists of `kfm --server` show what there is."
 
 
-class _Client:
+class Client:
     """Requests to one service."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, timeout_ms: int = TIMEOUT_MS) -> None:
         from kfm.objects.http_client import HttpxClient
 
-        self._server, self._http = server, HttpxClient()
+        self._server, self._http, self._timeout_ms = server, HttpxClient(), timeout_ms
 
-    def __enter__(self) -> _Client:
+    def __enter__(self) -> Client:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -287,7 +287,7 @@ class _Client:
             headers["Content-Type"] = "application/json"
         secrets = (server.token,) if server.token else ()
         url = f"{server.url}{BASE}{path}"
-        with self._http.send(method, url, headers, body, TIMEOUT_MS, secrets=secrets) as response:
+        with self._http.send(method, url, headers, body, self._timeout_ms, secrets=secrets) as response:
             held = bytearray()
             for chunk in response.decoded():
                 held += chunk

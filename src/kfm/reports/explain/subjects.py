@@ -73,9 +73,9 @@ def explain_subject(
         found = _in_pipelines(ledger, tables(), what, governed=False)
         assert found is not None
         return found
-    named = {one for dataset in settings.datasets for one in dataset.names}
-    named |= {source.id for source in settings.sources}
-    if begins_wal_id(what) and what not in named:
+    names = {one for dataset in settings.datasets for one in dataset.names}
+    names |= {source.id for source in settings.sources}
+    if begins_wal_id(what) and what not in names:
         return _of_unit(ledger, settings, what, now_ms)
     if what.startswith((SCHEDULE, PROVIDER)):
         return _of_control(ledger, settings, what, now_ms, schedules) or _unknown(what)
