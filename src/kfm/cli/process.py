@@ -98,6 +98,7 @@ class Stream:
         self._json = json_log
         self.is_json = json_log is not None  # then it is for programs: no bars, no colours, no questions
         self.lost: Exception | None = None
+        self.before_write: Callable[[], None] | None = None  # takes away a line that is drawn again and again
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -106,6 +107,8 @@ class Stream:
         return not self.is_json and bool(self._stream.isatty())
 
     def write(self, text: str) -> int:
+        if self.before_write is not None:
+            self.before_write()
         try:
             self._stream.write(self._clean(text) if self._clean else text)
         except (OSError, ValueError) as error:
@@ -114,6 +117,11 @@ class Stream:
 
     def write_line(self, line: str) -> None:
         """A whole line that has its form, and no secret in it."""
+        if self.before_write is not None:
+            self.before_write()
+        self.draw(line)
+
+    def draw(self, line: str) -> None:
         try:
             self._stream.write(line)
         except (OSError, ValueError) as error:

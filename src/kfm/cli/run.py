@@ -14,7 +14,7 @@ import click
 from kfm.cli.errors import annotate, as_error, error_lines
 from kfm.cli.options import session_options
 from kfm.cli.output import duration, instant, message, one_line, short_id
-from kfm.cli.progress import watched
+from kfm.cli.progress import following, watched_steps
 from kfm.cli.session import CommandSession
 from kfm.model.completeness import ASKED_FOR
 from kfm.model.errors import (
@@ -160,7 +160,7 @@ def command(session: CommandSession, force: bool, missing: bool, **options: Any)
     if options["correction"] and not options["dry_run"]:
         require_correction_rationale(options)
     by_person = asks_in_person(session, options.pop("now"), options["rationale"])
-    progress = watched(session)
+    progress = watched_steps(session)
     with session.app(read_only=options["dry_run"], progress=progress) as app:
         requests = make_requests(app, force=force, by_person=by_person, **options)
         requests = without_retired(session, app, requests, options)
@@ -200,9 +200,10 @@ def attempt_all(
     codes: list[int] = []
     try:
         for request in requests:
-            reports.append(attempt(session, app, request))
+            with following(progress) as over:
+                reports.append(attempt(session, app, request))
+                over()
             codes.append(exit_code(reports[-1]))
-            progress.done()
             show(reports[-1])
             if isinstance(reports[-1].error, Cancelled):
                 break
