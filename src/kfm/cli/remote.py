@@ -16,7 +16,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from kfm.cli.remote_commands import REMOTE, Given, Remote
+from kfm.cli.remote_commands import REMOTE, Given, Remote, why_it_stays
 from kfm.cli.session import CommandSession
 from kfm.model.errors import (
     BackendUnavailable,
@@ -111,7 +111,7 @@ def carry_out(server: Server, session: CommandSession, given: Given) -> int:
     remote = REMOTE.get(name)
     if remote is None:
         raise UsageError(
-            f"`kfm {name}` works on the machine that has the project.",
+            f"`kfm {name}` works on the machine that has the project: {why_it_stays(name)}.",
             remedy=f"Leave --server and {VARIABLE} out there. A service does: {', '.join(REMOTE)}.",
         )
     _require_known(context, remote, given)

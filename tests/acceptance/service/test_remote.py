@@ -14,7 +14,7 @@ import pytest
 
 from kfm.cli.command_line import kfm as group
 from kfm.cli.remote import Server, find_server
-from kfm.cli.remote_commands import REASON, REMOTE
+from kfm.cli.remote_commands import REASON, REMOTE, STAYS, why_it_stays
 from kfm.cli.remote_text import document_lines
 from kfm.model.errors import ConfigError, UsageError
 from kfm.web.api.operation_table import OPERATIONS
@@ -152,6 +152,31 @@ def test_every_remote_command_is_an_operation(name: str) -> None:
     )
     if name != "coverage":  # it is two operations
         assert set(remote.sends.values()) - set(REASON) <= set(fields) | {"source"}
+
+
+def test_every_other_command_says_why_not() -> None:
+    """A command is carried out by a service, or there is a reason why it is not; reasons are for commands."""
+    commands = set(_names(group))
+    assert all(any(_begins(one, begin) for one in commands) for begin in STAYS)
+    assert not set(STAYS) & set(REMOTE)
+    for name in commands - set(REMOTE):
+        assert any(_begins(name, begin) for begin in STAYS), name
+    assert "files" in why_it_stays("pipeline run")
+    assert "operation" in why_it_stays("diff")
+
+
+def _begins(name: str, begin: str) -> bool:
+    return name == begin or name.startswith(f"{begin} ")
+
+
+def _names(parent: click.Group, path: str = "") -> Iterator[str]:
+    with click.Context(parent) as context:
+        for name in parent.list_commands(context):
+            found = parent.get_command(context, name)
+            if isinstance(found, click.Group):
+                yield from _names(found, f"{path}{name} ")
+            else:
+                yield f"{path}{name}"
 
 
 def _shape(path: str) -> str:

@@ -187,7 +187,7 @@ def test_answers_are_compressed_for_who_takes_that(world: World) -> None:
 
 
 def test_a_page_for_people(world: World) -> None:
-    """The address of the API is a page of every operation, what it takes and who may ask; without a script."""
+    """The address of the API is a page of every operation, what it takes and who may ask, without scripts."""
     page = world.ask("GET", "/", None)
     assert page.status_code == 200
     assert page.headers["content-type"] == "text/html; charset=utf-8"
