@@ -99,7 +99,7 @@ class LiveLine:
 
     def __init__(self, text: Callable[[], str], stream: Any = None) -> None:
         self._text = text
-        self._stream = stream or sys.stderr
+        self._stream: Any = stream or sys.stderr
         self._turn = threading.RLock()
         self._drawn = False
 

@@ -75,10 +75,10 @@ def list_held(
         )
         for one, step in zip(shown, steps, strict=True)
     ]
-    header = ("SINCE (UTC)", "KIND", "DATASET", "SOURCE", "TRIED", "ERROR", "GIVEN UP", "WHAT", "ID", "NEXT")
+    header = ("SINCE (UTC)", "KIND", "DATASET", "SOURCE", "TRIED", "ERROR", "REASON", "WHAT", "ID", "NEXT")
     documents = [held_document(one, step) for one, step in zip(shown, steps, strict=True)]
     lines = (
-        table(header, rows, spare=("NEXT", "TRIED", "GIVEN UP", "SOURCE", "WHAT"))
+        table(header, rows, spare=("NEXT", "TRIED", "REASON", "SOURCE", "WHAT"))
         if rows
         else ["nothing is quarantined"]
     )

@@ -356,7 +356,7 @@ def _backfill_lines(documents: list[dict[str, Any]], words: list[str]) -> list[s
         )
         for each, word in zip(documents, words, strict=True)
     ]
-    header = ("SCHEDULED (UTC)", "BECAME", "COVERS", "REQUEST")
+    header = ("SCHEDULED (UTC)", "OUTCOME", "COVERS", "REQUEST")
     return table(header, rows) if rows else ["nothing to catch up"]
 
 
@@ -410,7 +410,7 @@ def history(session: CommandSession, name: str, since: str | None, limit: int) -
         since_ms = None if since is None else parse_instant(since, "UTC")
         documents = recent_documents(app, schedule, limit, since_ms)
     rows = history_rows(documents)
-    header = ("SCHEDULED (UTC)", "BECAME", "COVERS", "RUN", "WHY")
+    header = ("SCHEDULED (UTC)", "OUTCOME", "COVERS", "RUN", "WHY")
     session.emit(
         {"schedule_id": schedule.id, "since": since and instant(since_ms), "instants": documents},
         table(header, rows) if rows else ["no scheduled time has come"],

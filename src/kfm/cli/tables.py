@@ -22,7 +22,7 @@ _ID = late(r"(?:[a-z-]+ )?(?:[0-9a-f]{8}-[0-9a-f]{4}[0-9a-f-]*|[0-9a-f]{13}-[0-9
 STATES = frozenset(
     (
         *("STATUS", "STATE", "HEALTH", "SEVERITY", "LAST", "LAST RUN", "OUTCOME", "RESULT", "POSITION"),
-        *("NOW", "BECAME", "KIND"),
+        *("NOW", "KIND"),
     )
 )
 _COLOURS = {"good": 32, "quiet": 2, "busy": 36, "warn": 33, "bad": 31, "faint": 2}
