@@ -140,7 +140,7 @@ def _padded(rows: list[list[str]]) -> list[list[str]]:
 
 
 def test_a_table_into_a_pipe_is_as_wide_as_it_is() -> None:
-    """Nothing is cut where nobody looks."""
+    """Without a terminal nothing is cut."""
     assert "x" * 90 in table(WIDE_ROWS[0], WIDE_ROWS[1:], spare=("WHY",))[1]
 
 
