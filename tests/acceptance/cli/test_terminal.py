@@ -176,3 +176,19 @@ def test_ids_that_begin_with_a_time_are_told_apart() -> None:
     assert short_id(first) != short_id(second)
     assert short_id("d7803107-d52b-8428-ae94-0014d4fe65df") == "d7803107-d52b"
     assert short_id("03a24f779fa80-1b1e0eb02305622e2eec") == "03a24f779fa80-1b1e0eb0"
+
+
+def test_an_entry_in_quarantine_is_explained(show: Show) -> None:
+    """The id that `quarantine list` prints is explained as the run or the unit that is quarantined."""
+    rows = show("quarantine", "list", "--limit", "500", columns=None)
+    entries = dict(re.findall(r"(run|unit) [0-9a-f-]+ +([0-9a-f]{8}-[0-9a-f]{4})\b", rows))
+    assert set(entries) == {"run", "unit"}
+    assert show("explain", entries["run"], columns=None).startswith("Run ")
+    assert show("explain", entries["unit"], columns=None).startswith("Unit ")
+
+
+def test_units_are_not_counted_as_runs(show: Show) -> None:
+    """An incident of announced objects counts units."""
+    told = show("status", "--all", columns=None)
+    assert "57 units dead-lettered" in told
+    assert "57 runs" not in told

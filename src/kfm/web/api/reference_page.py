@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from html import escape
 
@@ -10,6 +11,7 @@ from kfm.web.api.operation_table import OPERATIONS, TAGS
 from kfm.web.api.operations import Operation
 from kfm.web.console.static_files import STYLE, static_files
 
+_CODE = re.compile("`([^`]+)`")
 HTML = "text/html; charset=utf-8"
 POLICY = "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
@@ -59,7 +61,8 @@ def _row(one: Operation) -> str:
     names = [parameter.name for parameter in one.parameters]
     names += one.body.__struct_fields__ if one.body is not None else ()
     takes = " ".join(f"<code>{escape(name)}</code>" for name in names)
+    about = _CODE.sub(r"<code>\1</code>", escape(one.about))
     return (
         f'<tr id="{escape(one.name)}"><th scope="row"><code>{one.method} {escape(one.shown_path)}</code></th>'
-        f"<td>{escape(one.about)}</td><td>{takes}</td><td>{escape(str(one.role))}</td></tr>\n"
+        f"<td>{about}</td><td>{takes}</td><td>{escape(str(one.role))}</td></tr>\n"
     )
