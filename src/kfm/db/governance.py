@@ -117,11 +117,6 @@ def _beyond(number: int) -> StoreCorrupt:
     )
 
 
-def hold(session: Session) -> None:
-    """Locks the chain against other appends until this transaction ends."""
-    _held_head(session)
-
-
 def _held_head(session: Session) -> tuple[int, str]:
     row = session.one("chain_heads.get_for_update")
     if row is None:
@@ -148,15 +143,12 @@ def seal(
 ) -> Seal | None:
     """Enter the root of the rows that no seal covers yet; None if there are none, or, unless it `waits`, if
     another process seals them."""
-    if not duties.take(session, SEALS[stream]) and not waits:
+    if waits:
+        duties.wait_for(session, SEALS[stream])
+    elif not duties.take(session, SEALS[stream]):
         return None
-    before = _newest(session, stream)
-    made = _next(session, before, limit, stream)
-    if made is None:
-        return None
-    hold(session)  # not before: rows are many, and everybody waits for the head
-    if (sealed_meanwhile := _newest(session, stream)) != before:
-        made = _next(session, sealed_meanwhile, limit, stream)
+    # The duty is ours, so no other seal comes between; the chain's head is taken with the commit.
+    made = _next(session, _newest(session, stream), limit, stream)
     if made is not None:
         by = Justification(actor=actor)
         append(session, [governance_entry(KIND, stream, session.now_ms(), by, **details(made))])
