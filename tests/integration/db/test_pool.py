@@ -151,6 +151,29 @@ def test_renewals_are_served_before_others(postgres_database: str) -> None:
     pool.closed()
 
 
+def test_an_interrupt_at_the_turn_gives_it_back(
+    postgres_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in the moment in which a connection was given to who waits: the next one has it."""
+    pool, release = ConnectionPool(postgres_database).opened(), threading.Event()
+    holder = _holding(pool, release)
+
+    class Interrupting(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            release.set()
+            holder.join(WAIT_S)
+            assert self.is_set()
+            raise KeyboardInterrupt
+
+    turn = postgres_pool._Turn
+    with monkeypatch.context() as patched:
+        patched.setattr(postgres_pool, "_Turn", lambda *named: turn(*named, Interrupting()))
+        with pytest.raises(KeyboardInterrupt):
+            pool.lend()
+    pool.take_back(pool.lend())
+    pool.closed()
+
+
 def test_a_thread_never_asks_for_a_second_one(pool: ConnectionPool) -> None:
     """Threads that wait for each other's connections would wait for ever: a defect, and found at once."""
     with closing(opened(pool)) as one, closing(opened(pool)) as other:
