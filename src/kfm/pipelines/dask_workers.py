@@ -240,10 +240,10 @@ class DaskWorkers:
                     raise self._gone() from error
         del self._running[key]
         if answer is None:
-            error = future.exception()
-            if isinstance(error, KilledWorker):
+            failure = future.exception()
+            if isinstance(failure, KilledWorker):
                 return self._killed(task)
-            raise _unusable(error)
+            raise _unusable(failure)
         future.release()
         return _answered(task.job, answer)
 
