@@ -17,6 +17,7 @@ from kfm.model.errors import StoreCorrupt
 from kfm.model.records import GovernanceEntry, Justification, Switch, governance_entry
 from kfm.model.runs import OutboxMessage
 
+LINKED_MAX = 100  # entries of one statement: each link looks for its entry among all of them
 STOOD_MS = 500
 BRIEF_WAITS = 3
 HELD_EPOCH = ("policy.take_part", "policy.epoch")  # two statements: it is read once the lock is ours
@@ -85,7 +86,8 @@ def append(session: Session, entries: Iterable[GovernanceEntry]) -> None:
     else:
         session.send("chain_heads.get_for_update")  # first: the next one sees what it has waited for
         lines = [{**one, "content": audit.content_hash(rows.stored_entry(one))} for one in kept]
-        session.send("governance.chain_on", entries=rows.text_of(lines))
+        for at in range(0, len(lines), LINKED_MAX):
+            session.send("governance.chain_on", entries=rows.text_of(lines[at : at + LINKED_MAX]))
 
 
 def _append_held(session: Session, kept: Iterable[dict[str, Any]]) -> None:
