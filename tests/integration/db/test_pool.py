@@ -14,10 +14,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from kfm.app import App
+from kfm.config.loader import load
 from kfm.db import postgres_pool
 from kfm.db.connection import kept_connections, open_ledger, open_store
 from kfm.db.postgres import PostgresDatabase
 from kfm.db.postgres_pool import CONNECTIONS, SERVICE_CONNECTIONS, ConnectionPool, shared_pool
+from kfm.db.queries import newest
 from kfm.model.errors import BackendUnavailable, StoreBusy
 from kfm.system import SystemClock
 
@@ -270,6 +273,31 @@ def test_the_last_one_closes_the_door(
     eventually(lambda: count(admin) == 0)
     with pytest.raises(BackendUnavailable, match="closed"):
         stores[0].policy_epoch()
+
+
+def test_what_can_not_be_opened_leaves_no_connection(
+    postgres_database: str, admin: psycopg.Connection[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ledger of a newer kfm, one that fails while it is opened: whoever tries again begins anew."""
+    state = str(tmp_path)
+    with closing(open_store(postgres_database, state, SystemClock())):
+        pass
+    admin.execute("UPDATE schema_level SET level = 9999, floor = 9999")
+    admin.execute(f"UPDATE migrations SET version = 9999 WHERE version = {newest()}")
+    for opens in (open_store, open_ledger):
+        with pytest.raises(BackendUnavailable, match="newer"):
+            opens(postgres_database, state, SystemClock())
+        assert postgres_database not in postgres_pool._pools
+    admin.execute(f"UPDATE schema_level SET level = {newest()}, floor = {newest()}")
+    admin.execute(f"UPDATE migrations SET version = {newest()} WHERE version = 9999")
+    admin.execute("DROP TABLE expectations")
+    (tmp_path / "kfm.yml").write_text("version: 1\nstore: env:POOLED\n")
+    monkeypatch.setenv("POOLED", postgres_database)
+    loaded = load(str(tmp_path / "kfm.yml"))
+    with pytest.raises(BackendUnavailable, match="does not exist"):
+        App(loaded, read_only=False, progress=None)
+    assert postgres_database not in postgres_pool._pools
+    eventually(lambda: count(admin) == 0)
 
 
 def test_a_service_keeps_its_connections_between_requests(
