@@ -278,7 +278,7 @@ def test_the_last_one_closes_the_door(
 def test_what_can_not_be_opened_leaves_no_connection(
     postgres_database: str, admin: psycopg.Connection[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A ledger of a newer kfm, one that fails while it is opened: whoever tries again begins anew."""
+    """A ledger of a newer kfm, one that fails while it is opened: the next try begins anew."""
     state = str(tmp_path)
     with closing(open_store(postgres_database, state, SystemClock())):
         pass
