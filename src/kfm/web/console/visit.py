@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlencode
 
 from kfm.model.errors import UsageError
-from kfm.model.quantities import counted
+from kfm.model.quantities import counted, short_id
 from kfm.model.records import Record
 from kfm.model.roles import Identity
 from kfm.web.console.visible_text import visible
@@ -225,4 +225,4 @@ def paged(visit: Visit, found: int, words: str, rows: int = ROWS) -> Paging:
 
 def short(identifier: str) -> str:
     """The prefix of an id that is unique in practice; every command takes it."""
-    return identifier[:13]
+    return short_id(identifier)
