@@ -13,7 +13,7 @@ from kfm.model.quantities import instant
 from kfm.model.records import Run
 from kfm.model.requests import UpdateRequest
 from kfm.model.schedules import Schedule
-from kfm.reports.audit import entry_document, page_of_entries
+from kfm.reports.audit import EntryFilter, entry_document, page_of_entries
 from kfm.reports.breakers import breaker_document
 from kfm.reports.coverage import coverage_document, health_document
 from kfm.reports.incidents import incident_next_step, present_document, told_documents
@@ -377,10 +377,16 @@ def audit(call: ApiCall) -> Any:
     before = None if query["cursor"] is None else int(query["cursor"])
     found, older = page_of_entries(
         call.app.ledger,
-        kind=query["kind"],
-        subject=call.visibility.meant(query["subject"]),
+        EntryFilter(
+            kind=query["kind"],
+            subject=call.visibility.meant(query["subject"]),
+            actor=query["actor"],
+            since_ms=query["since"],
+            until_ms=query["until"],
+        ),
         before=before,
         limit=query["limit"],
+        hides=call.visibility.hides_record,
     )
     return {
         "entries": [entry_document(one) for one in found],
