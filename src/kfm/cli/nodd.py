@@ -214,7 +214,11 @@ def unit_rows(units: Any) -> list[str]:
         )
         for unit in units
     ]
-    return table(("CHANGED (UTC)", "DATASET", "STATUS", "ATTEMPTS", "ERROR", "UNIT", "OBJECT"), rows)
+    return table(
+        ("CHANGED (UTC)", "DATASET", "STATUS", "ATTEMPTS", "ERROR", "UNIT", "OBJECT"),
+        rows,
+        spare=("ATTEMPTS", "DATASET"),
+    )
 
 
 def _text(value: Any) -> str:
@@ -412,7 +416,7 @@ def list_dead(session: CommandSession, error_code: str, everything: bool, limit:
     ]
     documents = [dead_document(one) for one in shown]
     header = ("LAST (UTC)", "QUEUE", "ERROR", "TIMES", "MESSAGE", "WHY")
-    lines = table(header, rows) if rows else ["no dead messages"]
+    lines = table(header, rows, spare=("TIMES", "QUEUE")) if rows else ["no dead messages"]
     session.emit({"dead": documents, "more": more}, lines, rows=documents)
     if more and session.output == "text":
         session.note(f"more is dead than is shown: use --limit (now {limit})")

@@ -306,6 +306,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             moment("start", "Else a day ago."),
             moment("end", "Else now."),
             LIMIT,
+            AFTER_NUMBER,
         ),
         _post(
             "/schedules/{schedule_id}/pause",
@@ -355,6 +356,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             choice("state", WINDOW_STATES, "Only windows in this state."),
             text("product", "Of a feed, only this product."),
             LIMIT,
+            AFTER_NUMBER,
             more=(410,),
         ),
         _get(
@@ -373,6 +375,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             datasets.one_version,
             "version",
             LIMIT,
+            AFTER_NUMBER,
             more=(410,),
         ),
         _get(

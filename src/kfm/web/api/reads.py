@@ -251,9 +251,12 @@ def dataset_coverage(call: ApiCall) -> Any:
         and query["state"] in (None, one.state)
         and (query["product"] is None or one.source_id in rows)
     ]
-    limit = query["limit"]
-    document = coverage_document(coverage, chosen[-limit:], now_ms, query["product"])
-    return {**document, "more": len(chosen) > limit, "renamed_to": name if asked != name else None}
+    # The cursor counts what is older: new windows come at the other end.
+    chosen = chosen if query["cursor"] is None else chosen[: int(query["cursor"])]
+    shown = chosen[-query["limit"] :]
+    document = coverage_document(coverage, shown, now_ms, query["product"])
+    older = len(chosen) - len(shown)
+    return {**document, **rest(bool(older), older), "renamed_to": name if asked != name else None}
 
 
 def breakers(call: ApiCall) -> Any:
@@ -495,13 +498,16 @@ def instants(call: ApiCall) -> Any:
     start_ms = now_ms - COVERED_MS if query["start"] is None else query["start"]
     end_ms = max(now_ms, start_ms) + 1 if query["end"] is None else query["end"]
     limit = query["limit"]
-    found, more = page(history(call.app, schedule, start_ms, end_ms, limit + 1), limit)
+    from_ms = start_ms if query["cursor"] is None else max(start_ms, int(query["cursor"]) + 1)
+    found, more = page(
+        history(call.app, schedule, from_ms, end_ms, limit + 1) if from_ms < end_ms else [], limit
+    )
     return {
         "schedule_id": schedule.id,
         "start": instant(start_ms),
         "end": instant(end_ms),
         "instants": [{**expected_document(one), **_ending(call, one.request_id)} for one in found],
-        "more": more,
+        **rest(more, *(one.instant_ms for one in found[-1:])),
     }
 
 

@@ -66,7 +66,7 @@ def paged(name: str) -> dict[str, Any]:
 def _with_more(schema: dict[str, Any]) -> dict[str, Any]:
     """A dataset's document of a command, of which the API shows no more than `limit`; asked for by an earlier
     name, it has the one that readers find it by now."""
-    properties = {**schema["properties"], "more": {"type": "boolean"}, "renamed_to": _SOME}
+    properties = {**schema["properties"], "more": {"type": "boolean"}, "next": _SOME, "renamed_to": _SOME}
     return {**schema, "required": sorted(properties), "properties": properties}
 
 
@@ -125,7 +125,7 @@ def _life() -> dict[str, dict[str, Any]]:
             "required": sorted({*whole["required"], "head"} - {"versions"}),
         },
         "versions": _object(dataset_id=_TEXT, versions=_list(version), more=more, next=_SOME),
-        "version": _object(dataset_id=_TEXT, version=version, items=_list(item), more=more),
+        "version": _object(dataset_id=_TEXT, version=version, items=_list(item), more=more, next=_SOME),
         "item": _object(dataset_id=_TEXT, version=_NUMBER, item=item),
         "change": {**made, "required": ["applied", "plan", "receipt"], "properties": properties},
         "dataset-changes": _object(changes=_list(receipt), more=more, next=_SOME),
@@ -180,6 +180,7 @@ def shapes() -> dict[str, dict[str, Any]]:
             end=_AT,
             instants=contract("cli-schedule-history")["properties"]["instants"],
             more={"type": "boolean"},
+            next=_SOME,
         ),
         "schedule-state": _object(schedule_id=_TEXT, changed={"type": "boolean"}, **_state()),
         "preview": _object(request_id=_TEXT, run_id=_SOME, plan={"type": "object"}),

@@ -363,7 +363,7 @@ class _Console:
             request,
             "problem.html",
             status=status,
-            title=TITLES[status],
+            title=TITLES[status].capitalize(),
             detail=visible(detail),
             identity=identity,
         )

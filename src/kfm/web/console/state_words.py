@@ -94,6 +94,10 @@ _WORDS: dict[str, Word] = {
 }
 
 
+def known(text: str) -> Word | None:
+    return _WORDS.get(text)
+
+
 def word(text: str) -> Word:
     return _WORDS.get(text) or Word(text=text, tone="quiet", sign="·")
 

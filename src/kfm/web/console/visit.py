@@ -245,5 +245,5 @@ def paged(visit: Visit, found: int, words: str, rows: int = ROWS) -> Paging:
 
 
 def short(identifier: str) -> str:
-    """The beginning of an id, as commands print it and take it."""
+    """The prefix of an id that is unique in practice; every command takes it."""
     return short_id(identifier)

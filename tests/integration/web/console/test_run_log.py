@@ -54,7 +54,9 @@ def test_a_log_that_is_not_there_is_said_so(reader: Reader, filled: Filled, quer
 
 def test_a_page_of_the_log_goes_on_where_the_one_before_ended(reader: Reader, filled: Filled) -> None:
     """An offset beyond the end shows no line, and no error."""
-    assert "No line is like that" in reader.page(f"runs/{filled.failed_id}?tab=log&offset=999999").text
+    assert (
+        "No lines match these filters" in reader.page(f"runs/{filled.failed_id}?tab=log&offset=999999").text
+    )
 
 
 def test_the_last_lines_of_a_long_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
