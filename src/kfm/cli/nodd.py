@@ -116,11 +116,10 @@ def watermarks(session: CommandSession, names: tuple[str, ...]) -> None:
     NEWEST is the newest time that the catalogue covers, LAG how long ago that is, OLDEST OPEN the earliest
     time of a unit that is still to be worked on: of what was announced before it, nothing is left to do.
     """
+    from kfm.reports.feeds import watermark_documents
+
     with session.app(read_only=True) as app:
-        reader, now_ms = app.ledger.unit_reader(), app.ledger.now_ms()
-        documents = [
-            document for document in _watermarks(reader, now_ms) if not names or document["dataset"] in names
-        ]
+        documents = watermark_documents(app.ledger.unit_reader(), app.ledger.now_ms(), names)
     rows = [
         (
             one["dataset"],
@@ -134,34 +133,6 @@ def watermarks(session: CommandSession, names: tuple[str, ...]) -> None:
     ]
     header = ("DATASET", "NEWEST (UTC)", "LAG", "OLDEST OPEN (UTC)", "OPEN", "GIVEN UP")
     session.emit({"watermarks": documents}, table(header, rows) if rows else ["no units yet"], rows=documents)
-
-
-def _watermarks(reader: Any, now_ms: int) -> list[dict[str, Any]]:
-    totals = reader.totals()
-    found = []
-    for dataset in sorted({dataset for dataset, _ in totals if dataset}):
-        amounts = {name: totals.get((dataset, name), (0, None))[0] for name in UNIT_STATUSES}
-        newest_ms = totals.get((dataset, "watermark"), (0, None))[1]
-        waiting = amounts["pending"] + amounts["in_progress"]
-        oldest = reader.oldest_open(dataset) if waiting else None
-        found.append(
-            {
-                "dataset": dataset,
-                "newest": instant(newest_ms),
-                "lag_ms": None if newest_ms is None else max(0, now_ms - newest_ms),
-                "open": waiting,
-                "given_up": amounts["failed"] + amounts["quarantined"],
-                "oldest_open": None if oldest is None else _open(oldest),
-            }
-        )
-    return found
-
-
-def _open(stored: Any) -> dict[str, Any]:
-    unit = stored.unit
-    times = (unit.time_range_start_ms, unit.event_time_ms, unit.created_at_ms)
-    at_ms = next(at_ms for at_ms in times if at_ms is not None)
-    return {"wal_id": unit.wal_id, "at": instant(at_ms), "since": instant(unit.created_at_ms)}
 
 
 def stored_lines(document: dict[str, Any]) -> list[str]:
