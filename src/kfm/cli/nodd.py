@@ -10,14 +10,13 @@ import click
 import msgspec
 
 from kfm.cli.options import CommandGroup, StateChoice, past_ms, session_options
-from kfm.cli.output import clipped, encode, instant, one_line, table, utc
+from kfm.cli.output import clipped, encode, one_line, table, utc
 from kfm.cli.process import data
 from kfm.cli.progress import watched
 from kfm.cli.session import CommandSession
 from kfm.model.errors import UsageError
 from kfm.model.quantities import counted, duration, moment
 from kfm.model.rationales import require_rationale
-from kfm.model.records import UNIT_STATUSES
 from kfm.model.redaction import MASK_KEY, mask
 from kfm.model.times import parse_rfc3339, rfc3339
 from kfm.model.units import PROVIDER_NAME, provider_of, scheme_of
@@ -490,6 +489,7 @@ def reconcile(session: CommandSession, bucket: str, **options: Any) -> int:
     """
     if options["open_missing"]:
         require_rationale(options["rationale"], "Opening units is on record: give --rationale TEXT.")
+    from kfm.model.records import justified
     from kfm.nodd.reconciliation import reconcile_bucket, reconciliation_options
 
     asked = reconciliation_options(
@@ -514,13 +514,10 @@ def reconcile(session: CommandSession, bucket: str, **options: Any) -> int:
 
     with session.app(read_only=not options["open_missing"]) as app:
         progress.phase("listing")
-        result = reconcile_bucket(
-            app,
-            asked,
-            found,
-            progress.advance,
-            rationale=options["rationale"] if options["open_missing"] else None,
-        )
+        by = None
+        if options["open_missing"]:
+            by = justified(app.loaded.discretion.said, app.actor, options["rationale"])
+        result = reconcile_bucket(app, asked, found, progress.advance, by=by)
         progress.done()
     missing = result.missing + result.changed
     code = int(missing > 0 and not options["open_missing"])

@@ -112,12 +112,10 @@ class UnitQueries:
     def find_units(self, wanted: UnitFilter) -> list[Unit]:
         """The newest first. Of one dataset by data time, its units without one last; else by the time that
         they cover, which their ids begin with."""
-        by_id = not wanted.dataset or not (
-            wanted.is_of_product or wanted.start_ms is not None or wanted.end_ms is not None
-        )
-        if by_id and wanted.standing in WAITING:
+        whole = wanted.start_ms is None and wanted.end_ms is None and not (wanted.product or wanted.platform)
+        if (whole or not wanted.dataset) and wanted.standing in WAITING:
             return self._listed("units.list_waiting", wanted, tried=WAITING[wanted.standing])
-        if by_id and wanted.status in LISTS:
+        if (whole or not wanted.dataset) and not wanted.standing and wanted.status in LISTS:
             return self._listed(LISTS[wanted.status], wanted, tried="")
         if not wanted.dataset:
             return self._listed("units.list", wanted)
@@ -228,6 +226,7 @@ class UnitQueries:
         limit: int = 100,
         *,
         before: tuple[int, str, int] | None = None,
+        queue: str = "",
     ) -> list[DeadMessage]:
         """Without their bodies, the newest first; `before` is (last_at_ms, envelope_hash, record_index) of
         the last one of the page before."""
@@ -237,6 +236,7 @@ class UnitQueries:
             "before_ms": before_ms,
             "after_hash": after_hash,
             "after_index": after_index,
+            "queue": queue,
             "row_limit": limit,
         }
         if state:

@@ -111,7 +111,7 @@ class FeedStanding(Record, frozen=True):
     @property
     def gaps(self) -> int | None:
         """Hours of any age that are past their time and not there."""
-        return None if self.health is None else sum(self.health.counts.get(one, 0) for one in GAPS)  # type: ignore[call-overload]
+        return None if self.health is None else sum(self.health.counts.get(one, 0) for one in GAPS)
 
     @property
     def per_hour(self) -> float:
