@@ -41,8 +41,9 @@ from kfm.web.console.visit import ROWS, Filter, Link, NotHere, Paging, TypedFilt
 FILTERS = ("page",)
 ONE_FILTERS = (*time_range.FILTERS, "product", "rows", "before")
 CAUSES_SHOWN_MAX = 50
-CELLS_MAX = 216  # of one page, so that it stays small
+CELLS_MAX = 144  # of one page, so that it stays small
 HOURS_MAX = 36
+GAPS_SHOWN = 20
 STANDING_WORDS = {
     "there": "arrived",
     "running": "running",
@@ -319,7 +320,6 @@ class GapRow(Record, frozen=True):
     why: str
     due_ms: int
     href: str
-    listing: str
     dismiss: str
 
 
@@ -341,7 +341,7 @@ class FeedView(Record, frozen=True):
     charts: tuple[Chart, ...]
     flow: tuple[FlowRow, ...]
     gaps: tuple[GapRow, ...]
-    gaps_count: int
+    listings: tuple[Next, ...]
     gaps_paging: Paging
     failures: tuple[FailureRow, ...]
     dead: tuple[DeadRow, ...]
@@ -394,11 +394,16 @@ def view_one(visit: Visit) -> FeedView:
             for each in reversed(flow)
         ),
         gaps=tuple(_gap(visit, name, each, hours) for each in shown),
-        gaps_count=len(gaps),
+        listings=tuple(
+            Next(
+                command=one.command, why="compares the bucket with what came; --open takes in what is missing"
+            )
+            for one in hours.coverage.reconcile
+        ),
         gaps_paging=gaps_paging,
         failures=tuple(_failure(visit, each) for each in _failures(visit, name)),
         dead=tuple(_dead(visit)),
-        commands=tuple(_commands(name, hours, standing)),
+        commands=tuple(_commands(name, standing)),
     )
 
 
@@ -451,7 +456,7 @@ def _lead(one: FeedStanding) -> str:
     else:
         parts.append("Nothing has come yet")
     if one.expected:
-        parts.append(f"{one.arrived:,} of {counted(one.expected, 'expected object')} of the last 24 h")
+        parts.append(f"{one.arrived:,} of {one.expected:,} expected objects of the last 24 h")
     parts.append(f"{_rate(one.per_hour)} an hour")
     parts.append(f"backlog {one.backlog:,} ({_trend(one.trend)})")
     return "; ".join(parts) + "."
@@ -490,8 +495,8 @@ def _actions(visit: Visit, name: str, *, is_declared: bool) -> list[Offer]:
     return found
 
 
-def _commands(name: str, hours: FeedHours, standing: FeedStanding) -> list[Next]:
-    found = [Next(command=one.command, why="a listing may fill the gap") for one in hours.coverage.reconcile]
+def _commands(name: str, standing: FeedStanding) -> list[Next]:
+    found = []
     if standing.health is not None:
         found.append(Next(command=f"kfm coverage {name}", why="prints the hours"))
     return [*found, Next(command=f"kfm nodd watermarks {name}", why="prints how far it has come")]
@@ -674,8 +679,8 @@ def _gap_page(visit: Visit, gaps: Sequence[WindowVerdict]) -> tuple[list[WindowV
     """Behind the last row of the page before."""
     before = visit.query.get("before")
     left = list(gaps) if before is None else [one for one in gaps if _place(one) < before]
-    shown = left[:ROWS]
-    older = _place(shown[-1]) if len(left) > ROWS else None
+    shown = left[:GAPS_SHOWN]
+    older = _place(shown[-1]) if len(left) > GAPS_SHOWN else None
     return shown, Paging(
         newer=visit.with_query(before=None) if before is not None else None,
         older=visit.with_query(before=older) if older else None,
@@ -689,7 +694,7 @@ def _place(one: WindowVerdict) -> str:
 
 
 def _gap(visit: Visit, name: str, one: WindowVerdict, hours: FeedHours) -> GapRow:
-    listing, dismiss = feed_commands(name, one, hours.coverage) or ("", "")
+    _, dismiss = feed_commands(name, one, hours.coverage) or ("", "")
     row = next(each for each in hours.coverage.products if each.source_id == one.source_id)
     return GapRow(
         source_id=one.source_id.removeprefix(f"{name} "),
@@ -704,6 +709,5 @@ def _gap(visit: Visit, name: str, one: WindowVerdict, hours: FeedHours) -> GapRo
             platform=row.platform,
             **{"from": _typed(one.start_ms), "to": _typed(one.end_ms)},
         ),
-        listing=listing,
         dismiss=f"{dismiss} --rationale TEXT" if dismiss else "",
     )

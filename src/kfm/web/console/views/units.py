@@ -197,9 +197,12 @@ def view_one(visit: Visit) -> UnitView:
         history=tuple(_moved(each) for each in reversed(history)),
         commands=(_next(visit, stored),),
         actions=tuple(
-            offer(visit, each, incident_id=incident)
+            offer(visit, name, text, incident_id=incident)
             for incident in _incident(visit, unit)[:1]
-            for each in ("acknowledgeIncident", "assignIncident")
+            for name, text in (
+                ("acknowledgeIncident", "Acknowledge the incident"),
+                ("assignIncident", "Assign the incident"),
+            )
         ),
     )
 
