@@ -36,7 +36,17 @@ from kfm.web.console import state_words, time_range
 from kfm.web.console.actions import Offer, offer
 from kfm.web.console.state_words import Word, word
 from kfm.web.console.views.explanation import Fact, Next, allowed
-from kfm.web.console.visit import ROWS, Filter, Link, NotHere, Paging, TypedFilter, Visit, paged
+from kfm.web.console.visit import (
+    ROWS,
+    VALUE_CHARS_MAX,
+    Filter,
+    Link,
+    NotHere,
+    Paging,
+    TypedFilter,
+    Visit,
+    paged,
+)
 
 FILTERS = ("page",)
 ONE_FILTERS = (*time_range.FILTERS, "product", "rows", "before")
@@ -176,13 +186,18 @@ def _dead(visit: Visit) -> list[DeadRow]:
             error_code=each.error_code,
             queue=each.queue,
             count=each.count,
-            href=visit.href("messages", error=each.error_code, queue=each.queue),
+            href=visit.href("messages", error=each.error_code, queue=queue_filter(each.queue)),
             times=each.times,
             first_ms=each.first_ms,
             last_ms=each.last_ms,
         )
         for each in visit.reader.unit_reader().dead_causes()
     ]
+
+
+def queue_filter(queue: str) -> str | None:
+    """A queue's name as a filter takes it; of one that is too long none."""
+    return queue if len(queue) <= VALUE_CHARS_MAX else None
 
 
 def _line(visit: Visit, one: FeedStanding) -> FeedLine:

@@ -11,6 +11,7 @@ from kfm.web.console import state_words
 from kfm.web.console.actions import Offer, offer
 from kfm.web.console.state_words import Word
 from kfm.web.console.views.explanation import Fact, Next
+from kfm.web.console.views.feeds import queue_filter
 from kfm.web.console.visit import (
     ROWS,
     Filter,
@@ -122,7 +123,11 @@ def view_one(visit: Visit) -> MessageView:
         rows=tuple(_row(visit, each) for each in found),
         facts=(
             Fact(name="Hash of its body", text=first.envelope_hash, code=True),
-            Fact(name="Queue", text=first.queue, href=visit.href("messages", queue=first.queue, state="any")),
+            Fact(
+                name="Queue",
+                text=first.queue,
+                href=visit.href("messages", queue=queue_filter(first.queue), state="any"),
+            ),
             Fact(name="First came (UTC)", text="", at_ms=min(each.first_at_ms for each in found)),
             Fact(name="Last came (UTC)", text="", at_ms=max(each.last_at_ms for each in found)),
         ),

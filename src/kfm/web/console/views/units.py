@@ -16,7 +16,7 @@ from kfm.web.console.actions import Offer, offer
 from kfm.web.console.state_words import Word
 from kfm.web.console.views import explanation
 from kfm.web.console.views.explanation import Fact, Next, allowed
-from kfm.web.console.views.feeds import STANDING_WORDS
+from kfm.web.console.views.feeds import STANDING_WORDS, queue_filter
 from kfm.web.console.visit import ROWS, Filter, NotHere, Paging, TypedFilter, Visit, chosen, typed
 
 # `page` was how older ones were asked for: an address with it leads to the newest.
@@ -309,7 +309,7 @@ def _belongs(
         BelongsRow(
             kind="messages",
             name=unit.queue,
-            href=visit.href("messages", queue=unit.queue, state="any"),
+            href=visit.href("messages", queue=queue_filter(unit.queue), state="any"),
             text="of its queue that could not be read",
         )
     )
