@@ -236,12 +236,20 @@ class UnitQueries:
             "before_ms": before_ms,
             "after_hash": after_hash,
             "after_index": after_index,
-            "queue": queue,
             "row_limit": limit,
         }
-        if state:
-            found = session.all("dead_messages.in_state", state=state, error_code=error_code, **place)
-        elif error_code:
+        if state or queue:
+            states = (state,) if state else ("held", "released")
+            every = [
+                DeadMessage(*row)
+                for each in states
+                for row in session.all(
+                    "dead_messages.in_state", state=each, error_code=error_code, queue=queue, **place
+                )
+            ]
+            every.sort(key=lambda one: (-one.last_at_ms, one.envelope_hash, one.record_index))
+            return every[:limit]
+        if error_code:
             found = session.all("dead_messages.of_error", error_code=error_code, **place)
         else:
             found = session.all("dead_messages.list", **place)

@@ -372,8 +372,7 @@ ON CONFLICT (envelope_hash, record_index) DO UPDATE SET
 -- name: dead_messages.list
 SELECT envelope_hash, record_index, queue, error_code, error, times, first_at_ms, last_at_ms, state
 FROM dead_messages
-WHERE last_at_ms <= :before_ms AND (:queue = '' OR queue = :queue)
-  AND (last_at_ms < :before_ms OR (envelope_hash, record_index) > (:after_hash, :after_index))
+WHERE last_at_ms <= :before_ms AND (last_at_ms < :before_ms OR (envelope_hash, record_index) > (:after_hash, :after_index))
 ORDER BY last_at_ms DESC, envelope_hash, record_index LIMIT :row_limit
 
 -- name: dead_messages.in_state
@@ -386,8 +385,7 @@ ORDER BY last_at_ms DESC, envelope_hash, record_index LIMIT :row_limit
 -- name: dead_messages.of_error
 SELECT envelope_hash, record_index, queue, error_code, error, times, first_at_ms, last_at_ms, state
 FROM dead_messages WHERE error_code = :error_code
-  AND last_at_ms <= :before_ms AND (:queue = '' OR queue = :queue)
-  AND (last_at_ms < :before_ms OR (envelope_hash, record_index) > (:after_hash, :after_index))
+  AND last_at_ms <= :before_ms AND (last_at_ms < :before_ms OR (envelope_hash, record_index) > (:after_hash, :after_index))
 ORDER BY last_at_ms DESC, envelope_hash, record_index LIMIT :row_limit
 
 -- name: dead_messages.bodies

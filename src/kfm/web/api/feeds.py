@@ -30,7 +30,7 @@ from kfm.reports.feeds import (
 from kfm.reports.units import dead_document, find_dead
 from kfm.web.api.operations import ApiCall, cursor_position
 from kfm.web.api.reads import page, rest
-from kfm.web.problems import missing
+from kfm.web.problems import Problem, missing
 
 HOURS_MAX = 31 * 24
 GAPS_TOLD_MAX = 1000
@@ -85,7 +85,7 @@ def one_feed(call: ApiCall) -> Any:
     start_ms = end_ms - LATELY_HOURS * HOUR_MS if query["start"] is None else query["start"]
     start_ms = -(-start_ms // HOUR_MS) * HOUR_MS
     if not 0 <= end_ms - start_ms <= HOURS_MAX * HOUR_MS:
-        raise UsageError(f"A span of at most {HOURS_MAX} hours can be asked for, from `start` to `end`.")
+        raise Problem(400, f"A span of at most {HOURS_MAX} hours can be asked for, from `start` to `end`.")
     hours = feed_hours(completeness, reader, name, start_ms, end_ms)
     cells = sorted(
         (one for one in hours.cells if query["product"] in (None, one.product)),
