@@ -56,7 +56,7 @@ def command() -> None:
 def units(
     session: CommandSession, dataset: str, status: str | None, error_code: str, since: str | None, limit: int
 ) -> None:
-    """List units: the newest time that they cover first.
+    """List units: the newest time that they cover first; with --dataset alone, the newest data time.
 
     A unit is one announced object in the ingest ledger. `kfm nodd show UNIT` has all of one, `kfm explain
     UNIT` what it waits for; `kfm replay` replays those that failed or were quarantined.

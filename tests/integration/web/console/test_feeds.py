@@ -110,7 +110,7 @@ def test_a_page_without_an_expectation_shows_what_came(announced: Announced, tmp
 
 
 def test_failures_say_whether_they_heal_and_what_can_be_done(reader: Reader) -> None:
-    """A retry needs nobody; what was given up comes back by the command that is printed, which is one."""
+    """A retry needs no person; what was given up comes back by the command that is printed, which is one."""
     from kfm.cli.command_line import kfm
 
     page = reader.page(f"feeds/{FEED}")
@@ -171,7 +171,7 @@ def test_nonsense_is_refused_with_a_reason(reader: Reader, path: str) -> None:
 
 
 def test_what_is_not_there(reader: Reader) -> None:
-    """A feed or a message that nobody knows is not found; a span before everything is empty."""
+    """A feed or a message that is not on record is not found; a span before everything is empty."""
     for path in (
         "feeds/nothing",
         "feeds/%3Cb%3E",
