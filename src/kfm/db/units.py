@@ -158,7 +158,7 @@ class UnitQueries:
         found = [
             UnitCause(*row)
             for name in ("units.stuck_causes", "units.retry_causes")
-            for row in session.all(name, dataset=dataset)
+            for row in (session.all(f"{name}_of", dataset=dataset) if dataset else session.all(name))
         ]
         return sorted(found, key=lambda one: (one.heals, -one.count, one.dataset, one.error_code or ""))
 

@@ -130,12 +130,17 @@ def feeds_known(completeness: CompletenessReader, totals: Totals) -> list[str]:
 
 
 def feed_standings(
-    completeness: CompletenessReader, ledger: LedgerReader, names: Iterable[str], now_ms: int
+    completeness: CompletenessReader,
+    ledger: LedgerReader,
+    names: Iterable[str],
+    now_ms: int,
+    causes: Iterable[UnitCause],
 ) -> list[FeedStanding]:
+    """`causes`: of these feeds, at least those that wait for a retry."""
     reader = ledger.unit_reader()
     totals = reader.totals()
     retried: dict[str, int] = {}
-    for one in reader.causes():
+    for one in causes:
         if one.heals:
             retried[one.dataset] = retried.get(one.dataset, 0) + one.count
     return [_standing(completeness, reader, name, totals, retried.get(name, 0), now_ms) for name in names]
@@ -144,7 +149,8 @@ def feed_standings(
 def feed_standing(
     completeness: CompletenessReader, ledger: LedgerReader, name: str, now_ms: int
 ) -> FeedStanding:
-    (found,) = feed_standings(completeness, ledger, [name], now_ms)
+    causes = ledger.unit_reader().causes(name)
+    (found,) = feed_standings(completeness, ledger, [name], now_ms, causes)
     return found
 
 
@@ -373,7 +379,7 @@ class FeedFailure(Record, frozen=True):
     incident_id: str | None = None
 
 
-def feed_failures(reader: UnitReader, incidents: Iterable[Incident], dataset: str = "") -> list[FeedFailure]:
+def feed_failures(causes: Iterable[UnitCause], incidents: Iterable[Incident]) -> list[FeedFailure]:
     """By cause: first what comes back by no attempt of its own, the most first."""
     known = {
         (one.name, one.error_code): one.incident_id
@@ -387,7 +393,7 @@ def feed_failures(reader: UnitReader, incidents: Iterable[Incident], dataset: st
             command=failure_command(one),
             incident_id=None if one.heals else known.get((one.dataset, one.error_code or "")),
         )
-        for one in reader.causes(dataset)
+        for one in causes
     ]
 
 

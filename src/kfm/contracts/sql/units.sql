@@ -290,7 +290,14 @@ GROUP BY 1, 2
 SELECT
   dataset, status, last_error_code, COUNT(*), MIN(updated_at_ms), MAX(updated_at_ms), MAX(last_error_message),
   MAX(wal_id), NULL
-FROM units WHERE status IN ('failed', 'quarantined') AND (:dataset = '' OR dataset = :dataset)
+FROM units WHERE status IN ('failed', 'quarantined')
+GROUP BY dataset, status, last_error_code
+
+-- name: units.stuck_causes_of
+SELECT
+  dataset, status, last_error_code, COUNT(*), MIN(updated_at_ms), MAX(updated_at_ms), MAX(last_error_message),
+  MAX(wal_id), NULL
+FROM units WHERE status IN ('failed', 'quarantined') AND dataset = :dataset
 GROUP BY dataset, status, last_error_code
 
 -- name: units.retry_causes
@@ -298,7 +305,14 @@ GROUP BY dataset, status, last_error_code
 SELECT
   dataset, 'retrying', last_error_code, COUNT(*), MIN(updated_at_ms), MAX(updated_at_ms), MAX(last_error_message),
   MAX(wal_id), MIN(not_before_ms)
-FROM units WHERE status = 'pending' AND attempts > 0 AND (:dataset = '' OR dataset = :dataset)
+FROM units WHERE status = 'pending' AND attempts > 0
+GROUP BY dataset, last_error_code
+
+-- name: units.retry_causes_of
+SELECT
+  dataset, 'retrying', last_error_code, COUNT(*), MIN(updated_at_ms), MAX(updated_at_ms), MAX(last_error_message),
+  MAX(wal_id), MIN(not_before_ms)
+FROM units WHERE status = 'pending' AND attempts > 0 AND dataset = :dataset
 GROUP BY dataset, last_error_code
 
 -- name: dead_messages.causes

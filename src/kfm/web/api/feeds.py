@@ -30,7 +30,7 @@ from kfm.reports.feeds import (
 from kfm.reports.units import dead_document, find_dead
 from kfm.web.api.operations import ApiCall, cursor_position
 from kfm.web.api.reads import page, rest
-from kfm.web.problems import Problem, missing
+from kfm.web.problems import missing
 
 HOURS_MAX = 31 * 24
 GAPS_TOLD_MAX = 1000
@@ -63,7 +63,7 @@ def feeds(call: ApiCall) -> Any:
     return {
         "feeds": [
             standing_document(one, marks.get(one.dataset))
-            for one in feed_standings(completeness, ledger, shown, now_ms)
+            for one in feed_standings(completeness, ledger, shown, now_ms, reader.causes())
         ],
         "dead_messages": [dead_cause_document(one) for one in reader.dead_causes()],
         **rest(more, *shown[-1:]),
@@ -85,7 +85,7 @@ def one_feed(call: ApiCall) -> Any:
     start_ms = end_ms - LATELY_HOURS * HOUR_MS if query["start"] is None else query["start"]
     start_ms = -(-start_ms // HOUR_MS) * HOUR_MS
     if not 0 <= end_ms - start_ms <= HOURS_MAX * HOUR_MS:
-        raise Problem(400, f"A span of at most {HOURS_MAX} hours can be asked for, from `start` to `end`.")
+        raise UsageError(f"A span of at most {HOURS_MAX} hours can be asked for, from `start` to `end`.")
     hours = feed_hours(completeness, reader, name, start_ms, end_ms)
     cells = sorted(
         (one for one in hours.cells if query["product"] in (None, one.product)),
@@ -127,7 +127,7 @@ def failures(call: ApiCall) -> Any:
     ledger, query = call.app.ledger, call.query
     name = _feed(call, _completeness(call))
     incidents = ledger.incidents(state="open", limit=INCIDENTS_MAX)
-    found = feed_failures(ledger.unit_reader(), incidents, name)
+    found = feed_failures(ledger.unit_reader().causes(name), incidents)
     skipped = 0 if query["cursor"] is None else int(query["cursor"])
     shown, more = page(found[skipped:], query["limit"])
     return {

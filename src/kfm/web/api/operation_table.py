@@ -233,6 +233,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             choice("standing", STANDINGS, "In a dataset, only objects that have come to this."),
             LIMIT,
             AFTER_ID,
+            more=(422,),
         ),
         _get(
             "/units/{wal_id}",
@@ -296,6 +297,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             text("product", "Only hours of this product."),
             LIMIT,
             AFTER,
+            more=(422,),
         ),
         _get(
             "/feeds/{feed_id}/failures",

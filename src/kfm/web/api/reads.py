@@ -171,9 +171,9 @@ def units(call: ApiCall) -> Any:
         standing=query["standing"] or "",
     )
     if wanted.is_of_product and not wanted.dataset:
-        raise Problem(400, "`product`, `platform` and `standing` are of one dataset: name it as `dataset`.")
+        raise UsageError("`product`, `platform` and `standing` are of one dataset: name it as `dataset`.")
     if wanted.is_of_product and (wanted.status or wanted.since_ms):
-        raise Problem(400, "`standing` says what became of objects of a product, not `status` or `since`.")
+        raise UsageError("`standing` says what became of objects of a product, not `status` or `since`.")
     found, more = page(call.app.ledger.unit_reader().find_units(wanted), query["limit"])
     return {"units": [unit_document(one) for one in found], **rest(more, *(one.wal_id for one in found[-1:]))}
 

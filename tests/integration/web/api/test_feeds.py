@@ -108,11 +108,11 @@ def test_watermarks_are_those_of_the_command(
     [
         ("/feeds/nothing", 404),
         ("/feeds/nothing/failures", 404),
-        (f"/feeds/{FEED}?start=2020-01-01T00:00:00Z", 400),
-        (f"/feeds/{FEED}?start=2026-01-02T00:00:00Z&end=2026-01-01T00:00:00Z", 400),
+        (f"/feeds/{FEED}?start=2020-01-01T00:00:00Z", 422),
+        (f"/feeds/{FEED}?start=2026-01-02T00:00:00Z&end=2026-01-01T00:00:00Z", 422),
         (f"/feeds/{FEED}?cursor=x", 400),
-        ("/units?product=x", 400),
-        (f"/units?dataset={FEED}&product=x&status=failed", 400),
+        ("/units?product=x", 422),
+        (f"/units?dataset={FEED}&product=x&status=failed", 422),
         ("/dead-letters/nothing", 404),
     ],
 )

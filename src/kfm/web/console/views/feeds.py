@@ -12,7 +12,7 @@ from kfm.model.feeds import HOUR_MS
 from kfm.model.quantities import counted, duration, moment, span
 from kfm.model.records import UNIT_STATUSES, Record
 from kfm.model.times import rfc3339
-from kfm.model.units import STANDINGS
+from kfm.model.units import STANDINGS, UnitCause
 from kfm.reports.coverage import cause_text, why
 from kfm.reports.feeds import (
     INCIDENTS_MAX,
@@ -23,7 +23,6 @@ from kfm.reports.feeds import (
     FlowSum,
     feed_failures,
     feed_hours,
-    feed_standing,
     feed_standings,
     feeds_known,
     flow_sums,
@@ -137,8 +136,9 @@ def view(visit: Visit) -> FeedsView:
         if not visit.visibility.hides_units(name) or name in completeness.feeds()
     ]
     skipped = (visit.page() - 1) * ROWS
-    found = feed_standings(completeness, visit.reader, names[skipped : skipped + ROWS], visit.now_ms)
-    failures = [each for each in _failures(visit) if each.cause.dataset in names]
+    causes = [each for each in reader.causes() if each.dataset in names]
+    found = feed_standings(completeness, visit.reader, names[skipped : skipped + ROWS], visit.now_ms, causes)
+    failures = _failures(visit, causes)
     dead = _dead(visit)
     return FeedsView(
         rows=tuple(_line(visit, each) for each in found),
@@ -151,9 +151,8 @@ def view(visit: Visit) -> FeedsView:
     )
 
 
-def _failures(visit: Visit, dataset: str = "") -> list[FeedFailure]:
-    incidents = visit.reader.incidents(state="open", limit=INCIDENTS_MAX)
-    return feed_failures(visit.reader.unit_reader(), incidents, dataset)
+def _failures(visit: Visit, causes: Sequence[UnitCause]) -> list[FeedFailure]:
+    return feed_failures(causes, visit.reader.incidents(state="open", limit=INCIDENTS_MAX))
 
 
 def _failure(visit: Visit, found: FeedFailure) -> FailureRow:
@@ -367,7 +366,8 @@ def view_one(visit: Visit) -> FeedView:
     completeness, reader = visit.completeness(), visit.reader.unit_reader()
     name = _wanted(visit, completeness)
     start_ms, end_ms, span_text, filters = _span(visit)
-    standing = feed_standing(completeness, visit.reader, name, visit.now_ms)
+    causes = reader.causes(name)
+    (standing,) = feed_standings(completeness, visit.reader, [name], visit.now_ms, causes)
     hours = feed_hours(completeness, reader, name, start_ms, end_ms)
     last_ms = min(end_ms, visit.now_ms) - 1
     flow = flow_sums(
@@ -416,7 +416,7 @@ def view_one(visit: Visit) -> FeedView:
             for one in hours.coverage.reconcile
         ),
         gaps_paging=gaps_paging,
-        failures=tuple(_failure(visit, each) for each in _failures(visit, name)),
+        failures=tuple(_failure(visit, each) for each in _failures(visit, causes)),
         dead=tuple(_dead(visit)),
         commands=tuple(_commands(name, standing)),
     )
