@@ -309,10 +309,11 @@ FROM units WHERE status = 'pending' AND attempts > 0
 GROUP BY dataset, last_error_code
 
 -- name: units.retry_causes_of
+-- Any provider: so it is along the index of what waits.
 SELECT
   dataset, 'retrying', last_error_code, COUNT(*), MIN(updated_at_ms), MAX(updated_at_ms), MAX(last_error_message),
   MAX(wal_id), MIN(not_before_ms)
-FROM units WHERE status = 'pending' AND attempts > 0 AND dataset = :dataset
+FROM units WHERE dataset = :dataset AND provider >= '' AND status = 'pending' AND attempts > 0
 GROUP BY dataset, last_error_code
 
 -- name: dead_messages.causes
