@@ -179,6 +179,16 @@ def test_what_is_not_there(reader: Reader) -> None:
         "units/0000000000000-00000000000000000000",
     ):
         assert reader.ask(path).status_code == 404, path
+    for span in (
+        "from=0001-01-01",
+        "from=9999-12-31",
+        "from=2026-01-01&to=2027-01-01",
+        "last=all",
+    ):
+        page = reader.page(f"feeds/{FEED}?{span}")
+        for link in page.links():
+            if "from=" in link and f"/feeds/{FEED}" in link:
+                reader.page(path_of(link))
     assert (
         "No object of these hours is known" in reader.page(f"feeds/{FEED}?from=2020-01-01&to=2020-01-02").text
     )

@@ -16,7 +16,8 @@ from kfm.web.console.actions import Offer, offer
 from kfm.web.console.state_words import Word
 from kfm.web.console.views import explanation
 from kfm.web.console.views.explanation import Fact, Next, allowed
-from kfm.web.console.views.feeds import STANDING_WORDS, queue_filter
+from kfm.web.console.views.feed_grid import STANDING_WORDS
+from kfm.web.console.views.feeds import queue_filter
 from kfm.web.console.visit import ROWS, Filter, NotHere, Paging, TypedFilter, Visit, chosen, typed
 
 # `page` was how older ones were asked for: an address with it leads to the newest.
