@@ -194,6 +194,15 @@ def test_what_is_not_there(reader: Reader) -> None:
     )
 
 
+def test_every_offer_of_a_feed_is_a_form(reader: Reader) -> None:
+    """What its pages offer can be opened, and says what it is about."""
+    for path in (f"feeds/{FEED}", f"messages/{DEAD}"):
+        offers = [path_of(one) for one in reader.page(path).links() if "/do/" in one]
+        assert offers
+        for one in offers:
+            assert any(command.startswith("kfm ") for command in reader.page(one).commands()), one
+
+
 def test_a_dead_message_is_released_once(announced: Announced) -> None:
     """Its page offers the release to whom may operate, and it leaves the list; readers are told who could."""
     reader = signed_in(announced, "cy")

@@ -12,6 +12,7 @@ import msgspec
 
 from kfm.datasets.changes import ChangePlan
 from kfm.model.errors import KfmError, UsageError
+from kfm.model.feeds import feed_names
 from kfm.model.quantities import counted, span
 from kfm.model.records import Record
 from kfm.reports.dataset_plans import plan_lines
@@ -308,7 +309,7 @@ def _dataset(visit: Visit, name: str) -> Subject | None:
     wanted = settings.dataset_id(visit.visibility.known(name, among)) or name
     head = next((each for each in visit.reader.heads() if each.dataset_id == wanted), None)
     if head is None and wanted not in {one.id for one in settings.datasets}:
-        return None
+        return _feed(visit, wanted) if wanted in feed_names(settings) else None
     state = f"readers see version {head.sequence}" if head else "nothing is published"
     return Subject(name=wanted, state=state, href=visit.dataset_page(wanted), dataset_id=wanted)
 
