@@ -108,6 +108,9 @@ def test_every_answer_has_its_shape(world: World) -> None:
         "what": world.failed_id,
     }
     elsewhere = (
+        "feed",
+        "feed-failures",
+        "cli-nodd-dead-show",
         "preview",
         "cli-nodd-show",
         "item",
