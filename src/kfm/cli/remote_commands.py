@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from kfm.model.errors import UsageError
 
+LISTED_MAX = 1_000_000  # of `kfm nodd reconcile` unless it is told; a service has a limit of its own
 Given = Mapping[str, Any]  # the command's arguments and options, by name
 REASON = {"rationale": "rationale", "ticket": "ticket", "actor": "actor"}
 
@@ -73,6 +74,19 @@ def _state(given: Given) -> dict[str, Any]:
 
 def _only_missed(given: Given) -> dict[str, Any]:
     return {"missed_only": bool(given["missed"]), "dry_run": bool(given["dry_run"])}
+
+
+def _one_name(given: Given) -> dict[str, Any]:
+    if len(given["names"]) > 1:
+        raise UsageError("A service takes one dataset at a time.", remedy="Name one, or none: all of them.")
+    return {"dataset": given["names"][0]} if given["names"] else {}
+
+
+def _listing(given: Given) -> dict[str, Any]:
+    if len(given["prefixes"]) > 1:
+        raise UsageError("A service takes one --prefix at a time.", remedy="Call it once for each.")
+    prefix = {"prefix": given["prefixes"][0]} if given["prefixes"] else {}
+    return prefix if given["limit"] == LISTED_MAX else {**prefix, "limit": given["limit"]}
 
 
 REMOTE: dict[str, Remote] = {
@@ -143,6 +157,18 @@ REMOTE: dict[str, Remote] = {
         "/units", dataset="dataset", status="status", error_code="error_code", since="since", limit="limit"
     ),
     "nodd show": _get("/units/{unit}"),
+    "nodd watermarks": _get("/watermarks")._replace(more=_one_name),
+    "nodd reconcile": _post(
+        "/feeds/{dataset}/reconcile",
+        "prefixes",
+        "limit",
+        bucket="bucket",
+        start="start",
+        end="end",
+        open_missing="open",
+    )._replace(more=_listing),
+    "nodd dead show": _get("/dead-letters/{wanted}"),
+    "nodd dead release": _post("/dead-letters/{wanted}/release"),
     "nodd dead list": _get("/dead-letters", error_code="error_code", everything="all", limit="limit"),
 }
 

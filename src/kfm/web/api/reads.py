@@ -154,7 +154,7 @@ def preview_document(call: ApiCall, request: Any) -> Any:
 
 
 def units(call: ApiCall) -> Any:
-    from kfm.model.units import UnitFilter
+    from kfm.model.units import AFTER_ALL_IDS, UnitFilter
 
     query = call.query
     wanted = UnitFilter(
@@ -162,9 +162,18 @@ def units(call: ApiCall) -> Any:
         status=query["status"] or "",
         error_code=query["error_code"] or "",
         since_ms=query["since"] or 0,
-        before=query["cursor"] or "~",
+        before=query["cursor"] or AFTER_ALL_IDS,
         limit=query["limit"] + 1,
+        start_ms=query["start"],
+        end_ms=query["end"],
+        product=query["product"] or "",
+        platform=query["platform"] or "",
+        standing=query["standing"] or "",
     )
+    if wanted.is_of_product and not wanted.dataset:
+        raise UsageError("`product`, `platform` and `standing` are of one dataset: name it as `dataset`.")
+    if wanted.is_of_product and (wanted.status or wanted.since_ms):
+        raise UsageError("`standing` says what became of objects of a product, not `status` or `since`.")
     found, more = page(call.app.ledger.unit_reader().find_units(wanted), query["limit"])
     return {"units": [unit_document(one) for one in found], **rest(more, *(one.wal_id for one in found[-1:]))}
 

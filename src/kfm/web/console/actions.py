@@ -74,6 +74,12 @@ def _dismissal(values: Values) -> list[str]:
     return _words(f"kfm dismiss {{dataset_id}} {window}", *named)(values)
 
 
+def _reconcile(values: Values) -> list[str]:
+    bucket = values.get("bucket") or "BUCKET"
+    named = ("prefix=--prefix", "start=--from", "end=--to", "limit=--limit", "open=--open")
+    return _words(f"kfm nodd reconcile {bucket} --dataset {{feed_id}}", *named)(values)
+
+
 _APPLY = ("digest=--digest",)
 _PART = ("window=--window", "source=--source", "target=--target")
 ACTIONS = {
@@ -198,6 +204,20 @@ ACTIONS = {
             "Every target is made to show what is promoted now, whatever it shows. No target goes back to an "
             "older version.",
             _words("kfm project {dataset_id}"),
+        ),
+        Action(
+            "releaseDeadMessage",
+            "Release",
+            "It needs no attention any more. It is not taken in by that: once the cause is fixed, send it "
+            "again.",
+            _words("kfm nodd dead release {message}"),
+        ),
+        Action(
+            "reconcileFeed",
+            "Reconcile",
+            "The listing of a bucket is compared with the ledger, as far as 100,000 objects: messages may be "
+            "lost, a listing shows what was. With Open, what is missing is taken in as a backfill.",
+            _reconcile,
         ),
         Action(
             "releaseHeld",

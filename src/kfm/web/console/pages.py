@@ -27,8 +27,10 @@ from kfm.web.console.views import (
     audit,
     board,
     datasets,
+    feeds,
     home,
     incidents,
+    messages,
     pipeline_runs,
     quarantine,
     requests,
@@ -146,6 +148,12 @@ PAGES = (
         "held/{held_id}", quarantine.view_one, "quarantine_entry.html", "Quarantine entry", (), "Quarantine"
     ),
     ConsolePage("incidents/{incident_id}", incidents.view_one, "incident.html", "Incident", (), "Home"),
+    ConsolePage("feeds", feeds.view, "feeds.html", "Feeds", feeds.FILTERS, "Feeds", live_seconds=30),
+    ConsolePage(
+        "feeds/{feed_id}", feeds.view_one, "feed.html", "Feed", feeds.ONE_FILTERS, "Feeds", live_seconds=30
+    ),
+    ConsolePage("messages", messages.view, "messages.html", "Messages", messages.FILTERS, "Messages"),
+    ConsolePage("messages/{message}", messages.view_one, "message.html", "Message", (), "Messages"),
     ConsolePage("units", units.view, "units.html", "Units", units.FILTERS, "Units"),
     ConsolePage("units/{wal_id}", units.view_one, "unit.html", "Unit", (), "Units"),
     ConsolePage(f"{PAGE}/{{operation}}", action.view, "action.html", "Change", action.CHOSEN),
@@ -166,7 +174,7 @@ PLACES = (
     Place("Home", "h", ("Home",)),
     Place("Datasets", "d", ("Datasets",)),
     Place("Activity", "a", ("Activity", "Runs", "Requests", "Pipeline runs", "Quarantine")),
-    Place("Feeds", "f", ("Units",)),
+    Place("Feeds", "f", ("Feeds", "Units", "Messages")),
     Place("Schedules", "s", ("Schedules",)),
     Place("Audit", "u", ("Audit",)),
 )

@@ -63,6 +63,8 @@ def _paths(filled: Filled) -> Mapping[str, str]:
         "provider": "host:example.org",
         "scope": "dataset:rivers",
         "request_id": approval,
+        "feed_id": "hrrr",
+        "message": "d" * 64,
     }
 
 
