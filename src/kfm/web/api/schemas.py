@@ -66,7 +66,7 @@ def paged(name: str) -> dict[str, Any]:
 def _with_more(schema: dict[str, Any]) -> dict[str, Any]:
     """A dataset's document of a command, of which the API shows no more than `limit`; asked for by an earlier
     name, it has the one that readers find it by now."""
-    properties = {**schema["properties"], "more": {"type": "boolean"}, "renamed_to": _SOME}
+    properties = {**schema["properties"], "more": {"type": "boolean"}, "next": _SOME, "renamed_to": _SOME}
     return {**schema, "required": sorted(properties), "properties": properties}
 
 
@@ -125,12 +125,62 @@ def _life() -> dict[str, dict[str, Any]]:
             "required": sorted({*whole["required"], "head"} - {"versions"}),
         },
         "versions": _object(dataset_id=_TEXT, versions=_list(version), more=more, next=_SOME),
-        "version": _object(dataset_id=_TEXT, version=version, items=_list(item), more=more),
+        "version": _object(dataset_id=_TEXT, version=version, items=_list(item), more=more, next=_SOME),
+        "version-diff": _version_diff(),
         "item": _object(dataset_id=_TEXT, version=_NUMBER, item=item),
         "change": {**made, "required": ["applied", "plan", "receipt"], "properties": properties},
         "dataset-changes": _object(changes=_list(receipt), more=more, next=_SOME),
         "dataset-change": _object(change=receipt),
     }
+
+
+def _version_diff() -> dict[str, Any]:
+    """Two versions compared by files, columns and rows."""
+    kind = {"enum": ["added", "changed", "removed"]}
+    count, some = {"type": ["integer", "null"], "minimum": 0}, _SOME
+    change = _object(
+        kind=kind,
+        what=_TEXT,
+        name=_TEXT,
+        item_id=some,
+        size_before=count,
+        size_after=count,
+        sha256_before=some,
+        sha256_after=some,
+        before=some,
+        after=some,
+    )
+    cell = _object(column=_TEXT, before=some, after=some)
+    table = _object(
+        path=_TEXT,
+        earlier_path=some,
+        source_id=_TEXT,
+        is_compared={"type": "boolean"},
+        why_not=some,
+        key=_list(_TEXT),
+        added=_NUMBER,
+        changed=_NUMBER,
+        removed=_NUMBER,
+        unchanged=_NUMBER,
+        columns=_list(_object(kind=kind, column=_TEXT, before=some, after=some)),
+        rows=_list(_object(kind=kind, key=some, cells=_list(cell))),
+        rows_more=_NUMBER,
+    )
+    return _object(
+        dataset_id=_TEXT,
+        against=count,
+        version=_NUMBER,
+        summary=_TEXT,
+        files_added=_NUMBER,
+        files_changed=_NUMBER,
+        files_removed=_NUMBER,
+        files_unchanged=_NUMBER,
+        changes=_list(change),
+        changes_more=_NUMBER,
+        tables=_list(table),
+        tables_more=_NUMBER,
+        shows_values={"type": "boolean"},
+    )
 
 
 def shapes() -> dict[str, dict[str, Any]]:
@@ -167,8 +217,14 @@ def shapes() -> dict[str, dict[str, Any]]:
                     version={"type": ["integer", "null"]},
                     promoted_at=_SOMETIME,
                     health=definition("cli-coverage", "health"),
+                    domain=_TEXT,
+                    owner=_SOME,
+                    holes=_NUMBER,
+                    complete_percent={"type": ["integer", "null"], "minimum": 0, "maximum": 100},
                 )
-            )
+            ),
+            more={"type": "boolean"},
+            next=_SOME,
         ),
         **_life(),
         "coverage": _with_more(definition("cli-coverage", "dataset")),

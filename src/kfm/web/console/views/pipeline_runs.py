@@ -202,6 +202,18 @@ def graph(visit: Visit, nodes: Sequence[NodeSeen]) -> Graph:
     )
 
 
+def graph_of(nodes: Sequence[NodeSeen]) -> Graph:
+    """A graph of other things than nodes of a pipeline: drawn as a whole, each box with its own address."""
+    return Graph(
+        summary=_summary(nodes),
+        nodes=tuple(nodes),
+        drawn=tuple(nodes) if len(nodes) <= BOXES_MAX else (),
+        part="",
+        links=(),
+        gantt=None,
+    )
+
+
 def _named(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"{', '.join(names[:3])}{more}"
