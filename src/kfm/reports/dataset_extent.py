@@ -103,8 +103,9 @@ def _of_features(items: Sequence[Item], sources: Sequence[str], open: Open) -> t
                     break
         except (FileProblem, GeometryProblem, KfmError, OSError):
             continue
-    of = f" of {len(files)}" if read < len(files) else ""
-    return found, f"{counted(found.total(), 'feature')} of {read}{of} GeoJSON files" if found else ""
+    of = f"{read} of " if read < len(files) else ""
+    files_text = f"{of}{counted(len(files), 'GeoJSON file')}"
+    return found, f"{counted(found.total(), 'feature')} of {files_text}" if found else ""
 
 
 def _boxes(asset: Asset, open: Open) -> Iterator[Box]:
@@ -173,7 +174,7 @@ def view_of(extent: DatasetExtent) -> Box:
         return (-180.0, -90.0, 180.0, 90.0)
     west, south = min(box[0] for box in parts), min(box[1] for box in parts)
     east, north = max(box[2] for box in parts), max(box[3] for box in parts)
-    wide = max((east - west) * 1.6, (north - south) * 3.2, 12.0)
+    wide = max((east - west) * 1.6, (north - south) * 3.2, 16.0)
     high = wide / 2
     middle, level = (west + east) / 2, (south + north) / 2
     if wide >= 300 or high >= 160:

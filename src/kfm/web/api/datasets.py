@@ -9,6 +9,7 @@ import msgspec
 from kfm.datasets import changes
 from kfm.model.errors import RoleMissing, UsageError
 from kfm.model.records import Window, justified
+from kfm.reports.dataset_targets import behind_since_ms, dataset_targets, target_document
 from kfm.reports.datasets import (
     StoredObjects,
     item_document,
@@ -65,9 +66,16 @@ def _stored(call: ApiCall) -> StoredObjects:
 
 def show(call: ApiCall) -> Any:
     """What readers see of a dataset, and what is withdrawn of it."""
-    wanted, ledger = _readable(call), call.app.ledger
-    head = version_documents(ledger, wanted, ledger.promotions(wanted, 1), _stored(call))
-    return {**summary_document(call.app.settings, ledger, wanted), "head": head[0] if head else None}
+    wanted, app, ledger = _readable(call), call.app, call.app.ledger
+    promotions = ledger.promotions(wanted, 1)
+    head = version_documents(ledger, wanted, promotions, _stored(call))
+    renames = ledger.change_reader().renames()
+    known = dataset_targets(app, wanted, next(iter(promotions), None), ledger.projected(), renames)
+    return {
+        **summary_document(app.settings, ledger, wanted),
+        "head": head[0] if head else None,
+        "targets": [target_document(one, behind_since_ms(ledger, wanted, one)) for one in known],
+    }
 
 
 def versions(call: ApiCall) -> Any:

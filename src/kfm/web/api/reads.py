@@ -247,7 +247,7 @@ def datasets(call: ApiCall) -> Any:
 
 
 def dataset_coverage(call: ApiCall) -> Any:
-    """The state of the newest windows of a dataset, newest last; by cursor, of those before. `health` is of all."""
+    """The state of the newest windows of a dataset, newest last; `health` is of all of them."""
     query, now_ms = call.query, call.app.ledger.now_ms()
     completeness = completeness_of(call.app, now_ms, _schedules(call))
     asked = call.visibility.meant(call.path["dataset_id"])
@@ -266,7 +266,7 @@ def dataset_coverage(call: ApiCall) -> Any:
         and query["state"] in (None, one.state)
         and (query["product"] is None or one.source_id in rows)
     ]
-    order = sorted({one.source_id for one in coverage.windows})
+    order = sorted({one.source_id for one in (*coverage.windows, *chosen)})
     places = [(one.start_ms, one.end_ms, order.index(one.source_id)) for one in chosen]
     if before:  # the rows of a page are in order, but for those of one time
         chosen = [one for one, place in zip(chosen, places, strict=True) if place < before]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 import kfm
+from kfm.model.targets import Taking
 from kfm.web.api.components import Components, dereferenced
 from kfm.web.problems import problem_schema
 
@@ -121,8 +122,8 @@ def _life() -> dict[str, dict[str, Any]]:
     summary = {name: each for name, each in shown.items() if name != "versions"}
     return {
         "dataset": {
-            **_object(**summary, head={"anyOf": [version, {"type": "null"}]}),
-            "required": sorted({*whole["required"], "head"} - {"versions"}),
+            **_object(**summary, head={"anyOf": [version, {"type": "null"}]}, targets=_list(_target())),
+            "required": sorted({*whole["required"], "head", "targets"} - {"versions"}),
         },
         "versions": _object(dataset_id=_TEXT, versions=_list(version), more=more, next=_SOME),
         "version": _object(dataset_id=_TEXT, version=version, items=_list(item), more=more, next=_SOME),
@@ -132,6 +133,21 @@ def _life() -> dict[str, dict[str, Any]]:
         "dataset-changes": _object(changes=_list(receipt), more=more, next=_SOME),
         "dataset-change": _object(change=receipt),
     }
+
+
+def _target() -> dict[str, Any]:
+    """What one target shows of a dataset."""
+    number = {"type": ["integer", "null"], "minimum": 0}
+    return _object(
+        target=_TEXT,
+        kind=_TEXT,
+        state={"enum": ["shown", "behind", "not taken", "never"]},
+        taking={"enum": list(get_args(Taking))},
+        head=number,
+        version=number,
+        behind=_NUMBER,
+        behind_since=_SOMETIME,
+    )
 
 
 def _version_diff() -> dict[str, Any]:

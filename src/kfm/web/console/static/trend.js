@@ -18,6 +18,12 @@
   const seconds = (value) => (value === null || value === undefined ? "–"
     : value >= 60 ? `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`
       : value >= 1 ? `${+value.toFixed(1)} s` : `${Math.round(value * 1000)} ms`);
+  const pad = (number) => String(number).padStart(2, "0");
+  const placed = (at) => (kept === "local" ? new Date(at * 1000) : uPlot.tzDate(new Date(at * 1000), "Etc/UTC"));
+  const clock = (at, step) => {
+    const day = placed(at);
+    return step >= 86_400 ? `${pad(day.getMonth() + 1)}-${pad(day.getDate())}` : `${pad(day.getHours())}:${pad(day.getMinutes())}`;
+  };
   let chart = null;
 
   function draw() {
@@ -29,9 +35,9 @@
     chart = new uPlot({
       width: place.clientWidth,
       height: 260,
-      tzDate: (at) => (kept === "local" ? new Date(at * 1000) : uPlot.tzDate(new Date(at * 1000), "Etc/UTC")),
+      tzDate: placed,
       scales: { y: { range: (_chart, _low, high) => [0, (high || 1) * 1.1] } },
-      axes: [axis, { ...axis, size: 72, values: (_chart, ticks) => ticks.map(seconds) }],
+      axes: [{ ...axis, values: (_chart, ticks, _axis, _space, step) => ticks.map((at) => clock(at, step)) }, { ...axis, size: 72, values: (_chart, ticks) => ticks.map(seconds) }],
       series: [
         { label: kept === "local" ? "Started" : "Started (UTC)", value: "{YYYY}-{MM}-{DD} {HH}:{mm}" },
         { label: "succeeded", ...dots("--good", 4), spanGaps: true, value: (_chart, value) => seconds(value) },

@@ -125,6 +125,9 @@ def versions(visit: Visit, name: str) -> Versions:
             )
         )
     version, against = number_of(visit, "version"), number_of(visit, "against")
+    comparison = _comparison(visit, name, version, against) if version or against else None
+    if comparison is not None:
+        version, against = comparison.version, comparison.against
     last = shown[-1].sequence if len(promotions) > VERSIONS else None
     many = f"versions {shown[-1].sequence} to {shown[0].sequence}, newest first" if shown else "no versions"
     return Versions(
@@ -140,7 +143,7 @@ def versions(visit: Visit, name: str) -> Versions:
             typed("version", "Later version", str(version) if version else ""),
         ),
         clear=visit.with_query(version=None, against=None),
-        comparison=_comparison(visit, name, version, against) if version or against else None,
+        comparison=comparison,
     )
 
 
@@ -207,7 +210,7 @@ def _table(one: RowsOfFile) -> TableDiff:
         is_compared=one.is_compared,
         why_not=one.why_not,
         key=", ".join(one.key),
-        summary=f"rows: {figures}",
+        summary=f"Rows: {figures}",
         columns=tuple((state_words.word(each.kind), each) for each in one.columns),
         rows=tuple(
             RowLine(word=state_words.word(each.kind), key=each.key, cells=each.cells) for each in one.rows

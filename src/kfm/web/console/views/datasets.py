@@ -88,7 +88,6 @@ class DatasetLine(Record, frozen=True):
     href: str
     word: Word
     causes: tuple[Cause, ...]
-    domain: str
     newest_ms: int | None
     lag_ms: int | None
     due: str  # when windows are due
@@ -174,7 +173,6 @@ def _line(
         href=page,
         word=word(health.state),
         causes=_causes(health, is_feed=is_feed),
-        domain=visit.context.settings.domain_of(name),
         newest_ms=health.newest_ms,
         lag_ms=health.lag_ms,
         due=dues[0] if len(dues) == 1 else counted(len(dues), "rule") if dues else "",

@@ -10,22 +10,22 @@ from importlib import resources
 
 from kfm.model.quantities import counted
 from kfm.model.records import Record
-from kfm.reports.dataset_extent import Box, DatasetExtent, binned, uncrossed, view_of
+from kfm.reports.dataset_extent import Bin, Box, DatasetExtent, binned, uncrossed, view_of
 
 HERE = "kfm.web.console"
 WIDTH = 720
-COLUMNS = 72  # of the bins
+COLUMNS = 60  # of the bins
 STATES_WIDE_MAX = 90.0  # degrees: on a wider map the borders of states are too small
 STEPS = 3  # shades of bins
 Place = Callable[[tuple[float, float]], tuple[float, float]]
 _AMERICA: Box = (-180.0, 15.0, -60.0, 72.0)
 
 
-class MapBin(Record, frozen=True):
-    x: float
-    y: float
-    shade: int  # from 1; the most has the last
-    title: str
+class MapShade(Record, frozen=True):
+    """Bins of about the same count, as the data of one path; the most have the last shade."""
+
+    shade: int
+    path: str
 
 
 class MapBox(Record, frozen=True):
@@ -40,9 +40,7 @@ class Map(Record, frozen=True):
     height: int
     land: str  # the data of a path
     states: str
-    bins: tuple[MapBin, ...]
-    wide: float  # of a bin
-    high: float
+    shades: tuple[MapShade, ...]
     boxes: tuple[MapBox, ...]
     summary: str
 
@@ -80,8 +78,6 @@ def map_of(extent: DatasetExtent) -> Map | None:
 
     rows = max(1, round(COLUMNS * height / WIDTH))
     found = binned(extent.footprints, view, COLUMNS, rows)
-    most = max((one.count for one in found), default=1)
-    wide, tall = WIDTH / COLUMNS, height / rows
     boxes = [_box(each, place) for each in uncrossed(extent.box)] if extent.box else []
     drawn = outlines()
     is_america = east - west <= STATES_WIDE_MAX and _meets(view, _AMERICA)
@@ -90,20 +86,31 @@ def map_of(extent: DatasetExtent) -> Map | None:
         height=height,
         land=_path(drawn["land"], view, place, close=True),
         states=_path(drawn["states"], view, place, close=False) if is_america else "",
-        bins=tuple(
-            MapBin(
-                x=round(one.column * wide, 1),
-                y=round(one.row * tall, 1),
-                shade=max(1, math.ceil(STEPS * math.log1p(one.count) / math.log1p(most))),
-                title=f"{one.count} here",
-            )
-            for one in found
-        ),
-        wide=round(wide, 2),
-        high=round(tall, 2),
+        shades=tuple(_shades(found, WIDTH / COLUMNS, height / rows)),
         boxes=tuple(boxes),
         summary=_summary(extent, len(found)),
     )
+
+
+def _shades(bins: Sequence[Bin], wide: float, high: float) -> Iterator[MapShade]:
+    """Neighbours of one shade are one piece: a map stays small, whatever it shows."""
+    counts = {one.count for one in bins}
+    most = max(counts, default=1)
+    runs: dict[int, list[list[int]]] = {}
+    for one in sorted(bins, key=lambda each: (each.row, each.column)):
+        shade = max(1, math.ceil(STEPS * math.log1p(one.count) / math.log1p(most))) if len(counts) > 1 else 1
+        known = runs.setdefault(shade, [])
+        if known and known[-1][0] == one.row and known[-1][2] == one.column:
+            known[-1][2] += 1
+        else:
+            known.append([one.row, one.column, one.column + 1])
+    for shade, found in sorted(runs.items()):
+        pieces = (
+            f"M{first * wide:g},{round(row * high, 1):g}h{(last - first) * wide:g}v{round(high, 1):g}"
+            f"h-{(last - first) * wide:g}z"
+            for row, first, last in found
+        )
+        yield MapShade(shade=shade, path="".join(pieces))
 
 
 def _box(box: Box, place: Place) -> MapBox:

@@ -11,6 +11,7 @@ from kfm.model.errors import UsageError
 from kfm.model.quantities import counted
 from kfm.model.records import Node, Record
 from kfm.model.run_state import Pass
+from kfm.pipelines.draw import counted_word
 from kfm.pipelines.graph_view import GroupedGraph, grouped, near
 from kfm.reports.pipeline_runs import cells_of
 from kfm.web.console import state_words
@@ -254,5 +255,5 @@ def _summary(nodes: Sequence[NodeSeen]) -> str:
     if not nodes:
         return "no nodes"
     counts = Counter(node.word.text for node in nodes)
-    words = ", ".join(f"{count} {text}" for text, count in counts.items())
+    words = ", ".join(counted_word(text, count) for text, count in counts.items())
     return f"{counted(len(nodes), 'node')}: {words}"
