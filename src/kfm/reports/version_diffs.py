@@ -330,8 +330,7 @@ def key_columns(before: FileTable, after: FileTable, declared: Sequence[str] = (
     several = [tuple(common[:count]) for count in (2, 3) if count < len(common)]
     choices = [wanted] if wanted and set(wanted) <= set(common) else []
     for names in (*choices, *alone[:8], *several):
-        keys = [_keyed(each, names) for each in sides]
-        if all(each is not None for each in keys) and set(keys[0] or ()) & set(keys[1] or ()):
+        if all(_keyed(each, names) is not None for each in sides):
             return names
     return ()
 

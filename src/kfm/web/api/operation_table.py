@@ -400,7 +400,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             datasets.version_diff,
             "version-diff",
             whole_number("against", "The earlier version; else the one before.", required=False),
-            more=(410,),
+            more=(410, 422),
         ),
         _get(
             "/datasets/{dataset_id}/items/{item_id}",
