@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from kfm.reports.dataset_extent import Box, DatasetExtent, Footprint, binned, dataset_extent, view_of
 from tests.unit.reports.tables import Store
 
-pytestmark = pytest.mark.req("DAT-4")
 WEST, SOUTH = st.floats(-180, 179, allow_nan=False), st.floats(-90, 89, allow_nan=False)
 SIZE = st.floats(0, 60, allow_nan=False)
 BOXES = st.builds(

@@ -23,7 +23,6 @@ from kfm.reports.version_diffs import (
 from tests.unit.publish.contract.staged import contract_text, table
 from tests.unit.reports.tables import Store
 
-pytestmark = pytest.mark.req("DAT-4")
 NO_CONTRACTS = ContractsOf({})
 
 
@@ -104,6 +103,8 @@ def test_without_a_key_rows_are_compared_as_a_whole() -> None:
     assert one.key == ()
     assert told(one) == [("added", None, {"v": (None, "2")}), ("removed", None, {"v": ("1", None)})]
     assert one.unchanged == 2
+    (twice,) = compared({"t.csv": b"id\n1\n1\n"}, {"t.csv": b"id\n1\n2\n"}).tables
+    assert (twice.key, twice.added, twice.removed, twice.unchanged) == ((), 1, 1, 1)
 
 
 def test_the_primary_key_of_the_contract_comes_first() -> None:

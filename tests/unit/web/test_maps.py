@@ -6,7 +6,6 @@ import json
 from hashlib import sha256
 from importlib import resources
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +13,6 @@ from kfm.reports.dataset_extent import DatasetExtent, Footprint
 from kfm.web.console.views.maps import map_of, outlines
 from tests.unit.reports.test_dataset_extent import BOXES
 
-pytestmark = pytest.mark.req("DAT-4")
 BYTES_MAX = 70_000
 
 

@@ -18,7 +18,6 @@ from tests.browser.filled import TOKENS, Filled, people_text
 from tests.integration.web.console.reading import Reader
 from tests.integration.web.console.test_datasets import asked, rows
 
-pytestmark = pytest.mark.req("DAT-4")
 CONFIG = """\
 version: 1
 environment: test
@@ -115,6 +114,7 @@ def page(wells: Wells) -> Reader:
     return Reader(wells.context)
 
 
+@pytest.mark.req("REL-4")
 def test_every_tab_has_an_address(page: Reader) -> None:
     """Each tab of each dataset is a page that says which one it is, is small, and leads to all others."""
     for name in ("wells", "shapes", "summary"):
@@ -166,6 +166,7 @@ def test_versions_are_read_to_the_first(page: Reader, monkeypatch: pytest.Monkey
     assert found == [str(number) for number in range(7, 0, -1)]
 
 
+@pytest.mark.req("DAT-4")
 def test_a_version_is_put_back_from_its_row(filled: Filled, guarded: Filled) -> None:
     """The link of a row leads to the form of the rollback, with this version in it; a reader has none."""
     reader = Reader(guarded.context)
@@ -254,6 +255,7 @@ def test_a_reader_learns_nothing_of_what_is_masked(wells: Wells) -> None:
         assert reader.ask(f"datasets/hidden?tab={tab}").status_code in (403, 404)
     shown = reader.page("datasets/wells?tab=lineage").text
     assert "1 dataset that the role read may not know is left out" in shown
+    assert "5 nodes: 1 source, 2 datasets, 1 derived, 1 shown" in shown
 
 
 def test_cells_say_what_they_are_of(page: Reader) -> None:
