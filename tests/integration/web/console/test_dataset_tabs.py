@@ -266,3 +266,20 @@ def test_cells_say_what_they_are_of(page: Reader) -> None:
         ("well", f"{day}T00:00:00Z", f"{after}T00:00:00Z") for day, after in pairwise(DAYS)
     }
     assert {cell["data-state"] for cell in cells} >= {"published"}
+
+
+def test_windows_are_listed_to_the_last(page: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Page by page, every window of a dataset is there once, the newest first."""
+    from kfm.web.console.views import datasets
+
+    monkeypatch.setattr(datasets, "ROWS", 3)
+    path, found = "datasets/wells?from=2026-01-01", []
+    for _ in range(5):
+        found += [cells[0][:10] for cells in rows(page, path, "windows")]
+        older = re.search(r'href="/console/([^"]+)" rel="next"', page.ask(path).text)
+        if older is None:
+            break
+        path = older[1].replace("&amp;", "&")
+    assert found == ["2026-01-08", *reversed(DAYS)]
+    for odd in ("x", "1", "1.2", "1.2.x", "9" * 30 + ".1.1"):
+        assert page.ask(f"datasets/wells?before={odd}").status_code == 400, odd

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import cast
 
@@ -16,6 +17,7 @@ from kfm.model.completeness import (
 )
 from kfm.model.dataset_changes import Withdrawal, active, lift_command, span_words
 from kfm.model.errors import UsageError
+from kfm.model.patterns import late
 from kfm.model.quantities import counted, span
 from kfm.model.records import Record
 from kfm.reports.coverage import cause_text, why
@@ -48,7 +50,6 @@ from kfm.web.console.visit import (
     Visit,
     before_position,
     chosen,
-    paged,
     short,
     typed,
 )
@@ -67,7 +68,8 @@ TABS: dict[str, str] = {
     "targets": "Targets",
 }
 CHARTS = ("trend",)
-ONE_FILTERS = ("tab", "from", "days", "state", "page", *dataset_versions.FILTERS)
+_PLACE = late(r"-?\d{1,18}\.-?\d{1,18}\.\d{1,6}", re.ASCII)
+ONE_FILTERS = ("tab", "from", "days", "state", *dataset_versions.FILTERS)
 DAYS = ("7", "28", "91", "364")
 DAYS_DEFAULT = 28
 FEED_DAYS_DEFAULT = 7
@@ -278,7 +280,7 @@ class DatasetView(Record, frozen=True):
     later: str
     rows: tuple[WindowRow, ...]
     rows_about: str
-    paging: Paging
+    paging: Paging | None
     tab: str
     tabs: tuple[tuple[str, str, bool], ...]  # name, address, is it this one?
     versions: dataset_versions.Versions | None
@@ -309,8 +311,8 @@ def view_one(visit: Visit) -> DatasetView:
         coverage = completeness.coverage(name, start_ms, end_ms)
     inside = [one for one in coverage.windows if _touches(one, start_ms, end_ms)]
     listed = [one for one in coverage.windows if one.state == state] if state else inside
-    listed = sorted(listed, key=lambda one: (one.end_ms, one.source_id), reverse=True)
-    first = (visit.page() - 1) * ROWS
+    is_shown = tab == next(iter(TABS))
+    listed, paging = _page_of(visit, listed) if is_shown else ([], None)
     to_act = [one for one in coverage.windows if _is_open(one)]
 
     def row(one: WindowVerdict) -> WindowRow:
@@ -326,16 +328,16 @@ def view_one(visit: Visit) -> DatasetView:
         lag_ms=health.lag_ms,
         causes=_causes(health, is_feed=is_feed),
         counts=tuple(
-            Link(text=f"{health.counts[one]} {one}", href=visit.with_query(state=one, page=None))
+            Link(text=f"{health.counts[one]} {one}", href=visit.with_query(state=one, before=None))
             for one in WINDOW_STATES
             if one in health.counts
         ),
-        all_href=visit.with_query(state=None, page=None),
+        all_href=visit.with_query(state=None, before=None),
         chosen_state=state or "",
         withdrawn=tuple(map(_withdrawn, withdrawals)),
-        open=tuple(map(row, to_act[:OPEN_SHOWN_MAX])),
+        open=tuple(map(row, to_act[:OPEN_SHOWN_MAX])) if is_shown else (),
         open_count=len(to_act),
-        calendars=tuple(_calendars(visit, coverage, inside, start_ms, end_ms)),
+        calendars=tuple(_calendars(visit, coverage, inside, start_ms, end_ms)) if is_shown else (),
         start=day(start_ms),
         end=day(end_ms - 1),
         cut=f"Only {SPOTS_MAX:,} windows of a source are drawn." if len(inside) > SPOTS_MAX else "",
@@ -347,11 +349,11 @@ def view_one(visit: Visit) -> DatasetView:
         clear=visit.clean(),
         earlier=visit.with_query(**{"from": day(start_ms - days * DAY_MS), "page": None}),
         later=visit.with_query(**{"from": day(end_ms), "page": None}),
-        rows=tuple(map(row, listed[first : first + ROWS])),
+        rows=tuple(map(row, listed)),
         rows_about=f"Every window that is {state}, the newest first"
         if state
         else "Windows of this span, the newest first",
-        paging=paged(visit, max(len(listed) - first, 0), "windows"),
+        paging=paging,
         tab=tab,
         tabs=tuple((text, _tab(visit, name, each), each == tab) for each, text in TABS.items()),
         versions=dataset_versions.versions(visit, name) if tab == "versions" else None,
@@ -366,6 +368,34 @@ def view_one(visit: Visit) -> DatasetView:
         commands=tuple(_commands(name, to_act, withdrawals, coverage if is_feed else None)),
         actions=tuple(_actions(visit, name, withdrawals)),
     )
+
+
+def _page_of(visit: Visit, windows: Sequence[WindowVerdict]) -> tuple[list[WindowVerdict], Paging]:
+    """The newest first, from the last of the page before on."""
+    sources = sorted({one.source_id for one in windows})
+    before = _place(visit.query.get("before"))
+
+    def place(one: WindowVerdict) -> tuple[int, int, int]:
+        return one.end_ms, one.start_ms, sources.index(one.source_id)
+
+    found = sorted((one for one in windows if before is None or place(one) < before), key=place, reverse=True)
+    shown = found[:ROWS]
+    more = ".".join(map(str, place(shown[-1]))) if len(found) > ROWS else None
+    return shown, Paging(
+        newer=visit.with_query(before=None) if before is not None else None,
+        older=visit.with_query(before=more) if more is not None else None,
+        summary=f"{counted(len(shown), 'window')} of {len(windows):,}" if shown else "no windows",
+        newest=True,
+    )
+
+
+def _place(text: str | None) -> tuple[int, int, int] | None:
+    if text is None:
+        return None
+    if _PLACE.fullmatch(text) is None:
+        raise UsageError("`before` is not from a link to older ones.")
+    end_ms, start_ms, number = map(int, text.split("."))
+    return end_ms, start_ms, number
 
 
 def _tab(visit: Visit, name: str, tab: str) -> str:
