@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from kfm.model.completeness import ASKED_FOR, HEALTH_RANK, SETTLED, DatasetHealth, HealthState
 
 if TYPE_CHECKING:
-    from kfm.datasets.completeness import CompletenessReader
     from kfm.model.settings import Settings
 
 ListOrder = Literal["name", "health", "lag", "holes", "newest"]
@@ -35,25 +34,26 @@ class ListedDataset(NamedTuple):
 
 
 def listed_datasets(
-    completeness: CompletenessReader,
+    known: Sequence[str],
+    judge: Callable[[str], DatasetHealth],
     settings: Settings,
     wanted: ListFilter,
     limit: int,
     shown: Callable[[str], str] = str,
 ) -> tuple[list[ListedDataset], bool]:
-    """At most so many, and whether more follow. `shown`: the name of a dataset as the caller may know it; one
-    that is masked has no domain for them."""
+    """At most so many of those that are known, and whether more follow. `judge`: how one is; `shown`: its
+    name as the caller may know it. One that is masked has no domain for them."""
     names = [
         (shown(name), name)
-        for name in completeness.names()
+        for name in known
         if (wanted.find or "").lower() in shown(name).lower() and _is_in(settings, name, wanted, shown)
     ]
     if wanted.order == "name" and wanted.state is None:  # others have to be judged before they are ordered
         after = wanted.after[1] if wanted.after is not None else ""
         later = sorted(each for each in names if each[0] > after)
-        chosen = [_row(completeness, name, text, "name") for text, name in later[:limit]]
+        chosen = [_row(judge, name, text, "name") for text, name in later[:limit]]
         return chosen, len(later) > limit
-    rows = [_row(completeness, name, text, wanted.order) for text, name in names]
+    rows = [_row(judge, name, text, wanted.order) for text, name in names]
     rows = sorted(
         (
             row
@@ -70,8 +70,8 @@ def _is_in(settings: Settings, name: str, wanted: ListFilter, shown: Callable[[s
     return wanted.domain is None or (shown(name) == name and settings.domain_of(name) == wanted.domain)
 
 
-def _row(completeness: CompletenessReader, name: str, text: str, order: ListOrder) -> ListedDataset:
-    health = completeness.health(name)
+def _row(judge: Callable[[str], DatasetHealth], name: str, text: str, order: ListOrder) -> ListedDataset:
+    health = judge(name)
     return ListedDataset(name, text, health, (_key(health, order), text))
 
 

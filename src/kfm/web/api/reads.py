@@ -229,7 +229,8 @@ def datasets(call: ApiCall) -> Any:
         order=query["order"],
         after=cursor_position(query["cursor"]),
     )
-    rows, more = listed_datasets(completeness, settings, wanted, query["limit"], shown)
+    names = completeness.names()
+    rows, more = listed_datasets(names, completeness.health, settings, wanted, query["limit"], shown)
     found = []
     for row in rows:
         head = heads.get(row.dataset_id)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import cast
 
-from kfm.datasets.completeness import CompletenessReader, DatasetCoverage
+from kfm.datasets.completeness import DatasetCoverage
 from kfm.model.completeness import (
     ASKED_FOR,
     HEALTH_RANK,
@@ -126,7 +126,13 @@ def view(visit: Visit) -> DatasetsView:
         order=cast("ListOrder", visit.choice("order", ORDERS) or ORDERS[0]),
         after=before_position(visit.query.get("after")),
     )
-    found, more = listed_datasets(completeness, settings, wanted, LISTED, shown)
+    coverages: dict[str, DatasetCoverage] = {}
+
+    def judge(name: str) -> DatasetHealth:
+        coverages[name] = completeness.coverage(name)
+        return coverages[name].health
+
+    found, more = listed_datasets(completeness.names(), judge, settings, wanted, LISTED, shown)
     last = found[-1].position if more else None
     return DatasetsView(
         filters=(
@@ -135,7 +141,10 @@ def view(visit: Visit) -> DatasetsView:
             Filter(name="order", label="First", options=_orders(wanted.order)),
             typed("find", "Name", wanted.find),
         ),
-        rows=tuple(_line(visit, completeness, one, heads, is_feed=one.dataset_id in feeds) for one in found),
+        rows=tuple(
+            _line(visit, one, coverages[one.dataset_id], heads, is_feed=one.dataset_id in feeds)
+            for one in found
+        ),
         paging=Paging(
             newer=visit.with_query(after=None) if wanted.after is not None else None,
             older=visit.with_query(after=f"{last[0]}.{last[1]}") if last is not None else None,
@@ -158,14 +167,13 @@ def _orders(now: str) -> tuple[Option, ...]:
 
 def _line(
     visit: Visit,
-    completeness: CompletenessReader,
     row: ListedDataset,
+    coverage: DatasetCoverage,
     heads: dict[str, int],
     *,
     is_feed: bool,
 ) -> DatasetLine:
     name = row.dataset_id
-    coverage = completeness.coverage(name)
     health, page = coverage.health, visit.dataset_page(name)
     percent, missing = complete_percent(health), holes(health)
     dues = list(dict.fromkeys(coverage.objectives.values()))
