@@ -268,6 +268,49 @@ def test_cells_say_what_they_are_of(page: Reader) -> None:
     assert {cell["data-state"] for cell in cells} >= {"published"}
 
 
+def test_a_large_comparison_leaves_its_page_small(page: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many files, columns and rows differ, and however wide they are: the page shows what it has room
+    for, and counts the rest."""
+    from kfm.publish.manifest import VersionChange
+    from kfm.reports.version_diffs import Cell, ColumnChange, RowChange, RowsOfFile, VersionDiff
+    from kfm.web.console.views import dataset_versions
+
+    cells = tuple(Cell(column=f"c{n}", before=None, after="x" * 200) for n in range(12))
+    rows = tuple(RowChange(kind="added", key=f"{n}", cells=cells) for n in range(100))
+    columns = tuple(ColumnChange(kind="added", column=f"c{n}", before=None, after="date") for n in range(500))
+    tables = tuple(
+        RowsOfFile(
+            path=f"{n}.csv",
+            earlier_path=None,
+            source_id="s",
+            is_compared=True,
+            added=100,
+            columns=columns,
+            rows=rows,
+        )
+        for n in range(20)
+    )
+    found = VersionDiff(
+        files_added=205,
+        files_changed=0,
+        files_removed=0,
+        files_unchanged=0,
+        changes=tuple(VersionChange(kind="added", what="asset", name=f"{n}" * 60) for n in range(200)),
+        changes_more=5,
+        tables=tables,
+        tables_more=0,
+        shows_values=True,
+    )
+    monkeypatch.setattr(dataset_versions, "compared_versions", lambda *_: found)
+    answer = page.ask("datasets/wells?tab=versions&version=7")
+    assert len(answer.content) <= 100_000
+    text = page.page("datasets/wells?tab=versions&version=7").text
+    told = len(re.findall("x{200}", text)) // 12
+    assert told >= 5
+    assert sum(int(n.replace(",", "")) for n in re.findall(r"([\d,]+) more rows differ", text)) == 2000 - told
+    assert "and 488 more columns" in text
+
+
 def test_windows_are_listed_to_the_last(page: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     """Page by page, every window of a dataset is there once, the newest first."""
     from kfm.web.console.views import datasets

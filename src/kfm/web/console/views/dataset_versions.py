@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
 from kfm.model.errors import UsageError
 from kfm.model.records import Record
 from kfm.publish.manifest import VersionChange
@@ -9,6 +12,7 @@ from kfm.reports.datasets import StoredObjects, version_documents
 from kfm.reports.version_diffs import (
     Cell,
     ColumnChange,
+    RowChange,
     RowsOfFile,
     VersionDiff,
     compared_versions,
@@ -23,6 +27,10 @@ from kfm.web.problems import Problem
 
 FILTERS = ("before", "version", "against")
 VERSIONS = 25  # of one page
+# What the page has room for, in characters with their markup: it stays below 100 kB.
+CHANGES_CHARS, ROWS_CHARS, COLUMNS_MAX = 25_000, 25_000, 12
+CHANGE_CHARS, ROW_CHARS, CELL_CHARS = 260, 190, 90
+T = TypeVar("T")
 _MADE_BY = {
     "withdraw": "withdrawal",
     "retire": "retirement",
@@ -68,6 +76,7 @@ class TableDiff(Record, frozen=True):
     key: str
     summary: str
     columns: tuple[tuple[Word, ColumnChange], ...]
+    columns_more: int
     rows: tuple[RowLine, ...]
     rows_more: int
 
@@ -175,17 +184,42 @@ def _comparison(visit: Visit, name: str, version: int | None, against: int | Non
 
 
 def _shown(version: int, against: int | None, found: VersionDiff) -> Comparison:
+    changes = _fitting(map(change_row, found.changes), _change_chars, CHANGES_CHARS)
+    tables, left = [], ROWS_CHARS
+    for one in found.tables:
+        rows = _fitting(one.rows, _row_chars, left)
+        left -= sum(map(_row_chars, rows))
+        tables.append(_table(one, rows))
     return Comparison(
         version=version,
         against=against,
         problem="",
         summary=diff_sentence(found),
-        changes=tuple(map(change_row, found.changes)),
-        changes_more=found.changes_more,
-        tables=tuple(map(_table, found.tables)),
+        changes=tuple(changes),
+        changes_more=found.changes_more + len(found.changes) - len(changes),
+        tables=tuple(tables),
         tables_more=found.tables_more,
         shows_values=found.shows_values,
     )
+
+
+def _fitting(rows: Iterable[T], chars: Callable[[T], int], room: int) -> list[T]:
+    found: list[T] = []
+    for row in rows:
+        room -= chars(row)
+        if room < 0:
+            break
+        found.append(row)
+    return found
+
+
+def _change_chars(row: ChangeRow) -> int:
+    return CHANGE_CHARS + len(row.name) + len(row.before) + len(row.after)
+
+
+def _row_chars(row: RowChange) -> int:
+    texts = (len(cell.column) + len(cell.before or "") + len(cell.after or "") for cell in row.cells)
+    return ROW_CHARS + len(row.key or "") + sum(CELL_CHARS + chars for chars in texts)
 
 
 def change_row(change: VersionChange) -> ChangeRow:
@@ -201,7 +235,7 @@ def change_row(change: VersionChange) -> ChangeRow:
     )
 
 
-def _table(one: RowsOfFile) -> TableDiff:
+def _table(one: RowsOfFile, rows: Sequence[RowChange]) -> TableDiff:
     figures = f"{one.added} added, {one.changed} changed, {one.removed} removed, {one.unchanged} unchanged"
     return TableDiff(
         path=one.path,
@@ -211,9 +245,10 @@ def _table(one: RowsOfFile) -> TableDiff:
         why_not=one.why_not,
         key=", ".join(one.key),
         summary=f"Rows: {figures}",
-        columns=tuple((state_words.word(each.kind), each) for each in one.columns),
+        columns=tuple((state_words.word(each.kind), each) for each in one.columns[:COLUMNS_MAX]),
+        columns_more=max(len(one.columns) - COLUMNS_MAX, 0),
         rows=tuple(
-            RowLine(word=state_words.word(each.kind), key=each.key, cells=each.cells) for each in one.rows
+            RowLine(word=state_words.word(each.kind), key=each.key, cells=each.cells) for each in rows
         ),
-        rows_more=one.rows_more,
+        rows_more=one.rows_more + len(one.rows) - len(rows),
     )
