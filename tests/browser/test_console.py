@@ -228,7 +228,7 @@ def test_signing_in_and_out_without_scripts(guarded_site: str, tab: Tab) -> None
 
 @pytest.mark.req("REL-4")
 def test_durations_are_drawn_beside_their_table(site: str, tab: Tab) -> None:
-    """The chart is drawn under the policy of the page, and the table stays; without scripts the table is all."""
+    """The chart is drawn under the policy of the page, and the table stays; without scripts it is all."""
     watched = tab()
     page = watched.page
     page.goto(f"{site}datasets/lakes?tab=trend")
