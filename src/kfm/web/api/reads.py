@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kfm.datasets.completeness import completeness_of
+from kfm.model.completeness import WindowVerdict
 from kfm.model.dataset_names import of_dataset, present_name
 from kfm.model.errors import RoleMissing, UsageError
 from kfm.model.quantities import instant
@@ -268,18 +269,18 @@ def dataset_coverage(call: ApiCall) -> Any:
         and (query["product"] is None or one.source_id in rows)
     ]
     order = sorted({one.source_id for one in (*coverage.windows, *chosen)})
-    places = [(one.start_ms, one.end_ms, order.index(one.source_id)) for one in chosen]
-    if before:  # the rows of a page are in order, but for those of one time
-        chosen = [one for one, place in zip(chosen, places, strict=True) if place < before]
+
+    def place(one: WindowVerdict) -> tuple[int, int, int]:
+        return one.start_ms, one.end_ms, order.index(one.source_id)
+
+    chosen = sorted((one for one in chosen if not before or place(one) < before), key=place)
     limit = query["limit"]
     shown, more = chosen[-limit:], len(chosen) > limit
     document = coverage_document(coverage, shown, now_ms, query["product"])
-    first = shown[0] if more else None
-    position = (first.start_ms, first.end_ms, order.index(first.source_id)) if first is not None else ()
     return {
         **document,
         "more": more,
-        "next": ".".join(map(str, position)) or None,
+        "next": ".".join(map(str, place(shown[0]))) if more else None,
         "renamed_to": name if asked != name else None,
     }
 
