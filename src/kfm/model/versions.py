@@ -288,12 +288,6 @@ class Version:
         leaves = self.pages.leaves(self.tree_id)
         return self.pages.read_items([(row[1], row[2]) for node in leaves for row in node.rows])
 
-    def page(self, limit: int, after: str | None = None) -> list[Item]:
-        """At most so many, in the order of their ids, that follow this one."""
-        rows = self.pages.items_forest().rows(self.tree_id, after or "")
-        found = islice((row for row in rows if row[0] != after), limit)
-        return self.pages.read_items([(row[1], row[2]) for row in found])
-
     def find(self, ids: Iterable[str]) -> dict[str, Item]:
         """Those of these items that it has."""
         there = self.pages.items_forest().lookup(self.tree_id, ids)

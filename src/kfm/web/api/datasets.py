@@ -95,12 +95,10 @@ def one_version(call: ApiCall) -> Any:
     wanted, ledger = _content(call), call.app.ledger
     promotion, version = readable_version(ledger, wanted, _version_number(call.path["version"]))
     (document,) = version_documents(ledger, wanted, [promotion], _stored(call))
-    limit, after = call.query["limit"], call.query["cursor"]
-    found = version.page(limit + 1, after)
-    shown, more = page(found, limit)
+    passed = int(call.query["cursor"] or 0)
+    shown, more = page(version.items()[passed:], call.query["limit"])
     items = [item_document(one) for one in shown]
-    last = (shown[-1].id,) if more else ()
-    return {"dataset_id": wanted, "version": document, "items": items, **rest(more, *last)}
+    return {"dataset_id": wanted, "version": document, "items": items, **rest(more, passed + len(shown))}
 
 
 def version_diff(call: ApiCall) -> Any:

@@ -161,11 +161,11 @@ LIMIT = Parameter(
 )
 AFTER = text("cursor", "`next` of the page before.", CURSOR)
 AFTER_NUMBER = text("cursor", "`next` of the page before.", NUMBER)
+AFTER_NAME = text("cursor", "`next` of the page before.", NAME)
 AFTER_ID = text("cursor", "`next` of the page before.", r"[A-Za-z0-9._:/@+~-]{1,300}")
 
 
 AFTER_NAME = text("cursor", "`next` of the page before.", r"[0-9]{1,15}~[!-~]{1,300}")
-AFTER_WINDOW = text("cursor", "`next` of the page before.", r"-?[0-9]{1,18}\.-?[0-9]{1,18}\.[0-9]{1,6}")
 ALL = LIMIT._replace(schema={**LIMIT.schema, "default": LIMIT_MAX}, default=LIMIT_MAX)
 
 

@@ -10,6 +10,8 @@ from typing import Any, get_args
 import msgspec
 
 import kfm
+from kfm.model.completeness import WINDOW_STATES
+from kfm.model.records import UNIT_STATUSES
 from kfm.model.targets import Taking
 from kfm.web.api.components import Components, dereferenced
 from kfm.web.problems import problem_schema
@@ -199,6 +201,78 @@ def _version_diff() -> dict[str, Any]:
     )
 
 
+def _feeds() -> dict[str, dict[str, Any]]:
+    """Announced datasets: their standing, hours, failures and reconciliation."""
+    more: dict[str, Any] = {"type": "boolean"}
+    maybe = {"type": ["integer", "null"], "minimum": 0}
+    mark = contract("cli-nodd-watermarks")["properties"]["watermarks"]["items"]
+    health = definition("cli-coverage", "health")
+    standing = _object(
+        dataset=_TEXT,
+        is_expected={"type": "boolean"},
+        health={"anyOf": [health, {"type": "null"}]},
+        newest=_SOMETIME,
+        lag_ms=maybe,
+        watermark={"anyOf": [mark, {"type": "null"}]},
+        expected=maybe,
+        arrived=maybe,
+        gaps=maybe,
+        backlog=_object(
+            waiting=_NUMBER, running=_NUMBER, retrying=_NUMBER, more_than_six_hours_ago={"type": "integer"}
+        ),
+        per_hour={"type": "number", "minimum": 0},
+        units=_object(**dict.fromkeys(UNIT_STATUSES, _NUMBER)),
+    )
+    dead = _object(error_code=_TEXT, queue=_TEXT, count=_NUMBER, times=_NUMBER, first_at=_AT, last_at=_AT)
+    hour = _object(
+        source_id=_TEXT,
+        product=_TEXT,
+        platform=_SOME,
+        start=_AT,
+        end=_AT,
+        state={"enum": list(WINDOW_STATES)},
+        expected=maybe,
+        arrived=_NUMBER,
+        running=_NUMBER,
+        waiting=_NUMBER,
+        retrying=_NUMBER,
+        failed=_NUMBER,
+        quarantined=_NUMBER,
+        newest=_SOMETIME,
+        error_code=_SOME,
+    )
+    failure = _object(
+        dataset=_TEXT,
+        error_code=_SOME,
+        state={"enum": ["failed", "quarantined", "retrying"]},
+        count=_NUMBER,
+        since=_AT,
+        last_at=_AT,
+        heals={"type": "boolean"},
+        next_attempt=_SOMETIME,
+        then=_TEXT,
+        message=_SOME,
+        example=_TEXT,
+        incident_id=_SOME,
+        command=_SOME,
+    )
+    flow = _object(hour=_AT, taken_in=_NUMBER, ended=_NUMBER, open={"type": "integer"}, latency_ms=maybe)
+    return {
+        "feeds": _object(feeds=_list(standing), dead_messages=_list(dead), more=more, next=_SOME),
+        "feed": _object(
+            feed=standing,
+            start=_AT,
+            end=_AT,
+            hours=_list(hour),
+            flow=_list(flow),
+            next_steps=_list(_TEXT),
+            more=more,
+            next=_SOME,
+        ),
+        "feed-failures": _object(dataset=_TEXT, failures=_list(failure), more=more, next=_SOME),
+    }
+
+
 def shapes() -> dict[str, dict[str, Any]]:
     """The schemas that only the API has, by name."""
     return {
@@ -252,6 +326,7 @@ def shapes() -> dict[str, dict[str, Any]]:
             end=_AT,
             instants=contract("cli-schedule-history")["properties"]["instants"],
             more={"type": "boolean"},
+            next=_SOME,
         ),
         "schedule-state": _object(schedule_id=_TEXT, changed={"type": "boolean"}, **_state()),
         "preview": _object(request_id=_TEXT, run_id=_SOME, plan={"type": "object"}),
@@ -261,6 +336,7 @@ def shapes() -> dict[str, dict[str, Any]]:
             roles=_list({"enum": ["read", "operate", "approve"]}),
             people=_NUMBER,
         ),
+        **_feeds(),
         "events": _TEXT,
         "problem": problem_schema(),
     }

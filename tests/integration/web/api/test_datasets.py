@@ -319,7 +319,7 @@ def test_datasets_are_found_by_what_they_are(world: World) -> None:
     assert (rivers["holes"], rivers["complete_percent"], rivers["owner"]) == (0, 100, None)
     for query in ("order=odd", "state=odd", "limit=0", "cursor=x", "cursor=1", "find=%00", "page=2"):
         assert world.ask("GET", f"/datasets?{query}").status_code == 400, query
-    for query in ("cursor=1", "cursor=1.2", "cursor=a.b.c", "cursor=1.2.3.4"):
+    for query in ("cursor=x", "cursor=1.2", "cursor=-1"):
         assert world.ask("GET", f"{PATH}/coverage?{query}").status_code == 400, query
 
 

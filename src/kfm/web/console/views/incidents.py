@@ -60,7 +60,9 @@ def view_one(visit: Visit) -> IncidentView:
 def _what(incident: Incident) -> str:
     if incident.about == "provider":
         return f"circuit open after {counted(incident.affected, 'failure')} in a row"
-    return condition(incident.kind, incident.affected, incident.error_code, incident.error_class)
+    return condition(
+        incident.kind, incident.affected, incident.error_code, incident.error_class, incident.subject
+    )
 
 
 def _facts(visit: Visit, incident: Incident) -> list[Fact]:
