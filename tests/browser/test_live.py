@@ -28,7 +28,7 @@ FOLLOW = """() => new Promise(done => {
 def test_twenty_updates_keep_focus_scroll_details_and_what_was_typed(
     site: str, filled: Filled, tab: Tab
 ) -> None:
-    """Nobody is moved or interrupted by news."""
+    """News moves and interrupts no person."""
     page = tab(viewport={"width": 1000, "height": 500}).page
     page.goto(f"{site}runs/{filled.failed_id}?tab=timeline")
     page.click("details.table summary")

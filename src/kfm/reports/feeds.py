@@ -359,7 +359,7 @@ def cell_document(one: FeedCell) -> dict[str, Any]:
 
 def flow_document(one: FlowSum, delays: Mapping[int, int]) -> dict[str, Any]:
     return {
-        "hour": instant(one.hour_ms),
+        "hour_start": instant(one.hour_ms),
         "taken_in": one.taken_in,
         "ended": one.ended,
         "open": one.open,

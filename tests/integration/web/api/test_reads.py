@@ -205,7 +205,7 @@ def test_entries_of_a_person_and_of_a_time(tmp_path: Path) -> None:
     assert world.ask("GET", "/audit?since=noon").status_code == 400
 
 
-def test_nobody_finds_by_its_actor_what_is_masked(tmp_path: Path) -> None:
+def test_a_mask_is_not_found_by_its_actor(tmp_path: Path) -> None:
     """A reader sees that an entry about a masked dataset is there, not whose it is: no filter tells it."""
     world = World(tmp_path / "p")
     world.change("/switches/dataset:burials", position="paused")

@@ -23,7 +23,8 @@ READS = [one for one in OPERATIONS if one.method == "GET" and one.media_type != 
 # Lists that are always whole: the configuration, or one record, bounds them.
 WHOLE = {
     **dict.fromkeys(
-        ("listSchedules", "listDatasets", "listBreakers", "listSwitches"), "of the configuration"
+        ("listSchedules", "listDatasets", "listBreakers", "listSwitches", "listWatermarks"),
+        "of the configuration",
     ),
     **dict.fromkeys(("listNodes", "listAttempts", "listLineage", "listLineageOfChange"), "of one record"),
 }
