@@ -256,7 +256,9 @@ def _feeds() -> dict[str, dict[str, Any]]:
         incident_id=_SOME,
         command=_SOME,
     )
-    flow = _object(hour_start=_AT, taken_in=_NUMBER, ended=_NUMBER, open={"type": "integer"}, latency_ms=maybe)
+    flow = _object(
+        hour_start=_AT, taken_in=_NUMBER, ended=_NUMBER, open={"type": "integer"}, latency_ms=maybe
+    )
     return {
         "feeds": _object(feeds=_list(standing), dead_messages=_list(dead), more=more, next=_SOME),
         "feed": _object(
