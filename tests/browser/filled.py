@@ -96,7 +96,7 @@ class Filled:
         (folder / "cron.yml").write_text(CRON)
         self.first_ms = (SystemClock().now_ms() // DAY_MS - LAKE_DAYS) * DAY_MS
         config = CONFIG.replace("LAKES_FROM", day_of(self.first_ms + DAY_MS))
-        (folder / "kfm.yml").write_text(config + (_people() if people else ""))
+        (folder / "kfm.yml").write_text(config + (people_text() if people else ""))
         self.folder = folder
         self.loaded: Loaded = load(str(folder / "kfm.yml"))
         self.context = WebContext(self.loaded)
@@ -330,6 +330,10 @@ class Filled:
             "datasets/rivers",
             "datasets/lakes",
             "datasets/lakes?state=missing",
+            "datasets?order=holes&find=l",
+            *(f"datasets/lakes?tab={tab}" for tab in ("schema", "extent", "rights", "runs", "trend")),
+            *(f"datasets/lakes?tab={tab}" for tab in ("lineage", "contract", "targets")),
+            "datasets/rivers?tab=versions&version=2&against=1",
             "pipelines",
             f"pipelines/{self.pass_id}",
             "schedules",
@@ -356,7 +360,7 @@ def day_of(at_ms: int) -> str:
     return rfc3339(at_ms)[:10]
 
 
-def _people() -> str:
+def people_text() -> str:
     hashes = {who: "sha256:" + sha256(token.encode()).hexdigest() for who, token in TOKENS.items()}
     return f"""\
 people:

@@ -224,3 +224,21 @@ def test_signing_in_and_out_without_scripts(guarded_site: str, tab: Tab) -> None
     page.wait_for_url("**/sign-in")
     assert page.context.cookies() == []
     assert watched.odd == []
+
+
+@pytest.mark.req("REL-4")
+def test_durations_are_drawn_beside_their_table(site: str, tab: Tab) -> None:
+    """The chart is drawn under the policy of the page, and the table stays; without scripts it is all."""
+    watched = tab()
+    page = watched.page
+    page.goto(f"{site}datasets/lakes?tab=trend")
+    page.wait_for_selector("#chart canvas")
+    assert page.locator("#chart").get_attribute("role") == "img"
+    assert page.locator("#durations tbody tr").count() >= 2
+    page.locator("main summary").click()
+    assert page.locator("#durations").is_visible()
+    assert watched.odd == []
+    plain = tab(java_script_enabled=False).page
+    plain.goto(f"{site}datasets/lakes?tab=trend")
+    assert plain.locator("#durations").is_visible()
+    assert not plain.locator("#chart").is_visible()

@@ -10,9 +10,10 @@ from kfm.datasets.completeness import completeness_of
 from kfm.model.dataset_changes import active
 from kfm.model.dataset_names import Rename, of_dataset, present_name
 from kfm.model.quantities import counted, instant, one_line, short_id
-from kfm.model.targets import removal_command, takes, taking, target_name
+from kfm.model.targets import removal_command, taking, target_name
 from kfm.reports.blockers import OPERATOR, failures, frozen, halted, switched
 from kfm.reports.coverage import cause_text, health_command, health_document, worst
+from kfm.reports.dataset_targets import dataset_targets
 from kfm.reports.datasets import still_shown, to_withdraw
 from kfm.reports.runs import word_of_run
 from kfm.reports.state_words import of_waiting
@@ -388,26 +389,13 @@ def switch_document(switch: Any) -> dict[str, Any]:
 
 def _pending(app: Any, heads: dict[str, Any], known: dict[tuple[str, str], int]) -> list[dict[str, Any]]:
     """Targets that do not show the promoted head, as far as is known, or as can be seen in a folder."""
-    pending, renames = [], app.ledger.change_reader().renames()
-    for dataset_id, head in sorted(heads.items()):
-        dataset = app.settings.declared(dataset_id)
-        for target in app.settings.publish:
-            if dataset is not None and not takes(target, dataset):
-                continue
-            name = target_name(target)
-            shown = known.get((dataset_id, name))
-            if (
-                shown is not None
-                and target.kind == "local"
-                and _is_emptied(
-                    app, target, dataset_id, present_name(dataset_id, of_dataset(dataset_id, renames))
-                )
-            ):
-                shown = None
-            if target.kind != "noop" and (shown or 0) < head.sequence:
-                facts = {"dataset_id": dataset_id, "target": name, "promoted": head.sequence, "shown": shown}
-                pending.append(facts)
-    return pending
+    renames = app.ledger.change_reader().renames()
+    return [
+        {"dataset_id": dataset_id, "target": one.target, "promoted": head.sequence, "shown": one.version}
+        for dataset_id, head in sorted(heads.items())
+        for one in dataset_targets(app, dataset_id, head, known, renames)
+        if one.behind
+    ]
 
 
 def not_taken(settings: Any, ledger: Any) -> list[dict[str, Any]]:
@@ -447,11 +435,3 @@ NOT_TAKEN = {
     "other-datasets": "`datasets` of the target does not name it",
     "care": "the target does not take its CARE level",
 }
-
-
-def _is_emptied(app: Any, target: Any, dataset_id: str, name: str) -> bool:
-    """Is what it showed gone? A dataset that is not configured any more is not looked for."""
-    if not any(dataset.id == dataset_id for dataset in app.settings.datasets):
-        return False
-    folder = app.loaded.resolve(target.path or ".")
-    return not app.files.exists(f"{folder}/{name}/current/manifest.json")

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kfm.model.dataset_changes import Withdrawal, lift_command, tombstone, whole
+from kfm.model.dataset_changes import Withdrawal, gone_from, lift_command, tombstone, whole
 from kfm.model.errors import DataWithdrawn
 from kfm.model.quantities import moment
 from kfm.reports.datasets import withdrawn_item
-from kfm.web.problems import Problem
+from kfm.web.problems import Problem, missing
 from kfm.web.visibility import Visibility
 
 if TYPE_CHECKING:
     from kfm.app import App
     from kfm.db.ledger_reader import LedgerReader
+    from kfm.model.records import Promotion
     from kfm.model.schedules import Schedule
+    from kfm.model.versions import Version
 
 
 def gone(dataset_id: str, sequence: int, withdrawals: Sequence[Withdrawal]) -> Problem:
@@ -42,6 +44,18 @@ def gone_dataset(ledger: LedgerReader, dataset_id: str) -> Problem | None:
     found = whole(ledger.change_reader().withdrawals(dataset_id))
     head = next(iter(ledger.promotions(dataset_id, 1)), None) if found else None
     return gone(dataset_id, head.sequence, found) if head is not None else None
+
+
+def readable_version(ledger: LedgerReader, dataset_id: str, number: int) -> tuple[Promotion, Version]:
+    """A version by its number. Problem 404 without one, 410 where it holds what was taken down."""
+    promotion = ledger.promotion(dataset_id, number)
+    version = ledger.version(promotion.version_id) if promotion is not None else None
+    if promotion is None or version is None:
+        raise missing("version")
+    against = gone_from(number, version, ledger.change_reader().withdrawals(dataset_id))
+    if against:
+        raise gone(dataset_id, number, against)
+    return promotion, version
 
 
 def gone_item(ledger: LedgerReader, dataset_id: str, item_id: str) -> Problem | None:

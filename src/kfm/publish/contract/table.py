@@ -288,7 +288,7 @@ def validate(
     matched: dict[str, list[Asset]] = {table.name: [] for table in contract.objects}
     uncovered = PlaceTally(bounds.samples_max)
     for asset in assets:
-        table = _object_for(contract, asset)
+        table = object_for(contract, asset)
         if table is None:
             uncovered.add(asset.path)
         else:
@@ -318,7 +318,7 @@ def check_rows_min(
     bounds, name = limits or ContractLimits(), "expect.rows_min"
     rows, uncounted = 0, []
     for asset in assets:
-        declared = [_object_for(each, asset) for each, prefix in contracts if asset.path.startswith(prefix)]
+        declared = [object_for(each, asset) for each, prefix in contracts if asset.path.startswith(prefix)]
         table = next((each for each in declared if each is not None), SchemaObject(name="rows"))
         file_format = table.format or format_of(asset)
         if file_format is None or file_format == "opaque":
@@ -350,7 +350,7 @@ def _read(
         reader.close()
 
 
-def _object_for(contract: Contract, asset: Asset) -> SchemaObject | None:
+def object_for(contract: Contract, asset: Asset) -> SchemaObject | None:
     """The first schema object whose pattern matches the path, or the bare file name."""
     file_name = asset.path.rpartition("/")[2]
     for table in contract.objects:

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from kfm.datasets import changes
-from kfm.model.dataset_changes import gone_from
-from kfm.model.errors import RoleMissing
+from kfm.model.errors import RoleMissing, UsageError
 from kfm.model.records import Window, justified
+from kfm.reports.dataset_targets import behind_since_ms, dataset_targets, target_document
 from kfm.reports.datasets import (
     StoredObjects,
     item_document,
@@ -18,11 +18,12 @@ from kfm.reports.datasets import (
     version_documents,
 )
 from kfm.reports.lineage import event_document
+from kfm.reports.version_diffs import diff_document
 from kfm.runs import artifacts
 from kfm.service.dataset_changes import Planner, made_document, make_change, preview_document, span_of
 from kfm.web.api.operations import ApiCall, Reply, cursor_position
 from kfm.web.api.reads import page, rest
-from kfm.web.gone import gone, gone_dataset, gone_item
+from kfm.web.gone import gone_dataset, gone_item, readable_version
 from kfm.web.problems import missing
 
 VERSION_DIGITS_MAX = 15
@@ -65,9 +66,16 @@ def _stored(call: ApiCall) -> StoredObjects:
 
 def show(call: ApiCall) -> Any:
     """What readers see of a dataset, and what is withdrawn of it."""
-    wanted, ledger = _readable(call), call.app.ledger
-    head = version_documents(ledger, wanted, ledger.promotions(wanted, 1), _stored(call))
-    return {**summary_document(call.app.settings, ledger, wanted), "head": head[0] if head else None}
+    wanted, app, ledger = _readable(call), call.app, call.app.ledger
+    promotions = ledger.promotions(wanted, 1)
+    head = version_documents(ledger, wanted, promotions, _stored(call))
+    renames = ledger.change_reader().renames()
+    known = dataset_targets(app, wanted, next(iter(promotions), None), ledger.projected(), renames)
+    return {
+        **summary_document(app.settings, ledger, wanted),
+        "head": head[0] if head else None,
+        "targets": [target_document(one, behind_since_ms(ledger, wanted, one)) for one in known],
+    }
 
 
 def versions(call: ApiCall) -> Any:
@@ -85,20 +93,29 @@ def versions(call: ApiCall) -> Any:
 def one_version(call: ApiCall) -> Any:
     """One version with its items, unless it holds what was taken down."""
     wanted, ledger = _content(call), call.app.ledger
-    text = call.path["version"]
-    number = int(text) if text.isdigit() and text.isascii() and len(text) <= VERSION_DIGITS_MAX else 0
-    promotion = ledger.promotion(wanted, number)
-    version = ledger.version(promotion.version_id) if promotion is not None else None
-    if promotion is None or version is None:
-        raise missing("version")
-    against = gone_from(number, version, ledger.change_reader().withdrawals(wanted))
-    if against:
-        raise gone(wanted, number, against)
+    promotion, version = readable_version(ledger, wanted, _version_number(call.path["version"]))
     (document,) = version_documents(ledger, wanted, [promotion], _stored(call))
     passed = int(call.query["cursor"] or 0)
     shown, more = page(version.items()[passed:], call.query["limit"])
     items = [item_document(one) for one in shown]
     return {"dataset_id": wanted, "version": document, "items": items, **rest(more, passed + len(shown))}
+
+
+def version_diff(call: ApiCall) -> Any:
+    """What differs between two versions: files, columns and rows, within bounds."""
+    wanted, app = _content(call), call.app
+    number = _version_number(call.path["version"])
+    promotion, version = readable_version(app.ledger, wanted, number)
+    against = call.query["against"] or promotion.sequence - 1
+    if against == number:
+        raise UsageError("`against` is another version than this one.")
+    before = readable_version(app.ledger, wanted, against)[1] if against else None
+    return diff_document(app, wanted, (against or None, before), (number, version))
+
+
+def _version_number(text: str) -> int:
+    """0, which no version has, for what is none."""
+    return int(text) if text.isdigit() and text.isascii() and len(text) <= VERSION_DIGITS_MAX else 0
 
 
 def one_item(call: ApiCall) -> Any:

@@ -7,12 +7,13 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from kfm.model.completeness import WINDOW_STATES
+from kfm.model.completeness import HEALTH_RANK, WINDOW_STATES
 from kfm.model.dataset_changes import ChangeKind
 from kfm.model.records import UNIT_STATUSES
 from kfm.model.requests import RequestKind
 from kfm.model.roles import Role
 from kfm.model.units import STANDINGS
+from kfm.reports.dataset_lists import ORDERS
 from kfm.web.api import changes, datasets, events, feeds, reads, run_log
 from kfm.web.api import request_bodies as bodies
 from kfm.web.api.operations import (
@@ -20,6 +21,7 @@ from kfm.web.api.operations import (
     AFTER_ID,
     AFTER_NAME,
     AFTER_NUMBER,
+    ALL,
     LIMIT,
     SPAN,
     ApiCall,
@@ -410,7 +412,19 @@ _ALL: dict[str, tuple[Operation, ...]] = {
     ),
     "datasets": (
         _get(
-            "/datasets", "listDatasets", "How each dataset is, by all its windows", reads.datasets, "datasets"
+            "/datasets",
+            "listDatasets",
+            "How each dataset is, by all its windows",
+            reads.datasets,
+            "datasets",
+            choice("state", HEALTH_RANK, "Only in this state of health."),
+            text("domain", "Only of this domain."),
+            text("find", "Only those whose name has this in it."),
+            choice(
+                "order", ORDERS, "What comes first: the worst, the latest, the oldest; else by name.", "name"
+            ),
+            ALL,
+            AFTER_NAME,
         ),
         _get(
             "/datasets/{dataset_id}",
@@ -453,6 +467,15 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             LIMIT,
             AFTER_NUMBER,
             more=(410,),
+        ),
+        _get(
+            "/datasets/{dataset_id}/versions/{version}/diff",
+            "diffVersions",
+            "What differs between two versions: by files, and by columns and rows where the files are tables",
+            datasets.version_diff,
+            "version-diff",
+            whole_number("against", "The earlier version; else the one before.", required=False),
+            more=(410, 422),
         ),
         _get(
             "/datasets/{dataset_id}/items/{item_id}",

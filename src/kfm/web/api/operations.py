@@ -165,6 +165,10 @@ AFTER_NAME = text("cursor", "`next` of the page before.", NAME)
 AFTER_ID = text("cursor", "`next` of the page before.", r"[A-Za-z0-9._:/@+~-]{1,300}")
 
 
+AFTER_NAME = text("cursor", "`next` of the page before.", r"[0-9]{1,15}~[!-~]{1,300}")
+ALL = LIMIT._replace(schema={**LIMIT.schema, "default": LIMIT_MAX}, default=LIMIT_MAX)
+
+
 def cursor_position(cursor: str | None) -> tuple[int, str] | None:
     """The position after which a page starts."""
     if cursor is None:

@@ -16,6 +16,7 @@ from kfm.model.schedules import Schedule
 from kfm.reports.audit import EntryFilter, entry_document, page_of_entries
 from kfm.reports.breakers import breaker_document
 from kfm.reports.coverage import coverage_document, health_document
+from kfm.reports.dataset_lists import ListFilter, listed_datasets, listed_document
 from kfm.reports.incidents import incident_next_step, present_document, told_documents
 from kfm.reports.next_steps import step_of_held
 from kfm.reports.quarantine import approval_document, held_document, is_open, objects_of
@@ -222,26 +223,41 @@ def _schedules(call: ApiCall) -> Any:
 
 def datasets(call: ApiCall) -> Any:
     """How each dataset is, and the version that readers see."""
+    query, settings = call.query, call.app.settings
     completeness = completeness_of(call.app, schedules=_schedules(call))
     heads = {head.dataset_id: head for head in call.app.ledger.heads()}
     renames = call.app.ledger.change_reader().renames()
+
+    def shown(name: str) -> str:
+        return call.visibility.in_address(name, "dataset")
+
+    wanted = ListFilter(
+        state=query["state"],
+        domain=query["domain"],
+        find=query["find"],
+        order=query["order"],
+        after=cursor_position(query["cursor"]),
+    )
+    names = completeness.names()
+    rows, more = listed_datasets(names, completeness.health, settings, wanted, query["limit"], shown)
     found = []
-    for name in completeness.names():
-        head = heads.get(name)
+    for row in rows:
+        head = heads.get(row.dataset_id)
         found.append(
             {
-                "dataset_id": name,
-                "name": present_name(name, of_dataset(name, renames)),
+                "dataset_id": row.dataset_id,
+                "name": present_name(row.dataset_id, of_dataset(row.dataset_id, renames)),
                 "version": head.sequence if head else None,
                 "promoted_at": instant(head.promoted_at_ms) if head else None,
-                "health": health_document(completeness.health(name)),
+                "health": health_document(row.health),
+                **listed_document(settings, row),
             }
         )
-    return {"datasets": found}
+    return {"datasets": found, **rest(more, *(rows[-1].position if more else ()))}
 
 
 def dataset_coverage(call: ApiCall) -> Any:
-    """The state of every window of a dataset, newest last; `health` is of all of them."""
+    """The state of the newest windows of a dataset, newest last; `health` is of all of them."""
     query, now_ms = call.query, call.app.ledger.now_ms()
     completeness = completeness_of(call.app, now_ms, _schedules(call))
     asked = call.visibility.meant(call.path["dataset_id"])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 import kfm
 from kfm.model.completeness import WINDOW_STATES
 from kfm.model.records import UNIT_STATUSES
+from kfm.model.targets import Taking
 from kfm.web.api.components import Components, dereferenced
 from kfm.web.problems import problem_schema
 
@@ -123,16 +124,81 @@ def _life() -> dict[str, dict[str, Any]]:
     summary = {name: each for name, each in shown.items() if name != "versions"}
     return {
         "dataset": {
-            **_object(**summary, head={"anyOf": [version, {"type": "null"}]}),
-            "required": sorted({*whole["required"], "head"} - {"versions"}),
+            **_object(**summary, head={"anyOf": [version, {"type": "null"}]}, targets=_list(_target())),
+            "required": sorted({*whole["required"], "head", "targets"} - {"versions"}),
         },
         "versions": _object(dataset_id=_TEXT, versions=_list(version), more=more, next=_SOME),
         "version": _object(dataset_id=_TEXT, version=version, items=_list(item), more=more, next=_SOME),
+        "version-diff": _version_diff(),
         "item": _object(dataset_id=_TEXT, version=_NUMBER, item=item),
         "change": {**made, "required": ["applied", "plan", "receipt"], "properties": properties},
         "dataset-changes": _object(changes=_list(receipt), more=more, next=_SOME),
         "dataset-change": _object(change=receipt),
     }
+
+
+def _target() -> dict[str, Any]:
+    """What one target shows of a dataset."""
+    number = {"type": ["integer", "null"], "minimum": 0}
+    return _object(
+        target=_TEXT,
+        kind=_TEXT,
+        state={"enum": ["shown", "behind", "not taken", "never"]},
+        taking={"enum": list(get_args(Taking))},
+        head=number,
+        version=number,
+        behind=_NUMBER,
+        behind_since=_SOMETIME,
+    )
+
+
+def _version_diff() -> dict[str, Any]:
+    """Two versions compared by files, columns and rows."""
+    kind = {"enum": ["added", "changed", "removed"]}
+    count, some = {"type": ["integer", "null"], "minimum": 0}, _SOME
+    change = _object(
+        kind=kind,
+        what=_TEXT,
+        name=_TEXT,
+        item_id=some,
+        size_before=count,
+        size_after=count,
+        sha256_before=some,
+        sha256_after=some,
+        before=some,
+        after=some,
+    )
+    cell = _object(column=_TEXT, before=some, after=some)
+    table = _object(
+        path=_TEXT,
+        earlier_path=some,
+        source_id=_TEXT,
+        is_compared={"type": "boolean"},
+        why_not=some,
+        key=_list(_TEXT),
+        added=_NUMBER,
+        changed=_NUMBER,
+        removed=_NUMBER,
+        unchanged=_NUMBER,
+        columns=_list(_object(kind=kind, column=_TEXT, before=some, after=some)),
+        rows=_list(_object(kind=kind, key=some, cells=_list(cell))),
+        rows_more=_NUMBER,
+    )
+    return _object(
+        dataset_id=_TEXT,
+        against=count,
+        version=_NUMBER,
+        summary=_TEXT,
+        files_added=_NUMBER,
+        files_changed=_NUMBER,
+        files_removed=_NUMBER,
+        files_unchanged=_NUMBER,
+        changes=_list(change),
+        changes_more=_NUMBER,
+        tables=_list(table),
+        tables_more=_NUMBER,
+        shows_values={"type": "boolean"},
+    )
 
 
 def _feeds() -> dict[str, dict[str, Any]]:
@@ -243,8 +309,14 @@ def shapes() -> dict[str, dict[str, Any]]:
                     version={"type": ["integer", "null"]},
                     promoted_at=_SOMETIME,
                     health=definition("cli-coverage", "health"),
+                    domain=_TEXT,
+                    owner=_SOME,
+                    holes=_NUMBER,
+                    complete_percent={"type": ["integer", "null"], "minimum": 0, "maximum": 100},
                 )
-            )
+            ),
+            more={"type": "boolean"},
+            next=_SOME,
         ),
         **_life(),
         "coverage": _with_more(definition("cli-coverage", "dataset")),

@@ -44,6 +44,7 @@ def environment() -> Environment:
         "clock": clock,
         "ago": ago,
         "took": duration,
+        "roughly": roughly,
         "clip": clip,
         "prose": prose,
         "size": readable_size,

@@ -20,7 +20,7 @@ from kfm.model.roles import Identity, decide, identify
 from kfm.web.console import page_templates, sign_in
 from kfm.web.console.actions import PAGE
 from kfm.web.console.state_words import Word
-from kfm.web.console.static_files import SCRIPTS, STYLE, static_files
+from kfm.web.console.static_files import CHART_SCRIPTS, SCRIPTS, STYLE, static_files
 from kfm.web.console.views import (
     action,
     activity,
@@ -82,6 +82,7 @@ class ConsolePage(NamedTuple):
     filters: tuple[str, ...] = ()
     section: str = ""  # the tab that it belongs to
     live_seconds: int = 0  # how often a script looks for news; 0: what it shows does not change by itself
+    charts: tuple[str, ...] = ()  # its tabs with a chart, which are not live
 
 
 class Place(NamedTuple):
@@ -112,6 +113,7 @@ PAGES = (
         "Dataset",
         datasets.ONE_FILTERS,
         "Datasets",
+        charts=datasets.CHARTS,
     ),
     ConsolePage(
         "pipelines",
@@ -310,7 +312,10 @@ class _Console:
             "Cache-Control": f"public, max-age={YEAR_SECONDS}, immutable",
             "X-Content-Type-Options": "nosniff",
         }
-        return Response(found.data, headers=headers, media_type=found.media_type)
+        data, headers["Vary"] = found.data, "Accept-Encoding"
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            data, headers["Content-Encoding"] = found.packed, "gzip"
+        return Response(data, headers=headers, media_type=found.media_type)
 
     # --- sessions ----------------------------------------------------------------------
 
@@ -384,11 +389,12 @@ class _Console:
         identity = visit.identity if visit else context.get("identity")
         now_ms = visit.now_ms if visit else self._context.now_ms()
         section = page.section if page else ""
+        has_chart = page is not None and visit is not None and visit.query.get("tab") in page.charts
         everything = {
             "view": None,
             "base": base,
             "style": self._files[STYLE],
-            "scripts": [self._files[name] for name in SCRIPTS],
+            "scripts": [self._files[name] for name in (CHART_SCRIPTS if has_chart else SCRIPTS)],
             "places": _places(base, section),
             "tabs": _tabs(base, section),
             "environment": visible(self._context.settings.environment),

@@ -178,6 +178,7 @@ class Paging(Record, frozen=True):
     older: str | None
     summary: str
     newest: bool = False  # does `newer` lead to the newest, not to the page before?
+    first: bool = False  # the list is not by time: to its beginning, and on
 
 
 def chosen(name: str, label: str, among: Sequence[str], now: str | None, words: Sequence[str] = ()) -> Filter:

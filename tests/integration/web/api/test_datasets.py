@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import jsonschema_rs
@@ -267,3 +268,109 @@ def test_readers_look_and_change_nothing(world: World) -> None:
     answer = world.change(f"{PATH}/retirement", "cy", digest=plan["digest"])
     assert (answer.status_code, answer.json()["code"], shown(world)) == (403, "KFM312", 3)
     assert world.change(f"{PATH}/retirement", "bob", digest=plan["digest"]).status_code == 403
+
+
+def walked(world: World, path: str, name: str, who: str = "ann") -> list[Any]:
+    """All of a list, row by row, by its cursors."""
+    found: list[Any] = []
+    cursor = ""
+    for _ in range(50):
+        page = world.get(f"{path}{'&' if '?' in path else '?'}limit=1{cursor}", who)
+        assert len(page[name]) <= 1
+        found = [*page[name], *found] if name == "windows" else [*found, *page[name]]
+        assert page["more"] == (page["next"] is not None)
+        if page["next"] is None:
+            return found
+        cursor = f"&cursor={quote(page['next'], safe='')}"
+    raise AssertionError("it does not end")
+
+
+@pytest.mark.req("DAT-1")
+def test_lists_are_read_to_their_ends(world: World) -> None:
+    """Windows, items and datasets, in each order and for each role: row by row they are what they are at
+    once, and each is there once."""
+    whole = world.get(f"{PATH}/coverage?limit=1000")
+    assert (whole["next"], len(whole["windows"])) == (None, 3)
+    assert walked(world, f"{PATH}/coverage", "windows") == whole["windows"]
+    assert walked(world, f"{PATH}/coverage?state=published", "windows") == whole["windows"]
+    version = world.get(f"{PATH}/versions/3")
+    assert walked(world, f"{PATH}/versions/3", "items") == version["items"]
+    for who in ("ann", "cy"):
+        for order in ("name", "health", "lag", "holes", "newest"):
+            every = world.get(f"/datasets?order={order}", who)
+            valid("datasets", every)
+            assert len(every["datasets"]) == 2
+            assert walked(world, f"/datasets?order={order}", "datasets", who) == every["datasets"]
+    assert "burials" not in str(world.ask("GET", "/datasets?limit=1", "cy").text)
+
+
+def test_datasets_are_found_by_what_they_are(world: World) -> None:
+    """By state, domain and a part of the name; a reader finds a masked dataset by none of them."""
+
+    def found(query: str, who: str = "ann") -> list[str]:
+        return [one["dataset_id"] for one in world.get(f"/datasets?{query}", who)["datasets"]]
+
+    assert found("state=never") == ["burials"]
+    assert found("domain=hydrology") == ["rivers"]
+    assert found("find=URI") == ["burials"]
+    assert found("find=uri", "cy") == []
+    assert found("domain=general", "cy") == []
+    (rivers,) = world.get("/datasets?find=rivers")["datasets"]
+    assert (rivers["holes"], rivers["complete_percent"], rivers["owner"]) == (0, 100, None)
+    for query in ("order=odd", "state=odd", "limit=0", "cursor=x", "cursor=1", "find=%00", "page=2"):
+        assert world.ask("GET", f"/datasets?{query}").status_code == 400, query
+    for query in ("cursor=x", "cursor=1.2", "cursor=-1"):
+        assert world.ask("GET", f"{PATH}/coverage?{query}").status_code == 400, query
+
+
+def test_two_versions_are_compared(world: World) -> None:
+    """By files, columns and rows, against the version before or any other; what is withdrawn is gone, and the
+    content of a masked dataset needs a role."""
+    app = world.opened()
+    (world.folder / "incoming" / "a.csv").write_text("day,flow,unit\n2026-01-03,7,m\n")
+    window = f"{DAYS[2]}/P1D"
+    app.run(RunRequest(source_id="river", actor="ann", window_spec=window))
+    app.close()
+    assert world.get(PATH)["head"]["version"] == 4
+    found = world.get(f"{PATH}/versions/4/diff")
+    valid("version-diff", found)
+    assert (found["against"], found["files_changed"], found["files_unchanged"]) == (3, 1, 2)
+    (one,) = found["tables"]
+    assert (one["is_compared"], one["key"]) == (True, ["day"])
+    assert [(each["kind"], each["column"]) for each in one["columns"]] == [("added", "unit")]
+    assert [(row["kind"], row["key"], [cell["after"] for cell in row["cells"]]) for row in one["rows"]] == [
+        ("changed", DAYS[2], ["7", "m"])
+    ]
+    since = world.get(f"{PATH}/versions/4/diff?against=1")
+    assert since["summary"].startswith("2 files added, 0 changed, 0 removed, 1 unchanged; 2 rows added")
+    back = world.get(f"{PATH}/versions/1/diff?against=4")
+    assert (back["files_removed"], back["tables"][0]["removed"]) == (2, 1)
+    first = world.get(f"{PATH}/versions/1/diff")
+    assert (first["against"], first["files_added"]) == (None, 1)
+    assert world.ask("GET", f"{PATH}/versions/4/diff?against=4").status_code == 422
+    for path in ("versions/9/diff", "versions/x/diff", "versions/4/diff?against=99"):
+        assert world.ask("GET", f"{PATH}/{path}").status_code == 404, path
+    assert made(world, "withdrawal", f"?window={SECOND}", window=SECOND).status_code == 200
+    assert world.ask("GET", f"{PATH}/versions/4/diff").status_code == 410
+    assert world.ask("GET", "/datasets/burials/versions/1/diff", "cy").status_code in (403, 404)
+    again = world.ask("GET", f"{PATH}/versions/1/diff")
+    same = world.ask("GET", f"{PATH}/versions/1/diff", headers={"If-None-Match": again.headers["etag"]})
+    assert (same.status_code, same.content) == (304, b"")
+
+
+def test_each_target_says_how_far_it_is(world: World) -> None:
+    """A target shows the head, or is behind by so many versions since the first of them; one whose folder was
+    emptied shows nothing."""
+    import shutil
+
+    (target,) = world.get(PATH)["targets"]
+    assert (target["state"], target["version"], target["head"], target["behind"]) == ("shown", 3, 3, 0)
+    shutil.rmtree(world.folder / "published" / "rivers")
+    summary = world.get(PATH)
+    valid("dataset", summary)
+    (target,) = summary["targets"]
+    assert (target["state"], target["version"], target["behind"]) == ("behind", None, 3)
+    versions = world.get(f"{PATH}/versions")["versions"]
+    assert target["behind_since"] == versions[-1]["promoted_at"]
+    pending = world.get("/status")["pending_projections"]
+    assert [(one["target"], one["promoted"]) for one in pending] == [("local", 3)]

@@ -12,6 +12,7 @@ from kfm.model.records import Record
 from kfm.model.requests import UpdateRequest
 from kfm.model.scheduled_times import Expected, coverage
 from kfm.model.schedules import Schedule, ScheduleState, instants, latest_instants
+from kfm.model.times import rfc3339
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word
 from kfm.web.console.views.requests import ended
@@ -222,6 +223,8 @@ class CalendarCell(Record, frozen=True):
     text: str
     title: str
     now: bool
+    start: str  # of its first window or scheduled time, as RFC 3339
+    end: str  # of its last one
 
 
 class Label(Record, frozen=True):
@@ -300,6 +303,8 @@ def _cell(index: int, many: list[Spot], grid: Grid, now: bool) -> CalendarCell:
         if len(many) == 1
         else f"{moment(many[0].at_ms)[:-4]} … {moment(many[-1].at_ms)[11:]}: {counts}",
         now=now,
+        start=rfc3339(many[0].start_ms),
+        end=rfc3339(many[-1].end_ms),
     )
 
 

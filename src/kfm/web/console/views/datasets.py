@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import cast
 
 from kfm.datasets.completeness import DatasetCoverage
-from kfm.model.completeness import ASKED_FOR, WINDOW_STATES, DatasetHealth, WindowVerdict
+from kfm.model.completeness import (
+    ASKED_FOR,
+    HEALTH_RANK,
+    WINDOW_STATES,
+    DatasetHealth,
+    HealthState,
+    WindowVerdict,
+)
 from kfm.model.dataset_changes import Withdrawal, active, lift_command, span_words
 from kfm.model.errors import UsageError
+from kfm.model.patterns import late
 from kfm.model.quantities import counted, span
 from kfm.model.records import Record
 from kfm.reports.coverage import cause_text, why
-from kfm.reports.datasets import StoredObjects, version_documents
+from kfm.reports.dataset_lists import (
+    ORDERS,
+    ListedDataset,
+    ListFilter,
+    ListOrder,
+    complete_percent,
+    domains,
+    holes,
+    listed_datasets,
+)
 from kfm.reports.window_steps import cause_command, dismiss_command, feed_commands, window_command
 from kfm.web.console.actions import Offer, offer
 from kfm.web.console.page_templates import day
 from kfm.web.console.state_words import Word, word
+from kfm.web.console.views import dataset_facts, dataset_versions
 from kfm.web.console.views.coverage import DAY_MS, SPOTS_MAX, Calendar, Spot, calendar
 from kfm.web.console.views.explanation import Next, allowed
 from kfm.web.console.views.schedules import first_moment
@@ -24,29 +44,38 @@ from kfm.web.console.visit import (
     Filter,
     Link,
     NotHere,
+    Option,
     Paging,
     TypedFilter,
     Visit,
+    before_position,
     chosen,
-    paged,
     short,
     typed,
 )
 
-FILTERS = ("page",)
-ONE_FILTERS = ("from", "days", "state", "page")
+FILTERS = ("state", "domain", "order", "find", "after")
+TABS: dict[str, str] = {
+    "coverage": "Coverage",
+    "versions": "Versions",
+    "schema": "Schema",
+    "extent": "Extent",
+    "rights": "Rights",
+    "runs": "Runs",
+    "trend": "Durations",
+    "lineage": "Lineage",
+    "contract": "Contract",
+    "targets": "Targets",
+}
+CHARTS = ("trend",)
+_PLACE = late(r"-?\d{1,18}\.-?\d{1,18}\.\d{1,6}", re.ASCII)
+ONE_FILTERS = ("tab", "from", "days", "state", *dataset_versions.FILTERS)
 DAYS = ("7", "28", "91", "364")
 DAYS_DEFAULT = 28
 FEED_DAYS_DEFAULT = 7
+LISTED = 25  # datasets of one page of the list
 STRIP = 14  # windows that a row shows
 OPEN_SHOWN_MAX = 20
-VERSIONS_SHOWN_MAX = 10
-_MADE_BY = {
-    "withdraw": "withdrawal",
-    "retire": "retirement",
-    "lift": "lifted withdrawal",
-    "rename": "renaming",
-}
 
 
 class Cause(Record, frozen=True):
@@ -61,39 +90,109 @@ class DatasetLine(Record, frozen=True):
     href: str
     word: Word
     causes: tuple[Cause, ...]
+    newest_ms: int | None
+    lag_ms: int | None
+    due: str  # when windows are due
+    holes: int
+    holes_href: str | None
+    complete: str
     windows: int
-    watermark_ms: int | None
     version: int | None
     strip: tuple[Spot, ...]
 
 
 class DatasetsView(Record, frozen=True):
+    filters: tuple[Filter | TypedFilter, ...]
     rows: tuple[DatasetLine, ...]
     paging: Paging
+    clear: str
+    is_filtered: bool
 
 
 def view(visit: Visit) -> DatasetsView:
     """Every dataset that is declared, and every feed that is looked at."""
-    completeness = visit.completeness()
+    completeness, settings = visit.completeness(), visit.context.settings
     heads = {head.dataset_id: head.sequence for head in visit.reader.heads()}
-    found, feeds = completeness.names()[(visit.page() - 1) * ROWS :], completeness.feeds()
-    rows = []
-    for name in found[:ROWS]:
-        coverage = completeness.coverage(name)
-        health = coverage.health
-        rows.append(
-            DatasetLine(
-                dataset_id=name,
-                href=visit.dataset_page(name),
-                word=word(health.state),
-                causes=_causes(health, is_feed=name in feeds),
-                windows=health.expected,
-                watermark_ms=health.watermark_ms,
-                version=heads.get(name),
-                strip=tuple(_spot(visit, one) for one in _timed(coverage.windows)[-STRIP:]),
-            )
+    feeds = completeness.feeds()
+
+    def shown(name: str) -> str:
+        return visit.visibility.in_address(name, "dataset")
+
+    known = domains(settings, visit.visibility.hides)
+    wanted = ListFilter(
+        state=cast("HealthState | None", visit.choice("state", HEALTH_RANK)),
+        domain=visit.choice("domain", known),
+        find=visit.query.get("find"),
+        order=cast("ListOrder", visit.choice("order", ORDERS) or ORDERS[0]),
+        after=before_position(visit.query.get("after")),
+    )
+    coverages: dict[str, DatasetCoverage] = {}
+
+    def judge(name: str) -> DatasetHealth:
+        coverages[name] = completeness.coverage(name)
+        return coverages[name].health
+
+    found, more = listed_datasets(completeness.names(), judge, settings, wanted, LISTED, shown)
+    last = found[-1].position if more else None
+    return DatasetsView(
+        filters=(
+            chosen("state", "Health", HEALTH_RANK, wanted.state),
+            chosen("domain", "Domain", known, wanted.domain),
+            Filter(name="order", label="First", options=_orders(wanted.order)),
+            typed("find", "Name", wanted.find),
+        ),
+        rows=tuple(
+            _line(visit, one, coverages[one.dataset_id], heads, is_feed=one.dataset_id in feeds)
+            for one in found
+        ),
+        paging=Paging(
+            newer=visit.with_query(after=None) if wanted.after is not None else None,
+            older=visit.with_query(after=f"{last[0]}.{last[1]}") if last is not None else None,
+            summary=f"{counted(len(found), 'dataset')}" if found else "no datasets",
+            first=True,
+        ),
+        clear=visit.clean(),
+        is_filtered=any(name in visit.query for name in FILTERS),
+    )
+
+
+def _orders(now: str) -> tuple[Option, ...]:
+    return tuple(
+        Option(value="" if each == ORDERS[0] else each, text=text, chosen=each == now)
+        for each, text in zip(
+            ORDERS, ("by name", "the worst", "the latest", "most holes", "oldest data"), strict=True
         )
-    return DatasetsView(rows=tuple(rows), paging=paged(visit, len(found), "datasets"))
+    )
+
+
+def _line(
+    visit: Visit,
+    row: ListedDataset,
+    coverage: DatasetCoverage,
+    heads: dict[str, int],
+    *,
+    is_feed: bool,
+) -> DatasetLine:
+    name = row.dataset_id
+    health, page = coverage.health, visit.dataset_page(name)
+    percent, missing = complete_percent(health), holes(health)
+    dues = list(dict.fromkeys(coverage.objectives.values()))
+    masked = visit.visibility.hides(name)
+    return DatasetLine(
+        dataset_id=name,
+        href=page,
+        word=word(health.state),
+        causes=_causes(health, is_feed=is_feed),
+        newest_ms=health.newest_ms,
+        lag_ms=health.lag_ms,
+        due=dues[0] if len(dues) == 1 else counted(len(dues), "rule") if dues else "",
+        holes=missing,
+        holes_href=f"{page}#open" if missing and not masked else None,
+        complete="–" if percent is None else f"{percent} %",
+        windows=health.expected,
+        version=heads.get(name),
+        strip=tuple(_spot(visit, one) for one in _timed(coverage.windows)[-STRIP:]),
+    )
 
 
 def _causes(health: DatasetHealth, *, is_feed: bool) -> tuple[Cause, ...]:
@@ -155,16 +254,6 @@ class SourceCalendar(Record, frozen=True):
     calendar: Calendar | None  # None: it has no windows, or none in this span
 
 
-class ListedVersion(Record, frozen=True):
-    version: int
-    at_ms: int
-    by: str
-    href: str | None
-    files: int
-    bytes: int
-    note: str
-
-
 class WithdrawnRow(Record, frozen=True):
     what: str
     word: Word
@@ -199,9 +288,18 @@ class DatasetView(Record, frozen=True):
     later: str
     rows: tuple[WindowRow, ...]
     rows_about: str
-    paging: Paging
-    versions: tuple[ListedVersion, ...]
-    runs_href: str
+    paging: Paging | None
+    tab: str
+    tabs: tuple[tuple[str, str, bool], ...]  # name, address, is it this one?
+    versions: dataset_versions.Versions | None
+    schema: dataset_facts.SchemaTab | None
+    extent: dataset_facts.ExtentTab | None
+    rights: dataset_facts.RightsTab | None
+    runs: dataset_facts.RunsTab | None
+    trend: dataset_facts.TrendTab | None
+    lineage: dataset_facts.LineageTab | None
+    contract: dataset_facts.ContractTab | None
+    targets: dataset_facts.TargetsTab | None
     commands: tuple[Next, ...]
     actions: tuple[Offer, ...]
 
@@ -210,6 +308,7 @@ def view_one(visit: Visit) -> DatasetView:
     completeness = visit.completeness()
     name = _wanted(visit, completeness.names())
     allowed(visit, name)
+    tab = visit.choice("tab", tuple(TABS)) or next(iter(TABS))
     head, is_feed = visit.reader.head(name), name in completeness.feeds()
     coverage = completeness.coverage(name)
     health, state = coverage.health, visit.choice("state", WINDOW_STATES)
@@ -220,8 +319,8 @@ def view_one(visit: Visit) -> DatasetView:
         coverage = completeness.coverage(name, start_ms, end_ms)
     inside = [one for one in coverage.windows if _touches(one, start_ms, end_ms)]
     listed = [one for one in coverage.windows if one.state == state] if state else inside
-    listed = sorted(listed, key=lambda one: (one.end_ms, one.source_id), reverse=True)
-    first = (visit.page() - 1) * ROWS
+    is_shown = tab == next(iter(TABS))
+    listed, paging = _page_of(visit, listed) if is_shown else ([], None)
     to_act = [one for one in coverage.windows if _is_open(one)]
 
     def row(one: WindowVerdict) -> WindowRow:
@@ -237,16 +336,16 @@ def view_one(visit: Visit) -> DatasetView:
         lag_ms=health.lag_ms,
         causes=_causes(health, is_feed=is_feed),
         counts=tuple(
-            Link(text=f"{health.counts[one]} {one}", href=visit.with_query(state=one, page=None))
+            Link(text=f"{health.counts[one]} {one}", href=visit.with_query(state=one, before=None))
             for one in WINDOW_STATES
             if one in health.counts
         ),
-        all_href=visit.with_query(state=None, page=None),
+        all_href=visit.with_query(state=None, before=None),
         chosen_state=state or "",
         withdrawn=tuple(map(_withdrawn, withdrawals)),
-        open=tuple(map(row, to_act[:OPEN_SHOWN_MAX])),
+        open=tuple(map(row, to_act[:OPEN_SHOWN_MAX])) if is_shown else (),
         open_count=len(to_act),
-        calendars=tuple(_calendars(visit, coverage, inside, start_ms, end_ms)),
+        calendars=tuple(_calendars(visit, coverage, inside, start_ms, end_ms)) if is_shown else (),
         start=day(start_ms),
         end=day(end_ms - 1),
         cut=f"Only {SPOTS_MAX:,} windows of a source are drawn." if len(inside) > SPOTS_MAX else "",
@@ -258,16 +357,58 @@ def view_one(visit: Visit) -> DatasetView:
         clear=visit.clean(),
         earlier=visit.with_query(**{"from": day(start_ms - days * DAY_MS), "page": None}),
         later=visit.with_query(**{"from": day(end_ms), "page": None}),
-        rows=tuple(map(row, listed[first : first + ROWS])),
+        rows=tuple(map(row, listed)),
         rows_about=f"Every window that is {state}, the newest first"
         if state
         else "Windows of this span, the newest first",
-        paging=paged(visit, max(len(listed) - first, 0), "windows"),
-        versions=tuple(_versions(visit, name)),
-        runs_href=visit.href("runs", dataset=name),
+        paging=paging,
+        tab=tab,
+        tabs=tuple((text, _tab(visit, name, each), each == tab) for each, text in TABS.items()),
+        versions=dataset_versions.versions(visit, name) if tab == "versions" else None,
+        schema=dataset_facts.schema(visit, name) if tab == "schema" else None,
+        extent=dataset_facts.extent(visit, name) if tab == "extent" else None,
+        rights=dataset_facts.rights(visit, name) if tab == "rights" else None,
+        runs=dataset_facts.dataset_runs(visit, name) if tab == "runs" else None,
+        trend=dataset_facts.trend(visit, name) if tab == "trend" else None,
+        lineage=dataset_facts.lineage(visit, name) if tab == "lineage" else None,
+        contract=dataset_facts.contract(visit, name) if tab == "contract" else None,
+        targets=dataset_facts.targets(visit, name) if tab == "targets" else None,
         commands=tuple(_commands(name, to_act, withdrawals, coverage if is_feed else None)),
         actions=tuple(_actions(visit, name, withdrawals)),
     )
+
+
+def _page_of(visit: Visit, windows: Sequence[WindowVerdict]) -> tuple[list[WindowVerdict], Paging]:
+    """The newest first, from the last of the page before on."""
+    sources = sorted({one.source_id for one in windows})
+    before = _place(visit.query.get("before"))
+
+    def place(one: WindowVerdict) -> tuple[int, int, int]:
+        return one.end_ms, one.start_ms, sources.index(one.source_id)
+
+    found = sorted((one for one in windows if before is None or place(one) < before), key=place, reverse=True)
+    shown = found[:ROWS]
+    more = ".".join(map(str, place(shown[-1]))) if len(found) > ROWS else None
+    return shown, Paging(
+        newer=visit.with_query(before=None) if before is not None else None,
+        older=visit.with_query(before=more) if more is not None else None,
+        summary=f"{counted(len(shown), 'window')} of {len(windows):,}" if shown else "no windows",
+        newest=True,
+    )
+
+
+def _place(text: str | None) -> tuple[int, int, int] | None:
+    if text is None:
+        return None
+    if _PLACE.fullmatch(text) is None:
+        raise UsageError("`before` is not from a link to older ones.")
+    end_ms, start_ms, number = map(int, text.split("."))
+    return end_ms, start_ms, number
+
+
+def _tab(visit: Visit, name: str, tab: str) -> str:
+    address = visit.dataset_page(name)
+    return address if tab == next(iter(TABS)) else f"{address}?tab={tab}"
 
 
 def _wanted(visit: Visit, declared: Sequence[str]) -> str:
@@ -366,33 +507,6 @@ def _withdrawn(one: Withdrawal) -> WithdrawnRow:
         since_ms=one.withdrawn_at_ms,
         command=lift_command(one),
     )
-
-
-def _versions(visit: Visit, name: str) -> list[ListedVersion]:
-    promotions = visit.reader.promotions(name, VERSIONS_SHOWN_MAX)
-    rows: list[ListedVersion] = []
-    with visit.context.objects() as has:
-        stored = StoredObjects(visit.context.settings.limits.versions_kept, has)
-        documents = version_documents(visit.reader, name, promotions, stored)
-    for promotion, one in zip(promotions, documents, strict=True):
-        by = f"run {short(one['run_id'])}" if one["run_id"] else f"{_MADE_BY.get(one['by'], one['by'])}"
-        if one["actor"]:
-            by = f"{by} by {one['actor']}"
-        note = "can be put back" if one["can_roll_back"] else f"holds what was {one['held_back']}"
-        if one["held_back"] == "collected":
-            note = "its objects were collected"
-        rows.append(
-            ListedVersion(
-                version=one["version"],
-                at_ms=promotion.promoted_at_ms,
-                by=by,
-                href=visit.run(one["run_id"]) if one["run_id"] else None,
-                files=one["files"],
-                bytes=one["bytes"],
-                note="the head" if not rows else note,
-            )
-        )
-    return rows
 
 
 def _commands(

@@ -12,6 +12,7 @@ from kfm.model.errors import UsageError
 from kfm.model.quantities import counted
 from kfm.model.records import Node, Record
 from kfm.model.run_state import Pass
+from kfm.pipelines.draw import counted_word
 from kfm.pipelines.graph_view import GroupedGraph, grouped, near
 from kfm.reports.pipeline_runs import cells_of
 from kfm.web.console import state_words
@@ -241,6 +242,18 @@ def graph(visit: Visit, nodes: Sequence[NodeSeen]) -> Graph:
     )
 
 
+def graph_of(nodes: Sequence[NodeSeen]) -> Graph:
+    """A graph of other things than nodes of a pipeline: drawn as a whole, each box with its own address."""
+    return Graph(
+        summary=_summary(nodes),
+        nodes=tuple(nodes),
+        drawn=tuple(nodes) if len(nodes) <= BOXES_MAX else (),
+        part="",
+        links=(),
+        gantt=None,
+    )
+
+
 def _named(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"{', '.join(names[:3])}{more}"
@@ -283,5 +296,5 @@ def _summary(nodes: Sequence[NodeSeen]) -> str:
     if not nodes:
         return "no nodes"
     counts = Counter(node.word.text for node in nodes)
-    words = ", ".join(f"{count} {text}" for text, count in counts.items())
+    words = ", ".join(counted_word(text, count) for text, count in counts.items())
     return f"{counted(len(nodes), 'node')}: {words}"

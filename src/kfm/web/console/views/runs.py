@@ -11,7 +11,7 @@ from kfm.model.errors import BackendUnavailable, UsageError
 from kfm.model.quantities import counted, duration, span
 from kfm.model.records import Found, Promotion, Record, Run
 from kfm.model.runs import Attempt
-from kfm.publish.manifest import VersionChange, diff, tally
+from kfm.publish.manifest import diff, tally
 from kfm.reports.explain.inputs import seen
 from kfm.reports.explain.runs import READ_MAX, explain_run
 from kfm.reports.explain.subjects import explain_record
@@ -22,6 +22,7 @@ from kfm.web.console import state_words
 from kfm.web.console.actions import Offer, about_run
 from kfm.web.console.state_words import Word
 from kfm.web.console.views import explanation
+from kfm.web.console.views.dataset_versions import ChangeRow, change_row
 from kfm.web.console.views.explanation import Fact, Next, allowed
 from kfm.web.console.views.pipeline_runs import (
     GRAPH_FILTERS,
@@ -365,16 +366,6 @@ def _commands(run: Run) -> Iterator[Next]:
         yield Next(command=f"kfm explain {run.error_code}", why="explains the error")
 
 
-class ChangeRow(Record, frozen=True):
-    word: Word
-    what: str
-    name: str
-    before: str
-    after: str
-    size_before: int | None
-    size_after: int | None
-
-
 class Changes(Record, frozen=True):
     summary: str
     version: int | None
@@ -429,21 +420,8 @@ def _changes(visit: Visit, run: Run, made: Promotion | None, version: Version | 
         summary=f"{summary}{since}.",
         version=made.sequence,
         version_id=made.version_id,
-        rows=tuple(map(_row, found[:SHOWN_MAX])),
+        rows=tuple(map(change_row, found[:SHOWN_MAX])),
         more=max(len(found) - SHOWN_MAX, 0),
-    )
-
-
-def _row(change: VersionChange) -> ChangeRow:
-    hashes = [each[:12] if each else "" for each in (change.sha256_before, change.sha256_after)]
-    return ChangeRow(
-        word=state_words.word(change.kind),
-        what="file" if change.what == "asset" else change.what,
-        name=change.name,
-        before=change.before or hashes[0],
-        after=change.after or hashes[1],
-        size_before=change.size_before,
-        size_after=change.size_after,
     )
 
 
