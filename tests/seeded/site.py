@@ -6,6 +6,7 @@ import asyncio
 import html
 import re
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ CONSOLE, API = "/console/", "/api/v1"
 LINK = re.compile(r'<a\b[^>]*?\bhref="([^"]*)"[^>]*>(.*?)</a>', re.DOTALL)
 COMMAND = re.compile(r'<code class="command">(.*?)</code>', re.DOTALL)
 TAG = re.compile(r"<[^>]+>")
+# A thread with a browser has an event loop that runs already.
+_ASIDE = ThreadPoolExecutor(1)
 
 
 class Site:
@@ -70,7 +73,7 @@ class Visitor:
                 self.cookies = client.cookies
                 return answer
 
-        return asyncio.run(asked())
+        return _ASIDE.submit(asyncio.run, asked()).result()
 
     def page(self, path: str = "", status: int = 200) -> str:
         """The text of a page of the console."""
