@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.browser.conftest import Watched, served
+from tests.seeded.changes import CHANGES, REASON, entries, newest
 from tests.seeded.crawl import crawl, kind_of
 from tests.seeded.site import CONSOLE, Site, site_of
-from tests.world.keeping import copied_world
+from tests.world.keeping import claim_running, copied_world
 from tests.world.story import TOKENS
 
 Tab = Callable[..., Watched]
@@ -35,6 +37,11 @@ CAUSES = """() => [...document.querySelectorAll(".needs > ol > li")].map((each) 
   return [each.querySelector(".what .unseen").textContent.replace(":", "").trim(), name.textContent.trim(),
     box.bottom + scrollY];
 })"""
+# Of the field that has the keyboard: its name, its kind, and what has to be typed into the one that confirms.
+FIELD = """() => {
+  const each = document.activeElement, form = each.closest("main form[method=post]");
+  return form ? [each.name, each.type, form.querySelector("label code")?.textContent] : ["", "", ""];
+}"""
 # In the order of harm: what readers see wrongly, what has stopped, what fails, what is late, what rests.
 ORDER = ("failing", "circuit open", "dead letter", "late", "incomplete", "refused", "paused",
          "waiting for approval")  # fmt: skip
@@ -83,7 +90,9 @@ def pages(site: tuple[str, Site]) -> list[str]:
 
 
 def _violations(page: Any, options: dict[str, Any]) -> list[Any]:
-    found = page.evaluate("(options) => axe.run(document, options).then(({violations}) => violations)", options)
+    found = page.evaluate(
+        "(options) => axe.run(document, options).then(({violations}) => violations)", options
+    )
     return [(rule["id"], [node["html"][:160] for node in rule["nodes"]][:3]) for rule in found]
 
 
@@ -108,3 +117,57 @@ def test_axe_finds_no_barrier_on_a_phone_nor_in_the_dark(
         page.emulate_media(color_scheme="dark")
         troubles += [(path, "dark", *one) for one in _violations(page, CONTRAST)]
     assert troubles == []
+
+
+@pytest.mark.req("REL-4", "GOV-3")
+@pytest.mark.parametrize("scripts", [True, False])
+def test_each_change_is_made_by_keyboard(
+    site: tuple[str, Site], tab: Tab, tmp_path: Path, scripts: bool
+) -> None:
+    """With scripts and without them: from the address of its form to its receipt with the keyboard alone, and
+    one entry in the audit log."""
+    changed = Site(copied_world(tmp_path / "world"))
+    with closing(claim_running(changed.folder)), served(changed.app) as address:
+        people = {
+            who: _signed_in(tab(viewport=SCREEN, java_script_enabled=scripts), address, who)
+            for who in ("ann", "bob")
+        }
+        for change in CHANGES:
+            page = people[change.who]
+            path = change.address(changed.as_person(change.who))
+            page.goto(address + path)
+            before = newest(changed)
+            _fill_in(page, {"rationale": REASON, **change.more})
+            page.wait_for_selector("main section[role=status]")
+            made = [one.actor for one in entries(changed, before) if one.rationale == REASON]
+            assert made == [change.who], change
+
+
+def _fill_in(page: Any, values: dict[str, str]) -> None:
+    """From field to field by Tab; what has to be typed is typed, and Enter on the button sends it."""
+    left = dict(values)
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")  # skip to the content
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        name, kind, code = page.evaluate(FIELD)
+        if kind == "submit":
+            assert left == {}
+            page.keyboard.press("Enter")
+            return
+        if name == "typed":
+            page.keyboard.type(code)
+        elif name in left:
+            value = left.pop(name)
+            if kind == "datetime-local":
+                day, _, time = value.partition("T")
+                year, month, number = day.split("-")
+                assert time == "00:00"
+                page.keyboard.type(f"{month}{number}{year}")
+                page.keyboard.press(
+                    "Tab"
+                )  # from one part to the next the browser goes by itself, but not here
+                page.keyboard.type("120000AM")
+            else:
+                page.keyboard.type(value)
+    raise AssertionError(f"the button is not come to: {page.url}")
