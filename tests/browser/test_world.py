@@ -29,7 +29,8 @@ CONTRAST = {**EVERYTHING, "runOnly": ["color-contrast"], "rules": {}}
 # What comes after the first rows is like them; a rule takes its time over each.
 SHORTER = """() => {
   document.querySelectorAll("details").forEach((each) => { each.open = true });
-  document.querySelectorAll("tbody").forEach((each) => [...each.rows].slice(6).forEach((row) => row.remove()));
+  document.querySelectorAll("tbody").forEach((each) =>
+    [...each.rows].slice(6).forEach((row) => row.remove()));
   document.querySelectorAll("svg .cell ~ .cell ~ .cell").forEach((each) => each.remove());
 }"""
 CAUSES = """() => [...document.querySelectorAll(".needs > ol > li")].map((each) => {
@@ -50,9 +51,9 @@ ORDER = ("failing", "circuit open", "dead letter", "late", "incomplete", "refuse
 @pytest.fixture(scope="module")
 def site(chromium_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Site]]:
     """Where the world is served; its module is at the world's last moment meanwhile."""
-    with site_of(copied_world(tmp_path_factory.mktemp("browsed") / "world")) as found:
-        with served(found.app) as address:
-            yield address, found
+    folder = copied_world(tmp_path_factory.mktemp("browsed") / "world")
+    with site_of(folder) as found, served(found.app) as address:
+        yield address, found
 
 
 def _signed_in(opened: Watched, address: str, who: str) -> Any:
@@ -164,9 +165,7 @@ def _fill_in(page: Any, values: dict[str, str]) -> None:
                 year, month, number = day.split("-")
                 assert time == "00:00"
                 page.keyboard.type(f"{month}{number}{year}")
-                page.keyboard.press(
-                    "Tab"
-                )  # from one part to the next the browser goes by itself, but not here
+                page.keyboard.press("Tab")  # only from the year the browser does not go on by itself
                 page.keyboard.type("120000AM")
             else:
                 page.keyboard.type(value)

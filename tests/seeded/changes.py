@@ -65,6 +65,10 @@ def _first(path: str, rows: str, field: str, **wanted: Any) -> Callable[[Visitor
     return found
 
 
+def _approval(query: str = "", **wanted: Any) -> Callable[[Visitor], dict[str, str]]:
+    return _first(f"/approvals{query}", "requests", "request_id", **wanted)
+
+
 _INCIDENT = _first("/incidents", "incidents", "incident_id", name="hrrr")
 CHANGES = (
     Change("acknowledgeIncident", _INCIDENT),
@@ -78,8 +82,7 @@ CHANGES = (
     Change(
         "approve", _first("/approvals", "requests", "request_id", dataset_id="ks-heritage-sites"), who="bob"
     ),
-    Change("revokeApproval", _first("/approvals?state=approved", "requests", "request_id"), who="bob"),
-    Change("reject", _first("/approvals", "requests", "request_id", dataset_id="ks-air-quality"), who="bob"),
+    Change("revokeApproval", _approval("?state=approved"), who="bob"),
     Change("holdBreaker", _given(provider="airnow"), {"until": "2026-11-17T00:00"}),
     Change("probeBreaker", _given(provider="airnow")),
     Change("resetBreaker", _given(provider="airnow")),

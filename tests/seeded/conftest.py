@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.world.keeping import copied_world
 from tests.seeded.site import Site, site_of
+from tests.world.keeping import copied_world
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """Follows the links of the console as a person, from Home to where no link leads to a new page.
 
-`python -m tests.seeded.crawl [PERSON …]` follows every link there is, some minutes; tests follow a few of each
-kind.
+`python -m tests.seeded.crawl [PERSON …]` follows every link there is, which takes minutes; tests follow a few
+of each kind.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 from kfm.web.console.pages import PAGES
-from tests.world.keeping import copied_world
 from tests.seeded.site import CONSOLE, Visitor, links, plain, site_of
+from tests.world.keeping import copied_world
 from tests.world.story import ROLES
 
 # Parameters whose values are words of ours: each is another view. Of the others one value is like the next.
@@ -58,16 +58,16 @@ def crawl(visitor: Visitor, each_kind: int | None = None) -> Iterator[tuple[str,
 
 def main(people: list[str]) -> int:
     broken = 0
-    with tempfile.TemporaryDirectory(prefix="kfm-crawl-") as scratch:
-        with site_of(copied_world(Path(scratch) / "world")) as site:
-            for who in people or ROLES:
-                found: Counter[str] = Counter()
-                for address, origin, status, text in crawl(site.as_person(who)):
-                    found[kind_of(address)[0]] += 1
-                    if status != 200:
-                        broken += 1
-                        print(f"{who}: {status} {address} from {origin}: {plain(text)[:200]}", flush=True)
-                print(f"{who}: {found.total()} pages: {dict(found.most_common())}", flush=True)
+    scratch = tempfile.TemporaryDirectory(prefix="kfm-crawl-")
+    with scratch as place, site_of(copied_world(Path(place) / "world")) as site:
+        for who in people or ROLES:
+            found: Counter[str] = Counter()
+            for address, origin, status, text in crawl(site.as_person(who)):
+                found[kind_of(address)[0]] += 1
+                if status != 200:
+                    broken += 1
+                    print(f"{who}: {status} {address} from {origin}: {plain(text)[:200]}", flush=True)
+            print(f"{who}: {found.total()} pages: {dict(found.most_common())}", flush=True)
     return 1 if broken else 0
 
 

@@ -55,7 +55,7 @@ def test_every_link_leads_to_a_page(site: Site, who: str) -> None:
 
 
 def _known(bob: Visitor) -> dict[str, list[str]]:
-    """Some ids of each kind that the world has, by the parameter that takes them; the masked dataset first."""
+    """Some ids of each kind that the world has, by the parameter that takes them."""
     lists = {
         "run_id": ("/runs?limit=2", "runs"),
         "request_id": ("/requests?limit=2", "requests"),

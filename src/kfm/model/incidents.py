@@ -12,6 +12,7 @@ from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import CircuitOpen, DataOverdue, NotApproved, TakenDown
 from kfm.model.feeds import is_product
 from kfm.model.input_hash import sha256_text
+from kfm.model.patterns import late
 from kfm.model.quantities import NO_WINDOW_TEXT, counted
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
 from kfm.model.records import Record
@@ -511,6 +512,7 @@ class IncidentRenderer:
         return hidden if hidden != _mask(cause) else cause
 
 
+_OBJECT = late(r"[0-9a-f]{13}-[0-9a-f]{20}")  # the id of its unit
 _DATASET_WORDS: dict[Kind, str] = {
     "halt": "halted",
     "quarantine": "quarantined",
@@ -530,19 +532,27 @@ def summary(incident: Incident, change: Change, held: int, name: str) -> str:
         rest = f"; {counted(held, 'run')} still quarantined" if held else ""
         return f"{whom}: {_over(incident)}{rest}"
     words = {"reminded": "still open: ", "escalated": "not acknowledged: "}
-    what = condition(incident.kind, incident.affected, incident.error_code, incident.error_class)
+    what = condition(
+        incident.kind, incident.affected, incident.error_code, incident.error_class, incident.subject
+    )
     return f"{whom}: {words.get(change, '')}{what}"
 
 
-def condition(kind: Kind, affected: int, error_code: str, error_class: str) -> str:
-    """What is the matter with a dataset, in a few words."""
+def is_of_object(subject: str) -> bool:
+    """Is it an announced object that an incident affects, not a run?"""
+    return _OBJECT.fullmatch(subject) is not None
+
+
+def condition(kind: Kind, affected: int, error_code: str, error_class: str, subject: str) -> str:
+    """What is the matter with a dataset, in a few words; `subject`: one of those that are affected."""
     if kind == "overdue":
         return f"{counted(affected, 'window')} past {'its' if affected == 1 else 'their'} time"
     if kind == "approval-waiting":
         return f"{counted(affected, 'request')} waiting for an approval"
     if kind == "withdrawn":
         return f"withdrawn; {counted(affected, 'target')} had to show it"
-    return f"{error_code} ({error_class}), {counted(affected, 'run')} {_DATASET_WORDS[kind]}"
+    word = "object" if is_of_object(subject) else "run"
+    return f"{error_code} ({error_class}), {counted(affected, word)} {_DATASET_WORDS[kind]}"
 
 
 def _over(incident: Incident) -> str:

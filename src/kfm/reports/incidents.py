@@ -64,7 +64,9 @@ def incident_text(document: dict[str, Any]) -> str:
     else:
         from kfm.model.incidents import condition
 
-        what = condition(document["kind"], many, document["error_code"], document["error_class"])
+        what = condition(
+            document["kind"], many, document["error_code"], document["error_class"], document["subject"]
+        )
     since = f"since {utc(document['opened_at'])}"
     return f"{document['severity']}: {whom}: {what}, {since}{incident_care(document)}"
 

@@ -235,7 +235,9 @@ def _given_up(
         is_told = (each.name, each.error_code) in codes or (each.name, each.subject) in told
         if each.about != "dataset" or each.kind not in ("dead-letter", "quarantine") or is_told:
             continue
-        text = each.message or condition(each.kind, each.affected, each.error_code, each.error_class)
+        text = each.message or condition(
+            each.kind, each.affected, each.error_code, each.error_class, each.subject
+        )
         yield Need(
             kind="given up",
             about=(each.name,),
