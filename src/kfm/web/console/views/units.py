@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from kfm.model import quantities
 from kfm.model.breaker import circuit_name
+from kfm.model.errors import UsageError
 from kfm.model.quantities import span
 from kfm.model.records import UNIT_STATUSES, Record, Unit
 from kfm.model.units import UnitFilter
 from kfm.reports.explain.units import explain_unit, is_catalogued
+from kfm.reports.lookup import is_wal_id
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word
 from kfm.web.console.views import explanation
 from kfm.web.console.views.explanation import Fact, Next, allowed
-from kfm.web.console.visit import ROWS, Filter, NotHere, Paging, TypedFilter, Visit, chosen, paged, typed
+from kfm.web.console.visit import ROWS, Filter, NotHere, Paging, TypedFilter, Visit, chosen, typed
 
-FILTERS = ("dataset", "status", "error", "page")
+FILTERS = ("dataset", "status", "error", "before")
 
 
 class Count(Record, frozen=True):
@@ -57,14 +60,17 @@ def view(visit: Visit) -> UnitsView:
     counted, newest, dead = _figures(visit)
     names = sorted(name for name in counted if not visit.visibility.hides_units(name))
     dataset = visit.visibility.known(visit.query["dataset"], names) if "dataset" in visit.query else None
-    skipped = (visit.page() - 1) * ROWS
+    before = visit.query.get("before")
+    if before is not None and not is_wal_id(before):
+        raise UsageError("`before` is not from a link to older ones.")
     wanted = UnitFilter(
         dataset=dataset or "",
         status=status or "",
         error_code=visit.query.get("error", ""),
-        limit=skipped + ROWS + 1,
+        before=before or UnitFilter().before,
+        limit=ROWS + 1,
     )
-    found = visit.reader.unit_reader().find_units(wanted)[skipped:] if names else []
+    found = visit.reader.unit_reader().find_units(wanted) if names else []
     unit_words = tuple(state_words.of_unit(each) for each in UNIT_STATUSES)
     return UnitsView(
         heads=unit_words,
@@ -77,7 +83,14 @@ def view(visit: Visit) -> UnitsView:
         rows=tuple(
             _row(visit, each) for each in found[:ROWS] if not visit.visibility.hides_units(each.dataset)
         ),
-        paging=paged(visit, len(found), "units"),
+        paging=Paging(
+            newer=visit.with_query(before=None) if before else None,
+            older=visit.with_query(before=found[ROWS - 1].wal_id) if len(found) > ROWS else None,
+            summary=f"{quantities.counted(min(len(found), ROWS), 'unit')}, newest first"
+            if found
+            else "no units",
+            newest=True,
+        ),
         clear=visit.href("units"),
         dead=dead,
         dead_href=f"{visit.href('held')}#messages",
