@@ -1,4 +1,4 @@
-"""Whoever follows links through the console gets pages, and a reader no name that is masked."""
+"""Who follows links through the console gets pages, and a reader no name that is masked."""
 
 from __future__ import annotations
 
