@@ -67,7 +67,7 @@ PAGES = (
         f"LEFT JOIN runs r ON r.run_id = i.run_id ORDER BY i.number DESC LIMIT {ROWS}",
     ),
     Page("console_units", "units", f"SELECT * FROM units ORDER BY wal_id DESC LIMIT {ROWS}"),
-    Page("console_audit", "audit", f"SELECT * FROM governance_log ORDER BY number DESC LIMIT {ROWS}"),
+    Page("console_audit", "audit", f"SELECT * FROM governance ORDER BY number DESC LIMIT {ROWS}"),
     Page(
         "console_home",
         "",
