@@ -165,7 +165,7 @@ export function rightsGate(dataset) {
   if (!(rights?.care?.label ?? "").trim()) missing.push("rights.care.label");
   if (!missing.length) return gateResult("rights", true, "A licence and a CARE label are declared.");
   return denied("rights", "rights-missing", `The dataset ${dataset.id} declares no ${missing.join(" and no ")}.`, {
-    remedy: `Whoever keeps the configuration adds it; \`${ORIGIN_COMMAND}\` names the file.`,
+    remedy: `Add it to the configuration; \`${ORIGIN_COMMAND}\` names the file.`,
     command: ORIGIN_COMMAND,
   });
 }
@@ -183,7 +183,7 @@ export function contractGate(report) {
   if (!first) return gateResult("contract", true, `All ${report.checks.length} checks passed.`);
   const many = checksFailed(failed.length, report.checks.length);
   return denied("contract", "contract-violated", `${many}${failed.length > 1 ? ", the first is " : ": "}${checkText(first)}`, {
-    remedy: "Whoever keeps the data or its contract corrects it, then the same command runs.",
+    remedy: "Fix the data or the contract, then retry.",
   });
 }
 

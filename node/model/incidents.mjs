@@ -166,7 +166,7 @@ function condition({ kind, affected, error_code, error_class, subject }) {
   if (kind === "approval-waiting") return `${counted(affected, "request")} waiting for an approval`;
   if (kind === "withdrawn") return `withdrawn; ${counted(affected, "target")} had to show it`;
   const state = kind === "halt" ? "halted" : kind === "quarantine" ? "quarantined" : "dead-lettered";
-  const word = /^[0-9a-f]{13}-[0-9a-f]{20}$/.test(subject) ? "object" : "run";
+  const word = /^[0-9a-f]{13}-[0-9a-f]{20}$/.test(subject) ? "unit" : "run";
   return `${error_code} (${error_class}), ${counted(affected, word)} ${state}`;
 }
 

@@ -53,7 +53,7 @@ QUESTIONS = (
     Question(
         "which objects are missing",
         ("Incident",),
-        ("57 objects dead-lettered", "s3://noaa-hrrr-bdp-pds/hrrr.20261115/conus/hrrr.t21z"),
+        ("57 (units|objects) dead-lettered", "s3://noaa-hrrr-bdp-pds/hrrr.20261115/conus/hrrr.t21z"),
     ),
     Question("where does the time go", ("/runs/", "Timeline"), ("1 attempt in", "fetch 1\\d ms", "publish")),
     Question("who stopped it", (), ("ks-soil-moisture Kill switch, paused by bob: USDA reissues October",)),

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from kfm.model import audit
 from kfm.model.audit import EVENTS, UNITS, Row, Seal, from_details, leaf
 from kfm.model.errors import StoreCorrupt
@@ -25,6 +27,9 @@ KIND = "seal"
 STREAMS = {EVENTS: "Events", UNITS: "Pages of units"}
 RETIRED = {EVENTS: "outbox", UNITS: "unit_history"}  # what retention calls them
 SEAL_PAGE_ROWS = 500
+PART_ROWS = 20_000  # of the chain
+PART_SEALED_ROWS = 50_000
+RETIREMENTS_MAX = 2**31
 
 
 def links(
@@ -83,6 +88,80 @@ def _is_within(number: Any, top: int | None) -> bool:
     return top is None or (isinstance(number, int) and number <= top)
 
 
+class ChainPart(Record, frozen=True):
+    """The verdict on a part of the chain, and on the seals in it."""
+
+    first: int
+    last: int
+    end: int  # where the chain ends now
+    finding: audit.ChainFinding | None
+    seals: int
+    sealed: int  # rows that they vouch for
+    broken_seal: int | None = None
+    detail: str | None = None
+
+    @property
+    def sound(self) -> bool:
+        return self.finding is None and self.broken_seal is None
+
+    @property
+    def after(self) -> int | None:
+        """The row after which the next part begins; None: this was the last."""
+        return self.last if self.sound and self.last < self.end else None
+
+
+def verify_part(ledger: LedgerReader, after: int) -> ChainPart:
+    """As many rows as one answer has time for: each follows on the row before it, and is what was recorded,
+    and the seals among them are those of the rows that they name. Parts one after the other are the whole."""
+    try:
+        end, head_hash = ledger.chain_head()
+    except StoreCorrupt:
+        finding = audit.without_head(audit.verify(())).finding
+        return ChainPart(first=1, last=0, end=0, finding=finding, seals=0, sealed=0)
+    before = ledger.chain(after=after - 1, limit=1) if after > 0 else []
+    start = (before[0].number, before[0].hash) if before else (0, audit.ZEROS)
+    walked: list[ChainLink] = []
+    walk = audit.Walk((), None, start)
+    at, sealed = start[0], 0
+    while at < end and len(walked) < PART_ROWS and sealed < PART_SEALED_ROWS:
+        page = [one for one in ledger.chain(after=at, limit=PAGE_ROWS) if one.number <= end]
+        for one in page:
+            if walk.step(one) is not None:
+                break
+            walked.append(one)
+            if one.entry.kind == KIND and one.entry.subject in STREAMS:
+                sealed += from_details(one.entry.subject, one.entry.details).count
+        if not page or walk.verdict().finding is not None:
+            break
+        at = page[-1].number
+    verdict = walk.verdict()
+    finding = verdict.finding
+    if finding is None and verdict.rows >= end and verdict.head_hash != head_hash:
+        detail = "it is not the row that the ledger's own head names"
+        finding = audit.ChainFinding(number=end, problem="anchor", detail=detail, since=1)
+    elif finding is None and at < end and not walked:
+        detail = f"the chain ends before it, but the ledger's own head names row {end}"
+        finding = audit.ChainFinding(number=at + 1, problem="truncated", detail=detail, since=1)
+    seals = [_seals_of(ledger, walked, stream) for stream in STREAMS] if finding is None else []
+    broken = next((one for one in seals if not one.sound), None)
+    return ChainPart(
+        first=start[0] + 1,
+        last=verdict.rows,
+        end=end,
+        finding=finding,
+        seals=sum(one.seals for one in seals),
+        sealed=sum(one.sealed for one in seals),
+        broken_seal=broken.broken_seal if broken else None,
+        detail=broken.detail if broken else None,
+    )
+
+
+def _seals_of(ledger: LedgerReader, part: Sequence[ChainLink], stream: str) -> SealsVerdict:
+    """With all that the chain tells to have gone by retention, also after this part."""
+    gone = ledger.links(subject_of(RETIRED[stream]), limit=RETIREMENTS_MAX)
+    return _checked(ledger, [*(one for one in part if one.entry.kind == KIND), *gone], stream)[0]
+
+
 class SealsVerdict(Record, frozen=True):
     """What the seals say of the rows of one stream: events that were posted, or the history of units."""
 
@@ -115,6 +194,18 @@ def verify_seals(ledger: LedgerReader, links: Iterable[ChainLink], stream: str =
     """Every seal of the chain against the rows that it names. The chain itself is checked elsewhere.
 
     What the chain tells to have gone by retention need not be there, and may not come back."""
+    found, high = _checked(ledger, links, stream)
+    if not found.sound:
+        return found
+    total = _count(ledger, stream)
+    tail = _between(ledger, stream, high + 1, 2**62, 1)
+    return replace(
+        found, unsealed=max(0, total - found.sealed), unsealed_since=tail[0].number if tail else None
+    )
+
+
+def _checked(ledger: LedgerReader, links: Iterable[ChainLink], stream: str) -> tuple[SealsVerdict, int]:
+    """Each seal against its rows, and the highest row that is sealed."""
     made: list[tuple[int, Seal]] = []
     gone: dict[int, list[RetiredSpan]] = {}
     for one in links:
@@ -129,24 +220,13 @@ def verify_seals(ledger: LedgerReader, links: Iterable[ChainLink], stream: str =
         present = _present(ledger, seal)
         wrong = is_as_sealed(seal, present, gone.get(number, ()))
         if wrong:
+            detail = f"{STREAMS[stream]} {_named(seal)}: {wrong}."
             return SealsVerdict(
-                seals=place,
-                sealed=sealed,
-                retired=retired,
-                broken_seal=number,
-                detail=f"{STREAMS[stream]} {_named(seal)}: {wrong}.",
-            )
+                seals=place, sealed=sealed, retired=retired, broken_seal=number, detail=detail
+            ), high
         sealed, retired = sealed + len(present), retired + seal.count - len(present)
         high = max(high, seal.high)
-    total = _count(ledger, stream)
-    tail = _between(ledger, stream, high + 1, 2**62, 1)
-    return SealsVerdict(
-        seals=len(made),
-        sealed=sealed,
-        retired=retired,
-        unsealed=max(0, total - sealed),
-        unsealed_since=tail[0].number if tail else None,
-    )
+    return SealsVerdict(seals=len(made), sealed=sealed, retired=retired), high
 
 
 def _present(ledger: LedgerReader, seal: Seal) -> dict[int, bytes]:

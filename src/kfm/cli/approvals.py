@@ -148,7 +148,11 @@ def _list(session: CommandSession, state: str) -> int:
     ]
     header = ("ASKED (UTC)", "FOR", "OF", "BY", "WHY", "REQUEST")
     nothing = "nothing waits for an approval" if state == "requested" else f"nothing was {state}"
-    session.emit({"requests": documents}, table(header, rows) if rows else [nothing], rows=documents)
+    session.emit(
+        {"requests": documents},
+        table(header, rows, spare=("FOR", "BY")) if rows else [nothing],
+        rows=documents,
+    )
     return 0
 
 

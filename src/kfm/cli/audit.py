@@ -296,7 +296,7 @@ def list_entries(session: CommandSession, kind: str | None, subject: str | None,
         kinds = sorted({one.entry.kind for one in newest(app.ledger, limit=LIMIT_MAX)}) if not found else []
     shown, more = found[:limit], len(found) > limit
     header = ("ROW", "RECORDED (UTC)", "KIND", "SUBJECT", "BY", "WHY")
-    lines = table(header, [_row(one) for one in shown]) if shown else ["no entries"]
+    lines = table(header, [_row(one) for one in shown], spare=("ROW",)) if shown else ["no entries"]
     documents = [entry_document(one) for one in shown]
     session.emit({"entries": documents, "more": more}, lines, rows=documents)
     if kind is not None and kinds and kind not in kinds:

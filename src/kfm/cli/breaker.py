@@ -44,7 +44,11 @@ def list_breakers(session: CommandSession) -> None:
         for each in documents
     ]
     header = ("PROVIDER", "STATE", "FAILURES", "DOWN SINCE", "NEXT TRY", "BACKLOG UNTIL")
-    lines = table(header, rows) if rows else ["no provider had trouble: no circuit is open"]
+    lines = (
+        table(header, rows, spare=("BACKLOG UNTIL",))
+        if rows
+        else ["no provider had trouble: no circuit is open"]
+    )
     session.emit({"breakers": documents}, lines, rows=documents)
 
 

@@ -215,7 +215,7 @@ def _table(found: list[CatalogueItem]) -> list[str]:
     if not found:
         return ["nothing was found"]
     rows = [(item.collection_id, rfc3339(item.at_ms), str(len(item.assets)), item.item_id) for item in found]
-    return table(("COLLECTION", "DATETIME (UTC)", "FILES", "ITEM"), rows)
+    return table(("COLLECTION", "DATETIME (UTC)", "FILES", "ITEM"), rows, spare=("FILES",))
 
 
 def _figures(one: CollectionFigures) -> tuple[str, str, str, str]:

@@ -170,6 +170,9 @@ def run_command_line(arguments: list[str], group: click.Group = kfm, name: str =
     if instruction is not None:
         from click.shell_completion import shell_complete
 
+        from kfm.cli.completion_values import complete_values
+
+        complete_values(instruction.partition("_")[0])
         return shell_complete(group, {}, name, COMPLETE_VARIABLE, instruction)
 
     with cancelled_by_sigterm():

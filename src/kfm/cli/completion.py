@@ -15,6 +15,9 @@ SHELLS = ("bash", "zsh", "fish")
 def command(shell: str) -> None:
     """Print a completion script for SHELL: bash, zsh or fish.
 
+    It completes values, too: names of the configuration, the newest ids of the ledger; with --server or
+    KFM_SERVER those of the service.
+
     \b
     bash:  kfm completion bash > ~/.local/share/bash-completion/completions/kfm
     zsh:   kfm completion zsh > "${fpath[1]}/_kfm"

@@ -121,7 +121,7 @@ def _summary(session: CommandSession) -> None:
         for one in found
     ]
     header = ("DATASET", "HEALTH", "WINDOWS", "WATERMARK (UTC)", "LAG", "WHY")
-    lines = table(header, rows) if rows else ["the configuration has no datasets"]
+    lines = table(header, rows, spare=("WINDOWS", "LAG")) if rows else ["the configuration has no datasets"]
     session.emit({"datasets": documents}, lines, rows=documents)
 
 
@@ -159,7 +159,7 @@ def _lines(
             )
             for one in shown[-LINES_MAX:]
         ]
-        lines += ["", *table(header, rows)]
+        lines += ["", *table(header, rows, spare=("DUE (UTC)", "SOURCE"))]
     if found.reconcile:
         lines += ["", "what was not announced may be there; a listing shows it, and --open takes it in:"]
         lines += [f"  {one.command}" for one in found.reconcile]

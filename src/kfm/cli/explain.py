@@ -31,10 +31,10 @@ def command(session: CommandSession, directory: str | None, what: str) -> None:
     one: last/soil.map); an invocation that was refused or did nothing; a request of a schedule, a webhook
     or a person; a unit (wal_id), or an attempt at one (its OpenLineage run, or urn:kfm:attempt:… of its
     provenance); a dataset or a source; a schedule; a provider, for its circuit breaker; an incident, a
-    request for an approval, a replay. Where a source and a schedule have one name: schedule:NAME,
-    provider:NAME. The first line is the reason: what blocks it, who can lift that and the command, if
-    something does. The others are what led to it; each ends with the record that it was read from. Nothing
-    is changed.
+    request for an approval, a replay, an entry in quarantine. Where a source and a schedule have one name:
+    schedule:NAME, provider:NAME. The first line is the reason: what blocks it, who can lift that and the
+    command, if something does. The others are what led to it; each ends with the record that it was read
+    from. Nothing is changed.
     """
     if is_code(what):
         page = error_page(what.upper())

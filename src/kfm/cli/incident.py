@@ -67,7 +67,11 @@ def list_incidents(session: CommandSession, everything: bool, limit: int) -> Non
         for each in documents
     ]
     header = ("SINCE (UTC)", "STATE", "SEVERITY", "ABOUT", "KIND", "ERROR", "AFFECTED", "ID")
-    lines = table(header, rows) if rows else ["no incident is open" if not everything else "no incident yet"]
+    lines = (
+        table(header, rows, spare=("KIND", "AFFECTED", "STATE"))
+        if rows
+        else ["no incident is open" if not everything else "no incident yet"]
+    )
     session.emit({"incidents": documents, "more": more}, lines, rows=documents)
     if more and session.output == "text":
         session.note(f"there are more than are shown: use --limit (now {limit})")

@@ -18,10 +18,10 @@ from kfm.model.quantities import counted, moment, visible_json
 from kfm.reports.lineage import event_document
 from kfm.reports.lookup import (
     ACTIVITY,
+    begins_wal_id,
     changes_in,
     find_run_or_call,
     find_unit,
-    is_wal_id,
     only,
     unit_of_activity,
 )
@@ -49,15 +49,15 @@ def show(session: CommandSession, run: str, raw: bool, directory: str | None) ->
 
     RUN is the id of a run, of a pipeline run, of a refused invocation, or of a change of a dataset (a
     rollback, a withdrawal, a retirement, a lift), or the beginning of one; or the id of a unit (wal_id) or
-    of an attempt at one, whole. With --events the events
-    themselves are printed, one on each line; with --json as one array.
+    of an attempt at one, the latter whole. With --events the events themselves are printed, one on each line;
+    with --json as one array.
     """
     unit = _unit(session, run, directory)
     if unit is not None:
         with session.app(read_only=True) as app:
             from kfm.nodd.unit_evidence import unit_messages
 
-            find_unit(app.ledger.unit_reader(), unit)
+            unit = find_unit(app.ledger.unit_reader(), unit).unit.wal_id
             _show(session, unit, unit_messages(app, unit), app.ledger.now_ms(), raw)
         return
     with opened(session, directory) as place:
@@ -102,6 +102,7 @@ def prov(session: CommandSession, run: str, internal: bool, directory: str | Non
         with session.app(read_only=True) as app:
             from kfm.nodd.unit_evidence import unit_provenance
 
+            unit = find_unit(app.ledger.unit_reader(), unit).unit.wal_id
             data().write(visible_json(unit_provenance(app, unit, internal=internal).decode()))
         return
     with opened(session, directory) as place:
@@ -123,8 +124,8 @@ def prov(session: CommandSession, run: str, internal: bool, directory: str | Non
 
 def _unit(session: CommandSession, wanted: str, directory: str | None) -> str | None:
     """The unit that is meant, by its id or that of an attempt; None: a run, or something like it."""
-    if is_wal_id(wanted) or ACTIVITY.fullmatch(wanted) is None:
-        return wanted if is_wal_id(wanted) else None
+    if begins_wal_id(wanted) or ACTIVITY.fullmatch(wanted) is None:
+        return wanted if begins_wal_id(wanted) else None
     with opened(session, directory) as place:
         try:
             _find(place, wanted)
@@ -160,7 +161,7 @@ def _attempt_table(documents: list[dict[str, Any]]) -> list[str]:
     for document in documents:
         runs.setdefault(document["lineage_id"], []).append(document)
     header = ("ATTEMPT", "WHAT", "START (UTC)", "END (UTC)", "HOW", "DELIVERED", "OPENLINEAGE RUN")
-    return table(header, [_attempt_row(events) for events in runs.values()])
+    return table(header, [_attempt_row(events) for events in runs.values()], spare=("HOW", "OPENLINEAGE RUN"))
 
 
 def _attempt_row(events: list[dict[str, Any]]) -> tuple[str, ...]:

@@ -10,14 +10,13 @@ import click
 import msgspec
 
 from kfm.cli.options import CommandGroup, StateChoice, past_ms, session_options
-from kfm.cli.output import clipped, encode, instant, one_line, table, utc
+from kfm.cli.output import clipped, encode, one_line, table, utc
 from kfm.cli.process import data
 from kfm.cli.progress import watched
 from kfm.cli.session import CommandSession
 from kfm.model.errors import UsageError
 from kfm.model.quantities import counted, duration, moment
 from kfm.model.rationales import require_rationale
-from kfm.model.records import UNIT_STATUSES
 from kfm.model.redaction import MASK_KEY, mask
 from kfm.model.times import parse_rfc3339, rfc3339
 from kfm.model.units import PROVIDER_NAME, provider_of, scheme_of
@@ -57,7 +56,7 @@ def command() -> None:
 def units(
     session: CommandSession, dataset: str, status: str | None, error_code: str, since: str | None, limit: int
 ) -> None:
-    """List units: the newest time that they cover first.
+    """List units: the newest time that they cover first; with --dataset alone, the newest data time.
 
     A unit is one announced object in the ingest ledger. `kfm nodd show UNIT` has all of one, `kfm explain
     UNIT` what it waits for; `kfm replay` replays those that failed or were quarantined.
@@ -116,11 +115,10 @@ def watermarks(session: CommandSession, names: tuple[str, ...]) -> None:
     NEWEST is the newest time that the catalogue covers, LAG how long ago that is, OLDEST OPEN the earliest
     time of a unit that is still to be worked on: of what was announced before it, nothing is left to do.
     """
+    from kfm.reports.feeds import watermark_documents
+
     with session.app(read_only=True) as app:
-        reader, now_ms = app.ledger.unit_reader(), app.ledger.now_ms()
-        documents = [
-            document for document in _watermarks(reader, now_ms) if not names or document["dataset"] in names
-        ]
+        documents = watermark_documents(app.ledger.unit_reader(), app.ledger.now_ms(), names)
     rows = [
         (
             one["dataset"],
@@ -134,34 +132,6 @@ def watermarks(session: CommandSession, names: tuple[str, ...]) -> None:
     ]
     header = ("DATASET", "NEWEST (UTC)", "LAG", "OLDEST OPEN (UTC)", "OPEN", "GIVEN UP")
     session.emit({"watermarks": documents}, table(header, rows) if rows else ["no units yet"], rows=documents)
-
-
-def _watermarks(reader: Any, now_ms: int) -> list[dict[str, Any]]:
-    totals = reader.totals()
-    found = []
-    for dataset in sorted({dataset for dataset, _ in totals if dataset}):
-        amounts = {name: totals.get((dataset, name), (0, None))[0] for name in UNIT_STATUSES}
-        newest_ms = totals.get((dataset, "watermark"), (0, None))[1]
-        waiting = amounts["pending"] + amounts["in_progress"]
-        oldest = reader.oldest_open(dataset) if waiting else None
-        found.append(
-            {
-                "dataset": dataset,
-                "newest": instant(newest_ms),
-                "lag_ms": None if newest_ms is None else max(0, now_ms - newest_ms),
-                "open": waiting,
-                "given_up": amounts["failed"] + amounts["quarantined"],
-                "oldest_open": None if oldest is None else _open(oldest),
-            }
-        )
-    return found
-
-
-def _open(stored: Any) -> dict[str, Any]:
-    unit = stored.unit
-    times = (unit.time_range_start_ms, unit.event_time_ms, unit.created_at_ms)
-    at_ms = next(at_ms for at_ms in times if at_ms is not None)
-    return {"wal_id": unit.wal_id, "at": instant(at_ms), "since": instant(unit.created_at_ms)}
 
 
 def stored_lines(document: dict[str, Any]) -> list[str]:
@@ -214,7 +184,11 @@ def unit_rows(units: Any) -> list[str]:
         )
         for unit in units
     ]
-    return table(("CHANGED (UTC)", "DATASET", "STATUS", "ATTEMPTS", "ERROR", "UNIT", "OBJECT"), rows)
+    return table(
+        ("CHANGED (UTC)", "DATASET", "STATUS", "ATTEMPTS", "ERROR", "UNIT", "OBJECT"),
+        rows,
+        spare=("ATTEMPTS", "DATASET"),
+    )
 
 
 def _text(value: Any) -> str:
@@ -412,7 +386,7 @@ def list_dead(session: CommandSession, error_code: str, everything: bool, limit:
     ]
     documents = [dead_document(one) for one in shown]
     header = ("LAST (UTC)", "QUEUE", "ERROR", "TIMES", "MESSAGE", "WHY")
-    lines = table(header, rows) if rows else ["no dead messages"]
+    lines = table(header, rows, spare=("TIMES", "QUEUE")) if rows else ["no dead messages"]
     session.emit({"dead": documents, "more": more}, lines, rows=documents)
     if more and session.output == "text":
         session.note(f"more is dead than is shown: use --limit (now {limit})")
@@ -519,6 +493,7 @@ def reconcile(session: CommandSession, bucket: str, **options: Any) -> int:
     """
     if options["open_missing"]:
         require_rationale(options["rationale"], "Opening units is on record: give --rationale TEXT.")
+    from kfm.model.records import justified
     from kfm.nodd.reconciliation import reconcile_bucket, reconciliation_options
 
     asked = reconciliation_options(
@@ -543,13 +518,10 @@ def reconcile(session: CommandSession, bucket: str, **options: Any) -> int:
 
     with session.app(read_only=not options["open_missing"]) as app:
         progress.phase("listing")
-        result = reconcile_bucket(
-            app,
-            asked,
-            found,
-            progress.advance,
-            rationale=options["rationale"] if options["open_missing"] else None,
-        )
+        by = None
+        if options["open_missing"]:
+            by = justified(app.loaded.discretion.said, app.actor, options["rationale"])
+        result = reconcile_bucket(app, asked, found, progress.advance, by=by)
         progress.done()
     missing = result.missing + result.changed
     code = int(missing > 0 and not options["open_missing"])

@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from kfm.cli.output import FORMATS
-from kfm.cli.process import keep_data_apart, name_config
+from kfm.cli.process import choose_colour, keep_data_apart, name_config
 from kfm.cli.session import CommandSession
 from kfm.cli.signals import masked
 from kfm.model.errors import ConfigNotFound, UsageError
@@ -113,6 +113,7 @@ def session_options(function: Callable[..., Any]) -> Callable[..., Any]:
         options.pop("output", None)
         common = {name: options.pop(name) for name in CommandSession._fields if name in options}
         name_config(common["config"])
+        choose_colour(common["color"])
         _choose_levels(common["verbose"], common["quiet"])
         session = CommandSession(output=output, **common)
         wanted = click.get_current_context().find_root().params.get("server")

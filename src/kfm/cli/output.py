@@ -13,6 +13,7 @@ from kfm.model import quantities
 duration = quantities.duration
 FORMATS = ("text", "json", "jsonl")
 PAGE = 1000
+COLUMNS_MIN = 20
 Level = Literal["info", "warning", "error"]
 instant = quantities.instant
 one_line = quantities.one_line
@@ -58,14 +59,47 @@ def encode(document: Any, output: str) -> str:
     return quantities.visible_json(text) + "\n"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Columns as wide as they need to be; no lines, so that `cut` and `awk` are happy."""
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, spare: Sequence[str] = (), indent: int = 0
+) -> list[str]:
+    """Columns as wide as they need to be; no lines, so that `cut` and `awk` are happy.
+
+    On a terminal no wider than that, less `indent`: columns of `spare` go first, in this order. The words of
+    states have their colours there.
+    """
     every = [list(header), *([one_line(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[column]) for row in every) for column in range(len(header))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in every
-    ]
+    columns = terminal_columns()
+    if columns is not None:
+        from kfm.cli.tables import fitted
+
+        every = fitted(every, columns - indent, spare)
+    widths = [max(len(row[column]) for row in every) for column in range(len(every[0]))]
+    padded = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in every]
+    if shows_colour():
+        from kfm.cli.tables import painted
+
+        padded[1:] = [
+            [painted(cell, name) for cell, name in zip(row, every[0], strict=True)] for row in padded[1:]
+        ]
+    return ["  ".join(row).rstrip() for row in padded]
+
+
+def terminal_columns() -> int | None:
+    """How wide the terminal is that the result is for; None: it goes to a file or a program."""
+    from kfm.cli.process import data
+
+    if not data().isatty():
+        return None
+    import shutil
+
+    return max(shutil.get_terminal_size().columns, COLUMNS_MIN)
+
+
+def shows_colour() -> bool:
+    from kfm.cli import process
+    from kfm.config.loader import wants_colour
+
+    return wants_colour(process.colour_choice(), process.data().isatty())
 
 
 def matching(

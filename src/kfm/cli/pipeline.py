@@ -8,7 +8,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,12 +18,14 @@ from kfm.cli.errors import annotate
 from kfm.cli.options import CommandGroup, config_in, directory_option, opened, session_options
 from kfm.cli.output import Level, clipped, duration, message, one_line, short_id
 from kfm.cli.process import data, keep_data_apart
+from kfm.cli.progress import LiveLine
 from kfm.cli.session import CommandSession
 from kfm.cli.signals import masked
 from kfm.model.errors import Cancelled, KfmError, UsageError
 from kfm.model.quantities import counted, moment
 from kfm.reports.pipeline_runs import cells_of, find_pass, graph_document
 from kfm.reports.state_words import of_pipeline_run
+from kfm.system import SystemClock
 
 if TYPE_CHECKING:
     from kfm.model.records import NodeOutcome
@@ -121,7 +123,6 @@ def run(
         with live.attached(quiet=session.quiet):
             kernel = with_workers(place.kernel(live.node), place, pipeline, executor, arguments["jobs"])
             report = PipelineExecutor(PipelinePlanner(kernel, pipeline, options)).run()
-        live.clear()
         took_ms = place.clock.monotonic_ms() - began_ms
     words = _words(report, order)
     code = _exit_code(report)
@@ -291,52 +292,42 @@ def _again(
 # --- lines -------------------------------------------------------------------------
 
 
-class Live(logging.Handler):
+class Live:
     """Node by node, as they end. On a terminal a line on stderr says how far it is; it leaves no trace."""
 
     def __init__(self, show: Any, total: int, *, is_tty: bool) -> None:
-        super().__init__()
         self._show = show  # writes one line of the result
         self._total = total
-        self._is_tty = is_tty
         self._seen = 0
-        self._drawn = False
+        self._clock = SystemClock()
+        self._began_ms = self._clock.monotonic_ms()
+        self._line = LiveLine(self._told) if is_tty else None
+
+    def _told(self) -> str:
+        took = duration(self._clock.monotonic_ms() - self._began_ms)
+        return f"{self._seen:,} of at most {self._total:,} nodes · {took} …"
 
     def node(self, report: Any) -> None:
         self._seen += 1
-        self.clear()
         word = word_of(report)
         if word not in ("unchanged", "done"):
-            self._show(word, report)
-        if self._is_tty:
-            data().flush()
-            sys.stderr.write(f"{self._seen:,} of at most {self._total:,} nodes …")
-            sys.stderr.flush()
-            self._drawn = True
+            with self._line.hidden() if self._line is not None else nullcontext():
+                self._show(word, report)
+        if self._line is not None:
+            self._line.draw()
 
     @contextmanager
     def attached(self, *, quiet: bool) -> Iterator[None]:
-        """While nodes run, show what they log, too; this handler gets each record before kfm's own."""
+        """While nodes run, show what they log, too."""
         from kfm.pipelines.context import logger
 
         before = logger.level
         logger.setLevel(logging.WARNING if quiet else logging.INFO)
-        logger.addHandler(self)
         try:
-            yield
+            with self._line.drawn() if self._line is not None else nullcontext():
+                yield
         finally:
-            logger.removeHandler(self)
             logger.setLevel(before)
-
-    def emit(self, record: logging.LogRecord) -> None:  # noqa: ARG002
-        """Clear the progress line; kfm's own handler writes the record."""
-        self.clear()
-
-    def clear(self) -> None:
-        if self._drawn:
-            sys.stderr.write("\r\x1b[2K")
-            sys.stderr.flush()
-            self._drawn = False
 
 
 def word_of(report: Any) -> Word:

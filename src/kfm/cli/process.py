@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _loaded: Loaded | None = None
 _named: str | None = None  # the configuration that was named on the command line
+_colour = "auto"  # what --color says
 # A command that a message names: in backticks, or behind a colon at the end of a line.
 _COMMAND = r"(?<=`)kfm [a-z][^`\n]*(?=`)|(?<=: )kfm [a-z][^`\n]*$"
 _WITHOUT_CONFIG = r"^kfm (?:init|completion|man|lint)\b| (?:-c|--config|--directory|--help)\b"
@@ -40,6 +41,15 @@ def name_config(path: str | None) -> None:
     """The command was given this configuration; None: it looks for one itself."""
     global _named  # noqa: PLW0603
     _named = path
+
+
+def choose_colour(choice: str) -> None:
+    global _colour  # noqa: PLW0603
+    _colour = choice
+
+
+def colour_choice() -> str:
+    return _colour
 
 
 def with_config(text: str) -> str:
@@ -88,6 +98,7 @@ class Stream:
         self._json = json_log
         self.is_json = json_log is not None  # then it is for programs: no bars, no colours, no questions
         self.lost: Exception | None = None
+        self.before_write: Callable[[], None] | None = None  # takes away a line that is drawn again and again
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -96,6 +107,8 @@ class Stream:
         return not self.is_json and bool(self._stream.isatty())
 
     def write(self, text: str) -> int:
+        if self.before_write is not None:
+            self.before_write()
         try:
             self._stream.write(self._clean(text) if self._clean else text)
         except (OSError, ValueError) as error:
@@ -104,6 +117,11 @@ class Stream:
 
     def write_line(self, line: str) -> None:
         """A whole line that has its form, and no secret in it."""
+        if self.before_write is not None:
+            self.before_write()
+        self.draw(line)
+
+    def draw(self, line: str) -> None:
         try:
             self._stream.write(line)
         except (OSError, ValueError) as error:
@@ -226,6 +244,7 @@ def guarded(run: Callable[[], int], arguments: Sequence[str], *, logs: bool = Tr
     """Run with streams, logging and errors set up. `logs=False` saves the import of `logging`."""
     begin()
     name_config(None)
+    choose_colour("auto")
     log_format = _log_format(arguments)
     with forgiving(log_format) as out, _logging(log_format) if logs else nullcontext():
         code = _ended(run, arguments)

@@ -75,9 +75,13 @@ def list_held(
         )
         for one, step in zip(shown, steps, strict=True)
     ]
-    header = ("SINCE (UTC)", "KIND", "DATASET", "SOURCE", "TRIED", "ERROR", "GIVEN UP", "WHAT", "ID", "NEXT")
+    header = ("SINCE (UTC)", "KIND", "DATASET", "SOURCE", "TRIED", "ERROR", "REASON", "WHAT", "ID", "NEXT")
     documents = [held_document(one, step) for one, step in zip(shown, steps, strict=True)]
-    lines = table(header, rows) if rows else ["nothing is quarantined"]
+    lines = (
+        table(header, rows, spare=("NEXT", "TRIED", "REASON", "SOURCE", "WHAT"))
+        if rows
+        else ["nothing is quarantined"]
+    )
     session.emit({"held": documents, "more": more}, lines, rows=documents)
     if more and session.output == "text":
         session.note(f"more is quarantined than is shown: use --limit (now {limit})")

@@ -16,7 +16,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from kfm.cli.remote_commands import REMOTE, Given, Remote
+from kfm.cli.remote_commands import REMOTE, Given, Remote, why_it_stays
 from kfm.cli.session import CommandSession
 from kfm.model.errors import (
     BackendUnavailable,
@@ -112,7 +112,7 @@ def carry_out(server: Server, session: CommandSession, given: Given) -> int:
     remote = REMOTE.get(name)
     if remote is None:
         raise UsageError(
-            f"`kfm {name}` works on the machine that has the project.",
+            f"`kfm {name}` works on the machine that has the project: {why_it_stays(name)}.",
             remedy=f"Leave --server and {VARIABLE} out there. A service does: {', '.join(REMOTE)}.",
         )
     _require_known(context, remote, given)
@@ -120,7 +120,7 @@ def carry_out(server: Server, session: CommandSession, given: Given) -> int:
         from kfm.model.rationales import require_rationale
 
         require_rationale(given["rationale"], "A service carries out a change with --rationale TEXT.")
-    with _Client(server) as client:
+    with Client(server) as client:
         documents = list(_documents(client, session, remote, given))
     for document in documents:
         _show(session, name, document)
@@ -145,7 +145,7 @@ def _require_known(context: click.Context, remote: Remote, given: Given) -> None
 
 
 def _documents(
-    client: _Client, session: CommandSession, remote: Remote, given: Given
+    client: Client, session: CommandSession, remote: Remote, given: Given
 ) -> Iterator[dict[str, Any]]:
     several, _, sent_as = remote.each.partition("=")
     if not several:
@@ -158,7 +158,7 @@ def _documents(
 
 
 def _document(
-    client: _Client, session: CommandSession, remote: Remote, given: Given, extra: dict[str, Any]
+    client: Client, session: CommandSession, remote: Remote, given: Given, extra: dict[str, Any]
 ) -> dict[str, Any]:
     sent = {to: given[name] for name, to in remote.sends.items() if given.get(name) not in (None, False, ())}
     sent |= remote.more(given) | extra
@@ -176,7 +176,7 @@ def _document(
 
 
 def _previewed(
-    client: _Client, session: CommandSession, path: str, sent: dict[str, Any], given: Given
+    client: Client, session: CommandSession, path: str, sent: dict[str, Any], given: Given
 ) -> dict[str, Any]:
     """The plan; and, once it is confirmed, exactly that one."""
     asked = {name: value for name, value in sent.items() if name not in ("rationale", "ticket", "actor")}
@@ -229,15 +229,15 @@ def _show(session: CommandSession, name: str, document: dict[str, Any]) -> None:
 # --- HTTP ------------------------------------------------------------------------------------
 
 
-class _Client:
+class Client:
     """Requests to one service."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, timeout_ms: int = TIMEOUT_MS) -> None:
         from kfm.objects.http_client import HttpxClient
 
-        self._server, self._http = server, HttpxClient()
+        self._server, self._http, self._timeout_ms = server, HttpxClient(), timeout_ms
 
-    def __enter__(self) -> _Client:
+    def __enter__(self) -> Client:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -281,7 +281,7 @@ class _Client:
             headers["Content-Type"] = "application/json"
         secrets = (server.token,) if server.token else ()
         url = f"{server.url}{BASE}{path}"
-        with self._http.send(method, url, headers, body, TIMEOUT_MS, secrets=secrets) as response:
+        with self._http.send(method, url, headers, body, self._timeout_ms, secrets=secrets) as response:
             held = bytearray()
             for chunk in response.decoded():
                 held += chunk

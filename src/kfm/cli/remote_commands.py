@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from kfm.model.errors import UsageError
 
+LISTED_MAX = 1_000_000  # of `kfm nodd reconcile` unless it is told; a service has a limit of its own
 Given = Mapping[str, Any]  # the command's arguments and options, by name
 REASON = {"rationale": "rationale", "ticket": "ticket", "actor": "actor"}
 
@@ -75,11 +76,25 @@ def _only_missed(given: Given) -> dict[str, Any]:
     return {"missed_only": bool(given["missed"]), "dry_run": bool(given["dry_run"])}
 
 
+def _one_name(given: Given) -> dict[str, Any]:
+    if len(given["names"]) > 1:
+        raise UsageError("A service takes one dataset at a time.", remedy="Name one, or none: all of them.")
+    return {"dataset": given["names"][0]} if given["names"] else {}
+
+
+def _listing(given: Given) -> dict[str, Any]:
+    if len(given["prefixes"]) > 1:
+        raise UsageError("A service takes one --prefix at a time.", remedy="Call it once for each.")
+    prefix = {"prefix": given["prefixes"][0]} if given["prefixes"] else {}
+    return prefix if given["limit"] == LISTED_MAX else {**prefix, "limit": given["limit"]}
+
+
 REMOTE: dict[str, Remote] = {
     "status": _get("/status", "everything"),
     "whoami": _get("/whoami"),
     "runs": _get("/runs", dataset="dataset", source="source", status="status", limit="limit"),
     "show": _get("/runs/{run}"),
+    "graph": _get("/runs/{run}/nodes"),
     "explain": _get("/explain/{what}"),
     "coverage": _get(_coverage, start="start", end="end", at="at", product="product")._replace(more=_state),
     "run": _post("/requests", "now", window="window", at="at", correction="correction")._replace(
@@ -118,6 +133,7 @@ REMOTE: dict[str, Remote] = {
     "approvals stand": _post("/sources/{source}/standing-approval", until="until"),
     "quarantine list": _get("/quarantine", dataset="dataset", kind="kind", everything="all", limit="limit"),
     "quarantine show": _get("/quarantine/{wanted}"),
+    "quarantine resume": _post("/quarantine/{wanted}/release"),
     "quarantine release": _post("/quarantine/{wanted}/release"),
     "incident list": _get("/incidents", everything="all", limit="limit"),
     "incident show": _get("/incidents/{wanted}"),
@@ -141,5 +157,42 @@ REMOTE: dict[str, Remote] = {
         "/units", dataset="dataset", status="status", error_code="error_code", since="since", limit="limit"
     ),
     "nodd show": _get("/units/{unit}"),
+    "nodd watermarks": _get("/watermarks")._replace(more=_one_name),
+    "nodd reconcile": _post(
+        "/feeds/{dataset}/reconcile",
+        "prefixes",
+        "limit",
+        bucket="bucket",
+        start="start",
+        end="end",
+        open_missing="open",
+    )._replace(more=_listing),
+    "nodd dead show": _get("/dead-letters/{wanted}"),
+    "nodd dead release": _post("/dead-letters/{wanted}/release"),
     "nodd dead list": _get("/dead-letters", error_code="error_code", everything="all", limit="limit"),
 }
+
+_FILES = "it reads or writes files of the project"
+_PROCESS = "it is a process of the machine that it runs on"
+_CARE = "it takes care of the ledger and of what is stored, beside the service"
+_ITSELF = "it is about this installation"
+_NO_OPERATION = "the API has no operation for it"
+_STAY = {
+    "init, config, schedule export, gate, lint, export, audit export, audit anchor": _FILES,
+    "pipeline, run-state, branch, catalogue export, webhook, release": _FILES,
+    "serve, worker, catalogue serve, schedule run-due, nodd import": _PROCESS,
+    "incident deliver, incident test, lineage deliver, catalogue reconcile": _PROCESS,
+    "backup, restore, store, migrate, du, gc, audit seal, audit verify": _CARE,
+    "source, dataset rename, compliance, lineage status": _CARE,
+    "doctor, completion, man, metrics, nodd datasets, nodd parse": _ITSELF,
+    "diff, schedule next, approvals request, quarantine add, nodd, catalogue, replay": _NO_OPERATION,
+}
+# Why a command has no form for a service, by the words that it begins with.
+STAYS = {begin: why for begins, why in _STAY.items() for begin in begins.split(", ")}
+
+
+def why_it_stays(name: str) -> str:
+    """Why a command is not carried out by a service."""
+    words = name.split()
+    known = (STAYS.get(" ".join(words[:count])) for count in range(len(words), 0, -1))
+    return next(filter(None, known), _NO_OPERATION)

@@ -1,9 +1,8 @@
-"""Any document of the API as lines for people: lists as tables that fit the terminal, the rest as facts."""
+"""Any document of the API as lines for people: lists as tables, the rest as facts."""
 
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
@@ -18,12 +17,11 @@ _UNSAID = ("more", "next", "exit_code")  # of pages and processes, not of what t
 _FIRST = ("state", "status", "severity", "outcome", "kind", "dataset_id", "source_id", "schedule_id", "name")
 
 
-def document_lines(document: Any, columns: int | None = None) -> list[str]:
-    """`columns`: of the terminal, unless told."""
-    return list(_lines(document, columns or shutil.get_terminal_size().columns, ""))
+def document_lines(document: Any) -> list[str]:
+    return list(_lines(document, ""))
 
 
-def _lines(document: Any, columns: int, indent: str) -> Iterator[str]:
+def _lines(document: Any, indent: str) -> Iterator[str]:
     if not isinstance(document, dict):
         yield indent + _cell(document)
         return
@@ -35,40 +33,33 @@ def _lines(document: Any, columns: int, indent: str) -> Iterator[str]:
     for name, value in document.items():
         if isinstance(value, dict) and value:
             yield f"{indent}{_words(name)}:"
-            yield from _lines(value, columns, f"{indent}  ")
+            yield from _lines(value, f"{indent}  ")
         elif isinstance(value, list) and (value or not (said or indent)):
-            yield from _list(name, value, columns, indent)
+            yield from _list(name, value, indent)
     if document.get("more"):
         yield f"{indent}there are more: --limit shows them"
 
 
-def _list(name: str, rows: Sequence[Any], columns: int, indent: str) -> Iterator[str]:
+def _list(name: str, rows: Sequence[Any], indent: str) -> Iterator[str]:
     if not rows:
         yield f"{indent}no {_words(name)}"
     elif all(isinstance(row, dict) for row in rows):
         yield f"{indent}{_words(name)}, {counted(len(rows), 'row')}:"
-        yield from (f"{indent}{line}" for line in _table(rows, columns - len(indent)))
+        yield from (f"{indent}{line}" for line in _table(rows, len(indent)))
     else:
         yield f"{indent}{_words(name)}: {', '.join(map(_cell, rows))}"
 
 
-def _table(rows: Sequence[dict[str, Any]], columns: int) -> list[str]:
-    """As many columns as fit, the telling ones first; --json has the whole."""
+def _table(rows: Sequence[dict[str, Any]], indent: int) -> list[str]:
+    """The telling columns first; on a terminal the last ones give way."""
     rows = [_flat(row) for row in rows]
     names = dict.fromkeys(name for row in rows for name, value in row.items() if _is_shown(value))
     ranked = sorted(names, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
     ids = [name for name in names if name.endswith("_id") and name not in _FIRST][:1]
     ranked = [*ids, *(name for name in ranked if name not in ids)]
-    chosen: list[str] = []
-    width = 0
-    for name in ranked:
-        cells = [name, *(_cell(row.get(name)) for row in rows)]
-        width += max(map(len, cells)) + 2
-        if chosen and width - 2 > columns:
-            break
-        chosen.append(name)
-    header = [_words(name, names).upper() for name in chosen]
-    return table(header, ([_cell(row.get(name)) for name in chosen] for row in rows))
+    header = [_words(name, names).upper() for name in ranked]
+    cells = ([_cell(row.get(name)) for name in ranked] for row in rows)
+    return table(header, cells, spare=header[:0:-1], indent=indent)
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def select(session: CommandSession, save_spec: str | None, **options: Any) -> No
     from kfm.nodd.replay import selected
 
     with session.app(read_only=True) as app:
-        spec = spec_of(options, app.ledger.now_ms())
+        spec = spec_of(options, app.ledger)
         limit = spec.limit or SELECTED_MAX
         found = selected(app, spec, limit + 1)
     shown, more = found[:limit], len(found) > limit
@@ -86,7 +86,7 @@ def dry_run(
     from kfm.nodd.replay import plan_of
 
     with session.app(read_only=True) as app:
-        spec = spec_of(options, app.ledger.now_ms())
+        spec = spec_of(options, app.ledger)
         plan = plan_of(app, spec)
     _save(session, save_spec, spec)
     _show_plan(session, plan, selection_file)
@@ -155,7 +155,7 @@ def run(
         else:
             from kfm.nodd.replay import plan_of
 
-            spec = spec_of(options, app.ledger.now_ms())
+            spec = spec_of(options, app.ledger)
             plan = plan_of(app, spec)
             _save(session, save_spec, spec)
         return _run(session, app, plan, options)
@@ -379,7 +379,11 @@ def _list(session: CommandSession, reader: Any, limit: int) -> None:
         for one, document in zip(found, documents, strict=True)
     ]
     header = ("BEGUN (UTC)", "STATE", "MODE", "REASON", "REPLAYED", "BY", "REPLAY")
-    session.emit({"replays": documents}, table(header, rows) if rows else ["no replays"], rows=documents)
+    session.emit(
+        {"replays": documents},
+        table(header, rows, spare=("BY", "REASON")) if rows else ["no replays"],
+        rows=documents,
+    )
 
 
 def find_replay(reader: Any, wanted: str) -> Any:

@@ -16,7 +16,7 @@ from kfm.cli.output import clipped, instant, one_line, table
 from kfm.model.errors import UsageError
 from kfm.model.quantities import counted, moment
 from kfm.model.replays import MODES, ReplayPlan, ReplaySpec, Selection, check_plan
-from kfm.reports.lookup import is_wal_id
+from kfm.reports.lookup import UNITS_REMEDY, begins_wal_id, find_unit, is_wal_id
 from kfm.reports.state_words import UNITS, by_word, of_unit
 from kfm.system import sync
 
@@ -79,14 +79,22 @@ def pace_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def spec_of(options: dict[str, Any], now_ms: int) -> ReplaySpec:
+def _whole(reader: Any, unit: str) -> str:
+    """The id of a unit, of which the beginning was given. A whole one may be of none: then none is meant."""
+    if is_wal_id(unit):
+        return unit
+    if not begins_wal_id(unit):
+        raise UsageError(f"`{unit[:80]}` is not the id of a unit.", remedy=UNITS_REMEDY)
+    return str(find_unit(reader, unit).unit.wal_id)
+
+
+def spec_of(options: dict[str, Any], ledger: Any) -> ReplaySpec:
     """The selection as one record."""
+    now_ms = ledger.now_ms()
     named = [name.strip() for name in (options["dataset_in"] or "").split(",")]
     if options["dataset_in"] is not None and not all(named):
         raise UsageError("--dataset-in takes names between commas, such as hrrr,gfs.")
-    for unit in options["units"]:
-        if not is_wal_id(unit):
-            raise UsageError(f"`{unit[:80]}` is not the id of a unit.", remedy="`kfm nodd units` lists them.")
+    units = {_whole(ledger.unit_reader(), unit) for unit in options["units"]}
     selection = Selection(
         datasets=tuple(sorted({*options["datasets"], *filter(None, named)})),
         statuses=tuple(sorted(set(options["statuses"]))),
@@ -96,7 +104,7 @@ def spec_of(options: dict[str, Any], now_ms: int) -> ReplaySpec:
         created_after_ms=_time(options, "created_after", now_ms),
         created_before_ms=_time(options, "created_before", now_ms),
         attempts_max=options["attempts_max"],
-        wal_ids=tuple(sorted(set(options["units"]))),
+        wal_ids=tuple(sorted(units)),
     )
     _require_span(
         "event-time-start", "event-time-end", selection.event_time_start_ms, selection.event_time_end_ms
@@ -246,7 +254,9 @@ def unit_table(units: list[tuple[Any, str | None]], *, verdicts: bool) -> list[s
         if verdicts:
             row.append("yes" if why is None else f"no: {why}")
         rows.append([*row, unit.object_uri])
-    return table([*header, *(["REPLAY"] if verdicts else []), "OBJECT"], rows)
+    return table(
+        [*header, *(["REPLAY"] if verdicts else []), "OBJECT"], rows, spare=("GRANTS", "TRIED", "DATASET")
+    )
 
 
 def amounts(counts: dict[str, int]) -> str:
@@ -316,7 +326,9 @@ def receipt_table(documents: list[dict[str, Any]]) -> list[str]:
         )
         for one in documents
     ]
-    return table(("UNIT", "RECEIPT", "NOW", "TRIED", "ERROR", "OBJECT"), rows) if rows else []
+    return (
+        table(("UNIT", "RECEIPT", "NOW", "TRIED", "ERROR", "OBJECT"), rows, spare=("TRIED",)) if rows else []
+    )
 
 
 def difference_lines(documents: list[dict[str, Any]]) -> list[str]:

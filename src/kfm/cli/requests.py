@@ -83,7 +83,7 @@ def list_requests(
         )
         for each, word in zip(documents, words, strict=True)
     ]
-    lines = table(header, rows) if rows else ["no requests"]
+    lines = table(header, rows, spare=("KIND", "RUN")) if rows else ["no requests"]
     more = len(found) > limit
     session.emit({"requests": documents, "more": more}, lines, rows=documents)
     if more and session.output == "text":

@@ -10,7 +10,7 @@ import click
 from kfm.cli.options import session_options
 from kfm.cli.output import instant, one_line, short_id, table
 from kfm.cli.process import data
-from kfm.cli.progress import watched
+from kfm.cli.progress import following, watched_steps
 from kfm.cli.run import (
     Lineup,
     asks_in_person,
@@ -60,7 +60,7 @@ def command(
     _require_no_person(run_id, options)
     if only_list:
         return _list(session)
-    progress = watched(session)
+    progress = watched_steps(session)
     with session.app(progress=progress) as app:
         if run_id is not None:
             return _one(session, app, run_id, progress, options)
@@ -108,16 +108,18 @@ def _one(session: CommandSession, app: Any, wanted: str, progress: Any, options:
         session.note(
             f"  earlier than planned: its next automatic attempt is due at {moment(state.not_before_ms)}"
         )
-    report = retry_run(
-        app,
-        run,
-        actor=app.actor,
-        by_person=asks_in_person(session, options["now"], options["rationale"]),
-        claimed_actor=options["actor"],
-        rationale=options["rationale"],
-        ticket=options["ticket"],
-    )
-    progress.done()
+    by_person = asks_in_person(session, options["now"], options["rationale"])
+    with following(progress) as over:
+        report = retry_run(
+            app,
+            run,
+            actor=app.actor,
+            by_person=by_person,
+            claimed_actor=options["actor"],
+            rationale=options["rationale"],
+            ticket=options["ticket"],
+        )
+        over()
     show_report(session, Lineup(app.settings, [run.source_id]), report)
     return _finish(session, app, [report], [])
 
@@ -163,7 +165,7 @@ def _pass(session: CommandSession, app: Any, progress: Any) -> tuple[list[Any], 
     passed: list[Any] = []
 
     def report(request: Any, one: Any) -> None:
-        progress.done()
+        over()
         if one.decision is None and one.outcome != "busy":
             reports.append(one)
             show_report(session, Lineup(app.settings, [one.source_id]), one)
@@ -176,7 +178,8 @@ def _pass(session: CommandSession, app: Any, progress: Any) -> tuple[list[Any], 
                 f"{one_line(one.reason)}"
             )
 
-    app.dispatch_due("retries", on_report=report)
+    with following(progress) as over:
+        app.dispatch_due("retries", on_report=report)
     return reports, passed
 
 

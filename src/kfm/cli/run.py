@@ -14,7 +14,7 @@ import click
 from kfm.cli.errors import annotate, as_error, error_lines
 from kfm.cli.options import session_options
 from kfm.cli.output import duration, instant, message, one_line, short_id
-from kfm.cli.progress import watched
+from kfm.cli.progress import following, watched_steps
 from kfm.cli.session import CommandSession
 from kfm.model.completeness import ASKED_FOR
 from kfm.model.errors import (
@@ -37,14 +37,6 @@ SEAL_EVENTS_MIN = 500  # so many events are worth an entry in the chain
 # backend, with permission, with the work; then only busy; then fine.
 WORST_FIRST = (130, 2, 4, 3, 1, 5, 0)
 CHECKS_SHOWN_MAX = 10
-COLOURS = {
-    "published": "green",
-    "unchanged": "green",
-    "planned": "cyan",
-    "blocked": "yellow",
-    "busy": "yellow",
-    "failed": "red",
-}
 _WINDOW_CHARS, _VERSION_CHARS, _RUN_CHARS = 39, 12, 17
 _SELECTION = (
     click.option(
@@ -168,7 +160,7 @@ def command(session: CommandSession, force: bool, missing: bool, **options: Any)
     if options["correction"] and not options["dry_run"]:
         require_correction_rationale(options)
     by_person = asks_in_person(session, options.pop("now"), options["rationale"])
-    progress = watched(session)
+    progress = watched_steps(session)
     with session.app(read_only=options["dry_run"], progress=progress) as app:
         requests = make_requests(app, force=force, by_person=by_person, **options)
         requests = without_retired(session, app, requests, options)
@@ -208,9 +200,10 @@ def attempt_all(
     codes: list[int] = []
     try:
         for request in requests:
-            reports.append(attempt(session, app, request))
+            with following(progress) as over:
+                reports.append(attempt(session, app, request))
+                over()
             codes.append(exit_code(reports[-1]))
-            progress.done()
             show(reports[-1])
             if isinstance(reports[-1].error, Cancelled):
                 break
@@ -588,7 +581,11 @@ def show_report(session: CommandSession, lineup: Lineup, report: Any) -> None:
     if session.output == "jsonl":
         session.emit(None, (), rows=[report_document(report)])
     elif session.output == "text":
-        line = click.style(lineup.line(report), fg=COLOURS.get(report.word))
+        line = lineup.line(report)
+        if session.colour:
+            from kfm.cli.tables import coloured
+
+            line = coloured(line, of_report(report.word))
         session.emit(None, [line, *plan_lines(report)])
     remark(session, report)
 

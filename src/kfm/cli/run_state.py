@@ -55,7 +55,7 @@ def list_passes(
     documents = [pass_document(each) for each in found[:limit]]
     header = ("STARTED (UTC)", "STATE", "PIPELINE", "BRANCH", "TOOK", "NODES", "RUN ID")
     rows = [_pass_row(each) for each in found[:limit]]
-    lines = table(header, rows) if rows else ["no pipeline runs"]
+    lines = table(header, rows, spare=("BRANCH", "NODES")) if rows else ["no pipeline runs"]
     session.emit({"passes": documents, "more": more}, lines, rows=documents)
     if more and session.output == "text":
         session.note(f"more pipeline runs are not shown: use --limit (now {limit})")
@@ -89,7 +89,7 @@ def show(
     rows = [_node_row(each) for each in _in_order(found, records)]
     word = "running" if found.state == "running" else "blocked"
     rows += [(name, word, "-", "no record: it has not ended in this run", "-", "-") for name in without]
-    lines += table(header, rows)
+    lines += table(header, rows, spare=("ERROR", "TOOK"))
     session.emit(
         {"pass": pass_document(found), "nodes": documents, "without_record": without}, lines, rows=documents
     )
@@ -118,7 +118,13 @@ def history(
     more = len(found) > limit
     documents = [node_document(each) for each in found[:limit]]
     header = ("RECORDED (UTC)", "OUTCOME", "BRANCH", "TOOK", "REASON", "INPUTS", "CODE", "RUN ID")
-    lines = table(header, [_history_row(each) for each in found[:limit]]) if found else ["no records"]
+    lines = (
+        table(
+            header, [_history_row(each) for each in found[:limit]], spare=("BRANCH", "CODE", "INPUTS", "TOOK")
+        )
+        if found
+        else ["no records"]
+    )
     session.emit({"node": node, "records": documents, "more": more}, lines, rows=documents)
     if more and session.output == "text":
         session.note(f"more records are not shown: use --limit (now {limit})")

@@ -14,7 +14,7 @@ from kfm.model.errors import UsageError
 from kfm.model.quantities import counted, moment, span
 from kfm.model.requests import ADOPTED, CHANGES, SYNCHRONOUS
 from kfm.reports.explain.invocations import refused
-from kfm.reports.lookup import is_wal_id
+from kfm.reports.lookup import begins_wal_id
 from kfm.reports.requests import named
 from kfm.reports.runs import run_document, shown_run, word_of_run
 from kfm.reports.state_words import of_invocation, of_request
@@ -91,7 +91,7 @@ def command(
         "ERROR",
         "RUN ID",
     )
-    lines = table(header, rows) if runs else ["no runs"]
+    lines = table(header, rows, spare=("REV", "TRY", "TOOK", "SOURCE", "ERROR")) if runs else ["no runs"]
     session.emit({"runs": documents, "more": more}, lines, rows=documents)
     if not runs:
         for kind, wanted, things in (
@@ -158,7 +158,7 @@ def show_command(session: CommandSession, run: str) -> None:
 
     RUN is a run's id, or the beginning of one. The id of a unit (wal_id) shows that, as `kfm nodd show` does.
     """
-    if is_wal_id(run):
+    if begins_wal_id(run):
         from kfm.cli.nodd import show_unit
 
         show_unit(session, run)

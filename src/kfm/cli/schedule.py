@@ -93,7 +93,7 @@ def list_schedules(session: CommandSession) -> None:
     header = ("SCHEDULE", "SOURCE", "WHEN", "TIME ZONE", "NEXT (UTC)", "LAST", "OVERLAP", "MISSED")
     session.emit(
         {"file": loaded.settings.schedules or FILE, "schedules": documents},
-        table(header, rows) if rows else ["no schedules"],
+        table(header, rows, spare=("OVERLAP", "MISSED", "TIME ZONE", "SOURCE")) if rows else ["no schedules"],
         rows=documents,
     )
     if not rows:
@@ -176,7 +176,7 @@ def next_instants(session: CommandSession, wanted: tuple[str, ...], count: int, 
     header = ("UTC", "LOCAL", "SCHEDULE", "BEGINS (UTC)", "COVERS")
     session.emit(
         {"from": instant(start_ms), "instants": documents},
-        table(header, rows) if rows else ["nothing is scheduled"],
+        table(header, rows, spare=("LOCAL", "BEGINS (UTC)")) if rows else ["nothing is scheduled"],
         rows=documents,
     )
 
@@ -356,7 +356,7 @@ def _backfill_lines(documents: list[dict[str, Any]], words: list[str]) -> list[s
         )
         for each, word in zip(documents, words, strict=True)
     ]
-    header = ("SCHEDULED (UTC)", "BECAME", "COVERS", "REQUEST")
+    header = ("SCHEDULED (UTC)", "OUTCOME", "COVERS", "REQUEST")
     return table(header, rows) if rows else ["nothing to catch up"]
 
 
@@ -410,7 +410,7 @@ def history(session: CommandSession, name: str, since: str | None, limit: int) -
         since_ms = None if since is None else parse_instant(since, "UTC")
         documents = recent_documents(app, schedule, limit, since_ms)
     rows = history_rows(documents)
-    header = ("SCHEDULED (UTC)", "BECAME", "COVERS", "RUN", "WHY")
+    header = ("SCHEDULED (UTC)", "OUTCOME", "COVERS", "RUN", "WHY")
     session.emit(
         {"schedule_id": schedule.id, "since": since and instant(since_ms), "instants": documents},
         table(header, rows) if rows else ["no scheduled time has come"],

@@ -155,7 +155,7 @@ def watch(
     """Draw again and again, until Ctrl-C: that is how it is meant to end."""
     try:
         while True:
-            lines = [*read(), f"Read again every {duration(every_ms)}; Ctrl-C ends it."]
+            lines = [*read(), f"Refreshed every {duration(every_ms)}; Ctrl-C ends it."]
             write(CLEAR + "".join(f"{line}\n" for line in lines))
             clock.sleep_ms(every_ms)
     except KeyboardInterrupt:

@@ -94,7 +94,14 @@ def render(document: dict[str, Any], words: dict[str, str]) -> list[str]:
             first = f"{head['sentence']}: try `{head['command']}`"
     lines = [first, f"environment {document['environment']}, {utc(document['at'])}"]
     if datasets := _dataset_rows(document, words):
-        lines += ["", *table(("DATASET", "HEALTH", "VERSION", "PROMOTED", "LAST RUN", "RUN ID"), datasets)]
+        lines += [
+            "",
+            *table(
+                ("DATASET", "HEALTH", "VERSION", "PROMOTED", "LAST RUN", "RUN ID"),
+                datasets,
+                spare=("VERSION", "LAST RUN"),
+            ),
+        ]
     for title, rows in (
         ("to be withdrawn", _withdraw_rows(document)),
         ("withdrawn, and not gone yet", _still_shown_rows(document)),

@@ -309,6 +309,20 @@ class LedgerReader:
             found = self._session.all("governance.list", row_limit=limit)
         return [rows.entry_from(row) for row in found]
 
+    def entries_before(
+        self, before: int, *, kind: str | None = None, subject: str | None = None, limit: int = 1000
+    ) -> list[ChainLink]:
+        """Entries of the audit log before a number, newest first: of one subject, else kind, else all."""
+        if subject:
+            found = self._session.all(
+                "governance.subject_before", subject=subject, before=before, row_limit=limit
+            )
+        elif kind:
+            found = self._session.all("governance.kind_before", kind=kind, before=before, row_limit=limit)
+        else:
+            found = self._session.all("governance.before", before=before, row_limit=limit)
+        return [rows.link_from(row) for row in found]
+
     def of_ticket(self, ticket: str, limit: int = 50) -> tuple[list[Invocation], list[GovernanceEntry]]:
         """What was asked for and what was decided with reference to a ticket, newest first."""
         calls = self._session.all("invocations.of_ticket", ticket=ticket, row_limit=limit)
@@ -592,6 +606,12 @@ class LedgerReader:
         from kfm.db import incidents
 
         return incidents.subject_from(row)
+
+    def incidents_about(self, subject: str) -> list[Incident]:
+        """Those that affect a run, a unit or a request now."""
+        causes = self._session.all("incident_subjects.of_subject", subject=subject)
+        found = (self.find_incidents(str(cause), 1) for (cause,) in causes)
+        return [each for one in found for each in one]
 
     def silences(self) -> list[Silence]:
         """Those in force."""

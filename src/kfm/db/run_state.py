@@ -496,14 +496,26 @@ class RunStateTables:
         self, *, pipeline_id: str | None = None, branch: str | None = None, limit: int = 50
     ) -> list[Pass]:
         """Newest first, without their graphs."""
-        session, asked = self._database.session, {"before": 2**62, "limit": limit}
+        found = self.pass_page(pipeline_id=pipeline_id, branch=branch, limit=limit)
+        return [one for _, one in found]
+
+    def pass_page(
+        self,
+        *,
+        pipeline_id: str | None = None,
+        branch: str | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> list[tuple[int, Pass]]:
+        """Newest first, each with its number; `before` is that of the last one of the page before."""
+        session, asked = self._database.session, {"before": before or 2**62, "limit": limit}
         if pipeline_id:
             found = session.all("passes.of_pipeline", pipeline_id=pipeline_id, branch=branch or "", **asked)
         elif branch:
             found = session.all("passes.of_branch", branch=branch, **asked)
         else:
             found = session.all("passes.list", **asked)
-        return [pass_from(row[1:]) for row in found]
+        return [(int(row[0]), pass_from(row[1:])) for row in found]
 
     # --- checksums of files --------------------------------------------------------------
 

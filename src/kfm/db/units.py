@@ -10,6 +10,7 @@ import msgspec
 
 from kfm.db import duties, fact_pages, governance, rows, unit_history, unit_intake, unit_results, unit_rows
 from kfm.db.catalogue import Figures, KnownFigures
+from kfm.db.queries import parameters_of
 from kfm.db.session import Database, Row, Session
 from kfm.db.unit_intake import ClaimableUnits, insert_new
 from kfm.db.unit_rows import CountChanges
@@ -20,10 +21,13 @@ from kfm.model.retry import RetryPolicy
 from kfm.model.runs import OutboxMessage
 from kfm.model.times import last_ms
 from kfm.model.units import (
+    AFTER_ALL_IDS,
     ClaimedUnit,
     ClaimRequest,
+    DeadCause,
     DeadMessage,
     ExchangeReport,
+    FlowHour,
     IntakeBatch,
     IntakeReport,
     IntakeUnit,
@@ -32,8 +36,11 @@ from kfm.model.units import (
     ResultBatch,
     ResultReport,
     StoredUnit,
+    UnitCause,
     UnitFilter,
     UnitTransition,
+    data_time_ms,
+    first_id,
     holds_lease,
 )
 
@@ -51,6 +58,7 @@ LISTS = {
     "failed": "units.list_stuck",
     "quarantined": "units.list_stuck",
 }
+WAITING = {"waiting": "no", "retrying": "yes"}  # of those that wait, whether they were tried before
 
 
 class UnitQueries:
@@ -102,17 +110,62 @@ class UnitQueries:
         return unit_rows.totals(self._database.session)
 
     def find_units(self, wanted: UnitFilter) -> list[Unit]:
-        """The newest first."""
-        found = self._database.session.all(
-            LISTS.get(wanted.status, "units.list"),
-            status=wanted.status,
-            dataset=wanted.dataset,
-            error_code=wanted.error_code,
-            since_ms=wanted.since_ms,
-            before=wanted.before,
-            row_limit=wanted.limit,
-        )
+        """The newest first. Of one dataset by data time, its units without one last; else by the time that
+        they cover, which their ids begin with."""
+        whole = wanted.start_ms is None and wanted.end_ms is None and not (wanted.product or wanted.platform)
+        if (whole or not wanted.dataset) and wanted.standing in WAITING:
+            return self._listed("units.list_waiting", wanted, tried=WAITING[wanted.standing])
+        if (whole or not wanted.dataset) and not wanted.standing and wanted.status in LISTS:
+            return self._listed(LISTS[wanted.status], wanted, tried="")
+        if not wanted.dataset:
+            return self._listed("units.list", wanted)
+        return self._of_dataset(wanted)
+
+    def _listed(self, name: str, wanted: UnitFilter, **more: Any) -> list[Unit]:
+        before = wanted.before
+        if wanted.end_ms is not None:
+            before = min(before, first_id(wanted.end_ms))
+        first = "" if wanted.start_ms is None else first_id(wanted.start_ms)
+        return self._found(name, wanted, before=before, first=first, **more)
+
+    def _of_dataset(self, wanted: UnitFilter) -> list[Unit]:
+        place = self.unit(wanted.before) if wanted.before != AFTER_ALL_IDS else None
+        place_ms = None if place is None else data_time_ms(place)
+        found: list[Unit] = []
+        if place is None or place_ms is not None:
+            found = self._found(
+                "units.of_product" if wanted.is_of_product else "units.of_dataset",
+                wanted,
+                before_ms=rows.NEVER if place_ms is None else place_ms,
+                start_ms=-rows.NEVER if wanted.start_ms is None else wanted.start_ms,
+                end_ms=rows.NEVER if wanted.end_ms is None else wanted.end_ms,
+            )
+        left = wanted.limit - len(found)
+        if left > 0 and not wanted.is_of_product and wanted.start_ms is None and wanted.end_ms is None:
+            after = wanted.before if place is not None and place_ms is None else AFTER_ALL_IDS
+            found += self._found("units.timeless", wanted, before=after, row_limit=left)
+        return found
+
+    def _found(self, name: str, wanted: UnitFilter, **more: Any) -> list[Unit]:
+        given = {**msgspec.structs.asdict(wanted), "row_limit": wanted.limit, **more}
+        known = {each: given[each] for each in parameters_of(name)}
+        found = self._database.session.all(name, **known)
         return [one.unit for one in unit_rows.stored(self._database.session, found)]
+
+    def causes(self, dataset: str = "") -> list[UnitCause]:
+        """What was given up or waits for another attempt, by error: the most first."""
+        session = self._database.session
+        found = [
+            UnitCause(*row)
+            for name in ("units.stuck_causes", "units.retry_causes")
+            for row in (session.all(f"{name}_of", dataset=dataset) if dataset else session.all(name))
+        ]
+        return sorted(found, key=lambda one: (one.heals, -one.count, one.dataset, one.error_code or ""))
+
+    def flow(self, dataset: str, start_ms: int, end_ms: int) -> list[FlowHour]:
+        """When the objects of a span of data time were taken in, and when they came to their end."""
+        found = self._database.session.all("units.flow", dataset=dataset, start_ms=start_ms, end_ms=end_ms)
+        return [FlowHour(*row) for row in found]
 
     def hours(self, dataset: str, hours: Iterable[int]) -> dict[HourKey, HourCounts]:
         """What became of the objects whose data time is in these hours, by hour, product and platform.
@@ -160,6 +213,12 @@ class UnitQueries:
 
     # --- dead messages ---------------------------------------------------------------
 
+    def dead_causes(self) -> list[DeadCause]:
+        """Dead messages that are not released, by error and queue: the most first."""
+        found = self._database.session.all("dead_messages.causes")
+        made = (DeadCause(code, queue, *map(int, counts)) for code, queue, *counts in found)
+        return sorted(made, key=lambda one: (-one.count, one.error_code, one.queue))
+
     def dead_messages(
         self,
         state: str = "held",
@@ -167,6 +226,7 @@ class UnitQueries:
         limit: int = 100,
         *,
         before: tuple[int, str, int] | None = None,
+        queue: str = "",
     ) -> list[DeadMessage]:
         """Without their bodies, the newest first; `before` is (last_at_ms, envelope_hash, record_index) of
         the last one of the page before."""
@@ -178,9 +238,18 @@ class UnitQueries:
             "after_index": after_index,
             "row_limit": limit,
         }
-        if state:
-            found = session.all("dead_messages.in_state", state=state, error_code=error_code, **place)
-        elif error_code:
+        if state or queue:
+            states = (state,) if state else ("held", "released")
+            every = [
+                DeadMessage(*row)
+                for each in states
+                for row in session.all(
+                    "dead_messages.in_state", state=each, error_code=error_code, queue=queue, **place
+                )
+            ]
+            every.sort(key=lambda one: (-one.last_at_ms, one.envelope_hash, one.record_index))
+            return every[:limit]
+        if error_code:
             found = session.all("dead_messages.of_error", error_code=error_code, **place)
         else:
             found = session.all("dead_messages.list", **place)

@@ -161,13 +161,20 @@ def without_head(verdict: ChainVerdict) -> ChainVerdict:
 class Walk:
     """A check of one link after the other, for those who do something with them on the way."""
 
-    def __init__(self, anchors: Iterable[Anchor], head: tuple[int, str] | None) -> None:
+    def __init__(
+        self,
+        anchors: Iterable[Anchor],
+        head: tuple[int, str] | None,
+        start: tuple[int, str] = (0, ZEROS),
+    ) -> None:
+        """`start`: the row after which it begins, and its hash."""
         self._anchors: dict[int, list[Anchor]] = {}
         for anchor in anchors:
             self._anchors.setdefault(anchor.number, []).append(anchor)
         self._ledger_head = head if head is not None and head[0] > 0 else None
-        self._rows = self._number = self._agree = self._anchored = self._withheld = self._unchained = 0
-        self._hash = ZEROS
+        self._agree = self._anchored = self._withheld = self._unchained = 0
+        self._number, self._hash = start
+        self._rows = self._number
         self._found: ChainFinding | None = None
 
     def step(self, one: ChainLink | CopiedLink) -> ChainFinding | None:

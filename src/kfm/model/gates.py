@@ -269,7 +269,7 @@ def rights_gate(dataset: DatasetSettings) -> GateResult:
         "rights",
         "rights-missing",
         f"The dataset {dataset.id} declares no {' and no '.join(missing)}.",
-        remedy=f"Whoever keeps the configuration adds it; `{ORIGIN_COMMAND}` names the file.",
+        remedy=f"Add it to the configuration; `{ORIGIN_COMMAND}` names the file.",
         command=ORIGIN_COMMAND,
     )
 
@@ -411,7 +411,7 @@ def contract_gate(report: ValidationReport | None) -> GateResult:
         "contract",
         "contract-violated",
         f"{many}, the first is {first}" if len(failed) > 1 else f"{many}: {first}",
-        remedy="Whoever keeps the data or its contract corrects it, then the same command runs.",
+        remedy="Fix the data or the contract, then retry.",
     )
 
 

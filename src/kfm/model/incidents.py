@@ -12,8 +12,7 @@ from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import CircuitOpen, DataOverdue, NotApproved, TakenDown
 from kfm.model.feeds import is_product
 from kfm.model.input_hash import sha256_text
-from kfm.model.patterns import late
-from kfm.model.quantities import NO_WINDOW_TEXT, counted
+from kfm.model.quantities import NO_WINDOW_TEXT, UNIT_ID_CHARS, counted
 from kfm.model.quarantine import Approval, QuarantineEntry, RetryState
 from kfm.model.records import Record
 from kfm.model.times import is_all_time, rfc3339
@@ -512,7 +511,6 @@ class IncidentRenderer:
         return hidden if hidden != _mask(cause) else cause
 
 
-_OBJECT = late(r"[0-9a-f]{13}-[0-9a-f]{20}")  # the id of its unit
 _DATASET_WORDS: dict[Kind, str] = {
     "halt": "halted",
     "quarantine": "quarantined",
@@ -538,20 +536,20 @@ def summary(incident: Incident, change: Change, held: int, name: str) -> str:
     return f"{whom}: {words.get(change, '')}{what}"
 
 
-def is_of_object(subject: str) -> bool:
-    """Is it an announced object that an incident affects, not a run?"""
-    return _OBJECT.fullmatch(subject) is not None
+def is_of_unit(subject: str) -> bool:
+    """Is it a unit that an incident affects, not a run?"""
+    return len(subject) == UNIT_ID_CHARS and subject[13] == "-"
 
 
 def condition(kind: Kind, affected: int, error_code: str, error_class: str, subject: str) -> str:
-    """What is the matter with a dataset, in a few words; `subject`: one of those that are affected."""
+    """What is the matter with a dataset, in a few words; `subject`: one of the runs or units affected."""
     if kind == "overdue":
         return f"{counted(affected, 'window')} past {'its' if affected == 1 else 'their'} time"
     if kind == "approval-waiting":
         return f"{counted(affected, 'request')} waiting for an approval"
     if kind == "withdrawn":
         return f"withdrawn; {counted(affected, 'target')} had to show it"
-    word = "object" if is_of_object(subject) else "run"
+    word = "unit" if is_of_unit(subject) else "run"
     return f"{error_code} ({error_class}), {counted(affected, word)} {_DATASET_WORDS[kind]}"
 
 

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from kfm.model.times import is_all_time
 
 SHORT_ID_CHARS = 13
+UNIT_ID_CHARS, SHORT_UNIT_ID_CHARS = 34, 22  # the first 13 are a time, which other units have, too
+SHORT_TIMED_ID_CHARS = 23  # of an id that begins with the millisecond in which it was made
 SIMILAR_MIN = 0.6  # difflib's ratio from which a word counts as a slip of another
 KNOWN_SHOWN_MAX = 8
 
@@ -114,9 +116,11 @@ def between(start: str, end: str) -> str:
     return f"{utc(start)[:cut]} … {utc(end)[:cut]} UTC"
 
 
-def short_id(run_id: str) -> str:
-    """Enough of a run's id to tell it from all others; every command takes it."""
-    return run_id[:SHORT_ID_CHARS]
+def short_id(identifier: str) -> str:
+    """Enough of an id to tell it from all others; every command takes it."""
+    if len(identifier) == UNIT_ID_CHARS and identifier[13] == "-":
+        return identifier[:SHORT_UNIT_ID_CHARS]
+    return identifier[: SHORT_TIMED_ID_CHARS if identifier[14:15] == "7" else SHORT_ID_CHARS]
 
 
 def one_line(text: str) -> str:

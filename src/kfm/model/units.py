@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from urllib.parse import unquote, urlsplit
 
 from msgspec.structs import replace
@@ -277,6 +277,12 @@ class UnitTransition(Record, frozen=True):
     details: dict[str, Any]
 
 
+# What became of an object: `there` once it succeeded, whatever happened to it since.
+Standing = Literal["there", "running", "waiting", "retrying", "failed", "quarantined"]
+STANDINGS: tuple[Standing, ...] = get_args(Standing)
+AFTER_ALL_IDS = "~"
+
+
 class UnitFilter(Record, frozen=True):
     """Which units are asked for. What is empty asks for nothing."""
 
@@ -284,8 +290,68 @@ class UnitFilter(Record, frozen=True):
     status: str = ""
     error_code: str = ""
     since_ms: int = 0  # changed since
-    before: str = "~"  # the id of the last one of the page before
+    before: str = AFTER_ALL_IDS  # the id of the last one of the page before
     limit: int = 100
+    # Of data time in one dataset; of all datasets, of the time that they cover.
+    start_ms: int | None = None
+    end_ms: int | None = None
+    product: str = ""  # in a dataset
+    platform: str = ""  # of a product
+    standing: str = ""  # of a product's objects; `waiting` and `retrying` also of all that wait
+
+    @property
+    def is_of_product(self) -> bool:
+        return bool(self.product or self.platform or self.standing)
+
+
+def data_time_ms(unit: Unit) -> int | None:
+    """The time that feeds count an object by: the cycle of a model, else the start of what it covers."""
+    cycle_ms = unit.extra.get("reference_time_ms")
+    return cycle_ms if isinstance(cycle_ms, int) else unit.time_range_start_ms
+
+
+def first_id(start_ms: int) -> str:
+    """The id before those of all units that cover this time or a later one."""
+    return f"{max(min(start_ms - MS_MIN, _TIME_MAX), 0):013x}"
+
+
+class UnitCause(Record, frozen=True):
+    """Units of one dataset that failed, were quarantined or wait for another attempt after one error. Field
+    order is column order."""
+
+    dataset: str
+    standing: str  # failed, quarantined, retrying
+    error_code: str | None
+    count: int
+    first_ms: int  # the longest without a change
+    last_ms: int
+    message: str | None  # of one of them
+    example: str  # the newest of them
+    due_ms: int | None  # the next attempt at one of them
+
+    @property
+    def heals(self) -> bool:
+        """Is it tried again by itself?"""
+        return self.standing == "retrying"
+
+
+class DeadCause(Record, frozen=True):
+    """Dead messages of one queue with one error, not released yet. Field order is column order."""
+
+    error_code: str
+    queue: str
+    count: int
+    times: int
+    first_ms: int
+    last_ms: int
+
+
+class FlowHour(Record, frozen=True):
+    """How many objects were taken in in an hour, and came to their end in another; None: not yet."""
+
+    taken_in_ms: int
+    ended_ms: int | None
+    count: int
 
 
 class DeadMessage(Record, frozen=True):

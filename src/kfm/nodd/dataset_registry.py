@@ -116,6 +116,12 @@ class Registry:
         """Provider and bucket of all that is known."""
         return [*self._places, *self._generic]
 
+    def places_of(self, name: str) -> list[tuple[str, str]]:
+        """Provider and bucket of all places of one dataset."""
+        dataset = self.find(name)
+        own = [(place.provider, place.bucket) for place in dataset.places] if dataset is not None else []
+        return [*own, *(where for where, generic in self._generic.items() if generic.dataset == name)]
+
     def read(self, provider: str, bucket: str, key: str) -> Reading:
         """The reading of an object's key. Raises RecordRefusal."""
         where = (provider, bucket)

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from kfm.model.errors import UsageError
-from kfm.model.records import ObjectStat, Record, governance_entry, justified
+from kfm.model.records import Justification, ObjectStat, Record, governance_entry
 from kfm.model.replays import BACKFILL
 from kfm.model.units import Content, IntakeBatch, IntakeUnit, KnownContent, provider_of
 from kfm.nodd.grammar import Reading
@@ -205,15 +205,15 @@ def reconcile_bucket(
     found: Callable[[Gap], None],
     progress: Callable[[int], None],
     *,
-    rationale: str | None = None,
+    by: Justification | None = None,
 ) -> ReconciliationReport:
-    """Compare; with a rationale missing objects are taken in, which is recorded."""
+    """Compare; `by` whom missing objects are taken in, which is recorded."""
     registry, upstream = registry_of(app), upstream_of(app)
     if options.dataset is not None and options.dataset not in registry.names:
         raise UsageError(
             f"There is no dataset `{options.dataset[:64]}`.", remedy="`kfm nodd datasets` lists them."
         )
-    if rationale is None:
+    if by is None:
         return reconcile(
             upstream, registry.read, app.ledger.unit_reader(), options, found=found, progress=progress
         )
@@ -231,7 +231,7 @@ def reconcile_bucket(
         "backfill",
         f"{options.provider}:{options.bucket}",
         store.now_ms(),
-        justified(app.loaded.discretion.said, app.actor, rationale),
+        by,
         dataset=options.dataset,
         listed=result.listed,
         missing=result.missing,

@@ -32,7 +32,7 @@ def breaker_text(document: dict[str, Any]) -> str:
         return f"{provider} is called as usual{until if document['recovered_at'] else ''}"
     failures = f"{document['failures']} failures in a row, down since {utc(document['since'])}"
     if document["state"] == "half-open":
-        return f"{provider} is being tried: {failures}"
+        return f"circuit of {provider} is half-open: {failures}"
     return f"circuit of {provider} is open: {failures}; probed at {utc(document['next_try'])}"
 
 

@@ -8,6 +8,8 @@ from kfm.model.keys import unit_attempt_id
 from kfm.model.patterns import late
 
 WAL_ID = late(r"[0-9a-f]{13}-[0-9a-f]{20}")
+WAL_ID_START = late(r"[0-9a-f]{13}(?:-[0-9a-f]{0,20})?")  # no other id has so many digits in a row there
+UNITS_REMEDY = "`kfm nodd units` lists them."
 ACTIVITY = late(r"(?:urn:kfm:attempt:)?([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 PREFIX_CHARS_MIN = 4
 NAMED_MAX = 3
@@ -20,11 +22,18 @@ def is_wal_id(text: str) -> bool:
     return WAL_ID.fullmatch(text) is not None
 
 
+def begins_wal_id(text: str) -> bool:
+    """Is it the id of a unit, or so much of one that it can't be of anything else?"""
+    return WAL_ID_START.fullmatch(text) is not None
+
+
 def find_unit(reader: Any, wanted: str) -> Any:
-    """A unit with what the ledger keeps beside it, by its id."""
+    """A unit with what the ledger keeps beside it, by its id or by the beginning of one."""
+    if not is_wal_id(wanted) and begins_wal_id(wanted):
+        wanted = only(wanted, [units_in(reader)], UNITS_REMEDY)
     found = reader.stored(wanted) if is_wal_id(wanted) else None
     if found is None:
-        raise UsageError(f"There is no unit `{wanted[:80]}`.", remedy="`kfm nodd units` lists them.")
+        raise UsageError(f"There is no unit `{wanted[:80]}`.", remedy=UNITS_REMEDY)
     return found
 
 

@@ -26,7 +26,7 @@ def step_of_run(
     """What a person does next about this run; None: nothing."""
     if run.status == "success":
         return None
-    held = next(iter(ledger.held(state="held", subject=run.run_id, limit=1)), None)
+    held = held_of_run(ledger, run)
     state = ledger.retry_state(run.run_id)
     return run_step(
         run,
@@ -56,6 +56,18 @@ def waiting(ledger: LedgerReader, held: QuarantineEntry) -> Approval | None:
     """The request for its release that waits for an approval."""
     asked = ledger.approvals(state="requested", subject=held.held_id, limit=1)
     return next(iter(asked), None)
+
+
+def asked_about(ledger: LedgerReader, run: Run, now_ms: int) -> Approval | None:
+    """The request about a run that waits for another person: for its release, or for another attempt."""
+    held = held_of_run(ledger, run)
+    asked = waiting(ledger, held) if held is not None else _attempt(ledger, run, now_ms)
+    return asked if asked is not None and asked.state == "requested" else None
+
+
+def held_of_run(ledger: LedgerReader, run: Run) -> QuarantineEntry | None:
+    """Its entry in quarantine, if it is held."""
+    return next(iter(ledger.held(state="held", subject=run.run_id, limit=1)), None)
 
 
 def _attempt(ledger: LedgerReader, run: Run, now_ms: int) -> Approval | None:

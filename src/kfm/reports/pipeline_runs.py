@@ -24,30 +24,33 @@ class PassSeen(NamedTuple):
     found: Pass
     nodes: dict[str, Node]  # those that have a record
     account: Explanation  # why it is as it is
+    node: Explanation | None = None  # of the one that was asked for
 
 
-def list_passes(app: App, limit: int) -> list[Pass]:
-    """The newest first."""
+def list_passes(app: App, limit: int, before: int | None = None) -> list[tuple[int, Pass]]:
+    """The newest first, each with its number; `before`: that of the last one of the page before."""
     from kfm.db.run_state import RunStateTables
 
-    return RunStateTables(app.ledger.database).passes(limit=limit)
+    return RunStateTables(app.ledger.database).pass_page(before=before, limit=limit)
 
 
-def read_pass(app: App, run_id: str) -> PassSeen | None:
-    """The pipeline run of this id, or of this governed run; None if there is none."""
+def read_pass(app: App, run_id: str, node: str | None = None) -> PassSeen | None:
+    """The pipeline run of this id, or of this governed run; None if there is none. `node` is explained."""
     from kfm.db.run_state import RunStateTables
 
     if RunStateTables(app.ledger.database).get(run_id) is None:
         return None
     from kfm.pipelines.run_state_store import read_run_states
-    from kfm.reports.explain.pipeline_runs import explain_pipeline_run
+    from kfm.reports.explain.pipeline_runs import explain_node, explain_pipeline_run
 
     tables = read_run_states(app)
     found = tables.get(run_id)
     if found is None:
         return None
     nodes = {node.dataset_id: node for node in islice(tables.of_run(run_id), NODES_MAX)}
-    return PassSeen(found, nodes, explain_pipeline_run(tables, found))
+    is_there = node is not None and any(name == node for name, _ in found.graph)
+    told = explain_node(tables, found, node, app.ledger.run(found.run_id)) if node and is_there else None
+    return PassSeen(found, nodes, explain_pipeline_run(tables, found), told)
 
 
 def pass_document(found: Any) -> dict[str, Any]:

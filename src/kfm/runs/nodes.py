@@ -129,6 +129,7 @@ class RecordedNodes:
         if closes is not None:
             self._watch.ended(closes.attempt, self._invocation.trigger_type)
         self._span.enter_context(self._watch.node(run, node))
+        self._kernel.progress.phase(node)
 
     def learn(self, **facts: Any) -> None:
         self._of_node = replace(self._of_node, **facts)

@@ -14,6 +14,7 @@ from kfm.lineage.delivery import Delivered, deliver_messages
 from kfm.model.breaker import providers_of
 from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import BackendUnavailable, ConfigError, KfmError, PluginConflict, UsageError
+from kfm.model.feeds import feed_names
 from kfm.model.incidents import (
     TOPIC,
     About,
@@ -362,10 +363,11 @@ def _entry(
 
 
 def is_silenceable(app: IncidentContext, dataset_id: str) -> bool:
-    """A dataset that is declared, or that had an incident: those of announced objects need no declaration."""
+    """A dataset that is declared, a feed, or one that had an incident: those of announced objects need no
+    declaration."""
     store = app.store
     assert store is not None
-    if app.settings.declared(dataset_id) is not None:
+    if app.settings.declared(dataset_id) is not None or dataset_id in feed_names(app.settings):
         return True
     found = store.incidents(limit=ESCALATED_MAX)
     return any(one.about == "dataset" and one.name == dataset_id for one in found)

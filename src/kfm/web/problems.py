@@ -33,22 +33,22 @@ from kfm.model.quantities import visible_json
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 RETRY_AFTER = {"Retry-After": "5"}
-TITLES = {
-    400: "Bad request",
-    401: "Missing or invalid credentials",
+TITLES = {  # the phrases of RFC 9110, whatever Python's version has
+    400: "Bad Request",
+    401: "Unauthorized",
     403: "Forbidden",
-    404: "Not found",
-    405: "Method not allowed",
-    406: "Not acceptable",
-    408: "Request timeout",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    406: "Not Acceptable",
+    408: "Request Timeout",
     409: "Conflict",
     410: "Gone",
-    413: "Content too large",
-    415: "Unsupported media type",
-    421: "Misdirected request",
-    422: "Unprocessable content",
-    500: "Internal server error",
-    503: "Service unavailable",
+    413: "Content Too Large",
+    415: "Unsupported Media Type",
+    421: "Misdirected Request",
+    422: "Unprocessable Content",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
 }
 _HEADERS = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
 # The first that fits decides.
@@ -80,7 +80,6 @@ class Problem(Exception):
         headers: Mapping[str, str] | None = None,
         *,
         code: str | None = None,
-        title: str | None = None,
         members: Mapping[str, Any] | None = None,
     ) -> None:
         """`error` gives the code and the remedy; `members` are further members of the document."""
@@ -90,7 +89,7 @@ class Problem(Exception):
         self.error = error
         self.headers = dict(headers or {})
         self.code = error.code if error is not None else code
-        self.title = title or TITLES.get(status) or HTTPStatus(status).phrase
+        self.title = TITLES.get(status) or HTTPStatus(status).phrase
         self.members = dict(members or {})
 
     def document(self) -> dict[str, Any]:
@@ -155,13 +154,11 @@ def problem(
     detail: str,
     code: str | None = None,
     headers: Mapping[str, str] | None = None,
-    *,
-    title: str | None = None,
     **members: Any,
 ) -> Response:
     """The response for a problem outside the API: with `code` and `description` as clients of STAC expect."""
     older = {"code": code or str(status), "description": detail}
-    found = Problem(status, detail, headers=headers, code=code, title=title, members=older | members)
+    found = Problem(status, detail, headers=headers, code=code, members=older | members)
     return render(found)
 
 

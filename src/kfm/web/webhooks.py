@@ -208,12 +208,10 @@ class Webhooks:
         source_id = known.source.id if known is not None else None
         reason = refusal.reason if known is not None else f"unknown-source:{refusal.reason}"
         self._failures.note(source_id, hashed, reason, refusal.code)
-        headers, title = {}, None
-        if refusal.status == 401:
-            headers, title = {"WWW-Authenticate": "Signature"}, "Missing or invalid signature"
+        headers = {"WWW-Authenticate": "Signature"} if refusal.status == 401 else {}
         if refusal.status in (408, 413):
             headers["Connection"] = "close"  # the rest is not read
-        return problem(refusal.status, refusal.detail, refusal.code, headers, title=title)
+        return problem(refusal.status, refusal.detail, refusal.code, headers)
 
 
 class _AcceptedResponse(Response):

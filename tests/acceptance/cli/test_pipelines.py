@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import select
 import signal
 import subprocess
@@ -19,8 +20,8 @@ from xml.etree import ElementTree
 import pytest
 
 from kfm.cli.pipeline import Live
+from kfm.cli.process import Stream
 from kfm.config.loader import actor
-from kfm.pipelines.context import log_node
 from tests.acceptance.cli.conftest import Called
 
 Kfm = Callable[..., Called]
@@ -145,13 +146,17 @@ def test_quiet_nodes(kfm: Kfm, flow: Path) -> None:
     assert logging.getLogger("kfm.pipelines.context").handlers == []
 
 
-def test_progress_makes_room_for_lines_of_nodes(capsys: pytest.CaptureFixture[str]) -> None:
-    """On a terminal the progress line is removed before a node's line is written."""
+def test_progress_makes_room_for_lines_of_nodes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal the line with the time that passed is removed before a node's line is written."""
+    monkeypatch.setattr("sys.stderr", Stream(sys.stderr))
     live = Live(lambda _word, _report: None, 2, is_tty=True)
     with live.attached(quiet=False):
         live.node(SimpleNamespace(outcome="success", ran=True))
-        log_node("soil.mean", "soil.mean: one\ntwo")
-    assert capsys.readouterr().err == "1 of at most 2 nodes …\r\x1b[2K"
+        sys.stderr.write("a line\n")
+    shown = capsys.readouterr().err
+    assert re.fullmatch(r"(\r\x1b\[2K1 of at most 2 nodes · [^…]+ …)+\r\x1b\[2Ka line\n(.*\x1b\[2K)?", shown)
 
 
 def test_a_plan_changes_nothing(kfm: Kfm, flow: Path, valid: Valid) -> None:

@@ -202,7 +202,7 @@ def test_a_failed_run_is_told_whole(kfm: Kfm, app: FakeApp, valid: Valid, projec
         "error KFM303: The staged data breaks its contract; nothing was promoted. 12 of 12 checks failed:",
         *(f"  schema.column.type:c{n} in a.csv: 1 of 3 values is text." for n in range(10)),
         "  … and 2 more in the event log",
-        "fix: Whoever keeps the data or its contract corrects it, then the same command runs.",
+        "fix: Fix the data or the contract, then retry.",
         "note: Trying again will not help.",
         "log: .kfm/runs/r/attempt-1/event_log.jsonl",
     ]

@@ -151,7 +151,7 @@ def test_watching_draws_again_until_it_is_ended() -> None:
     drawn: list[str] = []
     clock = Impatient(waits=2)
     assert watch(lambda: [f"read {len(drawn)}"], drawn.append, clock, every_ms=5000) == 0
-    assert drawn == [f"{CLEAR}read {n}\nRead again every 5.0 s; Ctrl-C ends it.\n" for n in range(2)]
+    assert drawn == [f"{CLEAR}read {n}\nRefreshed every 5.0 s; Ctrl-C ends it.\n" for n in range(2)]
     assert clock.slept == [0, 5000, 5000]
 
 

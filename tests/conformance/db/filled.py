@@ -200,6 +200,9 @@ def question(name: str, rows: int, world: World, asked: Literal["one", "none"]) 
     table = name.partition(".")[0]
     found: dict[str, Any] = {}
     for each in queries.parameters_of(name):
+        if table == "units" and each == "before":
+            found[each] = "~"  # an id: after all of them
+            continue
         settled = SETTLED.get(f"{table}.{each}", "")
         if asked == "one" and each in _STATES and settled.startswith("'"):
             found[each] = settled[1:-1]

@@ -104,6 +104,7 @@ RARE = {
     "runs.troubled": "kfm compliance",
     "runs.list": "a person lists what almost all are: successful",
     "silences.causes_of": "a silence ends: the incidents of its dataset",
+    "units.list": "a person lists units of all datasets by what almost all have: success, no error",
     "windows.settled": "reads the few windows that persons have settled",
 }
 

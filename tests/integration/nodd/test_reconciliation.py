@@ -12,6 +12,7 @@ import pytest
 
 from kfm.app import open_app
 from kfm.config.loader import load
+from kfm.model.records import Justification
 from kfm.nodd.reconciliation import Gap, ReconciliationReport, reconcile_bucket, reconciliation_options
 from kfm.nodd.worker_loop import WorkerOptions, run_worker
 from tests import services
@@ -45,7 +46,7 @@ class Place:
                 reconciliation_options(self.bucket, **asked),
                 gaps.append,
                 lambda _count: None,
-                rationale="a test" if opened else None,
+                by=Justification(actor=app.actor, rationale="a test") if opened else None,
             )
         return result, gaps
 

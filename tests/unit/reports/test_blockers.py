@@ -99,7 +99,7 @@ def test_a_refusal_of_an_old_row() -> None:
     """It has a sentence only: that is why, and the explanation has the rest."""
     (only,) = found(Ledger(replace(CALL, gates=(OLD,))))
     assert only.why == "Not so. Ask with `kfm request` (care.x)."
-    assert only.command == "kfm explain 01a1e3d0-8e4c"
+    assert only.command == "kfm explain 01a1e3d0-8e4c-7a07-ae85"
 
 
 def test_once_it_was_asked_for_the_command_approves() -> None:

@@ -65,6 +65,27 @@ SELECT
 FROM governance g WHERE g.subject = :subject
 ORDER BY g.number DESC LIMIT :row_limit
 
+-- name: governance.before
+SELECT
+  g.number, g.kind, g.subject, g.actor, g.recorded_at_ms, g.rationale, g.ticket, g.details,
+  (SELECT p.hash FROM governance p WHERE p.number = g.number - 1), g.hash
+FROM governance g WHERE g.number < :before
+ORDER BY g.number DESC LIMIT :row_limit
+
+-- name: governance.kind_before
+SELECT
+  g.number, g.kind, g.subject, g.actor, g.recorded_at_ms, g.rationale, g.ticket, g.details,
+  (SELECT p.hash FROM governance p WHERE p.number = g.number - 1), g.hash
+FROM governance g WHERE g.kind = :kind AND g.number < :before
+ORDER BY g.number DESC LIMIT :row_limit
+
+-- name: governance.subject_before
+SELECT
+  g.number, g.kind, g.subject, g.actor, g.recorded_at_ms, g.rationale, g.ticket, g.details,
+  (SELECT p.hash FROM governance p WHERE p.number = g.number - 1), g.hash
+FROM governance g WHERE g.subject = :subject AND g.number < :before
+ORDER BY g.number DESC LIMIT :row_limit
+
 -- name: governance.strays
 SELECT
   g.number, g.kind, g.subject, g.actor, g.recorded_at_ms, g.rationale, g.ticket, g.details, NULL, g.hash

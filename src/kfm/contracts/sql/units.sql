@@ -152,6 +152,7 @@ ORDER BY lease_until_ms LIMIT :row_limit
 SELECT wal_id FROM units WHERE wal_id >= :low AND wal_id < :high ORDER BY wal_id LIMIT :row_limit
 
 -- name: units.list
+-- Of all datasets, along their ids, which begin with the time that they cover.
 SELECT
   wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms, status,
   attempts, last_attempt_at_ms, last_error_code, last_error_message, integrity_status, metadata_status,
@@ -161,9 +162,8 @@ SELECT
   grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail, removal_sequencer,
   removal_version_id
 FROM units
-WHERE (:status = '' OR status = :status) AND (:dataset = '' OR dataset = :dataset)
+WHERE wal_id < :before AND wal_id >= :first AND (:status = '' OR status = :status)
   AND (:error_code = '' OR last_error_code = :error_code) AND updated_at_ms >= :since_ms
-  AND wal_id < :before
 ORDER BY wal_id DESC LIMIT :row_limit
 
 -- name: units.list_waiting
@@ -178,7 +178,8 @@ SELECT
 FROM units
 WHERE status = 'pending' AND (:status = '' OR status = :status) AND (:dataset = '' OR dataset = :dataset)
   AND (:error_code = '' OR last_error_code = :error_code) AND updated_at_ms >= :since_ms
-  AND wal_id || '' < :before
+  AND (:tried = '' OR CASE WHEN attempts > 0 THEN 'yes' ELSE 'no' END = :tried)
+  AND wal_id || '' < :before AND wal_id || '' >= :first
 ORDER BY wal_id || '' DESC LIMIT :row_limit
 
 -- name: units.list_leased
@@ -193,7 +194,7 @@ SELECT
 FROM units
 WHERE status = 'in_progress' AND (:status = '' OR status = :status) AND (:dataset = '' OR dataset = :dataset)
   AND (:error_code = '' OR last_error_code = :error_code) AND updated_at_ms >= :since_ms
-  AND wal_id || '' < :before
+  AND wal_id || '' < :before AND wal_id || '' >= :first
 ORDER BY wal_id || '' DESC LIMIT :row_limit
 
 -- name: units.list_stuck
@@ -208,8 +209,116 @@ SELECT
 FROM units
 WHERE status IN ('failed', 'quarantined') AND (:status = '' OR status = :status) AND (:dataset = '' OR dataset = :dataset)
   AND (:error_code = '' OR last_error_code = :error_code) AND updated_at_ms >= :since_ms
-  AND wal_id || '' < :before
+  AND wal_id || '' < :before AND wal_id || '' >= :first
 ORDER BY wal_id || '' DESC LIMIT :row_limit
+
+-- name: units.of_dataset
+-- By data time, as hours of feeds count them: along the index of data times.
+SELECT
+  wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms, status,
+  attempts, last_attempt_at_ms, last_error_code, last_error_message, integrity_status, metadata_status,
+  stac_status, provenance_status, stac_item_id, stac_collection_id, stac_item_href, ingest_run_id, worker_id,
+  replay_reason, created_at_ms, updated_at_ms, version, extra,
+  etag, sequencer, size, version_id, content_version, done_version, lease_until_ms, not_before_ms, grants,
+  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail, removal_sequencer,
+  removal_version_id
+FROM units
+WHERE dataset = :dataset
+  AND COALESCE(json_extract(extra, '$.reference_time_ms'), time_range_start_ms) >= :start_ms
+  AND COALESCE(json_extract(extra, '$.reference_time_ms'), time_range_start_ms) < :end_ms
+  AND COALESCE(json_extract(extra, '$.reference_time_ms'), time_range_start_ms) <= :before_ms
+  AND (COALESCE(json_extract(extra, '$.reference_time_ms'), time_range_start_ms) < :before_ms OR wal_id < :before)
+  AND (:status = '' OR status = :status) AND (:error_code = '' OR last_error_code = :error_code)
+  AND updated_at_ms >= :since_ms
+ORDER BY COALESCE(json_extract(extra, '$.reference_time_ms'), time_range_start_ms) DESC, wal_id DESC LIMIT :row_limit
+
+-- name: units.of_product
+-- Objects of one product, as they are counted by `units.hours`: in its states, without those that describe others.
+SELECT
+  wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms, status,
+  attempts, last_attempt_at_ms, last_error_code, last_error_message, integrity_status, metadata_status,
+  stac_status, provenance_status, stac_item_id, stac_collection_id, stac_item_href, ingest_run_id, worker_id,
+  replay_reason, created_at_ms, updated_at_ms, version, extra,
+  etag, sequencer, size, version_id, content_version, done_version, lease_until_ms, not_before_ms, grants,
+  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail, removal_sequencer,
+  removal_version_id
+FROM units
+WHERE dataset = :dataset
+  AND COALESCE(json_extract(extra, '$.reference_time_ms'), time_range_start_ms) >= :start_ms
+  AND COALESCE(json_extract(extra, '$.reference_time_ms'), time_range_start_ms) < :end_ms
+  AND COALESCE(json_extract(extra, '$.reference_time_ms'), time_range_start_ms) <= :before_ms
+  AND (COALESCE(json_extract(extra, '$.reference_time_ms'), time_range_start_ms) < :before_ms OR wal_id < :before)
+  AND (:product = '' OR json_extract(extra, '$.product') = :product) AND (:platform = '' OR json_extract(extra, '$.platform') = :platform)
+  AND (:error_code = '' OR last_error_code = :error_code) AND json_extract(extra, '$.asset') IS NULL
+  AND (:standing = '' OR :standing = CASE
+    WHEN done_version > 0 OR status = 'succeeded' THEN 'there'
+    WHEN status = 'in_progress' THEN 'running'
+    WHEN status <> 'pending' THEN status
+    WHEN attempts > 0 THEN 'retrying' ELSE 'waiting' END)
+ORDER BY COALESCE(json_extract(extra, '$.reference_time_ms'), time_range_start_ms) DESC, wal_id DESC LIMIT :row_limit
+
+-- name: units.timeless
+-- Those of a dataset whose data time is not known.
+SELECT
+  wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms, status,
+  attempts, last_attempt_at_ms, last_error_code, last_error_message, integrity_status, metadata_status,
+  stac_status, provenance_status, stac_item_id, stac_collection_id, stac_item_href, ingest_run_id, worker_id,
+  replay_reason, created_at_ms, updated_at_ms, version, extra,
+  etag, sequencer, size, version_id, content_version, done_version, lease_until_ms, not_before_ms, grants,
+  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail, removal_sequencer,
+  removal_version_id
+FROM units
+WHERE dataset = :dataset AND COALESCE(json_extract(extra, '$.reference_time_ms'), time_range_start_ms) IS NULL
+  AND wal_id < :before AND (:status = '' OR status = :status)
+  AND (:error_code = '' OR last_error_code = :error_code) AND updated_at_ms >= :since_ms
+ORDER BY wal_id DESC LIMIT :row_limit
+
+-- name: units.flow
+-- Objects of a span of data time by the hours in which they were taken in and came to their end.
+SELECT
+  created_at_ms / 3600000 * 3600000 AS taken_in_ms,
+  CASE WHEN status IN ('pending', 'in_progress') THEN NULL ELSE updated_at_ms / 3600000 * 3600000 END AS ended_ms,
+  COUNT(*)
+FROM units
+WHERE dataset = :dataset
+  AND COALESCE(json_extract(extra, '$.reference_time_ms'), time_range_start_ms) >= :start_ms
+  AND COALESCE(json_extract(extra, '$.reference_time_ms'), time_range_start_ms) < :end_ms
+GROUP BY 1, 2
+
+-- name: units.stuck_causes
+-- What was given up, by dataset and error: from the index of what failed or was quarantined.
+SELECT
+  dataset, status, last_error_code, COUNT(*), MIN(updated_at_ms), MAX(updated_at_ms), MAX(last_error_message),
+  MAX(wal_id), NULL
+FROM units WHERE status IN ('failed', 'quarantined')
+GROUP BY dataset, status, last_error_code
+
+-- name: units.stuck_causes_of
+SELECT
+  dataset, status, last_error_code, COUNT(*), MIN(updated_at_ms), MAX(updated_at_ms), MAX(last_error_message),
+  MAX(wal_id), NULL
+FROM units WHERE status IN ('failed', 'quarantined') AND dataset = :dataset
+GROUP BY dataset, status, last_error_code
+
+-- name: units.retry_causes
+-- What waits for one more attempt, by dataset and error: from the index of what waits.
+SELECT
+  dataset, 'retrying', last_error_code, COUNT(*), MIN(updated_at_ms), MAX(updated_at_ms), MAX(last_error_message),
+  MAX(wal_id), MIN(not_before_ms)
+FROM units WHERE status = 'pending' AND attempts > 0
+GROUP BY dataset, last_error_code
+
+-- name: units.retry_causes_of
+-- Any provider: so it is along the index of what waits.
+SELECT
+  dataset, 'retrying', last_error_code, COUNT(*), MIN(updated_at_ms), MAX(updated_at_ms), MAX(last_error_message),
+  MAX(wal_id), MIN(not_before_ms)
+FROM units WHERE dataset = :dataset AND provider >= '' AND status = 'pending' AND attempts > 0
+GROUP BY dataset, last_error_code
+
+-- name: dead_messages.causes
+SELECT error_code, queue, COUNT(*), SUM(times), MIN(first_at_ms), MAX(last_at_ms)
+FROM dead_messages WHERE state = 'held' GROUP BY error_code, queue
 
 -- name: units.oldest_leased
 -- By the index of what is being worked on.
@@ -284,7 +393,8 @@ ORDER BY last_at_ms DESC, envelope_hash, record_index LIMIT :row_limit
 -- name: dead_messages.in_state
 SELECT envelope_hash, record_index, queue, error_code, error, times, first_at_ms, last_at_ms, state
 FROM dead_messages WHERE state = :state AND (:error_code = '' OR error_code = :error_code)
-  AND last_at_ms <= :before_ms AND (last_at_ms < :before_ms OR (envelope_hash, record_index) > (:after_hash, :after_index))
+  AND last_at_ms <= :before_ms AND (:queue = '' OR queue = :queue)
+  AND (last_at_ms < :before_ms OR (envelope_hash, record_index) > (:after_hash, :after_index))
 ORDER BY last_at_ms DESC, envelope_hash, record_index LIMIT :row_limit
 
 -- name: dead_messages.of_error

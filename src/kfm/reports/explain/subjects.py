@@ -14,7 +14,7 @@ from kfm.model.errors import UsageError, all_errors
 from kfm.model.feeds import feed_names
 from kfm.model.incidents import Incident
 from kfm.model.quantities import moment, stopped
-from kfm.model.quarantine import Approval
+from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import Invocation, Run
 from kfm.model.replays import Replay
 from kfm.model.requests import UpdateRequest
@@ -28,16 +28,17 @@ from kfm.reports.explain.sentences import Explanation, Ref, Sentence, of_link, o
 from kfm.reports.lookup import (
     SHOWN_CHARS_MAX,
     approvals_in,
+    begins_wal_id,
     calls_in,
     find_unit,
     incidents_in,
-    is_wal_id,
     only,
     replays_in,
     requests_in,
     runs_in,
 )
 from kfm.reports.pipeline_runs import find_pass
+from kfm.reports.quarantine import held_in
 from kfm.reports.runs import word_of_run
 
 if TYPE_CHECKING:
@@ -73,7 +74,9 @@ def explain_subject(
         found = _in_pipelines(ledger, tables(), what, governed=False)
         assert found is not None
         return found
-    if is_wal_id(what):
+    names = {one for dataset in settings.datasets for one in dataset.names}
+    names |= {source.id for source in settings.sources}
+    if begins_wal_id(what) and what not in names:
         return _of_unit(ledger, settings, what, now_ms)
     if what.startswith((SCHEDULE, PROVIDER)):
         return _of_control(ledger, settings, what, now_ms, schedules) or _unknown(what)
@@ -148,7 +151,16 @@ def explain_record(
         return _of_call(ledger, found, now_ms, settings)
     if isinstance(found, UpdateRequest):
         return _of_request(ledger, found, now_ms, settings)
+    if isinstance(found, QuarantineEntry):
+        return _of_held(ledger, found, settings or Settings(), now_ms)
     return _of_decision(ledger, found, settings or Settings(), now_ms)
+
+
+def _of_held(ledger: LedgerReader, held: QuarantineEntry, settings: Settings, now_ms: int) -> Explanation:
+    """Of quarantined work: of the run, the unit or the request that it is."""
+    if held.grain == "unit":
+        return _of_unit(ledger, settings, held.subject, now_ms)
+    return explain_record(ledger, held.subject, now_ms, settings=settings)
 
 
 def _of_decision(
@@ -310,8 +322,8 @@ def _blocked(
 
 def _beginning_with(
     ledger: LedgerReader, wanted: str
-) -> Run | Invocation | UpdateRequest | Incident | Approval | Replay:
-    found: Run | Invocation | UpdateRequest | Incident | Approval | Replay = only(
+) -> Run | Invocation | UpdateRequest | Incident | Approval | Replay | QuarantineEntry:
+    found: Run | Invocation | UpdateRequest | Incident | Approval | Replay | QuarantineEntry = only(
         wanted,
         [
             runs_in(ledger),
@@ -320,6 +332,7 @@ def _beginning_with(
             incidents_in(ledger),
             approvals_in(ledger),
             replays_in(ledger.replay_reader()),
+            held_in(ledger),
         ],
         "`kfm runs` lists runs, `kfm requests list` requests, `kfm status` datasets; "
         "`kfm show RUN --json` has the ids of invocations.",
@@ -385,6 +398,7 @@ def _of_unit(ledger: LedgerReader, settings: Settings, wal_id: str, now_ms: int)
 
     reader = ledger.unit_reader()
     stored = find_unit(reader, wal_id)
+    wal_id = stored.unit.wal_id
     return explain_unit(
         stored,
         reader.history_of(wal_id),

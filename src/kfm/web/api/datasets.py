@@ -95,9 +95,10 @@ def one_version(call: ApiCall) -> Any:
     if against:
         raise gone(wanted, number, against)
     (document,) = version_documents(ledger, wanted, [promotion], _stored(call))
-    shown, more = page(version.items(), call.query["limit"])
+    passed = int(call.query["cursor"] or 0)
+    shown, more = page(version.items()[passed:], call.query["limit"])
     items = [item_document(one) for one in shown]
-    return {"dataset_id": wanted, "version": document, "items": items, "more": more}
+    return {"dataset_id": wanted, "version": document, "items": items, **rest(more, passed + len(shown))}
 
 
 def one_item(call: ApiCall) -> Any:

@@ -12,11 +12,13 @@ from kfm.model.dataset_changes import ChangeKind
 from kfm.model.records import UNIT_STATUSES
 from kfm.model.requests import RequestKind
 from kfm.model.roles import Role
-from kfm.web.api import changes, datasets, events, reads, run_log
+from kfm.model.units import STANDINGS
+from kfm.web.api import changes, datasets, events, feeds, reads, run_log
 from kfm.web.api import request_bodies as bodies
 from kfm.web.api.operations import (
     AFTER,
     AFTER_ID,
+    AFTER_NAME,
     AFTER_NUMBER,
     LIMIT,
     SPAN,
@@ -36,6 +38,7 @@ Work = Callable[[ApiCall], Any]
 TAGS = {
     "runs": "Runs, their attempts, nodes and explanations",
     "units": "Announced objects, and dead messages",
+    "feeds": "Announced datasets: expected and arrived, lag, backlog, failures by cause",
     "requests": "Requests for updates, by any trigger",
     "schedules": "Schedules, and the outcome of each scheduled time",
     "datasets": "Datasets: completeness, versions, and what people change about them",
@@ -219,8 +222,18 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             choice("status", tuple(UNIT_STATUSES), "Only with this status."),
             text("error_code", "Only those whose last error has this code."),
             moment("since", "Only those that changed since then."),
+            moment(
+                "start", "Only those with this data time or a later one; without `dataset`, that cover it."
+            ),
+            moment("end", "Only those with an earlier data time; without `dataset`, that begin earlier."),
+            text(
+                "product", "In a dataset, only objects of this product, without files that describe others."
+            ),
+            text("platform", "In a dataset, only those of this platform."),
+            choice("standing", STANDINGS, "In a dataset, only objects that have come to this."),
             LIMIT,
             AFTER_ID,
+            more=(422,),
         ),
         _get(
             "/units/{wal_id}",
@@ -239,6 +252,69 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             flag("all", "Also released ones."),
             LIMIT,
             AFTER,
+        ),
+        _get(
+            "/dead-letters/{message}",
+            "showDeadLetter",
+            "The records of a message that could not be read, without the message itself",
+            feeds.one_dead_letter,
+            "cli-nodd-dead-show",
+        ),
+        _post(
+            "/dead-letters/{message}/release",
+            "releaseDeadMessage",
+            "Say that a dead message needs no attention any more; it is not taken in by that",
+            feeds.release_dead_letter,
+            "cli-nodd-dead-release",
+        ),
+    ),
+    "feeds": (
+        _get(
+            "/feeds",
+            "listFeeds",
+            "How each announced dataset is, by name: what arrived, lag, backlog, rate, gaps",
+            feeds.feeds,
+            "feeds",
+            LIMIT,
+            AFTER_NAME,
+        ),
+        _get(
+            "/watermarks",
+            "listWatermarks",
+            "How far each announced dataset has come",
+            feeds.watermarks,
+            "cli-nodd-watermarks",
+            _DATASET,
+        ),
+        _get(
+            "/feeds/{feed_id}",
+            "showFeed",
+            "One feed, with the hours of a span by product, the newest first",
+            feeds.one_feed,
+            "feed",
+            moment("start", "From this hour of data time on; else a day before the end."),
+            moment("end", "Up to this time; else now."),
+            text("product", "Only hours of this product."),
+            LIMIT,
+            AFTER,
+            more=(422,),
+        ),
+        _get(
+            "/feeds/{feed_id}/failures",
+            "listFeedFailures",
+            "What failed, is quarantined or waits for a retry, by cause",
+            feeds.failures,
+            "feed-failures",
+            LIMIT,
+            AFTER_NUMBER,
+        ),
+        _post(
+            "/feeds/{feed_id}/reconcile",
+            "reconcileFeed",
+            "Compare the listing of a feed's bucket with the ledger; with `open` take in what is missing",
+            feeds.reconcile,
+            "cli-nodd-reconcile",
+            bodies.Reconcile,
         ),
     ),
     "requests": (
@@ -306,6 +382,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             moment("start", "Else a day ago."),
             moment("end", "Else now."),
             LIMIT,
+            AFTER_NUMBER,
         ),
         _post(
             "/schedules/{schedule_id}/pause",
@@ -355,6 +432,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             choice("state", WINDOW_STATES, "Only windows in this state."),
             text("product", "Of a feed, only this product."),
             LIMIT,
+            AFTER_NUMBER,
             more=(410,),
         ),
         _get(
@@ -373,6 +451,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             datasets.one_version,
             "version",
             LIMIT,
+            AFTER_NUMBER,
             more=(410,),
         ),
         _get(
@@ -669,6 +748,9 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             "audit",
             text("kind", "Only entries of this kind."),
             text("subject", "Only entries about this run, dataset or scope."),
+            text("actor", "Only entries of this person, service or schedule."),
+            moment("since", "Only those that were recorded since then."),
+            moment("until", "Only those that were recorded before then."),
             LIMIT,
             AFTER_NUMBER,
         ),

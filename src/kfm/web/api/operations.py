@@ -161,6 +161,7 @@ LIMIT = Parameter(
 )
 AFTER = text("cursor", "`next` of the page before.", CURSOR)
 AFTER_NUMBER = text("cursor", "`next` of the page before.", NUMBER)
+AFTER_NAME = text("cursor", "`next` of the page before.", NAME)
 AFTER_ID = text("cursor", "`next` of the page before.", r"[A-Za-z0-9._:/@+~-]{1,300}")
 
 

@@ -13,7 +13,7 @@ from kfm.model.quantities import instant
 from kfm.model.records import Run
 from kfm.model.requests import UpdateRequest
 from kfm.model.schedules import Schedule
-from kfm.reports.audit import entry_document, page_of_entries
+from kfm.reports.audit import EntryFilter, entry_document, page_of_entries
 from kfm.reports.breakers import breaker_document
 from kfm.reports.coverage import coverage_document, health_document
 from kfm.reports.incidents import incident_next_step, present_document, told_documents
@@ -154,7 +154,7 @@ def preview_document(call: ApiCall, request: Any) -> Any:
 
 
 def units(call: ApiCall) -> Any:
-    from kfm.model.units import UnitFilter
+    from kfm.model.units import AFTER_ALL_IDS, UnitFilter
 
     query = call.query
     wanted = UnitFilter(
@@ -162,9 +162,18 @@ def units(call: ApiCall) -> Any:
         status=query["status"] or "",
         error_code=query["error_code"] or "",
         since_ms=query["since"] or 0,
-        before=query["cursor"] or "~",
+        before=query["cursor"] or AFTER_ALL_IDS,
         limit=query["limit"] + 1,
+        start_ms=query["start"],
+        end_ms=query["end"],
+        product=query["product"] or "",
+        platform=query["platform"] or "",
+        standing=query["standing"] or "",
     )
+    if wanted.is_of_product and not wanted.dataset:
+        raise UsageError("`product`, `platform` and `standing` are of one dataset: name it as `dataset`.")
+    if wanted.is_of_product and (wanted.status or wanted.since_ms):
+        raise UsageError("`standing` says what became of objects of a product, not `status` or `since`.")
     found, more = page(call.app.ledger.unit_reader().find_units(wanted), query["limit"])
     return {"units": [unit_document(one) for one in found], **rest(more, *(one.wal_id for one in found[-1:]))}
 
@@ -251,9 +260,12 @@ def dataset_coverage(call: ApiCall) -> Any:
         and query["state"] in (None, one.state)
         and (query["product"] is None or one.source_id in rows)
     ]
-    limit = query["limit"]
-    document = coverage_document(coverage, chosen[-limit:], now_ms, query["product"])
-    return {**document, "more": len(chosen) > limit, "renamed_to": name if asked != name else None}
+    # The cursor counts what is older: new windows come at the other end.
+    chosen = chosen if query["cursor"] is None else chosen[: int(query["cursor"])]
+    shown = chosen[-query["limit"] :]
+    document = coverage_document(coverage, shown, now_ms, query["product"])
+    older = len(chosen) - len(shown)
+    return {**document, **rest(bool(older), older), "renamed_to": name if asked != name else None}
 
 
 def breakers(call: ApiCall) -> Any:
@@ -374,10 +386,16 @@ def audit(call: ApiCall) -> Any:
     before = None if query["cursor"] is None else int(query["cursor"])
     found, older = page_of_entries(
         call.app.ledger,
-        kind=query["kind"],
-        subject=call.visibility.meant(query["subject"]),
+        EntryFilter(
+            kind=query["kind"],
+            subject=call.visibility.meant(query["subject"]),
+            actor=query["actor"],
+            since_ms=query["since"],
+            until_ms=query["until"],
+        ),
         before=before,
         limit=query["limit"],
+        hides=call.visibility.hides_record,
     )
     return {
         "entries": [entry_document(one) for one in found],
@@ -489,13 +507,16 @@ def instants(call: ApiCall) -> Any:
     start_ms = now_ms - COVERED_MS if query["start"] is None else query["start"]
     end_ms = max(now_ms, start_ms) + 1 if query["end"] is None else query["end"]
     limit = query["limit"]
-    found, more = page(history(call.app, schedule, start_ms, end_ms, limit + 1), limit)
+    from_ms = start_ms if query["cursor"] is None else max(start_ms, int(query["cursor"]) + 1)
+    found, more = page(
+        history(call.app, schedule, from_ms, end_ms, limit + 1) if from_ms < end_ms else [], limit
+    )
     return {
         "schedule_id": schedule.id,
         "start": instant(start_ms),
         "end": instant(end_ms),
         "instants": [{**expected_document(one), **_ending(call, one.request_id)} for one in found],
-        "more": more,
+        **rest(more, *(one.instant_ms for one in found[-1:])),
     }
 
 

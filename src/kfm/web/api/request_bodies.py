@@ -119,6 +119,34 @@ class SetSwitch(Reason, frozen=True, kw_only=True):
     position: Literal["running", "paused", "stopped"]
 
 
+class Reconcile(Reason, frozen=True, kw_only=True):
+    """A comparison of a bucket's listing with the ledger."""
+
+    bucket: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=300,
+                description="A bucket of the feed, as noaa-goes19 or gs://NAME; else its first.",
+            ),
+        ]
+        | None
+    ) = None
+    prefix: (
+        Annotated[str, Meta(min_length=1, max_length=300, description="Only keys that begin so.")] | None
+    ) = None
+    start: Annotated[Time, Meta(description="Only keys with this time or a later one.")] | None = None
+    end: Annotated[Time, Meta(description="Only keys with an earlier time.")] | None = None
+    limit: (
+        Annotated[
+            int, Meta(ge=1, le=100_000, description="Look at so many objects at most; else at 100,000.")
+        ]
+        | None
+    ) = None
+    open: Annotated[bool, Meta(description="Take in what is missing, as a backfill.")] = False
+
+
 class Stand(Reason, frozen=True, kw_only=True):
     """A standing approval of a source."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import Sequence
 from hashlib import sha256
@@ -24,6 +25,7 @@ from kfm.web.api.events import EVENTS, as_stream
 from kfm.web.api.operation_table import OPERATIONS
 from kfm.web.api.operations import ID, NUMBER, Operation, read_query
 from kfm.web.api.perform import body_of, perform
+from kfm.web.api.reference_page import HTML, POLICY, reference_page
 from kfm.web.listener import LOOPBACK
 from kfm.web.openapi import BASE, api_openapi
 from kfm.web.problems import JSON, Problem, answer, problem_of, render
@@ -32,6 +34,8 @@ from kfm.web.server import Named
 
 BODY_BYTES_MAX = 64 * 1024
 TAG_CHARS = 32
+_GZIP = re.compile(r"\s*gzip\s*(;\s*q\s*=\s*(?!0(\.0*)?\s*$)[0-9.]+\s*)?")
+COMPRESSED_BYTES_MIN, COMPRESSION, COMPRESSED = 1024, 5, "-gzip"
 HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -46,7 +50,7 @@ def api_routes(context: WebContext) -> list[BaseRoute]:
         by_path.setdefault(operation.path, {})[operation.method] = operation
     # A path with a parameter of any length comes after more specific ones.
     ordered = sorted(by_path, key=lambda path: (path.endswith(":path}"), ":path}" in path))
-    routes: list[BaseRoute] = [Route("/openapi.json", _Description())]
+    routes: list[BaseRoute] = [Route("/", _Page()), Route("/openapi.json", _Description())]
     routes += [Route(path, _Address(context, by_path[path])) for path in ordered]
     return [*routes, Route("/{rest:path}", _Nowhere())]
 
@@ -68,6 +72,7 @@ class _Answering:
             response = await self._to(request)
         except Exception as error:  # noqa: BLE001 - a defect is answered as a problem
             response = render(problem_of(error), HEADERS)
+        _compress(request, response)
         if request.method == "HEAD":
             response.body = b""
         await response(scope, receive, send)
@@ -89,6 +94,14 @@ class _Description(_Answering):
         _require_acceptable(request, JSON)
         _query(request, None)
         return answer(api_openapi(str(request.scope.get("root_path", ""))), headers=HEADERS)
+
+
+class _Page(_Answering):
+    async def answered(self, request: Request) -> Response:
+        _require_acceptable(request, "text/html")
+        _query(request, None)
+        page = reference_page(str(request.scope.get("root_path", "")))
+        return Response(page, headers={**HEADERS, "Content-Security-Policy": POLICY}, media_type=HTML)
 
 
 class _Nowhere(_Answering):
@@ -131,14 +144,29 @@ class _Address(_Answering):
         return _unless_known(request, response) if is_tagged else response
 
 
+def _compress(request: Request, response: Response) -> None:
+    """With gzip, where the client takes that and the answer is long enough to gain by it."""
+    offered = ",".join(request.headers.getlist("accept-encoding")).lower().split(",")
+    if not any(map(_GZIP.fullmatch, offered)) or len(response.body) < COMPRESSED_BYTES_MIN:
+        return
+    response.body = gzip.compress(response.body, COMPRESSION, mtime=0)
+    response.headers["Content-Encoding"] = "gzip"
+    response.headers["Content-Length"] = str(len(response.body))
+    response.headers["Vary"] = "Accept-Encoding"
+    if "ETag" in response.headers:  # of other bytes than without
+        response.headers["ETag"] = f'{response.headers["ETag"][:-1]}{COMPRESSED}"'
+
+
 def _unless_known(request: Request, response: Response) -> Response:
     """An answer with its entity tag; none, where the client has the same one already."""
     tag = f'"{sha256(response.body).hexdigest()[:TAG_CHARS]}"'
     response.headers["ETag"] = tag
     known = [one.strip() for text in request.headers.getlist("if-none-match") for one in text.split(",")]
-    if response.status_code != 200 or not {tag, f"W/{tag}", "*"} & set(known):
+    compressed = f'{tag[:-1]}{COMPRESSED}"'
+    if response.status_code != 200 or not {tag, f"W/{tag}", compressed, "*"} & set(known):
         return response
-    return Response(status_code=304, headers={**HEADERS, "ETag": tag})
+    theirs = compressed if compressed in known else tag
+    return Response(status_code=304, headers={**HEADERS, "ETag": theirs})
 
 
 def _work(context: WebContext, identity: Identity, operation: Operation, **values: Any) -> Response:

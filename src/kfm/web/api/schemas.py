@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 
 import kfm
+from kfm.model.completeness import WINDOW_STATES
+from kfm.model.records import UNIT_STATUSES
 from kfm.web.api.components import Components, dereferenced
 from kfm.web.problems import problem_schema
 
@@ -66,7 +68,7 @@ def paged(name: str) -> dict[str, Any]:
 def _with_more(schema: dict[str, Any]) -> dict[str, Any]:
     """A dataset's document of a command, of which the API shows no more than `limit`; asked for by an earlier
     name, it has the one that readers find it by now."""
-    properties = {**schema["properties"], "more": {"type": "boolean"}, "renamed_to": _SOME}
+    properties = {**schema["properties"], "more": {"type": "boolean"}, "next": _SOME, "renamed_to": _SOME}
     return {**schema, "required": sorted(properties), "properties": properties}
 
 
@@ -125,11 +127,85 @@ def _life() -> dict[str, dict[str, Any]]:
             "required": sorted({*whole["required"], "head"} - {"versions"}),
         },
         "versions": _object(dataset_id=_TEXT, versions=_list(version), more=more, next=_SOME),
-        "version": _object(dataset_id=_TEXT, version=version, items=_list(item), more=more),
+        "version": _object(dataset_id=_TEXT, version=version, items=_list(item), more=more, next=_SOME),
         "item": _object(dataset_id=_TEXT, version=_NUMBER, item=item),
         "change": {**made, "required": ["applied", "plan", "receipt"], "properties": properties},
         "dataset-changes": _object(changes=_list(receipt), more=more, next=_SOME),
         "dataset-change": _object(change=receipt),
+    }
+
+
+def _feeds() -> dict[str, dict[str, Any]]:
+    """Announced datasets: their standing, hours, failures and reconciliation."""
+    more: dict[str, Any] = {"type": "boolean"}
+    maybe = {"type": ["integer", "null"], "minimum": 0}
+    mark = contract("cli-nodd-watermarks")["properties"]["watermarks"]["items"]
+    health = definition("cli-coverage", "health")
+    standing = _object(
+        dataset=_TEXT,
+        is_expected={"type": "boolean"},
+        health={"anyOf": [health, {"type": "null"}]},
+        newest=_SOMETIME,
+        lag_ms=maybe,
+        watermark={"anyOf": [mark, {"type": "null"}]},
+        expected=maybe,
+        arrived=maybe,
+        gaps=maybe,
+        backlog=_object(
+            waiting=_NUMBER, running=_NUMBER, retrying=_NUMBER, more_than_six_hours_ago={"type": "integer"}
+        ),
+        per_hour={"type": "number", "minimum": 0},
+        units=_object(**dict.fromkeys(UNIT_STATUSES, _NUMBER)),
+    )
+    dead = _object(error_code=_TEXT, queue=_TEXT, count=_NUMBER, times=_NUMBER, first_at=_AT, last_at=_AT)
+    hour = _object(
+        source_id=_TEXT,
+        product=_TEXT,
+        platform=_SOME,
+        start=_AT,
+        end=_AT,
+        state={"enum": list(WINDOW_STATES)},
+        expected=maybe,
+        arrived=_NUMBER,
+        running=_NUMBER,
+        waiting=_NUMBER,
+        retrying=_NUMBER,
+        failed=_NUMBER,
+        quarantined=_NUMBER,
+        newest=_SOMETIME,
+        error_code=_SOME,
+    )
+    failure = _object(
+        dataset=_TEXT,
+        error_code=_SOME,
+        state={"enum": ["failed", "quarantined", "retrying"]},
+        count=_NUMBER,
+        since=_AT,
+        last_at=_AT,
+        heals={"type": "boolean"},
+        next_attempt=_SOMETIME,
+        then=_TEXT,
+        message=_SOME,
+        example=_TEXT,
+        incident_id=_SOME,
+        command=_SOME,
+    )
+    flow = _object(
+        hour_start=_AT, taken_in=_NUMBER, ended=_NUMBER, open={"type": "integer"}, latency_ms=maybe
+    )
+    return {
+        "feeds": _object(feeds=_list(standing), dead_messages=_list(dead), more=more, next=_SOME),
+        "feed": _object(
+            feed=standing,
+            start=_AT,
+            end=_AT,
+            hours=_list(hour),
+            flow=_list(flow),
+            next_steps=_list(_TEXT),
+            more=more,
+            next=_SOME,
+        ),
+        "feed-failures": _object(dataset=_TEXT, failures=_list(failure), more=more, next=_SOME),
     }
 
 
@@ -180,6 +256,7 @@ def shapes() -> dict[str, dict[str, Any]]:
             end=_AT,
             instants=contract("cli-schedule-history")["properties"]["instants"],
             more={"type": "boolean"},
+            next=_SOME,
         ),
         "schedule-state": _object(schedule_id=_TEXT, changed={"type": "boolean"}, **_state()),
         "preview": _object(request_id=_TEXT, run_id=_SOME, plan={"type": "object"}),
@@ -189,6 +266,7 @@ def shapes() -> dict[str, dict[str, Any]]:
             roles=_list({"enum": ["read", "operate", "approve"]}),
             people=_NUMBER,
         ),
+        **_feeds(),
         "events": _TEXT,
         "problem": problem_schema(),
     }

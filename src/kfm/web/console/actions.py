@@ -9,9 +9,11 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from kfm.model.next_steps import StepCode, window_text
 from kfm.model.quarantine import Approval
-from kfm.model.records import Record
+from kfm.model.records import Record, Run
 from kfm.model.roles import Identity, KnownPerson, decide
+from kfm.reports.next_steps import asked_about, held_of_run, step_of_run
 from kfm.web.api.operation_table import OPERATIONS
 from kfm.web.api.operations import Operation
 from kfm.web.console.visit import Visit
@@ -70,6 +72,12 @@ def _dismissal(values: Values) -> list[str]:
     window = values.get("window") or "WINDOW"
     named = ("source=--source", "product=--product", "platform=--platform", "undo=--undo")
     return _words(f"kfm dismiss {{dataset_id}} {window}", *named)(values)
+
+
+def _reconcile(values: Values) -> list[str]:
+    bucket = values.get("bucket") or "BUCKET"
+    named = ("prefix=--prefix", "start=--from", "end=--to", "limit=--limit", "open=--open")
+    return _words(f"kfm nodd reconcile {bucket} --dataset {{feed_id}}", *named)(values)
 
 
 _APPLY = ("digest=--digest",)
@@ -202,10 +210,24 @@ ACTIONS = {
             _words("kfm project {dataset_id}"),
         ),
         Action(
+            "releaseDeadMessage",
+            "Release",
+            "It needs no attention any more. It is not taken in by that: once the cause is fixed, send it "
+            "again.",
+            _words("kfm nodd dead release {message}"),
+        ),
+        Action(
+            "reconcileFeed",
+            "Reconcile",
+            "The listing of a bucket is compared with the ledger, as far as 100,000 objects: messages may be "
+            "lost, a listing shows what was. With Open, what is missing is taken in as a backfill.",
+            _reconcile,
+        ),
+        Action(
             "releaseHeld",
             "Release",
             "A second person has to approve its release; then it is tried again.",
-            _words("kfm quarantine release {held_id}"),
+            _words("kfm quarantine resume {held_id}"),
         ),
         Action(
             "acknowledgeIncident",
@@ -320,3 +342,25 @@ def decisions(visit: Visit, asked: Approval) -> list[Offer]:
 def circuit(visit: Visit, provider: str) -> list[Offer]:
     """What a person may decide about the circuit of a provider."""
     return [offer(visit, name, provider=provider) for name in ("probeBreaker", "resetBreaker", "holdBreaker")]
+
+
+_RETRIED: tuple[StepCode, ...] = ("retry", "correct", "answer")
+
+
+def about_run(visit: Visit, run: Run) -> list[Offer]:
+    """The change that is the next step about a run, and no other: what the step does not say is refused."""
+    if run.status == "running":
+        return [offer(visit, "cancelRun", run_id=run.run_id)]
+    if run.status == "success":
+        window = window_text(run.window_start_ms, run.window_end_ms)
+        return [offer(visit, "startUpdate", "Run again", source=run.source_id, window=window)]
+    step = step_of_run(visit.reader, run, visit.now_ms, visit.context.settings)
+    if step is None:
+        return []
+    if step.code == "approve":
+        asked = asked_about(visit.reader, run, visit.now_ms)
+        return decisions(visit, asked) if asked is not None else []
+    if step.code == "release":
+        held = held_of_run(visit.reader, run)
+        return [offer(visit, "releaseHeld", held_id=held.held_id)] if held is not None else []
+    return [offer(visit, "retryRun", run_id=run.run_id)] if step.code in _RETRIED else []

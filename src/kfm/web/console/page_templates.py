@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 HERE = "kfm.web.console"
 CLIP_CHARS = 200
 LAYERS_ACROSS_MAX = 6  # a deeper graph goes downwards: it fits the width of the page
+PHONE_WIDTH = 340  # of a picture that is seen whole on a small screen
 _DAY_MS = 86_400_000
 
 
@@ -154,8 +155,10 @@ def drawing(nodes: Sequence[NodeSeen], name: str) -> PageDrawing:
         href=lambda cell: seen[cell.id].href,
     )
     reads = {node.name: node.reads for node in nodes}
+    across, down = (draw_graph(cells, reads, style, way) for way in ("right", "down"))
     deep = len(set(depths(reads).values())) > LAYERS_ACROSS_MAX
-    drawn = draw_graph(cells, reads, style, "down" if deep else "right")
+    narrow = next((one for one in (across, down) if one.width <= PHONE_WIDTH), None)
+    drawn = narrow or (down if deep else across)
     elements = [arrow(f"{name}-arrow", 'class="head"'), *drawn.elements]
     return PageDrawing(round(drawn.width, 1), round(drawn.height, 1), Markup("\n".join(elements)))
 

@@ -25,9 +25,12 @@ from kfm.web.console.views import (
     action,
     activity,
     audit,
+    board,
     datasets,
+    feeds,
     home,
     incidents,
+    messages,
     pipeline_runs,
     quarantine,
     requests,
@@ -94,6 +97,9 @@ PAGES = (
     ConsolePage(
         "activity", activity.view, "activity.html", "Activity", activity.FILTERS, "Activity", live_seconds=30
     ),
+    ConsolePage(
+        "board", board.view, "board.html", "Circuits and switches", board.FILTERS, "Home", live_seconds=10
+    ),
     ConsolePage("search", search.view, "search.html", "Search", search.FILTERS),
     ConsolePage("runs", runs.view, "runs.html", "Runs", runs.FILTERS, "Runs"),
     ConsolePage("runs/{run_id}", runs.view_one, "run.html", "Run", runs.ONE_FILTERS, "Runs", live_seconds=10),
@@ -120,10 +126,12 @@ PAGES = (
         pipeline_runs.view_one,
         "pipeline_run.html",
         "Pipeline run",
-        pipeline_runs.GRAPH_FILTERS,
+        pipeline_runs.ONE_FILTERS,
         "Pipeline runs",
     ),
-    ConsolePage("schedules", schedules.view, "schedules.html", "Schedules", schedules.FILTERS, "Schedules"),
+    ConsolePage(
+        "schedules", schedules.view, "schedules.html", "Schedules", schedules.FILTERS, "Schedules", 30
+    ),
     ConsolePage(
         "schedules/{schedule_id}",
         schedules.view_one,
@@ -131,6 +139,7 @@ PAGES = (
         "Schedule",
         schedules.ONE_FILTERS,
         "Schedules",
+        30,
     ),
     ConsolePage("requests", requests.view, "requests.html", "Requests", requests.FILTERS, "Requests"),
     ConsolePage("requests/{request_id}", requests.view_one, "request.html", "Request", (), "Requests"),
@@ -139,19 +148,33 @@ PAGES = (
         "held/{held_id}", quarantine.view_one, "quarantine_entry.html", "Quarantine entry", (), "Quarantine"
     ),
     ConsolePage("incidents/{incident_id}", incidents.view_one, "incident.html", "Incident", (), "Home"),
+    ConsolePage("feeds", feeds.view, "feeds.html", "Feeds", feeds.FILTERS, "Feeds", live_seconds=30),
+    ConsolePage(
+        "feeds/{feed_id}", feeds.view_one, "feed.html", "Feed", feeds.ONE_FILTERS, "Feeds", live_seconds=30
+    ),
+    ConsolePage("messages", messages.view, "messages.html", "Messages", messages.FILTERS, "Messages"),
+    ConsolePage("messages/{message}", messages.view_one, "message.html", "Message", (), "Messages"),
     ConsolePage("units", units.view, "units.html", "Units", units.FILTERS, "Units"),
     ConsolePage("units/{wal_id}", units.view_one, "unit.html", "Unit", (), "Units"),
     ConsolePage(f"{PAGE}/{{operation}}", action.view, "action.html", "Change", action.CHOSEN),
     ConsolePage("audit", audit.view, "audit.html", "Audit", audit.FILTERS, "Audit"),
+    ConsolePage(
+        "audit/verify",
+        audit.view_verify,
+        "audit_verify.html",
+        "Audit log verified",
+        audit.VERIFY_FILTERS,
+        "Audit",
+    ),
 )
 LOG_TEXT = ConsolePage("runs/{run_id}/log.txt", run_log.text, "", "Log", ("attempt",))
 ACTION = next(page for page in PAGES if page.view is action.view)
-LISTS = {page.section: page for page in PAGES if page.section and "{" not in page.path}
+LISTS = {page.section: page for page in reversed(PAGES) if page.section and "{" not in page.path}  # the first
 PLACES = (
     Place("Home", "h", ("Home",)),
     Place("Datasets", "d", ("Datasets",)),
     Place("Activity", "a", ("Activity", "Runs", "Requests", "Pipeline runs", "Quarantine")),
-    Place("Feeds", "f", ("Units",)),
+    Place("Feeds", "f", ("Feeds", "Units", "Messages")),
     Place("Schedules", "s", ("Schedules",)),
     Place("Audit", "u", ("Audit",)),
 )
@@ -348,7 +371,7 @@ class _Console:
             request,
             "problem.html",
             status=status,
-            title=TITLES[status],
+            title=TITLES[status].capitalize(),
             detail=visible(detail),
             identity=identity,
         )
@@ -375,7 +398,7 @@ class _Console:
             "masked": identity is not None and not may_know(identity),
             "again": _again(visit) if visit else (),
             "refreshing": visit.query.get(REFRESH) if visit else None,
-            "live_seconds": page.live_seconds if page else 0,
+            "live_seconds": getattr(context.get("view"), "live_seconds", page.live_seconds if page else 0),
             "may_navigate": identity is not None,
             **context,
         }

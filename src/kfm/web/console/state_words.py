@@ -78,6 +78,9 @@ _WORDS: dict[str, Word] = {
         Word(text="circuit open", tone="warn", sign="–"),
         Word(text="circuit half-open", tone="busy", sign="▸"),
         Word(text="recovering", tone="busy", sign="▸"),
+        Word(text="sound", tone="good", sign="✓"),
+        Word(text="broken", tone="bad", sign="!"),
+        Word(text="closed", tone="good", sign="✓"),
         Word(text="on", tone="good", sign="✓"),
         Word(text="off", tone="quiet", sign="×"),
         Word(text="warning", tone="warn", sign="–"),
@@ -89,6 +92,10 @@ _WORDS: dict[str, Word] = {
         Word(text="removed", tone="bad", sign="−"),
     )
 }
+
+
+def known(text: str) -> Word | None:
+    return _WORDS.get(text)
 
 
 def word(text: str) -> Word:
@@ -121,6 +128,10 @@ def of_unit(status: str) -> Word:
 
 def of_quarantined(kind: str, state: str) -> Word:
     return word(state_words.of_quarantined(kind, state))
+
+
+def of_breaker(state: str) -> Word:
+    return word("closed" if state == "closed" else f"circuit {state}")
 
 
 def of_approval(status: str) -> Word:

@@ -33,8 +33,8 @@ class TimeRange(NamedTuple):
     text: str
 
 
-def time_range(visit: Visit) -> TimeRange:
-    """What `from` and `to` say, unless `last` says how long; without any of them the last day."""
+def time_range(visit: Visit, usual: str = USUAL) -> TimeRange:
+    """What `from` and `to` say, unless `last` says how long; without any of them what is usual."""
     last = visit.choice("last", tuple(SPANS))
     first, end = visit.query.get("from"), visit.query.get("to")
     if not last and (first or end):
@@ -45,9 +45,9 @@ def time_range(visit: Visit) -> TimeRange:
             [*([f"from {moment(from_ms)}"] if first else []), *([f"to {moment(until_ms)}"] if end else [])]
         )
     else:
-        length, text = SPANS[last or USUAL]
+        length, text = SPANS[last or usual]
         from_ms, until_ms = (visit.now_ms - length if length else 0), FAR_MS
-    shown = last or ("" if first or end else USUAL)
+    shown = last or ("" if first or end else usual)
     options = [("", "as typed"), *((name, words) for name, (_, words) in SPANS.items())]
     spans = tuple(Option(value=value, text=words, chosen=value == shown) for value, words in options)
     filters = (

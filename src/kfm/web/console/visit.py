@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlencode
 
 from kfm.model.errors import UsageError
-from kfm.model.quantities import counted
+from kfm.model.quantities import counted, short_id
 from kfm.model.records import Record
 from kfm.model.roles import Identity
 from kfm.web.console.visible_text import visible
@@ -210,6 +210,27 @@ def paged_before(visit: Visit, shown: int, last: tuple[int, str] | None, word: s
     )
 
 
+def before_number(visit: Visit) -> int | None:
+    """The number of the last row of the page before, from the link to older ones."""
+    text = visit.query.get("before")
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > PLACE_DIGITS_MAX:
+        raise UsageError("`before` is not from a link to older ones.")
+    return int(text)
+
+
+def paged_by_number(visit: Visit, shown: int, last: int | None, words: str) -> Paging:
+    """`last`: the number of the row that this page ends with, if there are more; `words`: one and several."""
+    one, several = words.split("/")
+    return Paging(
+        newer=visit.with_query(before=None) if "before" in visit.query else None,
+        older=visit.with_query(before=last) if last is not None else None,
+        summary=f"{shown} {one if shown == 1 else several}, newest first" if shown else f"no {several}",
+        newest=True,
+    )
+
+
 def paged(visit: Visit, found: int, words: str, rows: int = ROWS) -> Paging:
     """`found`: how many there are from this page's first on, as far as was looked; `words`: of what."""
     number = visit.page()
@@ -225,4 +246,4 @@ def paged(visit: Visit, found: int, words: str, rows: int = ROWS) -> Paging:
 
 def short(identifier: str) -> str:
     """The prefix of an id that is unique in practice; every command takes it."""
-    return identifier[:13]
+    return short_id(identifier)

@@ -49,7 +49,7 @@ def test_methods(world: World) -> None:
 
 def test_no_such_address(world: World) -> None:
     """What is not there is said to be not there, as a problem."""
-    for path in ("/", "/nothing", "/runs/", f"/runs/{world.run_id}/nothing", "/openapi.json/x"):
+    for path in ("/nothing", "/runs/", f"/runs/{world.run_id}/nothing", "/openapi.json/x"):
         problem(world.ask("GET", path), 404)
     problem(world.ask("GET", "/runs/unknown"), 404)
     problem(world.ask("GET", "/runs/%00"), 404)

@@ -108,6 +108,9 @@ def test_every_answer_has_its_shape(world: World) -> None:
         "what": world.failed_id,
     }
     elsewhere = (
+        "feed",
+        "feed-failures",
+        "cli-nodd-dead-show",
         "preview",
         "cli-nodd-show",
         "item",
@@ -177,13 +180,38 @@ def test_a_long_ledger_is_told_in_pieces(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("kfm.reports.audit.ROWS_SEEN_MAX", 4)
     monkeypatch.setattr("kfm.reports.audit.PAGE_ROWS", 3)
     world.change("/switches/domain:hydrology", position="paused", rationale="the one")
+    assert world.change("/switches/all", "bob", position="paused").status_code == 403
     for _ in range(6):
         world.change("/switches/all", position="running")
-    page = world.get("/audit?subject=domain:hydrology")
+    page = world.get("/audit?actor=bob")
     assert (page["entries"], page["more"]) == ([], True)
-    page = world.get(f"/audit?subject=domain:hydrology&cursor={page['next']}")
-    assert [one["rationale"] for one in page["entries"]] == ["the one"]
-    assert page["next"] is None
+    page = world.get(f"/audit?actor=bob&cursor={page['next']}")
+    assert [one["kind"] for one in page["entries"]] == ["role-refused"]
+    about = world.get("/audit?subject=domain:hydrology")  # by an index, whatever lies before it
+    assert [one["rationale"] for one in about["entries"]] == ["the one"]
+
+
+def test_entries_of_a_person_and_of_a_time(tmp_path: Path) -> None:
+    """Each filter alone and together; the times that are not asked for are not looked at."""
+    world = World(tmp_path / "p")
+    for who in ("ann", "bob", "ann"):
+        world.change("/switches/all", who, position="running", rationale=f"by {who}")
+    entries = world.get("/audit")["entries"]
+    assert [one["actor"] for one in world.get("/audit?actor=ann&kind=switch")["entries"]] == ["ann", "ann"]
+    last = entries[0]["recorded_at"]
+    assert entries[0] in world.get(f"/audit?since={last}")["entries"]
+    assert world.get(f"/audit?until={entries[-1]['recorded_at']}")["entries"] == []
+    assert world.get("/audit?since=2100-01-01T00:00:00Z") == {"entries": [], "more": False, "next": None}
+    assert world.ask("GET", "/audit?since=noon").status_code == 400
+
+
+def test_a_mask_is_not_found_by_its_actor(tmp_path: Path) -> None:
+    """A reader sees that an entry about a masked dataset is there, not whose it is: no filter tells it."""
+    world = World(tmp_path / "p")
+    world.change("/switches/dataset:burials", position="paused")
+    assert [one["actor"] for one in world.get("/audit", "cy")["entries"]] == ["withheld"]
+    assert world.get("/audit?actor=ann", "cy")["entries"] == []
+    assert len(world.get("/audit?actor=ann")["entries"]) == 1
 
 
 # --- what is not told ------------------------------------------------------------------

@@ -63,6 +63,8 @@ def _paths(filled: Filled) -> Mapping[str, str]:
         "provider": "host:example.org",
         "scope": "dataset:rivers",
         "request_id": approval,
+        "feed_id": "hrrr",
+        "message": "d" * 64,
     }
 
 
@@ -220,10 +222,11 @@ def test_forms_of_nothing_are_not_there(operator: Reader, path: str) -> None:
 
 
 def test_pages_offer_what_can_be_done_about_them(acted: Filled, operator: Reader) -> None:
-    """A failed run can be retried, an entry released or decided on, a schedule paused, a dataset run."""
-    assert (
-        f"/console/do/retryRun?run_id={acted.failed_id}" in operator.page(f"runs/{acted.failed_id}").links()
-    )
+    """Of a run its next step, and no other change; a schedule is paused, a dataset run."""
+    run = operator.page(f"runs/{acted.failed_id}")
+    assert "Its release was requested; another person approves it" in run.text
+    assert "Approve needs the role approve: root" in run.text
+    assert not [link for link in run.links() if "/console/do/" in link]
     offered = " ".join(operator.page("datasets/wells").links())
     for name in ("startUpdate", "setSwitch", "silenceDataset"):
         assert f"/console/do/{name}?" in offered

@@ -63,13 +63,16 @@ def test_coverage_is_drawn_from_what_was_expected(reader: Reader) -> None:
 
 def test_pages_of_many_things_are_paged_by_the_address(reader: Reader) -> None:
     """Older and newer entries are a link away, and nothing is shown twice."""
-    for path, words in (("requests", ("Older →", "← Newest")), ("audit", ("Older →", "← Newer"))):
+    for path, words in (("requests", ("Older →", "← Newest")), ("audit", ("Older →", "← Newest"))):
         first = reader.page(path)
         assert words[0] in first.text
         (older,) = [attrs["href"] for tag, attrs in first.tags if attrs.get("rel") == "next"]
         second = reader.page(f"http://127.0.0.1{older}")
         assert words[1] in second.text
-        rows = [{href for href in page.links() if f"/{path}/" in href} for page in (first, second)]
+        rows = [
+            {href for href in page.links() if f"/{path}/" in href and "verify" not in href}
+            for page in (first, second)
+        ]
         assert not rows[0] & rows[1]
     numbers = reader.page("audit").text
     assert "entries" in numbers

@@ -18,7 +18,7 @@ def _visit(**query: str) -> Visit:
     return Visit(*[cast(Any, SimpleNamespace())] * 4, "/console", "pipelines/x", 0, query, {})
 
 
-def _nodes(count: int, failed: str = "") -> list[NodeSeen]:
+def nodes_of(count: int, failed: str = "") -> list[NodeSeen]:
     """Basins, each a chain of five nodes, that all lead to one last node."""
     nodes, last = [], []
     for number in range(count - 1):
@@ -35,7 +35,7 @@ def _nodes(count: int, failed: str = "") -> list[NodeSeen]:
 @pytest.mark.parametrize("count", [50, 200, 1000])
 def test_a_failed_node_is_drawn_with_two_hops_around_it(count: int) -> None:
     """Whatever the size of the graph; its box leads to its row, and the whole graph is a link away."""
-    found = graph(_visit(), _nodes(count, "basin3_2"))
+    found = graph(_visit(), nodes_of(count, "basin3_2"))
     assert [box.name for box in found.drawn] == [f"basin3_{step}" for step in range(5)]
     assert next(box for box in found.drawn if box.word.text == "failed").href == "#node-basin3_2"
     assert [link.text for link in found.links] == ["Whole graph"]
@@ -45,19 +45,19 @@ def test_a_failed_node_is_drawn_with_two_hops_around_it(count: int) -> None:
 @pytest.mark.parametrize("count", [50, 200, 1000])
 def test_the_whole_is_drawn_in_groups(count: int) -> None:
     """One box for each basin, which leads to its nodes; beyond BOXES_MAX boxes only the table is left."""
-    found = graph(_visit(focus="all"), _nodes(count, "basin3_2"))
+    found = graph(_visit(focus="all"), nodes_of(count, "basin3_2"))
     groups = [box for box in found.drawn if box.members]
     assert len(found.drawn) <= BOXES_MAX
     assert len(groups) == {50: 10, 200: 40, 1000: 200}[count]
     worst = next(box for box in groups if box.name == "basin3")
     assert (worst.word.text, worst.reason) == ("failed", "4 ran, 1 failed")
-    opened = graph(_visit(focus="all", open="basin3"), _nodes(count, "basin3_2"))
+    opened = graph(_visit(focus="all", open="basin3"), nodes_of(count, "basin3_2"))
     assert {f"basin3_{step}" for step in range(5)} <= {box.name for box in opened.drawn}
 
 
 def test_where_the_time_went_is_to_scale() -> None:
     """The nodes that took longest, in the order in which they began; no more than can be read."""
-    found = graph(_visit(), _nodes(200))
+    found = graph(_visit(), nodes_of(200))
     assert found.gantt is not None
     assert len(found.gantt.bars) == GANTT_MAX
     assert found.gantt.summary.startswith("the 40 longest of 199 nodes")
@@ -79,4 +79,4 @@ def test_a_drawing_fits_the_page() -> None:
 def test_a_node_that_is_not_there_is_refused() -> None:
     """Nonsense in an address is told, not drawn."""
     with pytest.raises(UsageError, match="no node"):
-        graph(_visit(focus="nowhere"), _nodes(50))
+        graph(_visit(focus="nowhere"), nodes_of(50))

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import json
+from pathlib import Path
+from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
+from kfm.reports import run_logs
 from tests.browser.filled import Filled
+from tests.conformance.db import ledgers
 from tests.integration.web.console.reading import Reader
 
 TABS = ("Explanation", "Log", "Timeline", "Graph", "Changes", "Evidence")
@@ -47,4 +54,44 @@ def test_a_log_that_is_not_there_is_said_so(reader: Reader, filled: Filled, quer
 
 def test_a_page_of_the_log_goes_on_where_the_one_before_ended(reader: Reader, filled: Filled) -> None:
     """An offset beyond the end shows no line, and no error."""
-    assert "No line is like that" in reader.page(f"runs/{filled.failed_id}?tab=log&offset=999999").text
+    assert (
+        "No lines match these filters" in reader.page(f"runs/{filled.failed_id}?tab=log&offset=999999").text
+    )
+
+
+def test_the_last_lines_of_a_long_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log is followed from its end, filtered like the rest; a line that is cut or being written waits."""
+    monkeypatch.setattr(run_logs, "READ_BYTES_MAX", 800)
+    folder = tmp_path / "runs" / "r" / "attempt-1"
+    folder.mkdir(parents=True)
+    lines = [
+        json.dumps({"at": "x", "level": level, "phase": "fetch", "message": f"{number}", "facts": {}})
+        for number, level in enumerate(("info", "error") * 50)
+    ]
+    (folder / "event_log.jsonl").write_text("\n".join(lines) + "\n" + lines[0][:20])
+    run = replace(ledgers.new_run("one"), run_id="r", attempts=1)
+
+    def said(**more: Any) -> list[str]:
+        found = run_logs.read_log(str(tmp_path), run, limit=3, **more)
+        assert found is not None
+        return [line["message"] for line in found.lines]
+
+    assert said() == ["0", "1", "2"]
+    assert said(tail=True) == ["97", "98", "99"]
+    assert said(tail=True, level="error") == ["95", "97", "99"]
+
+
+def test_a_step_leads_to_its_lines(reader: Reader, filled: Filled) -> None:
+    """Each box of the graph is a link to the log, at the lines of that step."""
+    links = reader.page(f"runs/{filled.failed_id}?tab=graph").links()
+    (lines,) = {link for link in links if "node=pipeline" in link}
+    page = reader.page(lines.removeprefix("/console/"))
+    assert "line 2, in publish" in page.text
+    assert "1 objects" not in page.text
+
+
+def test_a_node_of_a_pipeline_is_explained(reader: Reader, filled: Filled) -> None:
+    """Its box and its row lead to why it is as it is."""
+    page = reader.page(f"pipelines/{filled.pass_id}")
+    (href, *_) = [link for link in page.links() if "node=flow.broken" in link]
+    assert "Node flow.broken" in reader.page(href.removeprefix("/console/").partition("#")[0]).text

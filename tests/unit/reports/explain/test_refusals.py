@@ -60,7 +60,7 @@ def test_a_broken_contract():
     report = ValidationReport(checks=(Check(name="unique:id", passed=False, detail="2 rows are alike"),))
     said = blocker_text(contract_gate(report))
     assert "1 of 1 check failed: unique:id: 2 rows are alike." in said
-    assert "To unblock: Whoever keeps the data or its contract" in said
+    assert "To unblock: Fix the data or the contract" in said
 
 
 @pytest.mark.parametrize(

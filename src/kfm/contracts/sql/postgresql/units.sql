@@ -184,3 +184,76 @@ FROM (
     AND extra::jsonb ->> 'asset' IS NULL
 ) AS objects
 GROUP BY data_ms / 3600000 * 3600000, product, platform
+
+-- name: units.of_dataset
+-- By data time, as hours of feeds count them: along the index of data times.
+SELECT
+  wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms, status,
+  attempts, last_attempt_at_ms, last_error_code, last_error_message, integrity_status, metadata_status,
+  stac_status, provenance_status, stac_item_id, stac_collection_id, stac_item_href, ingest_run_id, worker_id,
+  replay_reason, created_at_ms, updated_at_ms, version, extra,
+  etag, sequencer, size, version_id, content_version, done_version, lease_until_ms, not_before_ms, grants,
+  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail, removal_sequencer,
+  removal_version_id
+FROM units
+WHERE dataset = :dataset
+  AND COALESCE((extra::jsonb ->> 'reference_time_ms')::bigint, time_range_start_ms) >= :start_ms
+  AND COALESCE((extra::jsonb ->> 'reference_time_ms')::bigint, time_range_start_ms) < :end_ms
+  AND COALESCE((extra::jsonb ->> 'reference_time_ms')::bigint, time_range_start_ms) <= :before_ms
+  AND (COALESCE((extra::jsonb ->> 'reference_time_ms')::bigint, time_range_start_ms) < :before_ms OR wal_id < :before)
+  AND (:status = '' OR status = :status) AND (:error_code = '' OR last_error_code = :error_code)
+  AND updated_at_ms >= :since_ms
+ORDER BY COALESCE((extra::jsonb ->> 'reference_time_ms')::bigint, time_range_start_ms) DESC, wal_id DESC LIMIT :row_limit
+
+-- name: units.of_product
+-- Objects of one product, as they are counted by `units.hours`: in its states, without those that describe others.
+SELECT
+  wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms, status,
+  attempts, last_attempt_at_ms, last_error_code, last_error_message, integrity_status, metadata_status,
+  stac_status, provenance_status, stac_item_id, stac_collection_id, stac_item_href, ingest_run_id, worker_id,
+  replay_reason, created_at_ms, updated_at_ms, version, extra,
+  etag, sequencer, size, version_id, content_version, done_version, lease_until_ms, not_before_ms, grants,
+  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail, removal_sequencer,
+  removal_version_id
+FROM units
+WHERE dataset = :dataset
+  AND COALESCE((extra::jsonb ->> 'reference_time_ms')::bigint, time_range_start_ms) >= :start_ms
+  AND COALESCE((extra::jsonb ->> 'reference_time_ms')::bigint, time_range_start_ms) < :end_ms
+  AND COALESCE((extra::jsonb ->> 'reference_time_ms')::bigint, time_range_start_ms) <= :before_ms
+  AND (COALESCE((extra::jsonb ->> 'reference_time_ms')::bigint, time_range_start_ms) < :before_ms OR wal_id < :before)
+  AND (:product = '' OR extra::jsonb ->> 'product' = :product) AND (:platform = '' OR extra::jsonb ->> 'platform' = :platform)
+  AND (:error_code = '' OR last_error_code = :error_code) AND extra::jsonb ->> 'asset' IS NULL
+  AND (:standing = '' OR :standing = CASE
+    WHEN done_version > 0 OR status = 'succeeded' THEN 'there'
+    WHEN status = 'in_progress' THEN 'running'
+    WHEN status <> 'pending' THEN status
+    WHEN attempts > 0 THEN 'retrying' ELSE 'waiting' END)
+ORDER BY COALESCE((extra::jsonb ->> 'reference_time_ms')::bigint, time_range_start_ms) DESC, wal_id DESC LIMIT :row_limit
+
+-- name: units.timeless
+-- Those of a dataset whose data time is not known.
+SELECT
+  wal_id, dataset, object_uri, provider, queue, event_time_ms, time_range_start_ms, time_range_end_ms, status,
+  attempts, last_attempt_at_ms, last_error_code, last_error_message, integrity_status, metadata_status,
+  stac_status, provenance_status, stac_item_id, stac_collection_id, stac_item_href, ingest_run_id, worker_id,
+  replay_reason, created_at_ms, updated_at_ms, version, extra,
+  etag, sequencer, size, version_id, content_version, done_version, lease_until_ms, not_before_ms, grants,
+  grant_attempts, granted_at_ms, alone, removed, unclear, replacing, trail, removal_sequencer,
+  removal_version_id
+FROM units
+WHERE dataset = :dataset AND COALESCE((extra::jsonb ->> 'reference_time_ms')::bigint, time_range_start_ms) IS NULL
+  AND wal_id < :before AND (:status = '' OR status = :status)
+  AND (:error_code = '' OR last_error_code = :error_code) AND updated_at_ms >= :since_ms
+ORDER BY wal_id DESC LIMIT :row_limit
+
+-- name: units.flow
+-- Objects of a span of data time by the hours in which they were taken in and came to their end.
+SELECT
+  created_at_ms / 3600000 * 3600000 AS taken_in_ms,
+  CASE WHEN status IN ('pending', 'in_progress') THEN NULL ELSE updated_at_ms / 3600000 * 3600000 END AS ended_ms,
+  COUNT(*)
+FROM units
+WHERE dataset = :dataset
+  AND COALESCE((extra::jsonb ->> 'reference_time_ms')::bigint, time_range_start_ms) >= :start_ms
+  AND COALESCE((extra::jsonb ->> 'reference_time_ms')::bigint, time_range_start_ms) < :end_ms
+GROUP BY 1, 2

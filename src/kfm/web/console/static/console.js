@@ -69,17 +69,62 @@
     setTimeout(() => { button.textContent = "Copy"; }, 1500);
   });
 
+  // --- saved views: filters under a name, in this browser; without scripts, a bookmark does the same ------
+  const views = () => { try { return JSON.parse(kept.get("views:" + location.pathname, "[]")); } catch { return []; } };
+
+  function made(name, text, more = {}) {
+    const element = document.createElement(name);
+    element.textContent = text;
+    for (const [key, value] of Object.entries(more)) element.setAttribute(key, value);
+    return element;
+  }
+
+  function showViews(root) {
+    for (const place of all(root, "[data-views]")) {
+      place.replaceChildren(...views().map(({ name, query }) => {
+        const item = document.createElement("li");
+        const here = query === location.search ? { "aria-current": "true" } : {};
+        item.append(made("a", name, { href: location.pathname + query, ...here }), " ",
+          made("button", "×", { type: "button", class: "copy", "data-forget": name, "aria-label": `Forget ${name}` }));
+        return item;
+      }));
+    }
+  }
+
+  function keepViews(changed) {
+    kept.set("views:" + location.pathname, JSON.stringify(changed));
+    showViews(document);
+  }
+
+  document.addEventListener("submit", (event) => {
+    if (!event.target.matches("[data-save-view]")) return;
+    event.preventDefault();
+    const name = event.target.elements.name.value.trim();
+    if (!name) return;
+    keepViews([...views().filter((each) => each.name !== name), { name, query: location.search }]);
+    event.target.reset();
+  });
+  document.addEventListener("click", (event) => {
+    const name = event.target.closest?.("[data-forget]")?.dataset.forget;
+    if (name !== undefined) keepViews(views().filter((each) => each.name !== name));
+  });
+
   function prepare(root) {
     all(root, "[data-scripted]").forEach((each) => { each.hidden = false; });
     addCopies(root);
+    showViews(root);
     showTimes(root);
   }
 
   // --- regions that follow the ledger: focus, scroll, open details and what was typed stay ---------------
+  const isChanged = (field) => field.localName === "select"
+    ? [...field.options].some((each) => each.selected !== each.defaultSelected)
+    : field.type === "checkbox" ? field.checked !== field.defaultChecked : field.value !== field.defaultValue;
   const keep = {
     beforeAttributeUpdated: (name, node) =>
       !(name === "open" && (node.localName === "details" || node.localName === "dialog")),
-    beforeNodeMorphed: (old) => !(old.matches?.("input, textarea, select") && old === document.activeElement),
+    beforeNodeMorphed: (old) =>
+      !(old.matches?.("input, textarea, select") && (old === document.activeElement || isChanged(old))),
   };
   const live = { failed: 0, at: Date.now(), timer: 0 };
   const isPaused = () => kept.get("paused", "no") === "yes";
@@ -106,11 +151,14 @@
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (isPaused()) return;
       prepare(page);
-      for (const id of ["main", "as-of", "needs"]) {
+      const root = document.documentElement;
+      const isAtEnd = scrollY + innerHeight >= root.scrollHeight - 2 && document.getElementById("tail");
+      for (const id of ["main", "as-of"]) {
         const [old, fresh] = [document.getElementById(id), page.getElementById(id)];
         if (old && fresh) Idiomorph.morph(old, fresh, { morphStyle: "outerHTML", callbacks: keep });
       }
       htmx.process(document.getElementById("main"));
+      if (isAtEnd) scrollTo({ top: root.scrollHeight, behavior: "instant" });
       live.failed = 0;
       live.at = Date.now();
     } catch {
@@ -129,6 +177,7 @@
     });
     setInterval(follow, Number(place.dataset.every) * 1000);
     setInterval(showLive, 1000);
+    document.addEventListener("visibilitychange", follow); // it has not followed while it was hidden
     showLive();
   }
 
@@ -158,6 +207,10 @@
   });
 
   prepare(document);
+  for (const each of all(document, ".scroll")) { // what failed is seen first, also in a picture that is too wide
+    const bad = each.querySelector(".box.bad")?.getBoundingClientRect();
+    if (bad && bad.right > each.getBoundingClientRect().right) each.scrollLeft = bad.left - each.getBoundingClientRect().left - 16;
+  }
   document.getElementById("zone")?.addEventListener("change", (event) => {
     kept.set("zone", ZONES.includes(event.target.value) ? event.target.value : "UTC");
     showTimes(document);

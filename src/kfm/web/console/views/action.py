@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 
 from kfm.datasets.changes import ChangePlan
-from kfm.model.errors import KfmError
+from kfm.model.errors import KfmError, UsageError
+from kfm.model.feeds import feed_names
 from kfm.model.quantities import counted, span
 from kfm.model.records import Record
 from kfm.reports.dataset_plans import plan_lines
+from kfm.reports.units import HASH_PREFIX, find_dead
 from kfm.web.api.access import require
 from kfm.web.api.operations import ID, Operation, Reply
 from kfm.web.api.operations import read_query as read_parameters
@@ -203,12 +205,28 @@ def _receipt(visit: Visit, values: dict[str, str], reply: Reply) -> ActionPage:
         lines.append("A second person has to approve it; nothing was changed yet.")
     if "changed" in reply.document and reply.document["changed"] is False:
         lines.append("It was so already: nothing had to be changed.")
+    if "listed" in reply.document:
+        lines += _compared(reply.document)
+    if "released" in reply.document:
+        lines.append(f"{counted(reply.document['released'], 'record')} released.")
     if "made" in reply.document:
         lines.append(f"{counted(reply.document['made'], 'request')} made.")
     if page.subject:
         links.append(Link(text=page.subject.name, href=page.subject.href))
     links.append(Link(text="The audit log", href=visit.href("audit")))
     return msgspec.structs.replace(page, done=(f"{action.verb}: done.", *lines), links=tuple(links))
+
+
+def _compared(document: Mapping[str, Any]) -> list[str]:
+    """What a listing has shown."""
+    words = ("known", "missing", "changed", "gone", "unreadable", "outside")
+    counts = ", ".join(f"{document[name]} {name}" for name in words)
+    lines = [f"{counted(document['listed'], 'object')} listed: {counts}."]
+    if document["opened"]:
+        lines.append(f"{counted(document['opened'], 'unit')} opened as backfill.")
+    if not document["complete"]:
+        lines.append("There is more in the bucket: the limit was reached.")
+    return [*lines, *(f"{each['what']}: {each['object_uri']}" for each in document["gaps"][:LINES_MAX])]
 
 
 _RECORDS = {
@@ -291,7 +309,7 @@ def _dataset(visit: Visit, name: str) -> Subject | None:
     wanted = settings.dataset_id(visit.visibility.known(name, among)) or name
     head = next((each for each in visit.reader.heads() if each.dataset_id == wanted), None)
     if head is None and wanted not in {one.id for one in settings.datasets}:
-        return None
+        return _feed(visit, wanted) if wanted in feed_names(settings) else None
     state = f"readers see version {head.sequence}" if head else "nothing is published"
     return Subject(name=wanted, state=state, href=visit.dataset_page(wanted), dataset_id=wanted)
 
@@ -333,6 +351,26 @@ def _scope(visit: Visit, scope: str) -> Subject:
     return Subject(name=f"for {about}", state=f"it is {now}", href=visit.href(), dataset_id=name)
 
 
+def _feed(visit: Visit, name: str) -> Subject | None:
+    found = visit.reader.unit_reader().totals()
+    known = {dataset for dataset, _ in found} | {one.dataset for one in visit.context.settings.ingest.feeds}
+    if name not in known:
+        return None
+    return Subject(name=f"feed {name}", state="announced objects", href=visit.at("feeds", name))
+
+
+def _message(visit: Visit, envelope: str) -> Subject | None:
+    try:
+        found = find_dead(visit.reader.unit_reader(), envelope)[0]
+    except UsageError:
+        return None
+    return Subject(
+        name=f"dead message {short(envelope.removeprefix(HASH_PREFIX))}",
+        state=f"of the queue {found.queue}: {found.error_code}, {found.state}",
+        href=visit.at("messages", envelope),
+    )
+
+
 _SUBJECTS: dict[str, Callable[[Visit, str], Subject | None]] = {
     "runs": _run,
     "requests": _request,
@@ -343,4 +381,6 @@ _SUBJECTS: dict[str, Callable[[Visit, str], Subject | None]] = {
     "quarantine": _held,
     "incidents": _incident,
     "switches": _scope,
+    "feeds": _feed,
+    "dead-letters": _message,
 }

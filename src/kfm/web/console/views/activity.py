@@ -29,6 +29,13 @@ FILTERS = (*time_range.FILTERS, "outcome", "dataset", "source", "trigger", "text
 OUTCOMES = ("running", "success", "noop", "failed", "refused", "busy")
 TRIGGERS = {**KINDS, "retry": "retry"}
 VIEWS = ("list", "timeline")
+USUAL: dict[str, dict[str, str]] = {
+    "Last 24 h": {"last": "24h", "view": "timeline"},
+    "Failed": {"last": "7d", "outcome": "failed"},
+    "Refused": {"last": "7d", "outcome": "refused"},
+    "Running": {"last": "all", "outcome": "running"},
+    "By people": {"last": "30d", "trigger": "manual"},
+}
 LOOKED_MAX = 2000  # rows that one page reads to find those that match
 BARS_MAX = 500
 LABEL, WIDTH, ROW, TOP = 190, 900, 26, 26
@@ -88,6 +95,7 @@ class ActivityTimeline(Record, frozen=True):
 class ActivityView(Record, frozen=True):
     filters: tuple[Filter | TypedFilter, ...]
     views: tuple[Link, ...]
+    saved: tuple[Link, ...]
     rows: tuple[ActivityRow, ...]
     timeline: ActivityTimeline | None
     paging: Paging
@@ -148,12 +156,20 @@ def view(visit: Visit) -> ActivityView:
             Link(text=each, href="" if each == shape else visit.with_query(view=each, before=None))
             for each in VIEWS
         ),
+        saved=tuple(_usual(visit)),
         rows=tuple(_row(visit, call, runs) for call in found) if drawn is None else (),
         timeline=drawn,
         paging=paging,
         clear=visit.href("activity"),
         span=span.text,
     )
+
+
+def _usual(visit: Visit) -> Iterator[Link]:
+    """Views that are asked for most; those of one's own are kept by the browser."""
+    asked = {name: value for name, value in visit.query.items() if name != "before"}
+    for text, query in USUAL.items():
+        yield Link(text=text, href="" if query == asked else visit.href("activity", **query))
 
 
 def _run_ids(calls: Sequence[Invocation]) -> Iterator[str]:
@@ -203,11 +219,15 @@ def _word(visit: Visit, call: Invocation, runs: dict[str, Run]) -> Word:
 
 
 def _took(visit: Visit, call: Invocation, runs: dict[str, Run]) -> int | None:
-    """From the call to the end of the run that it began; a call that began none took no time to speak of."""
+    """From the call to the end of the attempt that it began; one that began none took no time to speak of."""
     run = runs.get(call.run_id or "")
     if run is None:
         return None
     end_ms = visit.now_ms if call.outcome is None else run.end_time_ms
+    if run.attempts > 1:
+        later = (each for each in visit.reader.attempts(run.run_id) if not each.node)
+        own = next((each for each in later if each.started_at_ms >= call.requested_at_ms), None)
+        end_ms = own.ended_at_ms or visit.now_ms if own is not None else end_ms
     return max(end_ms - call.requested_at_ms, 0) if end_ms is not None else None
 
 

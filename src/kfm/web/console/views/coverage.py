@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import groupby, islice
@@ -27,6 +28,7 @@ _WITHOUT = {
     "pending": "it is due now",
     "held": "it waits until the schedule is resumed",
 }
+_BEHIND = re.compile(r"Request ([0-9a-f-]{36}) ", re.ASCII)
 SECOND_MS, MINUTE_MS, HOUR_MS = 1_000, 60_000, 3_600_000
 LABEL, TOP, ROW = 92, 22, 28
 _TONES = ("bad", "warn", "busy", "good", "quiet", "faint")
@@ -48,6 +50,7 @@ class Spot(Record, frozen=True):
     reason: str
     href: str | None
     title: str
+    behind_href: str | None = None  # the request for which it was skipped
 
 
 class CoverageStretch(Record, frozen=True):
@@ -62,6 +65,7 @@ class CoverageStretch(Record, frozen=True):
     reason: str
     href: str | None
     title: str
+    behind_href: str | None
 
 
 def spots(
@@ -113,6 +117,7 @@ def _spot(visit: Visit, each: Expected, watched_ms: int | None, asked: dict[str,
         reason = each.reason or _WITHOUT.get(each.fate, "")
         if unseen:
             reason = "no service had seen the schedule"
+    behind = _BEHIND.match(each.reason or "") if found is None else None
     return Spot(
         at_ms=each.instant_ms,
         word=mark,
@@ -121,6 +126,7 @@ def _spot(visit: Visit, each: Expected, watched_ms: int | None, asked: dict[str,
         reason=reason,
         href=visit.at("requests", found.request_id) if found else None,
         title=f"{moment(each.instant_ms)}: {mark.text}",
+        behind_href=visit.at("requests", behind[1]) if behind else None,
     )
 
 
@@ -172,6 +178,7 @@ def _stretch(many: list[Spot]) -> CoverageStretch:
         reason=many[0].reason,
         href=many[0].href,
         title=many[0].title,
+        behind_href=many[0].behind_href,
     )
 
 

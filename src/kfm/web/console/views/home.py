@@ -13,13 +13,13 @@ from kfm.model.completeness import DatasetHealth, WindowVerdict
 from kfm.model.quantities import counted, duration, moment
 from kfm.model.records import Lock, Record, Run
 from kfm.model.schedules import due_ms, next_instant
-from kfm.reports.blockers import frozen
 from kfm.reports.coverage import cause_text
 from kfm.reports.needs import Need, headline, needs
-from kfm.web.console.actions import Offer, circuit, offer
+from kfm.web.console.actions import Offer, about_run, circuit, offer
 from kfm.web.console.state_words import Word, word
+from kfm.web.console.views import board
 from kfm.web.console.views.coverage import DAY_MS, worst_word
-from kfm.web.console.views.schedules import pattern
+from kfm.web.console.views.schedules import pattern, refused_then
 from kfm.web.console.visit import Link, Visit, short
 
 AHEAD_MS = DAY_MS
@@ -97,6 +97,7 @@ class Home(Record, frozen=True):
     is_new: bool
     schedules_href: str
     waiting_href: str
+    board: Link
 
 
 def view(visit: Visit) -> Home:
@@ -123,6 +124,7 @@ def view(visit: Visit) -> Home:
         is_new=is_new,
         schedules_href=visit.href("schedules"),
         waiting_href=visit.href("requests", state="open"),
+        board=Link(text=board.summary(visit), href=visit.href("board")),
     )
 
 
@@ -159,7 +161,9 @@ def _need(visit: Visit, need: Need) -> NeedRow:
 
 
 def _about(visit: Visit, need: Need, name: str) -> str:
-    known = need.kind != "circuit" and name in {each.id for each in visit.context.settings.datasets}
+    if need.kind == "circuit":
+        return f"{visit.href('board')}#circuits"
+    known = name in {each.id for each in visit.context.settings.datasets}
     return visit.dataset_page(name) if known else visit.href("datasets")
 
 
@@ -179,8 +183,9 @@ def _links(visit: Visit, need: Need) -> Iterator[Link]:
 
 
 def _actions(visit: Visit, need: Need) -> Iterator[Offer]:
-    if need.kind == "failing" and need.run_id is not None:
-        yield offer(visit, "retryRun", run_id=need.run_id)
+    run = visit.reader.run(need.run_id) if need.kind == "failing" and need.run_id is not None else None
+    if run is not None:
+        yield from about_run(visit, run)[:1]  # its page has the others
     elif need.scope:
         yield offer(visit, "setSwitch", "Resume", scope=need.scope, position="running")
     elif need.kind == "circuit":
@@ -272,29 +277,15 @@ def _alike(found: Sequence[Due]) -> list[Due]:
 def _scheduled(visit: Visit, until_ms: int) -> Iterator[Due]:
     """The next scheduled time of each schedule, also of those that will come to nothing, and why."""
     states = visit.reader.schedule_reader().states()
-    stopped = {each.scope for each in visit.reader.switches() if each.position != "running"}
-    settings = visit.context.settings
-    sources = {source.id: source for source in settings.sources}
-    domains = {one.id: one.domain for one in settings.datasets}
+    sources = {source.id: source for source in visit.context.settings.sources}
     for each in visit.context.schedules:
         at_ms = next_instant(each, visit.now_ms) if each.enabled else None
         if at_ms is None or due_ms(each, at_ms) > until_ms:
             continue
-        dataset = sources[each.source].dataset if each.source in sources else ""
-        state = states.get(each.id)
-        scopes = {"all", f"dataset:{dataset}", f"domain:{domains.get(dataset)}"}
-        freeze = next(
-            (one for one in frozen(settings, at_ms) if one.holds(dataset, domains.get(dataset))), None
-        )
-        if state is not None and state.paused_at_ms is not None:
-            refused = "will be skipped: the schedule is paused"
-        elif stopped & scopes:
-            refused = f"will be refused: {min(stopped & scopes)} is switched off"
-        else:
-            refused = f"will be refused: {freeze.why.rstrip('.')}" if freeze else ""
+        refused = refused_then(visit, each, states.get(each.id), at_ms)
         yield Due(
             at_ms=due_ms(each, at_ms),
-            what=dataset or each.source,
+            what=sources[each.source].dataset if each.source in sources else each.source,
             why=refused or f"schedule, {pattern(each)}",
             href=visit.at("schedules", each.id),
             is_refused=bool(refused),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kfm.model.incidents import SEVERITY, Incident, condition, is_of_object
+from kfm.model.incidents import SEVERITY, Incident, condition, is_of_unit
 from kfm.model.quantities import counted
 from kfm.model.records import Record
 from kfm.reports.incidents import incident_next_step, told_documents
@@ -91,7 +91,7 @@ def _facts(visit: Visit, incident: Incident) -> list[Fact]:
 
 
 def _subject(visit: Visit, subject: str) -> Link:
-    if is_of_object(subject):
+    if is_of_unit(subject):
         unit = visit.reader.unit_reader().unit(subject)
         return Link(text=unit.object_uri if unit else subject, href=visit.at("units", subject))
     run = visit.reader.run(subject)
@@ -109,6 +109,6 @@ def _actions(visit: Visit, incident: Incident) -> list[Offer]:
     names = ["assignIncident", "silenceIncident", "closeIncident"]
     if incident.acknowledged_at_ms is None:
         names.insert(0, "acknowledgeIncident")
-    if incident.kind in ("dead-letter", "quarantine") and not is_of_object(incident.subject):
+    if incident.kind in ("dead-letter", "quarantine") and not is_of_unit(incident.subject):
         names.insert(0, "retryIncident")
     return [offer(visit, each, **one) for each in names]

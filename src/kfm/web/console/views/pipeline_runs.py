@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,10 +18,23 @@ from kfm.web.console import state_words
 from kfm.web.console.state_words import Word
 from kfm.web.console.views import explanation
 from kfm.web.console.views.timeline import Span, Timeline, gantt
-from kfm.web.console.visit import ROWS, Link, NotHere, Paging, Visit, paged, short
+from kfm.web.console.visit import (
+    ROWS,
+    Link,
+    NotHere,
+    Paging,
+    Visit,
+    before_number,
+    paged_by_number,
+    short,
+)
 
-FILTERS = ("page",)
+if TYPE_CHECKING:
+    from kfm.reports.pipeline_runs import PassSeen
+
+FILTERS = ("before",)
 GRAPH_FILTERS = ("focus", "hops", "open")
+ONE_FILTERS = (*GRAPH_FILTERS, "node")
 WHOLE = "all"
 HOPS = ("1", "2", "3", "5")
 SMALL = 12  # nodes that are always drawn as they are
@@ -56,8 +70,15 @@ class PipelineRunView(Record, frozen=True):
     ended_ms: int | None
     attempt: int
     graph: Graph
+    node: NodeView | None  # the one that was chosen
     why: explanation.ShownExplanation
     command: str
+
+
+class NodeView(Record, frozen=True):
+    name: str
+    why: explanation.ShownExplanation
+    log: str | None  # of the run that it was a part of
 
 
 def pipeline_run_view(visit: Visit, run_id: str) -> PipelineRunView | None:
@@ -65,7 +86,7 @@ def pipeline_run_view(visit: Visit, run_id: str) -> PipelineRunView | None:
     from kfm.reports.pipeline_runs import read_pass
 
     with visit.context.app(visit.identity, read_only=True) as app:
-        seen = read_pass(app, run_id)
+        seen = read_pass(app, run_id, visit.query.get("node"))
     if seen is None or visit.visibility.hides_pipeline(seen.found.pipeline_id, seen.found.run_id):
         return None
     return PipelineRunView(
@@ -77,7 +98,8 @@ def pipeline_run_view(visit: Visit, run_id: str) -> PipelineRunView | None:
         started_ms=seen.found.started_at_ms,
         ended_ms=seen.found.ended_at_ms,
         attempt=seen.found.attempt,
-        graph=graph(visit, nodes_of(seen.found, seen.nodes)),
+        graph=graph(visit, nodes_of(seen.found, seen.nodes, lambda name: _node_href(visit, name))),
+        node=_node(visit, seen),
         why=explanation.shown(visit, seen.account),
         command=f"kfm graph {short(seen.found.run_id)}",
     )
@@ -87,15 +109,18 @@ def view(visit: Visit) -> PipelineRunList:
     """All pipeline runs, newest first."""
     from kfm.reports.pipeline_runs import list_passes
 
-    skipped = (visit.page() - 1) * ROWS
     with visit.context.app(visit.identity, read_only=True) as app:
-        found = list_passes(app, skipped + ROWS + 1)[skipped:]
+        found = list_passes(app, ROWS + 1, before_number(visit))
+    shown = found[:ROWS]
     rows = [
         _row(visit, each)
-        for each in found[:ROWS]
+        for _, each in shown
         if not visit.visibility.hides_pipeline(each.pipeline_id, each.run_id)
     ]
-    return PipelineRunList(rows=tuple(rows), paging=paged(visit, len(found), "pipeline runs"))
+    last = shown[-1][0] if len(found) > ROWS else None
+    return PipelineRunList(
+        rows=tuple(rows), paging=paged_by_number(visit, len(rows), last, "pipeline run/pipeline runs")
+    )
 
 
 def view_one(visit: Visit) -> PipelineRunView:
@@ -121,7 +146,20 @@ def _row(visit: Visit, found: Pass) -> PipelineRunRow:
     )
 
 
-def nodes_of(found: Pass, records: dict[str, Node]) -> list[NodeSeen]:
+def _node_href(visit: Visit, name: str) -> str:
+    return f"{visit.with_query(node=name)}#node"
+
+
+def _node(visit: Visit, seen: PassSeen) -> NodeView | None:
+    name = visit.query.get("node")
+    if name is None or seen.node is None:
+        return None
+    run = visit.reader.run(seen.found.run_id)
+    log = f"{visit.run(run.run_id)}?tab=log&node=pipeline" if run is not None else None
+    return NodeView(name=name, why=explanation.shown(visit, seen.node), log=log)
+
+
+def nodes_of(found: Pass, records: dict[str, Node], href: Callable[[str], str] = str) -> list[NodeSeen]:
     """Each node with the state that is on record; a node that has not ended has no record."""
     reads = dict(found.graph)
     return [
@@ -132,6 +170,7 @@ def nodes_of(found: Pass, records: dict[str, Node]) -> list[NodeSeen]:
             took_ms=cell.took_ms,
             reads=reads[cell.id],
             started_ms=_began(records.get(cell.id)),
+            href=href(cell.id),
         )
         for cell in cells_of(found, records)
     ]
@@ -213,7 +252,9 @@ def _box(
     """A node, which leads to its row, or a group, which leads to its nodes."""
     members = boxes.members.get(name)
     if members is None:
-        return msgspec.structs.replace(seen[name], reads=boxes.reads[name], href=f"#node-{name}")
+        return msgspec.structs.replace(
+            seen[name], reads=boxes.reads[name], href=seen[name].href or f"#node-{name}"
+        )
     counts = Counter(seen[each].word.text for each in members)
     worst = min((seen[each].word for each in members), key=lambda word: TONES.index(word.tone))
     took = [seen[each].took_ms or 0 for each in members]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import Record
 from kfm.model.times import is_all_time, rfc3339
@@ -12,12 +10,22 @@ from kfm.reports.quarantine import objects_of
 from kfm.reports.requests import named
 from kfm.reports.state_words import QUARANTINE_KINDS
 from kfm.web.console import state_words
-from kfm.web.console.actions import Offer, decisions, offer
+from kfm.web.console.actions import Offer, about_run, offer
 from kfm.web.console.state_words import Word
 from kfm.web.console.views.explanation import Fact, Next, allowed
-from kfm.web.console.visit import ROWS, Filter, NotHere, Paging, Visit, chosen, paged, short
+from kfm.web.console.visit import (
+    ROWS,
+    Filter,
+    NotHere,
+    Paging,
+    Visit,
+    before_number,
+    chosen,
+    paged_by_number,
+    short,
+)
 
-FILTERS = ("kind", "state", "dataset", "page")
+FILTERS = ("kind", "state", "dataset", "before")
 KINDS = ("dead-letter", "quarantine")
 STATES = ("held", "released", "resolved")
 MESSAGES_SHOWN_MAX = 50
@@ -60,10 +68,14 @@ class QuarantineView(Record, frozen=True):
 def view(visit: Visit) -> QuarantineView:
     kind, dataset = visit.choice("kind", KINDS), visit.dataset()
     state = visit.choice("state", (*STATES, "any")) or "held"
-    skipped = (visit.page() - 1) * ROWS
-    found = visit.reader.held(
-        state=None if state == "any" else state, kind=kind, dataset_id=dataset, limit=skipped + ROWS + 1
-    )[skipped:]
+    found = visit.reader.held_page(
+        state=None if state == "any" else state,
+        kind=kind,
+        dataset_id=dataset,
+        before=before_number(visit),
+        limit=ROWS + 1,
+    )
+    last = found[ROWS - 1][0] if len(found) > ROWS else None
     dead = visit.reader.unit_reader().dead_messages("held", "", MESSAGES_SHOWN_MAX + 1)
     states = chosen("state", "State", (*STATES, "any"), state, ("quarantined", *STATES[1:], "any"))
     return QuarantineView(
@@ -72,8 +84,8 @@ def view(visit: Visit) -> QuarantineView:
             Filter(name=states.name, label=states.label, options=states.options[1:]),
             chosen("dataset", "Dataset", [each.id for each in visit.context.settings.datasets], dataset),
         ),
-        rows=tuple(row(visit, each) for each in found[:ROWS]),
-        paging=paged(visit, len(found), "entries"),
+        rows=tuple(row(visit, each) for _, each in found[:ROWS]),
+        paging=paged_by_number(visit, len(found[:ROWS]), last, "entry/entries"),
         clear=visit.href("held"),
         messages=tuple(
             DeadMessageRow(
@@ -144,7 +156,7 @@ def view_one(visit: Visit) -> QuarantineEntryView:
         facts=tuple(_facts(visit, held)),
         asked=tuple(map(_asked, asked)),
         commands=() if step is None else (Next(command=step.command, why=step.sentence),),
-        actions=tuple(_actions(visit, held, asked)),
+        actions=tuple(_actions(visit, held)),
     )
 
 
@@ -157,7 +169,7 @@ def _facts(visit: Visit, held: QuarantineEntry) -> list[Fact]:
             href=row(visit, held).subject_href,
             code=True,
         ),
-        Fact(name="Dataset", text=held.dataset_id, href=visit.href("held", dataset=held.dataset_id)),
+        Fact(name="Dataset", text=held.dataset_id, href=visit.dataset_page(held.dataset_id)),
         Fact(name="Source", text=held.source_id),
         Fact(name="Attempts", text=f"{held.attempts} ({', '.join(held.error_classes)})"),
         Fact(name="Reason", text=held.reason.replace("-", " ")),
@@ -165,6 +177,10 @@ def _facts(visit: Visit, held: QuarantineEntry) -> list[Fact]:
         Fact(name="Code", text=held.code_sha, code=True),
         Fact(name="Key", text=held.idempotency_key, code=True),
     ]
+    for incident in visit.reader.incidents_about(held.subject):
+        name = f"{incident.error_code or incident.kind} {short(incident.incident_id)}"
+        href = visit.at("incidents", incident.incident_id)
+        facts.append(Fact(name="Incident", text=name, href=href))
     objects, count = objects_of(visit.reader, held)
     if objects:
         facts.append(Fact(name="Announced", text=named(objects, count), code=True))
@@ -188,7 +204,7 @@ def _asked(approval: Approval) -> ApprovalAsked:
     )
 
 
-def _actions(visit: Visit, held: QuarantineEntry, asked: Sequence[Approval]) -> list[Offer]:
+def _actions(visit: Visit, held: QuarantineEntry) -> list[Offer]:
     if held.state != "held" or held.grain not in ("run", "request"):
         return []
     run = visit.reader.run(held.subject) if held.grain == "run" else None
@@ -198,9 +214,4 @@ def _actions(visit: Visit, held: QuarantineEntry, asked: Sequence[Approval]) -> 
         window = f"{rfc3339(span_of.window_start_ms)}/{rfc3339(span_of.window_end_ms)}"
         values = {"dataset_id": held.dataset_id, "source": held.source_id, "window": window}
         discard = [offer(visit, "dismissWindows", "Discard", **values)]
-    if run is None:
-        return discard
-    waiting = [each for each in asked if each.state == "requested"]
-    if waiting:
-        return [*decisions(visit, waiting[0]), *discard]
-    return [offer(visit, "releaseHeld", held_id=held.held_id), *discard]
+    return [*about_run(visit, run), *discard] if run is not None else discard

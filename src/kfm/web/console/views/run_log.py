@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from kfm.model.errors import UsageError
 from kfm.model.records import Record, Run
 from kfm.model.times import parse_rfc3339
@@ -10,7 +13,8 @@ from kfm.web.console.state_words import Word, word
 from kfm.web.console.views.explanation import allowed
 from kfm.web.console.visit import Filter, Link, NotHere, Visit, chosen
 
-FILTERS = ("attempt", "level", "node", "offset")
+FILTERS = ("attempt", "level", "node", "offset", "lines")
+LAST = "last"
 LINES = 500
 _WORDS = {"info": "on", "warning": "warning", "error": "error"}
 
@@ -19,7 +23,7 @@ class LogLine(Record, frozen=True):
     at_ms: int
     word: Word | None  # None: nothing of note
     node: str
-    message: str
+    message: tuple[str, ...]  # an exception has several lines
     facts: str
 
 
@@ -32,27 +36,33 @@ class RunLog(Record, frozen=True):
     clear: str
     given: tuple[tuple[str, str], ...]  # what the form of filters keeps
     download: str
-    older: str | None
+    first: str | None
     newer: str | None
+    last: str | None
+    is_tail: bool
 
 
 def run_log(visit: Visit, run: Run) -> RunLog:
-    """A page of lines, the oldest first."""
+    """A page of lines, the oldest first. Of a run that goes on the last ones, which follow it."""
     attempt = _number(visit, "attempt") or run.attempts
     if attempt > run.attempts:
         raise NotHere(f"The run has {run.attempts} attempts.")
     level = visit.choice("level", LEVELS)
-    node, offset = visit.query.get("node"), _number(visit, "offset") or 0
+    node, offset = visit.query.get("node"), _number(visit, "offset")
+    is_tail = visit.choice("lines", (LAST,)) is not None or (
+        offset is None and run.status == "running" and attempt == run.attempts
+    )
     every = read_log(visit.context.folder, run, attempt=attempt, limit=LINES * 10)
     names = list(dict.fromkeys(line["phase"] for line in every.lines)) if every else []
     found = read_log(
         visit.context.folder,
         run,
         attempt=attempt,
-        offset=offset,
+        offset=offset or 0,
         level=level or LEVELS[0],
         step=node,
         limit=LINES,
+        tail=is_tail,
     )
     lines = found.lines if found else ()
     return RunLog(
@@ -61,24 +71,33 @@ def run_log(visit: Visit, run: Run) -> RunLog:
                 at_ms=parse_rfc3339(line["at"]),
                 word=None if line["level"] == LEVELS[0] else word(_WORDS[line["level"]]),
                 node=line["phase"],
-                message=line["message"].rstrip("\n"),
-                facts=", ".join(f"{name} {value}" for name, value in line["facts"].items()),
+                message=tuple(line["message"].rstrip("\n").split("\n")),
+                facts=_facts(line["facts"]),
             )
             for line in lines
         ),
         is_there=found is not None,
         attempt=attempt,
         attempts=tuple(
-            Link(text=f"attempt {number}", href=visit.with_query(attempt=number, offset=None))
+            Link(text=f"attempt {number}", href=visit.with_query(attempt=number, offset=None, lines=None))
             for number in range(1, run.attempts + 1)
         ),
         filters=(chosen("level", "Level", LEVELS, level), chosen("node", "Step", names, node)),
-        clear=visit.with_query(level=None, node=None, offset=None),
+        clear=visit.with_query(level=None, node=None, offset=None, lines=None),
         given=(("tab", "log"), ("attempt", str(attempt))),
         download=f"{visit.run(run.run_id)}/log.txt?attempt={attempt}",
-        older=visit.with_query(offset=None) if offset else None,
-        newer=visit.with_query(offset=found.next) if found and found.is_more else None,
+        first=visit.with_query(offset=0, lines=None) if offset or is_tail else None,
+        newer=visit.with_query(offset=found.next, lines=None) if found and found.is_more else None,
+        last=visit.with_query(offset=None, lines=LAST) if found and found.is_more else None,
+        is_tail=is_tail,
     )
+
+
+def _facts(facts: Mapping[str, Any]) -> str:
+    parts = []
+    for name, value in facts.items():
+        parts.append(_facts(value) if isinstance(value, dict) else f"{name} {value}")
+    return ", ".join(parts)
 
 
 def text(visit: Visit) -> str:

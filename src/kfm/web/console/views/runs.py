@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from kfm.model.breaker import Breaker, providers_of
 from kfm.model.errors import BackendUnavailable, UsageError
-from kfm.model.next_steps import window_text
 from kfm.model.quantities import counted, duration, span
 from kfm.model.records import Found, Promotion, Record, Run
 from kfm.model.runs import Attempt
@@ -18,7 +19,7 @@ from kfm.reports.lookup import only, runs_in
 from kfm.reports.next_steps import step_of_run
 from kfm.reports.state_words import RUNS, is_refusal
 from kfm.web.console import state_words
-from kfm.web.console.actions import Offer, offer
+from kfm.web.console.actions import Offer, about_run
 from kfm.web.console.state_words import Word
 from kfm.web.console.views import explanation
 from kfm.web.console.views.explanation import Fact, Next, allowed
@@ -37,7 +38,6 @@ from kfm.web.console.views.timeline import Timeline, timeline, word_of
 from kfm.web.console.visit import (
     ROWS,
     Filter,
-    Link,
     NotHere,
     Paging,
     Visit,
@@ -54,9 +54,11 @@ if TYPE_CHECKING:
 FILTERS = ("dataset", "source", "status", "before")
 TABS = ("explanation", "log", "timeline", "graph", "changes", "evidence")
 ONE_FILTERS = ("tab", *GRAPH_FILTERS, *LOG_FILTERS)
+PHASES = {"transform": "pipeline", "publish": "promote"}  # what the log calls a step
 STATUSES = ("running", "success", "failed")
 _PREFIX = re.compile(r"[0-9a-f-]{4,36}", re.ASCII | re.IGNORECASE)
 RETRIES_SHOWN_MAX = 200
+RELATED_MAX = 5
 SHOWN_MAX = 100
 PROMOTIONS_MAX = 1000
 
@@ -167,7 +169,8 @@ class RunView(Record, frozen=True):
     changes: Changes | None
     lineage: RunLineage | None
     log: RunLog | None
-    requests: tuple[Link, ...]
+    step: tuple[Next, ...]  # one, or none
+    live_seconds: int  # how often a script looks for news
     commands: tuple[Next, ...]
     actions: tuple[Offer, ...]
 
@@ -203,7 +206,7 @@ def view_one(visit: Visit) -> RunView:
             )
             for each in TABS
         ),
-        steps=graph(visit, _steps(run, attempts)) if tab == "graph" else None,
+        steps=graph(visit, _steps(visit.run(run.run_id), run, attempts)) if tab == "graph" else None,
         pipeline=_pipeline(visit, run.run_id) if tab == "graph" else None,
         timeline=timeline(attempts, retries, visit.now_ms) if tab == "timeline" else None,
         log=run_log(visit, run) if tab == "log" else None,
@@ -224,9 +227,10 @@ def view_one(visit: Visit) -> RunView:
         calls=tuple(explanation.call_row(visit, call) for call in calls),
         changes=changes,
         lineage=lineage,
-        requests=tuple(_requests(visit, run)),
-        commands=tuple(_commands(visit, run)),
-        actions=tuple(_actions(visit, run)),
+        step=tuple(_step(visit, run)),
+        live_seconds=2 if tab == "log" and run.status == "running" else 10,
+        commands=tuple(_commands(run)),
+        actions=tuple(about_run(visit, run)),
     )
 
 
@@ -255,9 +259,10 @@ def _facts(visit: Visit, run: Run) -> list[Fact]:
     ended = run.end_time_ms
     took = duration((ended if ended is not None else visit.now_ms) - run.start_time_ms)
     facts = [
-        Fact(name="Dataset", text=run.dataset_id, href=visit.href("runs", dataset=run.dataset_id)),
+        Fact(name="Dataset", text=run.dataset_id, href=visit.dataset_page(run.dataset_id)),
         Fact(name="Source", text=run.source_id, href=visit.href("runs", source=run.source_id)),
         Fact(name="Window (UTC)", text=span(run.window_start_ms, run.window_end_ms).removesuffix(" UTC")),
+        *_related(visit, run),
         Fact(name="Started (UTC)", text="", at_ms=run.start_time_ms),
         Fact(name="Ended (UTC)", text="", at_ms=ended)
         if ended is not None
@@ -275,15 +280,48 @@ def _facts(visit: Visit, run: Run) -> list[Fact]:
     if run.error_code:
         facts.append(Fact(name="Error", text=run.error_code, code=True))
     waiting = visit.reader.retry_state(run.run_id) if run.status == "failed" else None
-    if waiting is not None and waiting.not_before_ms is not None:
+    if waiting is not None and waiting.fate == "retry" and waiting.not_before_ms is not None:
         facts.append(Fact(name="Next attempt, not before (UTC)", text="", at_ms=waiting.not_before_ms))
     if run.correction:
         facts.append(Fact(name="Correction", text=run.correction))
     return facts
 
 
-def _steps(run: Run, attempts: list[Attempt]) -> list[NodeSeen]:
-    """The nodes in the order in which they started, each in its state after the last attempt."""
+def _related(visit: Visit, run: Run) -> Iterator[Fact]:
+    """What belongs to it: what asked for it, what it made, and what keeps it from being done."""
+    for request in visit.reader.request_reader().of_run(run.run_id):
+        name = f"{KINDS[request.kind]} {short(request.request_id)}"
+        yield Fact(name="Request", text=name, href=visit.at("requests", request.request_id))
+        if request.schedule_id is not None:
+            href = visit.at("schedules", request.schedule_id)
+            yield Fact(name="Schedule", text=request.schedule_id, href=href)
+    made = _made(visit, run)
+    if made is not None:
+        href = f"{visit.dataset_page(run.dataset_id)}#versions"
+        yield Fact(name="Version", text=str(made.sequence), href=href)
+    for held in visit.reader.held(subject=run.run_id, limit=RELATED_MAX):
+        kind = state_words.of_quarantined(held.kind, held.state).text
+        name = f"{kind} {short(held.held_id)}"
+        yield Fact(name="Quarantine", text=name, href=visit.at("held", held.held_id))
+    for incident in visit.reader.incidents_about(run.run_id):
+        name = f"{incident.error_code or incident.kind} {short(incident.incident_id)}"
+        yield Fact(name="Incident", text=name, href=visit.at("incidents", incident.incident_id))
+    for breaker in _breakers(visit, run):
+        name = f"{breaker.provider}: {state_words.of_breaker(breaker.state).text}"
+        yield Fact(name="Circuit breaker", text=name, href=f"{visit.href('board')}#circuits")
+
+
+def _breakers(visit: Visit, run: Run) -> list[Breaker]:
+    """The circuits of the providers that its source calls, as far as they have ever counted a failure."""
+    settings = visit.context.settings
+    source = next((one for one in settings.sources if one.id == run.source_id), None)
+    called = providers_of(source, settings.source) if source is not None else ()
+    return [one for one in visit.reader.breakers() if one.provider in called]
+
+
+def _steps(at: str, run: Run, attempts: list[Attempt]) -> list[NodeSeen]:
+    """The nodes in the order in which they started, each in its state after the last attempt, and with the
+    lines of its log. `at`: where the page of the run is."""
     last: dict[str, Attempt] = {}
     for each in attempts:
         if each.node:
@@ -303,47 +341,28 @@ def _steps(run: Run, attempts: list[Attempt]) -> list[NodeSeen]:
                 reason=reason or earlier,
                 took_ms=took,
                 reads=(names[index - 1],) if index else (),
+                href=f"{at}?tab=log&attempt={each.attempt}&node={PHASES.get(name, name)}",
             )
         )
     return found
 
 
-def _requests(visit: Visit, run: Run) -> list[Link]:
-    found = visit.reader.request_reader().of_run(run.run_id)
-    return [
-        Link(
-            text=f"{KINDS[each.kind]} request {short(each.request_id)}",
-            href=visit.at("requests", each.request_id),
-        )
-        for each in found
-    ]
-
-
-def _commands(visit: Visit, run: Run) -> list[Next]:
-    """The next step, and commands that show more."""
-    name = short(run.run_id)
-    found = []
+def _step(visit: Visit, run: Run) -> Iterator[Next]:
     step = step_of_run(visit.reader, run, visit.now_ms, visit.context.settings)
     if step is not None:
-        found.append(Next(command=step.command, why=step.sentence))
+        yield Next(command=step.command, why=step.sentence)
+
+
+def _commands(run: Run) -> Iterator[Next]:
+    """Commands that show more."""
+    name = short(run.run_id)
     if run.status != "success" and is_refusal(run.error_code):
-        found.append(Next(command=f"kfm explain {name}", why="names the gate, and what would satisfy it"))
+        yield Next(command=f"kfm explain {name}", why="names the gate, and what would satisfy it")
     elif run.status == "success":
-        found.append(Next(command=f"kfm lineage show {name}", why="shows its lineage events"))
-        found.append(
-            Next(command=f"kfm export {name} --to FOLDER", why="bundles its evidence for an auditor")
-        )
+        yield Next(command=f"kfm lineage show {name}", why="shows its lineage events")
+        yield Next(command=f"kfm export {name} --to FOLDER", why="bundles its evidence for an auditor")
     if run.error_code and run.error_code.startswith("KFM"):
-        found.append(Next(command=f"kfm explain {run.error_code}", why="explains the error"))
-    return found
-
-
-def _actions(visit: Visit, run: Run) -> list[Offer]:
-    if run.status == "running":
-        return [offer(visit, "cancelRun", run_id=run.run_id)]
-    window = window_text(run.window_start_ms, run.window_end_ms)
-    again = offer(visit, "startUpdate", "Run again", source=run.source_id, window=window)
-    return [offer(visit, "retryRun", run_id=run.run_id)] if run.status == "failed" else [again]
+        yield Next(command=f"kfm explain {run.error_code}", why="explains the error")
 
 
 class ChangeRow(Record, frozen=True):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import NamedTuple
 
 from kfm.model.errors import UsageError
-from kfm.model.quantities import duration, moment
+from kfm.model.quantities import counted, duration, moment
 from kfm.model.records import Record
 from kfm.model.schedules import Schedule, ScheduleState, latest_instants, next_instant
+from kfm.model.settings import SourceSettings
 from kfm.model.times import offset_ms
+from kfm.reports.blockers import blockers_of, frozen, halted, switched
 from kfm.web.console.actions import Offer, offer
 from kfm.web.console.page_templates import day, roughly
 from kfm.web.console.state_words import Word, word
@@ -45,6 +49,8 @@ from kfm.web.console.visit import (
 )
 
 FILTERS = ("page",)
+_HELD = {"freeze": "frozen", "halt": "halted", "breaker": "circuit open"}
+_FAILED = ("failed", "refused", "partial", "dead letter", "quarantined", "halted")
 STRIP = 14  # past scheduled times that a row shows
 ONE_FILTERS = ("from", "days", "page")
 DAYS = ("7", "14", "28", "91")
@@ -59,13 +65,16 @@ class ScheduleRow(Record, frozen=True):
     href: str
     source_id: str
     dataset_id: str
+    dataset_href: str
     pattern: str
     time_zone: str
     word: Word
     note: str
     next_ms: int | None
     next_local: str
+    refused: str  # what the next one will come to, and why; empty: it will run
     strip: tuple[Spot, ...]
+    actions: tuple[Offer, ...]
 
 
 class SchedulesView(Record, frozen=True):
@@ -84,23 +93,25 @@ def view(visit: Visit) -> SchedulesView:
 
 def row(visit: Visit, schedule: Schedule, state: ScheduleState | None) -> ScheduleRow:
     source = visit.context.settings.source(schedule.source)
-    is_paused = state is not None and state.paused_at_ms is not None
-    coming = next_instant(schedule, visit.now_ms) if schedule.enabled and not is_paused else None
+    coming = next_instant(schedule, visit.now_ms) if schedule.enabled else None
     past = latest_instants(schedule, 0, visit.now_ms + 1, STRIP)
-    strip = spots(visit, schedule, state, past[0], visit.now_ms + 1) if past else []
-    mark, note = _state(schedule, state)
+    strip = spots(visit, schedule, state, past[0], visit.now_ms + 1)[-STRIP:] if past else []
+    mark, note = _health(visit, schedule, state, source, strip)
     return ScheduleRow(
         schedule_id=schedule.id,
         href=visit.at("schedules", schedule.id),
         source_id=schedule.source,
         dataset_id=source.dataset,
+        dataset_href=visit.dataset_page(source.dataset),
         pattern=pattern(schedule),
         time_zone=schedule.time_zone if schedule.cron is not None else "",
         word=mark,
         note=note,
         next_ms=coming,
         next_local=local(coming, schedule.time_zone) if coming is not None else "",
-        strip=tuple(strip[-STRIP:]),
+        refused=refused_then(visit, schedule, state, coming) if coming is not None else "",
+        strip=tuple(strip),
+        actions=tuple(_actions(visit, schedule, is_paused(state))[:2]),
     )
 
 
@@ -108,7 +119,18 @@ def pattern(schedule: Schedule) -> str:
     return schedule.cron or f"every {duration(schedule.every_ms or 0)}"
 
 
-def _state(schedule: Schedule, state: ScheduleState | None) -> tuple[Word, str]:
+def is_paused(state: ScheduleState | None) -> bool:
+    return state is not None and state.paused_at_ms is not None
+
+
+def _health(
+    visit: Visit,
+    schedule: Schedule,
+    state: ScheduleState | None,
+    source: SourceSettings,
+    strip: Sequence[Spot],
+) -> tuple[Word, str]:
+    """Is it well: it fires, nothing holds its dataset, and its last scheduled times went well."""
     if not schedule.enabled:
         return word("off"), "enabled: false in its file"
     if state is not None and state.paused_at_ms is not None:
@@ -116,7 +138,39 @@ def _state(schedule: Schedule, state: ScheduleState | None) -> tuple[Word, str]:
         return word("paused"), f"{who}: {state.rationale or 'no rationale on record'}"
     if state is None:
         return word("not seen yet"), "no service has seen it yet"
+    held = next(
+        blockers_of(visit.context.settings, visit.reader, source.dataset, visit.now_ms, source.id), None
+    )
+    if held is not None:
+        return word(_HELD.get(held.kind, held.how)), held.why
+    ended = [spot for spot in strip if spot.word.tone != "busy"]
+    troubled = list(takewhile(lambda spot: spot.word.tone in ("bad", "warn"), reversed(ended)))
+    if troubled:
+        last = troubled[0]
+        mark = word("failing") if last.word.text in _FAILED else last.word
+        return mark, f"the last {counted(len(troubled), 'scheduled time')}: {last.word.text}"
     return word("on"), f"accounted up to {moment(state.cursor_ms)}"
+
+
+def refused_then(visit: Visit, schedule: Schedule, state: ScheduleState | None, at_ms: int) -> str:
+    """Why a scheduled time to come will not run, as far as is known now; empty: it will."""
+    if is_paused(state):
+        left = "dropped" if schedule.while_paused == "drop" else "held"
+        return f"will be {left}: the schedule is paused"
+    settings = visit.context.settings
+    source = next((each for each in settings.sources if each.id == schedule.source), None)
+    if source is None:
+        return ""
+    dataset, domain = source.dataset, settings.domain_of(source.dataset)
+    for each in (
+        *halted(settings, visit.reader, visit.now_ms),
+        *switched(visit.reader.switches()),
+        *frozen(settings, at_ms),
+    ):
+        if each.kind != "replays" and each.holds(dataset, domain):
+            verb = "will wait" if each.kind in ("switch", "freeze") else "will be refused"
+            return f"{verb}: {each.why.rstrip('.')}"
+    return ""
 
 
 def local(at_ms: int, zone: str) -> str:
@@ -178,8 +232,8 @@ def view_one(visit: Visit) -> ScheduleView:
         end=span.shown(span.end_ms - 1),
         earlier=visit.with_query(**{"from": span.written(span.earlier_ms), "page": None}),
         later=visit.with_query(**{"from": span.written(span.end_ms), "page": None}),
-        commands=tuple(_commands(schedule, state is not None and state.paused_at_ms is not None)),
-        actions=tuple(_actions(visit, schedule, state is not None and state.paused_at_ms is not None)),
+        commands=tuple(_commands(schedule, is_paused(state))),
+        actions=tuple(_actions(visit, schedule, is_paused(state))),
     )
 
 
@@ -273,7 +327,7 @@ def _facts(visit: Visit, schedule: Schedule) -> list[Fact]:
         Fact(name="Fires", text=pattern(schedule), code=True),
         Fact(name="Time zone", text=schedule.time_zone),
         Fact(name="Source", text=schedule.source, href=visit.href("runs", source=schedule.source)),
-        Fact(name="Dataset", text=source.dataset, href=visit.href("runs", dataset=source.dataset)),
+        Fact(name="Dataset", text=source.dataset, href=visit.dataset_page(source.dataset)),
         Fact(name="Window", text=schedule.window or source.window, code=True),
         Fact(name="Jitter", text=duration(schedule.jitter_ms) if schedule.jitter_ms else "none"),
         Fact(name="While one runs", text=schedule.overlap.replace("-", " ")),

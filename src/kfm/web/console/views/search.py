@@ -76,7 +76,7 @@ def _names(visit: Visit, text: str) -> Iterator[Found]:
             yield Found(kind="schedule", name=schedule.id, href=visit.at("schedules", schedule.id))
     for name in sorted({name for name, _, _, _ in visit.reader.unit_figures()}):
         if part in name.lower() and not visit.visibility.hides_units(name):
-            yield Found(kind="feed", name=name, href=visit.href("units", dataset=name))
+            yield Found(kind="feed", name=name, href=visit.at("feeds", name))
 
 
 def _ids(visit: Visit, text: str) -> Iterator[Found]:
