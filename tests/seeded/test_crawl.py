@@ -17,7 +17,7 @@ EACH_KIND = 2
 PAGE_BYTES_MAX = 100_000
 HIDDEN = ("heritage", "tribal")  # in every name of the restricted dataset, of its source, domain and owner
 IDS_MAX = 2
-NOT_COME_TO = {"pipelines/{run_id}"}  # the world has no pipeline runs of their own
+NOT_COME_TO = {"pipelines/{run_id}", "messages/{message}"}  # the world has none of them
 # What is asked of an operation that needs more than an id.
 QUERIES = {"listEvents": "?cursor=0", "previewRollback": "?to_version=1"}
 DOCUMENTED = {
