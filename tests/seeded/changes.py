@@ -83,6 +83,7 @@ CHANGES = (
         "approve", _first("/approvals", "requests", "request_id", dataset_id="ks-heritage-sites"), who="bob"
     ),
     Change("revokeApproval", _approval("?state=approved"), who="bob"),
+    Change("reject", _approval(dataset_id="ks-air-quality"), who="bob"),
     Change("holdBreaker", _given(provider="airnow"), {"until": "2026-11-17T00:00"}),
     Change("probeBreaker", _given(provider="airnow")),
     Change("resetBreaker", _given(provider="airnow")),
