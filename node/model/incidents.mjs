@@ -161,12 +161,13 @@ function summary(incident, change, held, name) {
 }
 
 /** What is the matter with a dataset. @param {any} incident */
-function condition({ kind, affected, error_code, error_class }) {
+function condition({ kind, affected, error_code, error_class, subject }) {
   if (kind === "overdue") return `${counted(affected, "window")} past ${affected === 1 ? "its" : "their"} time`;
   if (kind === "approval-waiting") return `${counted(affected, "request")} waiting for an approval`;
   if (kind === "withdrawn") return `withdrawn; ${counted(affected, "target")} had to show it`;
   const state = kind === "halt" ? "halted" : kind === "quarantine" ? "quarantined" : "dead-lettered";
-  return `${error_code} (${error_class}), ${counted(affected, "run")} ${state}`;
+  const word = /^[0-9a-f]{13}-[0-9a-f]{20}$/.test(subject) ? "unit" : "run";
+  return `${error_code} (${error_class}), ${counted(affected, word)} ${state}`;
 }
 
 /** @param {any} incident */

@@ -39,12 +39,19 @@ def guarded_site(chromium_path: str, tmp_path_factory: pytest.TempPathFactory) -
 
 @contextmanager
 def _served(filled: Filled) -> Iterator[str]:
-    import uvicorn
-
     from kfm.web.console.pages import console_app
 
+    with served(console_app(filled.context)) as address:
+        yield address
+
+
+@contextmanager
+def served(app: Any) -> Iterator[str]:
+    """Where the console of an application is."""
+    import uvicorn
+
     port = free_port()
-    config = uvicorn.Config(console_app(filled.context), host="127.0.0.1", port=port, log_level="warning")
+    config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="warning")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -57,9 +64,10 @@ def _served(filled: Filled) -> Iterator[str]:
     thread.join(START_SECONDS_MAX)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser(chromium_path: str) -> Iterator[Any]:
-    """Closed with its module: as long as it is open, this thread has a running event loop."""
+    """One for all of these tests, closed with them: as long as it is open, this thread has a running event
+    loop."""
     from playwright.sync_api import sync_playwright
 
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []

@@ -536,6 +536,11 @@ def summary(incident: Incident, change: Change, held: int, name: str) -> str:
     return f"{whom}: {words.get(change, '')}{what}"
 
 
+def is_of_unit(subject: str) -> bool:
+    """Is it a unit that an incident affects, not a run?"""
+    return len(subject) == UNIT_ID_CHARS and subject[13] == "-"
+
+
 def condition(kind: Kind, affected: int, error_code: str, error_class: str, subject: str) -> str:
     """What is the matter with a dataset, in a few words; `subject`: one of the runs or units affected."""
     if kind == "overdue":
@@ -544,7 +549,7 @@ def condition(kind: Kind, affected: int, error_code: str, error_class: str, subj
         return f"{counted(affected, 'request')} waiting for an approval"
     if kind == "withdrawn":
         return f"withdrawn; {counted(affected, 'target')} had to show it"
-    word = "unit" if len(subject) == UNIT_ID_CHARS and subject[13] == "-" else "run"
+    word = "unit" if is_of_unit(subject) else "run"
     return f"{error_code} ({error_class}), {counted(affected, word)} {_DATASET_WORDS[kind]}"
 
 

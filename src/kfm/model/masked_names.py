@@ -61,6 +61,7 @@ class KnownNames(Protocol):
     def head(self, dataset_id: str) -> tuple[Promotion, Version] | None: ...
     def heads(self) -> Sequence[Promotion]: ...
     def breakers(self) -> Sequence[Breaker]: ...
+    def unit_figures(self) -> Sequence[tuple[str, str, int, int | None]]: ...
 
 
 class MaskedNames:
@@ -78,6 +79,11 @@ class MaskedNames:
         # What is announced publicly is no secret.
         self._feeds = {one.dataset for one in settings.ingest.feeds}
         self._known: dict[str, bool] = {}
+
+    @cached_property
+    def _announced(self) -> frozenset[str]:
+        """Datasets of which objects were announced."""
+        return frozenset(dataset for dataset, *_ in self._ledger.unit_figures())
 
     @cached_property
     def _key(self) -> str | None:
@@ -116,13 +122,15 @@ class MaskedNames:
             if declared is None:
                 head = self._ledger.head(dataset_id)
                 declared = DatasetSettings(id=dataset_id, rights=head[1].header.rights if head else None)
-                is_announced = head is None and dataset_id in self._feeds
                 self._known[dataset_id] = dataset_id in self._remembered or (
-                    is_masked(declared) and not is_announced
+                    is_masked(declared) and not (head is None and self._is_announced(dataset_id))
                 )
             else:
                 self._known[dataset_id] = is_masked(declared)
         return self._known[dataset_id]
+
+    def _is_announced(self, dataset_id: str) -> bool:
+        return dataset_id in self._feeds or dataset_id in self._announced
 
     def hides_units(self, dataset: str) -> bool:
         """What is announced publicly is no secret, unless it is declared here, or was, as masked."""

@@ -24,6 +24,7 @@ class Known:
         self._remembered = remembered or {}
         self._published = published
         self.providers = ["upstream.example"]
+        self.announced: list[str] = []
 
     def mark(self, _name: str) -> str:
         return KEY
@@ -40,6 +41,9 @@ class Known:
 
     def breakers(self) -> Any:
         return [SimpleNamespace(provider=name) for name in self.providers]
+
+    def unit_figures(self) -> Any:
+        return [(name, "succeeded", 1, None) for name in self.announced]
 
 
 SETTINGS = Settings(
@@ -95,6 +99,17 @@ def test_what_left_the_configuration_stays_masked() -> None:
     assert not names.hides("rivers")
     assert names.hides("never-heard-of")
     assert not MaskedNames(without, Known(graves=PUBLIC)).hides("graves")
+
+
+def test_what_is_announced_is_no_secret() -> None:
+    """A dataset that is known from announced objects alone may be named, as its units are; not one that is
+    declared as masked, or was."""
+    known = Known({"tombs": ["tombs"]})
+    known.announced = ["hrrr", "graves", "tombs"]
+    names = MaskedNames(SETTINGS, known)
+    for name, is_hidden in (("hrrr", False), ("graves", True), ("tombs", True), ("never-heard-of", True)):
+        assert names.hides(name) is is_hidden, name
+        assert names.hides_units(name) is (is_hidden and name != "never-heard-of"), name
 
 
 def test_a_guess_finds_nothing_and_a_mask_its_name() -> None:

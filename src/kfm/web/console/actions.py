@@ -65,7 +65,7 @@ def _switch(values: Values) -> list[str]:
 def _silence(values: Values) -> list[str]:
     what = values.get("incident_id") or values["dataset_id"]
     until = values.get("until", "")
-    return ["kfm", "incident", "silence", what, *(["--until", until] if until else ["--end"])]
+    return ["kfm", "incident", "silence", what, "--until", until or "TIME"]
 
 
 def _dismissal(values: Values) -> list[str]:
@@ -103,7 +103,7 @@ ACTIONS = {
             "Cancel",
             "The attempt under way stops at its next safe point, and no other follows. Nothing that was "
             "published changes.",
-            _words("kfm requests cancel {run_id}"),
+            _words("kfm cancel {run_id}"),
         ),
         Action(
             "cancelRequest",
@@ -127,18 +127,20 @@ ACTIONS = {
             "backfillSchedule",
             "Backfill",
             "A request for each scheduled time of the span that did not run.",
-            _words(
+            lambda values: _words(
                 "kfm schedule backfill {schedule_id} --yes",
                 "start=--from",
                 "end=--to",
                 "missed_only=--missed",
-            ),
+            )({**values, "start": values.get("start") or "TIME", "end": values.get("end") or "TIME"}),
         ),
         Action(
             "rollBack",
             "Roll back",
             "The content of the earlier version is published as a new one, and the dataset is paused.",
-            _words("kfm rollback {dataset_id} --yes", "to_version=--to", *_APPLY),
+            lambda values: _words("kfm rollback {dataset_id} --yes", "to_version=--to", *_APPLY)(
+                {"to_version": "VERSION", **values}
+            ),
             preview="previewRollback",
             is_typed=True,
         ),
@@ -189,7 +191,9 @@ ACTIONS = {
             "Hold open",
             "No call to the provider is made until then; the one after it decides. What waits spends no "
             "attempt.",
-            _words("kfm breaker hold {provider}", "until=--until"),
+            lambda values: _words("kfm breaker hold {provider}", "until=--until")(
+                {**values, "until": values.get("until") or "TIME"}
+            ),
         ),
         Action(
             "dismissWindows",

@@ -180,10 +180,11 @@ def _page(visit: Visit, span: TimeRange, asked: _Asked, rows: int) -> tuple[list
     """So many that match, of at most LOOKED_MAX that are read; the link to older ones goes on behind the last
     that was read, so nothing is left out, however rarely one matches."""
     until_ms, number = _before(visit.query.get("before"), span.until_ms)
-    looked = visit.reader.invocations_before(span.from_ms, until_ms, number, LOOKED_MAX + 1)
+    most = LOOKED_MAX if any(asked) else min(rows, LOOKED_MAX)  # without a filter each row is shown
+    looked = visit.reader.invocations_before(span.from_ms, until_ms, number, most + 1)
     found: list[Invocation] = []
     last: tuple[int, Invocation] | None = None
-    for each in looked[:LOOKED_MAX]:
+    for each in looked[:most]:
         if len(found) == rows:
             break
         last = each

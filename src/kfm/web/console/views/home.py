@@ -156,7 +156,7 @@ def _need(visit: Visit, need: Need) -> NeedRow:
         links=tuple(_links(visit, need)),
         actions=tuple(_actions(visit, need)),
         command=need.command,
-        dataset_id=next(filter(visit.visibility.hides, need.about), ""),
+        dataset_id="" if need.kind == "circuit" else next(filter(visit.visibility.hides, need.about), ""),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kfm.model.incidents import SEVERITY, Incident, condition
+from kfm.model.incidents import SEVERITY, Incident, condition, is_of_unit
 from kfm.model.quantities import counted
 from kfm.model.records import Record
 from kfm.reports.incidents import incident_next_step, told_documents
@@ -91,6 +91,9 @@ def _facts(visit: Visit, incident: Incident) -> list[Fact]:
 
 
 def _subject(visit: Visit, subject: str) -> Link:
+    if is_of_unit(subject):
+        unit = visit.reader.unit_reader().unit(subject)
+        return Link(text=unit.object_uri if unit else subject, href=visit.at("units", subject))
     run = visit.reader.run(subject)
     return Link(text=f"run {short(subject)}" if run else subject, href=visit.run(subject) if run else "")
 
@@ -106,6 +109,6 @@ def _actions(visit: Visit, incident: Incident) -> list[Offer]:
     names = ["assignIncident", "silenceIncident", "closeIncident"]
     if incident.acknowledged_at_ms is None:
         names.insert(0, "acknowledgeIncident")
-    if incident.kind in ("dead-letter", "quarantine"):
+    if incident.kind in ("dead-letter", "quarantine") and not is_of_unit(incident.subject):
         names.insert(0, "retryIncident")
     return [offer(visit, each, **one) for each in names]
