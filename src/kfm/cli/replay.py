@@ -54,8 +54,9 @@ def command() -> None:
 @session_options
 def select(session: CommandSession, save_spec: str | None, **options: Any) -> None:
     """List the units that are meant, and whether each would come back. Changes nothing."""
-    from kfm.cli.replay_options import unit_document, unit_table
+    from kfm.cli.replay_options import unit_table
     from kfm.nodd.replay import selected
+    from kfm.reports.replays import unit_document
 
     with session.app(read_only=True) as app:
         spec = spec_of(options, app.ledger.now_ms())
@@ -93,7 +94,8 @@ def dry_run(
 
 
 def _show_plan(session: CommandSession, plan: Any, selection_file: str | None) -> None:
-    from kfm.cli.replay_options import plan_document, plan_lines
+    from kfm.cli.replay_options import plan_lines
+    from kfm.reports.replays import plan_document
 
     if selection_file is not None:
         write_record(selection_file, plan)
@@ -228,8 +230,9 @@ def _run(session: CommandSession, app: Any, plan: Any, options: dict[str, Any]) 
 
 
 def _emit_run(session: CommandSession, app: Any, plan: Any, carried: Any, request: Any, code: int) -> None:
-    from kfm.cli.replay_options import plan_lines, receipt_document, replay_document, replay_line
+    from kfm.cli.replay_options import plan_lines, replay_line
     from kfm.reports.quarantine import approval_document
+    from kfm.reports.replays import receipt_document, replay_document
 
     reader = app.ledger.replay_reader()
     replay = reader.replay(plan.replay_id)
@@ -309,7 +312,7 @@ def inspect(session: CommandSession, replay_id: str | None, limit: int) -> None:
     shown with its value as it is and as it would have been. Without REPLAY: list replays, newest first.
     """
     from kfm.cli import replay_options as lines_of
-    from kfm.reports.quarantine import approval_document
+    from kfm.reports.replays import shown_replay
     from kfm.reports.state_words import UNITS, by_word
 
     with session.app(read_only=True) as app:
@@ -318,25 +321,16 @@ def inspect(session: CommandSession, replay_id: str | None, limit: int) -> None:
             _list(session, reader, limit)
             return
         replay = find_replay(reader, replay_id)
-        tally, since = reader.tally(replay.replay_id), reader.since(replay.replay_id)
-        found = reader.receipts(replay.replay_id, limit=limit)
         requests = app.ledger.approvals(subject=replay.replay_id)
-        units = app.ledger.unit_reader()
-        receipts = [lines_of.receipt_document(one, _differing(units, one)) for one in found]
-    document = {
-        "replay": lines_of.replay_document(replay, tally),
-        "since": since,
-        "requests": [approval_document(one) for one in requests],
-        "receipts": receipts,
-        "more": len(found) < len(replay.plan.units),
-    }
+        document = shown_replay(app.ledger, replay, limit=limit)
+    receipts = document["receipts"]
     lines = [
         lines_of.replay_line(document["replay"]),
         f"plan       {replay.digest}, made {moment(replay.plan.made_at_ms)}",
         f"mode       {replay.mode}, reason {replay.reason}",
         f"by         {replay.requested_by}, {moment(replay.created_at_ms)}: {replay.rationale}",
         *(f"request    {one.request_id}: {_agreement(one)}" for one in requests),
-        f"since      {lines_of.amounts(by_word(since, UNITS))}",
+        f"since      {lines_of.amounts(by_word(document['since'], UNITS))}",
         "",
         *lines_of.receipt_table(receipts),
         *lines_of.difference_lines(receipts),
@@ -355,14 +349,8 @@ def _agreement(request: Any) -> str:
     return f"approved by {request.approved_by}: {request.approval_rationale}"
 
 
-def _differing(units: Any, receipt: Any) -> dict[str, Any]:
-    from kfm.model.replays import MISMATCH, differing
-
-    return differing(units.history_of(receipt.wal_id)) if receipt.error_code == MISMATCH else {}
-
-
 def _list(session: CommandSession, reader: Any, limit: int) -> None:
-    from kfm.cli.replay_options import replay_document
+    from kfm.reports.replays import replay_document
 
     found = reader.replays(limit)
     documents = [replay_document(one, reader.tally(one.replay_id)) for one in found]

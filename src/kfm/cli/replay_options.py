@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from kfm.cli.options import Finite, StateChoice, past_ms
-from kfm.cli.output import clipped, instant, one_line, table
+from kfm.cli.output import clipped, one_line, table
 from kfm.model.errors import UsageError
 from kfm.model.quantities import counted, moment
 from kfm.model.replays import MODES, ReplayPlan, ReplaySpec, Selection, check_plan
@@ -180,40 +180,6 @@ UNITS_SHOWN = 20
 VALUE_CHARS = 100
 
 
-def unit_document(unit: Any) -> dict[str, Any]:
-    return dict(msgspec.to_builtins(unit))
-
-
-def selection_document(selection: Any) -> dict[str, Any]:
-    """What was chosen, with times as texts."""
-    chosen = {name: getattr(selection, name) for name in selection.__struct_fields__}
-    return {
-        name.removesuffix("_ms"): instant(value) if name.endswith("_ms") else value
-        for name, value in chosen.items()
-        if value not in (None, ())
-    }
-
-
-def plan_document(plan: Any) -> dict[str, Any]:
-    return {
-        "replay_id": plan.replay_id,
-        "digest": plan.digest,
-        "mode": plan.mode,
-        "reason": plan.reason,
-        "made_at": instant(plan.made_at_ms),
-        "needs_approval": plan.needs_approval,
-        "selection": selection_document(plan.selection),
-        "counts": {
-            "units": len(plan.units),
-            "by_dataset": plan.by_dataset,
-            "by_error_code": plan.by_error_code,
-            "by_status": plan.by_status,
-        },
-        "left_out": plan.left_out,
-        "units": [unit_document(unit) for unit in plan.units],
-    }
-
-
 def plan_lines(plan: Any, *, units_shown: int = UNITS_SHOWN) -> list[str]:
     facts = [
         ("replay", plan.replay_id),
@@ -254,45 +220,6 @@ def amounts(counts: dict[str, int]) -> str:
 
 
 # --- replays that are on record -----------------------------------------------------------
-
-
-def replay_document(replay: Any, tally: dict[str, int]) -> dict[str, Any]:
-    return {
-        "replay_id": replay.replay_id,
-        "digest": replay.digest,
-        "state": replay.state,
-        "mode": replay.mode,
-        "reason": replay.reason,
-        "rationale": replay.rationale,
-        "requested_by": replay.requested_by,
-        "made_at": instant(replay.plan.made_at_ms),
-        "begun_at": instant(replay.created_at_ms),
-        "changed_at": instant(replay.updated_at_ms),
-        "units": len(replay.plan.units),
-        "by_dataset": replay.plan.by_dataset,
-        "replayed": tally.get("replayed", 0),
-        "drifted": tally.get("drifted", 0),
-        "waiting": tally.get("", 0),
-    }
-
-
-def receipt_document(receipt: Any, differences: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {
-        "wal_id": receipt.wal_id,
-        "version": receipt.version,
-        "receipt": receipt.receipt,
-        "at": instant(receipt.at_ms),
-        "dataset": receipt.dataset,
-        "object_uri": receipt.object_uri,
-        "now": {
-            "status": receipt.status,
-            "error_code": receipt.error_code,
-            "attempts": receipt.attempts,
-        },
-        "differences": [
-            {"field": name, "is": pair[0], "would_be": pair[1]} for name, pair in (differences or {}).items()
-        ],
-    }
 
 
 def replay_line(document: dict[str, Any]) -> str:

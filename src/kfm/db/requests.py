@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from kfm.db import approvals, governance, quarantine, rows
+from kfm.db import approvals, governance, quarantine, rows, window_plans
 from kfm.db.queries import parameters_of
 from kfm.db.session import Database, Row, Session
 from kfm.model.keys import request_id as request_id_of
@@ -36,6 +36,7 @@ from kfm.model.times import AHEAD_MS, WAIT_MAX_MS, holds, last_ms
 
 if TYPE_CHECKING:
     from kfm.db.incidents import IncidentKeeper
+    from kfm.model.window_plans import Listed
 
 _FIELDS = UpdateRequest.__struct_fields__
 _FLAGS = ("needs_approval", "is_bound", "by_person")
@@ -366,11 +367,14 @@ class Requests(RequestReader):
         self._database.write(change)
 
     def accept(
-        self, wanted: Sequence[UpdateRequest], entry: GovernanceEntry | None = None
+        self,
+        wanted: Sequence[UpdateRequest],
+        entry: GovernanceEntry | None = None,
+        listed: Listed | None = None,
     ) -> list[UpdateRequest | None]:
         """Make them durable, all in one commit. For each: None if it is new, else what has its id already.
 
-        The entry is made with them if any is new.
+        The entry, and the list that they are on, are kept with them if any is new.
         """
 
         def change(session: Session) -> list[UpdateRequest | None]:
@@ -387,6 +391,8 @@ class Requests(RequestReader):
                 answers.append(one if row is None else request_from(row))
             if entry is not None and None in answers:
                 governance.append(session, [entry])
+            if listed is not None and None in answers:
+                window_plans.keep(session, *listed)
             return answers
 
         return self._database.write(change)
