@@ -22,6 +22,7 @@ class Remote(NamedTuple):
     preview: bool = False  # GET tells the plan and its digest, POST carries out exactly that one
     each: str = ""  # an option that may be given several times: one request for each
     or_path: str = ""  # where the first is not found
+    instead: Mapping[str, Any] = {}  # an option that makes another operation of it
 
 
 def _get(path: str | Callable[[Given], str], *ignores: str, **sends: str) -> Remote:
@@ -75,6 +76,90 @@ def _only_missed(given: Given) -> dict[str, Any]:
     return {"missed_only": bool(given["missed"]), "dry_run": bool(given["dry_run"])}
 
 
+_SELECTION = {
+    "attempts_max": "attempts_max",
+    "limit": "limit",
+    "mode": "mode",
+    "reason": "reason",
+}
+_CHOSEN = (
+    "datasets", "dataset_in", "units", "statuses", "error_codes", "event_time_start", "event_time_end",
+    "created_after", "created_before",
+)  # fmt: skip
+_TIMES = _CHOSEN[5:]
+
+
+def _units(given: Given) -> dict[str, Any]:
+    """The units that the options of `kfm replay` select."""
+    from kfm.cli.options import past_ms
+    from kfm.model.times import rfc3339
+    from kfm.system import SystemClock
+
+    now_ms = SystemClock().now_ms()
+    named = [name.strip() for name in (given["dataset_in"] or "").split(",")]
+    chosen: dict[str, Any] = {
+        "datasets": sorted({*given["datasets"], *filter(None, named)}),
+        **{name: sorted(set(given[name])) for name in ("units", "statuses", "error_codes")},
+        **{
+            name: rfc3339(past_ms(given[name], f"--{name.replace('_', '-')}", now_ms))
+            for name in _TIMES
+            if given[name] is not None
+        },
+    }
+    return {name: value for name, value in chosen.items() if value}
+
+
+def _asked_units(given: Given) -> dict[str, Any]:
+    """The same in an address."""
+    return {
+        name: ",".join(value) if isinstance(value, list) else value for name, value in _units(given).items()
+    }
+
+
+def _kept_units(given: Given) -> dict[str, Any]:
+    if given.get("replay_id"):
+        return {}
+    path = given.get("selection_file")
+    if path is None:
+        return {**_units(given), "run": True}
+    from kfm.cli.replay_options import read_plan
+
+    plan = read_plan(path)
+    return {
+        "units": [unit.wal_id for unit in plan.units],
+        "mode": plan.mode,
+        "reason": plan.reason,
+        "digest": plan.digest,
+        "run": True,
+    }
+
+
+def _replay_path(given: Given) -> str:
+    return "/replays/{replay_id}/run" if given["replay_id"] else "/replays"
+
+
+def _replays(given: Given) -> str:
+    return "/replays/{replay_id}" if given["replay_id"] else "/replays"
+
+
+def _missing(given: Given) -> dict[str, Any]:
+    from kfm.model.times import rfc3339
+    from kfm.model.windows import parse_instant
+
+    sources, states = given["sources"], given["states"]
+    if len(sources) > 1 or len(states) > 1:
+        raise UsageError("A service takes one --source and one --state at a time.")
+    found = {name: rfc3339(parse_instant(given[name], "UTC")) for name in ("start", "end") if given[name]}
+    return {
+        **found,
+        **({"source": sources[0]} if sources else {}),
+        **({"state": states[0]} if states else {}),
+    }
+
+
+_MISSING = _post("/missing", "missing", "sources", "states", "start", "end", dataset="dataset")._replace(
+    preview=True, more=_missing
+)
 REMOTE: dict[str, Remote] = {
     "status": _get("/status", "everything"),
     "whoami": _get("/whoami"),
@@ -83,8 +168,16 @@ REMOTE: dict[str, Remote] = {
     "explain": _get("/explain/{what}"),
     "coverage": _get(_coverage, start="start", end="end", at="at", product="product")._replace(more=_state),
     "run": _post("/requests", "now", window="window", at="at", correction="correction")._replace(
-        each="sources=source"
+        each="sources=source", instead={"missing": _MISSING}
     ),
+    "replay select": _get("/replays/selection", *_CHOSEN, **_SELECTION)._replace(more=_asked_units),
+    "replay dry-run": _get("/replays/preview", *_CHOSEN, **_SELECTION)._replace(more=_asked_units),
+    "replay plan": _post("/replays", *_CHOSEN, name="name", **_SELECTION)._replace(more=_units),
+    "replay run": _post(
+        _replay_path, "replay_id", "selection_file", "confirm", *_CHOSEN, rate="rate", **_SELECTION
+    )._replace(more=_kept_units),
+    "replay stop": _post("/replays/{replay_id}/stop"),
+    "replay inspect": _get(_replays, "replay_id", limit="limit"),
     "retry": _post("/runs/{run_id}/retry", "now"),
     "cancel": _post("/requests/{wanted}/cancel")._replace(or_path="/runs/{wanted}/cancel"),
     "requests list": _get(
@@ -119,6 +212,7 @@ REMOTE: dict[str, Remote] = {
     "quarantine list": _get("/quarantine", dataset="dataset", kind="kind", everything="all", limit="limit"),
     "quarantine show": _get("/quarantine/{wanted}"),
     "quarantine release": _post("/quarantine/{wanted}/release"),
+    "quarantine discard": _post("/quarantine/{wanted}/discard"),
     "incident list": _get("/incidents", everything="all", limit="limit"),
     "incident show": _get("/incidents/{wanted}"),
     "incident ack": _post("/incidents/{wanted}/acknowledge"),
@@ -141,5 +235,6 @@ REMOTE: dict[str, Remote] = {
         "/units", dataset="dataset", status="status", error_code="error_code", since="since", limit="limit"
     ),
     "nodd show": _get("/units/{unit}"),
+    "nodd dead release": _post("/dead-letters/{wanted}/release"),
     "nodd dead list": _get("/dead-letters", error_code="error_code", everything="all", limit="limit"),
 }

@@ -295,6 +295,75 @@ def all_receipts(reader: Any, replay_id: str) -> Iterator[Any]:
         after = page[-1].wal_id
 
 
+# --- keep, stop ------------------------------------------------------------------------
+
+
+@command.command(name="plan")
+@selection_options
+@click.option("--name", metavar="TEXT", help="What people call it.")
+@click.option("--rationale", metavar="TEXT", help="Why. Required.")
+@click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
+@click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
+@session_options
+def keep(session: CommandSession, save_spec: str | None, **options: Any) -> None:
+    """Keep a plan in the ledger: exactly these units, for `kfm replay run REPLAY`. Nothing comes back yet.
+
+    Everybody who may read sees it, under `kfm replay inspect` and in the console. Once a unit has changed,
+    the plan is refused.
+    """
+    _require_rationale(options)
+    from kfm.nodd.replay import freeze, person, plan_of
+    from kfm.reports.replays import replay_document
+
+    with session.app() as app:
+        spec = spec_of(options, app.ledger.now_ms())
+        plan = plan_of(app, spec)
+        _save(session, save_spec, spec)
+        by = person(app, options["rationale"], options["ticket"], options["actor"])
+        name = options["name"]
+        replay = freeze(app, plan, by, name and app.loaded.discretion.said(name)) if plan.units else None
+        tally = app.ledger.replay_reader().tally(plan.replay_id)
+    document = {
+        "replay": replay_document(replay, tally) if replay is not None else None,
+        "left_out": plan.left_out,
+        "request": None,
+    }
+    from kfm.cli.replay_options import plan_lines
+
+    session.emit(document, plan_lines(plan, units_shown=0))
+    if replay is not None:
+        session.note(f"carry it out: kfm replay run {plan.replay_id} --confirm --rationale TEXT")
+
+
+@command.command(name="stop")
+@click.argument("replay_id", metavar="REPLAY")
+@click.option("--rationale", metavar="TEXT", help="Why. Required.")
+@click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
+@click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
+@session_options
+def stop(session: CommandSession, replay_id: str, **options: Any) -> None:
+    """Stop a replay that a service carries out, after the batch under way.
+
+    What has come back stays. `kfm replay run REPLAY` goes on with it here, with --server there.
+    """
+    _require_rationale(options)
+    from kfm.cli.replay_options import replay_line
+    from kfm.nodd.replay import person
+    from kfm.nodd.replay import stop as leave_alone
+    from kfm.reports.replays import replay_document
+
+    with session.app() as app:
+        reader = app.ledger.replay_reader()
+        by = person(app, options["rationale"], options["ticket"], options["actor"])
+        stopped = leave_alone(app, find_replay(reader, replay_id), by)
+        if stopped is None:
+            raise UsageError("The replay is not under way: there is nothing to stop.")
+        document = replay_document(stopped, reader.tally(stopped.replay_id))
+    session.emit(
+        {"replay": document, "left_out": stopped.plan.left_out, "request": None}, [replay_line(document)]
+    )
+
+
 # --- inspect -----------------------------------------------------------------------
 
 

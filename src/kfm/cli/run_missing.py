@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from kfm.cli.coverage import span_of
-from kfm.cli.output import clipped, instant, table
+from kfm.cli.output import clipped, table
 from kfm.cli.session import CommandSession
 from kfm.model.approvals import GATE as APPROVAL
 from kfm.model.completeness import ASKED_FOR
@@ -63,7 +63,7 @@ def run_missing(session: CommandSession, options: dict[str, Any], *, by_person: 
 
 
 def _chosen(app: Any, dataset: str | None, sources: Sequence[str]) -> list[str]:
-    from kfm.cli.run import choose, sources_feeding
+    from kfm.service.source_choice import choose, sources_feeding
 
     if dataset is None:
         return choose(app.settings, sources)
@@ -316,55 +316,13 @@ def _ended(
     diff: Any = None,
 ) -> int:
     """The document of all of it. `reports`, `diff`: of windows that are published together."""
-    requests = {_slot(one): one for one in asked}
-    results = {_slot(one): one for one in reports}
-
-    def document(one: Any) -> dict[str, Any]:
-        slot = (one.source_id, one.start_ms, one.end_ms)
-        request, report = requests.get(slot), results.get(slot)
-        return {
-            "source_id": one.source_id,
-            "dataset_id": one.dataset_id,
-            "window_start": instant(one.start_ms),
-            "window_end": instant(one.end_ms),
-            "state": one.state,
-            "why": one.why,
-            "action": one.action,
-            "reason": one.reason or None,
-            "request_id": request.request_id if request else None,
-            "request_state": request.state if request else None,
-            "outcome": request.outcome if request else report.outcome if report else None,
-            **(_result(report) if report else {}),
-        }
-
     if session.output != "text":
-        documents = [document(one) for one in plan.windows]
-        session.emit(
-            {
-                "digest": plan.digest,
-                "made_at": instant(plan.made_at_ms),
-                "windows": documents,
-                "skipped": [document(one) for one in plan.skipped],
-                "blocked_by": [{"sentence": one.sentence, "command": one.command} for one in plan.blockers],
-                "asked_for": len(plan.windows)
-                if reports and diff is None
-                else sum(one.action == "ask" for one in plan.windows)
-                if asked
-                else 0,
-                "approvals": [one.request_id for one in approvals],
-                **({"plan": plan_document(diff)} if diff is not None else {}),
-                "exit_code": code,
-            },
-            (),
-            rows=documents,
-        )
+        from kfm.reports.window_plans import missing_document
+
+        document = missing_document(plan, asked, reports, diff=diff)
+        document["approvals"] = [one.request_id for one in approvals]
+        document["exit_code"] = code
+        if diff is not None:
+            document["plan"] = plan_document(diff)
+        session.emit(document, (), rows=document["windows"])
     return code
-
-
-def _result(report: Any) -> dict[str, Any]:
-    """What became of a window that is published together with others."""
-    return {
-        "run_id": report.run.run_id if report.run else None,
-        "version": report.sequence,
-        "error": report.error.as_document() if report.error else None,
-    }

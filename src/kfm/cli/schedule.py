@@ -314,7 +314,7 @@ def backfill(
     makes = session.yes and not dry_run
     if makes:
         require_rationale(why["rationale"], "A backfill is asked for with --rationale TEXT.")
-    from kfm.service.schedule_changes import make_backfill, plan_backfill
+    from kfm.service.schedule_changes import backfill_digest, make_backfill, plan_backfill
 
     made: list[Any] = []
     with session.app(read_only=not makes) as app:
@@ -333,6 +333,7 @@ def backfill(
         "dry_run": not makes,
         "made": len(made),
         "instants": documents,
+        "digest": backfill_digest(schedule, planned),
     }
     words = [
         "refused"
