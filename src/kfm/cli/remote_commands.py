@@ -73,20 +73,15 @@ def _state(given: Given) -> dict[str, Any]:
 
 
 def _only_missed(given: Given) -> dict[str, Any]:
-    return {"missed_only": bool(given["missed"]), "dry_run": bool(given["dry_run"])}
+    cells = {"cells": ",".join(given["cells"])} if given["cells"] else {}
+    return {"missed_only": bool(given["missed"]), "dry_run": bool(given["dry_run"]), **cells}
 
 
-_SELECTION = {
-    "attempts_max": "attempts_max",
-    "limit": "limit",
-    "mode": "mode",
-    "reason": "reason",
-}
+_TIMES = ("event_time_start", "event_time_end", "created_after", "created_before")
 _CHOSEN = (
-    "datasets", "dataset_in", "units", "statuses", "error_codes", "event_time_start", "event_time_end",
-    "created_after", "created_before",
+    "datasets", "dataset_in", "cells", "units", "statuses", "error_codes", *_TIMES, "attempts_max", "limit",
+    "mode", "reason",
 )  # fmt: skip
-_TIMES = _CHOSEN[5:]
 
 
 def _units(given: Given) -> dict[str, Any]:
@@ -100,23 +95,39 @@ def _units(given: Given) -> dict[str, Any]:
     chosen: dict[str, Any] = {
         "datasets": sorted({*given["datasets"], *filter(None, named)}),
         **{name: sorted(set(given[name])) for name in ("units", "statuses", "error_codes")},
+        "cells": ",".join(given["cells"]),
         **{
             name: rfc3339(past_ms(given[name], f"--{name.replace('_', '-')}", now_ms))
             for name in _TIMES
             if given[name] is not None
         },
     }
-    return {name: value for name, value in chosen.items() if value}
+    plain = {name: given[name] for name in ("attempts_max", "limit", "mode", "reason")}
+    return {name: value for name, value in chosen.items() if value} | {
+        name: value for name, value in plain.items() if value is not None
+    }
 
 
 def _asked_units(given: Given) -> dict[str, Any]:
     """The same in an address."""
+    found = _units(given)
+    found["units_max"] = found.pop("limit", None)
     return {
-        name: ",".join(value) if isinstance(value, list) else value for name, value in _units(given).items()
+        name: ",".join(value) if isinstance(value, list) else value
+        for name, value in found.items()
+        if value is not None
     }
 
 
+def _selected_units(given: Given) -> dict[str, Any]:
+    found = _asked_units(given)
+    found.pop("units_max", None)
+    return found
+
+
 def _kept_units(given: Given) -> dict[str, Any]:
+    if not given.get("confirm"):
+        raise UsageError("With --server, give --confirm: there is no list to say yes to here.")
     if given.get("replay_id"):
         return {}
     path = given.get("selection_file")
@@ -154,12 +165,13 @@ def _missing(given: Given) -> dict[str, Any]:
         **found,
         **({"source": sources[0]} if sources else {}),
         **({"state": states[0]} if states else {}),
+        **({"cells": ",".join(given["cells"])} if given["cells"] else {}),
     }
 
 
-_MISSING = _post("/missing", "missing", "sources", "states", "start", "end", dataset="dataset")._replace(
-    preview=True, more=_missing
-)
+_MISSING = _post(
+    "/missing", "missing", "sources", "states", "start", "end", "cells", dataset="dataset"
+)._replace(preview=True, more=_missing)
 REMOTE: dict[str, Remote] = {
     "status": _get("/status", "everything"),
     "whoami": _get("/whoami"),
@@ -170,11 +182,13 @@ REMOTE: dict[str, Remote] = {
     "run": _post("/requests", "now", window="window", at="at", correction="correction")._replace(
         each="sources=source", instead={"missing": _MISSING}
     ),
-    "replay select": _get("/replays/selection", *_CHOSEN, **_SELECTION)._replace(more=_asked_units),
-    "replay dry-run": _get("/replays/preview", *_CHOSEN, **_SELECTION)._replace(more=_asked_units),
-    "replay plan": _post("/replays", *_CHOSEN, name="name", **_SELECTION)._replace(more=_units),
+    "replay select": _get("/replays/selection", *_CHOSEN[:-3], "mode", "reason", limit="limit")._replace(
+        more=_selected_units
+    ),
+    "replay dry-run": _get("/replays/preview", *_CHOSEN)._replace(more=_asked_units),
+    "replay plan": _post("/replays", *_CHOSEN, name="name")._replace(more=_units),
     "replay run": _post(
-        _replay_path, "replay_id", "selection_file", "confirm", *_CHOSEN, rate="rate", **_SELECTION
+        _replay_path, "replay_id", "selection_file", "confirm", *_CHOSEN, rate="rate"
     )._replace(more=_kept_units),
     "replay stop": _post("/replays/{replay_id}/stop"),
     "replay inspect": _get(_replays, "replay_id", limit="limit"),
@@ -190,7 +204,7 @@ REMOTE: dict[str, Remote] = {
     "schedule pause": _post("/schedules/{name}/pause"),
     "schedule resume": _post("/schedules/{name}/resume"),
     "schedule backfill": _post(
-        "/schedules/{name}/backfill", "missed", "dry_run", start="start", end="end"
+        "/schedules/{name}/backfill", "missed", "dry_run", "cells", start="start", end="end"
     )._replace(more=_only_missed),
     "dataset list": _get("/datasets"),
     "dataset show": _get("/datasets/{dataset_id}", "limit"),

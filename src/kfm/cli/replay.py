@@ -59,7 +59,7 @@ def select(session: CommandSession, save_spec: str | None, **options: Any) -> No
     from kfm.reports.replays import unit_document
 
     with session.app(read_only=True) as app:
-        spec = spec_of(options, app.ledger.now_ms())
+        spec = spec_of(options, app)
         limit = spec.limit or SELECTED_MAX
         found = selected(app, spec, limit + 1)
     shown, more = found[:limit], len(found) > limit
@@ -87,7 +87,7 @@ def dry_run(
     from kfm.nodd.replay import plan_of
 
     with session.app(read_only=True) as app:
-        spec = spec_of(options, app.ledger.now_ms())
+        spec = spec_of(options, app)
         plan = plan_of(app, spec)
     _save(session, save_spec, spec)
     _show_plan(session, plan, selection_file)
@@ -157,7 +157,7 @@ def run(
         else:
             from kfm.nodd.replay import plan_of
 
-            spec = spec_of(options, app.ledger.now_ms())
+            spec = spec_of(options, app)
             plan = plan_of(app, spec)
             _save(session, save_spec, spec)
         return _run(session, app, plan, options)
@@ -316,7 +316,7 @@ def keep(session: CommandSession, save_spec: str | None, **options: Any) -> None
     from kfm.reports.replays import replay_document
 
     with session.app() as app:
-        spec = spec_of(options, app.ledger.now_ms())
+        spec = spec_of(options, app)
         plan = plan_of(app, spec)
         _save(session, save_spec, spec)
         by = person(app, options["rationale"], options["ticket"], options["actor"])

@@ -27,6 +27,10 @@ T = TypeVar("T")
 _SELECTION = (
     click.option("--dataset", "datasets", multiple=True, metavar="NAME", help="Of this dataset. Repeatable."),
     click.option("--dataset-in", metavar="A,B,…", help="Of one of these datasets."),
+    click.option(
+        "--cell", "cells", multiple=True, metavar="CELL",
+        help="Failed and quarantined units of units:DATASET/PRODUCT@FROM/TO. Repeatable.",
+    ),
     click.option("--unit", "units", multiple=True, metavar="WAL_ID", help="This unit. Repeatable."),
     click.option(
         "--status", "statuses", multiple=True, type=StateChoice(UNITS.values(), UNITS),
@@ -79,8 +83,9 @@ def pace_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def spec_of(options: dict[str, Any], now_ms: int) -> ReplaySpec:
+def spec_of(options: dict[str, Any], app: Any) -> ReplaySpec:
     """The selection as one record."""
+    now_ms = app.ledger.now_ms()
     named = [name.strip() for name in (options["dataset_in"] or "").split(",")]
     if options["dataset_in"] is not None and not all(named):
         raise UsageError("--dataset-in takes names between commas, such as hrrr,gfs.")
@@ -96,7 +101,7 @@ def spec_of(options: dict[str, Any], now_ms: int) -> ReplaySpec:
         created_after_ms=_time(options, "created_after", now_ms),
         created_before_ms=_time(options, "created_before", now_ms),
         attempts_max=options["attempts_max"],
-        wal_ids=tuple(sorted(set(options["units"]))),
+        wal_ids=tuple(sorted({*options["units"], *_in_cells(options, app)})),
     )
     _require_span(
         "event-time-start", "event-time-end", selection.event_time_start_ms, selection.event_time_end_ms
@@ -111,12 +116,24 @@ def spec_of(options: dict[str, Any], now_ms: int) -> ReplaySpec:
     )
 
 
+def _in_cells(options: dict[str, Any], app: Any) -> tuple[str, ...]:
+    if not options["cells"]:
+        return ()
+    from kfm.model.plan_cells import UnitsCell, parse_cells
+    from kfm.nodd.replay import units_in
+
+    cells = [one for one in parse_cells(",".join(options["cells"])) if isinstance(one, UnitsCell)]
+    if len(cells) != len(set(options["cells"])):
+        raise UsageError("A replay is of units: --cell takes units:DATASET/PRODUCT@FROM/TO.")
+    return units_in(app, cells)
+
+
 def names_units(options: dict[str, Any]) -> bool:
     """Do the options name units?"""
     return any(
         options[name] not in (None, ())
         for name in (
-            "datasets", "dataset_in", "units", "statuses", "error_codes", "event_time_start",
+            "datasets", "dataset_in", "cells", "units", "statuses", "error_codes", "event_time_start",
             "event_time_end", "created_after", "created_before", "attempts_max", "limit",
         )
     )  # fmt: skip

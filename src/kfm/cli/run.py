@@ -114,6 +114,10 @@ def asks_in_person(session: CommandSession, now: bool, rationale: str | None) ->
     multiple=True,
     help="With --missing: only windows in this state; may be repeated.",
 )
+@click.option(
+    "--cell", "cells", metavar="CELL", multiple=True,
+    help="With --missing: only this window, window:SOURCE@START; may be repeated.",
+)  # fmt: skip
 @click.option("--digest", metavar="DIGEST", help="With --missing: ask for exactly this list, or nothing.")
 @click.option(
     "--together", is_flag=True, help="With --missing, of one source: publish the windows as one version."

@@ -30,12 +30,14 @@ def run_missing(session: CommandSession, options: dict[str, Any], *, by_person: 
     from kfm.service.missing_windows import ask_for_missing, plan_missing, require_same, take_up
 
     with session.app(read_only=bool(options["dry_run"])) as app:
-        chosen = _chosen(app, options["dataset"], options["sources"])
+        named = _named(app, options)
+        sources = tuple({source_id: None for source_id, _ in named}) if named else options["sources"]
+        chosen = _chosen(app, options["dataset"], sources)
         if options["together"]:
             _require_one(app, chosen)
         bounds = span_of(app, options["dataset"], options["start"], options["end"])
         states = options["states"] or ASKED_FOR
-        plan = plan_missing(app, chosen, states, *bounds)
+        plan = plan_missing(app, chosen, states, *bounds, named)
         if options["digest"]:
             require_same(plan, options["digest"])
         _show(session, plan, states)
@@ -43,7 +45,7 @@ def run_missing(session: CommandSession, options: dict[str, Any], *, by_person: 
             return _previewed(session, app, plan, options)
         if options["dry_run"] or not plan.windows or not _wanted(session, plan, options["digest"]):
             return _ended(session, plan, [], [], 0)
-        require_same(plan_missing(app, chosen, states, *bounds), plan.digest)
+        require_same(plan_missing(app, chosen, states, *bounds, named), plan.digest)
         said = {
             "rationale": options["rationale"],
             "ticket": options["ticket"],
@@ -60,6 +62,21 @@ def run_missing(session: CommandSession, options: dict[str, Any], *, by_person: 
         if taken:
             session.note(f"{counted(len(taken), 'request')} that waited taken up")
         return _worked_off(session, app, plan, [*asked, *taken], said)
+
+
+def _named(app: Any, options: dict[str, Any]) -> set[tuple[str, int]] | None:
+    """The windows of --cell."""
+    if not options["cells"]:
+        return None
+    if options["dataset"] or options["sources"]:
+        raise UsageError("Cells name their sources: leave DATASET and --source out.")
+    from kfm.model.plan_cells import WindowCell, parse_cells
+
+    cells = parse_cells(",".join(options["cells"]))
+    if not all(isinstance(one, WindowCell) for one in cells):
+        raise UsageError("--cell takes window:SOURCE@START here.")
+    found = [one for one in cells if isinstance(one, WindowCell)]
+    return {(app.settings.source_id(one.source_id) or one.source_id, one.start_ms) for one in found}
 
 
 def _chosen(app: Any, dataset: str | None, sources: Sequence[str]) -> list[str]:

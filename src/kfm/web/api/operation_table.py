@@ -327,7 +327,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             plans.preview_replay,
             "cli-replay-dry-run",
             *_UNITS,
-            whole_number("limit", "At most so many units.", required=False),
+            whole_number("units_max", "At most so many units.", required=False),
         ),
         _get(
             "/replays/selection",

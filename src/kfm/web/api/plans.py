@@ -60,7 +60,7 @@ def _selection(call: ApiCall, asked: Mapping[str, Any]) -> ReplaySpec:
         ),
         mode=asked.get("mode") or "failed-only",
         reason=asked.get("reason") or "none",
-        limit=asked.get("limit"),
+        limit=asked.get("units_max"),
     )
 
 
@@ -120,7 +120,7 @@ def plan_replay(call: ApiCall) -> Any:
     from kfm.nodd.replay import freeze
 
     body = call.body
-    asked = {name: getattr(body, name) for name in body.__struct_fields__}
+    asked = {name: getattr(body, name) for name in body.__struct_fields__} | {"units_max": body.limit}
     made = _plan(call, _selection(call, asked))
     if body.digest is not None and body.digest != made.digest:
         raise drifted_since(made)

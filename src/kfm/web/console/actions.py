@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kfm.model.quarantine import Approval
 from kfm.model.records import Record
-from kfm.model.roles import Identity, KnownPerson, decide
+from kfm.model.roles import Identity, KnownPerson, Role, decide
 from kfm.web.api.operation_table import OPERATIONS
 from kfm.web.api.operations import Operation
 from kfm.web.console.visit import Visit
@@ -204,6 +204,33 @@ ACTIONS = {
             _words("kfm quarantine release {held_id}"),
         ),
         Action(
+            "discardHeld",
+            "Discard",
+            "Its window is settled without data: what waits for it is cancelled. Should data come after all, "
+            "it counts.",
+            _words("kfm quarantine discard {held_id}"),
+        ),
+        Action(
+            "releaseDeadLetter",
+            "Release",
+            "The message needs no attention any more. It is not taken in by that.",
+            _words("kfm nodd dead release {message}"),
+        ),
+        Action(
+            "runReplay",
+            "Run",
+            "Each unit of the frozen list is due again, with a new grant of attempts and a receipt. If one "
+            "has changed since, nothing is done. Where a second person has to agree, that is asked for.",
+            _words("kfm replay run {replay_id} --confirm", "rate=--rate"),
+        ),
+        Action(
+            "stopReplay",
+            "Stop",
+            "After the batch under way nothing more comes back, until it is run again. What has come back "
+            "stays.",
+            _words("kfm replay stop {replay_id}"),
+        ),
+        Action(
             "acknowledgeIncident",
             "Acknowledge",
             "The incident has someone who looks after it, and is not escalated.",
@@ -290,8 +317,12 @@ def offer(visit: Visit, action: str, text: str = "", /, **values: str | int | No
 
 def refusal(identity: Identity, action: Action, people: Sequence[KnownPerson]) -> str:
     """Why this person can't make the change, and who could; empty: they can."""
-    role = action.operation.role
-    assert role is not None
+    assert action.operation.role is not None
+    return lack(identity, action.operation.role, people)
+
+
+def lack(identity: Identity, role: Role, people: Sequence[KnownPerson]) -> str:
+    """Why a change that needs this role can't be made, and who could make it; empty: it can."""
     if identity.open:
         return f"needs the role {role}: people and their tokens are named in the configuration"
     access = decide(identity, role, people, remote=True)

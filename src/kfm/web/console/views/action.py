@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 
 from kfm.datasets.changes import ChangePlan
-from kfm.model.errors import KfmError
+from kfm.model.errors import KfmError, UsageError
 from kfm.model.quantities import counted, span
 from kfm.model.records import Record
 from kfm.reports.dataset_plans import plan_lines
+from kfm.reports.replays import stage_in
+from kfm.reports.units import find_dead
 from kfm.web.api.access import require
 from kfm.web.api.operations import ID, Operation, Reply
 from kfm.web.api.operations import read_query as read_parameters
@@ -213,6 +215,7 @@ def _receipt(visit: Visit, values: dict[str, str], reply: Reply) -> ActionPage:
 
 _RECORDS = {
     "request": ("request_id", "Request", "requests"),
+    "replay": ("replay_id", "Replay", "plans"),
     "held": ("held_id", "Quarantine entry", "held"),
     "incident": ("incident_id", "Incident", "incidents"),
 }
@@ -315,6 +318,30 @@ def _held(visit: Visit, held_id: str) -> Subject | None:
     )
 
 
+def _replay(visit: Visit, replay_id: str) -> Subject | None:
+    found = visit.reader.replay_reader().replay(replay_id)
+    if found is None:
+        return None
+    state = stage_in(visit.reader, found)
+    return Subject(
+        name=f"replay {found.name or short(replay_id)}",
+        state=f"{counted(len(found.plan.units), 'unit')} of {', '.join(found.plan.by_dataset)}: {state}",
+        href=visit.at("plans", replay_id),
+    )
+
+
+def _dead_message(visit: Visit, message: str) -> Subject | None:
+    try:
+        found = find_dead(visit.reader.unit_reader(), message)[0]
+    except UsageError:
+        return None
+    return Subject(
+        name=f"message {found.envelope_hash.removeprefix('sha256:')[:12]}",
+        state=f"from {found.queue}, {found.error_code}: {found.state}",
+        href=f"{visit.href('held')}#messages",
+    )
+
+
 def _incident(visit: Visit, incident_id: str) -> Subject | None:
     found = next(
         (each for each in visit.reader.find_incidents(incident_id) if each.incident_id == incident_id), None
@@ -341,6 +368,8 @@ _SUBJECTS: dict[str, Callable[[Visit, str], Subject | None]] = {
     "datasets": _dataset,
     "breakers": _breaker,
     "quarantine": _held,
+    "replays": _replay,
+    "dead-letters": _dead_message,
     "incidents": _incident,
     "switches": _scope,
 }

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import groupby, islice
 
+from kfm.model.plan_cells import InstantCell, WindowCell, cell_text, parse_cells
 from kfm.model.quantities import moment
 from kfm.model.records import Record
 from kfm.model.requests import UpdateRequest
 from kfm.model.scheduled_times import Expected, coverage
 from kfm.model.schedules import Schedule, ScheduleState, instants, latest_instants
+from kfm.model.times import rfc3339
 from kfm.web.console import state_words
 from kfm.web.console.state_words import Word
 from kfm.web.console.views.requests import ended
@@ -48,6 +50,7 @@ class Spot(Record, frozen=True):
     reason: str
     href: str | None
     title: str
+    cell: str = ""  # as a plan takes it
 
 
 class CoverageStretch(Record, frozen=True):
@@ -62,6 +65,7 @@ class CoverageStretch(Record, frozen=True):
     reason: str
     href: str | None
     title: str
+    cell: str = ""
 
 
 def spots(
@@ -121,7 +125,15 @@ def _spot(visit: Visit, each: Expected, watched_ms: int | None, asked: dict[str,
         reason=reason,
         href=visit.at("requests", found.request_id) if found else None,
         title=f"{moment(each.instant_ms)}: {mark.text}",
+        cell=_cell_of(visit, each),
     )
+
+
+def _cell_of(visit: Visit, each: Expected) -> str:
+    """What can be planned: a scheduled time that is past."""
+    if each.instant_ms > visit.now_ms:
+        return ""
+    return cell_text(InstantCell(schedule_id=each.schedule_id, instant_ms=each.instant_ms))
 
 
 def fitting_days(schedule: Schedule, start_ms: int, days: int) -> int:
@@ -172,6 +184,7 @@ def _stretch(many: list[Spot]) -> CoverageStretch:
         reason=many[0].reason,
         href=many[0].href,
         title=many[0].title,
+        cell=",".join(spot.cell for spot in many if spot.cell),
     )
 
 
@@ -215,6 +228,10 @@ class CalendarCell(Record, frozen=True):
     text: str
     title: str
     now: bool
+    owner: str  # the source or the schedule
+    windows: str  # beginnings of windows, between spaces
+    instants: str  # scheduled times
+    state: str
 
 
 class Label(Record, frozen=True):
@@ -293,7 +310,24 @@ def _cell(index: int, many: list[Spot], grid: Grid, now: bool) -> CalendarCell:
         if len(many) == 1
         else f"{moment(many[0].at_ms)[:-4]} … {moment(many[-1].at_ms)[11:]}: {counts}",
         now=now,
+        **_planned(many, grid),
     )
+
+
+def _planned(many: Sequence[Spot], grid: Grid) -> dict[str, str]:
+    """What scripts select of it. Cells that are too small to be hit are not selected."""
+    found = [parse_cells(spot.cell)[0] for spot in many if spot.cell] if grid.wide >= HOURS.wide else []
+    windows = [rfc3339(one.start_ms) for one in found if isinstance(one, WindowCell)]
+    instants = [rfc3339(one.instant_ms) for one in found if isinstance(one, InstantCell)]
+    owners = [one.source_id for one in found if isinstance(one, WindowCell)]
+    owners += [one.schedule_id for one in found if isinstance(one, InstantCell)]
+    state = worst_word([spot.word for spot in many]).text
+    return {
+        "owner": next(iter(owners), ""),
+        "windows": " ".join(windows),
+        "instants": " ".join(instants),
+        "state": state,
+    }
 
 
 def _summary(found: list[Spot], what: str) -> str:

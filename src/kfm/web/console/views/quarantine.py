@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import Record
-from kfm.model.times import is_all_time, rfc3339
 from kfm.reports.next_steps import step_of_held
 from kfm.reports.quarantine import objects_of
 from kfm.reports.requests import named
@@ -191,14 +190,8 @@ def _asked(approval: Approval) -> ApprovalAsked:
 def _actions(visit: Visit, held: QuarantineEntry, asked: Sequence[Approval]) -> list[Offer]:
     if held.state != "held" or held.grain not in ("run", "request"):
         return []
-    run = visit.reader.run(held.subject) if held.grain == "run" else None
-    span_of = run or visit.reader.request_reader().request(held.subject)
-    discard = []
-    if span_of is not None and not is_all_time(span_of.window_start_ms, span_of.window_end_ms):
-        window = f"{rfc3339(span_of.window_start_ms)}/{rfc3339(span_of.window_end_ms)}"
-        values = {"dataset_id": held.dataset_id, "source": held.source_id, "window": window}
-        discard = [offer(visit, "dismissWindows", "Discard", **values)]
-    if run is None:
+    discard = [offer(visit, "discardHeld", held_id=held.held_id)]
+    if held.grain == "request":
         return discard
     waiting = [each for each in asked if each.state == "requested"]
     if waiting:
