@@ -187,6 +187,7 @@ def ask_for_missing(
     claimed_actor: str | None = None,
     by_person: bool = True,
     name: str | None = None,
+    plan_id: str | None = None,
 ) -> list[UpdateRequest]:
     """Make durable requests for all of a list, in one commit with the list."""
     store = app.kernel.store
@@ -199,7 +200,7 @@ def ask_for_missing(
     ]
     if wanted:
         store.requests().accept(
-            wanted, _asked(plan, wanted, by, now_ms), _listed(app, plan, wanted, by, now_ms, name)
+            wanted, _asked(plan, wanted, by, now_ms), _listed(app, plan, wanted, by, now_ms, name, plan_id)
         )
     return wanted
 
@@ -211,6 +212,7 @@ def _listed(
     by: Justification,
     now_ms: int,
     name: str | None,
+    plan_id: str | None,
 ) -> Listed:
     asked = {(one.source_id, one.window_start_ms, one.window_end_ms): one.request_id for one in wanted}
     windows = [
@@ -231,7 +233,15 @@ def _listed(
     skipped = [one.reason for one in plan.skipped]
     said = app.loaded.discretion.said
     return window_plan(
-        app.ids.new(), "missing", plan.digest, subject, windows, skipped, by, now_ms, name and said(name)
+        plan_id or app.ids.new(),
+        "missing",
+        plan.digest,
+        subject,
+        windows,
+        skipped,
+        by,
+        now_ms,
+        name and said(name),
     )
 
 

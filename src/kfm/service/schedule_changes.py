@@ -122,6 +122,7 @@ def make_backfill(
     claimed_actor: str | None = None,
     ticket: str | None = None,
     name: str | None = None,
+    plan_id: str | None = None,
 ) -> list[UpdateRequest]:
     """Make requests for the planned times that have none; returns those that were made."""
     store = app.kernel.store
@@ -174,7 +175,7 @@ def make_backfill(
     )
     asked = {(one.window_start_ms, one.window_end_ms): one.request_id for one in wanted}
     listed = window_plan(
-        app.ids.new(),
+        plan_id or app.ids.new(),
         "backfill",
         backfill_digest(schedule, planned),
         schedule.id,

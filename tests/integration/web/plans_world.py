@@ -133,5 +133,3 @@ def _announcement(*numbers: int) -> str:
 
 def _key(number: int) -> str:
     return f"CONUS/PrecipRate_00.00/20260101/MRMS_PrecipRate_00.00_20260101-00{number:02}00.grib2.gz"
-
-

@@ -216,6 +216,7 @@ def backfill(call: ApiCall) -> Any:
             remedy="Look at it again, and send the digest of that. Nothing was done.",
         )
     made: list[UpdateRequest] = []
+    plan_id = app.ids.new()
     if not body.dry_run:
         made = make_backfill(
             app,
@@ -225,6 +226,7 @@ def backfill(call: ApiCall) -> Any:
             ticket=body.ticket,
             claimed_actor=body.actor,
             name=body.name,
+            plan_id=plan_id,
         )
         call.context.wake()
     fresh = {one.request_id for one in made}
@@ -237,6 +239,7 @@ def backfill(call: ApiCall) -> Any:
         "made": len(made),
         "dry_run": body.dry_run,
         "digest": digest,
+        "plan_id": plan_id if made else None,
     }
 
 

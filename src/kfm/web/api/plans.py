@@ -278,6 +278,7 @@ def ask_for_missing(call: ApiCall) -> Any:
     require_same(plan, body.digest)
     if not plan.windows:
         raise UsageError("No window of it has to be asked for.")
+    plan_id = app.ids.new()
     asked = ask_for_missing(
         app,
         plan,
@@ -286,10 +287,11 @@ def ask_for_missing(call: ApiCall) -> Any:
         claimed_actor=body.actor,
         by_person=is_person(call.identity),
         name=body.name,
+        plan_id=plan_id,
     )
     take_up(app, plan)
     call.context.wake()
-    return missing_document(plan, asked)
+    return {**missing_document(plan, asked), "plan_id": plan_id if asked else None}
 
 
 # --- lists of both -----------------------------------------------------------------------

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from kfm.model.quarantine import Approval
 from kfm.model.records import Record
@@ -15,6 +17,7 @@ from kfm.model.roles import Identity, KnownPerson, Role, decide
 from kfm.web.api.operation_table import OPERATIONS
 from kfm.web.api.operations import Operation
 from kfm.web.console.visit import Visit
+from kfm.web.openapi import BASE
 
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
 PAGE = "do"  # the part of the address before the name of an operation
@@ -337,6 +340,14 @@ def command_line(action: Action, values: Values) -> str:
     reason = ["--rationale", values.get("rationale") or "TEXT"]
     ticket = ["--ticket", values["ticket"]] if values.get("ticket") else []
     return shlex.join([*action.command(values), *reason, *ticket])
+
+
+def curl_line(operation: Operation, path: Mapping[str, str], body: Mapping[str, Any]) -> str:
+    """The same over the API. The token stays in the environment of who sends it."""
+    said = {**body, "rationale": body.get("rationale") or "TEXT"}
+    parts = ["curl", "--oauth2-bearer", "$KFM_TOKEN", "--json", msgspec.json.encode(said).decode()]
+    quoted = [f'"{part}"' if part.startswith("$") else shlex.quote(part) for part in parts]
+    return " ".join([*quoted, f'"$KFM_SERVER{BASE}{operation.shown_path.format(**path)}"'])
 
 
 def decisions(visit: Visit, asked: Approval) -> list[Offer]:

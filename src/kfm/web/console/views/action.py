@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Mapping
 from secrets import token_urlsafe
-from typing import Any
 
 import msgspec
 
@@ -23,7 +21,7 @@ from kfm.web.api.operations import read_query as read_parameters
 from kfm.web.api.perform import body_of, perform
 from kfm.web.api.short_ids import with_whole_ids
 from kfm.web.console import forms, state_words
-from kfm.web.console.actions import ACTIONS, BY_NAME, PAGE, Action, command_line, refusal
+from kfm.web.console.actions import ACTIONS, BY_NAME, PAGE, Action, command_line, curl_line, refusal
 from kfm.web.console.visit import Link, NotHere, Visit, short
 from kfm.web.openapi import BASE
 from kfm.web.problems import Problem, problem_of
@@ -160,7 +158,7 @@ def _page(visit: Visit, values: dict[str, str], key: str) -> ActionPage:
         problem=problem,
         remedy="",
         command=command_line(action, values),
-        curl=_curl(operation, path, forms.body_from(operation, values)),
+        curl=curl_line(operation, path, forms.body_from(operation, values)),
         here=f"{visit.base}/{PAGE}/{action.name}",
     )
 
@@ -174,15 +172,6 @@ def _preview(
     reply = perform(visit.context, visit.identity, operation, path=path, query=query, base=BASE)
     plan = msgspec.convert(reply.document["plan"], ChangePlan)
     return plan_lines(plan), plan.digest
-
-
-def _curl(operation: Operation, path: Mapping[str, str], body: Mapping[str, Any]) -> str:
-    """The same over the API. The token stays in the environment of who sends it."""
-    address = operation.shown_path.format(**path)
-    said = {**body, "rationale": body.get("rationale") or "TEXT"}
-    parts = ["curl", "-H", "Authorization: Bearer $KFM_TOKEN", "--json", msgspec.json.encode(said).decode()]
-    quoted = [f'"{part}"' if "$" in part else shlex.quote(part) for part in parts]
-    return " ".join([*quoted, f'"$KFM_SERVER{BASE}{address}"'])
 
 
 # --- what has come of it ---------------------------------------------------------------

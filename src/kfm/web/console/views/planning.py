@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from secrets import token_urlsafe
 from typing import Any, Literal
 
-import msgspec
-
 from kfm.model.errors import KfmError, UsageError
 from kfm.model.plan_cells import Cell, InstantCell, UnitsCell, WindowCell, cells_text, parse_cells
 from kfm.model.quantities import counted, readable_size, utc
@@ -18,13 +16,13 @@ from kfm.model.replays import MODES
 from kfm.model.roles import decide
 from kfm.reports.state_words import UNITS
 from kfm.web.api.access import require
-from kfm.web.api.operations import TIME, Operation
+from kfm.web.api.operations import TIME
 from kfm.web.api.operations import read_query as read_parameters
 from kfm.web.api.perform import body_of, perform
-from kfm.web.console.actions import BY_NAME, lack
+from kfm.web.console.actions import BY_NAME, curl_line, lack
 from kfm.web.console.forms import as_utc
 from kfm.web.console.state_words import Word, word
-from kfm.web.console.visit import Filter, Link, NotHere, TypedFilter, Visit, chosen, typed
+from kfm.web.console.visit import Filter, NotHere, TypedFilter, Visit, chosen, typed
 from kfm.web.openapi import BASE
 from kfm.web.problems import Problem, problem_of
 
@@ -63,7 +61,6 @@ class Entry(Record, frozen=True):
 class PlanningView(Record, frozen=True):
     title: str
     kind: str
-    kinds: tuple[Link, ...]
     filters: tuple[Filter | TypedFilter, ...]
     selected: str  # how many cells are meant; empty: what the filters say
     clear: str
@@ -130,9 +127,8 @@ def _carry_out(visit: Visit, values: Mapping[str, str]) -> str:
     )
     if kind == "replay":
         return visit.at("plans", reply.document["replay"]["replay_id"])
-    newest = visit.reader.window_plan_reader().plans(limit=20)
-    made = next((one for one in newest if one.digest == reply.document["digest"]), None)
-    return visit.at("plans", made.plan_id) if made is not None else visit.href("plans")
+    made = reply.document["plan_id"]
+    return visit.at("plans", made) if made else visit.href("plans")
 
 
 # --- what is meant -----------------------------------------------------------------------
@@ -252,7 +248,6 @@ def _page(visit: Visit, values: dict[str, str], problem: str, remedy: str) -> Pl
     return PlanningView(
         title=f"New plan: {KINDS[kind].lower()}",
         kind=kind,
-        kinds=tuple(Link(text=text, href=visit.href("plans/new", kind=name)) for name, text in KINDS.items()),
         filters=() if cells else tuple(_filters(visit, kind, values)),
         selected=counted(len(cells), "selected cell") if cells else "",
         clear=visit.href("plans/new", kind=kind),
@@ -278,7 +273,7 @@ def _page(visit: Visit, values: dict[str, str], problem: str, remedy: str) -> Pl
         problem=problem,
         remedy=remedy,
         command=_command(kind, cells, values, asked),
-        curl=_curl(operation, _path_or_none(visit, kind, cells, values), body),
+        curl=curl_line(operation, _path_or_none(visit, kind, cells, values), body),
         here=visit.href("plans/new"),
     )
 
@@ -535,11 +530,3 @@ def _path_or_none(
         return _path(visit, kind, cells, values)
     except NotHere:
         return {"schedule_id": "SCHEDULE"}
-
-
-def _curl(operation: Operation, path: Mapping[str, str], body: Mapping[str, Any]) -> str:
-    """The same over the API. The token stays in the environment of who sends it."""
-    said = {**body, "rationale": body.get("rationale") or "TEXT"}
-    parts = ["curl", "-H", "Authorization: Bearer $KFM_TOKEN", "--json", msgspec.json.encode(said).decode()]
-    quoted = [f'"{part}"' if "$" in part else shlex.quote(part) for part in parts]
-    return " ".join([*quoted, f'"$KFM_SERVER{BASE}{operation.shown_path.format(**path)}"'])
