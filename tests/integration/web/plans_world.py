@@ -35,7 +35,12 @@ sources:
     pattern: "{{window.start:%Y-%m-%d}}.csv"
     window: P1D
     expect: {{from: FIRST_DAY, within: P1D}}
-  - {{id: mound, dataset: burials, kind: files, folder: lakes, window: P1D, expect: {{from: FIRST_DAY, within: P1D}}}}
+  - id: mound
+    dataset: burials
+    kind: files
+    folder: lakes
+    window: P1D
+    expect: {{from: FIRST_DAY, within: P1D}}
 ingest:
   queues:
     - {{name: spool, kind: folder, path: spool}}

@@ -20,6 +20,7 @@ from kfm.web.console.visit import Visit
 from kfm.web.openapi import BASE
 
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
+PLANNING = "plans/new"
 PAGE = "do"  # the part of the address before the name of an operation
 REASON = ("rationale", "ticket", "actor")
 Values = Mapping[str, str]
@@ -316,6 +317,14 @@ def offer(visit: Visit, action: str, text: str = "", /, **values: str | int | No
     if refused:
         return Offer(text=shown, href=None, why_not=refused)
     return Offer(text=f"{shown}…", href=visit.href(f"{PAGE}/{action}", **values))
+
+
+def plan(visit: Visit, text: str, /, **meant: str | int | None) -> Offer:
+    """A plan of what is meant; whoever may only read sees who could make it."""
+    refused = lack(visit.identity, "operate", visit.context.people)
+    if refused:
+        return Offer(text=text, href=None, why_not=refused)
+    return Offer(text=f"{text}…", href=visit.href(PLANNING, **meant))
 
 
 def refusal(identity: Identity, action: Action, people: Sequence[KnownPerson]) -> str:

@@ -246,6 +246,21 @@ def test_readers_do_not_learn_of_masked_windows(world: PlansWorld) -> None:
     assert not [attrs for tag, attrs in refused.tags if attrs.get("name") == "digest"]
 
 
+def test_home_leads_from_a_cause_to_its_plan(world: PlansWorld) -> None:
+    """Late windows and objects that were given up: the count of the cause is that of the list."""
+    world.given_up(1, 2, 3)
+    ann = _signed_in(world, "ann")
+    links = [link for link in ann.page("").links() if "/plans/new?" in link]
+    assert [link for link in links if "kind=missing&dataset=lakes" in link]
+    (replay,) = [link for link in links if "kind=replay" in link]
+    assert "3 units" in ann.page(replay.removeprefix("/console/")).text
+    shown = ann.page("").text
+    assert "Replay 3…" in shown
+    late = ann.page("plans/new?kind=missing&dataset=lakes").text
+    (count,) = set(re.findall(r"Backfill (\d+)…", shown)) & set(re.findall(r"(\d+) windows", late))
+    assert int(count) > 1
+
+
 def test_commands_of_a_plan_are_taken_by_the_parser(world: PlansWorld) -> None:
     """For every kind: what is printed can be pasted."""
     world.given_up(1)
