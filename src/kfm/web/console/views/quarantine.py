@@ -45,6 +45,7 @@ class DeadMessageRow(Record, frozen=True):
     times: int
     first_ms: int
     last_ms: int
+    actions: tuple[Offer, ...]
 
 
 class QuarantineView(Record, frozen=True):
@@ -83,6 +84,7 @@ def view(visit: Visit) -> QuarantineView:
                 times=each.times,
                 first_ms=each.first_at_ms,
                 last_ms=each.last_at_ms,
+                actions=(offer(visit, "releaseDeadLetter", message=each.envelope_hash),),
             )
             for each in dead[:MESSAGES_SHOWN_MAX]
         ),
