@@ -5,7 +5,7 @@ ALTER TABLE replays ADD COLUMN name TEXT;
 ALTER TABLE replays ADD COLUMN served BIGINT;
 ALTER TABLE replays ADD COLUMN rate_milli BIGINT;
 ALTER TABLE replays ADD COLUMN summary TEXT;
-CREATE INDEX replays_served ON replays (created_at_ms, replay_id) WHERE state = 'running' AND served = 1;
+CREATE INDEX replays_served ON replays (served, created_at_ms, replay_id) WHERE state = 'running';
 
 -- Windows that were asked for together: missing ones, or scheduled times. The list as it was, each with its request.
 CREATE TABLE window_plans (
