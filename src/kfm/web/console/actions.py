@@ -320,7 +320,7 @@ def offer(visit: Visit, action: str, text: str = "", /, **values: str | int | No
 
 
 def plan(visit: Visit, text: str, /, **meant: str | int | None) -> Offer:
-    """A plan of what is meant; whoever may only read sees who could make it."""
+    """A plan of what is meant; readers see which people could make it."""
     refused = lack(visit.identity, "operate", visit.context.people)
     if refused:
         return Offer(text=text, href=None, why_not=refused)
@@ -334,7 +334,7 @@ def refusal(identity: Identity, action: Action, people: Sequence[KnownPerson]) -
 
 
 def lack(identity: Identity, role: Role, people: Sequence[KnownPerson]) -> str:
-    """Why a change that needs this role can't be made, and who could make it; empty: it can."""
+    """Why a change that needs this role can't be made, naming the people who have it; empty: it can."""
     if identity.open:
         return f"needs the role {role}: people and their tokens are named in the configuration"
     access = decide(identity, role, people, remote=True)
