@@ -77,7 +77,9 @@ SELECT replay_id FROM replays WHERE state = 'running' AND served = 1 ORDER BY cr
 UPDATE replays SET served = :served, rate_milli = :rate_milli, updated_at_ms = :at_ms WHERE replay_id = :replay_id
 
 -- name: replays.touch
-UPDATE replays SET updated_at_ms = :at_ms WHERE replay_id = :replay_id
+-- Later than it was, also within one millisecond: by this a service sees that another one has been there.
+UPDATE replays SET updated_at_ms = CASE WHEN :at_ms > updated_at_ms THEN :at_ms ELSE updated_at_ms + 1 END
+WHERE replay_id = :replay_id
 
 -- name: replays.bytes
 -- Of how many units the size is known, and how much it is.
