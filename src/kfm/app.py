@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kfm.config.loader import require_role
 from kfm.config.state_folder import StateFolder, open_bucket
+from kfm.db.connection import closed_if_it_fails
 from kfm.model.completeness import expectation_rules
 from kfm.model.errors import PlanError
 from kfm.model.feeds import ShippedFeed, feed_rules
@@ -104,8 +105,9 @@ class App:
         self._emitter = make_emitter(self.loaded, key)
         self._renderer = make_incident_renderer(self.loaded, key.mask)
         store = self.state_folder.open_ledger(self._emitter, self._renderer)
-        key.take(store, self.settings, lambda: self.ids.new() + self.ids.new())
-        store.windows().expect([*expectation_rules(self.settings), *feed_rules(self.settings)])
+        with closed_if_it_fails(store):
+            key.take(store, self.settings, lambda: self.ids.new() + self.ids.new())
+            store.windows().expect([*expectation_rules(self.settings), *feed_rules(self.settings)])
         return store
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ def told(network_namespaces: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.req("TRG-2", "UPD-12", "UPD-13", "WAL-8")
+@pytest.mark.req("FLT-3", "TRG-2", "UPD-12", "UPD-13", "WAL-8")
 def test_hosts_that_fail_lose_and_repeat_nothing(told: dict[str, Any]) -> None:
     """Whichever host is cut off, killed or has a wrong clock: what was acknowledged is done exactly once, the
     bucket shows what the ledger has, and a switch lands within two seconds and holds."""

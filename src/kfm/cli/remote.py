@@ -35,6 +35,7 @@ TIMEOUT_MS = 60_000
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 PAGE_MAX = 500
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+NOT_THERE = "Check the id; the lists of `kfm --server` show what there is."
 _COMMON = frozenset(
     ("config", "output", "as_json", "verbose", "quiet", "yes", "no_input", "color", "overrides")
 )
@@ -170,8 +171,8 @@ def _document(
         return _previewed(client, session, path, sent, given)
     try:
         return client.change(path, sent)
-    except _NotThere:
-        if not remote.or_path:
+    except UsageError as error:
+        if not (remote.or_path and error.facts.get("is_missing")):
             raise
         return client.change(_path(remote.or_path, given), sent)
 
@@ -228,13 +229,6 @@ def _show(session: CommandSession, name: str, document: dict[str, Any]) -> None:
 
 
 # --- HTTP ------------------------------------------------------------------------------------
-
-
-class _NotThere(UsageError):
-    """What was named is not there."""
-
-    code = UsageError.code
-    remedy = "Check the id; the lists of `kfm --server` show what there is."
 
 
 class _Client:
@@ -319,7 +313,7 @@ def _error(status: int, problem: Mapping[str, Any]) -> KfmError:
     if status == 401 or (status == 403 and "code" not in problem):
         return RoleMissing(detail, remedy=f"Put the token that the service knows you by in {TOKEN_VARIABLE}.")
     if status == 404:
-        return _NotThere(detail)
+        return UsageError(detail, remedy=NOT_THERE, is_missing=True)
     kinds = {kind.code: kind for kind in all_errors()}
     kind = kinds.get(str(problem.get("code")))
     if kind is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kfm.model.errors import BackendUnavailable, ConfigError, StoreUnsafe, UsageError
 from kfm.model.patterns import late
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from kfm.db.sqlite import SqliteDatabase
     from kfm.model.incidents import IncidentRenderer
     from kfm.ports import Clock, Emitter
+
+
+class SupportsClose(Protocol):
+    def close(self) -> None: ...
 
 
 _NETWORK_FILE_SYSTEMS = {
@@ -91,15 +95,27 @@ def open_store(
         from kfm.db.postgres_pool import shared_pool
 
         server = PostgresDatabase(shared_pool(store, connections), urgent=urgent)
-        migrate(server, "postgresql", clock.now_ms(), upgrading=upgrading, rolling=True)
+        with closed_if_it_fails(server):
+            migrate(server, "postgresql", clock.now_ms(), upgrading=upgrading, rolling=True)
         return Ledger(server, emitter, renderer)
     from kfm.db.sqlite import SqliteDatabase
 
     path = sqlite_path(store, state)
     make_folder(os.path.dirname(path))
     database = SqliteDatabase(path, clock)
-    migrate(database, "sqlite", clock.now_ms(), upgrading=upgrading)
+    with closed_if_it_fails(database):
+        migrate(database, "sqlite", clock.now_ms(), upgrading=upgrading)
     return Ledger(database, emitter, renderer)
+
+
+@contextmanager
+def closed_if_it_fails(opened: SupportsClose) -> Iterator[None]:
+    """What was opened for something that can't be done: who tries again opens it anew."""
+    try:
+        yield
+    except BaseException:
+        opened.close()
+        raise
 
 
 def open_ledger(
@@ -114,14 +130,14 @@ def open_ledger(
         from kfm.db.postgres_pool import shared_pool
 
         server = PostgresDatabase(shared_pool(store, connections), read_only=True)
-        if server.is_empty():
-            server.close()
-        elif is_usable(server.session):
-            server.keep_to(newest())
-            return LedgerReader(server)
-        else:  # a reader changes nothing, and has no copy that it could bring up to date, as of a file
-            server.close()
-            raise earlier_kfm("The database")
+        with closed_if_it_fails(server):
+            if server.is_empty():
+                server.close()
+            elif is_usable(server.session):
+                server.keep_to(newest())
+                return LedgerReader(server)
+            else:  # a reader changes nothing, and has no copy that it could bring up to date, as of a file
+                raise earlier_kfm("The database")
     else:
         from kfm.db.sqlite import SqliteReader
 

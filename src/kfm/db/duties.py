@@ -14,3 +14,8 @@ def take(session: Session, duty: Duty) -> bool:
     row = session.one("duties.take", duty=duty)
     assert row is not None
     return bool(row[0])
+
+
+def wait_for(session: Session, duty: Duty) -> None:
+    """It is ours until this transaction ends, once the process that has it now is done."""
+    session.one("duties.wait_for", duty=duty)

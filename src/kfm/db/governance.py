@@ -17,6 +17,7 @@ from kfm.model.errors import StoreCorrupt
 from kfm.model.records import GovernanceEntry, Justification, Switch, governance_entry
 from kfm.model.runs import OutboxMessage
 
+LINKED_MAX = 100  # entries of one statement: each link looks for its entry among all of them
 STOOD_MS = 500
 BRIEF_WAITS = 3
 HELD_EPOCH = ("policy.take_part", "policy.epoch")  # two statements: it is read once the lock is ours
@@ -85,7 +86,8 @@ def append(session: Session, entries: Iterable[GovernanceEntry]) -> None:
     else:
         session.send("chain_heads.get_for_update")  # first: the next one sees what it has waited for
         lines = [{**one, "content": audit.content_hash(rows.stored_entry(one))} for one in kept]
-        session.send("governance.chain_on", entries=rows.text_of(lines))
+        for at in range(0, len(lines), LINKED_MAX):
+            session.send("governance.chain_on", entries=rows.text_of(lines[at : at + LINKED_MAX]))
 
 
 def _append_held(session: Session, kept: Iterable[dict[str, Any]]) -> None:
@@ -117,11 +119,6 @@ def _beyond(number: int) -> StoreCorrupt:
     )
 
 
-def hold(session: Session) -> None:
-    """Locks the chain against other appends until this transaction ends."""
-    _held_head(session)
-
-
 def _held_head(session: Session) -> tuple[int, str]:
     row = session.one("chain_heads.get_for_update")
     if row is None:
@@ -148,15 +145,12 @@ def seal(
 ) -> Seal | None:
     """Enter the root of the rows that no seal covers yet; None if there are none, or, unless it `waits`, if
     another process seals them."""
-    if not duties.take(session, SEALS[stream]) and not waits:
+    if waits:
+        duties.wait_for(session, SEALS[stream])
+    elif not duties.take(session, SEALS[stream]):
         return None
-    before = _newest(session, stream)
-    made = _next(session, before, limit, stream)
-    if made is None:
-        return None
-    hold(session)  # not before: rows are many, and everybody waits for the head
-    if (sealed_meanwhile := _newest(session, stream)) != before:
-        made = _next(session, sealed_meanwhile, limit, stream)
+    # The duty is ours, so no other seal comes between; the chain's head is taken with the commit.
+    made = _next(session, _newest(session, stream), limit, stream)
     if made is not None:
         by = Justification(actor=actor)
         append(session, [governance_entry(KIND, stream, session.now_ms(), by, **details(made))])

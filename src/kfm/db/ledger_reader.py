@@ -24,6 +24,8 @@ from kfm.model.remembered import remembered
 from kfm.model.runs import Attempt, Backlog, CallRetry, ChainLink, OutboxMessage
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from kfm.db.branches import EmbeddedBranchReader
     from kfm.db.catalogue import CatalogueReader
     from kfm.db.dataset_changes import DatasetChangeReader
@@ -96,6 +98,10 @@ class LedgerReader:
         from kfm.db.sqlite import MemoryDatabase
 
         return not isinstance(self._database, MemoryDatabase)
+
+    def moment(self) -> AbstractContextManager[None]:
+        """Around many reads, which nothing else is done between."""
+        return self._database.moment()
 
     def latest_run(self, work_base: str) -> Run | None:
         row = self._session.one("runs.latest_of_work", work_base=work_base)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -285,6 +285,11 @@ class PostgresDatabase:
                 raise
             finally:
                 self._session.forget()  # what was expected of it is no answer of the next one
+
+    def moment(self) -> AbstractContextManager[None]:
+        if not self._read_only or self._lent is not None:
+            return nullcontext()
+        return self.transaction(SNAPSHOT)
 
     def _roll_back(self) -> None:
         self._outgoing.clear()

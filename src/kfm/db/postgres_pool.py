@@ -177,7 +177,8 @@ class ConnectionPool:
         try:
             in_time = turn.given.wait(wait_max_ms / 1000)
         except BaseException:
-            self._give_up(turn)
+            if not self._give_up(turn):
+                self._leave()
             raise
         if not in_time and self._give_up(turn):
             raise StoreBusy(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 Row = tuple[Any, ...]
@@ -47,5 +48,9 @@ class Database(Protocol):
     def write(self, change: Callable[[Session], T]) -> T:
         """Run `change` in one durable transaction. It may be called again after a lost race,
         so it must do nothing but talk to its session."""
+
+    def moment(self) -> AbstractContextManager[None]:
+        """What a reader of a server reads inside is of one moment, and of one transaction: each read by
+        itself is one, with a beginning and an end. Elsewhere nothing is gained, and nothing is done."""
 
     def close(self) -> None: ...

@@ -276,6 +276,9 @@ class SqliteDatabase:
         if level > known:
             tell_newer(level, known)
 
+    def moment(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
     def close(self) -> None:
         self._connection.close()
         self._write_lock.close()
@@ -460,6 +463,9 @@ class MemoryDatabase:
     def keep_to(self, level: int | None) -> None:
         """As above: no other process can upgrade it."""
 
+    def moment(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
     def close(self) -> None:
         self._connection.close()
 
@@ -535,6 +541,9 @@ class SqliteReader:
 
     def write(self, change: Callable[[Session], T]) -> T:
         raise AssertionError(f"a reader was asked to write: {change}")
+
+    def moment(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def close(self) -> None:
         self._close()

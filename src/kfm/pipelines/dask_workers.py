@@ -6,6 +6,7 @@ it answers are references to objects in the store that both sides share.
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 from collections.abc import Mapping
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from kfm.pipelines.declaration import NodeSpec, Pipeline
     from kfm.pipelines.executor_address import ExecutorAddress
     from kfm.pipelines.project import PipelineProject
+
+logger = logging.getLogger(__name__)
 
 CONNECT_S = 10.0
 FETCH_S = 5.0  # how long one look at an answer takes; its worker may have died since
@@ -118,7 +121,7 @@ class DaskWorkers:
         )
         self._setup = msgspec.json.encode(setup)
         self._jobs = jobs
-        self._threads = 1
+        self._threads = 0
         self._looked_ms: int | None = None
         self._client: Any = None
         self._running: dict[Any, _Task] = {}
@@ -156,7 +159,7 @@ class DaskWorkers:
 
     @property
     def full(self) -> bool:
-        return len(self._running) >= (self._jobs or min(JOBS_MAX, AHEAD * self._threads))
+        return len(self._running) >= (self._jobs or min(JOBS_MAX, AHEAD * max(1, self._threads)))
 
     def start(self, job: NodeJob) -> None:
         order = order_of(job)
@@ -223,24 +226,25 @@ class DaskWorkers:
         task = self._running.get(key)
         if task is None:
             return None
-        status = task.future.status
-        if status == "cancelled":
+        future, answer = task.future, None
+        if future.status == "cancelled":
             raise self._gone()
-        if status == "error":
-            error = task.future.exception()
-            del self._running[key]
-            if isinstance(error, KilledWorker):
-                return self._killed(task)
-            raise _unusable(error)
-        try:
-            answer = msgspec.json.decode(task.future.result(timeout=FETCH_S))
-        except TimedOut:  # its worker died with the answer; Dask makes it again
-            self._announce(task.future)
-            return None
-        except _lost() as error:
-            raise self._gone() from error
+        if future.status != "error":
+            try:
+                answer = msgspec.json.decode(future.result(timeout=FETCH_S))
+            except TimedOut:  # its worker died with the answer; Dask makes it again
+                self._announce(future)
+                return None
+            except Exception as error:
+                if future.status != "error":  # else the next try to make it has failed meanwhile
+                    raise self._gone() from error
         del self._running[key]
-        task.future.release()
+        if answer is None:
+            failure = future.exception()
+            if isinstance(failure, KilledWorker):
+                return self._killed(task)
+            raise _unusable(failure)
+        future.release()
         return _answered(task.job, answer)
 
     def _killed(self, task: _Task) -> NodeResult | None:
@@ -272,11 +276,17 @@ class DaskWorkers:
     def _look(self) -> None:
         """How many threads the cluster has: workers come and go."""
         now_ms = self._clock.monotonic_ms()
+        first = self._looked_ms is None
         if self._looked_ms is not None and now_ms - self._looked_ms < LOOK_MS:
             return
         self._looked_ms = now_ms
+        before = self._threads
         with suppress(*_lost()):
-            self._threads = max(1, sum(self._client.nthreads().values()))
+            self._threads = sum(self._client.nthreads().values())
+        if self._threads == 0 and (before or first):
+            logger.warning(
+                "the Dask cluster at %s has no workers; nodes wait until one comes", self._scheduler
+            )
 
     def _gone(self) -> BackendUnavailable:
         return BackendUnavailable(

@@ -35,6 +35,11 @@ class StatusRead(NamedTuple):
 
 def read_status(app: Any, schedules: Any = None, *, with_needs: bool = False) -> StatusRead:
     """`with_needs`: also what needs someone, by cause; others do not pay for it."""
+    with app.ledger.moment():
+        return _read(app, schedules, with_needs=with_needs)
+
+
+def _read(app: Any, schedules: Any, *, with_needs: bool) -> StatusRead:
     settings, ledger, now_ms = app.settings, app.ledger, app.ledger.now_ms()
     heads = {head.dataset_id: head for head in ledger.heads()}
     switches = [switch for switch in ledger.switches() if switch.position != "running"]

@@ -35,7 +35,7 @@ class Scrape:
         return exposition(self.tallies())
 
     def tallies(self) -> Tallies:
-        with self._lock, self._open_app() as app:
+        with self._lock, self._open_app() as app, app.ledger.moment():
             source = (app.settings, app.ledger.mark(MASK_KEY), app.ledger.remembered_names())
             if source != self._source:
                 self._folding, self._source = take_up(app.ledger), None  # it may be another ledger

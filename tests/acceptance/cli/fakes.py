@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -148,6 +148,9 @@ class FakeLedger:
 
     def ahead(self) -> Ahead:
         return self.failed
+
+    def moment(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def __init__(self, **lists: Any) -> None:
         self.lists = lists

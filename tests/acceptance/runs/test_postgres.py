@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +113,47 @@ def test_a_dry_run_leaves_the_server_alone(project: Path) -> None:
         ).fetchone()
     assert row == (0,)
     assert not (project / ".kfm").exists()
+
+
+@pytest.mark.req("FLT-1")
+def test_a_status_and_a_scrape_are_one_transaction_each(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much they read, and of one moment: what is committed meanwhile is not seen."""
+    from kfm.app import open_app
+    from kfm.config.loader import load
+    from kfm.db.postgres import PostgresDatabase, PostgresSession
+    from kfm.reports.status import read_status
+    from kfm.web.metrics import Scrape
+
+    assert call("run")[1]["results"][0]["word"] == "published"
+    begun, beside = list[object](), list[object]()
+    transaction, every = PostgresDatabase.transaction, PostgresSession.all
+
+    def counted(database: PostgresDatabase, begin: str | None = None) -> Any:
+        begun.append(database)
+        return transaction(database, begin)
+
+    def interrupted(session: PostgresSession, name: str, /, **parameters: Any) -> Any:
+        if not beside:
+            beside.append(
+                start("switch", "set", "paused", "--all", "--rationale", "Looked at meanwhile").communicate(
+                    timeout=60
+                )
+            )
+        return every(session, name, **parameters)
+
+    with open_app(load(None), read_only=True) as app:
+        app.ledger.now_ms()
+        monkeypatch.setattr(PostgresDatabase, "transaction", counted)
+        read_status(app, with_needs=True)
+        assert len(begun) == 1
+        begun.clear()
+        Scrape(lambda: nullcontext(app)).text()
+        assert len(begun) == 1
+        with app.ledger.moment():
+            app.ledger.heads()
+            monkeypatch.setattr(PostgresSession, "all", interrupted)
+            assert read_status(app).document["switches"] == []
+            assert beside
+        assert len(read_status(app).document["switches"]) == 1

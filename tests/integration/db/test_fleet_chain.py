@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from kfm.audit.chain import links
 from kfm.db import governance
 from kfm.db.ledger import Ledger
+from kfm.db.postgres import PostgresSession
 from kfm.db.session import Session
 from kfm.model.audit import verify
 from tests.conformance.db.ledgers import entry, postgres_store
@@ -61,6 +63,22 @@ def test_a_flood_is_chained_without_a_gap(postgres_database: str, store: Ledger)
     assert sorted(found) == sorted(f"{n}-{at}-{part}" for n in range(8) for at in range(10) for part in "01")
     for first, second in zip(found[::2], found[1::2], strict=True):
         assert (first[-1], second[-1], first[:-1]) == ("0", "1", second[:-1])
+
+
+def test_many_entries_cost_what_they_are(store: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction with thousands of entries holds the chain's head no longer for each of them: a statement
+    that looks for its links one by one has a hundred at most, and all travel with the commit."""
+    sent, send = list[int](), PostgresSession.send
+
+    def counted(session: PostgresSession, name: str, /, **parameters: Any) -> None:
+        if name == "governance.chain_on":
+            sent.append(len(json.loads(parameters["entries"])))
+        send(session, name, **parameters)
+
+    monkeypatch.setattr(PostgresSession, "send", counted)
+    store.append_governance(entry("refusal", f"{number}") for number in range(450))
+    assert sent == [100, 100, 100, 100, 50]
+    assert subjects(store) == ["first", *(f"{number}" for number in range(450))]
 
 
 def test_what_is_rolled_back_is_not_chained(store: Ledger) -> None:

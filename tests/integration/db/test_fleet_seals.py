@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ from kfm.audit.chain import links, verify_seals
 from kfm.db import governance
 from kfm.db.ledger import Ledger
 from kfm.db.session import Session
-from kfm.model.audit import UNITS, verify
+from kfm.model.audit import UNITS, Seal, verify
 from tests.conformance.db.ledgers import entry, postgres_store
 from tests.conformance.units.scene import Scene, taken
 
@@ -23,6 +24,7 @@ PAGE = (
     "INSERT INTO unit_pages (number, event, status, at_ms, worker_id, members, form) "
     "VALUES (%s, 'created', 'pending', 1, NULL, '[]', 44)"
 )
+WAITS = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
 
 
 class OpenTransaction:
@@ -186,3 +188,31 @@ def test_what_an_earlier_version_forgot_is_sealed(postgres_database: str, scene:
     made = scene.store.seal("ada", stream=UNITS)
     assert made is not None
     assert made.count == 300
+
+
+def test_a_sealer_holds_up_no_refusal(postgres_database: str, scene: Scene) -> None:
+    """Until its commit is sent, however long its process takes: others append, and another person who seals
+    waits for it and seals what came later."""
+    scene.take(taken("a"))
+    scene.store.append_governance([entry("note", "first")])
+    with ExitStack() as stack:
+        beside = postgres_store(postgres_database)
+        stack.callback(beside.close)
+        waiting = postgres_store(postgres_database)
+        stack.callback(waiting.close)
+        threads = stack.enter_context(ThreadPoolExecutor(1))
+
+        def change(session: Session) -> Future[Seal | None]:
+            assert governance.seal(session, "ada", 1000, UNITS) is not None
+            beside.append_governance([entry("refusal", "quick")])
+            second = threads.submit(waiting.seal, "eve", stream=UNITS)
+            with psycopg.connect(postgres_database) as looker:
+                while not looker.execute(WAITS).fetchall():
+                    assert not second.done()
+            return second
+
+        second = scene.store._database.write(change)
+        assert second.result(20) is None
+    assert unsealed(scene.store) == 0
+    kinds = [one.entry.kind for one in links(scene.store)]
+    assert kinds == ["note", "refusal", "seal"]

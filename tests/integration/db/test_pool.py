@@ -14,10 +14,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from kfm.app import App
+from kfm.config.loader import load
 from kfm.db import postgres_pool
 from kfm.db.connection import kept_connections, open_ledger, open_store
 from kfm.db.postgres import PostgresDatabase
 from kfm.db.postgres_pool import CONNECTIONS, SERVICE_CONNECTIONS, ConnectionPool, shared_pool
+from kfm.db.queries import newest
 from kfm.model.errors import BackendUnavailable, StoreBusy
 from kfm.system import SystemClock
 
@@ -151,6 +154,29 @@ def test_renewals_are_served_before_others(postgres_database: str) -> None:
     pool.closed()
 
 
+def test_an_interrupt_at_the_turn_gives_it_back(
+    postgres_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in the moment in which a connection was given to who waits: the next one has it."""
+    pool, release = ConnectionPool(postgres_database).opened(), threading.Event()
+    holder = _holding(pool, release)
+
+    class Interrupting(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            release.set()
+            holder.join(WAIT_S)
+            assert self.is_set()
+            raise KeyboardInterrupt
+
+    turn = postgres_pool._Turn
+    with monkeypatch.context() as patched:
+        patched.setattr(postgres_pool, "_Turn", lambda *named: turn(*named, Interrupting()))
+        with pytest.raises(KeyboardInterrupt):
+            pool.lend()
+    pool.take_back(pool.lend())
+    pool.closed()
+
+
 def test_a_thread_never_asks_for_a_second_one(pool: ConnectionPool) -> None:
     """Threads that wait for each other's connections would wait for ever: a defect, and found at once."""
     with closing(opened(pool)) as one, closing(opened(pool)) as other:
@@ -247,6 +273,31 @@ def test_the_last_one_closes_the_door(
     eventually(lambda: count(admin) == 0)
     with pytest.raises(BackendUnavailable, match="closed"):
         stores[0].policy_epoch()
+
+
+def test_what_can_not_be_opened_leaves_no_connection(
+    postgres_database: str, admin: psycopg.Connection[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ledger of a newer kfm, one that fails while it is opened: the next try begins anew."""
+    state = str(tmp_path)
+    with closing(open_store(postgres_database, state, SystemClock())):
+        pass
+    admin.execute("UPDATE schema_level SET level = 9999, floor = 9999")
+    admin.execute(f"UPDATE migrations SET version = 9999 WHERE version = {newest()}")
+    for opens in (open_store, open_ledger):
+        with pytest.raises(BackendUnavailable, match="newer"):
+            opens(postgres_database, state, SystemClock())
+        assert postgres_database not in postgres_pool._pools
+    admin.execute(f"UPDATE schema_level SET level = {newest()}, floor = {newest()}")
+    admin.execute(f"UPDATE migrations SET version = {newest()} WHERE version = 9999")
+    admin.execute("DROP TABLE expectations")
+    (tmp_path / "kfm.yml").write_text("version: 1\nstore: env:POOLED\n")
+    monkeypatch.setenv("POOLED", postgres_database)
+    loaded = load(str(tmp_path / "kfm.yml"))
+    with pytest.raises(BackendUnavailable, match="does not exist"):
+        App(loaded, read_only=False, progress=None)
+    assert postgres_database not in postgres_pool._pools
+    eventually(lambda: count(admin) == 0)
 
 
 def test_a_service_keeps_its_connections_between_requests(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import signal
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,11 @@ import pytest
 from kfm.config.loader import load
 from kfm.config.state_folder import StateFolder
 from kfm.model.errors import BackendUnavailable, Cancelled, PipelineError, PipelineFailed
+from kfm.pipelines.dask_workers import DaskWorkers, _Task
 from kfm.pipelines.executor_address import ExecutorAddress, executor_of
 from kfm.pipelines.options import PipelineReport
 from kfm.pipelines.project import load_pipeline, open_project, run_pipeline
+from kfm.pipelines.workers import TRIES_MAX, NodeJob
 from tests import services
 from tests.crash.project import Project, finish
 from tests.dask_cluster import DaskCluster, certificates, dask_cluster
@@ -468,6 +472,64 @@ def test_a_cluster_behind_tls(tmp_path: Path, config: str, fresh: Path) -> None:
         ):
             code, message = told(address, own)
             assert (code, why in message) == (expected, True), message
+
+
+@pytest.mark.req("FLT-4")
+def test_a_cluster_without_workers_is_told_and_waited_for(
+    place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In one line, once; nodes run when a worker has come."""
+    with dask_cluster(tmp_path, 0, env={"S3_SECRET": services.S3_SECRET_KEY}) as empty:
+        caplog.set_level(logging.WARNING, logger="kfm")
+        with ThreadPoolExecutor(1) as threads:
+            running = threads.submit(ran, place, empty.address, only=("n00",))
+            awaited(lambda: "has no workers" in caplog.text, "the line")
+            assert not running.done()
+            empty.add_worker()
+            assert running.result(SECONDS_MAX).error is None
+    assert caplog.text.count("has no workers") == 1
+
+
+class Fetched:
+    """A task of Dask whose worker dies when its answer is asked for; what made it anew has failed so."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+        self.status = "finished"
+        self.key = "key"
+
+    def result(self, timeout: float) -> bytes:
+        self.status = "error"
+        raise self._error
+
+    def exception(self) -> Exception:
+        return self._error
+
+
+@pytest.mark.req("FLT-4")
+@pytest.mark.parametrize("dies", [True, False])
+def test_an_answer_that_is_lost_for_good_is_the_node_s_failure(
+    place: Path, dies: bool, cluster: DaskCluster
+) -> None:
+    """Workers die between the end of a task and the fetching of its answer, and again while it is made
+    anew: the node has failed, the pipeline run goes on. A cluster that can't make it is told as such."""
+    from distributed import KilledWorker
+
+    pipeline = load_pipeline(str(place / "flow.py"))
+    with open_project(config=str(place / "kfm.yml")) as project:
+        workers = DaskWorkers(project, pipeline, executor_of(cluster.address), None)
+        job = NodeJob(pipeline.nodes["n00"], "", "", "", b"", 1, {}, "run", "main")
+        error = KilledWorker("n00", None, 3) if dies else ImportError("No module named 'kfm'")
+        task = _Task(Fetched(error), job, {}, "ticket", TRIES_MAX)
+        workers._running["key"] = task
+        if dies:
+            result = workers._result("key")
+            assert result is not None
+            assert "all workers of the cluster that ran it died" in str(result.error)
+        else:
+            with pytest.raises(PipelineError, match="can't run nodes"):
+                workers._result("key")
+        assert not workers.busy
 
 
 @pytest.mark.req("FLT-4")
