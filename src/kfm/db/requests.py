@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from kfm.db import approvals, governance, quarantine, rows, window_plans
+from kfm.db import approvals, governance, quarantine, rows
 from kfm.db.queries import parameters_of
 from kfm.db.session import Database, Row, Session
 from kfm.model.keys import request_id as request_id_of
@@ -392,6 +392,8 @@ class Requests(RequestReader):
             if entry is not None and None in answers:
                 governance.append(session, [entry])
             if listed is not None and None in answers:
+                from kfm.db import window_plans  # late: most requests are on no list
+
                 window_plans.keep(session, *listed)
             return answers
 
