@@ -301,6 +301,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             moment("start", "Only windows that end after it."),
             moment("end", "Only windows that begin before it."),
             choice("state", (*ASKED_FOR, "empty"), "Only windows in this state."),
+            more=(409, 422),
         ),
         _post(
             "/missing",
@@ -328,6 +329,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             "cli-replay-dry-run",
             *_UNITS,
             whole_number("units_max", "At most so many units.", required=False),
+            more=(409, 422),
         ),
         _get(
             "/replays/selection",
@@ -337,6 +339,7 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             "cli-replay-select",
             *_UNITS,
             LIMIT,
+            more=(409, 422),
         ),
         _post(
             "/replays",
