@@ -13,8 +13,8 @@ from kfm.model.patterns import late
 from kfm.model.records import Record
 from kfm.model.times import MS_MAX, MS_MIN, parse_rfc3339, rfc3339
 
-CELLS_MAX = 1_000
-CHARS_MAX = 100_000  # of all of them together
+CELLS_MAX = 250  # a form with more would be too long
+CHARS_MAX = 40_000  # of all of them together: below what a request may be long
 SHOWN_MAX = 80
 _COMPACT = late(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z")
 _MS = late(r"-?\d{1,15}")
