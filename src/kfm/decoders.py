@@ -53,6 +53,7 @@ _RECORDS = (
     "kfm.model.records:Unit",
     "kfm.model.replays:ReplayPlan",
     "kfm.model.replays:ReplaySpec",
+    "kfm.model.replays:ReplaySummary",
     "kfm.model.requests:UpdateRequest",
     "kfm.model.retry:RetryRules",
     "kfm.model.run_state:RunStateDocument",

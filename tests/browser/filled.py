@@ -15,17 +15,20 @@ from kfm.model import breaker as breakers
 from kfm.model.completeness import Dismissal
 from kfm.model.keys import request_id, webhook_key
 from kfm.model.records import GovernanceEntry, Justification, Trigger, Unit, governance_entry
+from kfm.model.replays import ReplaySpec, Selection
 from kfm.model.requests import RequestOutcome, UpdateRequest
 from kfm.model.scheduled_times import account, definition_of, request_for
 from kfm.model.schedules import Accounting, Instant, ScheduleState, instants
 from kfm.model.times import rfc3339
 from kfm.model.units import Content, IntakeBatch, IntakeUnit, RejectedRecord, wal_id
+from kfm.nodd.replay import freeze, plan_of
 from kfm.pipelines.project import run_pipeline
 from kfm.runs.kernel import RunRequest
 from kfm.service.approvals import request_release
 from kfm.service.dataset_changes import make_change, span_of
 from kfm.system import SystemClock
 from kfm.web.request_context import WebContext
+from tests.conformance.units.scene import Scene, undone
 
 DAY_MS = 86_400_000
 LAKE_DAYS = 12
@@ -109,6 +112,7 @@ class Filled:
             self._lakes(app)
             self._trouble(app)
             self._units(app)
+            self._replay(app)
             self._requests(app)
             self._schedules(app)
         finally:
@@ -209,6 +213,15 @@ class Filled:
             envelope_hash="sha256:" + "d" * 64, index=0, queue=HOSTILE, error_code="JUNK", error=HOSTILE
         )
         app.kernel.store.units().take_in(IntakeBatch(arrivals=tuple(taken), rejected=(dead,)))
+
+    def _replay(self, app: App) -> None:
+        """A plan that was kept, of a unit that failed."""
+        store = app.kernel.store
+        (claimed,) = Scene(store).claim("hrrr", limit=1)
+        Scene(store).end(undone(claimed, "spent", error_code="HTTP_503"))
+        spec = ReplaySpec(kfm="replay-spec/1", selection=Selection(datasets=("hrrr",)))
+        by = Justification(actor="ann", rationale=HOSTILE)
+        self.replay_id = freeze(app, plan_of(app, spec), by, HOSTILE[:200]).replay_id
 
     def _requests(self, app: App) -> None:
         store = app.kernel.store

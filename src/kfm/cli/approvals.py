@@ -13,7 +13,7 @@ import click
 from kfm.cli.options import CommandGroup, StateChoice, session_options
 from kfm.cli.output import clipped, one_line, short_id, table
 from kfm.cli.quarantine import NEEDS_APPROVAL, note_earlier
-from kfm.cli.run import choose, require_window
+from kfm.cli.run import require_window
 from kfm.cli.session import CommandSession
 from kfm.model import next_steps
 from kfm.model.errors import UsageError
@@ -93,6 +93,8 @@ def _subject(
     if run_id is not None:
         run = find_run(app.ledger, run_id)
         source, window = run.source_id, window_of(run)
+    from kfm.service.source_choice import choose
+
     (chosen,) = choose(app.settings, (source or "",))
     if window is not None:
         require_window(window, [app.settings.source(chosen)], app.ledger.now_ms())
@@ -252,6 +254,8 @@ def stand(session: CommandSession, source: str, until: str, **reason: Any) -> in
     from kfm.service.standing_approvals import stand
 
     with session.app(role="approve") as app:
+        from kfm.service.source_choice import choose
+
         (chosen,) = choose(app.settings, (source,))
         approval = stand(
             app,

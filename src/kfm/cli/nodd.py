@@ -441,15 +441,14 @@ def release(session: CommandSession, wanted: str, rationale: str | None, ticket:
     `kfm nodd dead show HASH --body`. Who released it, and why, is entered in the audit log.
     """
     require_rationale(rationale, "A dead message is released with --rationale TEXT.")
-    from kfm.model.records import Justification, governance_entry
+    from kfm.model.records import Justification
+    from kfm.nodd.dead_letters import release_dead_message
 
     with session.app() as app:
-        store, said = app.writer, app.loaded.discretion.said
-        record = find_dead(store.unit_reader(), wanted)[0]
+        said = app.loaded.discretion.said
+        record = find_dead(app.ledger.unit_reader(), wanted)[0]
         by = Justification(actor=app.actor, rationale=said(rationale), ticket=ticket and said(ticket))
-        facts = {"queue": record.queue, "code": record.error_code}
-        entry = governance_entry("dead-message-release", record.envelope_hash, store.now_ms(), by, **facts)
-        released = store.units().release_dead(record.envelope_hash, entry)
+        released = release_dead_message(app, record, by)
     document = {"message": record.envelope_hash, "released": released}
     word = f"released  {counted(released, 'record')} of {short_hash(record.envelope_hash)}"
     session.emit(document, [word if released else "released already"])

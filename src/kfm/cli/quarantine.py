@@ -196,6 +196,31 @@ def resume(
     return NEEDS_APPROVAL
 
 
+@command.command(name="discard")
+@click.argument("wanted", metavar="ID")
+@click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
+@click.option("--rationale", metavar="TEXT", help="Why no data will come of it. Required.")
+@click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
+@session_options
+def discard(
+    session: CommandSession, wanted: str, rationale: str | None, ticket: str | None, **options: Any
+) -> None:
+    """Give an entry up for good: its window is settled without data, as `kfm dismiss` does it.
+
+    What waits for the window is cancelled. `kfm dismiss DATASET WINDOW --undo` expects it again.
+    """
+    require_rationale(rationale, "An entry is discarded with --rationale TEXT.")
+    from kfm.model.records import justified
+    from kfm.service.dismissals import discard_held
+
+    with session.app() as app:
+        held = find_held(app.ledger, wanted)
+        by = justified(app.loaded.discretion.said, app.actor, rationale, ticket, options["actor"])
+        discard_held(app, held, by)
+        document = {"held": held_document(app.ledger.held_one(held.held_id))}
+    session.emit(document, [f"discarded  {short_id(held.held_id)}"])
+
+
 def note_earlier(session: CommandSession, approval: Any, since_ms: int) -> None:
     """Say so where the same was requested before, and waits: there is no second request for it."""
     if approval.requested_at_ms < since_ms:

@@ -115,6 +115,8 @@ def carry_out(server: Server, session: CommandSession, given: Given) -> int:
             f"`kfm {name}` works on the machine that has the project: {why_it_stays(name)}.",
             remedy=f"Leave --server and {VARIABLE} out there. A service does: {', '.join(REMOTE)}.",
         )
+    for option, other in remote.instead.items():
+        remote = other if given.get(option) else remote
     _require_known(context, remote, given)
     if remote.method == "POST" and "rationale" in given and not given.get("dry_run"):
         from kfm.model.rationales import require_rationale
@@ -181,7 +183,7 @@ def _previewed(
     """The plan; and, once it is confirmed, exactly that one."""
     asked = {name: value for name, value in sent.items() if name not in ("rationale", "ticket", "actor")}
     preview = client.read(path, asked)
-    plan = preview["plan"]
+    plan = preview.get("plan") or preview
     if given["dry_run"]:
         return preview
     digest = given["digest"] or plan["digest"]

@@ -23,6 +23,7 @@ class Remote(NamedTuple):
     preview: bool = False  # GET tells the plan and its digest, POST carries out exactly that one
     each: str = ""  # an option that may be given several times: one request for each
     or_path: str = ""  # where the first is not found
+    instead: Mapping[str, Any] = {}  # an option that makes another operation of it
 
 
 def _get(path: str | Callable[[Given], str], *ignores: str, **sends: str) -> Remote:
@@ -73,7 +74,8 @@ def _state(given: Given) -> dict[str, Any]:
 
 
 def _only_missed(given: Given) -> dict[str, Any]:
-    return {"missed_only": bool(given["missed"]), "dry_run": bool(given["dry_run"])}
+    cells = {"cells": ",".join(given["cells"])} if given["cells"] else {}
+    return {"missed_only": bool(given["missed"]), "dry_run": bool(given["dry_run"]), **cells}
 
 
 def _one_name(given: Given) -> dict[str, Any]:
@@ -89,6 +91,101 @@ def _listing(given: Given) -> dict[str, Any]:
     return prefix if given["limit"] == LISTED_MAX else {**prefix, "limit": given["limit"]}
 
 
+_TIMES = ("event_time_start", "event_time_end", "created_after", "created_before")
+_CHOSEN = (
+    "datasets", "dataset_in", "cells", "units", "statuses", "error_codes", *_TIMES, "attempts_max", "limit",
+    "mode", "reason",
+)  # fmt: skip
+
+
+def _units(given: Given) -> dict[str, Any]:
+    """The units that the options of `kfm replay` select."""
+    from kfm.cli.options import past_ms
+    from kfm.model.times import rfc3339
+    from kfm.system import SystemClock
+
+    now_ms = SystemClock().now_ms()
+    named = [name.strip() for name in (given["dataset_in"] or "").split(",")]
+    chosen: dict[str, Any] = {
+        "datasets": sorted({*given["datasets"], *filter(None, named)}),
+        **{name: sorted(set(given[name])) for name in ("units", "statuses", "error_codes")},
+        "cells": ",".join(given["cells"]),
+        **{
+            name: rfc3339(past_ms(given[name], f"--{name.replace('_', '-')}", now_ms))
+            for name in _TIMES
+            if given[name] is not None
+        },
+    }
+    plain = {name: given[name] for name in ("attempts_max", "limit", "mode", "reason")}
+    return {name: value for name, value in chosen.items() if value} | {
+        name: value for name, value in plain.items() if value is not None
+    }
+
+
+def _asked_units(given: Given) -> dict[str, Any]:
+    """The same in an address."""
+    found = _units(given)
+    found["units_max"] = found.pop("limit", None)
+    return {
+        name: ",".join(value) if isinstance(value, list) else value
+        for name, value in found.items()
+        if value is not None
+    }
+
+
+def _selected_units(given: Given) -> dict[str, Any]:
+    found = _asked_units(given)
+    found.pop("units_max", None)
+    return found
+
+
+def _kept_units(given: Given) -> dict[str, Any]:
+    if not given.get("confirm"):
+        raise UsageError("With --server, give --confirm: there is no list to say yes to here.")
+    if given.get("replay_id"):
+        return {}
+    path = given.get("selection_file")
+    if path is None:
+        return {**_units(given), "run": True}
+    from kfm.cli.replay_options import read_plan
+
+    plan = read_plan(path)
+    return {
+        "units": [unit.wal_id for unit in plan.units],
+        "mode": plan.mode,
+        "reason": plan.reason,
+        "digest": plan.digest,
+        "run": True,
+    }
+
+
+def _replay_path(given: Given) -> str:
+    return "/replays/{replay_id}/run" if given["replay_id"] else "/replays"
+
+
+def _replays(given: Given) -> str:
+    return "/replays/{replay_id}" if given["replay_id"] else "/replays"
+
+
+def _missing(given: Given) -> dict[str, Any]:
+    from kfm.model.times import rfc3339
+    from kfm.model.windows import parse_instant
+
+    sources, states = given["sources"], given["states"]
+    if len(sources) > 1 or len(states) > 1:
+        raise UsageError("A service takes one --source and one --state at a time.")
+    found = {name: rfc3339(parse_instant(given[name], "UTC")) for name in ("start", "end") if given[name]}
+    return {
+        **found,
+        **({"source": sources[0]} if sources else {}),
+        **({"state": states[0]} if states else {}),
+        **({"cells": ",".join(given["cells"])} if given["cells"] else {}),
+    }
+
+
+_MISSING = _post(
+    "/missing", "missing", "sources", "states", "start", "end", "cells", dataset="dataset"
+)._replace(preview=True, more=_missing)
 REMOTE: dict[str, Remote] = {
     "status": _get("/status", "everything"),
     "whoami": _get("/whoami"),
@@ -98,8 +195,18 @@ REMOTE: dict[str, Remote] = {
     "explain": _get("/explain/{what}"),
     "coverage": _get(_coverage, start="start", end="end", at="at", product="product")._replace(more=_state),
     "run": _post("/requests", "now", window="window", at="at", correction="correction")._replace(
-        each="sources=source"
+        each="sources=source", instead={"missing": _MISSING}
     ),
+    "replay select": _get("/replays/selection", *_CHOSEN[:-3], "mode", "reason", limit="limit")._replace(
+        more=_selected_units
+    ),
+    "replay dry-run": _get("/replays/preview", *_CHOSEN)._replace(more=_asked_units),
+    "replay plan": _post("/replays", *_CHOSEN, name="name")._replace(more=_units),
+    "replay run": _post(
+        _replay_path, "replay_id", "selection_file", "confirm", *_CHOSEN, rate="rate"
+    )._replace(more=_kept_units),
+    "replay stop": _post("/replays/{replay_id}/stop"),
+    "replay inspect": _get(_replays, "replay_id", limit="limit"),
     "retry": _post("/runs/{run_id}/retry", "now"),
     "cancel": _post("/requests/{wanted}/cancel")._replace(or_path="/runs/{wanted}/cancel"),
     "requests list": _get(
@@ -112,7 +219,7 @@ REMOTE: dict[str, Remote] = {
     "schedule pause": _post("/schedules/{name}/pause"),
     "schedule resume": _post("/schedules/{name}/resume"),
     "schedule backfill": _post(
-        "/schedules/{name}/backfill", "missed", "dry_run", start="start", end="end"
+        "/schedules/{name}/backfill", "missed", "dry_run", "cells", start="start", end="end"
     )._replace(more=_only_missed),
     "dataset list": _get("/datasets"),
     "dataset show": _get("/datasets/{dataset_id}", "limit"),
@@ -135,6 +242,7 @@ REMOTE: dict[str, Remote] = {
     "quarantine show": _get("/quarantine/{wanted}"),
     "quarantine resume": _post("/quarantine/{wanted}/release"),
     "quarantine release": _post("/quarantine/{wanted}/release"),
+    "quarantine discard": _post("/quarantine/{wanted}/discard"),
     "incident list": _get("/incidents", everything="all", limit="limit"),
     "incident show": _get("/incidents/{wanted}"),
     "incident ack": _post("/incidents/{wanted}/acknowledge"),
@@ -184,8 +292,9 @@ _STAY = {
     "incident deliver, incident test, lineage deliver, catalogue reconcile": _PROCESS,
     "backup, restore, store, migrate, du, gc, audit seal, audit verify": _CARE,
     "source, dataset rename, compliance, lineage status": _CARE,
+    "replay drain, replay from-spec": _FILES,
     "doctor, completion, man, metrics, nodd datasets, nodd parse": _ITSELF,
-    "diff, schedule next, approvals request, quarantine add, nodd, catalogue, replay": _NO_OPERATION,
+    "diff, schedule next, approvals request, quarantine add, nodd, catalogue": _NO_OPERATION,
 }
 # Why a command has no form for a service, by the words that it begins with.
 STAYS = {begin: why for begins, why in _STAY.items() for begin in begins.split(", ")}

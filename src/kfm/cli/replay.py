@@ -54,11 +54,12 @@ def command() -> None:
 @session_options
 def select(session: CommandSession, save_spec: str | None, **options: Any) -> None:
     """List the units that are meant, and whether each would come back. Changes nothing."""
-    from kfm.cli.replay_options import unit_document, unit_table
+    from kfm.cli.replay_options import unit_table
     from kfm.nodd.replay import selected
+    from kfm.reports.replays import unit_document
 
     with session.app(read_only=True) as app:
-        spec = spec_of(options, app.ledger)
+        spec = spec_of(options, app)
         limit = spec.limit or SELECTED_MAX
         found = selected(app, spec, limit + 1)
     shown, more = found[:limit], len(found) > limit
@@ -86,14 +87,15 @@ def dry_run(
     from kfm.nodd.replay import plan_of
 
     with session.app(read_only=True) as app:
-        spec = spec_of(options, app.ledger)
+        spec = spec_of(options, app)
         plan = plan_of(app, spec)
     _save(session, save_spec, spec)
     _show_plan(session, plan, selection_file)
 
 
 def _show_plan(session: CommandSession, plan: Any, selection_file: str | None) -> None:
-    from kfm.cli.replay_options import plan_document, plan_lines
+    from kfm.cli.replay_options import plan_lines
+    from kfm.reports.replays import plan_document
 
     if selection_file is not None:
         write_record(selection_file, plan)
@@ -155,7 +157,7 @@ def run(
         else:
             from kfm.nodd.replay import plan_of
 
-            spec = spec_of(options, app.ledger)
+            spec = spec_of(options, app)
             plan = plan_of(app, spec)
             _save(session, save_spec, spec)
         return _run(session, app, plan, options)
@@ -228,8 +230,9 @@ def _run(session: CommandSession, app: Any, plan: Any, options: dict[str, Any]) 
 
 
 def _emit_run(session: CommandSession, app: Any, plan: Any, carried: Any, request: Any, code: int) -> None:
-    from kfm.cli.replay_options import plan_lines, receipt_document, replay_document, replay_line
+    from kfm.cli.replay_options import plan_lines, replay_line
     from kfm.reports.quarantine import approval_document
+    from kfm.reports.replays import receipt_document, replay_document
 
     reader = app.ledger.replay_reader()
     replay = reader.replay(plan.replay_id)
@@ -292,6 +295,75 @@ def all_receipts(reader: Any, replay_id: str) -> Iterator[Any]:
         after = page[-1].wal_id
 
 
+# --- keep, stop ------------------------------------------------------------------------
+
+
+@command.command(name="plan")
+@selection_options
+@click.option("--name", metavar="TEXT", help="What people call it.")
+@click.option("--rationale", metavar="TEXT", help="Why. Required.")
+@click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
+@click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
+@session_options
+def keep(session: CommandSession, save_spec: str | None, **options: Any) -> None:
+    """Keep a plan in the ledger: exactly these units, for `kfm replay run REPLAY`. Nothing comes back yet.
+
+    Everybody who may read sees it, under `kfm replay inspect` and in the console. Once a unit has changed,
+    the plan is refused.
+    """
+    _require_rationale(options)
+    from kfm.nodd.replay import freeze, person, plan_of
+    from kfm.reports.replays import replay_document
+
+    with session.app() as app:
+        spec = spec_of(options, app)
+        plan = plan_of(app, spec)
+        _save(session, save_spec, spec)
+        by = person(app, options["rationale"], options["ticket"], options["actor"])
+        name = options["name"]
+        replay = freeze(app, plan, by, name and app.loaded.discretion.said(name)) if plan.units else None
+        tally = app.ledger.replay_reader().tally(plan.replay_id)
+    document = {
+        "replay": replay_document(replay, tally) if replay is not None else None,
+        "left_out": plan.left_out,
+        "request": None,
+    }
+    from kfm.cli.replay_options import plan_lines
+
+    session.emit(document, plan_lines(plan, units_shown=0))
+    if replay is not None:
+        session.note(f"carry it out: kfm replay run {plan.replay_id} --confirm --rationale TEXT")
+
+
+@command.command(name="stop")
+@click.argument("replay_id", metavar="REPLAY")
+@click.option("--rationale", metavar="TEXT", help="Why. Required.")
+@click.option("--ticket", metavar="ID", help="The ticket that this belongs to.")
+@click.option("--actor", metavar="NAME", help="On whose behalf; recorded beside the account that runs this.")
+@session_options
+def stop(session: CommandSession, replay_id: str, **options: Any) -> None:
+    """Stop a replay that a service carries out, after the batch under way.
+
+    What has come back stays. `kfm replay run REPLAY` goes on with it here, with --server there.
+    """
+    _require_rationale(options)
+    from kfm.cli.replay_options import replay_line
+    from kfm.nodd.replay import person
+    from kfm.nodd.replay import stop as leave_alone
+    from kfm.reports.replays import replay_document
+
+    with session.app() as app:
+        reader = app.ledger.replay_reader()
+        by = person(app, options["rationale"], options["ticket"], options["actor"])
+        stopped = leave_alone(app, find_replay(reader, replay_id), by)
+        if stopped is None:
+            raise UsageError("The replay is not under way: there is nothing to stop.")
+        document = replay_document(stopped, reader.tally(stopped.replay_id))
+    session.emit(
+        {"replay": document, "left_out": stopped.plan.left_out, "request": None}, [replay_line(document)]
+    )
+
+
 # --- inspect -----------------------------------------------------------------------
 
 
@@ -309,7 +381,7 @@ def inspect(session: CommandSession, replay_id: str | None, limit: int) -> None:
     shown with its value as it is and as it would have been. Without REPLAY: list replays, newest first.
     """
     from kfm.cli import replay_options as lines_of
-    from kfm.reports.quarantine import approval_document
+    from kfm.reports.replays import shown_replay
     from kfm.reports.state_words import UNITS, by_word
 
     with session.app(read_only=True) as app:
@@ -318,25 +390,16 @@ def inspect(session: CommandSession, replay_id: str | None, limit: int) -> None:
             _list(session, reader, limit)
             return
         replay = find_replay(reader, replay_id)
-        tally, since = reader.tally(replay.replay_id), reader.since(replay.replay_id)
-        found = reader.receipts(replay.replay_id, limit=limit)
         requests = app.ledger.approvals(subject=replay.replay_id)
-        units = app.ledger.unit_reader()
-        receipts = [lines_of.receipt_document(one, _differing(units, one)) for one in found]
-    document = {
-        "replay": lines_of.replay_document(replay, tally),
-        "since": since,
-        "requests": [approval_document(one) for one in requests],
-        "receipts": receipts,
-        "more": len(found) < len(replay.plan.units),
-    }
+        document = shown_replay(app.ledger, replay, limit=limit)
+    receipts = document["receipts"]
     lines = [
         lines_of.replay_line(document["replay"]),
         f"plan       {replay.digest}, made {moment(replay.plan.made_at_ms)}",
         f"mode       {replay.mode}, reason {replay.reason}",
         f"by         {replay.requested_by}, {moment(replay.created_at_ms)}: {replay.rationale}",
         *(f"request    {one.request_id}: {_agreement(one)}" for one in requests),
-        f"since      {lines_of.amounts(by_word(since, UNITS))}",
+        f"since      {lines_of.amounts(by_word(document['since'], UNITS))}",
         "",
         *lines_of.receipt_table(receipts),
         *lines_of.difference_lines(receipts),
@@ -355,14 +418,8 @@ def _agreement(request: Any) -> str:
     return f"approved by {request.approved_by}: {request.approval_rationale}"
 
 
-def _differing(units: Any, receipt: Any) -> dict[str, Any]:
-    from kfm.model.replays import MISMATCH, differing
-
-    return differing(units.history_of(receipt.wal_id)) if receipt.error_code == MISMATCH else {}
-
-
 def _list(session: CommandSession, reader: Any, limit: int) -> None:
-    from kfm.cli.replay_options import replay_document
+    from kfm.reports.replays import replay_document
 
     found = reader.replays(limit)
     documents = [replay_document(one, reader.tally(one.replay_id)) for one in found]

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from kfm.cli.options import Finite, StateChoice, past_ms
-from kfm.cli.output import clipped, instant, one_line, table
+from kfm.cli.output import clipped, one_line, table
 from kfm.model.errors import UsageError
 from kfm.model.quantities import counted, moment
 from kfm.model.replays import MODES, ReplayPlan, ReplaySpec, Selection, check_plan
@@ -27,6 +27,10 @@ T = TypeVar("T")
 _SELECTION = (
     click.option("--dataset", "datasets", multiple=True, metavar="NAME", help="Of this dataset. Repeatable."),
     click.option("--dataset-in", metavar="A,B,…", help="Of one of these datasets."),
+    click.option(
+        "--cell", "cells", multiple=True, metavar="CELL",
+        help="Failed and quarantined units of units:DATASET/PRODUCT@FROM/TO. Repeatable.",
+    ),
     click.option("--unit", "units", multiple=True, metavar="WAL_ID", help="This unit. Repeatable."),
     click.option(
         "--status", "statuses", multiple=True, type=StateChoice(UNITS.values(), UNITS),
@@ -88,13 +92,13 @@ def _whole(reader: Any, unit: str) -> str:
     return str(find_unit(reader, unit).unit.wal_id)
 
 
-def spec_of(options: dict[str, Any], ledger: Any) -> ReplaySpec:
+def spec_of(options: dict[str, Any], app: Any) -> ReplaySpec:
     """The selection as one record."""
-    now_ms = ledger.now_ms()
+    now_ms = app.ledger.now_ms()
     named = [name.strip() for name in (options["dataset_in"] or "").split(",")]
     if options["dataset_in"] is not None and not all(named):
         raise UsageError("--dataset-in takes names between commas, such as hrrr,gfs.")
-    units = {_whole(ledger.unit_reader(), unit) for unit in options["units"]}
+    units = {_whole(app.ledger.unit_reader(), unit) for unit in options["units"]}
     selection = Selection(
         datasets=tuple(sorted({*options["datasets"], *filter(None, named)})),
         statuses=tuple(sorted(set(options["statuses"]))),
@@ -104,7 +108,7 @@ def spec_of(options: dict[str, Any], ledger: Any) -> ReplaySpec:
         created_after_ms=_time(options, "created_after", now_ms),
         created_before_ms=_time(options, "created_before", now_ms),
         attempts_max=options["attempts_max"],
-        wal_ids=tuple(sorted(units)),
+        wal_ids=tuple(sorted({*units, *_in_cells(options, app)})),
     )
     _require_span(
         "event-time-start", "event-time-end", selection.event_time_start_ms, selection.event_time_end_ms
@@ -119,12 +123,24 @@ def spec_of(options: dict[str, Any], ledger: Any) -> ReplaySpec:
     )
 
 
+def _in_cells(options: dict[str, Any], app: Any) -> tuple[str, ...]:
+    if not options["cells"]:
+        return ()
+    from kfm.model.plan_cells import UnitsCell, parse_cells
+    from kfm.nodd.replay import units_in
+
+    cells = [one for one in parse_cells(",".join(options["cells"])) if isinstance(one, UnitsCell)]
+    if len(cells) != len(set(options["cells"])):
+        raise UsageError("A replay is of units: --cell takes units:DATASET/PRODUCT@FROM/TO.")
+    return units_in(app, cells)
+
+
 def names_units(options: dict[str, Any]) -> bool:
     """Do the options name units?"""
     return any(
         options[name] not in (None, ())
         for name in (
-            "datasets", "dataset_in", "units", "statuses", "error_codes", "event_time_start",
+            "datasets", "dataset_in", "cells", "units", "statuses", "error_codes", "event_time_start",
             "event_time_end", "created_after", "created_before", "attempts_max", "limit",
         )
     )  # fmt: skip
@@ -188,40 +204,6 @@ UNITS_SHOWN = 20
 VALUE_CHARS = 100
 
 
-def unit_document(unit: Any) -> dict[str, Any]:
-    return dict(msgspec.to_builtins(unit))
-
-
-def selection_document(selection: Any) -> dict[str, Any]:
-    """What was chosen, with times as texts."""
-    chosen = {name: getattr(selection, name) for name in selection.__struct_fields__}
-    return {
-        name.removesuffix("_ms"): instant(value) if name.endswith("_ms") else value
-        for name, value in chosen.items()
-        if value not in (None, ())
-    }
-
-
-def plan_document(plan: Any) -> dict[str, Any]:
-    return {
-        "replay_id": plan.replay_id,
-        "digest": plan.digest,
-        "mode": plan.mode,
-        "reason": plan.reason,
-        "made_at": instant(plan.made_at_ms),
-        "needs_approval": plan.needs_approval,
-        "selection": selection_document(plan.selection),
-        "counts": {
-            "units": len(plan.units),
-            "by_dataset": plan.by_dataset,
-            "by_error_code": plan.by_error_code,
-            "by_status": plan.by_status,
-        },
-        "left_out": plan.left_out,
-        "units": [unit_document(unit) for unit in plan.units],
-    }
-
-
 def plan_lines(plan: Any, *, units_shown: int = UNITS_SHOWN) -> list[str]:
     facts = [
         ("replay", plan.replay_id),
@@ -264,45 +246,6 @@ def amounts(counts: dict[str, int]) -> str:
 
 
 # --- replays that are on record -----------------------------------------------------------
-
-
-def replay_document(replay: Any, tally: dict[str, int]) -> dict[str, Any]:
-    return {
-        "replay_id": replay.replay_id,
-        "digest": replay.digest,
-        "state": replay.state,
-        "mode": replay.mode,
-        "reason": replay.reason,
-        "rationale": replay.rationale,
-        "requested_by": replay.requested_by,
-        "made_at": instant(replay.plan.made_at_ms),
-        "begun_at": instant(replay.created_at_ms),
-        "changed_at": instant(replay.updated_at_ms),
-        "units": len(replay.plan.units),
-        "by_dataset": replay.plan.by_dataset,
-        "replayed": tally.get("replayed", 0),
-        "drifted": tally.get("drifted", 0),
-        "waiting": tally.get("", 0),
-    }
-
-
-def receipt_document(receipt: Any, differences: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {
-        "wal_id": receipt.wal_id,
-        "version": receipt.version,
-        "receipt": receipt.receipt,
-        "at": instant(receipt.at_ms),
-        "dataset": receipt.dataset,
-        "object_uri": receipt.object_uri,
-        "now": {
-            "status": receipt.status,
-            "error_code": receipt.error_code,
-            "attempts": receipt.attempts,
-        },
-        "differences": [
-            {"field": name, "is": pair[0], "would_be": pair[1]} for name, pair in (differences or {}).items()
-        ],
-    }
 
 
 def replay_line(document: dict[str, Any]) -> str:

@@ -106,6 +106,10 @@ def asks_in_person(session: CommandSession, now: bool, rationale: str | None) ->
     multiple=True,
     help="With --missing: only windows in this state; may be repeated.",
 )
+@click.option(
+    "--cell", "cells", metavar="CELL", multiple=True,
+    help="With --missing: only this window, window:SOURCE@START; may be repeated.",
+)  # fmt: skip
 @click.option("--digest", metavar="DIGEST", help="With --missing: ask for exactly this list, or nothing.")
 @click.option(
     "--together", is_flag=True, help="With --missing, of one source: publish the windows as one version."
@@ -271,10 +275,14 @@ def make_requests(app: Any, **options: Any) -> list[Any]:
 
     settings, sources, window = app.settings, options["sources"], options["window"]
     if options.get("dataset"):
+        from kfm.service.source_choice import sources_feeding
+
         sources = sources_feeding(settings, options["dataset"], sources)
     if options.get("plan"):
         sources, window = planned(options["plan"], sources, window or options["at"])
         options["at"] = None
+    from kfm.service.source_choice import choose
+
     chosen = choose(settings, sources)
     specs = dict.fromkeys(chosen, window)
     if window is not None or options.get("at"):
@@ -318,64 +326,6 @@ def without_retired(
             "configuration"
         )
     return [one for one in requests if one not in over]
-
-
-def sources_feeding(settings: Any, dataset: str, sources: Sequence[str]) -> tuple[str, ...]:
-    """The sources of a dataset, members of a sync left out."""
-    from kfm.service.dismissals import require_dataset, sources_of
-
-    if sources:
-        raise UsageError("Name a dataset, or sources with --source, not both.")
-    known = settings.declared(settings.dataset_id(dataset)) is not None
-    if not known and settings.source_named(dataset) is not None:
-        raise UsageError(
-            f"`{dataset[:64]}` is a source, and no dataset.", remedy=f"`kfm run --source {dataset}`."
-        )
-    dataset = require_dataset(settings, dataset)
-    if not known:
-        raise UsageError(
-            f"{dataset} is a feed: its objects are announced, nothing can be asked for.",
-            remedy=f"`kfm coverage {dataset}` ends with the `kfm nodd reconcile` that lists what was not "
-            "announced; with --open it is taken in.",
-        )
-    found = tuple(one.id for one in sources_of(settings, dataset))
-    if not found:
-        raise UsageError(
-            f"The dataset {dataset} has no source.", remedy="Add one under `sources:`, or name another."
-        )
-    return found
-
-
-def choose(settings: Any, wanted: Sequence[str]) -> list[str]:
-    """The sources to run. Members of a sync run through it only."""
-    known = [source.id for source in settings.sources]
-    if not known:
-        raise UsageError("The configuration has no sources.", remedy="Add one under `sources:`.")
-    called = [settings.called(source_id) for source_id in known]
-    for name in wanted:
-        if settings.source_named(name) is None:
-            from kfm.model.quantities import did_you_mean
-
-            raise UsageError(
-                f"There is no source `{name}`{did_you_mean(name, called)}",
-                remedy=f"The configuration has: {', '.join(called[:10])}{', …' if len(called) > 10 else ''}.",
-            )
-    wanted = [settings.source(name).id for name in wanted]
-    for source_id in wanted:
-        sync = settings.sync_of(source_id)
-        if sync is not None:
-            raise UsageError(
-                f"Source `{source_id}` is a member of the sync `{sync}`, which publishes its data: "
-                "run alone, it would publish the same once more.",
-                remedy=f"Run the sync: `kfm run --source {sync}`.",
-            )
-    members = {member for source in settings.sources for member in source.members}
-    chosen = list(dict.fromkeys(wanted)) or [source_id for source_id in known if source_id not in members]
-    if not any(settings.source(source_id).datasets for source_id in chosen):
-        return chosen
-    from kfm.model.derived import made_in_order
-
-    return made_in_order(settings, chosen)
 
 
 def planned(path: str, sources: Sequence[str], window: str | None) -> tuple[tuple[str, ...], str]:

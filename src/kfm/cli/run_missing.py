@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from kfm.cli.coverage import span_of
-from kfm.cli.output import clipped, instant, table
+from kfm.cli.output import clipped, table
 from kfm.cli.session import CommandSession
 from kfm.model.approvals import GATE as APPROVAL
 from kfm.model.completeness import ASKED_FOR
@@ -30,12 +30,14 @@ def run_missing(session: CommandSession, options: dict[str, Any], *, by_person: 
     from kfm.service.missing_windows import ask_for_missing, plan_missing, require_same, take_up
 
     with session.app(read_only=bool(options["dry_run"])) as app:
-        chosen = _chosen(app, options["dataset"], options["sources"])
+        named = _named(app, options)
+        sources = tuple({source_id: None for source_id, _ in named}) if named else options["sources"]
+        chosen = _chosen(app, options["dataset"], sources)
         if options["together"]:
             _require_one(app, chosen)
         bounds = span_of(app, options["dataset"], options["start"], options["end"])
         states = options["states"] or ASKED_FOR
-        plan = plan_missing(app, chosen, states, *bounds)
+        plan = plan_missing(app, chosen, states, *bounds, named)
         if options["digest"]:
             require_same(plan, options["digest"])
         _show(session, plan, states)
@@ -43,7 +45,7 @@ def run_missing(session: CommandSession, options: dict[str, Any], *, by_person: 
             return _previewed(session, app, plan, options)
         if options["dry_run"] or not plan.windows or not _wanted(session, plan, options["digest"]):
             return _ended(session, plan, [], [], 0)
-        require_same(plan_missing(app, chosen, states, *bounds), plan.digest)
+        require_same(plan_missing(app, chosen, states, *bounds, named), plan.digest)
         said = {
             "rationale": options["rationale"],
             "ticket": options["ticket"],
@@ -62,8 +64,23 @@ def run_missing(session: CommandSession, options: dict[str, Any], *, by_person: 
         return _worked_off(session, app, plan, [*asked, *taken], said)
 
 
+def _named(app: Any, options: dict[str, Any]) -> set[tuple[str, int]] | None:
+    """The windows of --cell."""
+    if not options["cells"]:
+        return None
+    if options["dataset"] or options["sources"]:
+        raise UsageError("Cells name their sources: leave DATASET and --source out.")
+    from kfm.model.plan_cells import WindowCell, parse_cells
+
+    cells = parse_cells(",".join(options["cells"]))
+    if not all(isinstance(one, WindowCell) for one in cells):
+        raise UsageError("--cell takes window:SOURCE@START here.")
+    found = [one for one in cells if isinstance(one, WindowCell)]
+    return {(app.settings.source_id(one.source_id) or one.source_id, one.start_ms) for one in found}
+
+
 def _chosen(app: Any, dataset: str | None, sources: Sequence[str]) -> list[str]:
-    from kfm.cli.run import choose, sources_feeding
+    from kfm.service.source_choice import choose, sources_feeding
 
     if dataset is None:
         return choose(app.settings, sources)
@@ -316,55 +333,13 @@ def _ended(
     diff: Any = None,
 ) -> int:
     """The document of all of it. `reports`, `diff`: of windows that are published together."""
-    requests = {_slot(one): one for one in asked}
-    results = {_slot(one): one for one in reports}
-
-    def document(one: Any) -> dict[str, Any]:
-        slot = (one.source_id, one.start_ms, one.end_ms)
-        request, report = requests.get(slot), results.get(slot)
-        return {
-            "source_id": one.source_id,
-            "dataset_id": one.dataset_id,
-            "window_start": instant(one.start_ms),
-            "window_end": instant(one.end_ms),
-            "state": one.state,
-            "why": one.why,
-            "action": one.action,
-            "reason": one.reason or None,
-            "request_id": request.request_id if request else None,
-            "request_state": request.state if request else None,
-            "outcome": request.outcome if request else report.outcome if report else None,
-            **(_result(report) if report else {}),
-        }
-
     if session.output != "text":
-        documents = [document(one) for one in plan.windows]
-        session.emit(
-            {
-                "digest": plan.digest,
-                "made_at": instant(plan.made_at_ms),
-                "windows": documents,
-                "skipped": [document(one) for one in plan.skipped],
-                "blocked_by": [{"sentence": one.sentence, "command": one.command} for one in plan.blockers],
-                "asked_for": len(plan.windows)
-                if reports and diff is None
-                else sum(one.action == "ask" for one in plan.windows)
-                if asked
-                else 0,
-                "approvals": [one.request_id for one in approvals],
-                **({"plan": plan_document(diff)} if diff is not None else {}),
-                "exit_code": code,
-            },
-            (),
-            rows=documents,
-        )
+        from kfm.reports.window_plans import missing_document
+
+        document = missing_document(plan, asked, reports, diff=diff)
+        document["approvals"] = [one.request_id for one in approvals]
+        document["exit_code"] = code
+        if diff is not None:
+            document["plan"] = plan_document(diff)
+        session.emit(document, (), rows=document["windows"])
     return code
-
-
-def _result(report: Any) -> dict[str, Any]:
-    """What became of a window that is published together with others."""
-    return {
-        "run_id": report.run.run_id if report.run else None,
-        "version": report.sequence,
-        "error": report.error.as_document() if report.error else None,
-    }

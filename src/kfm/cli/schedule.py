@@ -282,11 +282,22 @@ def _meaning(schedule: Any, paused: bool) -> str:
 @click.option(
     "--missed", is_flag=True, help="Only those that became no request, or whose request was refused."
 )
+@click.option(
+    "--cell", "cells", multiple=True, metavar="CELL",
+    help="Only this one, instant:SCHEDULE@TIME. Repeatable.",
+)  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show them, also with --yes.")
 @_who
 @session_options
 def backfill(
-    session: CommandSession, name: str, start: str, end: str | None, missed: bool, dry_run: bool, **why: Any
+    session: CommandSession,
+    name: str,
+    start: str,
+    end: str | None,
+    missed: bool,
+    cells: tuple[str, ...],
+    dry_run: bool,
+    **why: Any,
 ) -> None:
     """Request runs of past scheduled times.
 
@@ -314,12 +325,21 @@ def backfill(
     makes = session.yes and not dry_run
     if makes:
         require_rationale(why["rationale"], "A backfill is asked for with --rationale TEXT.")
-    from kfm.service.schedule_changes import make_backfill, plan_backfill
+    from kfm.service.schedule_changes import backfill_digest, make_backfill, plan_backfill
 
     made: list[Any] = []
     with session.app(read_only=not makes) as app:
         end_ms = app.ledger.now_ms() + 1 if end is None else parse_instant(end, "UTC")
         planned = plan_backfill(app, schedule, start_ms, end_ms, only_missed=missed)
+        if cells:
+            from kfm.model.plan_cells import InstantCell, parse_cells
+
+            wanted = set(parse_cells(",".join(cells)))
+            planned = [
+                one
+                for one in planned
+                if InstantCell(schedule_id=schedule.id, instant_ms=one.instant_ms) in wanted
+            ]
         if makes:
             why["claimed_actor"] = why.pop("actor")
             made = make_backfill(app, schedule, planned, **why)
@@ -333,6 +353,7 @@ def backfill(
         "dry_run": not makes,
         "made": len(made),
         "instants": documents,
+        "digest": backfill_digest(schedule, planned),
     }
     words = [
         "refused"

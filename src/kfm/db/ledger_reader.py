@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from kfm.db.units import UnitReader
     from kfm.db.versions import VersionReader
     from kfm.db.window_facts import WindowReader
+    from kfm.db.window_plans import WindowPlanReader
     from kfm.model.incidents import Incident, IncidentSubject, Notification, Silence
     from kfm.model.run_state import PassFigures
     from kfm.model.versions import Version
@@ -665,6 +666,11 @@ class LedgerReader:
         from kfm.db.replays import ReplayReader
 
         return ReplayReader(self._database)
+
+    def window_plan_reader(self) -> WindowPlanReader:
+        from kfm.db.window_plans import WindowPlanReader
+
+        return WindowPlanReader(self._database)
 
     def unsettled_requests(self) -> list[tuple[str, str | None, int]]:
         """How many requests have no end yet, by state and by what blocks them."""

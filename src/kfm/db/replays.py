@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -15,11 +15,22 @@ from kfm.db.session import Database, Row, Session
 from kfm.db.unit_rows import CountChanges
 from kfm.model.quarantine import Approval
 from kfm.model.records import GovernanceEntry
-from kfm.model.replays import Chosen, Receipt, Replay, ReplayPlan, Selection, Stepped
+from kfm.model.replays import (
+    Chosen,
+    ListedReplay,
+    Receipt,
+    Replay,
+    ReplayPlan,
+    ReplaySummary,
+    Selection,
+    Stepped,
+)
 from kfm.model.units import StoredUnit, migrated, replayed
 
 _ENCODE = msgspec.json.Encoder().encode
 _PLAN = msgspec.json.Decoder(ReplayPlan).decode
+_LISTED = (*Replay.__struct_fields__, "summary")
+_SUMMARY = msgspec.json.Decoder(ReplaySummary).decode
 _FOREVER = 2**62
 PAGE = 10_000  # units that are read at once
 REPLAYED, DRIFTED = "replayed", "drifted"
@@ -67,9 +78,40 @@ class ReplayReader:
         row = self._database.session.one("replays.get", replay_id=replay_id)
         return None if row is None else _replay(row)
 
-    def replays(self, limit: int = 50) -> list[Replay]:
-        """The newest first."""
-        return [_replay(row) for row in self._database.session.all("replays.list", row_limit=limit)]
+    def replays(self, limit: int = 50, before: tuple[int, str] | None = None) -> list[ListedReplay]:
+        """The newest first; `before`: the time and the id of the last one of the page before."""
+        before_ms, after_id = before or (rows.NEVER, "")
+        found = self._database.session.all(
+            "replays.list", before_ms=before_ms, after_id=after_id, row_limit=limit
+        )
+        return [_listed(row) for row in found]
+
+    def to_serve(self, limit: int) -> list[str]:
+        """Those that services carry out now."""
+        return [row[0] for row in self._database.session.all("replays.to_serve", row_limit=limit)]
+
+    def bytes_of(self, wal_ids: Sequence[str]) -> tuple[int, int]:
+        """Of how many of these units the size is known, and how much it is."""
+        known = size = 0
+        for start in range(0, len(wal_ids), PAGE):
+            row = self._database.session.one(
+                "replays.bytes", wal_ids=_text(tuple(wal_ids[start : start + PAGE]))
+            )
+            assert row is not None, "sums always are"
+            known, size = known + row[0], size + int(row[1])
+        return known, size
+
+    def in_cell(self, dataset: str, product: str, start_ms: int, end_ms: int, limit: int) -> list[str]:
+        """Units that have failed or are quarantined, of a product and a span of its data."""
+        found = self._database.session.all(
+            "replays.in_cell",
+            dataset=dataset,
+            product=product,
+            start_ms=start_ms,
+            end_ms=end_ms,
+            row_limit=limit,
+        )
+        return [row[0] for row in found]
 
     def find(self, start: str, limit: int = 2) -> list[str]:
         """Ids that begin so."""
@@ -116,6 +158,38 @@ class Replays(ReplayReader):
 
         return self._unless_moved(change)
 
+    def freeze(
+        self, plan: ReplayPlan, entry: GovernanceEntry, *, rationale: str, requested_by: str, name: str | None
+    ) -> list[str]:
+        """Keep a plan here, to be begun later; the units that changed since it was made."""
+
+        def change(session: Session) -> None:
+            known = session.one("replays.hold", replay_id=plan.replay_id)
+            if known is None:
+                self._freeze(session, plan, "requested", rationale, requested_by, name)
+                governance.append(session, [entry])
+
+        return self._unless_moved(change)
+
+    def serve(
+        self, replay_id: str, served: int, rate_milli: int | None, entry: GovernanceEntry | None
+    ) -> bool:
+        """Have services carry a replay that was begun out, or stop that; was it begun, and has no end?"""
+
+        def change(session: Session) -> bool:
+            held = session.one("replays.hold", replay_id=replay_id)
+            if held is None or held[0] != "running":
+                return False
+            at_ms = session.now_ms()
+            session.all(
+                "replays.serve", replay_id=replay_id, served=served, rate_milli=rate_milli, at_ms=at_ms
+            )
+            if entry is not None:
+                governance.append(session, [entry])
+            return True
+
+        return self._database.write(change)
+
     def begin(
         self, plan: ReplayPlan, *, rationale: str, requested_by: str, entry: GovernanceEntry
     ) -> list[str]:
@@ -144,7 +218,13 @@ class Replays(ReplayReader):
         return []
 
     def _freeze(
-        self, session: Session, plan: ReplayPlan, state: str, rationale: str, requested_by: str
+        self,
+        session: Session,
+        plan: ReplayPlan,
+        state: str,
+        rationale: str,
+        requested_by: str,
+        name: str | None = None,
     ) -> bool:
         """Is it ours to begin? A second process with the same plan waits here for the first."""
         replay_id = plan.replay_id
@@ -159,6 +239,8 @@ class Replays(ReplayReader):
             requested_by=rows.storable(requested_by),
             state=state,
             created_at_ms=session.now_ms(),
+            name=name and rows.storable(name),
+            summary=_ENCODE(plan.summary).decode(),
         )
         if landed is None:
             held = session.one("replays.hold", replay_id=replay_id)
@@ -181,10 +263,13 @@ class Replays(ReplayReader):
         after: str = "",
         stopped: Collection[str] = (),
         ended: Callable[[dict[str, int], int], GovernanceEntry],
+        is_served: bool = False,
     ) -> Stepped:
         """The next units behind `after`. Those of datasets that are stopped are left for later.
 
         One process at a time: the replay's row is held. `ended` tells the chain of the last receipt.
+        `is_served`: a service does it, unless another one has since `replay` was read, or a person has
+        stopped that.
         """
         replay_id = replay.replay_id
 
@@ -192,6 +277,8 @@ class Replays(ReplayReader):
             held = session.one("replays.hold", replay_id=replay_id)
             if held is None or held[0] != "running":
                 return Stepped(looked_at=0, last=after, receipts={}, done=True)
+            if is_served and (held[1] != 1 or held[2] != replay.updated_at_ms):
+                return Stepped(looked_at=0, last=after, receipts={}, done=False)
             now_ms, tally, late = session.now_ms(), CountChanges(), self._watch.late()
             approval = _approval(session, replay_id, replay.digest) if replay.plan.needs_approval else None
             batch = _Batch(session, replay, approval, now_ms, tally, late)
@@ -205,6 +292,8 @@ class Replays(ReplayReader):
             done = not session.all("replays.open_units", replay_id=replay_id, after="", row_limit=1)
             if done:
                 session.all("replays.settle", replay_id=replay_id, state="done", at_ms=now_ms)
+            elif given:
+                session.all("replays.touch", replay_id=replay_id, at_ms=now_ms)
             late.settle()
             if done:
                 counts: dict[str, int] = dict(session.all("replays.tally", replay_id=replay_id))
@@ -318,6 +407,13 @@ def _counts(receipts: dict[str, str | None]) -> dict[str, int]:
 def _replay(row: Row) -> Replay:
     values = dict(zip(Replay.__struct_fields__, row, strict=True))
     return Replay(**{**values, "plan": _PLAN(values["plan"])})
+
+
+def _listed(row: Row) -> ListedReplay:
+    values = dict(zip(_LISTED, row, strict=True))
+    plan, summary = values.pop("plan"), values["summary"]
+    kept = _SUMMARY(summary) if summary is not None else _PLAN(plan).summary
+    return ListedReplay(**{**values, "summary": kept})
 
 
 def _or(value: int | None, otherwise: int) -> int:

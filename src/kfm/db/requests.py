@@ -36,6 +36,7 @@ from kfm.model.times import AHEAD_MS, WAIT_MAX_MS, holds, last_ms
 
 if TYPE_CHECKING:
     from kfm.db.incidents import IncidentKeeper
+    from kfm.model.window_plans import Listed
 
 _FIELDS = UpdateRequest.__struct_fields__
 _FLAGS = ("needs_approval", "is_bound", "by_person")
@@ -366,11 +367,14 @@ class Requests(RequestReader):
         self._database.write(change)
 
     def accept(
-        self, wanted: Sequence[UpdateRequest], entry: GovernanceEntry | None = None
+        self,
+        wanted: Sequence[UpdateRequest],
+        entry: GovernanceEntry | None = None,
+        listed: Listed | None = None,
     ) -> list[UpdateRequest | None]:
         """Make them durable, all in one commit. For each: None if it is new, else what has its id already.
 
-        The entry is made with them if any is new.
+        The entry, and the list that they are on, are kept with them if any is new.
         """
 
         def change(session: Session) -> list[UpdateRequest | None]:
@@ -387,6 +391,10 @@ class Requests(RequestReader):
                 answers.append(one if row is None else request_from(row))
             if entry is not None and None in answers:
                 governance.append(session, [entry])
+            if listed is not None and None in answers:
+                from kfm.db import window_plans  # late: most requests are on no list
+
+                window_plans.keep(session, *listed)
             return answers
 
         return self._database.write(change)

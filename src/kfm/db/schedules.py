@@ -16,6 +16,7 @@ from kfm.model.schedules import Accounting, Instant, ScheduleState
 
 if TYPE_CHECKING:
     from kfm.db.incidents import IncidentKeeper
+    from kfm.model.window_plans import Listed
 
 _STATE = ScheduleState.__struct_fields__
 _INSTANT = Instant.__struct_fields__
@@ -89,10 +90,14 @@ class ScheduleStates(ScheduleReader):
         return self._database.write(change)
 
     def backfill(
-        self, instants: Sequence[Instant], requests: Sequence[UpdateRequest], entry: GovernanceEntry
+        self,
+        instants: Sequence[Instant],
+        requests: Sequence[UpdateRequest],
+        entry: GovernanceEntry,
+        listed: Listed | None = None,
     ) -> list[UpdateRequest]:
         """Open requests for instants that became none; those that were new."""
-        from kfm.db import governance  # late: readers do not need it
+        from kfm.db import governance, window_plans  # late: readers do not need them
         from kfm.db.requests import accept
 
         def change(session: Session) -> list[UpdateRequest]:
@@ -103,6 +108,8 @@ class ScheduleStates(ScheduleReader):
             session.many("instants.backfill", [_parameters(one) for one in chosen])
             if made:
                 governance.append(session, [entry])
+                if listed is not None:
+                    window_plans.keep(session, *listed)
             return made
 
         return self._database.write(change)

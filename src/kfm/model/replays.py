@@ -75,6 +75,16 @@ class Chosen(Record, frozen=True):
     object_uri: str
 
 
+class ReplaySummary(Record, frozen=True):
+    """What lists say of a plan."""
+
+    units: int
+    by_dataset: dict[str, int]
+    left_out: dict[str, int]
+    needs_approval: bool
+    made_at_ms: int
+
+
 class ReplayPlan(Record, frozen=True):
     """Exactly what would be replayed."""
 
@@ -95,6 +105,16 @@ class ReplayPlan(Record, frozen=True):
         """What had ended comes back, and what is published is replaced, only with a second person's yes."""
         return bool(self.units) and (
             self.mode == "repair-and-replace" or any(unit.status != "failed" for unit in self.units)
+        )
+
+    @property
+    def summary(self) -> ReplaySummary:
+        return ReplaySummary(
+            units=len(self.units),
+            by_dataset=self.by_dataset,
+            left_out=self.left_out,
+            needs_approval=self.needs_approval,
+            made_at_ms=self.made_at_ms,
         )
 
     @property
@@ -126,6 +146,36 @@ class Replay(Record, frozen=True):
     state: Literal["requested", "running", "done"]  # requested: a second person has to agree first
     created_at_ms: int
     updated_at_ms: int
+    name: str | None = None
+    served: int | None = None  # 1: services carry it out; 0: a person has stopped that; None: commands do
+    rate_milli: int | None = None  # units per 1,000 seconds
+
+    @property
+    def summary(self) -> ReplaySummary:
+        return self.plan.summary
+
+    @property
+    def rate(self) -> float | None:
+        """Units a second."""
+        return None if self.rate_milli is None else self.rate_milli / 1000
+
+
+class ListedReplay(Record, frozen=True):
+    """A replay without the units of its plan."""
+
+    replay_id: str
+    digest: str
+    mode: str
+    reason: str
+    rationale: str
+    requested_by: str
+    state: Literal["requested", "running", "done"]
+    created_at_ms: int
+    updated_at_ms: int
+    name: str | None
+    served: int | None
+    rate_milli: int | None
+    summary: ReplaySummary
 
 
 class Receipt(Record, frozen=True):

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from kfm.model.records import Record
+from kfm.model.records import Justification, Record, governance_entry
 from kfm.model.replays import DLQ_DRAIN
 from kfm.model.units import IntakeBatch, IntakeReport
 from kfm.nodd.intake import Check, read_messages
 from kfm.nodd.poller import intake_builder
 from kfm.nodd.worker import IngestContext
 from kfm.ports import Queue, QueueMessage
+
+if TYPE_CHECKING:
+    from kfm.app import App
+    from kfm.model.units import DeadMessage
 
 BATCH = 100
 EMPTY_ANSWERS = 2  # one empty answer may only mean that the queue did not ask all its servers
@@ -24,6 +29,13 @@ class DrainCounts(Record, frozen=True):
     received: int = 0
     durable: int = 0
     left: int = 0
+
+
+def release_dead_message(app: App, record: DeadMessage, by: Justification) -> int:
+    """A message that could not be read needs no attention any more; how many records that is."""
+    facts = {"queue": record.queue, "code": record.error_code}
+    entry = governance_entry("dead-message-release", record.envelope_hash, app.writer.now_ms(), by, **facts)
+    return app.writer.units().release_dead(record.envelope_hash, entry)
 
 
 def drain(

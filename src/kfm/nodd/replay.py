@@ -10,8 +10,17 @@ from msgspec.structs import replace
 
 from kfm.model.errors import PlanDrifted, ReplayTooLarge, SwitchThrown, UsageError
 from kfm.model.gates import replay_gate
+from kfm.model.plan_cells import UnitsCell
 from kfm.model.quantities import counted
-from kfm.model.records import GateResult, GovernanceEntry, Justification, Record, governance_entry, justified
+from kfm.model.records import (
+    BY_KFM,
+    GateResult,
+    GovernanceEntry,
+    Justification,
+    Record,
+    governance_entry,
+    justified,
+)
 from kfm.model.replays import (
     DLQ_DRAIN,
     NO_SCOPE_REMEDY,
@@ -42,6 +51,7 @@ if TYPE_CHECKING:
 
 
 BATCH_SIZE = 100
+SERVED_MAX = 100  # replays that services carry out at once
 NAMED_MAX = 3
 
 
@@ -263,6 +273,95 @@ def _entry(
 
 
 IDS_MAX = 1_000  # looked up at once
+
+
+def freeze(app: App, made: ReplayPlan, by: Justification, name: str | None) -> Replay:
+    """Keep a plan, to be carried out later: exactly these units. One that was kept before is found."""
+    context = replay_context(app)
+    if context.replays.replay(made.replay_id) is None:
+        require_current(context.replays, context.settings, made, context.grants_of)
+        entry = _entry("replay-planned", made, by, context.now_ms(), {"units": len(made.units)})
+        changed = context.replays.freeze(
+            made, entry, rationale=by.rationale or "", requested_by=by.actor, name=name
+        )
+        if changed:
+            raise drifted(made, changed)
+    known = context.replays.replay(made.replay_id)
+    assert known is not None, "it was kept"
+    return known
+
+
+def have_served(app: App, made: ReplayPlan, by: Justification, rate: float | None) -> Replay:
+    """Begin a replay, or go on with one; services carry it out, at most so many units a second."""
+    context = replay_context(app)
+    replay = begin(context, made, by)
+    milli = None if rate is None else max(1, round(rate * 1000))
+    if replay.state == "running":
+        context.replays.serve(replay.replay_id, 1, milli, None)
+    known = context.replays.replay(replay.replay_id)
+    assert known is not None, "it was begun"
+    return known
+
+
+def stop(app: App, replay: Replay, by: Justification) -> Replay | None:
+    """Services leave a replay alone until a person goes on with it; None: it is not under way."""
+    context = replay_context(app)
+    entry = _entry("replay-stopped", replay.plan, by, context.now_ms(), {})
+    if not context.replays.serve(replay.replay_id, 0, replay.rate_milli, entry):
+        return None
+    return context.replays.replay(replay.replay_id)
+
+
+def carry_on(app: App, stopping: Callable[[], bool] = lambda: False) -> int:
+    """Carry out what services are to, as far as paces and switches let it go now; units with a receipt."""
+    context, given = replay_context(app), 0
+    for replay_id in context.replays.to_serve(SERVED_MAX):
+        while not stopping() and (receipts := _served(context, replay_id)):
+            given += receipts
+    return given
+
+
+def _served(context: ReplayContext, replay_id: str) -> int:
+    """One batch of a replay, unless another service has made it; units with a receipt."""
+    replay = context.replays.replay(replay_id)
+    if replay is None or replay.state != "running" or replay.served != 1:
+        return 0
+    made, limit = replay.plan, BATCH_SIZE
+    if replay.rate is not None:
+        limit = min(BATCH_SIZE, int(replay.rate * (context.now_ms() - replay.updated_at_ms) / 1000))
+    stopped = _stopped(context, made)
+    after = ""
+    for _ in range(len(made.units)):
+        if limit < 1 or len(stopped) == len(made.by_dataset):
+            break
+        step = context.replays.step(
+            replay,
+            limit,
+            after=after,
+            stopped=stopped,
+            ended=lambda counts, at_ms: _entry("replay-ended", made, BY_KFM, at_ms, {"receipts": counts}),
+            is_served=True,
+        )
+        if step.receipts or step.done or step.looked_at < limit:
+            return sum(step.receipts.values())
+        after = step.last  # all of these belong to datasets that are stopped
+    return 0
+
+
+def units_in(app: App, cells: Sequence[UnitsCell]) -> tuple[str, ...]:
+    """Units of these cells that have failed or are quarantined."""
+    reader, cap = app.ledger.replay_reader(), app.settings.ingest.replays_max
+    found: set[str] = set()
+    for cell in cells:
+        _require_known(app, Selection(datasets=(cell.dataset,)))
+        found.update(reader.in_cell(cell.dataset, cell.product, cell.start_ms, cell.end_ms, cap + 1))
+    if len(found) > cap:
+        raise ReplayTooLarge(
+            f"More than {counted(cap, 'unit')} are selected, and one replay has at most that."
+        )
+    if not found:
+        raise UsageError("No unit of these cells has failed or is quarantined: there is nothing to replay.")
+    return tuple(sorted(found))
 
 
 def replay_context(app: App) -> ReplayContext:

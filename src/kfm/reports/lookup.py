@@ -131,6 +131,11 @@ def changes_in(ledger: Any) -> Sought:
     )
 
 
+def plans_in(reader: Any) -> Sought:
+    """Lists of windows."""
+    return Sought("plan", "plans", lambda start: reader.find(start, NAMED_MAX + 1), str)
+
+
 def units_in(reader: Any) -> Sought:
     return Sought("unit", "units", lambda start: reader.find(start, NAMED_MAX + 1), str)
 

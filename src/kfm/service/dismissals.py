@@ -11,12 +11,13 @@ from kfm.model.errors import Busy, Halted, UsageError, WindowError
 from kfm.model.feeds import feed_names
 from kfm.model.quantities import NO_WINDOW_TEXT, counted, did_you_mean, moment
 from kfm.model.records import Justification, Record, governance_entry
-from kfm.model.times import is_all_time
-from kfm.model.windows import resolve_window
+from kfm.model.times import is_all_time, rfc3339
+from kfm.model.windows import NO_WINDOW, resolve_window
 from kfm.runs.outcome import sweep
 
 if TYPE_CHECKING:
     from kfm.app import App
+    from kfm.model.quarantine import QuarantineEntry
 
 
 class WindowChoice(Record, frozen=True):
@@ -60,6 +61,25 @@ def dismiss_windows(
         after=tuple(one for one in now.windows if (one.source_id, one.start_ms, one.end_ms) in chosen),
         health=now.health.state,
     )
+
+
+def discard_held(app: App, held: QuarantineEntry, by: Justification) -> Dismissed:
+    """Settle the window of a quarantined entry without data: its work is given up for good."""
+    if held.state != "held":
+        raise UsageError(f"The entry is {held.state}: there is nothing to discard.")
+    if held.grain == "request":
+        work: Any = app.ledger.request_reader().request(held.subject)
+    else:
+        work = app.ledger.run(held.subject) if held.grain == "run" else None
+    if work is None:
+        raise UsageError(
+            f"A {held.grain} has no window that could be settled.",
+            remedy="A unit comes back by a replay, or stays as it is.",
+        )
+    all_time = is_all_time(work.window_start_ms, work.window_end_ms)
+    span = f"{rfc3339(work.window_start_ms)}/{rfc3339(work.window_end_ms)}"
+    choice = WindowChoice(windows=(NO_WINDOW if all_time else span,), source=held.source_id)
+    return dismiss_windows(app, require_dataset(app.settings, held.dataset_id), choice, by)
 
 
 def span_text(one: Any) -> str:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from kfm.datasets.completeness import completeness_of
 from kfm.model.canonical import canonical_bytes
 from kfm.model.completeness import ASKED_FOR, WindowState, WindowVerdict
-from kfm.model.errors import LimitExceeded, PlanDrifted
+from kfm.model.errors import LimitExceeded, PlanDrifted, UsageError
 from kfm.model.input_hash import sha256_text
 from kfm.model.keys import request_id as request_id_of
 from kfm.model.quantities import counted, moment
 from kfm.model.records import GovernanceEntry, Justification, Record, governance_entry, justified
 from kfm.model.requests import UpdateRequest
 from kfm.model.times import rfc3339
+from kfm.model.window_plans import Listed, PlannedWindow, window_plan
 from kfm.reports.blockers import Blocker, frozen, switched
 from kfm.reports.coverage import why
 from kfm.reports.next_steps import step_of_held, waiting
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 MISSING_TAG = "missing/1"
 WINDOWS_MAX = 10_000  # of one list
+NamedWindow = tuple[str, int]  # a source, and the start of one of its windows
 PAUSES = ("switch", "freeze")  # what requests wait for until people end it
+NAMED_MAX = 3  # sources, in the subject of a list
 MISSING = "missing"  # in the details of a request: the digest of the list that it was on
 
 
@@ -60,8 +63,9 @@ def plan_missing(
     states: Sequence[WindowState],
     start_ms: int | None = None,
     end_ms: int | None = None,
+    named: Collection[NamedWindow] | None = None,
 ) -> MissingPlan:
-    """What would be asked for, and what would not and why. Reads only."""
+    """What would be asked for, and what would not and why; of `named` only those. Reads only."""
     now_ms = app.ledger.now_ms()
     completeness = completeness_of(app, now_ms)
     chosen: list[MissingWindow] = []
@@ -77,6 +81,8 @@ def plan_missing(
         blocking = [one for one in thrown if one.holds(source.dataset, domain)]
         found = sorted(completeness.verdicts(source), key=lambda one: (one.start_ms, one.end_ms))
         for one in found:
+            if named is not None and (one.source_id, one.start_ms) not in named:
+                continue
             if (start_ms is not None and one.end_ms <= start_ms) or (
                 end_ms is not None and one.start_ms >= end_ms
             ):
@@ -91,6 +97,10 @@ def plan_missing(
                 skipped.append(_window(one, source.dataset, "skip", _under_way(one)))
                 if one.waiting_for in PAUSES:
                     blockers |= {each.sentence: each for each in blocking}
+            elif named is not None:
+                skipped.append(_window(one, source.dataset, "skip", f"it is {one.state}"))
+    if named is not None:
+        _require_all(named, [*chosen, *skipped])
     if len(chosen) > WINDOWS_MAX:
         raise LimitExceeded(
             f"{len(chosen):,} windows are missing, and one list has at most {WINDOWS_MAX:,}.",
@@ -105,6 +115,16 @@ def plan_missing(
         made_at_ms=now_ms,
         blockers=tuple(blockers.values()),
     )
+
+
+def _require_all(named: Collection[NamedWindow], found: Sequence[MissingWindow]) -> None:
+    unknown = sorted(set(named) - {(one.source_id, one.start_ms) for one in found})
+    if unknown:
+        source_id, start_ms = unknown[0]
+        raise UsageError(
+            f"No window of {source_id} that is expected, or was asked for, begins at {moment(start_ms)}.",
+            remedy="`kfm coverage DATASET` lists them.",
+        )
 
 
 def _may_go_on(one: WindowVerdict, now_ms: int, *, is_blocked: bool) -> bool:
@@ -166,8 +186,10 @@ def ask_for_missing(
     ticket: str | None = None,
     claimed_actor: str | None = None,
     by_person: bool = True,
+    name: str | None = None,
+    plan_id: str | None = None,
 ) -> list[UpdateRequest]:
-    """Make durable requests for all of a list, in one commit."""
+    """Make durable requests for all of a list, in one commit with the list."""
     store = app.kernel.store
     now_ms = store.now_ms()
     by = justified(app.loaded.discretion.said, app.actor, rationale, ticket, claimed_actor)
@@ -177,8 +199,50 @@ def ask_for_missing(
         if one.action == "ask"
     ]
     if wanted:
-        store.requests().accept(wanted, _asked(plan, wanted, by, now_ms))
+        store.requests().accept(
+            wanted, _asked(plan, wanted, by, now_ms), _listed(app, plan, wanted, by, now_ms, name, plan_id)
+        )
     return wanted
+
+
+def _listed(
+    app: App,
+    plan: MissingPlan,
+    wanted: Sequence[UpdateRequest],
+    by: Justification,
+    now_ms: int,
+    name: str | None,
+    plan_id: str | None,
+) -> Listed:
+    asked = {(one.source_id, one.window_start_ms, one.window_end_ms): one.request_id for one in wanted}
+    windows = [
+        PlannedWindow(
+            source_id=one.source_id,
+            dataset_id=one.dataset_id,
+            start_ms=one.start_ms,
+            end_ms=one.end_ms,
+            instant_ms=None,
+            was=one.state,
+            why=one.why,
+            request_id=asked.get((one.source_id, one.start_ms, one.end_ms), one.request_id),
+        )
+        for one in plan.windows
+    ]
+    sources = sorted({one.source_id for one in plan.windows})
+    subject = f"{', '.join(sources[:NAMED_MAX])}{', …' if len(sources) > NAMED_MAX else ''}"
+    skipped = [one.reason for one in plan.skipped]
+    said = app.loaded.discretion.said
+    return window_plan(
+        plan_id or app.ids.new(),
+        "missing",
+        plan.digest,
+        subject,
+        windows,
+        skipped,
+        by,
+        now_ms,
+        name and said(name),
+    )
 
 
 def tell_together(

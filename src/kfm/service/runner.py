@@ -51,6 +51,7 @@ TROUBLE_MS_MAX = 30_000
 RECOVER_MS = 2_000
 WATCH_MS = 2_000
 FOLLOW_MS = 1_000
+REPLAY_MS = 1_000
 DELIVER_MS = 5_000
 OVERDUE_MS = 60_000
 CUT_MS = 10 * 60 * 1000
@@ -252,6 +253,7 @@ class ServiceThreads:
             self._thread("claims", self._keeper)
             self._thread("recovery", self._recovery)
             self._thread("evidence", self._maintenance)
+            self._thread("replays", self._replayer)
             if self._options.changes and derived_sources(self._loaded.settings):
                 self._thread("changes", self._follower)
         self._thread("upgrades", self._watch)
@@ -392,6 +394,15 @@ class ServiceThreads:
                 self.wake()
             self._well()
             self._stop.wait(FOLLOW_MS / 1000)
+
+    def _replayer(self, app: App) -> None:
+        """Carries out the replays that were asked for over HTTP."""
+        from kfm.nodd.replay import carry_on
+
+        while not self._stop.is_set():
+            carry_on(app, self._stop.is_set)
+            self._well()
+            self._stop.wait(REPLAY_MS / 1000)
 
     def _scheduler(self, app: App) -> None:
         from kfm.service.scheduler import make_scheduler

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from kfm.model.canonical import canonical_bytes
 from kfm.model.errors import Busy
+from kfm.model.input_hash import sha256_text
 from kfm.model.masked_names import names_by_dataset
 from kfm.model.records import governance_entry, justified
 from kfm.model.scheduled_times import (
@@ -22,6 +24,7 @@ from kfm.model.scheduled_times import (
 )
 from kfm.model.schedules import Instant, ScheduleState
 from kfm.model.times import rfc3339
+from kfm.model.window_plans import PlannedWindow, window_plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from kfm.model.requests import UpdateRequest
     from kfm.model.schedules import Schedule
 
+BACKFILL_TAG = "backfill/1"
 ROUNDS_MAX = 20  # a schedule of every second moves meanwhile
 
 
@@ -117,6 +121,8 @@ def make_backfill(
     rationale: str,
     claimed_actor: str | None = None,
     ticket: str | None = None,
+    name: str | None = None,
+    plan_id: str | None = None,
 ) -> list[UpdateRequest]:
     """Make requests for the planned times that have none; returns those that were made."""
     store = app.kernel.store
@@ -167,7 +173,41 @@ def make_backfill(
         first=rfc3339(chosen[0].instant_ms),
         last=rfc3339(chosen[-1].instant_ms),
     )
-    return store.schedule_states().backfill(rows, wanted, entry)
+    asked = {(one.window_start_ms, one.window_end_ms): one.request_id for one in wanted}
+    listed = window_plan(
+        plan_id or app.ids.new(),
+        "backfill",
+        backfill_digest(schedule, planned),
+        schedule.id,
+        [
+            PlannedWindow(
+                source_id=source.id,
+                dataset_id=source.dataset,
+                start_ms=one.window_start_ms,
+                end_ms=one.window_end_ms,
+                instant_ms=one.instant_ms,
+                was=one.fate,
+                why="",
+                request_id=asked.get((one.window_start_ms, one.window_end_ms)),
+            )
+            for one in chosen
+        ],
+        [
+            "it has a request" if one.has_request else "it is not due yet"
+            for one in planned
+            if one not in chosen
+        ],
+        by,
+        now_ms,
+        name and app.loaded.discretion.said(name),
+    )
+    return store.schedule_states().backfill(rows, wanted, entry, listed)
+
+
+def backfill_digest(schedule: Schedule, planned: Sequence[BackfillTime]) -> str:
+    """Of the scheduled times that would be asked for, and what they became."""
+    listed = [[rfc3339(one.instant_ms), one.fate] for one in planned if not one.has_request]
+    return sha256_text(canonical_bytes({"kfm": BACKFILL_TAG, "schedule": schedule.id, "instants": listed}))
 
 
 def history(app: App, schedule: Schedule, start_ms: int, end_ms: int, limit: int) -> list[Expected]:

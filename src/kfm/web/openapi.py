@@ -21,7 +21,7 @@ _GEOJSON = "application/geo+json"
 _TEXT = {"type": "string"}
 _ALWAYS = (400, 406, 421, 500, 503)
 _CHANGING = (409, 413, 415, 422)
-_DONE = {200: "The requested document", 202: "Accepted"}
+_DONE = {200: "The requested document", 201: "Kept", 202: "Accepted"}
 _RESPONSE_HEADERS = {401: "WWW-Authenticate", 503: "Retry-After"}
 _KEY = {
     "name": "Idempotency-Key",

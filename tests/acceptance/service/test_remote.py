@@ -14,7 +14,7 @@ import pytest
 
 from kfm.cli.command_line import kfm as group
 from kfm.cli.remote import Server, find_server
-from kfm.cli.remote_commands import REASON, REMOTE, STAYS, why_it_stays
+from kfm.cli.remote_commands import REASON, REMOTE, STAYS, Remote, why_it_stays
 from kfm.cli.remote_text import document_lines
 from kfm.model.errors import ConfigError, UsageError
 from kfm.web.api.operation_table import OPERATIONS
@@ -136,7 +136,12 @@ def test_every_remote_command_is_an_operation(name: str) -> None:
             found = command.get_command(context, word)
             assert found is not None
             command = found
-    remote, options = REMOTE[name], {one.name for one in command.params}
+    options = {one.name for one in command.params}
+    for remote in (REMOTE[name], *REMOTE[name].instead.values()):
+        _require_operation(name, remote, options)
+
+
+def _require_operation(name: str, remote: Remote, options: set[str | None]) -> None:
     given = {option or "": "x" for option in options} | {"dataset": "", "everything": True, "lift": False}
     for domain in ("domain", "replays"):
         given[domain] = ""

@@ -364,3 +364,74 @@ def test_one_replay_has_a_cap(scene: Scene) -> None:
     assert len(planned(scene, settings=small, limit=2).units) == 2
     with pytest.raises(ReplayTooLarge):
         ran(scene, planned(scene), settings=small)
+
+
+# --- kept, and carried out by services -----------------------------------------------------
+
+
+@pytest.mark.req("WAL-13", "WAL-14")
+def test_a_kept_plan_is_begun_once_and_services_share_it(scene: Scene) -> None:
+    """Kept, it changes nothing; begun, each unit gets one receipt, however many services look."""
+    for name in ("a", "b", "c"):
+        scene.failed(name)
+    made, replays = planned(scene), scene.store.replays()
+    noted = GovernanceEntry(kind="replay-planned", subject=made.replay_id, actor="ana", recorded_at_ms=1)
+    for _ in range(2):
+        assert replays.freeze(made, noted, rationale="x", requested_by="ana", name="storm") == []
+    assert chain(scene).count("replay-planned") == 1
+    assert replays.to_serve(10) == []
+    assert replays.tally(made.replay_id) == {"": 3}
+    assert scene.stored("a").unit.status == "failed"
+    begin(kernel(scene), made, ANA)
+    assert replays.serve(made.replay_id, 1, 500, None)
+    assert replays.to_serve(10) == [made.replay_id]
+    seen = replays.replay(made.replay_id)
+    assert seen is not None
+    assert (seen.name, seen.rate, seen.state) == ("storm", 0.5, "running")
+    first = replays.step(seen, 1, ended=lambda _counts, _at_ms: noted, is_served=True)
+    late = replays.step(seen, 1, ended=lambda _counts, _at_ms: noted, is_served=True)
+    assert (first.receipts, late.looked_at, late.done) == ({"replayed": 1}, 0, False)
+    assert replays.serve(made.replay_id, 0, None, None)
+    stopped = replays.replay(made.replay_id)
+    assert stopped is not None
+    assert replays.step(stopped, 9, ended=lambda _counts, _at_ms: noted, is_served=True).looked_at == 0
+    assert replays.to_serve(10) == []
+    assert ran(scene, made).receipts == {"replayed": 3}
+    assert not replays.serve(made.replay_id, 1, None, None)
+    scene.check()
+
+
+def test_a_kept_plan_of_which_a_unit_changed_is_not_kept_nor_begun(scene: Scene) -> None:
+    """Nothing of it stays: no list, no entry, no receipt."""
+    scene.failed("a")
+    scene.failed("b")
+    made = planned(scene)
+    ran(scene, planned(scene, Selection(wal_ids=(id_of("a"),))))
+    replays = scene.store.replays()
+    noted = GovernanceEntry(kind="replay-planned", subject=made.replay_id, actor="ana", recorded_at_ms=1)
+    assert replays.freeze(made, noted, rationale="x", requested_by="ana", name=None) == [id_of("a")]
+    assert replays.replay(made.replay_id) is None
+    assert "replay-planned" not in chain(scene)
+
+
+def test_a_list_of_replays_goes_on_behind_its_last_row_without_reading_plans(scene: Scene) -> None:
+    """Newest first, by time and id; what a list says of a plan is what the plan says."""
+    names = [f"u{number}" for number in range(5)]
+    for name in names:
+        scene.failed(name)
+    replays = scene.store.replays()
+    kept = []
+    for name in names:
+        made = planned(scene, Selection(wal_ids=(id_of(name),)))
+        noted = GovernanceEntry(kind="replay-planned", subject=made.replay_id, actor="ana", recorded_at_ms=1)
+        replays.freeze(made, noted, rationale="x", requested_by="ana", name=name)
+        kept.append(made)
+    found, before = [], None
+    while page := replays.replays(2, before):
+        found += page
+        before = (page[-1].created_at_ms, page[-1].replay_id)
+    assert sorted(one.replay_id for one in found) == sorted(one.replay_id for one in kept)
+    summaries = {made.replay_id: made.summary for made in kept}
+    assert {one.replay_id: one.summary for one in found} == summaries
+    scene.sql("UPDATE replays SET summary = NULL")  # as an earlier kfm kept them
+    assert {one.summary.units for one in replays.replays(5)} == {1}

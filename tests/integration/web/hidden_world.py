@@ -17,8 +17,11 @@ from kfm.datasets import changes
 from kfm.model import breaker as breakers
 from kfm.model.keys import request_id, webhook_key
 from kfm.model.records import GovernanceEntry, Justification, Trigger, Unit
+from kfm.model.replays import ReplaySpec, Selection
 from kfm.model.requests import RequestOutcome, UpdateRequest
 from kfm.model.units import Content, IntakeBatch, IntakeUnit, RejectedRecord, wal_id
+from kfm.model.window_plans import PlannedWindow, window_plan
+from kfm.nodd.replay import freeze, plan_of
 from kfm.runs.kernel import RunRequest
 from kfm.service.approvals import request_release
 from kfm.service.dataset_changes import make_change, span_of
@@ -26,6 +29,7 @@ from kfm.service.schedule_changes import set_paused
 from kfm.web.api.routes import api_routes
 from kfm.web.console.pages import console_routes
 from kfm.web.request_context import WebContext
+from tests.conformance.units.scene import Scene, undone
 from tests.integration.web.api.world import PEOPLE, TOKENS
 
 DAY_MS = 86_400_000
@@ -125,6 +129,7 @@ class HiddenWorld:
             self._requests(store, failed.run.run_id)
             self._entries(store, failed.run.run_id)
             self._units(store)
+            self._plans(app)
         finally:
             app.close()
 
@@ -205,6 +210,37 @@ class HiddenWorld:
         store.units().take_in(
             IntakeBatch(arrivals=(IntakeUnit(unit=unit, content=Content()),), rejected=(dead,))
         )
+
+    def _plans(self, app: App) -> None:
+        """A replay that waits for its people, and windows that were asked for together."""
+        store, by = app.kernel.store, Justification(actor="ann", rationale=f"{TOLD} of a plan")
+        (claimed,) = Scene(store).claim("wampum")
+        Scene(store).end(undone(claimed, "spent", error_code="HTTP_503"))
+        spec = ReplaySpec(kfm="replay-spec/1", selection=Selection(datasets=("wampum",)))
+        freeze(app, plan_of(app, spec), by, f"{TOLD} of a name")
+        asked = _asked("planned", store.now_ms())
+        window = PlannedWindow(
+            source_id="burial-feed",
+            dataset_id="osage-burials",
+            start_ms=asked.window_start_ms,
+            end_ms=asked.window_end_ms,
+            instant_ms=None,
+            was="missing",
+            why=f"{TOLD} of a window",
+            request_id=asked.request_id,
+        )
+        made = window_plan(
+            app.ids.new(),
+            "missing",
+            "sha256:" + "b" * 64,
+            "burial-feed",
+            [window],
+            [],
+            by,
+            store.now_ms(),
+            TOLD,
+        )
+        store.requests().accept([replace(asked, not_before_ms=store.now_ms() + DAY_MS)], None, made)
 
     def _refused(self) -> None:
         """Of a dataset without rights there are requests, refusals and switches, and never a version."""

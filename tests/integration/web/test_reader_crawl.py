@@ -31,7 +31,13 @@ GUESSES = (
     "relic-nightly",
     "wampum",
 )
-QUERIES = {"listEvents": "?cursor=0", "previewRollback": "?to_version=4"}  # what has to be given
+QUERIES = {  # what has to be given
+    "listEvents": "?cursor=0",
+    "previewRollback": "?to_version=4",
+    "previewReplay": "?datasets=wampum",
+    "selectUnits": "?datasets=wampum",
+    "previewMissing": "?dataset=osage-burials",
+}
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +63,8 @@ def subjects(world: HiddenWorld) -> dict[str, list[str]]:
     found = {
         "run_id": runs,
         "held_id": world.lists("/quarantine?all=true", "held", "held_id"),
+        "replay_id": world.lists("/replays", "replays", "replay_id"),
+        "plan_id": world.lists("/plans", "plans", "plan_id"),
         "incident_id": world.lists("/incidents?all=true", "incidents", "incident_id"),
         "wal_id": world.lists("/units", "units", "wal_id"),
         "schedule_id": [*masks, "burial-weekly", "relic-nightly"],

@@ -35,9 +35,11 @@ SELECT wal_id, version, status FROM units WHERE wal_id IN (SELECT value FROM jso
 
 -- name: replays.insert
 INSERT INTO replays (
-  replay_id, digest, plan, mode, reason, rationale, requested_by, state, created_at_ms, updated_at_ms
+  replay_id, digest, plan, mode, reason, rationale, requested_by, state, created_at_ms, updated_at_ms, name, served,
+  rate_milli, summary
 ) VALUES (
-  :replay_id, :digest, :plan, :mode, :reason, :rationale, :requested_by, :state, :created_at_ms, :created_at_ms
+  :replay_id, :digest, :plan, :mode, :reason, :rationale, :requested_by, :state, :created_at_ms, :created_at_ms, :name,
+  NULL, NULL, :summary
 )
 ON CONFLICT (replay_id) DO NOTHING
 RETURNING replay_id
@@ -47,18 +49,50 @@ INSERT INTO replay_units (replay_id, wal_id, version, receipt, at_ms)
 VALUES (:replay_id, :wal_id, :version, NULL, NULL)
 
 -- name: replays.get
-SELECT replay_id, digest, plan, mode, reason, rationale, requested_by, state, created_at_ms, updated_at_ms
+SELECT
+  replay_id, digest, plan, mode, reason, rationale, requested_by, state, created_at_ms, updated_at_ms, name, served,
+  rate_milli
 FROM replays WHERE replay_id = :replay_id
 
 -- name: replays.find
 SELECT replay_id FROM replays WHERE replay_id >= :low AND replay_id < :high ORDER BY replay_id LIMIT :row_limit
 
 -- name: replays.hold
-SELECT state FROM replays WHERE replay_id = :replay_id
+SELECT state, served, updated_at_ms FROM replays WHERE replay_id = :replay_id
 
 -- name: replays.list
-SELECT replay_id, digest, plan, mode, reason, rationale, requested_by, state, created_at_ms, updated_at_ms
-FROM replays ORDER BY created_at_ms DESC, replay_id LIMIT :row_limit
+-- Without their plans, which may be long, but for those of which no summary was kept.
+SELECT
+  replay_id, digest, CASE WHEN summary IS NULL THEN plan END, mode, reason, rationale, requested_by, state,
+  created_at_ms, updated_at_ms, name, served, rate_milli, summary
+FROM replays
+WHERE created_at_ms <= :before_ms AND (created_at_ms < :before_ms OR replay_id > :after_id)
+ORDER BY created_at_ms DESC, replay_id LIMIT :row_limit
+
+-- name: replays.to_serve
+-- What services carry out now, the oldest first.
+SELECT replay_id FROM replays WHERE state = 'running' AND served = 1 ORDER BY created_at_ms, replay_id LIMIT :row_limit
+
+-- name: replays.serve
+UPDATE replays SET served = :served, rate_milli = :rate_milli, updated_at_ms = :at_ms WHERE replay_id = :replay_id
+
+-- name: replays.touch
+-- Later than it was, also within one millisecond: by this a service sees that another one has been there.
+UPDATE replays SET updated_at_ms = CASE WHEN :at_ms > updated_at_ms THEN :at_ms ELSE updated_at_ms + 1 END
+WHERE replay_id = :replay_id
+
+-- name: replays.bytes
+-- Of how many units the size is known, and how much it is.
+SELECT COUNT(size), COALESCE(SUM(size), 0) FROM units WHERE wal_id IN (SELECT value FROM json_each(:wal_ids))
+
+-- name: replays.in_cell
+-- Units of a product that have failed, or are quarantined, whose data are of this time.
+SELECT wal_id FROM units
+WHERE dataset = :dataset AND status IN ('failed', 'quarantined')
+  AND COALESCE(json_extract(extra, '$.reference_time_ms'), time_range_start_ms) >= :start_ms
+  AND COALESCE(json_extract(extra, '$.reference_time_ms'), time_range_start_ms) < :end_ms
+  AND (:product = '' OR json_extract(extra, '$.product') = :product)
+ORDER BY wal_id LIMIT :row_limit
 
 -- name: replays.open_units
 SELECT r.wal_id, r.version FROM replay_units r

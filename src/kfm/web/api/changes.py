@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kfm.model import keys
-from kfm.model.errors import UsageError, WindowError
+from kfm.model.errors import PlanDrifted, UsageError, WindowError
 from kfm.model.incidents import Incident
 from kfm.model.records import GovernanceEntry, Justification, Window, governance_entry, justified
 from kfm.model.requests import UpdateRequest
 from kfm.model.roles import is_person
+from kfm.model.scheduled_times import BackfillTime
 from kfm.model.settings import SourceSettings
 from kfm.model.times import parse_rfc3339, rfc3339
 from kfm.reports.breakers import breaker_document
@@ -21,7 +23,7 @@ from kfm.reports.schedules import backfill_document, state_document
 from kfm.reports.status import switch_document
 from kfm.runs.provider_breakers import BreakerDecision, decide_breaker
 from kfm.runs.target_updates import projection_document
-from kfm.service.schedule_changes import make_backfill, plan_backfill, set_paused
+from kfm.service.schedule_changes import backfill_digest, make_backfill, plan_backfill, set_paused
 from kfm.web.api.operations import ApiCall, Reply
 from kfm.web.api.reads import schedule_of
 from kfm.web.problems import Problem, missing
@@ -205,11 +207,28 @@ def backfill(call: ApiCall) -> Any:
     schedule, body, app = schedule_of(call), call.body, call.app
     start_ms, end_ms = parse_rfc3339(body.start), parse_rfc3339(body.end)
     planned = plan_backfill(app, schedule, start_ms, end_ms, only_missed=body.missed_only)
+    if body.cells is not None:
+        planned = only_cells(call, schedule.id, planned, body.cells)
+    digest = backfill_digest(schedule, planned)
+    if body.digest not in (None, digest):
+        raise PlanDrifted(
+            f"The list has changed since it was shown: now it is {digest[:19]}….",
+            remedy="Look at it again, and send the digest of that. Nothing was done.",
+        )
     made: list[UpdateRequest] = []
+    plan_id = app.ids.new()
     if not body.dry_run:
         made = make_backfill(
-            app, schedule, planned, rationale=body.rationale, ticket=body.ticket, claimed_actor=body.actor
+            app,
+            schedule,
+            planned,
+            rationale=body.rationale,
+            ticket=body.ticket,
+            claimed_actor=body.actor,
+            name=body.name,
+            plan_id=plan_id,
         )
+        call.context.wake()
     fresh = {one.request_id for one in made}
     return {
         "schedule_id": schedule.id,
@@ -219,7 +238,22 @@ def backfill(call: ApiCall) -> Any:
         "instants": [{**backfill_document(one), "made": one.request_id in fresh} for one in planned],
         "made": len(made),
         "dry_run": body.dry_run,
+        "digest": digest,
+        "plan_id": plan_id if made else None,
     }
+
+
+def only_cells(
+    call: ApiCall, schedule_id: str, planned: Sequence[BackfillTime], cells: str
+) -> list[BackfillTime]:
+    """Of the planned times those that were chosen; all of these have to be among them."""
+    from kfm.web.api.plans import instants_of
+
+    chosen = instants_of(cells)
+    if call.visibility.known(chosen[0].schedule_id, [schedule_id]) != schedule_id:
+        raise UsageError(f"The cells are not of the schedule {schedule_id}.")
+    wanted = {one.instant_ms for one in chosen}
+    return [one for one in planned if one.instant_ms in wanted]
 
 
 # --- blockers ------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import msgspec
 from kfm.datasets.completeness import CompletenessReader, completeness_of
 from kfm.model.errors import UsageError
 from kfm.model.feeds import HOUR_MS
-from kfm.model.records import governance_entry, justified
+from kfm.model.records import justified
 from kfm.model.times import parse_rfc3339, rfc3339
 from kfm.reports.feeds import (
     INCIDENTS_MAX,
@@ -158,12 +158,11 @@ def one_dead_letter(call: ApiCall) -> Any:
 
 def release_dead_letter(call: ApiCall) -> Any:
     """It needs no attention any more. It is not taken in by that."""
+    from kfm.nodd.dead_letters import release_dead_message
+
     record, app, body = _records(call)[0], call.app, call.body
     by = justified(app.loaded.discretion.said, call.identity.subject, body.rationale, body.ticket, body.actor)
-    facts = {"queue": record.queue, "code": record.error_code}
-    entry = governance_entry("dead-message-release", record.envelope_hash, app.writer.now_ms(), by, **facts)
-    released = app.writer.units().release_dead(record.envelope_hash, entry)
-    return {"message": record.envelope_hash, "released": released}
+    return {"message": record.envelope_hash, "released": release_dead_message(app, record, by)}
 
 
 # --- reconciliation --------------------------------------------------------------------

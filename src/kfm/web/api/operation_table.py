@@ -7,14 +7,16 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from kfm.model.completeness import HEALTH_RANK, WINDOW_STATES
+from kfm.model.completeness import ASKED_FOR, HEALTH_RANK, WINDOW_STATES
 from kfm.model.dataset_changes import ChangeKind
+from kfm.model.plan_cells import CHARS_MAX
 from kfm.model.records import UNIT_STATUSES
+from kfm.model.replays import MODES
 from kfm.model.requests import RequestKind
 from kfm.model.roles import Role
 from kfm.model.units import STANDINGS
 from kfm.reports.dataset_lists import ORDERS
-from kfm.web.api import changes, datasets, events, feeds, reads, run_log
+from kfm.web.api import changes, datasets, events, feeds, plans, reads, run_log
 from kfm.web.api import request_bodies as bodies
 from kfm.web.api.operations import (
     AFTER,
@@ -30,6 +32,7 @@ from kfm.web.api.operations import (
     choice,
     flag,
     moment,
+    names,
     text,
     whole_number,
 )
@@ -43,6 +46,7 @@ TAGS = {
     "feeds": "Announced datasets: expected and arrived, lag, backlog, failures by cause",
     "requests": "Requests for updates, by any trigger",
     "schedules": "Schedules, and the outcome of each scheduled time",
+    "plans": "Plans: frozen lists, approved where need be, carried out with a receipt for each entry",
     "datasets": "Datasets: completeness, versions, and what people change about them",
     "standing": "Blockers: circuits, quarantine, incidents, switches",
     "people": "Approvals, the audit log, identities",
@@ -53,6 +57,23 @@ _SPAN = (
     text("window", "Only this span of time, as 2026-10-27/P1D; else all of it.", SPAN),
     text("source", "Only what came from this source."),
     text("target", "Only at this target."),
+)
+_CELLS = names(
+    "cells", "Only these, between commas: window:SOURCE@START, units:DATASET/PRODUCT@FROM/TO.", CHARS_MAX
+)
+_UNITS = (
+    names("datasets", "Of these datasets, between commas."),
+    names("units", "These units, between commas.", CHARS_MAX),
+    _CELLS,
+    names("statuses", "With one of these states, between commas; else whatever the mode is about."),
+    names("error_codes", "With one of these last errors, between commas."),
+    moment("event_time_start", "Announced at this time or later."),
+    moment("event_time_end", "Announced before this time."),
+    moment("created_after", "Taken in at this time or later."),
+    moment("created_before", "Taken in before this time."),
+    whole_number("attempts_max", "Tried at most so often.", required=False),
+    choice("mode", MODES, "Failed units; also quarantined ones; also what had succeeded.", "failed-only"),
+    text("reason", "The kind of replay."),
 )
 _PURGE = flag("purge", "Also remove old versions and their bytes, for good.")
 
@@ -317,6 +338,114 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             feeds.reconcile,
             "cli-nodd-reconcile",
             bodies.Reconcile,
+        ),
+    ),
+    "plans": (
+        _get(
+            "/plans",
+            "listPlans",
+            "Replays, backfills and lists of missing windows, newest first. A page may be short, and others "
+            "follow it",
+            plans.plans,
+            "plans",
+            LIMIT,
+            AFTER,
+        ),
+        _get(
+            "/plans/{plan_id}",
+            "showPlan",
+            "A backfill or a list of missing windows, each with what has become of it",
+            plans.one_plan,
+            "plan-of-windows",
+            LIMIT,
+            AFTER_NUMBER,
+        ),
+        _get(
+            "/missing",
+            "previewMissing",
+            "Windows without data past their time: which would be asked for, which not and why",
+            plans.preview_missing,
+            "missing",
+            _DATASET,
+            _SOURCE,
+            _CELLS,
+            moment("start", "Only windows that end after it."),
+            moment("end", "Only windows that begin before it."),
+            choice("state", (*ASKED_FOR, "empty"), "Only windows in this state."),
+            more=(409, 422),
+        ),
+        _post(
+            "/missing",
+            "askForMissing",
+            "Request updates for windows without data: exactly those of the list that was shown",
+            plans.ask_for_missing,
+            "missing",
+            bodies.AskedForMissing,
+            status=202,
+        ),
+        _get(
+            "/replays",
+            "listReplays",
+            "Replays, newest first. A page may be short, and others follow it",
+            plans.replays,
+            "replays",
+            LIMIT,
+            AFTER,
+        ),
+        _get(
+            "/replays/preview",
+            "previewReplay",
+            "Exactly the units that would come back, what would not and why, with a digest",
+            plans.preview_replay,
+            "cli-replay-dry-run",
+            *_UNITS,
+            whole_number("units_max", "At most so many units.", required=False),
+            more=(409, 422),
+        ),
+        _get(
+            "/replays/selection",
+            "selectUnits",
+            "The units that are meant, and whether each would come back",
+            plans.selected_units,
+            "cli-replay-select",
+            *_UNITS,
+            LIMIT,
+            more=(409, 422),
+        ),
+        _post(
+            "/replays",
+            "planReplay",
+            "Keep a plan of units that come back; with `run` carry it out at once",
+            plans.plan_replay,
+            "replay-answer",
+            bodies.ReplayPlanned,
+            status=201,
+            more=(202,),
+        ),
+        _get(
+            "/replays/{replay_id}",
+            "showReplay",
+            "A replay, with the receipt of each of its units",
+            plans.one_replay,
+            "replay",
+            LIMIT,
+            AFTER_ID,
+        ),
+        _post(
+            "/replays/{replay_id}/run",
+            "runReplay",
+            "Carry out a replay, or go on with it; where it needs an approval, that is requested",
+            plans.run_replay,
+            "replay-answer",
+            bodies.ReplayRun,
+            status=202,
+        ),
+        _post(
+            "/replays/{replay_id}/stop",
+            "stopReplay",
+            "Stop a replay after the batch under way; it can be gone on with",
+            plans.stop_replay,
+            "replay-answer",
         ),
     ),
     "requests": (
@@ -635,6 +764,13 @@ _ALL: dict[str, tuple[Operation, ...]] = {
             changes.release,
             "cli-quarantine-release",
             status=202,
+        ),
+        _post(
+            "/quarantine/{held_id}/discard",
+            "discardHeld",
+            "Settle the window of an entry without data: nothing comes of it",
+            plans.discard,
+            "discarded",
         ),
         _get(
             "/incidents",

@@ -26,6 +26,7 @@ ID = r"[!-~]{1,300}"
 NAME = r"[A-Za-z0-9][A-Za-z0-9 ._:/@+~-]{0,199}"
 CURSOR = r"[0-9]{1,15}~[A-Za-z0-9._:-]{1,200}"
 NUMBER = r"[0-9]{1,15}"
+LIST = r"[A-Za-z0-9._:/@+~,-]*"
 SPAN = r"[A-Za-z0-9:.+/-]{1,100}"
 _DAY = r"[1-9][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 _CLOCK = r"([01][0-9]|2[0-3])(:[0-5][0-9]){2}(\.[0-9]{1,9})?"
@@ -64,6 +65,7 @@ class Parameter(NamedTuple):
     read: Callable[[str], Any]
     default: Any = None
     required: bool = False
+    chars_max: int = VALUE_CHARS_MAX
 
 
 class Operation(NamedTuple):
@@ -116,6 +118,11 @@ def whole_number(name: str, about: str, *, required: bool = True) -> Parameter:
         return int(value)
 
     return Parameter(name, about, {"type": "integer", "minimum": 1}, read, required=required)
+
+
+def names(name: str, about: str, chars_max: int = VALUE_CHARS_MAX) -> Parameter:
+    """Names or ids between commas."""
+    return text(name, about, rf"{LIST}")._replace(chars_max=chars_max)
 
 
 def choice(name: str, values: tuple[str, ...], about: str, default: str | None = None) -> Parameter:
@@ -180,7 +187,10 @@ def cursor_position(cursor: str | None) -> tuple[int, str] | None:
 def read_query(pairs: Sequence[tuple[str, str]], parameters: Sequence[Parameter]) -> dict[str, Any]:
     """The values of all parameters."""
     known = {parameter.name: parameter for parameter in parameters}
-    found = read_parameters(pairs, known, VALUE_CHARS_MAX)
+    found = read_parameters(pairs, known, max((one.chars_max for one in parameters), default=VALUE_CHARS_MAX))
+    for name, value in found.items():
+        if len(value) > known[name].chars_max:
+            raise UsageError(f"`{name}` is too long.")
     for name, parameter in known.items():
         if parameter.required and name not in found:
             raise UsageError(f"`{name}` is needed: {parameter.about}")

@@ -60,8 +60,17 @@ def body_of(value: Any, kind: type[msgspec.Struct]) -> Any:
 def _digest(operation: Operation, path: Mapping[str, str], body: Any) -> str:
     """Of everything that a request asks for: the same under one key, or the key was reused."""
     what = f"{operation.method} {operation.shown_path}"
-    asked_for = {"operation": what, "path": path, "body": msgspec.to_builtins(body)}
+    asked_for = {"operation": what, "path": path, "body": _without_fractions(msgspec.to_builtins(body))}
     return f"sha256:{sha256(canonical_bytes(asked_for)).hexdigest()}"
+
+
+def _without_fractions(value: Any) -> Any:
+    """As digests hold it: fractions as texts."""
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, dict):
+        return {name: _without_fractions(each) for name, each in value.items()}
+    return [_without_fractions(each) for each in value] if isinstance(value, list) else value
 
 
 def _done(call: ApiCall, operation: Operation) -> Reply:

@@ -6,7 +6,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from kfm.model.plan_cells import CHARS_MAX
 from kfm.model.records import Record
+from kfm.model.replays import Mode
 from kfm.web.api.operations import TIME
 
 _ID = r"^[A-Za-z0-9][A-Za-z0-9._:/@+~-]{0,199}$"
@@ -36,6 +38,31 @@ Span = Annotated[
     str, Meta(min_length=1, max_length=100, description="A span of time, as 2026-10-27/P1D; else all of it.")
 ]
 Purge = Annotated[bool, Meta(description="Also remove old versions and their bytes, for good.")]
+
+
+Digest = Annotated[
+    str,
+    Meta(
+        pattern="^sha256:[0-9a-f]{64}$",
+        description="Of the list that was shown. If it is another one now, nothing is done: 409.",
+    ),
+]
+Cells = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=CHARS_MAX,
+        description="Of what was chosen only these, between commas: window:SOURCE@START, "
+        "instant:SCHEDULE@TIME or units:DATASET/PRODUCT@FROM/TO.",
+    ),
+]
+PlanName = Annotated[
+    str, Meta(min_length=1, max_length=200, pattern=r"\S", description="What people call it.")
+]
+Rate = Annotated[
+    float, Meta(ge=0.001, le=1_000_000, description="At most so many units a second; else as fast as can be.")
+]
+Name = Annotated[str, Meta(pattern=_ID)]
 
 
 class Reason(Record, frozen=True):
@@ -193,5 +220,70 @@ class Backfill(Reason, frozen=True, kw_only=True):
 
     start: Annotated[Time, Meta(description="The first scheduled time, or a time before it.")]
     end: Annotated[Time, Meta(description="The end of the span, exclusive.")]
+    cells: Cells | None = None
+    digest: Digest | None = None
+    name: PlanName | None = None
     missed_only: Annotated[bool, Meta(description="Only scheduled times without a request.")] = True
     dry_run: Annotated[bool, Meta(description="List the scheduled times, and create no requests.")] = False
+
+
+class ReplayPlanned(Reason, frozen=True, kw_only=True):
+    """The units that come back: a list that is frozen, and carried out as it is."""
+
+    datasets: Annotated[list[Name], Meta(max_length=1_000, description="Of these datasets.")] = []
+    units: Annotated[list[Name], Meta(max_length=10_000, description="These units.")] = []
+    cells: (
+        Annotated[Cells, Meta(description="Units of these cells, units:DATASET/PRODUCT@FROM/TO.")] | None
+    ) = None
+    statuses: Annotated[
+        list[Literal["pending", "in_progress", "succeeded", "failed", "quarantined"]],
+        Meta(max_length=5, description="With one of these; else whatever the mode is about."),
+    ] = []
+    error_codes: Annotated[
+        list[Name], Meta(max_length=1_000, description="With one of these last errors.")
+    ] = []
+    event_time_start: Annotated[Time, Meta(description="Announced at this time or later.")] | None = None
+    event_time_end: Annotated[Time, Meta(description="Announced before this time.")] | None = None
+    created_after: Annotated[Time, Meta(description="Taken in at this time or later.")] | None = None
+    created_before: Annotated[Time, Meta(description="Taken in before this time.")] | None = None
+    attempts_max: Annotated[int, Meta(ge=0, description="Tried at most so often.")] | None = None
+    limit: Annotated[int, Meta(ge=1, le=1_000_000, description="At most so many units.")] | None = None
+    mode: Annotated[
+        Mode, Meta(description="Failed units; also quarantined ones; also what had succeeded.")
+    ] = "failed-only"
+    reason: Annotated[
+        str,
+        Meta(
+            pattern=_ID,
+            description="The kind of replay: none, incident, backfill, test, or one of the settings.",
+        ),
+    ] = "none"
+    name: PlanName | None = None
+    digest: Digest | None = None
+    run: Annotated[bool, Meta(description="Carry it out at once; else it is kept.")] = False
+    rate: Rate | None = None
+
+
+class ReplayRun(Reason, frozen=True, kw_only=True):
+    """How fast a service carries a replay out."""
+
+    rate: Rate | None = None
+
+
+class AskedForMissing(Reason, frozen=True, kw_only=True):
+    """Windows without data past their time: exactly the list that was shown."""
+
+    digest: Digest
+    dataset: Annotated[str, Meta(pattern=_ID, description="Of this dataset.")] | None = None
+    source: Annotated[str, Meta(pattern=_ID, description="Of this source.")] | None = None
+    cells: Cells | None = None
+    start: Annotated[Time, Meta(description="Only windows that end after it.")] | None = None
+    end: Annotated[Time, Meta(description="Only windows that begin before it.")] | None = None
+    state: (
+        Annotated[
+            Literal["overdue", "failed", "quarantined", "refused", "missing", "empty"],
+            Meta(description="Only in this state; else in those that `kfm run --missing` is about."),
+        ]
+        | None
+    ) = None
+    name: PlanName | None = None

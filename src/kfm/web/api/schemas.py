@@ -13,6 +13,7 @@ import kfm
 from kfm.model.completeness import WINDOW_STATES
 from kfm.model.records import UNIT_STATUSES
 from kfm.model.targets import Taking
+from kfm.reports.replays import STAGES
 from kfm.web.api.components import Components, dereferenced
 from kfm.web.problems import problem_schema
 
@@ -275,6 +276,56 @@ def _feeds() -> dict[str, dict[str, Any]]:
     }
 
 
+def _plans() -> dict[str, dict[str, Any]]:
+    """Lists that are frozen, and what has become of their entries."""
+    replay = contract("cli-replay-list")["properties"]["replays"]["items"]
+    counts = {"type": "object", "additionalProperties": _NUMBER}
+    plan = _object(
+        plan_id=_TEXT,
+        kind={"enum": ["replay", "backfill", "missing"]},
+        name=_SOME,
+        stage={"enum": list(STAGES)},
+        digest=_TEXT,
+        subject=_TEXT,
+        datasets=_list(_TEXT),
+        requested_by=_TEXT,
+        rationale=_SOME,
+        made_at=_AT,
+        entries=_NUMBER,
+        done=_NUMBER,
+        open=_NUMBER,
+        in_vain=_NUMBER,
+        left_out=counts,
+    )
+    window = _object(
+        number=_NUMBER,
+        source_id=_TEXT,
+        dataset_id=_TEXT,
+        window_start=_SOMETIME,
+        window_end=_SOMETIME,
+        instant=_SOMETIME,
+        was=_TEXT,
+        why=_TEXT,
+        request_id=_SOME,
+        state=_SOME,
+        outcome=_SOME,
+        reason=_SOME,
+        run_id=_SOME,
+        ended_at=_SOMETIME,
+    )
+    more: dict[str, Any] = {"type": "boolean"}
+    approval = contract("cli-replay-run")["properties"]["request"]
+    return {
+        "plans": _object(plans=_list(plan), more=more, next=_SOME),
+        "plan-of-windows": _object(plan=plan, windows=_list(window), more=more, next=_SOME),
+        "missing": contract("cli-run-missing"),
+        "replays": paged("cli-replay-list"),
+        "replay": paged("cli-replay-inspect"),
+        "replay-answer": _object(replay=replay, left_out=counts, request=approval),
+        "discarded": _object(held=contract("cli-quarantine-show")["properties"]["held"]),
+    }
+
+
 def shapes() -> dict[str, dict[str, Any]]:
     """The schemas that only the API has, by name."""
     return {
@@ -339,6 +390,7 @@ def shapes() -> dict[str, dict[str, Any]]:
             people=_NUMBER,
         ),
         **_feeds(),
+        **_plans(),
         "events": _TEXT,
         "problem": problem_schema(),
     }

@@ -15,7 +15,7 @@ from kfm.web.api.operations import Operation
 from kfm.web.problems import Problem
 
 CANDIDATES_MAX = lookup.NAMED_MAX
-FULL_CHARS = 34  # of the shortest whole id, a unit's
+FULL_CHARS = 32  # of the shortest whole id, a replay's
 # By the first word of a path: the records that its first parameter names.
 _SOUGHT: dict[str, Callable[[Any], lookup.Sought]] = {
     "runs": lookup.runs_in,
@@ -25,6 +25,7 @@ _SOUGHT: dict[str, Callable[[Any], lookup.Sought]] = {
     "quarantine": held_in,
     "incidents": lookup.incidents_in,
     "replays": lambda ledger: lookup.replays_in(ledger.replay_reader()),
+    "plans": lambda ledger: lookup.plans_in(ledger.window_plan_reader()),
     "dataset-changes": lookup.changes_in,
 }
 

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from kfm.model.next_steps import StepCode, window_text
 from kfm.model.quarantine import Approval
 from kfm.model.records import Record, Run
-from kfm.model.roles import Identity, KnownPerson, decide
+from kfm.model.roles import Identity, KnownPerson, Role, decide
 from kfm.reports.next_steps import asked_about, held_of_run, step_of_run
 from kfm.web.api.operation_table import OPERATIONS
 from kfm.web.api.operations import Operation
 from kfm.web.console.visit import Visit
+from kfm.web.openapi import BASE
 
 BY_NAME = {operation.name: operation for operation in OPERATIONS}
+PLANNING = "plans/new"
 PAGE = "do"  # the part of the address before the name of an operation
 REASON = ("rationale", "ticket", "actor")
 Values = Mapping[str, str]
@@ -230,6 +234,27 @@ ACTIONS = {
             _words("kfm quarantine resume {held_id}"),
         ),
         Action(
+            "discardHeld",
+            "Discard",
+            "Its window is settled without data: what waits for it is cancelled. Should data come after all, "
+            "it counts.",
+            _words("kfm quarantine discard {held_id}"),
+        ),
+        Action(
+            "runReplay",
+            "Run",
+            "Each unit of the frozen list is due again, with a new grant of attempts and a receipt. If one "
+            "has changed since, nothing is done. Where a second person has to agree, that is asked for.",
+            _words("kfm replay run {replay_id} --confirm", "rate=--rate"),
+        ),
+        Action(
+            "stopReplay",
+            "Stop",
+            "After the batch under way nothing more comes back, until it is run again. What has come back "
+            "stays.",
+            _words("kfm replay stop {replay_id}"),
+        ),
+        Action(
             "acknowledgeIncident",
             "Acknowledge",
             "The incident has someone who looks after it, and is not escalated.",
@@ -314,10 +339,22 @@ def offer(visit: Visit, action: str, text: str = "", /, **values: str | int | No
     return Offer(text=f"{shown}…", href=visit.href(f"{PAGE}/{action}", **values))
 
 
+def plan(visit: Visit, text: str, /, **meant: str | int | None) -> Offer:
+    """A plan of what is meant; readers see which people could make it."""
+    refused = lack(visit.identity, "operate", visit.context.people)
+    if refused:
+        return Offer(text=text, href=None, why_not=refused)
+    return Offer(text=f"{text}…", href=visit.href(PLANNING, **meant))
+
+
 def refusal(identity: Identity, action: Action, people: Sequence[KnownPerson]) -> str:
     """Why this person can't make the change, and who could; empty: they can."""
-    role = action.operation.role
-    assert role is not None
+    assert action.operation.role is not None
+    return lack(identity, action.operation.role, people)
+
+
+def lack(identity: Identity, role: Role, people: Sequence[KnownPerson]) -> str:
+    """Why a change that needs this role can't be made, naming the people who have it; empty: it can."""
     if identity.open:
         return f"needs the role {role}: people and their tokens are named in the configuration"
     access = decide(identity, role, people, remote=True)
@@ -332,6 +369,14 @@ def command_line(action: Action, values: Values) -> str:
     reason = ["--rationale", values.get("rationale") or "TEXT"]
     ticket = ["--ticket", values["ticket"]] if values.get("ticket") else []
     return shlex.join([*action.command(values), *reason, *ticket])
+
+
+def curl_line(operation: Operation, path: Mapping[str, str], body: Mapping[str, Any]) -> str:
+    """The same over the API. The token stays in the environment of who sends it."""
+    said = {**body, "rationale": body.get("rationale") or "TEXT"}
+    parts = ["curl", "--oauth2-bearer", "$KFM_TOKEN", "--json", msgspec.json.encode(said).decode()]
+    quoted = [f'"{part}"' if part.startswith("$") else shlex.quote(part) for part in parts]
+    return " ".join([*quoted, f'"$KFM_SERVER{BASE}{operation.shown_path.format(**path)}"'])
 
 
 def decisions(visit: Visit, asked: Approval) -> list[Offer]:

@@ -15,6 +15,7 @@ from kfm.web.console.actions import REASON
 
 DIGEST = "digest"  # of the preview; no person types it
 LABELS = {"to_version": "Version", "start": "From", "end": "Before", "missed_only": "Only missed ones"}
+_DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 _LOCAL = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?")
 UNASKED = (*REASON, DIGEST, "dry_run")
 
@@ -24,7 +25,7 @@ class FormField(Record, frozen=True):
 
     name: str
     label: str
-    kind: Literal["text", "time", "number", "check", "choice"]
+    kind: Literal["text", "time", "number", "decimal", "check", "choice"]
     about: str
     value: str
     is_required: bool
@@ -51,6 +52,8 @@ def body_from(operation: Operation, form: Mapping[str, str]) -> dict[str, Any]:
             found[each.name] = value == "true"
         elif value and kind == "number" and value.isascii() and value.isdigit():
             found[each.name] = int(value)
+        elif value and kind == "decimal" and _DECIMAL.fullmatch(value):
+            found[each.name] = float(value)
         elif value:
             found[each.name] = as_utc(value) if kind == "time" else value
     return found
@@ -102,6 +105,8 @@ def _kind(field: inspect.Field) -> tuple[Any, tuple[str, ...], str]:
         return "check", (), about
     if isinstance(found, inspect.IntType):
         return "number", (), about
+    if isinstance(found, inspect.FloatType):
+        return "decimal", (), about
     is_time = isinstance(found, inspect.StrType) and found.pattern == f"^{TIME}$"
     return ("time" if is_time else "text"), (), about
 

@@ -32,6 +32,8 @@ from kfm.web.console.views import (
     incidents,
     messages,
     pipeline_runs,
+    planning,
+    plans,
     quarantine,
     requests,
     run_log,
@@ -158,6 +160,11 @@ PAGES = (
     ConsolePage("messages/{message}", messages.view_one, "message.html", "Message", (), "Messages"),
     ConsolePage("units", units.view, "units.html", "Units", units.FILTERS, "Units"),
     ConsolePage("units/{wal_id}", units.view_one, "unit.html", "Unit", (), "Units"),
+    ConsolePage("plans", plans.view, "plans.html", "Plans", plans.FILTERS, "Plans", live_seconds=30),
+    ConsolePage("plans/new", planning.view, "plan_new.html", "New plan", planning.FILTERS, "Plans"),
+    ConsolePage(
+        "plans/{plan_id}", plans.view_one, "plan.html", "Plan", plans.ONE_FILTERS, "Plans", live_seconds=10
+    ),
     ConsolePage(f"{PAGE}/{{operation}}", action.view, "action.html", "Change", action.CHOSEN),
     ConsolePage("audit", audit.view, "audit.html", "Audit", audit.FILTERS, "Audit"),
     ConsolePage(
@@ -172,12 +179,15 @@ PAGES = (
 LOG_TEXT = ConsolePage("runs/{run_id}/log.txt", run_log.text, "", "Log", ("attempt",))
 ACTION = next(page for page in PAGES if page.view is action.view)
 LISTS = {page.section: page for page in reversed(PAGES) if page.section and "{" not in page.path}  # the first
+PLANNING = next(page for page in PAGES if page.view is planning.view)
+SENT = {ACTION.path: action.sent, PLANNING.path: planning.sent}
 PLACES = (
     Place("Home", "h", ("Home",)),
     Place("Datasets", "d", ("Datasets",)),
     Place("Activity", "a", ("Activity", "Runs", "Requests", "Pipeline runs", "Quarantine")),
     Place("Feeds", "f", ("Feeds", "Units", "Messages")),
     Place("Schedules", "s", ("Schedules",)),
+    Place("Plans", "p", ("Plans",)),
     Place("Audit", "u", ("Audit",)),
 )
 
@@ -187,7 +197,8 @@ def console_routes(context: WebContext, *, hide: Callable[[str], str] = str) -> 
     console = _Console(context, hide)
     return [
         *(Route(f"/{page.path}", partial(console.answer, page), methods=["GET"]) for page in PAGES),
-        Route(f"/{PAGE}/{{operation}}", console.act, methods=["POST"]),
+        Route(f"/{PAGE}/{{operation}}", partial(console.act, ACTION), methods=["POST"]),
+        Route(f"/{PLANNING.path}", partial(console.act, PLANNING), methods=["POST"]),
         Route("/runs/{run_id}/log.txt", console.log_text, methods=["GET"]),
         Route("/static/{name}", console.static, methods=["GET"]),
         Route("/sign-in", console.sign_in, methods=["GET", "POST"]),
@@ -224,7 +235,7 @@ class _Console:
         """The log of an attempt, to be kept."""
         return await self.answer(LOG_TEXT, request)
 
-    async def act(self, request: Request) -> Response:
+    async def act(self, page: ConsolePage, request: Request) -> Response:
         """A change that a form asks for."""
         identity = self._identity(request)
         if identity is None:
@@ -235,7 +246,7 @@ class _Console:
         if body is None:
             return self._problem(request, 413, "", identity)
         form = _form(body)
-        return await run_in_threadpool(self._page, ACTION, request, identity, form)
+        return await run_in_threadpool(self._page, page, request, identity, form)
 
     def _page(
         self, page: ConsolePage, request: Request, identity: Identity, form: dict[str, str] | None = None
@@ -268,7 +279,9 @@ class _Console:
                 if form is None:
                     found = page.view(visit)
                 else:
-                    status, found = action.sent(visit, form)
+                    status, found = SENT[page.path](visit, form)
+                if status == 303:
+                    return RedirectResponse(str(found), 303, HEADERS)
                 record = visibility.record(found) if page.template else found
             if not page.template:
                 return Response(record, 200, HEADERS, "text/plain; charset=utf-8")

@@ -25,6 +25,7 @@ PAGES_MAX = 200
 PLACE_DIGITS_MAX = 15
 REFRESH_SECONDS = (10, 30, 60)
 REFRESH = "refresh"
+CELL, CELLS = "cell", "cells"  # of a coverage: one that a checkbox chose, and several between commas
 
 
 class NotHere(Exception):
@@ -135,8 +136,10 @@ class Visit(NamedTuple):
 
 def read_query(pairs: Sequence[tuple[str, str]], known: Sequence[str]) -> dict[str, str]:
     """The filters of an address that have a value."""
-    read = read_parameters(pairs, (*known, REFRESH), VALUE_CHARS_MAX)
-    found = {name: value for name, value in read.items() if value}
+    cells = [value for name, value in pairs if name in (CELL, CELLS)] if CELLS in known else []
+    others = [(name, value) for name, value in pairs if not cells or name not in (CELL, CELLS)]
+    read = read_parameters(others, (*known, REFRESH), VALUE_CHARS_MAX)
+    found = {name: value for name, value in {**read, CELLS: ",".join(cells)}.items() if value}
     if found.get(REFRESH, "10") not in map(str, REFRESH_SECONDS):
         raise UsageError(f"`{REFRESH}` is one of {', '.join(map(str, REFRESH_SECONDS))} seconds.")
     return found

@@ -33,8 +33,20 @@ ORDER BY wal_id LIMIT :row_limit
 -- name: replays.versions
 SELECT wal_id, version, status FROM units WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb))
 
+-- name: replays.bytes
+SELECT COUNT(size), COALESCE(SUM(size), 0) FROM units
+WHERE wal_id IN (SELECT jsonb_array_elements_text(:wal_ids::jsonb))
+
+-- name: replays.in_cell
+SELECT wal_id FROM units
+WHERE dataset = :dataset AND status IN ('failed', 'quarantined')
+  AND COALESCE((extra::jsonb ->> 'reference_time_ms')::bigint, time_range_start_ms) >= :start_ms
+  AND COALESCE((extra::jsonb ->> 'reference_time_ms')::bigint, time_range_start_ms) < :end_ms
+  AND (:product = '' OR extra::jsonb ->> 'product' = :product)
+ORDER BY wal_id LIMIT :row_limit
+
 -- name: replays.hold
-SELECT state FROM replays WHERE replay_id = :replay_id FOR UPDATE
+SELECT state, served, updated_at_ms FROM replays WHERE replay_id = :replay_id FOR UPDATE
 
 -- name: replays.agreed
 SELECT request_id FROM approvals

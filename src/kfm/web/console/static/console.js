@@ -114,6 +114,7 @@
     addCopies(root);
     showViews(root);
     showTimes(root);
+    prepareCells(root);
   }
 
   // --- regions that follow the ledger: focus, scroll, open details and what was typed stay ---------------
@@ -206,11 +207,166 @@
     if (event.target.closest?.("dialog [data-close]")) event.target.closest("dialog").close();
   });
 
+  // --- a selection of cells: by mouse, keys or boxes; what is selected is planned together -----------------
+  const picked = new Set();
+  const CELLS = "[data-state][data-window], [data-state][data-instant], [data-state][data-from][data-to]";
+  const gridOf = (cell) => cell.closest("svg, table, [data-grid]") ?? cell.parentElement;
+  const isLink = (cell) => cell.localName === "a" || cell.querySelector("a, button, input") !== null;
+  const cellAt = (event) => event.target.closest?.(CELLS);
+  let press = null;
+
+  function textsOf(cell) {
+    const { source, window: starts, schedule, instant, dataset, product, from, to } = cell.dataset;
+    if (starts) return starts.split(" ").map((at) => `window:${source}@${at}`);
+    if (instant) return instant.split(" ").map((at) => `instant:${schedule}@${at}`);
+    return [`units:${dataset}${product ? `/${product}` : ""}@${from}/${to}`];
+  }
+
+  function brushForm() {
+    const found = document.getElementById("brush");
+    const cells = found ? [] : all(document, CELLS);
+    if (found || !cells.length) return found;
+    const made = document.createElement("form");  // a page that shows cells, and has no form for them
+    made.id = made.className = "brush";
+    made.action = document.querySelector(".brand a").href + "plans/new";
+    made.innerHTML = '<button data-brush>Plan the selected cells</button> <button type="reset">Clear</button> '
+      + '<span class="aside">Drag over cells, or use the arrow keys and Space; Shift extends.</span> '
+      + '<span class="unseen" role="status"></span>';
+    const grid = gridOf(cells[0]);
+    (grid.closest(".scroll") ?? grid).after(made);
+    return made;
+  }
+
+  function pick(cell, on) {
+    textsOf(cell).forEach((text) => (on ? picked.add(text) : picked.delete(text)));
+  }
+
+  const isPicked = (cell) => textsOf(cell).every((text) => picked.has(text));
+
+  function showPicked() {
+    const form = brushForm();
+    if (!form) return;
+    for (const cell of all(document, CELLS)) {
+      cell.classList.toggle("picked", isPicked(cell));
+      if (cell.getAttribute("role") === "checkbox") cell.setAttribute("aria-checked", String(isPicked(cell)));
+    }
+    for (const box of all(document, 'input[name="cell"]')) {
+      box.checked = box.value.split(",").every((text) => picked.has(text));
+    }
+    const button = form.querySelector("[data-brush]");
+    button.dataset.plain ??= button.textContent;
+    button.textContent = picked.size ? `Plan these ${picked.size}` : button.dataset.plain;
+    form.querySelector("[role=status]").textContent = picked.size ? `${picked.size} selected` : "";
+  }
+
+  function prepareCells(root) {
+    for (const cell of all(root, CELLS)) {
+      if (isLink(cell)) continue;
+      const grid = gridOf(cell);
+      if (grid.getAttribute("role") === "img") grid.setAttribute("role", "group");
+      cell.setAttribute("role", "checkbox");
+      cell.setAttribute("aria-checked", String(isPicked(cell)));
+      const title = cell.querySelector("title")?.textContent || cell.title || cell.textContent.trim();
+      cell.setAttribute("aria-label", title);
+      const first = grid.querySelector("[tabindex='0']");
+      cell.setAttribute("tabindex", first && first !== cell ? "-1" : "0");
+    }
+  }
+
+  const middle = (cell) => {
+    const box = cell.getBoundingClientRect();
+    return { x: box.left + box.width / 2, y: box.top + box.height / 2 };
+  };
+
+  function neighbour(cell, key) {
+    const [dx, dy] = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[key];
+    const here = middle(cell);
+    const far = (other) => {
+      const at = middle(other);
+      const [ahead, aside] = dx ? [(at.x - here.x) * dx, at.y - here.y] : [(at.y - here.y) * dy, at.x - here.x];
+      return ahead > 1 ? ahead + 10 * Math.abs(aside) : Infinity;
+    };
+    const others = all(gridOf(cell), CELLS).filter((other) => far(other) < Infinity);
+    return others.sort((one, other) => far(one) - far(other))[0];
+  }
+
+  document.addEventListener("pointerdown", (event) => {
+    const cell = cellAt(event);
+    if (!cell || event.button !== 0 || event.pointerType === "touch") return;
+    press = { cell, at: { x: event.clientX, y: event.clientY }, on: !isPicked(cell), before: [...picked], moved: false };
+    if (!isLink(cell) || event.shiftKey) event.preventDefault();
+  });
+  document.addEventListener("pointermove", (event) => {
+    if (!press) return;
+    const over = cellAt(event);
+    if (!press.moved && (!over || over === press.cell)) return;
+    press.moved = true;
+    const [from, to] = [press.at, { x: event.clientX, y: event.clientY }];
+    const within = (at, a, b, half) => at >= Math.min(a, b) - half && at <= Math.max(a, b) + half;
+    picked.clear();
+    press.before.forEach((text) => picked.add(text));
+    for (const cell of all(gridOf(press.cell), CELLS)) {
+      const at = middle(cell);
+      const box = cell.getBoundingClientRect();
+      if (within(at.x, from.x, to.x, box.width / 2) && within(at.y, from.y, to.y, box.height / 2)) pick(cell, press.on);
+    }
+    showPicked();
+  });
+  document.addEventListener("pointerup", () => { if (press) setTimeout(() => { press = null; }); });
+  document.addEventListener("pointercancel", () => { press = null; });
+  document.addEventListener("click", (event) => {
+    const cell = cellAt(event);
+    if (!cell || (isLink(cell) && !event.shiftKey && !press?.moved)) return;
+    event.preventDefault();
+    if (press?.moved) return;
+    pick(cell, !isPicked(cell));
+    showPicked();
+  });
+  document.addEventListener("keydown", (event) => {
+    const cell = cellAt(event);
+    if (!cell || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === " ") {
+      pick(cell, !isPicked(cell));
+    } else if (event.key.startsWith("Arrow")) {
+      const next = neighbour(cell, event.key);
+      if (next) {
+        if (event.shiftKey) [cell, next].forEach((each) => pick(each, true));
+        if (!isLink(cell)) cell.setAttribute("tabindex", "-1");
+        if (!isLink(next)) next.setAttribute("tabindex", "0");
+        (isLink(next) ? next.querySelector("a, button") ?? next : next).focus();
+      }
+    } else if (event.key === "Escape" && picked.size) {
+      picked.clear();
+    } else {
+      return;
+    }
+    event.preventDefault();
+    showPicked();
+  });
+  document.addEventListener("change", (event) => {
+    if (event.target.name !== "cell") return;
+    event.target.value.split(",").forEach((text) => (event.target.checked ? picked.add(text) : picked.delete(text)));
+    showPicked();
+  });
+  document.addEventListener("reset", (event) => {
+    if (event.target.id !== "brush") return;
+    picked.clear();
+    setTimeout(showPicked);
+  });
+  document.addEventListener("submit", (event) => {
+    if (event.target.id !== "brush") return;
+    event.preventDefault();  // all of them in one field: also those without a box on this page
+    const wanted = new URLSearchParams(picked.size ? { cells: [...picked].sort().join(",") } : {});
+    location.assign(`${event.target.action}?${wanted}`);
+  });
+
   prepare(document);
   for (const each of all(document, ".scroll")) { // what failed is seen first, also in a picture that is too wide
     const bad = each.querySelector(".box.bad")?.getBoundingClientRect();
     if (bad && bad.right > each.getBoundingClientRect().right) each.scrollLeft = bad.left - each.getBoundingClientRect().left - 16;
   }
+  brushForm();
+  showPicked();
   document.getElementById("zone")?.addEventListener("change", (event) => {
     kept.set("zone", ZONES.includes(event.target.value) ? event.target.value : "UTC");
     showTimes(document);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Mapping
 from secrets import token_urlsafe
 from typing import Any
@@ -16,6 +15,7 @@ from kfm.model.feeds import feed_names
 from kfm.model.quantities import counted, span
 from kfm.model.records import Record
 from kfm.reports.dataset_plans import plan_lines
+from kfm.reports.replays import stage_in
 from kfm.reports.units import HASH_PREFIX, find_dead
 from kfm.web.api.access import require
 from kfm.web.api.operations import ID, Operation, Reply
@@ -23,7 +23,7 @@ from kfm.web.api.operations import read_query as read_parameters
 from kfm.web.api.perform import body_of, perform
 from kfm.web.api.short_ids import with_whole_ids
 from kfm.web.console import forms, state_words
-from kfm.web.console.actions import ACTIONS, BY_NAME, PAGE, Action, command_line, refusal
+from kfm.web.console.actions import ACTIONS, BY_NAME, PAGE, Action, command_line, curl_line, refusal
 from kfm.web.console.visit import Link, NotHere, Visit, short
 from kfm.web.openapi import BASE
 from kfm.web.problems import Problem, problem_of
@@ -160,7 +160,7 @@ def _page(visit: Visit, values: dict[str, str], key: str) -> ActionPage:
         problem=problem,
         remedy="",
         command=command_line(action, values),
-        curl=_curl(operation, path, forms.body_from(operation, values)),
+        curl=curl_line(operation, path, forms.body_from(operation, values)),
         here=f"{visit.base}/{PAGE}/{action.name}",
     )
 
@@ -174,15 +174,6 @@ def _preview(
     reply = perform(visit.context, visit.identity, operation, path=path, query=query, base=BASE)
     plan = msgspec.convert(reply.document["plan"], ChangePlan)
     return plan_lines(plan), plan.digest
-
-
-def _curl(operation: Operation, path: Mapping[str, str], body: Mapping[str, Any]) -> str:
-    """The same over the API. The token stays in the environment of who sends it."""
-    address = operation.shown_path.format(**path)
-    said = {**body, "rationale": body.get("rationale") or "TEXT"}
-    parts = ["curl", "-H", "Authorization: Bearer $KFM_TOKEN", "--json", msgspec.json.encode(said).decode()]
-    quoted = [f'"{part}"' if "$" in part else shlex.quote(part) for part in parts]
-    return " ".join([*quoted, f'"$KFM_SERVER{BASE}{address}"'])
 
 
 # --- what has come of it ---------------------------------------------------------------
@@ -231,6 +222,7 @@ def _compared(document: Mapping[str, Any]) -> list[str]:
 
 _RECORDS = {
     "request": ("request_id", "Request", "requests"),
+    "replay": ("replay_id", "Replay", "plans"),
     "held": ("held_id", "Quarantine entry", "held"),
     "incident": ("incident_id", "Incident", "incidents"),
 }
@@ -333,6 +325,18 @@ def _held(visit: Visit, held_id: str) -> Subject | None:
     )
 
 
+def _replay(visit: Visit, replay_id: str) -> Subject | None:
+    found = visit.reader.replay_reader().replay(replay_id)
+    if found is None:
+        return None
+    state = stage_in(visit.reader, found)
+    return Subject(
+        name=f"replay {found.name or short(replay_id)}",
+        state=f"{counted(len(found.plan.units), 'unit')} of {', '.join(found.plan.by_dataset)}: {state}",
+        href=visit.at("plans", replay_id),
+    )
+
+
 def _incident(visit: Visit, incident_id: str) -> Subject | None:
     found = next(
         (each for each in visit.reader.find_incidents(incident_id) if each.incident_id == incident_id), None
@@ -379,6 +383,7 @@ _SUBJECTS: dict[str, Callable[[Visit, str], Subject | None]] = {
     "datasets": _dataset,
     "breakers": _breaker,
     "quarantine": _held,
+    "replays": _replay,
     "incidents": _incident,
     "switches": _scope,
     "feeds": _feed,

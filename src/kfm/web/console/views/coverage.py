@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import groupby, islice
 
+from kfm.model.plan_cells import InstantCell, WindowCell, cell_text, parse_cells
 from kfm.model.quantities import moment
 from kfm.model.records import Record
 from kfm.model.requests import UpdateRequest
@@ -51,6 +52,7 @@ class Spot(Record, frozen=True):
     reason: str
     href: str | None
     title: str
+    cell: str = ""  # as a plan takes it
     behind_href: str | None = None  # the request for which it was skipped
 
 
@@ -67,6 +69,7 @@ class CoverageStretch(Record, frozen=True):
     href: str | None
     title: str
     behind_href: str | None
+    cell: str = ""
 
 
 def spots(
@@ -128,7 +131,15 @@ def _spot(visit: Visit, each: Expected, watched_ms: int | None, asked: dict[str,
         href=visit.at("requests", found.request_id) if found else None,
         title=f"{moment(each.instant_ms)}: {mark.text}",
         behind_href=visit.at("requests", behind[1]) if behind else None,
+        cell=_cell_of(visit, each),
     )
+
+
+def _cell_of(visit: Visit, each: Expected) -> str:
+    """What can be planned: a scheduled time that is past."""
+    if each.instant_ms > visit.now_ms:
+        return ""
+    return cell_text(InstantCell(schedule_id=each.schedule_id, instant_ms=each.instant_ms))
 
 
 def fitting_days(schedule: Schedule, start_ms: int, days: int) -> int:
@@ -180,6 +191,7 @@ def _stretch(many: list[Spot]) -> CoverageStretch:
         href=many[0].href,
         title=many[0].title,
         behind_href=many[0].behind_href,
+        cell=",".join(spot.cell for spot in many if spot.cell),
     )
 
 
@@ -225,6 +237,10 @@ class CalendarCell(Record, frozen=True):
     now: bool
     start: str  # of its first window or scheduled time, as RFC 3339
     end: str  # of its last one
+    owner: str  # the source or the schedule
+    windows: str  # beginnings of windows, between spaces
+    instants: str  # scheduled times
+    state: str
 
 
 class Label(Record, frozen=True):
@@ -305,7 +321,24 @@ def _cell(index: int, many: list[Spot], grid: Grid, now: bool) -> CalendarCell:
         now=now,
         start=rfc3339(many[0].start_ms),
         end=rfc3339(many[-1].end_ms),
+        **_planned(many, grid),
     )
+
+
+def _planned(many: Sequence[Spot], grid: Grid) -> dict[str, str]:
+    """What scripts select of it. Cells that are too small to be hit are not selected."""
+    found = [parse_cells(spot.cell)[0] for spot in many if spot.cell] if grid.wide >= HOURS.wide else []
+    windows = [rfc3339(one.start_ms) for one in found if isinstance(one, WindowCell)]
+    instants = [rfc3339(one.instant_ms) for one in found if isinstance(one, InstantCell)]
+    owners = [one.source_id for one in found if isinstance(one, WindowCell)]
+    owners += [one.schedule_id for one in found if isinstance(one, InstantCell)]
+    state = worst_word([spot.word for spot in many]).text
+    return {
+        "owner": next(iter(owners), ""),
+        "windows": " ".join(windows),
+        "instants": " ".join(instants),
+        "state": state,
+    }
 
 
 def _summary(found: list[Spot], what: str) -> str:

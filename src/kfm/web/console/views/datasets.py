@@ -18,6 +18,7 @@ from kfm.model.completeness import (
 from kfm.model.dataset_changes import Withdrawal, active, lift_command, span_words
 from kfm.model.errors import UsageError
 from kfm.model.patterns import late
+from kfm.model.plan_cells import WindowCell, cell_text
 from kfm.model.quantities import counted, span
 from kfm.model.records import Record
 from kfm.reports.coverage import cause_text, why
@@ -212,6 +213,14 @@ def _timed(windows: Sequence[WindowVerdict]) -> list[WindowVerdict]:
     return [one for one in windows if not one.is_all_time]
 
 
+def _cell(visit: Visit, one: WindowVerdict) -> str:
+    """What a plan takes: a window of a source. Of a feed it is its objects that come back."""
+    settings = visit.context.settings
+    if one.is_all_time or settings.source_named(one.source_id) is None or one.start_ms > visit.now_ms:
+        return ""
+    return cell_text(WindowCell(source_id=one.source_id, start_ms=one.start_ms))
+
+
 def _spot(visit: Visit, one: WindowVerdict) -> Spot:
     mark, reason = word(one.state), why(one)
     return Spot(
@@ -222,6 +231,7 @@ def _spot(visit: Visit, one: WindowVerdict) -> Spot:
         reason=reason,
         href=_record(visit, one),
         title=f"{span(one.start_ms, one.end_ms)}: {mark.text}{f' ({reason})' if reason else ''}",
+        cell=_cell(visit, one),
     )
 
 
@@ -245,6 +255,7 @@ class WindowRow(Record, frozen=True):
     link: str
     command: str
     dismiss: str
+    cell: str = ""  # as a plan takes it
 
 
 class SourceCalendar(Record, frozen=True):
@@ -495,6 +506,7 @@ def _row(
         link=f"run {short(one.run_id)}" if one.run_id else "request" if one.request_id else "",
         command=command or "",
         dismiss=f"{dismissed} --rationale TEXT" if one.state in ASKED_FOR else "",
+        cell=_cell(visit, one),
     )
 
 

@@ -15,7 +15,7 @@ from kfm.model.records import Lock, Record, Run
 from kfm.model.schedules import due_ms, next_instant
 from kfm.reports.coverage import cause_text
 from kfm.reports.needs import Need, headline, needs
-from kfm.web.console.actions import Offer, about_run, circuit, offer
+from kfm.web.console.actions import Offer, about_run, circuit, offer, plan
 from kfm.web.console.state_words import Word, word
 from kfm.web.console.views import board
 from kfm.web.console.views.coverage import DAY_MS, worst_word
@@ -182,7 +182,23 @@ def _links(visit: Visit, need: Need) -> Iterator[Link]:
         yield Link(text="Schedules", href=visit.href("schedules"))
 
 
+def _planned(visit: Visit, need: Need) -> Iterator[Offer]:
+    """The exact set that would be brought back."""
+    name = need.about[0] if len(need.about) == 1 else None
+    code = need.what.partition(":")[0]
+    known = {each.id for each in visit.context.settings.datasets}
+    if need.unit == "object" or (need.kind == "failing" and name not in known):
+        yield plan(visit, f"Replay {need.count}", kind="replay", dataset=name, error=code, mode="backfill")
+    elif name not in known or need.count < 1:
+        return
+    elif need.kind == "failing" and need.count > 1:
+        yield plan(visit, f"Retry {need.count}", kind="missing", dataset=name, state="failed")
+    elif need.kind in ("late", "incomplete"):
+        yield plan(visit, f"Backfill {need.count}", kind="missing", dataset=name)
+
+
 def _actions(visit: Visit, need: Need) -> Iterator[Offer]:
+    yield from _planned(visit, need)
     run = visit.reader.run(need.run_id) if need.kind == "failing" and need.run_id is not None else None
     if run is not None:
         yield from about_run(visit, run)[:1]  # its page has the others

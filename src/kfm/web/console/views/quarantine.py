@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kfm.model.quarantine import Approval, QuarantineEntry
 from kfm.model.records import Record
-from kfm.model.times import is_all_time, rfc3339
 from kfm.reports.next_steps import step_of_held
 from kfm.reports.quarantine import objects_of
 from kfm.reports.requests import named
@@ -54,6 +53,7 @@ class DeadMessageRow(Record, frozen=True):
     times: int
     first_ms: int
     last_ms: int
+    actions: tuple[Offer, ...]
 
 
 class QuarantineView(Record, frozen=True):
@@ -96,6 +96,7 @@ def view(visit: Visit) -> QuarantineView:
                 times=each.times,
                 first_ms=each.first_at_ms,
                 last_ms=each.last_at_ms,
+                actions=(offer(visit, "releaseDeadMessage", message=each.envelope_hash),),
             )
             for each in dead[:MESSAGES_SHOWN_MAX]
         ),
@@ -207,11 +208,6 @@ def _asked(approval: Approval) -> ApprovalAsked:
 def _actions(visit: Visit, held: QuarantineEntry) -> list[Offer]:
     if held.state != "held" or held.grain not in ("run", "request"):
         return []
+    discard = offer(visit, "discardHeld", held_id=held.held_id)
     run = visit.reader.run(held.subject) if held.grain == "run" else None
-    span_of = run or visit.reader.request_reader().request(held.subject)
-    discard = []
-    if span_of is not None and not is_all_time(span_of.window_start_ms, span_of.window_end_ms):
-        window = f"{rfc3339(span_of.window_start_ms)}/{rfc3339(span_of.window_end_ms)}"
-        values = {"dataset_id": held.dataset_id, "source": held.source_id, "window": window}
-        discard = [offer(visit, "dismissWindows", "Discard", **values)]
-    return [*about_run(visit, run), *discard] if run is not None else discard
+    return [*about_run(visit, run), discard] if run is not None else [discard]
