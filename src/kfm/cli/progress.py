@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from kfm.cli.output import one_line
 from kfm.model.quantities import counted, duration, readable_size
-from kfm.ports import Clock, Progress
 
 if TYPE_CHECKING:
     from kfm.cli.session import CommandSession
+    from kfm.ports import Clock, Progress
 
 DRAWN_SECONDS = 0.2  # between two looks at a clock
 _CLEAR = "\r\x1b[2K"

@@ -91,5 +91,5 @@ def target_document(one: DatasetTarget, since_ms: int | None) -> dict[str, Any]:
         "head": one.head,
         "version": one.version,
         "behind": one.behind,
-        "behind_since": instant(since_ms),
+        "since": instant(since_ms),
     }

@@ -104,12 +104,13 @@ def selected_units(call: ApiCall) -> Any:
     query = dict(call.query)
     for name in ("datasets", "units", "statuses", "error_codes"):
         query[name] = list(filter(None, (query[name] or "").split(",")))
-    limit = query["limit"]
-    found = selected(call.app, _selection(call, query), limit + 1)
+    skipped = 0 if query["cursor"] is None else int(query["cursor"])
+    found = selected(call.app, _selection(call, query), skipped + query["limit"] + 1)[skipped:]
     if any(call.visibility.hides_units(unit.dataset) for unit, _ in found):
         raise RoleMissing(UNSEEN)
-    units = [{**unit_document(unit), "left_out": why} for unit, why in found[:limit]]
-    return {"units": units, "more": len(found) > limit}
+    shown, more = page(found, query["limit"])
+    units = [{**unit_document(unit), "left_out": why} for unit, why in shown]
+    return {"units": units, **rest(more, skipped + len(shown))}
 
 
 # --- replays: kept, carried out, stopped -------------------------------------------------

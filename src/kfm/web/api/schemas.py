@@ -14,7 +14,7 @@ from kfm.model.completeness import WINDOW_STATES
 from kfm.model.records import UNIT_STATUSES
 from kfm.model.targets import Taking
 from kfm.reports.replays import STAGES
-from kfm.web.api.components import Components, dereferenced
+from kfm.web.api.components import DEFINED, Components, dereferenced
 from kfm.web.problems import problem_schema
 
 _FOLDER = os.path.join(os.path.dirname(os.path.abspath(kfm.__file__)), "contracts", "schemas")
@@ -141,7 +141,7 @@ def _life() -> dict[str, dict[str, Any]]:
 def _target() -> dict[str, Any]:
     """What one target shows of a dataset."""
     number = {"type": ["integer", "null"], "minimum": 0}
-    return _object(
+    shown = _object(
         target=_TEXT,
         kind=_TEXT,
         state={"enum": ["shown", "behind", "not taken", "never"]},
@@ -149,8 +149,9 @@ def _target() -> dict[str, Any]:
         head=number,
         version=number,
         behind=_NUMBER,
-        behind_since=_SOMETIME,
+        since=_SOMETIME,
     )
+    return {**shown, DEFINED: "dataset-target"}  # plans have targets, too
 
 
 def _version_diff() -> dict[str, Any]:
@@ -321,6 +322,7 @@ def _plans() -> dict[str, dict[str, Any]]:
         "missing": contract("cli-run-missing"),
         "replays": paged("cli-replay-list"),
         "replay": paged("cli-replay-inspect"),
+        "replay-selection": paged("cli-replay-select"),
         "replay-answer": _object(replay=replay, left_out=counts, request=approval),
         "discarded": _object(held=contract("cli-quarantine-show")["properties"]["held"]),
     }

@@ -371,6 +371,6 @@ def test_each_target_says_how_far_it_is(world: World) -> None:
     (target,) = summary["targets"]
     assert (target["state"], target["version"], target["behind"]) == ("behind", None, 3)
     versions = world.get(f"{PATH}/versions")["versions"]
-    assert target["behind_since"] == versions[-1]["promoted_at"]
+    assert target["since"] == versions[-1]["promoted_at"]
     pending = world.get("/status")["pending_projections"]
     assert [(one["target"], one["promoted"]) for one in pending] == [("local", 3)]

@@ -23,7 +23,7 @@ READS = [one for one in OPERATIONS if one.method == "GET" and one.media_type != 
 # Lists that are always whole: the configuration, or one record, bounds them.
 WHOLE = {
     **dict.fromkeys(
-        ("listSchedules", "listDatasets", "listBreakers", "listSwitches", "listWatermarks"),
+        ("listSchedules", "listBreakers", "listSwitches", "listWatermarks"),
         "of the configuration",
     ),
     **dict.fromkeys(("listNodes", "listAttempts", "listLineage", "listLineageOfChange"), "of one record"),
@@ -42,7 +42,7 @@ OLDER_NAMES = {
         "next_attempt",
     ),
     *("next_local", "next_try", "not_before", "start_time_utc", "time_range_end", "time_range_start"),
-    *("watermark",),
+    *("watermark", "created_after", "created_before"),
 }
 NAMED = re.compile(r"at|since|until|from|to|start|end|[a-z_]+_(at|until|start|end)")
 IDS = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}|[0-9a-f]{13}-[0-9a-f]{20}")
