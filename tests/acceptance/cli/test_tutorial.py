@@ -23,7 +23,7 @@ PAGES = Path(__file__).resolve().parents[3] / "docs" / "tutorials"
 _THEIRS = (
     (r"sha256:[0-9a-f]{64}", "HASH"),
     (r"auto-[0-9a-f]{16}", "PIPELINE"),
-    (r"\b[0-9a-f]{8}-[0-9a-f]{4}(-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})?\b", "RUN"),
+    (r"\b[0-9a-f]{8}-[0-9a-f]{4}(-[0-9a-f]{4}-[0-9a-f]{4}(-[0-9a-f]{12})?)?\b", "RUN"),
     (r"(?<!like )\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d{3})?)?Z?", "TIME"),
     (r"sha256:[0-9a-f]{12}\b", "HASH"),
     (r"\b\d+ (h|min) \d+ (min|s)\b", "DURATION"),
