@@ -70,6 +70,7 @@ class Need(Record, frozen=True):
     incident_id: str | None = None
     request_id: str | None = None
     scope: str = ""  # of a switch
+    is_spent: bool = False  # attempts of objects are used up; else they are in quarantine
 
     @property
     def is_on_purpose(self) -> bool:
@@ -248,6 +249,7 @@ def _given_up(
             count=each.affected,
             unit="object",
             incident_id=each.incident_id,
+            is_spent=each.kind == "dead-letter",
         )
 
 
