@@ -194,8 +194,10 @@ class CompletenessReader:
         expectation = None if is_over else self._expectation(source)
         for (start_ms, end_ms), known in facts.items():
             # Of a window without a question on record: since it was settled.
-            asked_ms = known.asked_ms if known.asked_ms is not None else known.settled_ms
-            asked = asked_window(source.id, start_ms, end_ms, asked_ms or 0, expectation)
+            asked_ms = known.asked_ms
+            if asked_ms is None:
+                asked_ms = known.settled_ms or 0
+            asked = asked_window(source.id, start_ms, end_ms, asked_ms, expectation)
             yield verdict(asked, known, self._now_ms)
 
     def _facts(self, source: SourceSettings) -> Mapping[Span, WindowFacts]:

@@ -55,7 +55,7 @@ class WindowReader:
         session, found = self._database.session, dict[Span, WindowFacts]()
         touching = {"source_id": source_id, "start_ms": start_ms, "end_ms": end_ms}
         asked = {**touching, "dataset_id": dataset_id}
-        for row in session.all("windows.runs", **asked):
+        for row in (*session.all("windows.runs", **asked), *session.all("windows.runs_under_way", **asked)):
             found[row[1], row[2]] = _of_run(row, is_live)
         for row in session.all("windows.invocations", **asked):
             span = (row[0], row[1])

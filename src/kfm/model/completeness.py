@@ -156,8 +156,8 @@ def asked_window(
 
 def _owed_ms(expectation: Expectation, start_ms: int, end_ms: int) -> int:
     """When a window will be due that is not expected yet; 0: nothing says so."""
-    rule = expectation.rule
-    if rule.by is not None or rule.within is not None or expectation.latency_ms is not None:
+    rule = expectation.source.expect
+    if expectation.latency_ms is not None or (rule is not None and (rule.by or rule.within)):
         window = Window(start_ms=start_ms, end_ms=end_ms, spec=expectation.source.window)
         return _due_ms(expectation, window, end_ms, None, _within_ms(expectation, window))
     # A schedule asks for a window while it is the last complete one.
@@ -306,14 +306,11 @@ class WindowFacts(Record, frozen=True):
     @property
     def asked_ms(self) -> int | None:
         """When the window was asked for, as far as these facts tell."""
-        known = (
-            self.run_started_ms,
-            self.requested_ms,
-            self.refused_ms,
-            self.failed_ms,
-            self.absent_ms,
-        )
-        return min((at_ms for at_ms in known if at_ms is not None), default=None)
+        first_ms = self.run_started_ms
+        for at_ms in (self.requested_ms, self.refused_ms, self.failed_ms, self.absent_ms):
+            if at_ms is not None and (first_ms is None or at_ms < first_ms):
+                first_ms = at_ms
+        return first_ms
 
     @property
     def has_data(self) -> bool:
@@ -322,8 +319,9 @@ class WindowFacts(Record, frozen=True):
     @property
     def failed_since(self) -> bool:
         """Has the newest look at upstream failed, though there is data?"""
-        seen_ms = max(self.run_ended_ms or 0, self.found_ms or 0)
-        return self.has_data and self.failed_ms is not None and self.failed_ms > seen_ms
+        if self.failed_ms is None or not self.has_data:
+            return False
+        return self.failed_ms > max(self.run_ended_ms or 0, self.found_ms or 0)
 
 
 NOTHING = WindowFacts()
