@@ -6,7 +6,8 @@ that exist. A window that no record mentions is as visible as one that was publi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal, get_args
 
 from kfm.model.records import Record, RunOutcome, Window
@@ -260,9 +261,14 @@ def _within_ms(expectation: Expectation, window: Window) -> int | None:
     within = expectation.rule.within
     if within is None or is_all_time(window.start_ms, window.end_ms):
         return None
+    return _later(within, expectation.source.time_zone)(window.end_ms)
+
+
+@lru_cache(maxsize=64)  # a source may have years of windows, all with one rule
+def _later(length: str, zone: str) -> Callable[[int], int]:
     from kfm.model.windows import parse_duration, shifted
 
-    return shifted(window.end_ms, parse_duration(within), expectation.source.time_zone)
+    return partial(shifted, duration=parse_duration(length), zone=zone)
 
 
 # --- what became of it ---------------------------------------------------------------
