@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from kfm.model.records import Record, RunOutcome, Window
 from kfm.model.settings import Expect, Settings, SourceSettings
-from kfm.model.times import is_all_time
+from kfm.model.times import MS_MAX, is_all_time
 
 # Calendars are imported where windows are counted: `kfm status` of a project without schedules needs none.
 if TYPE_CHECKING:
@@ -134,6 +134,25 @@ def expected_windows(
             due_ms=due_ms,
             until_ms=due_ms if within_ms is None else max(due_ms, within_ms),
         )
+
+
+def until_ms(expectation: Expectation, now_ms: int) -> int:
+    """Up to, not including, when the same windows are expected as now; `now_ms` where that can't be told."""
+    from kfm.model.schedules import next_instant, period_of
+    from kfm.model.windows import NO_WINDOW, window_of
+
+    source, spec = expectation.source, expectation.rule.every or expectation.source.window
+    if expectation.schedules:
+        lengths_ms = [_length_ms(period_of(one, source, now_ms)) for one in expectation.schedules]
+        times_ms = [next_instant(one, now_ms) for one in expectation.schedules]
+    elif spec != NO_WINDOW:
+        window = window_of(spec, source.time_zone, now_ms)
+        lengths_ms, times_ms = [_length_ms(window)], [window.end_ms]
+    else:
+        return MS_MAX
+    # Of more than `WINDOWS_MAX` the oldest fall out; half of them, because months differ in length.
+    full_ms = expectation.since_ms + WINDOWS_MAX // 2 * min(lengths_ms)
+    return max(now_ms, min([full_ms, *(at_ms for at_ms in times_ms if at_ms is not None)]))
 
 
 def asked_window(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kfm.datasets.completeness import CompletenessReader
+from kfm.model.completeness import DatasetHealth, HealthCause
 from kfm.model.settings import DatasetSettings, Expect, Settings, SourceSettings
 from kfm.reports.needs import needs
-from tests.conformance.db.ledgers import START_MS, Desk, memory_store, new_run
+from tests.conformance.db.ledgers import START_MS, Desk, entry, memory_store, new_run, switch
 from tests.stand_ins import FakeClock
 
 DAY_MS = 86_400_000
@@ -47,12 +48,33 @@ def test_older_holes_of_several_datasets_have_a_command_that_names_none_of_them_
             settings, store, now_ms, schedules=tuple, is_dead=lambda _: False, latency_ms=lambda _: None
         )
         healths = [reader.health(name) for name in reader.names()]
-        (one,) = [
-            one for one in needs(settings, store, reader, now_ms, healths) if one.kind == "incomplete"
-        ]
+        (one,) = [one for one in needs(settings, store, reader, now_ms, healths) if one.kind == "incomplete"]
         return one.about, one.command
 
     assert holes(SETTINGS) == (NAMES, "kfm coverage")
     alone = replace(SETTINGS, datasets=SETTINGS.datasets[:1], sources=SETTINGS.sources[:1])
     assert holes(alone) == (("creek",), "kfm run --missing creek --state missing")
+    store.close()
+
+
+def test_windows_that_wait_for_a_switch_are_told_as_those_past_their_time() -> None:
+    """Others may wait for it, too: a line that counts three says which three."""
+    store = memory_store(FakeClock(START_MS))
+    store.set_switch(replace(switch(), scope="dataset:creek"), entry("switch"))
+    cause = HealthCause(health="late", state="waiting", code="switch", windows=3)
+    health = DatasetHealth(
+        dataset_id="creek",
+        state="late",
+        causes=(cause,),
+        counts={"waiting": 5},
+        expected=5,
+        watermark_ms=None,
+        newest_ms=None,
+        lag_ms=0,
+    )
+    reader = CompletenessReader(
+        SETTINGS, store, START_MS, schedules=tuple, is_dead=lambda _: False, latency_ms=lambda _: None
+    )
+    (one,) = needs(SETTINGS, store, reader, START_MS, [health])
+    assert (one.about, one.count, one.unit) == (("creek",), 3, "late window")
     store.close()
