@@ -255,7 +255,7 @@ class Demo:
     def the_end(self) -> None:
         teller, project = self.teller, self.project
         teller.section("Where everything stands")
-        project.run("status")
+        project.run("status", "--all")
         collection = project.published / "ks-streamflow" / "current" / "collection.json"
         described = json.loads(collection.read_text())
         if (described["type"], described["id"]) != ("Collection", "ks-streamflow"):

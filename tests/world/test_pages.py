@@ -8,6 +8,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +146,17 @@ def test_the_board_has_what_holds_work_back(looked: Looked) -> None:
     thrown = page.text.index("ks-soil-moisture dataset ‖ paused")
     assert thrown < page.text.index("everything ✓ on")
     assert "– frozen 2026-11-15 00:00:00" in page.text
+
+
+def test_a_plan_that_home_offers_is_of_what_its_cause_counts(looked: Looked) -> None:
+    """Retry 5 leads to a list of five; where nothing would come back, no plan is offered. A cause has two
+    ways on at most."""
+    home = looked.reader.ask("").text
+    offered = re.findall(r'<a class="act" href="/console/(plans/new[^"]*)"[^>]*>\w+ (\d+)…', home)
+    assert len(offered) >= 5
+    for path, count in offered:
+        listed = re.search(r"2\. The list ([\d,]+) (window|unit)s?", looked.reader.page(unescape(path)).text)
+        assert listed is not None, path
+        assert listed[1] == count, path
+    ways = [each.count('class="act') - 1 for each in re.findall(r'<div class="acts">.*?</div>', home)]
+    assert max(ways) == 2

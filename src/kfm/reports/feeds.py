@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kfm.datasets.completeness import CompletenessReader, DatasetCoverage
     from kfm.db.ledger_reader import LedgerReader
     from kfm.db.units import HourKey, UnitReader
+    from kfm.model.settings import Ingest
 
 LATELY_HOURS = 24
 INCIDENTS_MAX = 500
@@ -379,7 +380,9 @@ class FeedFailure(Record, frozen=True):
     incident_id: str | None = None
 
 
-def feed_failures(causes: Iterable[UnitCause], incidents: Iterable[Incident]) -> list[FeedFailure]:
+def feed_failures(
+    causes: Iterable[UnitCause], incidents: Iterable[Incident], ingest: Ingest
+) -> list[FeedFailure]:
     """By cause: first what comes back by no attempt of its own, the most first."""
     known = {
         (one.name, one.error_code): one.incident_id
@@ -389,24 +392,36 @@ def feed_failures(causes: Iterable[UnitCause], incidents: Iterable[Incident]) ->
     return [
         FeedFailure(
             cause=one,
-            then=_then(one),
-            command=failure_command(one),
+            then=_then(one, ingest),
+            command=failure_command(one, ingest),
             incident_id=None if one.heals else known.get((one.dataset, one.error_code or "")),
         )
         for one in causes
     ]
 
 
-def _then(one: UnitCause) -> str:
+def comes_back(dataset: str, standing: str, error_code: str | None, ingest: Ingest) -> bool:
+    """May a replay bring it back? What is in quarantine only where the policy of its dataset says so."""
+    return standing != "quarantined" or ingest.policy_of(dataset).may_end_quarantine(error_code)
+
+
+def _then(one: UnitCause, ingest: Ingest) -> str:
     if one.heals:
         return "tried again by itself"
+    if not comes_back(one.dataset, one.standing, one.error_code, ingest):
+        return (
+            f"stays until new bytes are announced, or a policy of {one.dataset} names {one.error_code} under "
+            "replay_quarantined"
+        )
     if one.standing == "quarantined":
         return "comes back by a repair, which a second person approves"
     return "its attempts are spent: comes back by a replay"
 
 
-def failure_command(one: UnitCause) -> str:
+def failure_command(one: UnitCause, ingest: Ingest) -> str:
     if one.heals or one.error_code is None:
+        return ""
+    if not comes_back(one.dataset, one.standing, one.error_code, ingest):
         return ""
     mode = "failed-only" if one.standing == "failed" else "repair-and-replace"
     chosen = f"--dataset {shlex.quote(one.dataset)} --error-code {shlex.quote(one.error_code)}"

@@ -71,6 +71,7 @@ class Need(Record, frozen=True):
     incident_id: str | None = None
     request_id: str | None = None
     scope: str = ""  # of a switch
+    is_spent: bool = False  # attempts of objects are used up; else they are in quarantine
 
     @property
     def is_on_purpose(self) -> bool:
@@ -250,6 +251,7 @@ def _given_up(
             count=each.affected,
             unit="object",
             incident_id=each.incident_id,
+            is_spent=each.kind == "dead-letter",
         )
 
 

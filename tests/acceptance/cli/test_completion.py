@@ -100,7 +100,7 @@ def test_a_service_is_asked_where_one_is_named(
     monkeypatch.setenv("KFM_TOKEN", TOKENS["ann"])
     with serving(project.app) as address:
         server = f"kfm --server {address}"
-        assert completed(monkeypatch, capfd, f"{server} coverage ") == ["rivers", "burials"]
+        assert completed(monkeypatch, capfd, f"{server} coverage ") == ["burials", "rivers"]
         assert completed(monkeypatch, capfd, f"{server} retry ") == [project.failed_id[:13]]
         assert completed(monkeypatch, capfd, f"{server} schedule pause ") == ["river-daily"]
         assert completed(monkeypatch, capfd, f"{server} nodd show ") == []

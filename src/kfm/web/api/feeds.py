@@ -127,7 +127,7 @@ def failures(call: ApiCall) -> Any:
     ledger, query = call.app.ledger, call.query
     name = _feed(call, _completeness(call))
     incidents = ledger.incidents(state="open", limit=INCIDENTS_MAX)
-    found = feed_failures(ledger.unit_reader().causes(name), incidents)
+    found = feed_failures(ledger.unit_reader().causes(name), incidents, call.app.settings.ingest)
     skipped = 0 if query["cursor"] is None else int(query["cursor"])
     shown, more = page(found[skipped:], query["limit"])
     return {

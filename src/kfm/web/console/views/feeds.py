@@ -138,7 +138,8 @@ def view(visit: Visit) -> FeedsView:
 
 
 def _failures(visit: Visit, causes: Sequence[UnitCause]) -> list[FeedFailure]:
-    return feed_failures(causes, visit.reader.incidents(state="open", limit=INCIDENTS_MAX))
+    incidents = visit.reader.incidents(state="open", limit=INCIDENTS_MAX)
+    return feed_failures(causes, incidents, visit.context.settings.ingest)
 
 
 def _failure(visit: Visit, found: FeedFailure) -> FailureRow:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from statistics import median
 
 import msgspec
@@ -15,7 +16,9 @@ from kfm.model.quantities import counted, duration, moment
 from kfm.model.records import Lock, Record, Run
 from kfm.model.schedules import due_ms, next_instant
 from kfm.reports.coverage import cause_text
+from kfm.reports.feeds import comes_back
 from kfm.reports.needs import Need, headline, needs
+from kfm.reports.next_steps import held_of_run
 from kfm.web.console.actions import Offer, about_run, circuit, offer, plan
 from kfm.web.console.state_words import Word, word
 from kfm.web.console.views import board
@@ -24,6 +27,7 @@ from kfm.web.console.views.schedules import pattern, refused_then
 from kfm.web.console.visit import Link, Visit, short
 
 AHEAD_MS = DAY_MS
+ACTS_MAX = 2  # of a cause; its pages have the others
 AHEAD_SHOWN_MAX = 12
 RUNNING_SHOWN_MAX = 100
 USUAL_OF = 20  # runs of a source, from which its usual time is told
@@ -146,6 +150,7 @@ def _notes(visit: Visit) -> Iterator[str]:
 
 def _need(visit: Visit, need: Need) -> NeedRow:
     count = counted(need.count, need.unit) if need.count else ""
+    links = tuple(_links(visit, need))
     names = tuple(Link(text=name, href=_about(visit, need, name)) for name in need.about[:3])
     return NeedRow(
         word=word(_WORDS.get(need.kind, need.kind)),
@@ -154,8 +159,8 @@ def _need(visit: Visit, need: Need) -> NeedRow:
         what=need.what,
         facts=" · ".join(part for part in (count, need.by and f"by {need.by}", need.then) if part),
         since_ms=need.since_ms,
-        links=tuple(_links(visit, need)),
-        actions=tuple(_actions(visit, need)),
+        links=links,
+        actions=tuple(islice(_actions(visit, need), ACTS_MAX - len(links))),
         command=need.command,
         dataset_id="" if need.kind == "circuit" else next(filter(visit.visibility.hides, need.about), ""),
     )
@@ -189,11 +194,19 @@ def _planned(visit: Visit, need: Need) -> Iterator[Offer]:
     code = need.what.partition(":")[0]
     known = {each.id for each in visit.context.settings.datasets}
     if need.unit == "object" or (need.kind == "failing" and name not in known):
-        yield plan(visit, f"Replay {need.count}", kind="replay", dataset=name, error=code, mode="backfill")
+        ingest = visit.context.settings.ingest
+        standing = "quarantined" if need.kind == "given up" and not need.is_spent else "failed"
+        if all(comes_back(each, standing, code, ingest) for each in need.about):
+            yield plan(
+                visit, f"Replay {need.count}", kind="replay", dataset=name, error=code, mode="backfill"
+            )
     elif name not in known or need.count < 1:
         return
     elif need.kind == "failing" and need.count > 1:
-        yield plan(visit, f"Retry {need.count}", kind="missing", dataset=name, state="failed")
+        run = visit.reader.run(need.run_id) if need.run_id is not None else None
+        held = run is not None and held_of_run(visit.reader, run) is not None
+        state = "quarantined" if held else "failed"
+        yield plan(visit, f"Retry {need.count}", kind="missing", dataset=name, state=state)
     elif need.kind in ("late", "incomplete"):
         yield plan(visit, f"Backfill {need.count}", kind="missing", dataset=name)
 
