@@ -227,6 +227,11 @@ class CompletenessReader:
             asked = asked_window(source.id, start_ms, end_ms, asked_ms, expectation)
             yield judged(asked, known)
 
+    def _on_record(self, source: SourceSettings) -> Mapping[Span, WindowFacts]:
+        if self._memory is None:
+            return self._windows.facts(source.id, source.dataset, self._is_live)
+        return facts_of(self._rows(source), self._is_live)
+
     def _rows(self, source: SourceSettings) -> FactRows:
         if source.id not in self._read:
             self._read[source.id] = self._windows.read(source.id, source.dataset)
@@ -243,7 +248,7 @@ class CompletenessReader:
             seen, counts = self._changed(source), self._counted(source)
             self._known[source.id] = {
                 span: seen(span, known)
-                for span, known in facts_of(self._rows(source), self._is_live).items()
+                for span, known in self._on_record(source).items()
                 if counts(span)
             }
         return self._known[source.id]

@@ -334,8 +334,8 @@ def test_a_report_reads_the_windows_of_a_source_once(monkeypatch: pytest.MonkeyP
         _reader(store, now_ms).failed_runs(),
         _reader(store, now_ms).coverage("ks-streamflow"),
     )
-    read = WindowReader.read
-    monkeypatch.setattr(WindowReader, "read", lambda *given: looks.append(given[1]) or read(*given))
+    facts = WindowReader.facts
+    monkeypatch.setattr(WindowReader, "facts", lambda *given: looks.append(given[1]) or facts(*given))
     reader = _reader(store, now_ms)
     asked = (reader.health("ks-streamflow"), reader.failed_runs(), reader.coverage("ks-streamflow"))
     assert asked == alone
