@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from kfm import __version__
 from kfm.config.loader import CachedFile, recall, remember
 from kfm.datasets.changed_windows import ChangedWindows
-from kfm.datasets.verdict_memory import Judged, VerdictMemory
 from kfm.db.window_facts import LAST_MS, FactRows, facts_of
 from kfm.model.completeness import (
     NOTHING,
@@ -56,6 +55,7 @@ from kfm.model.times import rfc3339
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
+    from kfm.datasets.verdict_memory import VerdictMemory
     from kfm.db.ledger_reader import LedgerReader
     from kfm.model.schedules import Schedule
     from kfm.model.settings import Settings, SourceSettings
@@ -199,7 +199,7 @@ class CompletenessReader:
         if known is None:
             moments = [LAST_MS if expectation is None else until_ms(expectation, self._now_ms)]
             known = tuple(self._judge(source, moments))
-            self._memory.keep(source.id, Judged(of, self._now_ms, min(moments), known))
+            self._memory.keep(source.id, of, self._now_ms, min(moments), known)
         return known
 
     def _judge(self, source: SourceSettings, moments: list[int]) -> Iterator[WindowVerdict]:
@@ -247,9 +247,7 @@ class CompletenessReader:
         if source.id not in self._known:
             seen, counts = self._changed(source), self._counted(source)
             self._known[source.id] = {
-                span: seen(span, known)
-                for span, known in self._on_record(source).items()
-                if counts(span)
+                span: seen(span, known) for span, known in self._on_record(source).items() if counts(span)
             }
         return self._known[source.id]
 

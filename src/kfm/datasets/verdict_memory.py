@@ -34,9 +34,9 @@ class VerdictMemory:
             return None
         return known.verdicts
 
-    def keep(self, source_id: str, judged: Judged) -> None:
+    def keep(self, source_id: str, of: Any, from_ms: int, until_ms: int, verdicts: Verdicts) -> None:
         others = sum(len(one.verdicts) for name, one in list(self._judged.items()) if name != source_id)
-        if others + len(judged.verdicts) <= self._kept_max:
-            self._judged[source_id] = judged
+        if others + len(verdicts) <= self._kept_max:
+            self._judged[source_id] = Judged(of, from_ms, until_ms, verdicts)
         else:
             self._judged.pop(source_id, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -36,7 +36,7 @@ class OpenHour(Record, frozen=True):
         return {"dataset": self.dataset, "source_id": self.source_id, "hour_ms": self.hour_ms}
 
 
-class FactRows(NamedTuple):
+class FactRows(Record, frozen=True):
     """What the ledger holds of the windows of a source, as it was read."""
 
     runs: list[Row]
@@ -77,7 +77,7 @@ class WindowReader:
         all_ = self._database.session.all
         touching = {"source_id": source_id, "start_ms": start_ms, "end_ms": end_ms}
         asked = {**touching, "dataset_id": dataset_id}
-        runs = [*all_("windows.runs", **asked), *all_("windows.runs_under_way", **asked)]
+        runs = all_("windows.runs", **asked)
         invocations = all_("windows.invocations", **asked)
         is_absent = any(row[7] == "absent" for row in runs) or any(row[9] == "absent" for row in invocations)
         return FactRows(
@@ -139,7 +139,7 @@ class WindowReader:
 def facts_of(known: FactRows, is_live: Callable[[str], bool]) -> dict[Span, WindowFacts]:
     """The facts of each window that is on record."""
     found = dict[Span, WindowFacts]()
-    for row in known.runs:
+    for row in sorted(known.runs, key=lambda one: one[5] is None):  # what is under way takes the place
         found[row[1], row[2]] = _of_run(row, is_live)
     for row in known.invocations:
         span = (row[0], row[1])

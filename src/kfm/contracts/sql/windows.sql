@@ -1,6 +1,6 @@
 -- name: windows.runs
--- The run of each window that ended last. From window to window, the newest first, each step to the run itself: without
--- a look at the other runs of each.
+-- The run of each window that ended last, and the newest that is under way, which counts before it. From window to
+-- window, the newest first, each step to the run itself: without a look at the other runs of each.
 SELECT
   r.run_id, r.window_start_ms, r.window_end_ms, r.status, r.start_time_ms, r.end_time_ms, r.error_code, r.outcome,
   (SELECT h.error_code FROM held h WHERE h.grain = 'run' AND h.subject = r.run_id AND h.state = 'held'),
@@ -36,16 +36,20 @@ FROM (
   SELECT run_id FROM newest
 ) AS newest CROSS JOIN runs r
 WHERE r.run_id = newest.run_id AND r.window_start_ms < :end_ms
-
--- name: windows.runs_under_way
--- The runs that have no end, in the order in which a later one takes the place of an earlier one.
+UNION ALL
 SELECT
   r.run_id, r.window_start_ms, r.window_end_ms, r.status, r.start_time_ms, r.end_time_ms, r.error_code, r.outcome,
   (SELECT h.error_code FROM held h WHERE h.grain = 'run' AND h.subject = r.run_id AND h.state = 'held'), NULL
 FROM runs r
 WHERE r.status = 'running' AND r.source_id || '' = :source_id AND r.dataset_id || '' = :dataset_id
   AND +r.window_start_ms < :end_ms AND +r.window_end_ms > :start_ms
-ORDER BY +r.start_time_ms, r.revision, r.run_id DESC
+  AND NOT EXISTS (
+    SELECT 1 FROM runs x
+    WHERE x.status = 'running' AND x.source_id || '' = :source_id AND x.dataset_id || '' = :dataset_id
+      AND +x.window_start_ms = r.window_start_ms AND +x.window_end_ms = r.window_end_ms
+      AND (+x.start_time_ms > r.start_time_ms OR (+x.start_time_ms = r.start_time_ms
+        AND (x.revision > r.revision OR (x.revision = r.revision AND x.run_id || '' < r.run_id))))
+  )
 
 -- name: windows.kept
 -- The newest run of each window that found data, or that there is none: one that came later and found nothing at all
