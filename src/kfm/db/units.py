@@ -155,11 +155,12 @@ class UnitQueries:
     def causes(self, dataset: str = "") -> list[UnitCause]:
         """What was given up or waits for another attempt, by error: the most first."""
         session = self._database.session
-        found = [
-            UnitCause(*row)
-            for name in ("units.stuck_causes", "units.retry_causes")
-            for row in (session.all(f"{name}_of", dataset=dataset) if dataset else session.all(name))
-        ]
+        if dataset:
+            rows = session.all("units.stuck_causes_of", dataset=dataset)
+            rows += session.all("units.retry_causes_of", dataset=dataset)
+        else:
+            rows = session.all("units.stuck_causes") + session.all("units.retry_causes")
+        found = [UnitCause(*row) for row in rows]
         return sorted(found, key=lambda one: (one.heals, -one.count, one.dataset, one.error_code or ""))
 
     def flow(self, dataset: str, start_ms: int, end_ms: int) -> list[FlowHour]:
