@@ -323,7 +323,7 @@ def test_each_window_shows_its_newest_run_among_windows_that_overlap(store: Ledg
         )
         run = desk.admit(run, scope=f"run:{number}").run
         made.append(run)
-        if rng.random() < 0.9:
+        if rng.random() < 0.6:
             desk.fail(run, scope=f"run:{number}")
     known = [store.run(one.run_id) for one in made]
     by_span: dict[tuple[int, int], list[Run]] = {}
