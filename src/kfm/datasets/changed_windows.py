@@ -52,6 +52,11 @@ class ChangedWindows:
             return replace(known, run_id=_made_by(shown[0]) or known.run_id, is_older=True)
         return known
 
+    @property
+    def is_changed(self) -> bool:
+        """Has any person changed the dataset?"""
+        return bool(self._changes)
+
     # --- what readers see ------------------------------------------------------------
 
     def _is_removed(self, span: Span, known: WindowFacts) -> bool:

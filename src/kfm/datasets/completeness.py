@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kfm import __version__
 from kfm.config.loader import CachedFile, recall, remember
 from kfm.datasets.changed_windows import ChangedWindows
+from kfm.db.window_facts import LAST_MS, FactRows, facts_of
 from kfm.model.completeness import (
     NOTHING,
     DatasetHealth,
@@ -27,6 +28,7 @@ from kfm.model.completeness import (
     health,
     rule_of,
     since_ms,
+    until_ms,
     verdict,
 )
 from kfm.model.dataset_changes import active
@@ -53,6 +55,7 @@ from kfm.model.times import rfc3339
 
 if TYPE_CHECKING:
     from kfm.config.loader import Loaded
+    from kfm.datasets.verdict_memory import VerdictMemory
     from kfm.db.ledger_reader import LedgerReader
     from kfm.model.schedules import Schedule
     from kfm.model.settings import Settings, SourceSettings
@@ -114,6 +117,7 @@ class CompletenessReader:
         is_dead: Callable[[str], bool],
         latency_ms: Callable[[SourceSettings], int | None],
         shipped: Shipped = lambda _name: NOTHING_SHIPPED,
+        memory: VerdictMemory | None = None,
     ) -> None:
         self._settings = settings
         self._ledger = ledger
@@ -123,6 +127,7 @@ class CompletenessReader:
         self._is_dead = is_dead
         self._latency_ms = latency_ms
         self._shipped = shipped
+        self._memory = memory
 
     # --- one dataset -----------------------------------------------------------------
 
@@ -181,8 +186,30 @@ class CompletenessReader:
             if source.dataset == dataset_id and source.id not in self._members
         ]
 
-    def verdicts(self, source: SourceSettings) -> Iterator[WindowVerdict]:
+    def verdicts(self, source: SourceSettings) -> Iterable[WindowVerdict]:
         """The state of each window of a source: those that are expected, and those that were asked for."""
+        if self._memory is None or self._is_rewindowed(source):
+            return self._judge(source, [])
+        if ChangedWindows(self._ledger, source).is_changed:
+            return self._judge(source, [])
+        rows, expectation = self._rows(source), self._expectation(source)
+        live = tuple(map(self._is_live, rows.under_way()))
+        of = (source, expectation, source.dataset in self._retired, live, rows)
+        known = self._memory.recall(source.id, of, self._now_ms)
+        if known is None:
+            moments = [LAST_MS if expectation is None else until_ms(expectation, self._now_ms)]
+            known = tuple(self._judge(source, moments))
+            self._memory.keep(source.id, of, self._now_ms, min(moments), known)
+        return known
+
+    def _judge(self, source: SourceSettings, moments: list[int]) -> Iterator[WindowVerdict]:
+        """`moments` get the times at which the clock alone may change a verdict."""
+        now_ms = self._now_ms
+
+        def judged(expected: ExpectedWindow, known: WindowFacts) -> WindowVerdict:
+            moments.extend(at_ms for at_ms in (expected.due_ms, expected.until_ms) if at_ms > now_ms)
+            return verdict(expected, known, now_ms)
+
         facts, seen = dict(self._facts(source)), self._changed(source)
         is_over = source.dataset in self._retired
         for expected in self._expected(source):
@@ -190,13 +217,29 @@ class CompletenessReader:
             known = facts.pop(span, None)
             if known is None and is_over:
                 continue  # nothing is expected any more; what is on record was due when it was
-            yield verdict(expected, seen(span, NOTHING) if known is None else known, self._now_ms)
+            yield judged(expected, seen(span, NOTHING) if known is None else known)
         expectation = None if is_over else self._expectation(source)
         for (start_ms, end_ms), known in facts.items():
             # Of a window without a question on record: since it was settled.
-            asked_ms = known.asked_ms if known.asked_ms is not None else known.settled_ms
-            asked = asked_window(source.id, start_ms, end_ms, asked_ms or 0, expectation)
-            yield verdict(asked, known, self._now_ms)
+            asked_ms = known.asked_ms
+            if asked_ms is None:
+                asked_ms = known.settled_ms or 0
+            asked = asked_window(source.id, start_ms, end_ms, asked_ms, expectation)
+            yield judged(asked, known)
+
+    def _on_record(self, source: SourceSettings) -> Mapping[Span, WindowFacts]:
+        if self._memory is None:
+            return self._windows.facts(source.id, source.dataset, self._is_live)
+        return facts_of(self._rows(source), self._is_live)
+
+    def _rows(self, source: SourceSettings) -> FactRows:
+        if source.id not in self._read:
+            self._read[source.id] = self._windows.read(source.id, source.dataset)
+        return self._read[source.id]
+
+    @remembered
+    def _read(self) -> dict[str, FactRows]:
+        return {}
 
     def _facts(self, source: SourceSettings) -> Mapping[Span, WindowFacts]:
         """What is on record of each window, after what persons changed of the dataset since. Read once: a
@@ -204,9 +247,7 @@ class CompletenessReader:
         if source.id not in self._known:
             seen, counts = self._changed(source), self._counted(source)
             self._known[source.id] = {
-                span: seen(span, known)
-                for span, known in self._windows.facts(source.id, source.dataset, self._is_live).items()
-                if counts(span)
+                span: seen(span, known) for span, known in self._on_record(source).items() if counts(span)
             }
         return self._known[source.id]
 
@@ -671,8 +712,10 @@ def completeness_in(
     schedules: Schedules | None = None,
     now_ms: int | None = None,
     shipped: Shipped,
+    memory: VerdictMemory | None = None,
 ) -> CompletenessReader:
-    """For a configuration and its ledger. `shipped`: what comes with announced datasets."""
+    """For a configuration and its ledger. `shipped`: what comes with announced datasets. `memory`: what this
+    process found before."""
     return CompletenessReader(
         loaded.settings,
         ledger,
@@ -681,6 +724,7 @@ def completeness_in(
         is_dead=is_dead,
         latency_ms=lambda source: contract_latency_ms(loaded, source),
         shipped=shipped,
+        memory=memory,
     )
 
 

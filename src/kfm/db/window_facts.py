@@ -36,6 +36,22 @@ class OpenHour(Record, frozen=True):
         return {"dataset": self.dataset, "source_id": self.source_id, "hour_ms": self.hour_ms}
 
 
+class FactRows(Record, frozen=True):
+    """What the ledger holds of the windows of a source, as it was read."""
+
+    runs: list[Row]
+    invocations: list[Row]
+    kept: list[Row]
+    requests: list[Row]
+    seen: list[Row]
+    absent: list[Row]
+    settled: list[Row]
+
+    def under_way(self) -> list[str]:
+        """The runs of windows that have no end."""
+        return [row[0] for row in self.runs if row[3] == "running"]
+
+
 class WindowReader:
     """Read access to what became of windows."""
 
@@ -52,35 +68,27 @@ class WindowReader:
     ) -> dict[Span, WindowFacts]:
         """What is on record of each window that touches a span, for a dataset: what the source has brought
         to another one is not there. `is_live`: does a lease of this run hold?"""
-        session, found = self._database.session, dict[Span, WindowFacts]()
+        return facts_of(self.read(source_id, dataset_id, start_ms, end_ms), is_live)
+
+    def read(
+        self, source_id: str, dataset_id: str, start_ms: int = FIRST_MS, end_ms: int = LAST_MS
+    ) -> FactRows:
+        """The rows that facts follow from."""
+        all_ = self._database.session.all
         touching = {"source_id": source_id, "start_ms": start_ms, "end_ms": end_ms}
         asked = {**touching, "dataset_id": dataset_id}
-        for row in session.all("windows.runs", **asked):
-            found[row[1], row[2]] = _of_run(row, is_live)
-        for row in session.all("windows.invocations", **asked):
-            span = (row[0], row[1])
-            found[span] = _with_invocation(found.get(span, NOTHING), row)
-        if any(one.outcome == "absent" for one in found.values()):
-            for run_id, start, end, ended_ms, outcome in session.all("windows.kept", **asked):
-                if found[start, end].outcome == "absent":
-                    kept = {"run_id": run_id, "run_ended_ms": ended_ms, "outcome": outcome}
-                    found[start, end] = replace(found[start, end], **kept)
-        for row in session.all("windows.requests", **asked):
-            span = (row[0], row[1])
-            found[span] = _with_request(found.get(span, NOTHING), row)
-        for row in session.all("windows.seen", **asked):
-            span = (row[0], row[1])
-            found[span] = _with_look(found.get(span, NOTHING), row[2], row[3])
-        for row in session.all("windows.absent", **asked):
-            span = (row[0], row[1])
-            found[span] = replace(found.get(span, NOTHING), absent_ms=row[2])
-        for row in session.all("windows.settled", **touching):
-            if row[7] != dataset_id:
-                continue
-            span = (row[0], row[1])
-            settled = {"settled": row[2], "settled_ms": row[3], "settled_why": row[5]}
-            found[span] = replace(found.get(span, NOTHING), **settled)
-        return found
+        runs = all_("windows.runs", **asked)
+        invocations = all_("windows.invocations", **asked)
+        is_absent = any(row[7] == "absent" for row in runs) or any(row[9] == "absent" for row in invocations)
+        return FactRows(
+            runs=runs,
+            invocations=invocations,
+            kept=all_("windows.kept", **asked) if is_absent else [],
+            requests=all_("windows.requests", **asked),
+            seen=all_("windows.seen", **asked),
+            absent=all_("windows.absent", **asked),
+            settled=[row for row in all_("windows.settled", **touching) if row[7] == dataset_id],
+        )
 
     def settled(self, source_id: str, start_ms: int = FIRST_MS, end_ms: int = LAST_MS) -> list[SettledWindow]:
         """The windows that persons settled, in order."""
@@ -126,6 +134,34 @@ class WindowReader:
         for source_id, hour_ms, is_told in self._database.session.all("open_hours.list", dataset=dataset):
             found.setdefault(source_id, {})[hour_ms] = bool(is_told)
         return found
+
+
+def facts_of(known: FactRows, is_live: Callable[[str], bool]) -> dict[Span, WindowFacts]:
+    """The facts of each window that is on record."""
+    found = dict[Span, WindowFacts]()
+    for row in sorted(known.runs, key=lambda one: one[5] is None):  # what is under way takes the place
+        found[row[1], row[2]] = _of_run(row, is_live)
+    for row in known.invocations:
+        span = (row[0], row[1])
+        found[span] = _with_invocation(found.get(span, NOTHING), row)
+    for run_id, start, end, ended_ms, outcome in known.kept:
+        if found[start, end].outcome == "absent":
+            kept = {"run_id": run_id, "run_ended_ms": ended_ms, "outcome": outcome}
+            found[start, end] = replace(found[start, end], **kept)
+    for row in known.requests:
+        span = (row[0], row[1])
+        found[span] = _with_request(found.get(span, NOTHING), row)
+    for row in known.seen:
+        span = (row[0], row[1])
+        found[span] = _with_look(found.get(span, NOTHING), row[2], row[3])
+    for row in known.absent:
+        span = (row[0], row[1])
+        found[span] = replace(found.get(span, NOTHING), absent_ms=row[2])
+    for row in known.settled:
+        span = (row[0], row[1])
+        settled = {"settled": row[2], "settled_ms": row[3], "settled_why": row[5]}
+        found[span] = replace(found.get(span, NOTHING), **settled)
+    return found
 
 
 def _of_run(row: Row, is_live: Callable[[str], bool]) -> WindowFacts:

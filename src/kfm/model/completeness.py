@@ -6,12 +6,13 @@ that exist. A window that no record mentions is as visible as one that was publi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal, get_args
 
 from kfm.model.records import Record, RunOutcome, Window
 from kfm.model.settings import Expect, Settings, SourceSettings
-from kfm.model.times import is_all_time
+from kfm.model.times import MS_MAX, is_all_time
 
 # Calendars are imported where windows are counted: `kfm status` of a project without schedules needs none.
 if TYPE_CHECKING:
@@ -135,6 +136,25 @@ def expected_windows(
         )
 
 
+def until_ms(expectation: Expectation, now_ms: int) -> int:
+    """Up to, not including, when the same windows are expected as now; `now_ms` where that can't be told."""
+    from kfm.model.schedules import next_instant, period_of
+    from kfm.model.windows import NO_WINDOW, window_of
+
+    source, spec = expectation.source, expectation.rule.every or expectation.source.window
+    if expectation.schedules:
+        lengths_ms = [_length_ms(period_of(one, source, now_ms)) for one in expectation.schedules]
+        times_ms = [next_instant(one, now_ms) for one in expectation.schedules]
+    elif spec != NO_WINDOW:
+        window = window_of(spec, source.time_zone, now_ms)
+        lengths_ms, times_ms = [_length_ms(window)], [window.end_ms]
+    else:
+        return MS_MAX
+    # Of more than `WINDOWS_MAX` the oldest fall out; half of them, because months differ in length.
+    full_ms = expectation.since_ms + WINDOWS_MAX // 2 * min(lengths_ms)
+    return max(now_ms, min([full_ms, *(at_ms for at_ms in times_ms if at_ms is not None)]))
+
+
 def asked_window(
     source_id: str, start_ms: int, end_ms: int, asked_ms: int, expectation: Expectation | None = None
 ) -> ExpectedWindow:
@@ -156,8 +176,8 @@ def asked_window(
 
 def _owed_ms(expectation: Expectation, start_ms: int, end_ms: int) -> int:
     """When a window will be due that is not expected yet; 0: nothing says so."""
-    rule = expectation.rule
-    if rule.by is not None or rule.within is not None or expectation.latency_ms is not None:
+    rule = expectation.source.expect
+    if expectation.latency_ms is not None or (rule is not None and (rule.by or rule.within)):
         window = Window(start_ms=start_ms, end_ms=end_ms, spec=expectation.source.window)
         return _due_ms(expectation, window, end_ms, None, _within_ms(expectation, window))
     # A schedule asks for a window while it is the last complete one.
@@ -260,9 +280,14 @@ def _within_ms(expectation: Expectation, window: Window) -> int | None:
     within = expectation.rule.within
     if within is None or is_all_time(window.start_ms, window.end_ms):
         return None
+    return _later(within, expectation.source.time_zone)(window.end_ms)
+
+
+@lru_cache(maxsize=64)  # a source may have years of windows, all with one rule
+def _later(length: str, zone: str) -> Callable[[int], int]:
     from kfm.model.windows import parse_duration, shifted
 
-    return shifted(window.end_ms, parse_duration(within), expectation.source.time_zone)
+    return partial(shifted, duration=parse_duration(length), zone=zone)
 
 
 # --- what became of it ---------------------------------------------------------------
@@ -306,14 +331,11 @@ class WindowFacts(Record, frozen=True):
     @property
     def asked_ms(self) -> int | None:
         """When the window was asked for, as far as these facts tell."""
-        known = (
-            self.run_started_ms,
-            self.requested_ms,
-            self.refused_ms,
-            self.failed_ms,
-            self.absent_ms,
-        )
-        return min((at_ms for at_ms in known if at_ms is not None), default=None)
+        first_ms = self.run_started_ms
+        for at_ms in (self.requested_ms, self.refused_ms, self.failed_ms, self.absent_ms):
+            if at_ms is not None and (first_ms is None or at_ms < first_ms):
+                first_ms = at_ms
+        return first_ms
 
     @property
     def has_data(self) -> bool:
@@ -322,8 +344,9 @@ class WindowFacts(Record, frozen=True):
     @property
     def failed_since(self) -> bool:
         """Has the newest look at upstream failed, though there is data?"""
-        seen_ms = max(self.run_ended_ms or 0, self.found_ms or 0)
-        return self.has_data and self.failed_ms is not None and self.failed_ms > seen_ms
+        if self.failed_ms is None or not self.has_data:
+            return False
+        return self.failed_ms > max(self.run_ended_ms or 0, self.found_ms or 0)
 
 
 NOTHING = WindowFacts()

@@ -230,7 +230,9 @@ def parse_instant(text: str, zone: str) -> int:
 def _shifted(from_ms: int, duration: Duration, zone: str, sign: int) -> int:
     """Calendar parts first, on the local clock; then the exact part."""
     moved_ms = from_ms
-    if duration.years or duration.months or duration.weeks or duration.days:
+    if zone == UTC_ZONE and not (duration.years or duration.months):  # all its days are of one length
+        moved_ms += sign * (duration.weeks * 7 + duration.days) * DAY_MS
+    elif duration.years or duration.months or duration.weeks or duration.days:
         try:
             moved = _zoned(from_ms, zone).add(
                 years=sign * duration.years,

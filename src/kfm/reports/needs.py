@@ -45,6 +45,7 @@ NeedKind = Literal[
 _RANK = ("shown", "stopped", "halted", "failing", "circuit", "given up", "late", "incomplete", "refused")
 APPROVALS_MAX = 100
 INCIDENTS_MAX = 500
+_OF_SEVERAL = {"incomplete": "kfm coverage", "given up": "kfm incident list"}  # it lists them all
 _HOLDS = {
     "switch": "paused",
     "freeze": "frozen",
@@ -98,7 +99,7 @@ def needs(
 
 
 def _with_windows(one: Need, healths: Sequence[DatasetHealth]) -> Need:
-    """A pause with the windows that wait for it: they are no trouble of their own."""
+    """A pause with the windows past their time that wait for it: they are no trouble of their own."""
     if not one.scope:
         return one
     waiting = sum(
@@ -107,7 +108,7 @@ def _with_windows(one: Need, healths: Sequence[DatasetHealth]) -> Need:
         for cause in health.causes
         if health.dataset_id in one.about and _waits_for_switch(cause)
     )
-    return replace(one, count=waiting)
+    return replace(one, count=waiting, unit="late window")
 
 
 def _waits_for_switch(cause: HealthCause) -> bool:
@@ -134,6 +135,7 @@ def _one_of(several: Sequence[Need]) -> Need:
         about=tuple(dict.fromkeys(name for one in several for name in one.about)),
         count=sum(one.count for one in several),
         since_ms=min(since, default=None),
+        command=_OF_SEVERAL[first.kind],
         incident_id=None,
     )
 

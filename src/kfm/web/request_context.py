@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kfm.app import App
 from kfm.config.live import LiveConfig
+from kfm.datasets.verdict_memory import VerdictMemory
 from kfm.model.errors import KfmError
 from kfm.system import SystemClock
 from kfm.web.role_refusals import RefusalCounter
@@ -42,6 +43,7 @@ class WebContext:
         self.wake = wake
         self.is_stopping = is_stopping
         self.refusals = RefusalCounter(self.now_ms)
+        self.verdicts = VerdictMemory()
 
     @property
     def settings(self) -> Settings:

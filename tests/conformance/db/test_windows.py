@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 from kfm.db.ledger import Ledger
 from kfm.model.completeness import Dismissal, WindowFacts, asked_window, verdict
 from kfm.model.quarantine import QuarantineEntry, RetryState
-from kfm.model.records import GateResult
+from kfm.model.records import GateResult, Run
 from kfm.model.requests import ABSENT, RequestOutcome, UpdateRequest
 from tests.conformance.db.ledgers import START_MS, Desk, digest, entry, invocation, new_run
 
@@ -292,3 +293,47 @@ def test_a_held_request_is_settled_with_its_window(desk: Desk, how: str) -> None
     assert [one.subject for one in store.held(state="held")] == ["request-2"]
     (incident,) = store.incidents()
     assert (incident.state, store.incident_subjects(incident.cause, 10)) == ("open", ["request-2"])
+
+
+def _newest(runs: list[Run]) -> Run:
+    """The rule itself: one that is under way, else the one that ended last."""
+    candidates = [one for one in runs if one.end_time_ms is None] or runs
+    return min(
+        candidates, key=lambda one: (-(one.end_time_ms or 0), -one.start_time_ms, -one.revision, one.run_id)
+    )
+
+
+@pytest.mark.req("DAT-1")
+@pytest.mark.parametrize("seed", range(3))
+def test_each_window_shows_its_newest_run_among_windows_that_overlap(store: Ledger, seed: int) -> None:
+    """Windows that end together, or are parts of each other, several runs of each, some under way, and runs
+    that the source made for another dataset: the one that counts is that of a look at every run, also where
+    only a span is asked for."""
+    desk, rng, made = Desk(store), random.Random(seed), list[Run]()
+    for number in range(60):
+        first, length = rng.randrange(6), rng.choice((1, 1, 2, 3))
+        start_ms = START_MS + first * DAY_MS
+        dataset = rng.choice((DATASET, DATASET, "another"))
+        run = new_run(
+            f"{seed} {number}",
+            dataset_id=dataset,
+            window_start_ms=start_ms,
+            window_end_ms=start_ms + length * DAY_MS,
+            start_time_ms=START_MS + rng.randrange(4),
+        )
+        run = desk.admit(run, scope=f"run:{number}").run
+        made.append(run)
+        if rng.random() < 0.6:
+            desk.fail(run, scope=f"run:{number}")
+    known = [store.run(one.run_id) for one in made]
+    by_span: dict[tuple[int, int], list[Run]] = {}
+    for one in known:
+        if one is not None and one.dataset_id == DATASET:
+            by_span.setdefault((one.window_start_ms, one.window_end_ms), []).append(one)
+    expected = {span: _newest(runs).run_id for span, runs in by_span.items()}
+    assert {span: one.run_id for span, one in facts(store).items()} == expected
+    start_ms, end_ms = START_MS + 2 * DAY_MS, START_MS + 4 * DAY_MS
+    touching = facts(store, start_ms=start_ms, end_ms=end_ms)
+    assert {span: one.run_id for span, one in touching.items()} == {
+        span: run_id for span, run_id in expected.items() if span[1] > start_ms and span[0] < end_ms
+    }

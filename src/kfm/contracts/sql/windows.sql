@@ -1,46 +1,55 @@
 -- name: windows.runs
--- The newest run of each window: one that is running, else the one that ended last. From window to window, without a
--- look at the other runs of each.
+-- The run of each window that ended last, and the newest that is under way, which counts before it. From window to
+-- window, the newest first, each step to the run itself: without a look at the other runs of each.
 SELECT
   r.run_id, r.window_start_ms, r.window_end_ms, r.status, r.start_time_ms, r.end_time_ms, r.error_code, r.outcome,
   (SELECT h.error_code FROM held h WHERE h.grain = 'run' AND h.subject = r.run_id AND h.state = 'held'),
-  (SELECT s.not_before_ms FROM retry_states s
-    WHERE s.run_id = r.run_id AND s.fate = 'retry' AND s.attempt = r.attempts AND r.status = 'failed')
+  CASE WHEN r.status = 'failed' THEN (
+    SELECT s.not_before_ms FROM retry_states s
+    WHERE s.run_id = r.run_id AND s.fate = 'retry' AND s.attempt = r.attempts
+  ) END
 FROM (
-  WITH RECURSIVE spans (run_id) AS (
+  WITH RECURSIVE newest (run_id) AS (
     SELECT (
       SELECT f.run_id FROM runs f
       WHERE f.source_id = :source_id AND f.dataset_id = :dataset_id AND f.window_end_ms > :start_ms
-      ORDER BY f.window_end_ms, f.window_start_ms LIMIT 1
+        AND f.end_time_ms IS NOT NULL
+      ORDER BY f.window_end_ms DESC, f.window_start_ms DESC, f.end_time_ms DESC, f.start_time_ms DESC, f.revision DESC,
+        f.run_id
+      LIMIT 1
     )
     UNION ALL
     SELECT COALESCE(
       (SELECT n.run_id FROM runs n
         WHERE n.source_id = :source_id AND n.dataset_id = :dataset_id AND n.window_end_ms = c.window_end_ms
-        AND n.window_start_ms > c.window_start_ms
-        ORDER BY n.window_start_ms LIMIT 1),
+          AND n.window_start_ms < c.window_start_ms AND n.end_time_ms IS NOT NULL
+        ORDER BY n.window_start_ms DESC, n.end_time_ms DESC, n.start_time_ms DESC, n.revision DESC, n.run_id LIMIT 1),
       (SELECT n.run_id FROM runs n
-        WHERE n.source_id = :source_id AND n.dataset_id = :dataset_id AND n.window_end_ms > c.window_end_ms
-        ORDER BY n.window_end_ms, n.window_start_ms LIMIT 1)
+        WHERE n.source_id = :source_id AND n.dataset_id = :dataset_id AND n.window_end_ms < c.window_end_ms
+          AND n.window_end_ms > :start_ms AND n.end_time_ms IS NOT NULL
+        ORDER BY n.window_end_ms DESC, n.window_start_ms DESC, n.end_time_ms DESC, n.start_time_ms DESC,
+          n.revision DESC, n.run_id
+        LIMIT 1)
     )
-    FROM spans JOIN runs c ON c.run_id = spans.run_id
+    FROM newest JOIN runs c ON c.run_id = newest.run_id
   )
-  SELECT COALESCE(
-    (SELECT x.run_id FROM runs x
-      WHERE x.source_id = :source_id AND x.dataset_id = :dataset_id AND x.window_end_ms = w.window_end_ms
-        AND x.window_start_ms = w.window_start_ms
-        AND x.end_time_ms IS NULL
-      ORDER BY x.start_time_ms DESC, x.revision DESC, x.run_id LIMIT 1),
-    (SELECT x.run_id FROM runs x
-      WHERE x.source_id = :source_id AND x.dataset_id = :dataset_id AND x.window_end_ms = w.window_end_ms
-        AND x.window_start_ms = w.window_start_ms
-        AND x.end_time_ms IS NOT NULL
-      ORDER BY x.end_time_ms DESC, x.start_time_ms DESC, x.revision DESC, x.run_id LIMIT 1)
-  ) AS run_id
-  FROM spans JOIN runs w ON w.run_id = spans.run_id
-  WHERE w.window_start_ms < :end_ms
+  SELECT run_id FROM newest
 ) AS newest CROSS JOIN runs r
-WHERE r.run_id = newest.run_id
+WHERE r.run_id = newest.run_id AND r.window_start_ms < :end_ms
+UNION ALL
+SELECT
+  r.run_id, r.window_start_ms, r.window_end_ms, r.status, r.start_time_ms, r.end_time_ms, r.error_code, r.outcome,
+  (SELECT h.error_code FROM held h WHERE h.grain = 'run' AND h.subject = r.run_id AND h.state = 'held'), NULL
+FROM runs r
+WHERE r.status = 'running' AND r.source_id || '' = :source_id AND r.dataset_id || '' = :dataset_id
+  AND +r.window_start_ms < :end_ms AND +r.window_end_ms > :start_ms
+  AND NOT EXISTS (
+    SELECT 1 FROM runs x
+    WHERE x.status = 'running' AND x.source_id || '' = :source_id AND x.dataset_id || '' = :dataset_id
+      AND +x.window_start_ms = r.window_start_ms AND +x.window_end_ms = r.window_end_ms
+      AND (+x.start_time_ms > r.start_time_ms OR (+x.start_time_ms = r.start_time_ms
+        AND (x.revision > r.revision OR (x.revision = r.revision AND x.run_id || '' < r.run_id))))
+  )
 
 -- name: windows.kept
 -- The newest run of each window that found data, or that there is none: one that came later and found nothing at all

@@ -79,6 +79,7 @@ class Visit(NamedTuple):
             schedules=lambda: self.context.schedules,
             now_ms=self.now_ms,
             shipped=shipped_feed,
+            memory=self.context.verdicts,
         )
 
     def dataset(self) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from statistics import median
@@ -360,5 +361,12 @@ def _days(windows: Sequence[WindowVerdict], today_ms: int) -> Iterator[Cell]:
         at_ms = first_ms + number * DAY_MS
         found = by_day.get(at_ms // DAY_MS, [])
         shown = worst_word([word(one.state) for one in found]) if found else NOTHING
-        several = f", {counted(len(found), 'window')}" if len(found) > 1 else ""
-        yield Cell(word=shown, title=f"{moment(at_ms)[:10]}: {shown.text}{several}")
+        yield Cell(word=shown, title=f"{moment(at_ms)[:10]}: {_told(shown, [one.state for one in found])}")
+
+
+def _told(shown: Word, states: Sequence[str]) -> str:
+    """The word of a day; of several windows how many are in each state, that word first."""
+    if len(states) < 2:
+        return shown.text
+    counts = Counter(word(one).text for one in states)
+    return ", ".join(f"{counts[text]} {text}" for text in sorted(counts, key=lambda one: one != shown.text))
