@@ -99,6 +99,7 @@ CHANGES = (
     Change("cancelRequest", _first("/requests?state=open", "requests", "request_id")),
     Change("cancelRun", _first("/runs?status=running", "runs", "run_id")),
     Change("dismissWindows", _given(dataset_id="ks-streamflow"), {"window": "2026-11-13/P1D"}),
+    Change("discardHeld", _first("/quarantine?dataset=ks-wells", "held", "held_id")),
     Change("projectAgain", _given(dataset_id="ks-counties")),
     Change("rollBack", _given(dataset_id="ks-counties", to_version="2")),
     Change("withdraw", _given(dataset_id="ks-rainfall")),

@@ -16,7 +16,8 @@ from tests.world.story import TOKENS
 
 FOREIGN = ({"Origin": "null"}, {"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"})
 
-NOT_THERE = ("reconcileFeed", "releaseDeadMessage")  # the world lists no bucket, and has no dead messages
+# The world lists no bucket, has no dead messages, and keeps no replay.
+NOT_THERE = ("reconcileFeed", "releaseDeadMessage", "runReplay", "stopReplay")
 
 
 @pytest.fixture

@@ -17,9 +17,15 @@ EACH_KIND = 2
 PAGE_BYTES_MAX = 100_000
 HIDDEN = ("heritage", "tribal")  # in every name of the restricted dataset, of its source, domain and owner
 IDS_MAX = 2
-NOT_COME_TO = {"pipelines/{run_id}", "messages/{message}"}  # the world has none of them
+NOT_COME_TO = {"pipelines/{run_id}", "messages/{message}", "plans/{plan_id}"}  # the world has none
 # What is asked of an operation that needs more than an id.
-QUERIES = {"listEvents": "?cursor=0", "previewRollback": "?to_version=1"}
+QUERIES = {
+    "listEvents": "?cursor=0",
+    "previewRollback": "?to_version=1",
+    "previewMissing": "?dataset=ks-wells",
+    "previewReplay": "?datasets=hrrr",
+    "selectUnits": "?datasets=hrrr",
+}
 DOCUMENTED = {
     "showPreview": {404},  # no preview was asked for
     "showPreviewOfRun": {404},
@@ -107,4 +113,4 @@ def test_every_answer_of_the_api_is_there(site: Site, who: str) -> None:
                 told.append((operation.name, path))
     assert broken == []
     assert told == []
-    assert unasked == {"showDeadLetter"}  # the world has none
+    assert unasked == {"showDeadLetter", "showPlan", "showReplay"}  # the world has none

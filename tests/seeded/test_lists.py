@@ -147,13 +147,12 @@ def test_a_list_ends_with_its_last_row(
 def test_counts_of_units_are_those_of_their_lists(
     sized: tuple[int, Reader, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each figure of the table of units leads to a list with as many rows."""
+    """Each figure of the table of feeds leads to a list with as many units."""
     count, reader, _ = sized
     _longer_pages(monkeypatch, 1000)
-    page = reader.ask("units").text
-    table = page[: page.index("<caption>Units, by")] if "<caption>Units, by" in page else page
+    page = reader.ask("feeds").text
     found = [
-        (href, int(text.replace(",", ""))) for href, text in links(table) if re.fullmatch(r"[\d,]+", text)
+        (href, int(text.replace(",", ""))) for href, text in links(page) if re.fullmatch(r"[\d,]+", text)
     ]
     assert bool(found) == bool(count)
     for href, number in found[:6]:

@@ -41,8 +41,8 @@ QUESTIONS = (
         (
             "Next 24 h",
             "13:15 ks-rainfall",
-            "ks-roads will be refused: Frozen",
-            "reviewed|new road numbers|The …",
+            "ks-roads will wait: Frozen",
+            "reviewed|The new ro",
         ),
     ),
     Question(
