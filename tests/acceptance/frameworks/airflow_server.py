@@ -93,6 +93,11 @@ class AirflowServer:
 
         return self.wait(f"{dag_id} is not {states}", look)
 
+    def wait_for_trigger(self, dag_id: str) -> None:
+        """Until the triggerer waits for a task of a DAG: before that it knows nothing of it."""
+        logs = f"home/logs/dag_id={dag_id}/**/attempt=*.log.trigger.*.log"
+        self.wait(f"no trigger of {dag_id}", lambda: any(self._logs.glob(logs)))
+
     def xcom(self, task: dict[str, Any]) -> dict[str, Any]:
         path = f"/dags/{task['dag_id']}/dagRuns/{task['dag_run_id']}/taskInstances/{task['task_id']}"
         value = self.get(f"{path}/xcomEntries/return_value")["value"]

@@ -126,6 +126,7 @@ def test_a_running_airflow(
             server.wait_for_tasks("waits", "deferred")
             server.wait_for_tasks("levels", "deferred", "deferred")
             assert server.events("kfm://kfm_default/levels") == []
+            server.wait_for_trigger("stopped")
             server.fail(stopped)
             (cancelled,) = server.wait("not cancelled", lambda: requests(served, "cancelled"))
             assert cancelled["window_start"].startswith("2026-03-03")
