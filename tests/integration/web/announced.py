@@ -46,6 +46,7 @@ class Announced(World):
         with (folder / "kfm.yml").open("a") as file:
             file.write(
                 "ingest:\n  queues: [{name: noaa, kind: folder, path: spool}]\n"
+                f"  policies: [{{datasets: [{FEED}], replay_quarantined: [SIZE_MISMATCH]}}]\n"
                 f'  mirrors: {{"*": upstream}}\n  feeds:\n    - {{dataset: {FEED}, products: [{PRODUCT}], '
                 f'per_hour: {PER_HOUR}, within: PT5M, from: "{rfc3339(self.first_ms)}"}}\n'
             )
